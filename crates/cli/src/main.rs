@@ -1,0 +1,2 @@
+//! The `punctual` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Identification, Riccati, LQR-PI and PI control: pure mathematics

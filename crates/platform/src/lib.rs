@@ -1,0 +1,1 @@
+//! What a machine offers: meters, knobs and time, and Linux behind them

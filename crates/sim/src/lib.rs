@@ -1,0 +1,1 @@
+//! A simulated machine: clock steps, memory traffic, updates, energy, deterministic by seed

@@ -1,0 +1,1 @@
+//! The real-time side of the data: temporal objects, admission, deadlines, transactions

@@ -1,0 +1,14 @@
+//! Quantities that carry their unit, ids that cannot be mixed up, and the one-method clock.
+//!
+//! Every room of the workspace uses these instead of bare numbers: a [`Time`] is an instant, a [`Nanos`] a span, and
+//! the compiler keeps them apart. All arithmetic saturates: a late or lying meter must never make a policy panic.
+
+mod hertz;
+mod ids;
+mod share;
+mod time;
+
+pub use hertz::Hertz;
+pub use ids::{CoreId, ObjectId, SensorId, Seq, TaskId};
+pub use share::{OutOfRange, Share};
+pub use time::{Clock, ManualClock, Nanos, Time};

@@ -1,0 +1,1 @@
+//! What runs, as data: programs, arrivals, sensors, traces, seeds
