@@ -1,1 +1,14 @@
-//! What a machine offers: meters, knobs and time, and Linux behind them
+//! What a machine offers: knobs that can be set, meters that can be read, and time.
+//!
+//! A [`Machine`] is a handful of methods. Two implementations exist: `linux::LinuxMachine` here, and the
+//! simulated machine of `punctual-sim`; both pass [`conformance::check`]. A knob that is missing or refused is a
+//! result, not an error: [`Offers`] says what there is, [`Refusal`] why something did not work and what would help.
+//!
+//! Only this crate knows kernel paths.
+
+pub mod conformance;
+#[cfg(target_os = "linux")]
+pub mod linux;
+mod machine;
+
+pub use machine::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Refusal, Setting};

@@ -38,17 +38,29 @@ impl Share {
     /// # Errors
     /// [`OutOfRange`] outside of 0..=1 and for NaN.
     pub fn new(value: f64) -> Result<Share, OutOfRange> {
-        if (0.0..=1.0).contains(&value) { Ok(Share(value)) } else { Err(OutOfRange(value)) }
+        if (0.0..=1.0).contains(&value) {
+            Ok(Share(value))
+        } else {
+            Err(OutOfRange(value))
+        }
     }
 
     /// The nearest share to `value`; NaN becomes [`Share::ZERO`].
     pub fn clamped(value: f64) -> Share {
-        if value.is_nan() { Share::ZERO } else { Share(value.clamp(0.0, 1.0)) }
+        if value.is_nan() {
+            Share::ZERO
+        } else {
+            Share(value.clamp(0.0, 1.0))
+        }
     }
 
     /// `part / whole`; [`Share::ONE`] for an empty whole, because nothing is missing from it.
     pub fn of(part: usize, whole: usize) -> Share {
-        if whole == 0 { Share::ONE } else { Share::clamped(part as f64 / whole as f64) }
+        if whole == 0 {
+            Share::ONE
+        } else {
+            Share::clamped(part as f64 / whole as f64)
+        }
     }
 
     /// The share as a plain number, 0 to 1.

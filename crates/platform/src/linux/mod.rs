@@ -1,0 +1,1 @@
+//! Linux behind the machine traits.

@@ -1,0 +1,183 @@
+//! The machine as the runtime sees it: offers, settings, readings.
+
+use std::fmt;
+
+use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
+use serde::{Deserialize, Serialize};
+
+/// A device on which work runs: something to turn, something to read, and a clock.
+///
+/// The runtime alone holds a machine; policies see only [`Offers`] and [`Readings`].
+pub trait Machine: Clock {
+    /// What can be turned and read here. Does not change while the machine is held.
+    fn offers(&self) -> &Offers;
+
+    /// Turns one knob and returns what was really obtained: the nearest step the machine has, within its range.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the knob does not exist or the machine would not turn it; nothing has changed then.
+    fn apply(&mut self, setting: Setting) -> Result<Setting, Refusal>;
+
+    /// Reads every meter once. A meter that fails says so in its place and does not spoil the others.
+    fn read(&mut self) -> Readings;
+
+    /// Puts every knob back to where it was found, and returns what could not be put back.
+    /// Idempotent; also done when the machine is dropped.
+    fn restore(&mut self) -> Vec<Refusal>;
+}
+
+/// How real a knob or a figure is. Printed beside every number it touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provenance {
+    /// The hardware or the kernel does it.
+    Real,
+    /// Real extra work stands in for it.
+    Emulated,
+    /// It exists in a model only.
+    Simulated,
+}
+
+impl fmt::Display for Provenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Provenance::Real => "real",
+            Provenance::Emulated => "emulated",
+            Provenance::Simulated => "simulated",
+        })
+    }
+}
+
+/// What a machine has to turn and to read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Offers {
+    /// The machine's name for people, e.g. the CPU model.
+    pub machine: String,
+    /// Cores that work may be placed on, ascending.
+    pub cores: Vec<CoreId>,
+    /// The clock knob, one for all cores (as on the A15 cluster of the paper), if there is one.
+    pub clock: Option<ClockOffer>,
+    /// A knob that bounds the CPU share of all best-effort work together, if there is one.
+    pub best_effort_share: Option<Provenance>,
+    /// A meter of energy, if there is one.
+    pub energy: Option<Provenance>,
+}
+
+/// The steps of a clock knob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockOffer {
+    /// Possible frequencies, ascending, at least one.
+    pub steps: Vec<Hertz>,
+    /// How real the knob is.
+    pub provenance: Provenance,
+}
+
+impl ClockOffer {
+    /// The lowest step.
+    pub fn bottom(&self) -> Hertz {
+        self.steps[0]
+    }
+
+    /// The highest step.
+    pub fn top(&self) -> Hertz {
+        self.steps[self.steps.len() - 1]
+    }
+
+    /// The step nearest to `wanted`; the higher one of two equally near, because late is worse than hot.
+    pub fn nearest(&self, wanted: Hertz) -> Hertz {
+        let above = self
+            .steps
+            .partition_point(|step| *step < wanted)
+            .min(self.steps.len() - 1);
+        let below = above.saturating_sub(1);
+        let distance = |i: usize| self.steps[i].0.abs_diff(wanted.0);
+        if distance(below) < distance(above) {
+            self.steps[below]
+        } else {
+            self.steps[above]
+        }
+    }
+}
+
+/// One turn of one knob.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Setting {
+    /// The clock of all cores.
+    Clock(Hertz),
+    /// The CPU share that all best-effort work together may use of the cores it runs on.
+    BestEffortShare(Share),
+}
+
+/// A knob that was not turned, or a permission that was not given: what, why, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{what}: {why}; {remedy}")]
+pub struct Refusal {
+    /// What was refused, e.g. "real-time scheduling (SCHED_FIFO 80)".
+    pub what: String,
+    /// The machine's reason, e.g. "operation not permitted".
+    pub why: String,
+    /// What the user can do about it.
+    pub remedy: String,
+}
+
+/// What one meter says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Meter<T> {
+    /// A value.
+    Value(T),
+    /// This machine has no such meter.
+    Absent,
+    /// The meter exists but could not be read this time; why.
+    Failed(String),
+}
+
+impl<T> Meter<T> {
+    /// The value, if there is one.
+    pub fn value(&self) -> Option<&T> {
+        match self {
+            Meter::Value(value) => Some(value),
+            Meter::Absent | Meter::Failed(_) => None,
+        }
+    }
+
+    /// Whether the meter exists and could not be read.
+    pub fn failed(&self) -> bool {
+        matches!(self, Meter::Failed(_))
+    }
+}
+
+/// One reading of all meters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Readings {
+    /// When the meters were read.
+    pub at: Time,
+    /// The clock that is in force.
+    pub clock: Meter<Hertz>,
+    /// Busy time per core since the clock's origin, in the order of [`Offers::cores`]; never decreases.
+    pub busy: Meter<Vec<Nanos>>,
+    /// Energy in joules since the machine was opened; never decreases.
+    pub energy_j: Meter<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_nearest_step_is_a_step_and_none_is_nearer(mut mhz in prop::collection::vec(1u64..5000, 1..30), wanted in 0u64..6000) {
+            mhz.sort_unstable();
+            mhz.dedup();
+            let offer = ClockOffer { steps: mhz.iter().map(|m| Hertz::from_mhz(*m)).collect(), provenance: Provenance::Real };
+            let wanted = Hertz::from_mhz(wanted);
+            let found = offer.nearest(wanted);
+            prop_assert!(offer.steps.contains(&found));
+            for step in &offer.steps {
+                prop_assert!(found.0.abs_diff(wanted.0) <= step.0.abs_diff(wanted.0));
+            }
+        }
+    }
+}
