@@ -9,6 +9,7 @@
 
 mod check;
 mod compile;
+mod outcome;
 mod program;
 mod scenario;
 mod stream;
@@ -16,6 +17,7 @@ mod trace;
 
 pub use check::Problem;
 pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
+pub use outcome::{JobOutcome, Split};
 pub use program::{Op, Program, Table};
 pub use scenario::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
