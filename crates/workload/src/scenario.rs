@@ -1,6 +1,7 @@
 //! Scenarios: what a device has to do, in the user's terms.
 
-use punctual_units::{Nanos, Share};
+use punctual_units::{Nanos, Share, Time};
+use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
 use crate::Table;
@@ -208,6 +209,31 @@ pub enum Arrival {
         /// The longest pause.
         pause_max: Nanos,
     },
+}
+
+impl Arrival {
+    /// When the first job is released, after the start of the run.
+    pub fn first(&self, rng: &mut impl Rng) -> Nanos {
+        match *self {
+            Arrival::Periodic { .. } => Nanos::ZERO,
+            Arrival::Sporadic { gap_min, gap_max } => uniform(gap_min, gap_max, rng),
+            Arrival::AfterCompletion { pause_min, pause_max } => uniform(pause_min, pause_max, rng),
+        }
+    }
+
+    /// When the next job is released, after one that was released at `released` and complete at `finished`. Lies
+    /// before `finished` where the job outlived its period.
+    pub fn next(&self, released: Time, finished: Time, rng: &mut impl Rng) -> Time {
+        match *self {
+            Arrival::Periodic { period } => released + period,
+            Arrival::Sporadic { gap_min, gap_max } => released + uniform(gap_min, gap_max, rng),
+            Arrival::AfterCompletion { pause_min, pause_max } => finished + uniform(pause_min, pause_max, rng),
+        }
+    }
+}
+
+fn uniform(low: Nanos, high: Nanos, rng: &mut impl Rng) -> Nanos {
+    Nanos(rng.random_range(low.0..=high.0.max(low.0)))
 }
 
 /// What one job needs, in time on an otherwise idle machine at full clock.
