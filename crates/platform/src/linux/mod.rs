@@ -5,6 +5,7 @@
 
 pub mod clock;
 
+pub mod sync;
 pub mod thread;
 
 use crate::Refusal;
