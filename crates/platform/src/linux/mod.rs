@@ -4,9 +4,13 @@
 //! Nothing needs privileges to run; privileges only make more of it offered.
 
 pub mod clock;
+pub mod emulated;
 
 pub mod sync;
 pub mod thread;
+mod tree;
+
+pub use tree::KernelTree;
 
 use crate::Refusal;
 
