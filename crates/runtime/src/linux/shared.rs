@@ -1,8 +1,9 @@
 //! What the threads of a run share, and how each of them starts and stops.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError};
+use crossbeam_channel::{Receiver, Sender, TrySendError, unbounded};
 use punctual_platform::Refusal;
 use punctual_platform::linux::sync::Parker;
 use punctual_platform::linux::thread;
@@ -133,6 +134,45 @@ impl Starter {
         }
         self.ready.send(obtained).ok()?;
         self.go.recv().ok()
+    }
+}
+
+/// The threads of a run, started together.
+pub(super) struct Crew<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    ready: (Sender<Vec<Protection>>, Receiver<Vec<Protection>>),
+    go: (Sender<Time>, Receiver<Time>),
+    spawned: usize,
+    reported: usize,
+}
+
+impl<'scope, 'env> Crew<'scope, 'env> {
+    pub(super) fn new(scope: &'scope Scope<'scope, 'env>) -> Self {
+        Crew { scope, ready: unbounded(), go: unbounded(), spawned: 0, reported: 0 }
+    }
+
+    pub(super) fn spawn<T: Send + 'scope>(
+        &mut self,
+        placement: Placement,
+        body: impl FnOnce(Starter) -> T + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, T> {
+        let starter = Starter { placement, ready: self.ready.0.clone(), go: self.go.1.clone() };
+        self.spawned += 1;
+        self.scope.spawn(move || body(starter))
+    }
+
+    /// Waits until every thread spawned so far is in its place; returns what those obtained that had not said so yet.
+    pub(super) fn ready(&mut self) -> Vec<Protection> {
+        let waiting = self.spawned - std::mem::replace(&mut self.reported, self.spawned);
+        (0..waiting).filter_map(|_| self.ready.1.recv().ok()).flatten().collect()
+    }
+
+    /// Lets every thread start at `start`.
+    pub(super) fn go(self, start: Time) {
+        for _ in 0..self.spawned {
+            // The receiver lives in `self`.
+            let _ = self.go.0.send(start);
+        }
     }
 }
 

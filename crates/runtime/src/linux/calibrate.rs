@@ -1,0 +1,105 @@
+//! What store accesses cost on this machine, measured at start-up.
+//!
+//! Each figure is the median of [`BATCHES`] batches on a scratch store of the run's shape, on the real-time core, at
+//! full clock. A median, because a batch that was preempted says nothing about the machine. Costs come from the same
+//! interpreter and the same transactions that the run uses, so that a compiled program takes what was demanded.
+
+use std::sync::Arc;
+
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::emulated::EmulatedClock;
+use punctual_store::engine::Engine;
+use punctual_store::{Store, StoreError};
+use punctual_units::{Clock, Nanos, SensorId, Seq, Time};
+use punctual_workload::{Costs, Op, Program, Table};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::interpret::Interpreter;
+use super::job::Job;
+
+/// Batches per figure.
+const BATCHES: usize = 21;
+/// Objects per long transaction: enough for the transaction itself to vanish in the figure.
+const MANY: u32 = 256;
+/// Updates per batch.
+const UPDATES: u32 = 64;
+/// Between two batches, so that real-time calibration stays far below the kernel's 95 % throttle.
+const BREATH: Nanos = Nanos::from_millis(2);
+
+/// Measures what accesses cost on `store`, which holds `sensors` temporal and `objects` ordinary objects of
+/// `object_bytes` bytes. Its contents change.
+pub(super) fn costs<E: Engine>(
+    store: &Store<E, MonotonicClock>,
+    emulated: &Arc<EmulatedClock>,
+    sensors: u32,
+    objects: u32,
+    object_bytes: u32,
+    value_bytes: u32,
+) -> Result<Costs, StoreError> {
+    let time_of = |op: Op| -> Result<f64, StoreError> {
+        let program = Program { ops: vec![op] };
+        let rng = ChaCha8Rng::seed_from_u64(0);
+        let mut interpreter = Interpreter::new(program, sensors, objects, Arc::clone(emulated), rng);
+        median_of_batches(|| interpreter.perform(&mut Job::begin(store, 0, Time::ZERO, None)))
+    };
+    let get = |count| time_of(Op::Get { table: Table::Sensors, count });
+    let put = |count| time_of(Op::Put { count, bytes: object_bytes });
+    let (one_get, many_gets) = (get(1)?, get(MANY)?);
+    let (one_put, many_puts) = (put(1)?, put(MANY)?);
+    let get_ns = slope(one_get, many_gets);
+    let put_ns = slope(one_put, many_puts);
+    Ok(Costs {
+        top: emulated.offer().top(),
+        get_ns,
+        read_txn_ns: (one_get - get_ns).max(0.0),
+        put_ns,
+        write_txn_ns: (one_put - put_ns).max(0.0),
+        update_ns: update_ns(store, sensors, value_bytes)?,
+    })
+}
+
+/// Cost of one more object, from transactions of 1 and of [`MANY`]; never zero, because it is divided by.
+fn slope(one: f64, many: f64) -> f64 {
+    ((many - one) / f64::from(MANY - 1)).max(1.0)
+}
+
+/// What one update costs from offer to installation.
+fn update_ns<E: Engine>(
+    store: &Store<E, MonotonicClock>,
+    sensors: u32,
+    value_bytes: u32,
+) -> Result<f64, StoreError> {
+    let value = vec![0u8; value_bytes as usize];
+    let mut seq = 0;
+    let mut sensor = 0;
+    let batch = median_of_batches(|| {
+        for _ in 0..UPDATES {
+            if sensor == 0 {
+                seq += 1;
+            }
+            let now = MonotonicClock.now();
+            store.offer(SensorId(sensor), Seq(seq), now, &value, now)?;
+            sensor = (sensor + 1) % sensors;
+            // One at a time: installed as they arrive, as in the run.
+            store.install_pending(1)?;
+        }
+        Ok(())
+    })?;
+    Ok(batch / f64::from(UPDATES))
+}
+
+/// Median time of `work` in nanoseconds, after a first run that is not counted.
+fn median_of_batches(mut work: impl FnMut() -> Result<(), StoreError>) -> Result<f64, StoreError> {
+    work()?;
+    let mut times = Vec::with_capacity(BATCHES);
+    for _ in 0..BATCHES {
+        let begun = MonotonicClock.now();
+        work()?;
+        let ended = MonotonicClock.now();
+        times.push(ended.since(begun).0);
+        MonotonicClock.sleep_until(ended + BREATH);
+    }
+    times.sort_unstable();
+    Ok(times[BATCHES / 2] as f64)
+}

@@ -1,0 +1,393 @@
+//! The runtime on Linux: tasks on real threads, one real-time core, one control thread.
+//!
+//! | thread       | core         | scheduling     | does                                             |
+//! |--------------|--------------|----------------|--------------------------------------------------|
+//! | probe        | real-time    | FIFO 95        | measures what no task can be blamed for          |
+//! | control      | housekeeping | FIFO 90        | the loop: reads, decides, turns knobs            |
+//! | feeder       | housekeeping | FIFO 85        | offers sensor updates to admission               |
+//! | real-time    | real-time    | FIFO 80, 79, … | jobs; the shorter the deadline the higher        |
+//! | updater      | real-time    | FIFO 50        | installs admitted updates in the slack           |
+//! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
+//! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
+//!
+//! The real-time core is the last one, because the first gets most interrupts; with a single core all share it.
+//! Whatever is refused (no permission, no such core) is worked around and reported.
+
+mod calibrate;
+mod control;
+mod emulated;
+mod feeder;
+mod interpret;
+mod job;
+mod scenario;
+mod shared;
+mod tasks;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread::Scope;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::machine::LinuxMachine;
+use punctual_platform::linux::probe::GapProbe;
+use punctual_platform::linux::thread;
+use punctual_platform::{Machine, Meter};
+use punctual_store::engine::Engine;
+use punctual_store::{Store, StoreError};
+use punctual_units::{Clock, CoreId, Nanos, SensorId, TaskId, Time};
+use punctual_workload::{Arrival, Class, Pace, SensorUpdate};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+pub use emulated::Emulated;
+pub use job::Job;
+pub(crate) use scenario::run_scenario;
+
+use self::control::{Control, Controlled};
+use self::feeder::{Fed, Feed, install};
+use self::shared::{Placement, Shared, Starter, protection};
+use self::tasks::{Body, Running, sleep_until};
+use crate::RunError;
+use crate::collector::{Collector, Ending};
+use crate::record::{AdmissionSetup, EventLog};
+use crate::report::{Progress, Protection, RunHeader, RunReport, Sample, Watch};
+use crate::tick::{Regulator, RegulatorOptions};
+
+const PROBE_PRIORITY: u8 = 95;
+const CONTROL_PRIORITY: u8 = 90;
+const FEEDER_PRIORITY: u8 = 85;
+/// Of the real-time task with the shortest deadline; the next ones follow below.
+const TASK_PRIORITY: u8 = 80;
+const UPDATER_PRIORITY: u8 = 50;
+
+/// Between "go" and the first release, so that every thread is asleep by then.
+const LEAD: Nanos = Nanos::from_millis(20);
+
+/// Samples that may wait for whoever watches: a minute at ten per second.
+const SAMPLES_MAX: usize = 600;
+
+/// A store with tasks around it, ready to run on this machine.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use punctual_platform::linux::machine::{LinuxMachine, LinuxOptions};
+/// # use punctual_runtime::linux::Runtime;
+/// # use punctual_units::Nanos;
+/// # use punctual_workload::{Arrival, Class};
+/// # fn example<E: punctual_store::engine::Engine>(store: Arc<punctual_store::Store<E, punctual_platform::linux::clock::MonotonicClock>>) -> Result<(), Box<dyn std::error::Error>> {
+/// let machine = LinuxMachine::open(LinuxOptions::default())?;
+/// let mut runtime = Runtime::new(machine, store);
+/// let every_20_ms = Arrival::Periodic { period: Nanos::from_millis(20) };
+/// let within_5_ms = Class::RealTime { deadline: Nanos::from_millis(5) };
+/// runtime.task("steer", within_5_ms, every_20_ms, |job| {
+///     job.read(|store| store.get(b"heading").map(|_| ()))
+/// });
+/// # Ok(()) }
+/// ```
+pub struct Runtime<'env, E: Engine> {
+    machine: LinuxMachine,
+    store: Arc<Store<E, MonotonicClock>>,
+    tasks: Vec<TaskSetup<'env, E>>,
+    feed: Option<Feed<'env>>,
+    group_commit: Option<Nanos>,
+}
+
+struct TaskSetup<'env, E: Engine> {
+    name: String,
+    class: Class,
+    arrival: Arrival,
+    /// None: the real-time core for a real-time task, the first other core for a best-effort one.
+    core: Option<CoreId>,
+    store: Arc<Store<E, MonotonicClock>>,
+    body: Body<'env, E>,
+}
+
+/// How a run is controlled and for how long it lasts.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// What is known of the run before it begins; protections are added to it.
+    pub header: RunHeader,
+    /// The loop. `start` is filled in.
+    pub regulator: RegulatorOptions,
+    /// When the loop steps.
+    pub pace: Pace,
+    /// How long the run lasts.
+    pub duration: Nanos,
+    /// Seeds pauses and gaps.
+    pub seed: u64,
+    /// Whether to keep a log that replays; holds all sensors' setup.
+    pub record: Option<AdmissionSetup>,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Finished {
+    /// What it tells.
+    pub report: RunReport,
+    /// The log, where one was asked for.
+    pub log: Option<EventLog>,
+}
+
+impl<'env, E: Engine + 'env> Runtime<'env, E> {
+    /// A runtime without tasks. The machine's knobs are put back when the run ends or the runtime is dropped.
+    pub fn new(machine: LinuxMachine, store: Arc<Store<E, MonotonicClock>>) -> Self {
+        Runtime { machine, store, tasks: Vec::new(), feed: None, group_commit: None }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &LinuxMachine {
+        &self.machine
+    }
+
+    /// The core that real-time tasks run on.
+    pub fn real_time_core(&self) -> CoreId {
+        self.machine.offers().cores.last().copied().unwrap_or_default()
+    }
+
+    /// The cores that best-effort tasks run on: all others, or the only one.
+    pub fn other_cores(&self) -> Vec<CoreId> {
+        match self.machine.offers().cores.split_last() {
+            Some((_, others)) if !others.is_empty() => others.to_vec(),
+            _ => vec![self.real_time_core()],
+        }
+    }
+
+    /// Adds a task whose jobs run `body`.
+    pub fn task(
+        &mut self,
+        name: impl Into<String>,
+        class: Class,
+        arrival: Arrival,
+        body: impl FnMut(&mut Job<'_, E>) -> Result<(), StoreError> + Send + 'env,
+    ) -> &mut Self {
+        let store = Arc::clone(&self.store);
+        self.place(name, class, arrival, None, store, Box::new(body))
+    }
+
+    fn place(
+        &mut self,
+        name: impl Into<String>,
+        class: Class,
+        arrival: Arrival,
+        core: Option<CoreId>,
+        store: Arc<Store<E, MonotonicClock>>,
+        body: Body<'env, E>,
+    ) -> &mut Self {
+        self.tasks.push(TaskSetup { name: name.into(), class, arrival, core, store, body });
+        self
+    }
+
+    /// Feeds sensor updates into the store as they fall due; `value_bytes` (8 to the objects' capacity) is the size of
+    /// a value, which begins with the reading as a little-endian `f64`.
+    pub fn sensors(
+        &mut self,
+        stream: impl Iterator<Item = SensorUpdate> + Send + 'env,
+        value_bytes: usize,
+    ) -> &mut Self {
+        self.feed = Some(Feed { stream: Box::new(stream), value_bytes, record: false });
+        self
+    }
+
+    /// Writes memory-first updates to the engine at this interval.
+    pub fn group_commit_every(&mut self, interval: Nanos) -> &mut Self {
+        self.group_commit = Some(interval);
+        self
+    }
+
+    /// Runs until the duration is over or `watch` breaks off.
+    ///
+    /// # Errors
+    /// [`RunError`] where the controller does not fit the machine, or the store failed. The machine is put back.
+    pub fn run(mut self, options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
+        let result = self.run_inner(options, watch);
+        let left_over = self.machine.restore();
+        let mut finished = result?;
+        finished.report.summary.notes.extend(left_over.iter().map(|refusal| format!("not put back: {refusal}")));
+        Ok(finished)
+    }
+
+    fn run_inner(&mut self, options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
+        let RunOptions { mut header, mut regulator, pace, duration, seed, record } = options;
+        header.protection.push(protection("memory locked".into(), thread::lock_memory()));
+        let plan = Regulator::new(regulator.clone())?.plan();
+        let (shared, outcomes) = Shared::new(plan.admitted);
+        let (samples, sampled) = bounded(SAMPLES_MAX);
+        let probe = GapProbe::start(self.real_time_core(), PROBE_PRIORITY, GapProbe::PERIOD);
+        let energy_before = self.machine.read().energy_j;
+
+        let (house, rt_core) = (self.other_cores()[0], self.real_time_core());
+        let placed = place_tasks(std::mem::take(&mut self.tasks), &self.other_cores(), rt_core);
+        let feed = self.feed.take();
+        let group_commit = self.group_commit;
+        let (machine, store, shared) = (&mut self.machine, &*self.store, &shared);
+
+        let ended = std::thread::scope(|scope| {
+            let mut crew = Crew::new(scope);
+            let tasks: Vec<_> = placed
+                .into_iter()
+                .enumerate()
+                .map(|(i, (placement, setup))| {
+                    let running = Running {
+                        id: TaskId(i as u32),
+                        deadline: deadline_of(setup.class),
+                        arrival: setup.arrival,
+                        body: setup.body,
+                        rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(i as u64)),
+                    };
+                    let store = setup.store;
+                    crew.spawn(placement, move |starter| running.run(&store, shared, starter))
+                })
+                .collect();
+            let fed = feed.map(|feed| {
+                let feed = Feed { record: record.is_some(), ..feed };
+                let installed = crew.spawn(place("updater", rt_core, Some(UPDATER_PRIORITY)), move |starter| {
+                    install(store, shared, starter)
+                });
+                let fed = crew.spawn(place("feeder", house, Some(FEEDER_PRIORITY)), move |starter| {
+                    feed.run(store, shared, starter)
+                });
+                (fed, installed)
+            });
+            let flusher = group_commit.map(|interval| {
+                crew.spawn(place("group commit", house, None), move |starter| flush(store, shared, starter, interval))
+            });
+
+            // The control thread comes last: everybody else's protections go into the header that it reports under.
+            header.protection.extend(crew.ready());
+            let start = MonotonicClock.now() + LEAD;
+            regulator.start = start;
+            let loop_ = Control {
+                machine,
+                store,
+                shared,
+                regulator: Regulator::new(regulator.clone())?,
+                collector: Collector::new(header.clone(), start, regulator.warm_up, plan),
+                pace,
+                until: start + duration,
+                outcomes,
+                samples,
+                log: record.is_some().then(Vec::new),
+            };
+            let control = crew.spawn(place("control", house, Some(CONTROL_PRIORITY)), |starter| loop_.run(starter));
+            let control_protection = crew.ready();
+            header.protection.extend(control_protection.clone());
+            crew.go(start);
+            watch_samples(&header, &sampled, shared, watch);
+
+            let controlled = join(control).flatten();
+            shared.stop();
+            let failures = tasks.into_iter().filter_map(|task| join(task).flatten()).collect::<Vec<_>>();
+            let (fed, installed) = match fed {
+                Some((fed, installed)) => (join(fed).unwrap_or_default(), join(installed).flatten()),
+                None => (Fed::default(), None),
+            };
+            let flushed = flusher.and_then(|flusher| join(flusher).flatten());
+            let Controlled { mut collector, log, cpu } = controlled.ok_or(RunError::Stopped)?;
+            for protection in control_protection {
+                collector.protect(protection);
+            }
+            for (error, jobs) in failures {
+                collector.note(format!("{jobs} jobs ended early: {error}"));
+            }
+            if let Some(error) = fed.error.clone().or(installed).or(flushed) {
+                return Err(RunError::Store(error));
+            }
+            Ok((collector, log, cpu, fed))
+        });
+        thread::unlock_memory();
+        let (mut collector, log, cpu, fed) = ended?;
+
+        if shared.unreported() > 0 {
+            collector.note(format!("{} outcomes came faster than the loop could take them", shared.unreported()));
+        }
+        collector.skipped(shared.take_skipped());
+        let excused = |late: &[punctual_workload::JobOutcome]| {
+            let explained = |job: &&punctual_workload::JobOutcome| {
+                let gap = probe.longest_gap(job.released, job.finished);
+                job.overrun().is_some_and(|overrun| gap >= overrun)
+            };
+            late.iter().filter(explained).count() as u64
+        };
+        let ending = Ending {
+            counts: self.store.counts(),
+            reconciliation: self.store.reconcile(),
+            excused: excused(collector.late()),
+            energy_j: energy_since(&energy_before, &self.machine.read().energy_j),
+            controller_core_share: Some(cpu.ratio(duration)),
+            probe_us: probe.summary(),
+            steal_share: None,
+        };
+        let log = record.zip(log).map(|(admission, steps)| EventLog { regulator, steps, admission, updates: fed.log });
+        Ok(Finished { report: collector.finish(ending), log })
+    }
+}
+
+fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
+    Placement { role: role.into(), core, priority }
+}
+
+fn deadline_of(class: Class) -> Option<Nanos> {
+    match class {
+        Class::RealTime { deadline } => Some(deadline),
+        Class::BestEffort => None,
+    }
+}
+
+/// Cores and priorities: real-time tasks by deadline (the shorter the higher), best-effort ones where they were
+/// put, or on the first other core.
+fn place_tasks<'env, E: Engine>(
+    tasks: Vec<TaskSetup<'env, E>>,
+    others: &[CoreId],
+    rt_core: CoreId,
+) -> Vec<(Placement, TaskSetup<'env, E>)> {
+    let mut deadlines: Vec<Nanos> = tasks.iter().filter_map(|task| deadline_of(task.class)).collect();
+    deadlines.sort_unstable();
+    deadlines.dedup();
+    let placement = |task: &TaskSetup<'env, E>| match deadline_of(task.class) {
+        None => place(&task.name, task.core.unwrap_or(others[0]), None),
+        Some(deadline) => {
+            let rank = deadlines.partition_point(|shorter| *shorter < deadline) as u8;
+            let priority = TASK_PRIORITY.saturating_sub(rank).max(UPDATER_PRIORITY + 1);
+            place(&task.name, rt_core, Some(priority))
+        }
+    };
+    tasks.into_iter().map(|task| (placement(&task), task)).collect()
+}
+
+/// Shows samples to whoever watches until the loop is over.
+fn watch_samples(header: &RunHeader, samples: &Receiver<Sample>, shared: &Shared, watch: Watch) {
+    if watch(Progress::Started(header)) == ControlFlow::Break(()) {
+        shared.stop();
+    }
+    while let Ok(sample) = samples.recv() {
+        if watch(Progress::Sample(&sample)) == ControlFlow::Break(()) {
+            shared.stop();
+        }
+    }
+}
+
+/// Commits memory-first updates in groups until the run ends, and once more then. Returns the first error.
+fn flush<E: Engine>(
+    store: &Store<E, MonotonicClock>,
+    shared: &Shared,
+    starter: Starter,
+    interval: Nanos,
+) -> Option<StoreError> {
+    let mut wake = starter.start()?;
+    loop {
+        wake = wake + interval;
+        let going_on = sleep_until(wake, shared);
+        if let Err(error) = store.flush() {
+            shared.stop();
+            return Some(error);
+        }
+        if !going_on {
+            return None;
+        }
+    }
+}
+
+fn energy_since(before: &Meter<f64>, after: &Meter<f64>) -> Option<f64> {
+    Some(after.value()? - before.value()?)
+}
