@@ -190,6 +190,22 @@ impl ArxModel {
         .checked()
     }
 
+    /// The same model with one knob only, the others held at the operating point. What the fit says stays as it was
+    /// identified: with all knobs.
+    ///
+    /// # Errors
+    /// [`ArxError`] if there is no such input.
+    pub fn with_input(&self, input: usize) -> Result<ArxModel, ArxError> {
+        let keep = |b: &DMatrix<f64>| if input < b.ncols() { b.columns(input, 1).into_owned() } else { b.columns(0, 0).into_owned() };
+        ArxModel {
+            inputs: self.inputs.get(input).cloned().into_iter().collect(),
+            u0: self.u0.get(input).copied().into_iter().collect(),
+            b: self.b.iter().map(keep).collect(),
+            ..self.clone()
+        }
+        .checked()
+    }
+
     /// Names of the knobs.
     pub fn inputs(&self) -> &[String] {
         &self.inputs

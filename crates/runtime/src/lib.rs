@@ -7,6 +7,7 @@
 //!   same [`Regulator`];
 //! * `collector` turns steps into the [`report`], `record` keeps a log that replays to the same decisions.
 
+mod actuate;
 mod collector;
 mod controller;
 mod document;

@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use punctual_platform::{Machine, Setting};
+use punctual_platform::Machine;
 use punctual_sim::{Happening, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, Time};
 use punctual_workload::Pace;
 
 use crate::collector::{Collector, Ending, Took};
-use crate::event::{Applied, Event, Plan, Vitals};
+use crate::actuate::turn_clock;
+use crate::event::{Event, Plan, Step, Vitals};
 use crate::record::{Decision, EventLog};
 use crate::report::{Progress, Watch};
 use crate::run::{Finished, RunError, Setup};
@@ -108,16 +109,11 @@ impl Run<'_> {
 
     fn act(&mut self, plan: Plan) {
         self.machine.updates().set_admitted_share(plan.admitted);
-        let applied = match plan.clock.map(|clock| self.machine.apply(Setting::Clock(clock))) {
-            None => Applied { clock: None, refused: None },
-            Some(Ok(Setting::Clock(clock))) => Applied { clock: Some(clock), refused: None },
-            Some(Ok(Setting::BestEffortShare(_))) => Applied { clock: None, refused: None },
-            Some(Err(refusal)) => Applied { clock: None, refused: Some(refusal.to_string()) },
-        };
+        let applied = turn_clock(&mut self.machine, plan);
         self.step(Event::Applied(applied));
     }
 
-    fn step(&mut self, event: Event) -> Option<crate::event::Step> {
+    fn step(&mut self, event: Event) -> Option<Step> {
         let now = self.machine.now();
         let answer = self.regulator.step(&event, now);
         if let Some(log) = &mut self.log {

@@ -68,7 +68,7 @@ impl Regulator {
     /// [`Mismatch`] where the design is missing, is for another model, or needs a knob that the machine lacks.
     pub fn new(options: RegulatorOptions) -> Result<Regulator, Mismatch> {
         let RegulatorOptions { kind, goal, offers, start, warm_up, design, excite } = options;
-        let mut driver = match excite {
+        let driver = match excite {
             Some(levels) => Driver::Excite(Exciter::new(&levels)?),
             None => Driver::Control(Controller::new(kind, goal, &offers, design.as_ref())?),
         };
@@ -105,11 +105,15 @@ impl Regulator {
     fn decide(&mut self, vitals: &Vitals, now: Time) -> Step {
         let window = self.monitor.close_window(vitals);
         let fault = self.fault(&window, vitals);
+        let was_running = self.mode == Mode::Running;
         self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
+        if self.mode == Mode::Running && !was_running {
+            self.driver.resume(to_knobs(self.plan, self.clock.as_ref()));
+        }
         let knobs = match &self.mode {
             Mode::WarmUp { .. } => self.driver.operating_point(),
             Mode::Running => self.driver.step(&window),
-            Mode::Fallback { .. } => self.safe(),
+            Mode::Fallback { .. } => self.driver.safe(&self.goal),
         };
         self.plan = to_plan(knobs, self.clock.as_ref());
         Step {
@@ -142,15 +146,10 @@ impl Regulator {
         }
         (self.silent >= SILENT_WINDOWS).then(|| format!("no real-time job ended in {} windows", self.silent))
     }
-
-    /// The setting that is right whatever failed: full clock, and only the updates that the user's minimum needs.
-    fn safe(&self) -> Knobs {
-        Knobs { clock: 1.0, admitted: self.goal.min_fresh.get() }
-    }
 }
 
 impl Driver {
-    fn operating_point(&mut self) -> Knobs {
+    fn operating_point(&self) -> Knobs {
         match self {
             Driver::Control(controller) => controller.operating_point(),
             Driver::Excite(exciter) => exciter.operating_point(),
@@ -169,18 +168,31 @@ impl Driver {
             controller.applied(knobs);
         }
     }
+
+    fn resume(&mut self, knobs: Knobs) {
+        if let Driver::Control(controller) = self {
+            controller.resume(knobs);
+        }
+    }
+
+    /// The setting that is right whatever failed: full clock, and only the updates that the user's minimum needs.
+    /// Who turns no knobs does not begin with it in trouble.
+    fn safe(&self, goal: &Goal) -> Knobs {
+        match self {
+            Driver::Control(controller) if !controller.turns_knobs() => controller.operating_point(),
+            _ => Knobs { clock: Some(1.0), admitted: goal.min_fresh.get() },
+        }
+    }
 }
 
 /// Knob positions as the machine can take them: the clock on one of its steps.
 fn to_plan(knobs: Knobs, clock: Option<&ClockOffer>) -> Plan {
-    Plan {
-        clock: clock.map(|offer| offer.nearest(offer.top().scaled(knobs.clock))),
-        admitted: Share::clamped(knobs.admitted),
-    }
+    let clock = knobs.clock.zip(clock).map(|(ratio, offer)| offer.nearest(offer.top().scaled(ratio)));
+    Plan { clock, admitted: Share::clamped(knobs.admitted) }
 }
 
-/// The inverse of [`to_plan`]: a clock that is not there counts as full.
+/// The inverse of [`to_plan`].
 fn to_knobs(plan: Plan, clock: Option<&ClockOffer>) -> Knobs {
-    let ratio = plan.clock.zip(clock).map_or(1.0, |(set, offer)| set.ratio(offer.top()));
+    let ratio = plan.clock.zip(clock).map(|(set, offer)| set.ratio(offer.top()));
     Knobs { clock: ratio, admitted: plan.admitted.get() }
 }

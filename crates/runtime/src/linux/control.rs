@@ -3,15 +3,16 @@
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::thread::thread_cpu_time;
-use punctual_platform::{Machine, Refusal, Setting};
+use punctual_platform::Machine;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::{JobOutcome, Pace};
 
 use super::shared::{Shared, Starter, StopOnPanic};
+use crate::actuate::turn_clock;
 use crate::collector::{Collector, Took};
-use crate::event::{Applied, Event, Plan, Vitals};
+use crate::event::{Event, Plan, Step, Vitals};
 use crate::record::Decision;
 use crate::report::Sample;
 use crate::tick::Regulator;
@@ -111,26 +112,17 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
     fn act(&mut self, plan: Plan) {
         self.shared.set_admitted(plan.admitted);
-        let applied = match plan.clock.map(|clock| self.machine.apply(Setting::Clock(clock))) {
-            None => Applied { clock: None, refused: None },
-            Some(Ok(Setting::Clock(clock))) => Applied { clock: Some(clock), refused: None },
-            Some(Ok(Setting::BestEffortShare(_))) => Applied { clock: None, refused: None },
-            Some(Err(refusal)) => Applied { clock: None, refused: Some(said(&refusal)) },
-        };
+        let applied = turn_clock(self.machine, plan);
         self.step(Event::Applied(applied), MonotonicClock.now());
     }
 
-    fn step(&mut self, event: Event, now: Time) -> Option<crate::event::Step> {
+    fn step(&mut self, event: Event, now: Time) -> Option<Step> {
         let answer = self.regulator.step(&event, now);
         if let Some(log) = &mut self.log {
             log.push(Decision { now, event, answer: answer.clone() });
         }
         answer
     }
-}
-
-fn said(refusal: &Refusal) -> String {
-    refusal.to_string()
 }
 
 /// The next instant of a periodic tick that lies in the future: a late tick is not made up for.
