@@ -9,7 +9,7 @@
 //!                                          └─► superseded   (overtaken: a newer one was installed first)
 //! ```
 //!
-//! so that, for each sensor, `offered = installed + shed + superseded + pending + in flight`. None of the two sides is
+//! so that, for each sensor, `offered = installed + shed + superseded + pending + in flight`. Neither side is
 //! taken on trust from the other. How many were offered is not counted but follows from the numbers: the last one
 //! less the gaps, which are updates `missing at source`. What is pending is asked of the queue. And because counts
 //! balance when one update is lost and another counted twice, each state also keeps the sum of a hash of its updates'
