@@ -1,1 +1,3 @@
 //! The real-time side of the data: temporal objects, admission, deadlines, transactions
+
+pub mod engine;
