@@ -1,1 +1,29 @@
-//! Linux behind the machine traits.
+//! Linux behind the [`Machine`](crate::Machine) contract: threads, clocks, CPU shares, meters, and putting it all back.
+//!
+//! Every module asks one thing of the kernel and answers with a value or a [`Refusal`] that says what would help.
+//! Nothing needs privileges to run; privileges only make more of it offered.
+
+pub mod clock;
+pub mod emulated;
+
+pub mod sync;
+pub mod thread;
+mod tree;
+
+pub use tree::KernelTree;
+
+use crate::Refusal;
+
+/// A refusal of `what` for the reason that the kernel gave.
+fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: impl Into<String>) -> Refusal {
+    Refusal {
+        what: what.into(),
+        why: why.to_string(),
+        remedy: remedy.into(),
+    }
+}
+
+/// What the last failed call of this thread into the C library said.
+fn last_error() -> std::io::Error {
+    std::io::Error::last_os_error()
+}

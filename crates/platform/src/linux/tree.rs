@@ -1,0 +1,69 @@
+//! Where the kernel's files are.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The tree under which `/proc` and `/sys` are looked for.
+///
+/// Everything here that parses kernel files takes one, so that a recorded or an emulated tree (ordinary files, laid
+/// out as the kernel lays out its own) can stand in for a machine that is not at hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelTree {
+    /// `/` on a running machine, any folder for a recorded tree.
+    pub root: PathBuf,
+}
+
+impl Default for KernelTree {
+    fn default() -> Self {
+        KernelTree {
+            root: PathBuf::from("/"),
+        }
+    }
+}
+
+impl KernelTree {
+    /// A recorded or emulated tree under `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        KernelTree { root: root.into() }
+    }
+
+    /// Whether this is the kernel of this machine, so that system calls and files speak of the same thing.
+    pub fn is_live(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// The path of a kernel file named as on a running machine, e.g. `/proc/stat`.
+    pub fn path(&self, kernel_path: impl AsRef<Path>) -> PathBuf {
+        let kernel_path = kernel_path.as_ref();
+        self.root.join(kernel_path.strip_prefix("/").unwrap_or(kernel_path))
+    }
+
+    /// The content of a kernel file, without the newline at its end.
+    ///
+    /// # Errors
+    /// What the kernel answers; bytes that are not UTF-8 are replaced, not refused.
+    pub fn read(&self, kernel_path: impl AsRef<Path>) -> io::Result<String> {
+        read_trimmed(&self.path(kernel_path))
+    }
+}
+
+/// The content of the file at `path`, without white space at its end.
+pub(super) fn read_trimmed(path: &Path) -> io::Result<String> {
+    let bytes = fs::read(path)?;
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_paths_land_below_the_root() {
+        assert_eq!(KernelTree::default().path("/proc/stat"), Path::new("/proc/stat"));
+        assert_eq!(
+            KernelTree::at("/tmp/recorded").path("/proc/stat"),
+            Path::new("/tmp/recorded/proc/stat")
+        );
+    }
+}
