@@ -1,1 +1,2 @@
-//! Monitor, modes, controllers and the loop; runs programs and closures on Linux and on the simulated machine
+//! Keeps soft real-time work on time: monitor, modes, controllers and the loop that joins them.
+pub mod report;

@@ -1,1 +1,27 @@
-//! What runs, as data: programs, arrivals, sensors, traces, seeds
+//! What runs, as data.
+//!
+//! A [`Scenario`] says in the user's terms what a device has to do: tasks with periods and deadlines, sensors that
+//! stream in, goals. [`compile()`] turns its demands ("14 ms of computation at full clock") into [`Program`]s
+//! (cycles and store accesses) with the [`Costs`] of one machine; `runtime::linux` interprets the same program with
+//! real loops and real store calls that `sim` interprets as timed segments.
+//!
+//! Nothing here reads a clock, a file or the environment; randomness comes from the scenario's seed.
+
+mod check;
+mod compile;
+mod outcome;
+mod program;
+mod scenario;
+mod stream;
+mod trace;
+
+pub use check::Problem;
+pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
+pub use outcome::{JobOutcome, Split};
+pub use program::{Op, Program, Table};
+pub use scenario::{
+    Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
+    SensorSource, StoreNeeds, TaskSpec, UpdateMode, Volume,
+};
+pub use stream::{SensorStream, SensorUpdate};
+pub use trace::{Reading, Sensor, Trace, TraceError};

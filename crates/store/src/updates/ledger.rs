@@ -1,0 +1,362 @@
+//! What became of every update, sensor by sensor: lost means reconciled.
+//!
+//! Each sensor numbers its updates 1, 2, 3... An update that was offered is in exactly one of these states:
+//!
+//! ```text
+//!     offered ─┬─► shed
+//!              └─► pending ─┬─► superseded          (a newer one took its place in the queue)
+//!                           └─► in flight ─┬─► installed
+//!                                          └─► superseded   (overtaken: a newer one was installed first)
+//! ```
+//!
+//! so that, for each sensor, `offered = installed + shed + superseded + pending + in flight`. None of the two sides is
+//! taken on trust from the other. How many were offered is not counted but follows from the numbers: the last one
+//! less the gaps, which are updates `missing at source`. What is pending is asked of the queue. And because counts
+//! balance when one update is lost and another counted twice, each state also keeps the sum of a hash of its updates'
+//! numbers; the two sums agree by chance once in 2^64.
+
+use punctual_units::{SensorId, Seq, Share};
+
+/// How many updates came to what, over all sensors since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Updates that arrived.
+    pub offered: u64,
+    /// Of those, the ones not shed.
+    pub admitted: u64,
+    /// Of the admitted ones, those that the freshness minimum asked for out of turn: above what the knob admits.
+    pub for_minimum: u64,
+    /// Updates that reached the store.
+    pub installed: u64,
+    /// Updates refused by admission.
+    pub shed: u64,
+    /// Admitted updates that were not installed because a newer one of their sensor was there first.
+    pub superseded: u64,
+    /// Admitted updates that wait in the queue now.
+    pub pending: u64,
+    /// Updates taken from the queue whose installation has not been reported yet.
+    pub in_flight: u64,
+    /// Updates that never arrived, by the gaps in the numbers; not among the offered.
+    pub missing_at_source: u64,
+}
+
+impl Counts {
+    /// The share of updates really admitted since `earlier`; the knob's setting plus what the minimum added. 1 if
+    /// none was offered.
+    pub fn admitted_share_since(&self, earlier: &Counts) -> Share {
+        let since = |now: u64, then: u64| now.saturating_sub(then) as usize;
+        Share::of(
+            since(self.admitted, earlier.admitted),
+            since(self.offered, earlier.offered),
+        )
+    }
+}
+
+/// The account of one sensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SensorBalance {
+    /// The sensor.
+    pub sensor: SensorId,
+    /// Updates offered, by their numbers: the last one less those missing at source.
+    pub offered: u64,
+    /// Updates in the store.
+    pub installed: u64,
+    /// Updates shed.
+    pub shed: u64,
+    /// Updates superseded.
+    pub superseded: u64,
+    /// Updates in the queue, 0 or 1.
+    pub pending: u64,
+    /// Updates taken from the queue, outcome not reported yet.
+    pub in_flight: u64,
+    /// Whether the very numbers offered are the ones accounted for, not just as many.
+    pub numbers_agree: bool,
+}
+
+impl SensorBalance {
+    /// Whether every update is in exactly one state.
+    pub fn balances(&self) -> bool {
+        self.offered == self.accounted() && self.numbers_agree
+    }
+
+    /// At least how many updates are in no state.
+    pub fn lost(&self) -> u64 {
+        let swapped = self.offered == self.accounted() && !self.numbers_agree;
+        self.offered.saturating_sub(self.accounted()) + u64::from(swapped)
+    }
+
+    fn accounted(&self) -> u64 {
+        self.installed + self.shed + self.superseded + self.pending + self.in_flight
+    }
+}
+
+/// The result of going through the accounts of all sensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reconciliation {
+    /// The sensors whose account does not balance, in order.
+    pub unbalanced: Vec<SensorBalance>,
+    /// At least how many updates are lost: the sum of [`SensorBalance::lost`].
+    pub lost: u64,
+}
+
+impl Reconciliation {
+    /// Whether every account balances: nothing lost, nothing counted twice.
+    pub fn balances(&self) -> bool {
+        self.unbalanced.is_empty()
+    }
+}
+
+/// A set of updates of one sensor, as much of it as is needed to compare it with another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    count: u64,
+    /// The sum of the numbers' hashes, modulo 2^64.
+    numbers: u64,
+}
+
+impl Tally {
+    fn add(&mut self, seq: Seq) {
+        self.count += 1;
+        self.numbers = self.numbers.wrapping_add(hash(seq));
+    }
+
+    /// Takes `seq` out; `false` if there is nothing to take out.
+    fn remove(&mut self, seq: Seq) -> bool {
+        let any = self.count > 0;
+        if any {
+            self.count -= 1;
+            self.numbers = self.numbers.wrapping_sub(hash(seq));
+        }
+        any
+    }
+
+    fn plus(self, other: Tally) -> Tally {
+        Tally {
+            count: self.count + other.count,
+            numbers: self.numbers.wrapping_add(other.numbers),
+        }
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): a
+/// bijection that leaves no arithmetic relation between successive numbers.
+fn hash(Seq(number): Seq) -> u64 {
+    let mut z = number;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// The books of one sensor.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    last: Seq,
+    missing_at_source: u64,
+    /// The hashes of the numbers offered.
+    offered_numbers: u64,
+    shed: Tally,
+    superseded: Tally,
+    in_flight: Tally,
+    installed: Tally,
+}
+
+/// The books.
+#[derive(Clone, Debug)]
+pub(super) struct Ledger {
+    accounts: Vec<Account>,
+    counts: Counts,
+}
+
+impl Ledger {
+    /// Empty books for sensors `0..sensors`.
+    pub fn new(sensors: usize) -> Self {
+        Ledger {
+            accounts: vec![Account::default(); sensors],
+            counts: Counts::default(),
+        }
+    }
+
+    /// The last number offered, 0 before the first.
+    pub fn last(&self, sensor: SensorId) -> Seq {
+        self.accounts[sensor.index()].last
+    }
+
+    /// The update arrived; its number is above the last.
+    pub fn offered(&mut self, sensor: SensorId, seq: Seq) {
+        let account = &mut self.accounts[sensor.index()];
+        let gap = seq.0 - account.last.0 - 1;
+        account.last = seq;
+        account.missing_at_source += gap;
+        account.offered_numbers = account.offered_numbers.wrapping_add(hash(seq));
+        // Of one sensor they are fewer than its last number; of all, senseless numbers could exceed the range.
+        self.counts.missing_at_source = self.counts.missing_at_source.saturating_add(gap);
+        self.counts.offered += 1;
+    }
+
+    /// Admission let it in, out of turn if `for_minimum`.
+    pub fn admitted(&mut self, for_minimum: bool) {
+        self.counts.admitted += 1;
+        self.counts.for_minimum += u64::from(for_minimum);
+    }
+
+    /// Admission refused it.
+    pub fn shed(&mut self, sensor: SensorId, seq: Seq) {
+        self.accounts[sensor.index()].shed.add(seq);
+        self.counts.shed += 1;
+    }
+
+    /// A newer one took its place in the queue.
+    pub fn superseded(&mut self, sensor: SensorId, seq: Seq) {
+        self.accounts[sensor.index()].superseded.add(seq);
+        self.counts.superseded += 1;
+    }
+
+    /// It left the queue to be installed.
+    pub fn taken(&mut self, sensor: SensorId, seq: Seq) {
+        self.accounts[sensor.index()].in_flight.add(seq);
+        self.counts.in_flight += 1;
+    }
+
+    /// It is in the store.
+    pub fn installed(&mut self, sensor: SensorId, seq: Seq) {
+        self.landed(sensor, seq);
+        self.accounts[sensor.index()].installed.add(seq);
+        self.counts.installed += 1;
+    }
+
+    /// It left the queue, but a newer one was in the store first.
+    pub fn overtaken(&mut self, sensor: SensorId, seq: Seq) {
+        self.landed(sensor, seq);
+        self.superseded(sensor, seq);
+    }
+
+    fn landed(&mut self, sensor: SensorId, seq: Seq) {
+        // An update that was not in flight is reported for a second time. It is entered all the same: the account then
+        // holds more than was offered, which reconciling finds.
+        if self.accounts[sensor.index()].in_flight.remove(seq) {
+            self.counts.in_flight -= 1;
+        }
+    }
+
+    /// The sums over all sensors; what is pending is known to the queue. O(1).
+    pub fn counts(&self, pending: usize) -> Counts {
+        Counts {
+            pending: pending as u64,
+            ..self.counts
+        }
+    }
+
+    /// Goes through all accounts; `waiting` is the number of the update in the queue, by sensor. O(N).
+    pub fn reconcile(&self, waiting: impl Fn(usize) -> Option<Seq>) -> Reconciliation {
+        let balances = self.accounts.iter().enumerate();
+        let unbalanced: Vec<SensorBalance> = balances
+            .map(|(sensor, account)| account.balance(SensorId(sensor as u32), waiting(sensor)))
+            .filter(|balance| !balance.balances())
+            .collect();
+        let lost = unbalanced.iter().map(SensorBalance::lost).sum();
+        Reconciliation { unbalanced, lost }
+    }
+}
+
+impl Account {
+    fn balance(&self, sensor: SensorId, waiting: Option<Seq>) -> SensorBalance {
+        let mut pending = Tally::default();
+        waiting.into_iter().for_each(|seq| pending.add(seq));
+        let states = [self.installed, self.shed, self.superseded, pending, self.in_flight];
+        let accounted = states.into_iter().fold(Tally::default(), Tally::plus);
+        // With nothing in flight, nothing may be left of the numbers that were.
+        let landed_as_taken = self.in_flight.count > 0 || self.in_flight.numbers == 0;
+        SensorBalance {
+            sensor,
+            offered: self.last.0 - self.missing_at_source,
+            installed: self.installed.count,
+            shed: self.shed.count,
+            superseded: self.superseded.count,
+            pending: pending.count,
+            in_flight: self.in_flight.count,
+            numbers_agree: accounted.numbers == self.offered_numbers && landed_as_taken,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SENSOR: SensorId = SensorId(1);
+
+    /// Two sensors; the second has offered 1, 2, 4 and 5: 1 installed, 2 shed, 4 superseded, 5 in flight.
+    fn sound() -> Ledger {
+        let mut ledger = Ledger::new(2);
+        for seq in [1, 2, 4, 5].map(Seq) {
+            ledger.offered(SENSOR, seq);
+        }
+        ledger.taken(SENSOR, Seq(1));
+        ledger.installed(SENSOR, Seq(1));
+        ledger.shed(SENSOR, Seq(2));
+        ledger.superseded(SENSOR, Seq(4));
+        ledger.taken(SENSOR, Seq(5));
+        ledger
+    }
+
+    fn reconcile(ledger: &Ledger) -> Reconciliation {
+        ledger.reconcile(|_| None)
+    }
+
+    #[test]
+    fn a_gap_is_missing_at_source_and_not_lost() {
+        let ledger = sound();
+        assert!(reconcile(&ledger).balances());
+        assert_eq!(ledger.counts(0).missing_at_source, 1);
+        assert_eq!(ledger.counts(0).offered, 4);
+    }
+
+    #[test]
+    fn a_planted_loss_is_found() {
+        let mut ledger = sound();
+        ledger.offered(SENSOR, Seq(6)); // goes nowhere
+        let result = reconcile(&ledger);
+        assert_eq!((result.lost, result.unbalanced[0].sensor), (1, SENSOR));
+    }
+
+    #[test]
+    fn a_planted_double_count_is_found_and_is_no_loss() {
+        for report in [Ledger::installed, Ledger::overtaken] {
+            let mut ledger = sound();
+            report(&mut ledger, SENSOR, Seq(5));
+            assert!(reconcile(&ledger).balances());
+            report(&mut ledger, SENSOR, Seq(5));
+            let result = reconcile(&ledger);
+            assert_eq!((result.lost, result.unbalanced.len()), (0, 1));
+        }
+    }
+
+    #[test]
+    fn a_loss_and_a_double_count_do_not_cancel() {
+        let mut ledger = sound();
+        ledger.offered(SENSOR, Seq(6)); // goes nowhere
+        ledger.shed(SENSOR, Seq(2)); // for the second time
+        let result = reconcile(&ledger);
+        assert!(!result.unbalanced[0].numbers_agree);
+        assert_eq!(result.lost, 1);
+    }
+
+    #[test]
+    fn landing_another_update_than_the_one_in_flight_is_found() {
+        let mut ledger = sound();
+        ledger.installed(SENSOR, Seq(4)); // 5 was in flight
+        assert!(!reconcile(&ledger).balances());
+    }
+
+    #[test]
+    fn the_share_really_admitted_is_the_difference_of_counts() {
+        let counts = |offered, admitted| Counts {
+            offered,
+            admitted,
+            ..Counts::default()
+        };
+        let share = counts(30, 20).admitted_share_since(&counts(10, 5));
+        assert_eq!(share, Share::of(15, 20));
+        assert_eq!(Counts::default().admitted_share_since(&Counts::default()), Share::ONE);
+    }
+}

@@ -1,0 +1,287 @@
+//! Sensor updates from their arrival to the store: admission, the queue, and an account of every one.
+//!
+//! **Problem.** A temporal object is *fresh* while `now - timestamp <= avi` (its absolute validity interval), and a
+//! sensor refreshes it once per period. Updates cost time that transactions then lack, and not all of them are needed.
+//! So a controller sets the **admitted share** of updates (its knob), while the user's minimum binds the **fresh share**,
+//! fresh objects / all objects (a meter). The two differ: with avi = 2 * period, shedding every other
+//! update leaves every object fresh.
+//!
+//! **Method.** [`Updates`] is a state machine without thread or clock: values in, values out, `now` an argument. The
+//! store on a real machine and the simulated machine drive the same one:
+//!
+//! ```text
+//!     offer ─► admission ─► queue ─► next ─► the caller installs ─► installed | overtaken
+//!                  └─► shed     └─► superseded
+//! ```
+//!
+//! * `admission.rs`: the knob by error diffusion; the minimum as an invariant, with the proof.
+//! * `freshness.rs`, `expiry.rs`: which objects will not stay fresh.
+//! * `shedding.rs`: whose updates are shed first, uniformly or those of the coldest objects.
+//! * `queue.rs`: at most one waiting update per sensor, so at most as many as there are sensors; the newest is kept.
+//! * `ledger.rs`: offered = installed + shed + superseded + pending + in flight, reconciled by sequence number.
+//!
+//! **Bounds.** The queue and every table hold one entry per sensor, made at construction. [`Updates::offer`] and
+//! [`Updates::next`] allocate nothing; an offer costs O(log N) amortised for N sensors, the rest O(1), except where said.
+//!
+//! **What is promised.** Once every sensor has reported, the fresh share stays at or above the minimum as long as
+//! readings come in time and admitted ones are installed within the margin ([`AdmissionOptions::margin`]), whatever
+//! the knob does. A minimum above [`Updates::best_fresh_share`] cannot be promised: everything is then admitted.
+
+mod admission;
+mod expiry;
+mod freshness;
+mod ledger;
+mod queue;
+mod shedding;
+#[cfg(test)]
+mod tests;
+
+pub use admission::{AdmissionOptions, MARGIN_DEFAULT};
+pub use freshness::is_fresh;
+pub use ledger::{Counts, Reconciliation, SensorBalance};
+pub use shedding::Shedding;
+
+use punctual_units::{Nanos, SensorId, Seq, Share, Time};
+
+use admission::{Admission, Decision};
+use freshness::Prospect;
+use ledger::Ledger;
+use queue::Queue;
+
+/// What is known of a sensor in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SensorSpec {
+    /// Between two readings.
+    pub period: Nanos,
+    /// How long a reading is fresh: the absolute validity interval.
+    pub avi: Nanos,
+    /// The longest value, in bytes: a buffer of this size is kept for the sensor.
+    pub value_bytes_max: u32,
+}
+
+/// The answer to an offered update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It waits to be installed.
+    Admitted,
+    /// It is dropped.
+    Shed,
+}
+
+/// An admitted update on its way to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Whose it is.
+    pub sensor: SensorId,
+    /// Its number within the sensor.
+    pub seq: Seq,
+    /// Its timestamp.
+    pub sampled_at: Time,
+    /// Until when it is fresh: `sampled_at + avi`.
+    pub expires: Time,
+}
+
+/// Why an update was not even considered. Nothing has changed, and the update does not count as offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OfferError {
+    /// No such sensor.
+    #[error("unknown sensor {sensor}: there are {sensors}, numbered from 0; register it before it reports")]
+    UnknownSensor {
+        /// The number given.
+        sensor: SensorId,
+        /// How many sensors there are.
+        sensors: usize,
+    },
+    /// The number is not above the last one: a repeated or a reordered update.
+    #[error("update {seq} of sensor {sensor} comes after update {last}: offer each once, in increasing order from 1")]
+    SeqNotIncreasing {
+        /// Whose it is.
+        sensor: SensorId,
+        /// Its number.
+        seq: Seq,
+        /// The last number offered, 0 if none was.
+        last: Seq,
+    },
+    /// The value does not fit the sensor's buffer.
+    #[error(
+        "update {seq} of sensor {sensor} has {len} bytes, at most {max} were agreed: raise the sensor's value_bytes_max"
+    )]
+    ValueTooLong {
+        /// Whose it is.
+        sensor: SensorId,
+        /// Its number.
+        seq: Seq,
+        /// The value's length in bytes.
+        len: usize,
+        /// The most bytes a value of this sensor may have.
+        max: u32,
+    },
+}
+
+/// The updates of all sensors, from their arrival until they are in the store.
+///
+/// ```
+/// use punctual_store::updates::{AdmissionOptions, SensorSpec, Updates, Verdict};
+/// use punctual_units::{Nanos, SensorId, Seq, Share, Time};
+///
+/// let spec = SensorSpec { period: Nanos::from_millis(100), avi: Nanos::from_millis(500), value_bytes_max: 8 };
+/// let mut updates = Updates::new(&[spec; 2], AdmissionOptions::default());
+/// updates.set_admitted_share(Share::clamped(0.5));
+///
+/// let now = Time::ZERO;
+/// let verdict = updates.offer(SensorId(0), Seq(1), now, &21.5f64.to_le_bytes(), now)?;
+/// assert_eq!(verdict, Verdict::Admitted); // nothing was known of the object: the minimum asks for it
+///
+/// let mut value = Vec::with_capacity(8);
+/// let pending = updates.next(&mut value).unwrap();
+/// // ... here the caller writes `value` to the store ...
+/// updates.installed(&pending);
+/// assert_eq!(updates.counts().installed, 1);
+/// assert!(updates.reconcile().balances());
+/// # Ok::<(), punctual_store::updates::OfferError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Updates {
+    sensors: Box<[SensorSpec]>,
+    margin: Nanos,
+    admission: Admission,
+    queue: Queue,
+    ledger: Ledger,
+}
+
+impl Updates {
+    /// Ready for the updates of these sensors, which are numbered from 0; all updates are admitted at first.
+    ///
+    /// Sensor counts beyond the range of [`SensorId`] cannot be named and never report.
+    pub fn new(sensors: &[SensorSpec], options: AdmissionOptions) -> Updates {
+        Updates {
+            sensors: sensors.into(),
+            margin: options.margin,
+            admission: Admission::new(sensors, &options),
+            queue: Queue::new(sensors),
+            ledger: Ledger::new(sensors.len()),
+        }
+    }
+
+    /// Decides on an update that arrives `now` with the timestamp `sampled_at`, and queues it if it is admitted.
+    ///
+    /// Gaps in `seq` are allowed and counted ([`Counts::missing_at_source`]). A timestamp later than `now` is taken
+    /// for `now`: a sensor whose clock is ahead would otherwise seem fresh for too long. `now` must not run backwards.
+    ///
+    /// # Errors
+    /// [`OfferError`]; then nothing has changed.
+    pub fn offer(
+        &mut self,
+        sensor: SensorId,
+        seq: Seq,
+        sampled_at: Time,
+        value: &[u8],
+        now: Time,
+    ) -> Result<Verdict, OfferError> {
+        let spec = *self.check(sensor, seq, value)?;
+        let sampled_at = sampled_at.min(now);
+        let reading = Prospect::of(sensor, &spec, self.margin, sampled_at, now);
+        self.ledger.offered(sensor, seq);
+
+        let decision = self.admission.decide(&reading, now);
+        if decision == Decision::Shed {
+            self.ledger.shed(sensor, seq);
+            return Ok(Verdict::Shed);
+        }
+        self.ledger.admitted(decision == Decision::ForMinimum);
+        let expires = reading.expires;
+        let update = Pending {
+            sensor,
+            seq,
+            sampled_at,
+            expires,
+        };
+        if let Some(older) = self.queue.put(update, value) {
+            self.ledger.superseded(sensor, older);
+        }
+        Ok(Verdict::Admitted)
+    }
+
+    fn check(&self, sensor: SensorId, seq: Seq, value: &[u8]) -> Result<&SensorSpec, OfferError> {
+        let sensors = self.sensors.len();
+        let spec = self
+            .sensors
+            .get(sensor.index())
+            .ok_or(OfferError::UnknownSensor { sensor, sensors })?;
+        let last = self.ledger.last(sensor);
+        if seq <= last {
+            return Err(OfferError::SeqNotIncreasing { sensor, seq, last });
+        }
+        let (len, max) = (value.len(), spec.value_bytes_max);
+        if len > max as usize {
+            return Err(OfferError::ValueTooLong { sensor, seq, len, max });
+        }
+        Ok(spec)
+    }
+
+    /// Takes the update whose sensor has waited longest and puts its value into `value`, which is cleared first.
+    ///
+    /// The caller installs it and then reports [`installed`](Self::installed) or [`overtaken`](Self::overtaken), once;
+    /// until then it counts as in flight. Nothing is allocated if `value` has room for the longest value.
+    pub fn next(&mut self, value: &mut Vec<u8>) -> Option<Pending> {
+        let update = self.queue.take(value)?;
+        self.ledger.taken(update.sensor, update.seq);
+        Some(update)
+    }
+
+    /// The update that [`next`](Self::next) gave out is in the store.
+    ///
+    /// # Panics
+    /// If the sensor is unknown: the update came from somewhere else.
+    pub fn installed(&mut self, update: &Pending) {
+        self.ledger.installed(update.sensor, update.seq);
+    }
+
+    /// The update that [`next`](Self::next) gave out was not installed because a newer one of its sensor already was; it
+    /// counts as superseded.
+    ///
+    /// # Panics
+    /// If the sensor is unknown: the update came from somewhere else.
+    pub fn overtaken(&mut self, update: &Pending) {
+        self.ledger.overtaken(update.sensor, update.seq);
+    }
+
+    /// Sets the share of updates to admit: the knob. The freshness minimum may add to it; the share really admitted is
+    /// [`Counts::admitted_share_since`]. O(1), with [`Shedding::ColdestFirst`] O(N).
+    pub fn set_admitted_share(&mut self, share: Share) {
+        self.admission.shares_mut().set_admitted(share);
+    }
+
+    /// The share of updates to admit, as set.
+    pub fn admitted_share(&self) -> Share {
+        self.admission.shares().admitted()
+    }
+
+    /// Ranks the objects by reads per update; to be called once per control period. `reads` gives how often the
+    /// sensor's object was read since the last call. O(N log N) with [`Shedding::ColdestFirst`], otherwise nothing.
+    pub fn rebalance(&mut self, reads: impl Fn(SensorId) -> u64) {
+        self.admission.shares_mut().rank(reads);
+    }
+
+    /// The largest fresh share that can be promised with everything admitted: that of objects with
+    /// `avi >= period + margin`. O(N).
+    pub fn best_fresh_share(&self) -> Share {
+        let within_reach = |spec: &&SensorSpec| freshness::within_reach(spec, self.margin);
+        Share::of(self.sensors.iter().filter(within_reach).count(), self.sensors.len())
+    }
+
+    /// How many updates wait to be installed; never more than there are sensors.
+    pub fn pending(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// What updates have come to since the start, over all sensors.
+    pub fn counts(&self) -> Counts {
+        self.ledger.counts(self.queue.len())
+    }
+
+    /// Goes through the accounts and lists each sensor whose updates are not all in exactly one state. O(N).
+    pub fn reconcile(&self) -> Reconciliation {
+        self.ledger.reconcile(|sensor| self.queue.waiting(sensor))
+    }
+}

@@ -1,0 +1,244 @@
+//! Which sensors the admitted share is given to.
+//!
+//! **Uniform**: every sensor has the admitted share q.
+//!
+//! **Coldest first**: an object is the hotter the higher its *access/update ratio*, reads per update (Kang, Son and
+//! Stankovic, "Managing Deadline Miss Ratio and Sensor Data Freshness in Real-Time Databases", IEEE TKDE 16(10), 2004):
+//! refreshing an object that nobody reads gains nothing. With the rate 1/period of each sensor, the budget is
+//! q * (sum of the rates). The hottest objects have all their updates admitted until the budget is used up; the
+//! marginal ones have the fraction that is left; the others have nothing but what the freshness minimum gives them.
+//! Equally hot objects share alike, so that while nothing has been read all are marginal and have q: as if uniform.
+//!
+//! Since all sensors are watched for the same time, reads * period orders objects as reads / updates does. The rate
+//! is the specified one, not a count of recent updates: a control period is often shorter than a sensor's period, and
+//! the count would then be a coin toss between none and one.
+//!
+//! Of the objects that may be left to expire, the coldest are given up: an object **may be given up** if fewer objects
+//! are strictly colder than may be condemned. Any other choice condemns as many objects and saves no update.
+
+use std::cmp::Reverse;
+
+use punctual_units::{SensorId, Share};
+use serde::{Deserialize, Serialize};
+
+use super::SensorSpec;
+
+/// Which updates are shed when not all are admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shedding {
+    /// The same share of every sensor's updates.
+    #[default]
+    Uniform,
+    /// Those of the objects that are read least against their updates.
+    ColdestFirst,
+}
+
+/// The share of each sensor's updates that the knob admits.
+#[derive(Clone, Debug)]
+pub(super) struct Shares {
+    admitted: Share,
+    /// Only for coldest-first.
+    ranking: Option<Ranking>,
+}
+
+impl Shares {
+    /// All updates admitted; `condemnable` is how many objects may be condemned.
+    pub fn new(shedding: Shedding, sensors: &[SensorSpec], condemnable: usize) -> Self {
+        Shares {
+            admitted: Share::ONE,
+            ranking: match shedding {
+                Shedding::Uniform => None,
+                Shedding::ColdestFirst => Some(Ranking::new(sensors, condemnable)),
+            },
+        }
+    }
+
+    /// The admitted share over all sensors: the knob.
+    pub fn admitted(&self) -> Share {
+        self.admitted
+    }
+
+    /// Sets the knob. O(1), for coldest-first O(N).
+    pub fn set_admitted(&mut self, share: Share) {
+        self.admitted = share;
+        if let Some(ranking) = &mut self.ranking {
+            ranking.divide(share);
+        }
+    }
+
+    /// Ranks the objects anew; for coldest-first O(N log N), otherwise nothing.
+    pub fn rank(&mut self, reads: impl Fn(SensorId) -> u64) {
+        if let Some(ranking) = &mut self.ranking {
+            ranking.rank(reads);
+            ranking.divide(self.admitted);
+        }
+    }
+
+    /// The share of this sensor's updates, 0 to 1.
+    pub fn of(&self, sensor: usize) -> f64 {
+        match &self.ranking {
+            None => self.admitted.get(),
+            Some(ranking) => ranking.lots[sensor].share,
+        }
+    }
+
+    /// Whether this object may be left to expire.
+    pub fn may_be_given_up(&self, sensor: usize) -> bool {
+        match &self.ranking {
+            None => true,
+            Some(ranking) => ranking.lots[sensor].may_be_given_up,
+        }
+    }
+}
+
+/// Objects by heat, and what each is given.
+#[derive(Clone, Debug)]
+struct Ranking {
+    condemnable: usize,
+    /// Nanoseconds between two updates, at least 1.
+    periods: Box<[u64]>,
+    /// Reads * period.
+    heat: Vec<u128>,
+    /// Sensors, the hottest first; equally hot ones by number.
+    order: Vec<u32>,
+    lots: Vec<Lot>,
+}
+
+/// What one sensor is given.
+#[derive(Clone, Copy, Debug)]
+struct Lot {
+    share: f64,
+    may_be_given_up: bool,
+}
+
+impl Ranking {
+    /// All equally hot and all admitted.
+    fn new(sensors: &[SensorSpec], condemnable: usize) -> Self {
+        let lot = Lot {
+            share: 1.0,
+            may_be_given_up: condemnable > 0,
+        };
+        Ranking {
+            condemnable,
+            periods: sensors.iter().map(|spec| spec.period.0.max(1)).collect(),
+            heat: vec![0; sensors.len()],
+            order: (0..sensors.len() as u32).collect(),
+            lots: vec![lot; sensors.len()],
+        }
+    }
+
+    fn rank(&mut self, reads: impl Fn(SensorId) -> u64) {
+        let Ranking {
+            periods, heat, order, ..
+        } = self;
+        for (sensor, (heat, period)) in (0..).zip(heat.iter_mut().zip(periods)) {
+            *heat = u128::from(reads(SensorId(sensor))) * u128::from(*period);
+        }
+        order.sort_unstable_by_key(|&sensor| (Reverse(heat[sensor as usize]), sensor));
+    }
+
+    /// Gives the budget to groups of equally hot objects, the hottest first.
+    fn divide(&mut self, admitted: Share) {
+        let mut budget = admitted.get() * rate(&self.order, &self.periods);
+        let mut colder = self.order.len();
+        for group in self
+            .order
+            .chunk_by(|&a, &b| self.heat[a as usize] == self.heat[b as usize])
+        {
+            colder -= group.len();
+            let rate = rate(group, &self.periods);
+            // At 1 nothing is shed, whatever the rounding of the sums.
+            let share = if admitted == Share::ONE {
+                1.0
+            } else {
+                (budget / rate).clamp(0.0, 1.0)
+            };
+            budget -= share * rate;
+            let may_be_given_up = colder < self.condemnable;
+            for &sensor in group {
+                self.lots[sensor as usize] = Lot { share, may_be_given_up };
+            }
+        }
+    }
+}
+
+/// Updates per nanosecond of some sensors together.
+fn rate(sensors: &[u32], periods: &[u64]) -> f64 {
+    sensors
+        .iter()
+        .map(|&sensor| 1.0 / periods[sensor as usize] as f64)
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use punctual_units::Nanos;
+
+    fn shares(periods: &[u64], condemnable: usize) -> Shares {
+        let spec = |&period| SensorSpec {
+            period: Nanos(period),
+            avi: Nanos(2 * period),
+            value_bytes_max: 0,
+        };
+        Shares::new(
+            Shedding::ColdestFirst,
+            &periods.iter().map(spec).collect::<Vec<_>>(),
+            condemnable,
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn the_budget_goes_to_the_hottest_and_is_used_up(
+            objects in prop::collection::vec((1..1000u64, 0..6u64), 1..40), knob in 0.0..=1.0f64, condemnable in 0..40usize
+        ) {
+            let (periods, reads): (Vec<_>, Vec<_>) = objects.into_iter().unzip();
+            let mut shares = shares(&periods, condemnable);
+            shares.set_admitted(Share::clamped(knob));
+            shares.rank(|sensor| reads[sensor.index()]);
+
+            let rate = |i: usize| 1.0 / periods[i] as f64;
+            let total: f64 = (0..periods.len()).map(rate).sum();
+            let given: f64 = (0..periods.len()).map(|i| shares.of(i) * rate(i)).sum();
+            prop_assert!((given - knob * total).abs() <= 1e-9 * total, "{} of {}", given, knob * total);
+
+            let heat = |i: usize| reads[i] * periods[i];
+            for hot in 0..periods.len() {
+                for cold in 0..periods.len() {
+                    if heat(hot) > heat(cold) {
+                        // The allowance is rounding in the budget: far less than one update in a run.
+                        prop_assert!(shares.of(hot) > 1.0 - 1e-9 || shares.of(cold) < 1e-9);
+                    }
+                    if heat(hot) == heat(cold) {
+                        prop_assert_eq!(shares.of(hot), shares.of(cold));
+                    }
+                }
+                let colder = (0..periods.len()).filter(|&cold| heat(cold) < heat(hot)).count();
+                prop_assert_eq!(shares.may_be_given_up(hot), colder < condemnable);
+            }
+        }
+
+        #[test]
+        fn a_knob_at_one_sheds_nothing(objects in prop::collection::vec((1..1000u64, 0..6u64), 1..40)) {
+            let (periods, reads): (Vec<_>, Vec<_>) = objects.into_iter().unzip();
+            let mut shares = shares(&periods, 0);
+            shares.rank(|sensor| reads[sensor.index()]);
+            prop_assert!((0..periods.len()).all(|sensor| shares.of(sensor) == 1.0));
+        }
+    }
+
+    #[test]
+    fn the_marginal_object_has_the_fraction_that_is_left() {
+        let mut shares = shares(&[8, 8, 8, 8], 1);
+        shares.rank(|sensor| [3, 9, 0, 5][sensor.index()]);
+        shares.set_admitted(Share::clamped(0.625)); // 2.5 of 4 objects
+        assert_eq!([0, 1, 2, 3].map(|sensor| shares.of(sensor)), [0.5, 1.0, 0.0, 1.0]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|sensor| shares.may_be_given_up(sensor)),
+            [false, false, true, false]
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! [`Updates`] against a model that keeps a list of all updates and works everything out anew at each step.
+
+use super::*;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Offer { sensor: usize, gap: u64, age: u64 },
+    Next,
+    Land { which: usize, overtaken: bool },
+    Knob(u32),
+    Rebalance(Vec<u64>),
+    Wait(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Pending,
+    InFlight,
+    Installed,
+    Shed,
+    Superseded,
+}
+
+#[derive(Clone, Debug)]
+struct Update {
+    pending: Pending,
+    state: State,
+    for_minimum: bool,
+    /// When the update became the sensor's place in the queue.
+    place: usize,
+}
+
+struct Reference {
+    sensors: Vec<SensorSpec>,
+    options: AdmissionOptions,
+    now: Time,
+    knob: f64,
+    reads: Vec<u64>,
+    credits: Vec<f64>,
+    log: Vec<Update>,
+}
+
+impl Reference {
+    fn of(&self, sensor: usize) -> impl DoubleEndedIterator<Item = &Update> {
+        self.log
+            .iter()
+            .filter(move |update| update.pending.sensor.index() == sensor)
+    }
+
+    fn last(&self, sensor: usize) -> (Seq, Time) {
+        self.of(sensor).next_back().map_or((Seq(0), Time(0)), |update| {
+            (update.pending.seq, update.pending.sampled_at)
+        })
+    }
+
+    fn expires(&self, sensor: usize) -> Option<Time> {
+        self.of(sensor)
+            .rfind(|update| update.state != State::Shed)
+            .map(|update| update.pending.expires)
+    }
+
+    /// Whether the object is condemned if its next update is in the store by `next_installed_by`.
+    fn condemned(&self, sensor: usize, next_installed_by: Time) -> bool {
+        self.expires(sensor)
+            .is_none_or(|expires| expires < next_installed_by || expires < self.now)
+    }
+
+    fn heat(&self, sensor: usize) -> u64 {
+        self.reads[sensor] * self.sensors[sensor].period.0
+    }
+
+    fn share(&self, sensor: usize) -> f64 {
+        if self.options.shedding == Shedding::Uniform || self.knob == 1.0 {
+            return self.knob;
+        }
+        let rate_of = |group: &dyn Fn(u64) -> bool| -> f64 {
+            let members = (0..self.sensors.len()).filter(|&other| group(self.heat(other)));
+            members.map(|other| 1.0 / self.sensors[other].period.0 as f64).sum()
+        };
+        let heat = self.heat(sensor);
+        let left = self.knob * rate_of(&|_| true) - rate_of(&|other| other > heat);
+        (left / rate_of(&|other| other == heat)).clamp(0.0, 1.0)
+    }
+
+    fn may_be_given_up(&self, sensor: usize, condemnable: usize) -> bool {
+        let colder = (0..self.sensors.len())
+            .filter(|&other| self.heat(other) < self.heat(sensor))
+            .count();
+        self.options.shedding == Shedding::Uniform || colder < condemnable
+    }
+
+    /// By when the reading after the sensor's last one is in the store, as judged at that one.
+    fn offer(&mut self, judged: &mut [Time], sensor: usize, seq: Seq, sampled_at: Time) -> Verdict {
+        let spec = self.sensors[sensor];
+        let next_installed_by = self.now.max(sampled_at + spec.period) + self.options.margin;
+        let was_condemned = self.condemned(sensor, judged[sensor]);
+        let before = (0..self.sensors.len())
+            .filter(|&other| self.condemned(other, judged[other]))
+            .count();
+        judged[sensor] = next_installed_by;
+        let is_condemned = was_condemned || self.condemned(sensor, next_installed_by);
+        let afterwards = before - usize::from(was_condemned) + usize::from(is_condemned);
+
+        let objects = self.sensors.len();
+        let stale_allowed = |stale: &usize| Share::of(objects - stale, objects) >= self.options.minimum_fresh;
+        let condemnable = (0..=objects).rfind(stale_allowed).unwrap();
+        let may_shed = !is_condemned || (afterwards <= condemnable && self.may_be_given_up(sensor, condemnable));
+
+        let credit = self.credits[sensor] + self.share(sensor);
+        let by_knob = credit >= 1.0;
+        self.credits[sensor] = match (by_knob, may_shed, was_condemned) {
+            (true, ..) => credit - 1.0,
+            (false, false, false) => 0.0,
+            _ => credit,
+        };
+        let expires = sampled_at + spec.avi;
+        let pending = Pending {
+            sensor: SensorId(sensor as u32),
+            seq,
+            sampled_at,
+            expires,
+        };
+        let mut update = Update {
+            pending,
+            state: State::Shed,
+            for_minimum: false,
+            place: self.log.len(),
+        };
+        let verdict = if by_knob || !may_shed {
+            let waits =
+                |update: &&mut Update| update.pending.sensor == pending.sensor && update.state == State::Pending;
+            if let Some(older) = self.log.iter_mut().find(waits) {
+                older.state = State::Superseded;
+                update.place = older.place;
+            }
+            (update.state, update.for_minimum) = (State::Pending, !by_knob);
+            Verdict::Admitted
+        } else {
+            Verdict::Shed
+        };
+        self.log.push(update);
+        verdict
+    }
+
+    fn next(&mut self) -> Option<Pending> {
+        let waiting = self.log.iter_mut().filter(|update| update.state == State::Pending);
+        let first = waiting.min_by_key(|update| update.place)?;
+        first.state = State::InFlight;
+        Some(first.pending)
+    }
+
+    fn land(&mut self, which: usize, state: State) -> Option<Pending> {
+        let mut flying: Vec<_> = self
+            .log
+            .iter_mut()
+            .filter(|update| update.state == State::InFlight)
+            .collect();
+        let count = flying.len();
+        let update = flying.get_mut(which.checked_rem(count)?)?;
+        update.state = state;
+        Some(update.pending)
+    }
+
+    fn counts(&self) -> Counts {
+        let number = |state| self.log.iter().filter(|update| update.state == state).count() as u64;
+        let last: u64 = (0..self.sensors.len()).map(|sensor| self.last(sensor).0.0).sum();
+        Counts {
+            offered: self.log.len() as u64,
+            admitted: self.log.len() as u64 - number(State::Shed),
+            for_minimum: self.log.iter().filter(|update| update.for_minimum).count() as u64,
+            installed: number(State::Installed),
+            shed: number(State::Shed),
+            superseded: number(State::Superseded),
+            pending: number(State::Pending),
+            in_flight: number(State::InFlight),
+            missing_at_source: last - self.log.len() as u64,
+        }
+    }
+}
+
+const SENSORS: usize = 6;
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        10 => (0..SENSORS, prop_oneof![4 => Just(1u64), 1 => 2..4u64], 0..20u64)
+            .prop_map(|(sensor, gap, age)| Op::Offer { sensor, gap, age }),
+        4 => Just(Op::Next),
+        4 => (any::<usize>(), any::<bool>()).prop_map(|(which, overtaken)| Op::Land { which, overtaken }),
+        1 => (0..=64u32).prop_map(Op::Knob),
+        1 => prop::collection::vec(0..4u64, SENSORS).prop_map(Op::Rebalance),
+        6 => (0..30u64).prop_map(Op::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn every_answer_is_the_reference_model_s(
+        // Periods are powers of two and knobs multiples of 1/64, so that sums of rates do not round.
+        periods in prop::collection::vec((2..6u32, 1..5u64), SENSORS),
+        (minimum, margin, coldest) in (0.0..=1.0f64, 0..10u64, any::<bool>()),
+        ops in prop::collection::vec(op(), 1..300),
+    ) {
+        let sensors: Vec<_> = periods.iter().map(|(power, factor)| spec(1 << power, factor << power)).collect();
+        let shedding = if coldest { Shedding::ColdestFirst } else { Shedding::Uniform };
+        let options = options(minimum, shedding, margin);
+        let mut updates = Updates::new(&sensors, options);
+        let mut model = Reference {
+            sensors, options, now: Time(100), knob: 1.0, reads: vec![0; SENSORS],
+            credits: (0..SENSORS).map(admission::first_credit).collect(), log: Vec::new(),
+        };
+        let mut judged = vec![Time(0); SENSORS];
+        let mut value = Vec::new();
+        for op in ops {
+            match op {
+                Op::Offer { sensor, gap, age } => {
+                    let (last, last_sampled_at) = model.last(sensor);
+                    let (seq, sampled_at) = (Seq(last.0 + gap), (model.now - Nanos(age)).max(last_sampled_at));
+                    let verdict = updates.offer(SensorId(sensor as u32), seq, sampled_at, &seq.0.to_le_bytes(), model.now);
+                    prop_assert_eq!(verdict, Ok(model.offer(&mut judged, sensor, seq, sampled_at)));
+                }
+                Op::Next => {
+                    let update = updates.next(&mut value);
+                    prop_assert_eq!(update, model.next());
+                    if let Some(update) = update {
+                        prop_assert_eq!(&value[..], &update.seq.0.to_le_bytes()[..]);
+                    }
+                }
+                Op::Land { which, overtaken: true } => {
+                    model.land(which, State::Superseded).iter().for_each(|update| updates.overtaken(update));
+                }
+                Op::Land { which, overtaken: false } => {
+                    model.land(which, State::Installed).iter().for_each(|update| updates.installed(update));
+                }
+                Op::Knob(sixty_fourths) => {
+                    model.knob = f64::from(sixty_fourths) / 64.0;
+                    updates.set_admitted_share(Share::clamped(model.knob));
+                }
+                Op::Rebalance(reads) => {
+                    updates.rebalance(|sensor| reads[sensor.index()]);
+                    model.reads = reads;
+                }
+                Op::Wait(span) => model.now = model.now + Nanos(span),
+            }
+            prop_assert_eq!(updates.counts(), model.counts());
+            prop_assert_eq!(updates.pending() as u64, model.counts().pending);
+            let result = updates.reconcile();
+            prop_assert!(result.balances(), "{:?}", result);
+            prop_assert_eq!(updates.clone().admission.condemned(model.now),
+                (0..SENSORS).filter(|&sensor| model.condemned(sensor, judged[sensor])).count());
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What is wrong with a scenario, in the words of its keys.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use punctual_units::Nanos;
+
+use crate::scenario::{Arrival, Class, Demand, Excitation, Pace, Scenario, SensorLoad, SensorSource, TaskSpec, Volume};
+
+/// One thing that is wrong: which key, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The key as written in a scenario file, e.g. `task[0].period`.
+    pub key: String,
+    /// What is wrong and what to write instead.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.what)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// Longest time that a scenario may speak of: a run of a day.
+const LONGEST: Nanos = Nanos::from_secs(24 * 3600);
+/// The trace has readings 18 us apart at this speed; faster replay would bunch them under the feeder's resolution.
+const SPEEDUP_MAX: f64 = 20.0;
+/// Replicas of 1024 sensors beyond which the sensors no longer fit the id space that tests cover.
+const REPLICAS_MAX: u32 = 1000;
+
+struct Checker(Vec<Problem>);
+
+impl Checker {
+    fn require(&mut self, holds: bool, key: impl Into<String>, what: impl Into<String>) {
+        if !holds {
+            self.0.push(Problem {
+                key: key.into(),
+                what: what.into(),
+            });
+        }
+    }
+
+    fn span(&mut self, span: Nanos, key: impl Into<String>) {
+        let what = format!("{span} is out of range: write a time above 0 and at most 24 h, such as \"100ms\"");
+        self.require(span > Nanos::ZERO && span <= LONGEST, key, what);
+    }
+
+    fn ordered(&mut self, low: Nanos, high: Nanos, key: impl Into<String>) {
+        self.require(
+            low <= high,
+            key,
+            format!("the shorter bound {low} comes first, then the longer one, not {high}"),
+        );
+    }
+}
+
+impl Scenario {
+    /// Everything that is wrong with this scenario; empty means that it can be compiled.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut check = Checker(Vec::new());
+        check.span(self.duration, "duration");
+        check_goal(&mut check, self);
+        check_control(&mut check, self);
+        let store = &self.store;
+        check.span(store.group_commit, "store.group_commit");
+        check.require(store.objects > 0, "store.objects", "a store needs at least 1 object");
+        let size = 1..=65_536;
+        check.require(
+            size.contains(&store.object_bytes),
+            "store.object_bytes",
+            "must lie between 1 and 65536",
+        );
+        check_sensors(&mut check, &self.sensors);
+        check_excitation(&mut check, &self.excitation);
+        check_tasks(&mut check, &self.tasks);
+        check.0
+    }
+}
+
+fn check_goal(check: &mut Checker, scenario: &Scenario) {
+    let goal = &scenario.goal;
+    let tardiness = goal.tardiness > 0.0 && goal.tardiness <= 10.0;
+    check.require(
+        tardiness,
+        "goal.tardiness",
+        format!("{} is out of range: above 0, at most 10", goal.tardiness),
+    );
+    let drr = goal.drr > 0.0 && goal.drr < 1.0;
+    check.require(
+        drr,
+        "goal.drr",
+        format!("{} is out of range: above 0 and below 1", goal.drr),
+    );
+}
+
+fn check_control(check: &mut Checker, scenario: &Scenario) {
+    if let Pace::Period(period) = scenario.control.pace {
+        check.span(period, "control.period");
+    }
+    let warm_up = scenario.control.warm_up;
+    let what = format!(
+        "{warm_up} leaves nothing of the run's {}: make it shorter than `duration`",
+        scenario.duration
+    );
+    check.require(warm_up < scenario.duration, "control.warm_up", what);
+}
+
+fn check_sensors(check: &mut Checker, sensors: &SensorLoad) {
+    let speedup = sensors.speedup > 0.0 && sensors.speedup <= SPEEDUP_MAX;
+    let what = format!("{} is out of range: above 0, at most {SPEEDUP_MAX}", sensors.speedup);
+    check.require(speedup, "trace.speedup", what);
+    match sensors.volume {
+        Volume::Replicas(n) => check.require(
+            (1..=REPLICAS_MAX).contains(&n),
+            "trace.replicas",
+            format!("{n} is out of range: 1 to {REPLICAS_MAX}"),
+        ),
+        Volume::Utilisation(u) => check.require(
+            u > 0.0 && u <= 1.0,
+            "trace.utilisation",
+            format!("{u} is out of range: above 0, at most 1 (one whole core)"),
+        ),
+    }
+    let bytes = (8..=1024).contains(&sensors.value_bytes);
+    check.require(
+        bytes,
+        "trace.value_bytes",
+        format!("{} is out of range: 8 to 1024", sensors.value_bytes),
+    );
+    if let SensorSource::Synthetic {
+        count,
+        period_min,
+        period_max,
+    } = &sensors.source
+    {
+        check.require(
+            (1..=1_000_000).contains(count),
+            "trace.sensors",
+            "must lie between 1 and 1000000",
+        );
+        check.span(*period_min, "trace.period");
+        check.span(*period_max, "trace.period");
+        check.ordered(*period_min, *period_max, "trace.period");
+    }
+}
+
+fn check_excitation(check: &mut Checker, excitation: &Excitation) {
+    for (levels, key) in [
+        (&excitation.clock, "identify.clock"),
+        (&excitation.admitted, "identify.admitted"),
+    ] {
+        let distinct = levels.iter().any(|level| Some(level) != levels.first());
+        check.require(
+            distinct,
+            key,
+            "a knob that does not move teaches nothing: give at least 2 different levels",
+        );
+        let in_range = levels.iter().all(|level| *level > 0.0 && *level <= 1.0);
+        check.require(
+            in_range,
+            key,
+            "levels are shares of the knob's range: above 0, at most 1",
+        );
+    }
+    check.require(
+        excitation.hold > 0,
+        "identify.hold",
+        "a level is held for at least 1 sample",
+    );
+}
+
+fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
+    let real_time = tasks.iter().filter(|task| task.deadline().is_some()).count();
+    check.require(
+        real_time > 0,
+        "task",
+        "no task has a deadline, so there is nothing to keep on time: add a [[task]] with class = \"real-time\"",
+    );
+    let mut names = HashSet::new();
+    for (i, task) in tasks.iter().enumerate() {
+        let key = |field: &str| format!("task[{i}].{field}");
+        check.require(!task.name.is_empty(), key("name"), "a task needs a name");
+        check.require(
+            names.insert(&task.name),
+            key("name"),
+            format!("\"{}\" is taken by an earlier task", task.name),
+        );
+        check.require(
+            (1..=64).contains(&task.per_core),
+            key("per_core"),
+            "must lie between 1 and 64",
+        );
+        match task.class {
+            Class::RealTime { deadline } => {
+                check.span(deadline, key("deadline"));
+                let once = "a real-time task runs once; give it a task of its own instead";
+                check.require(task.per_core == 1, key("per_core"), once);
+            }
+            Class::BestEffort => {}
+        }
+        match task.arrival {
+            Arrival::Periodic { period } => check.span(period, key("period")),
+            Arrival::Sporadic { gap_min, gap_max } => {
+                check.span(gap_min, key("gap"));
+                check.span(gap_max, key("gap"));
+                check.ordered(gap_min, gap_max, key("gap"));
+            }
+            Arrival::AfterCompletion { pause_min, pause_max } => {
+                check.require(pause_max <= LONGEST, key("pause"), "a pause is at most 24 h");
+                check.ordered(pause_min, pause_max, key("pause"));
+            }
+        }
+        check_demand(check, task, &task.demand, &key);
+    }
+}
+
+fn check_demand(check: &mut Checker, task: &TaskSpec, demand: &Demand, key: &dyn Fn(&str) -> String) {
+    check.require(
+        (1..=10_000).contains(&demand.rounds),
+        key("rounds"),
+        "must lie between 1 and 10000",
+    );
+    let needs = demand.compute + demand.data;
+    check.require(needs > Nanos::ZERO, key("compute"), "a job must compute or access data");
+    check.require(needs <= LONGEST, key("compute"), "a job takes at most 24 h");
+    let window = match (task.class, task.arrival) {
+        (Class::RealTime { .. }, Arrival::Periodic { period }) => period,
+        (Class::RealTime { .. }, Arrival::Sporadic { gap_min, .. }) => gap_min,
+        _ => return,
+    };
+    let what = format!(
+        "a goal out of reach: one job needs {needs} alone at full clock, but the next one is released after {window}"
+    );
+    check.require(needs < window, key("compute"), what);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::tests::example;
+
+    fn keys(change: impl FnOnce(&mut Scenario)) -> Vec<String> {
+        let mut scenario = example();
+        change(&mut scenario);
+        scenario.problems().into_iter().map(|problem| problem.key).collect()
+    }
+
+    #[test]
+    fn a_sound_scenario_has_no_problems() {
+        assert_eq!(example().problems(), vec![]);
+    }
+
+    #[test]
+    fn each_problem_names_its_key() {
+        assert_eq!(keys(|s| s.duration = Nanos::ZERO), ["duration", "control.warm_up"]);
+        assert_eq!(keys(|s| s.goal.tardiness = -0.5), ["goal.tardiness"]);
+        assert_eq!(keys(|s| s.goal.tardiness = f64::NAN), ["goal.tardiness"]);
+        assert_eq!(keys(|s| s.goal.drr = 1.0), ["goal.drr"]);
+        assert_eq!(keys(|s| s.control.warm_up = s.duration), ["control.warm_up"]);
+        assert_eq!(keys(|s| s.sensors.speedup = 21.0), ["trace.speedup"]);
+        assert_eq!(keys(|s| s.sensors.volume = Volume::Replicas(0)), ["trace.replicas"]);
+        assert_eq!(
+            keys(|s| s.sensors.volume = Volume::Utilisation(1.2)),
+            ["trace.utilisation"]
+        );
+        assert_eq!(keys(|s| s.excitation.clock = vec![1.0, 1.0]), ["identify.clock"]);
+        assert_eq!(keys(|s| s.tasks.clear()), ["task"]);
+        assert_eq!(keys(|s| s.tasks[1].name = s.tasks[0].name.clone()), ["task[1].name"]);
+        assert_eq!(keys(|s| s.tasks[0].demand.rounds = 0), ["task[0].rounds"]);
+    }
+
+    #[test]
+    fn a_job_longer_than_its_period_is_out_of_reach() {
+        let problems = {
+            let mut scenario = example();
+            scenario.tasks[0].demand.compute = Nanos::from_millis(200);
+            scenario.problems()
+        };
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].what.contains("out of reach"), "{problems:?}");
+    }
+}

@@ -1,0 +1,344 @@
+//! Scenarios: what a device has to do, in the user's terms.
+
+use punctual_units::{Nanos, Share};
+use serde::{Deserialize, Serialize};
+
+use crate::Table;
+
+/// One complete description of a run. Checked by [`Scenario::problems`]; compiled by [`crate::compile()`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scenario {
+    /// A name for people.
+    pub name: String,
+    /// Seeds everything that is drawn: gaps between jobs, objects read, shedding credits.
+    pub seed: u64,
+    /// How long the run lasts, warm-up included.
+    pub duration: Nanos,
+    /// What is to be achieved.
+    pub goal: Goal,
+    /// Who decides, and how often.
+    pub control: Control,
+    /// How data is kept.
+    pub store: StoreNeeds,
+    /// What streams in.
+    pub sensors: SensorLoad,
+    /// What has to be done.
+    pub tasks: Vec<TaskSpec>,
+    /// How `identify` moves the knobs.
+    pub excitation: Excitation,
+}
+
+/// Set points and the user's minimum.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Goal {
+    /// Mean tardiness (response time / deadline) of real-time jobs, above 0. At 1 about half of the jobs are late,
+    /// so the default is 0.85.
+    pub tardiness: f64,
+    /// Data response ratio (data response time / response time), 0 to 1; only `mimo` controls it.
+    pub drr: f64,
+    /// The least share of temporal objects that must be fresh in every period (QoD in the paper).
+    pub min_fresh: Share,
+}
+
+/// The controllers of the first paper: see `SYSTEMS.md`, section 1, and `runtime::controller`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ControllerKind {
+    /// No control: every update admitted, the clock as found.
+    Open,
+    /// Admitted share from tardiness (SISO, QoDxxx in the paper); the clock as found.
+    Qod,
+    /// Clock from tardiness (SISO, DVFSonly in the paper); every update admitted.
+    Clock,
+    /// Clock and admitted share from tardiness and data response ratio (LQR-PI).
+    Mimo,
+}
+
+impl ControllerKind {
+    /// The controller's name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ControllerKind::Open => "open",
+            ControllerKind::Qod => "qod",
+            ControllerKind::Clock => "clock",
+            ControllerKind::Mimo => "mimo",
+        }
+    }
+}
+
+/// When the loop steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    /// At the completion of every real-time job.
+    Job,
+    /// Every so often; 0.2 s by default, 1 s in the paper.
+    Period(Nanos),
+}
+
+/// Who decides, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// The controller.
+    pub kind: ControllerKind,
+    /// When it steps.
+    pub pace: Pace,
+    /// How long the controllers hold the operating point at the start, so that the first decision sees a running
+    /// system.
+    pub warm_up: Nanos,
+}
+
+/// How sensor updates reach the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdateMode {
+    /// Into memory slots, written to the engine in groups.
+    MemoryFirst,
+    /// Each update its own write transaction, as in the paper.
+    Transaction,
+}
+
+/// What a commit survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// Power loss: data and metadata are flushed at every commit.
+    Durable,
+    /// Power loss, except for the newest commits; never corrupt.
+    NoMetaSync,
+    /// The death of the process, not of the machine.
+    Volatile,
+}
+
+/// How data is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreNeeds {
+    /// How sensor updates reach the store.
+    pub update_mode: UpdateMode,
+    /// What a commit survives.
+    pub durability: Durability,
+    /// Which updates are shed first: `true` sheds the objects that are read least against their updates,
+    /// `false` all alike.
+    pub coldest_first: bool,
+    /// How long a memory-first update may wait for its group commit.
+    pub group_commit: Nanos,
+    /// Ordinary objects that tasks read and write, at least 1.
+    pub objects: u32,
+    /// Bytes of an ordinary object's value, 1 to 65,536.
+    pub object_bytes: u32,
+}
+
+/// Where readings come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SensorSource {
+    /// A recorded trace: `sensors.csv` and `readings.csv.zst` in a folder that the caller loads.
+    Trace {
+        /// The folder.
+        dir: String,
+    },
+    /// Drawn from the seed: `count` sensors with periods uniform between the two bounds, avi twice the period.
+    Synthetic {
+        /// How many sensors, 1 to 1,000,000.
+        count: u32,
+        /// The shortest period.
+        period_min: Nanos,
+        /// The longest period.
+        period_max: Nanos,
+    },
+}
+
+/// How many readings arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Volume {
+    /// So many copies of the source, each shifted in time and with sensors of its own.
+    Replicas(u32),
+    /// As many copies as make update transactions use this share of one core at full clock, worked out with the
+    /// costs of the machine: the same load on a fast and on a slow one.
+    Utilisation(f64),
+}
+
+/// What streams in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SensorLoad {
+    /// Where readings come from.
+    pub source: SensorSource,
+    /// Trace seconds per second of the run, above 0, at most 20. Periods and validity intervals shrink alike.
+    pub speedup: f64,
+    /// How many copies of the source.
+    pub volume: Volume,
+    /// Bytes of a temporal object's value, 8 to 1024; the reading comes first as a little-endian `f64`.
+    pub value_bytes: u32,
+}
+
+/// What lateness means to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Has a relative deadline; its tardiness is controlled.
+    RealTime {
+        /// From release to the instant by which the job should be complete.
+        deadline: Nanos,
+    },
+    /// Gets what is left.
+    BestEffort,
+}
+
+/// When a task releases jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrival {
+    /// Every `period`.
+    Periodic {
+        /// Between two releases.
+        period: Nanos,
+    },
+    /// At gaps drawn uniformly between two bounds, release to release.
+    Sporadic {
+        /// The shortest gap.
+        gap_min: Nanos,
+        /// The longest gap.
+        gap_max: Nanos,
+    },
+    /// A new job a while after the one before has ended, drawn uniformly: the paper's best-effort transactions.
+    AfterCompletion {
+        /// The shortest pause.
+        pause_min: Nanos,
+        /// The longest pause.
+        pause_max: Nanos,
+    },
+}
+
+/// What one job needs, in time on an otherwise idle machine at full clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Demand {
+    /// Computation (c in the paper).
+    pub compute: Nanos,
+    /// Data accesses (d in the paper).
+    pub data: Nanos,
+    /// How often the job alternates between the two, at least 1.
+    pub rounds: u32,
+    /// Which objects it reads.
+    pub reads: Table,
+    /// Objects that it writes at its end in one transaction; their cost is part of `data`.
+    pub writes: u32,
+}
+
+/// One task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskSpec {
+    /// A name for people, unique in the scenario.
+    pub name: String,
+    /// What lateness means.
+    pub class: Class,
+    /// When jobs are released.
+    pub arrival: Arrival,
+    /// What a job needs.
+    pub demand: Demand,
+    /// How many such tasks run on each core that its class is placed on; best-effort only, else 1.
+    pub per_core: u32,
+}
+
+impl TaskSpec {
+    /// The relative deadline of a real-time task.
+    pub fn deadline(&self) -> Option<Nanos> {
+        match self.class {
+            Class::RealTime { deadline } => Some(deadline),
+            Class::BestEffort => None,
+        }
+    }
+}
+
+/// How `identify` moves the knobs on the running system.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Excitation {
+    /// Clock levels, as shares of the top clock.
+    pub clock: Vec<f64>,
+    /// Levels of the admitted share.
+    pub admitted: Vec<f64>,
+    /// For how many samples a level is held.
+    pub hold: u32,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A small sound scenario for the tests of this crate.
+    pub(crate) fn example() -> Scenario {
+        Scenario {
+            name: "example".into(),
+            seed: 1,
+            duration: Nanos::from_secs(10),
+            goal: Goal {
+                tardiness: 0.85,
+                drr: 0.6,
+                min_fresh: Share::clamped(0.5),
+            },
+            control: Control {
+                kind: ControllerKind::Mimo,
+                pace: Pace::Period(Nanos::from_millis(200)),
+                warm_up: Nanos::from_secs(1),
+            },
+            store: StoreNeeds {
+                update_mode: UpdateMode::Transaction,
+                durability: Durability::Volatile,
+                coldest_first: false,
+                group_commit: Nanos::from_millis(50),
+                objects: 1000,
+                object_bytes: 100,
+            },
+            sensors: SensorLoad {
+                source: SensorSource::Synthetic {
+                    count: 64,
+                    period_min: Nanos::from_secs(1),
+                    period_max: Nanos::from_secs(10),
+                },
+                speedup: 1.0,
+                volume: Volume::Replicas(1),
+                value_bytes: 64,
+            },
+            tasks: vec![
+                TaskSpec {
+                    name: "analysis".into(),
+                    class: Class::RealTime {
+                        deadline: Nanos::from_millis(50),
+                    },
+                    arrival: Arrival::Periodic {
+                        period: Nanos::from_millis(100),
+                    },
+                    demand: Demand {
+                        compute: Nanos::from_millis(10),
+                        data: Nanos::from_millis(10),
+                        rounds: 4,
+                        reads: Table::Sensors,
+                        writes: 8,
+                    },
+                    per_core: 1,
+                },
+                TaskSpec {
+                    name: "browse".into(),
+                    class: Class::BestEffort,
+                    arrival: Arrival::AfterCompletion {
+                        pause_min: Nanos::from_millis(50),
+                        pause_max: Nanos::from_millis(150),
+                    },
+                    demand: Demand {
+                        compute: Nanos::from_millis(5),
+                        data: Nanos::from_millis(5),
+                        rounds: 1,
+                        reads: Table::Objects,
+                        writes: 0,
+                    },
+                    per_core: 1,
+                },
+            ],
+            excitation: Excitation {
+                clock: vec![0.8, 1.0],
+                admitted: vec![0.5, 1.0],
+                hold: 2,
+            },
+        }
+    }
+}
