@@ -3,14 +3,15 @@
 //! A commit replaces the maps as a whole, so that a snapshot is a shared pointer to them. A write transaction copies a
 //! map when it first changes it: simple enough to be believed, and far from fast.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_store::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table, Write};
 
-type Records = BTreeMap<Box<[u8]>, Box<[u8]>>;
+type Bytes = Box<[u8]>;
+type Records = BTreeMap<Bytes, Bytes>;
 
 #[derive(Clone, Debug, Default)]
 struct Tables {
@@ -76,7 +77,7 @@ pub struct MemoryWrite<'e> {
 
 /// Records in ascending order of keys.
 #[derive(Debug)]
-pub struct MemoryScan<'t>(Option<std::collections::btree_map::Range<'t, Box<[u8]>, Box<[u8]>>>);
+pub struct MemoryScan<'t>(Option<btree_map::Range<'t, Bytes, Bytes>>);
 
 impl Memory {
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -95,7 +96,11 @@ impl Engine for Memory {
 
     fn write(&self) -> Result<MemoryWrite<'_>, EngineError> {
         let turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(MemoryWrite { tables: self.tables().clone(), engine: self, _turn: turn })
+        Ok(MemoryWrite {
+            tables: self.tables().clone(),
+            engine: self,
+            _turn: turn,
+        })
     }
 
     fn sync(&self) -> Result<(), EngineError> {

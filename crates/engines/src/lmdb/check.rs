@@ -68,7 +68,11 @@ pub(super) fn check(file: &File) -> Result<(), Damage> {
     if second.page_size != first.page_size {
         return Err(Damage::Corrupt("its two meta pages differ in page size".to_owned()));
     }
-    let newest = if second.transaction > first.transaction { second } else { first };
+    let newest = if second.transaction > first.transaction {
+        second
+    } else {
+        first
+    };
     Walk::new(file, len, &newest)?.run(&newest)
 }
 
@@ -161,7 +165,9 @@ impl<'f> Walk<'f> {
     /// Reads page `number` and checks that it is that page.
     fn load(&mut self, number: u64, page: &mut [u8]) -> Result<(), Damage> {
         self.claim(number)?;
-        self.file.read_exact_at(page, number * self.page_size as u64).map_err(Damage::Io)?;
+        self.file
+            .read_exact_at(page, number * self.page_size as u64)
+            .map_err(Damage::Io)?;
         if u64_at(page, 0) != number {
             return Err(damaged(number, &format!("says it is page {}", u64_at(page, 0))));
         }
@@ -193,7 +199,10 @@ impl<'f> Walk<'f> {
                 | u64::from(u16_at(page, offset + 2)) << 16
                 | u64::from(u16_at(page, offset + 4)) << 32;
             node_fits(number, page, offset, 0)?;
-            self.todo.push(Todo { page: child, depth: depth + 1 });
+            self.todo.push(Todo {
+                page: child,
+                depth: depth + 1,
+            });
         }
         Ok(())
     }
@@ -221,11 +230,16 @@ impl<'f> Walk<'f> {
         for number in first..first.saturating_add(pages) {
             self.claim(number)?;
         }
-        self.file.read_exact_at(&mut header, first * self.page_size as u64).map_err(Damage::Io)?;
-        let as_promised = u64_at(&header, 0) == first
-            && u16_at(&header, 10) == P_OVERFLOW
-            && u64::from(u32_at(&header, 12)) >= pages;
-        if as_promised { Ok(()) } else { Err(damaged(first, "is not the large value it should be")) }
+        self.file
+            .read_exact_at(&mut header, first * self.page_size as u64)
+            .map_err(Damage::Io)?;
+        let as_promised =
+            u64_at(&header, 0) == first && u16_at(&header, 10) == P_OVERFLOW && u64::from(u32_at(&header, 12)) >= pages;
+        if as_promised {
+            Ok(())
+        } else {
+            Err(damaged(first, "is not the large value it should be"))
+        }
     }
 }
 
@@ -237,7 +251,11 @@ fn node_offsets(number: u64, page: &[u8]) -> Result<impl Iterator<Item = usize> 
         return Err(damaged(number, "has an impossible size of its node table"));
     }
     let offset = |at: usize| u16_at(page, at) as usize;
-    if nodes.clone().step_by(2).any(|at| offset(at) < upper || offset(at) + NODE_HEADER > page.len()) {
+    if nodes
+        .clone()
+        .step_by(2)
+        .any(|at| offset(at) < upper || offset(at) + NODE_HEADER > page.len())
+    {
         return Err(damaged(number, "has a node outside of the page"));
     }
     Ok(nodes.step_by(2).map(offset))
@@ -246,7 +264,11 @@ fn node_offsets(number: u64, page: &[u8]) -> Result<impl Iterator<Item = usize> 
 /// Where the value of the node at `offset` begins, if key and `len` bytes of value fit into the page.
 fn node_fits(number: u64, page: &[u8], offset: usize, len: usize) -> Result<usize, Damage> {
     let value = offset + NODE_HEADER + u16_at(page, offset + 6) as usize;
-    if value + len <= page.len() { Ok(value) } else { Err(damaged(number, "has a node that leaves the page")) }
+    if value + len <= page.len() {
+        Ok(value)
+    } else {
+        Err(damaged(number, "has a node that leaves the page"))
+    }
 }
 
 fn damaged(page: u64, what: &str) -> Damage {

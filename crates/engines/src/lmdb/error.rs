@@ -39,18 +39,30 @@ pub(super) fn engine<'a>(place: Place<'a>, action: &'static str) -> impl Fn(heed
         let path = || place.path.to_path_buf();
         match error {
             heed::Error::Io(source) => io(place.path, action)(source),
-            heed::Error::Mdb(MdbError::MapFull) => EngineError::MapFull { path: path(), map_size: place.map_size },
+            heed::Error::Mdb(MdbError::MapFull) => EngineError::MapFull {
+                path: path(),
+                map_size: place.map_size,
+            },
             heed::Error::Mdb(MdbError::TxnFull) => EngineError::TransactionTooLarge { path: path() },
             heed::Error::Mdb(MdbError::BadRslot) => EngineError::SnapshotHeld,
-            heed::Error::Mdb(MdbError::ReadersFull) => {
-                EngineError::ReadersFull { path: path(), max: place.readers_max }
-            }
+            heed::Error::Mdb(MdbError::ReadersFull) => EngineError::ReadersFull {
+                path: path(),
+                max: place.readers_max,
+            },
             heed::Error::Mdb(MdbError::Panic | MdbError::BadTxn) => EngineError::Broken { path: path() },
-            heed::Error::EnvAlreadyOpened => EngineError::InUse { path: path(), pid: Some(std::process::id()) },
-            heed::Error::Mdb(damage) => EngineError::Corrupt { path: path(), reason: format!("{action}: {damage}") },
-            heed::Error::Encoding(source) | heed::Error::Decoding(source) => {
-                EngineError::Io { path: path(), action, source: io::Error::other(source) }
-            }
+            heed::Error::EnvAlreadyOpened => EngineError::InUse {
+                path: path(),
+                pid: Some(std::process::id()),
+            },
+            heed::Error::Mdb(damage) => EngineError::Corrupt {
+                path: path(),
+                reason: format!("{action}: {damage}"),
+            },
+            heed::Error::Encoding(source) | heed::Error::Decoding(source) => EngineError::Io {
+                path: path(),
+                action,
+                source: io::Error::other(source),
+            },
         }
     }
 }
@@ -63,5 +75,7 @@ fn free_bytes(path: &Path) -> Option<u64> {
     // SAFETY: `path` is a NUL-terminated string and `stat` is writable memory of the right size.
     let answer = unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) };
     // SAFETY: statvfs has filled the structure when it answers 0.
-    (answer == 0).then(|| unsafe { stat.assume_init() }).map(|stat| stat.f_bavail * stat.f_frsize)
+    (answer == 0)
+        .then(|| unsafe { stat.assume_init() })
+        .map(|stat| stat.f_bavail * stat.f_frsize)
 }

@@ -55,7 +55,11 @@ pub struct LmdbOptions {
 
 impl Default for LmdbOptions {
     fn default() -> Self {
-        LmdbOptions { durability: Durability::Durable, map_size: 1 << 30, readers_max: 126 }
+        LmdbOptions {
+            durability: Durability::Durable,
+            map_size: 1 << 30,
+            readers_max: 126,
+        }
     }
 }
 
@@ -101,31 +105,59 @@ impl LmdbOptions {
         check_file(&directory.join(DATA_FILE))?;
         let env = options.open_env(directory)?;
         let place = options.place(directory);
-        env.clear_stale_readers().map_err(error::engine(place, "clear readers that died"))?;
+        env.clear_stale_readers()
+            .map_err(error::engine(place, "clear readers that died"))?;
         let [data, temporal, meta] = create_tables(&env, place)?;
         check_format(&env, meta, place)?;
         let protection = protect_map(&env, meta, place)?;
         let directory = directory.to_path_buf();
-        Ok(Lmdb { data, temporal, env, options, directory, protection, _owner: owner })
+        Ok(Lmdb {
+            data,
+            temporal,
+            env,
+            options,
+            directory,
+            protection,
+            _owner: owner,
+        })
     }
 
     fn validated(mut self, directory: &Path) -> Result<LmdbOptions, EngineError> {
         let refuse = |setting, value: String, remedy| {
-            Err(EngineError::Setting { path: directory.to_path_buf(), setting, value, remedy })
+            Err(EngineError::Setting {
+                path: directory.to_path_buf(),
+                setting,
+                value,
+                remedy,
+            })
         };
         if self.readers_max == 0 {
-            return refuse("readers_max", "0".to_owned(), "at least one thread must be able to read");
+            return refuse(
+                "readers_max",
+                "0".to_owned(),
+                "at least one thread must be able to read",
+            );
         }
         // LMDB wants whole pages; 64 KiB is a multiple of every page size that Linux knows.
         match self.map_size.checked_next_multiple_of(MAP_SIZE_MIN) {
             Some(size) if self.map_size > 0 && size <= isize::MAX as usize => self.map_size = size,
-            _ => return refuse("map_size", self.map_size.to_string(), "use 64 KiB up to what the address space holds"),
+            _ => {
+                return refuse(
+                    "map_size",
+                    self.map_size.to_string(),
+                    "use 64 KiB up to what the address space holds",
+                );
+            }
         }
         Ok(self)
     }
 
     fn place(self, path: &Path) -> Place<'_> {
-        Place { path, map_size: self.map_size, readers_max: self.readers_max }
+        Place {
+            path,
+            map_size: self.map_size,
+            readers_max: self.readers_max,
+        }
     }
 
     fn open_env(self, directory: &Path) -> Result<Env<WithTls>, EngineError> {
@@ -155,7 +187,9 @@ impl Lmdb {
     /// # Errors
     /// Failures of the engine.
     pub fn clear_stale_readers(&self) -> Result<usize, EngineError> {
-        self.env.clear_stale_readers().map_err(error::engine(self.place(), "clear readers that died"))
+        self.env
+            .clear_stale_readers()
+            .map_err(error::engine(self.place(), "clear readers that died"))
     }
 
     fn table(&self, table: Table) -> &Records {
@@ -183,7 +217,9 @@ impl Engine for Lmdb {
     }
 
     fn sync(&self) -> Result<(), EngineError> {
-        self.env.force_sync().map_err(error::engine(self.place(), "sync the store"))
+        self.env
+            .force_sync()
+            .map_err(error::engine(self.place(), "sync the store"))
     }
 
     fn durability(&self) -> Durability {
@@ -201,10 +237,15 @@ fn check_file(path: &Path) -> Result<(), EngineError> {
         answer => answer.map_err(error::io(path, "open the store's file"))?,
     };
     check::check(&file).map_err(|damage| match damage {
-        Damage::Corrupt(reason) => EngineError::Corrupt { path: path.to_path_buf(), reason },
-        Damage::Version(found) => {
-            EngineError::Version { path: path.to_path_buf(), found, expected: check::DATA_VERSION }
-        }
+        Damage::Corrupt(reason) => EngineError::Corrupt {
+            path: path.to_path_buf(),
+            reason,
+        },
+        Damage::Version(found) => EngineError::Version {
+            path: path.to_path_buf(),
+            found,
+            expected: check::DATA_VERSION,
+        },
         Damage::Io(source) => error::io(path, "read the store's file")(source),
     })
 }
@@ -234,14 +275,22 @@ fn check_format(env: &Env<WithTls>, meta: Records, place: Place<'_>) -> Result<(
     match meta.get(&transaction, FORMAT_KEY).map_err(fail)? {
         Some(bytes) => match bytes.try_into().map(u32::from_le_bytes) {
             Ok(FORMAT) => Ok(()),
-            Ok(found) => Err(EngineError::Version { path: place.path.to_path_buf(), found, expected: FORMAT }),
+            Ok(found) => Err(EngineError::Version {
+                path: place.path.to_path_buf(),
+                found,
+                expected: FORMAT,
+            }),
             Err(_) => {
                 let reason = "its format is not a number".to_owned();
-                Err(EngineError::Corrupt { path: place.path.to_path_buf(), reason })
+                Err(EngineError::Corrupt {
+                    path: place.path.to_path_buf(),
+                    reason,
+                })
             }
         },
         None => {
-            meta.put(&mut transaction, FORMAT_KEY, &FORMAT.to_le_bytes()).map_err(fail)?;
+            meta.put(&mut transaction, FORMAT_KEY, &FORMAT.to_le_bytes())
+                .map_err(fail)?;
             transaction.commit().map_err(fail)
         }
     }
@@ -253,7 +302,10 @@ fn protect_map(env: &Env<WithTls>, meta: Records, place: Place<'_>) -> Result<Pr
     let page_size = env.unnamed_database_stat().page_size as usize;
     let transaction = env.read_txn().map_err(fail)?;
     let Some(value) = meta.get(&transaction, FORMAT_KEY).map_err(fail)? else {
-        return Err(EngineError::Corrupt { path: place.path.to_path_buf(), reason: "it lost its format".to_owned() });
+        return Err(EngineError::Corrupt {
+            path: place.path.to_path_buf(),
+            reason: "it lost its format".to_owned(),
+        });
     };
     // LMDB does not tell where its map is; a value does. It lies within a page of the map, and the first word of each page is
     // the page's number (`MDB_page` in mdb.c).
@@ -263,7 +315,11 @@ fn protect_map(env: &Env<WithTls>, meta: Records, place: Place<'_>) -> Result<Pr
     let base = page.wrapping_sub(number * page_size).cast_mut().cast();
     let used = (info.last_page_number + 1) * page_size;
     let file_len = env.real_disk_size().map_err(fail)? as usize;
-    let map = Map { base, size: info.map_size, used: used.min(file_len) };
+    let map = Map {
+        base,
+        size: info.map_size,
+        used: used.min(file_len),
+    };
     // SAFETY: the map lives as long as the environment, which is open.
     Ok(unsafe { protect(&map) })
 }

@@ -25,11 +25,16 @@ impl Owner {
         let io = |action| error::io(&path, action);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&path).map_err(io("open the file that names the store's owner"))?;
+        let mut file = options
+            .open(&path)
+            .map_err(io("open the file that names the store's owner"))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(EngineError::InUse { path: directory.to_path_buf(), pid: holder(&mut file) });
+                return Err(EngineError::InUse {
+                    path: directory.to_path_buf(),
+                    pid: holder(&mut file),
+                });
             }
             Err(TryLockError::Error(source)) => return Err(io("lock the file that names the store's owner")(source)),
         }

@@ -37,9 +37,16 @@ pub(super) unsafe fn protect(map: &Map) -> Protection {
     let prefaulted = refusal(unsafe { libc::madvise(map.base, map.used, libc::MADV_POPULATE_READ) });
     // SAFETY: as above.
     let locked = refusal(unsafe { libc::mlock2(map.base, map.size, libc::MLOCK_ONFAULT as libc::c_uint) });
-    Protection { prefaulted: prefaulted.map(|()| map.used), locked: locked.map(|()| map.size) }
+    Protection {
+        prefaulted: prefaulted.map(|()| map.used),
+        locked: locked.map(|()| map.size),
+    }
 }
 
 fn refusal(answer: libc::c_int) -> io::Result<()> {
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -7,8 +7,8 @@ use heed::types::Bytes;
 use heed::{MdbError, RoRange, RoTxn, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Table, VALUE_MAX_LEN, Write};
 
-use super::error;
 use super::Lmdb;
+use super::error;
 
 /// A view of one commit, bound to its thread.
 pub struct LmdbSnapshot<'e> {
@@ -42,7 +42,11 @@ impl<'e> LmdbSnapshot<'e> {
 impl<'e> LmdbWrite<'e> {
     pub(super) fn begin(engine: &'e Lmdb) -> Result<Self, EngineError> {
         match engine.env.write_txn() {
-            Ok(transaction) => Ok(LmdbWrite { transaction, engine, _bound_to_thread: PhantomData }),
+            Ok(transaction) => Ok(LmdbWrite {
+                transaction,
+                engine,
+                _bound_to_thread: PhantomData,
+            }),
             Err(refused) => Err(error::engine(engine.place(), "begin a write transaction")(refused)),
         }
     }
@@ -76,10 +80,15 @@ fn scan<'t>(
     table: Table,
     range: KeyRange<'_>,
 ) -> Result<LmdbScan<'t>, EngineError> {
-    let Some(range) = searchable(range) else { return Ok(LmdbScan { records: None, engine }) };
+    let Some(range) = searchable(range) else {
+        return Ok(LmdbScan { records: None, engine });
+    };
     let records = engine.table(table).range(transaction, &range);
     let records = records.map_err(error::engine(engine.place(), "begin a scan"))?;
-    Ok(LmdbScan { records: Some(records), engine })
+    Ok(LmdbScan {
+        records: Some(records),
+        engine,
+    })
 }
 
 /// The range without the empty key, which LMDB does not search for; `None` where nothing lies below it.
@@ -146,7 +155,9 @@ impl Write for LmdbWrite<'_> {
     }
 
     fn commit(self) -> Result<(), EngineError> {
-        self.transaction.commit().map_err(error::engine(self.engine.place(), "commit a transaction"))
+        self.transaction
+            .commit()
+            .map_err(error::engine(self.engine.place(), "commit a transaction"))
     }
 }
 

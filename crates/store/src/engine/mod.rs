@@ -17,9 +17,8 @@ mod error;
 use std::ops::Bound;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 pub use error::EngineError;
+pub use punctual_workload::Durability;
 
 /// The longest key that every engine takes, in bytes (LMDB's compiled-in limit).
 pub const KEY_MAX_LEN: usize = 511;
@@ -37,21 +36,6 @@ pub enum Table {
     Data,
     /// Temporal objects, written by sensor updates only.
     Temporal,
-}
-
-/// What is safe when a commit returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Durability {
-    /// The commit is on the medium: it survives a crash of the process, the kernel and the power supply.
-    #[default]
-    Durable,
-    /// The data is on the medium, the page that makes it current is not: a crash of the machine may undo the last commit,
-    /// and never harms an earlier one. [`Engine::sync`] makes everything before it durable.
-    NoMetaSync,
-    /// Nothing waits for the medium. A crash of the process loses nothing; a crash of the machine may lose commits, and
-    /// may corrupt the store where the file system reorders writes. [`Engine::sync`] as above.
-    Volatile,
 }
 
 /// A place where ordered records are kept.
