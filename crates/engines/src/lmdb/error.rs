@@ -1,0 +1,81 @@
+//! LMDB's and the operating system's answers, as causes with a remedy.
+
+use std::io;
+use std::path::Path;
+
+use heed::MdbError;
+use punctual_store::engine::EngineError;
+
+/// A disk with less room than this is called full when a write to it came back short. LMDB reports a short write as a
+/// bare `EIO` (mdb_page_flush), because the kernel names the cause only on the next attempt.
+const FULL_BELOW_BYTES: u64 = 1 << 20;
+
+/// What of the open store a message needs.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub path: &'a Path,
+    pub map_size: usize,
+    pub readers_max: u32,
+}
+
+/// The operating system refused to do `action` on `path`.
+pub(super) fn io<'a>(path: &'a Path, action: &'static str) -> impl Fn(io::Error) -> EngineError + Copy + 'a {
+    move |source| {
+        let path = path.to_path_buf();
+        match source.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) => EngineError::ReadOnly { path },
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => EngineError::DiskFull { path },
+            Some(libc::EIO) if free_bytes(&path).is_some_and(|free| free < FULL_BELOW_BYTES) => {
+                EngineError::DiskFull { path }
+            }
+            _ => EngineError::Io { path, action, source },
+        }
+    }
+}
+
+/// The engine refused to do `action`.
+pub(super) fn engine<'a>(place: Place<'a>, action: &'static str) -> impl Fn(heed::Error) -> EngineError + Copy + 'a {
+    move |error| {
+        let path = || place.path.to_path_buf();
+        match error {
+            heed::Error::Io(source) => io(place.path, action)(source),
+            heed::Error::Mdb(MdbError::MapFull) => EngineError::MapFull {
+                path: path(),
+                map_size: place.map_size,
+            },
+            heed::Error::Mdb(MdbError::TxnFull) => EngineError::TransactionTooLarge { path: path() },
+            heed::Error::Mdb(MdbError::BadRslot) => EngineError::SnapshotHeld,
+            heed::Error::Mdb(MdbError::ReadersFull) => EngineError::ReadersFull {
+                path: path(),
+                max: place.readers_max,
+            },
+            heed::Error::Mdb(MdbError::Panic | MdbError::BadTxn) => EngineError::Broken { path: path() },
+            heed::Error::EnvAlreadyOpened => EngineError::InUse {
+                path: path(),
+                pid: Some(std::process::id()),
+            },
+            heed::Error::Mdb(damage) => EngineError::Corrupt {
+                path: path(),
+                reason: format!("{action}: {damage}"),
+            },
+            heed::Error::Encoding(source) | heed::Error::Decoding(source) => EngineError::Io {
+                path: path(),
+                action,
+                source: io::Error::other(source),
+            },
+        }
+    }
+}
+
+/// Room that an unprivileged user can still fill, in bytes.
+fn free_bytes(path: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: `path` is a NUL-terminated string and `stat` is writable memory of the right size.
+    let answer = unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) };
+    // SAFETY: statvfs has filled the structure when it answers 0.
+    (answer == 0)
+        .then(|| unsafe { stat.assume_init() })
+        .map(|stat| stat.f_bavail * stat.f_frsize)
+}

@@ -1,0 +1,325 @@
+//! LMDB, opened the way a real-time store needs it.
+//!
+//! **Why LMDB.** A read touches a memory map: no system call, no lock shared with writers, no background thread, no
+//! recovery step after a crash. What can still delay a transaction is dealt with here: page faults ([`protect`](Protection)),
+//! readers that died ([cleared](LmdbOptions::open) at open), a second process ([refused](EngineError::InUse)), and a damaged file
+//! ([checked](EngineError::Corrupt) before it is mapped). The wait for the one write lock is the store's, see its `permit`.
+//!
+//! **Readers are bound to their thread.** With thread-local reader slots, beginning a read transaction is one store into
+//! the thread's own slot; without them each begin takes a mutex shared by all readers, which has no priority inheritance
+//! (`mdb_txn_renew0` in mdb.c). The price is one snapshot per thread at a time.
+//!
+//! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
+
+mod check;
+mod error;
+mod owner;
+mod protect;
+mod transactions;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, WithTls};
+use punctual_store::engine::{Durability, Engine, EngineError, Table};
+
+use check::Damage;
+use error::Place;
+use owner::Owner;
+pub use protect::Protection;
+use protect::{Map, protect};
+pub use transactions::{LmdbScan, LmdbSnapshot, LmdbWrite};
+
+/// The format this crate reads and writes. It changes with the tables and with the encoding of temporal records.
+pub const FORMAT: u32 = 1;
+
+const DATA_FILE: &str = "data.mdb";
+const FORMAT_KEY: &[u8] = b"format";
+/// The least map: room for the tables themselves.
+const MAP_SIZE_MIN: usize = 1 << 16;
+
+type Records = heed::Database<'static, Bytes, Bytes>;
+
+/// How to open a store; [`LmdbOptions::open`] does it.
+#[derive(Clone, Copy, Debug)]
+pub struct LmdbOptions {
+    /// What is safe when a commit returns.
+    pub durability: Durability,
+    /// The most the store can hold, in bytes, rounded up to whole pages; at least 64 KiB. It costs address space, not memory or
+    /// disk, and can be raised at any later open.
+    pub map_size: usize,
+    /// How many threads may read, at least 1. A slot stays with its thread until the thread ends.
+    pub readers_max: u32,
+}
+
+impl Default for LmdbOptions {
+    fn default() -> Self {
+        LmdbOptions {
+            durability: Durability::Durable,
+            map_size: 1 << 30,
+            readers_max: 126,
+        }
+    }
+}
+
+/// A store in a directory, kept by LMDB.
+///
+/// ```
+/// use punctual_engines::lmdb::LmdbOptions;
+/// use punctual_store::engine::{Engine, Read, Table, Write};
+/// let directory = tempfile::tempdir()?;
+/// let engine = LmdbOptions::default().open(directory.path())?;
+/// let mut transaction = engine.write()?;
+/// transaction.put(Table::Data, b"door", b"open")?;
+/// transaction.commit()?; // on the medium
+/// assert_eq!(engine.snapshot()?.get(Table::Data, b"door")?, Some(&b"open"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Lmdb {
+    // The tables borrow nothing, but are meaningless without the environment: both live and end together.
+    data: Records,
+    temporal: Records,
+    env: Env<WithTls>,
+    options: LmdbOptions,
+    directory: PathBuf,
+    protection: Protection,
+    // Last: fields are dropped in order, and the next owner may only come in when the environment is closed.
+    _owner: Owner,
+}
+
+impl LmdbOptions {
+    /// Opens the store in `directory`; creates both if they are not there. Readers that died without a word are cleared.
+    ///
+    /// The time it takes grows with the store: each page in use is read and checked once.
+    ///
+    /// # Errors
+    /// [`EngineError::InUse`], [`Version`](EngineError::Version), [`Corrupt`](EngineError::Corrupt),
+    /// [`ReadOnly`](EngineError::ReadOnly), [`DiskFull`](EngineError::DiskFull), [`MapFull`](EngineError::MapFull),
+    /// [`Setting`](EngineError::Setting), [`Io`](EngineError::Io).
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<Lmdb, EngineError> {
+        let directory = directory.as_ref();
+        let options = self.validated(directory)?;
+        fs::create_dir_all(directory).map_err(error::io(directory, "create the directory of the store"))?;
+        let owner = Owner::take(directory)?;
+        check_file(&directory.join(DATA_FILE))?;
+        let env = options.open_env(directory)?;
+        let place = options.place(directory);
+        env.clear_stale_readers()
+            .map_err(error::engine(place, "clear readers that died"))?;
+        let [data, temporal, meta] = create_tables(&env, place)?;
+        check_format(&env, meta, place)?;
+        let protection = protect_map(&env, meta, place)?;
+        let directory = directory.to_path_buf();
+        Ok(Lmdb {
+            data,
+            temporal,
+            env,
+            options,
+            directory,
+            protection,
+            _owner: owner,
+        })
+    }
+
+    fn validated(mut self, directory: &Path) -> Result<LmdbOptions, EngineError> {
+        let refuse = |setting, value: String, remedy| {
+            Err(EngineError::Setting {
+                path: directory.to_path_buf(),
+                setting,
+                value,
+                remedy,
+            })
+        };
+        if self.readers_max == 0 {
+            return refuse(
+                "readers_max",
+                "0".to_owned(),
+                "at least one thread must be able to read",
+            );
+        }
+        // LMDB wants whole pages; 64 KiB is a multiple of every page size that Linux knows.
+        match self.map_size.checked_next_multiple_of(MAP_SIZE_MIN) {
+            Some(size) if self.map_size > 0 && size <= isize::MAX as usize => self.map_size = size,
+            _ => {
+                return refuse(
+                    "map_size",
+                    self.map_size.to_string(),
+                    "use 64 KiB up to what the address space holds",
+                );
+            }
+        }
+        Ok(self)
+    }
+
+    fn place(self, path: &Path) -> Place<'_> {
+        Place {
+            path,
+            map_size: self.map_size,
+            readers_max: self.readers_max,
+        }
+    }
+
+    fn open_env(self, directory: &Path) -> Result<Env<WithTls>, EngineError> {
+        let mut env = EnvOpenOptions::new().read_txn_with_tls();
+        env.map_size(self.map_size).max_readers(self.readers_max).max_dbs(3);
+        let flags = match self.durability {
+            Durability::Durable => EnvFlags::empty(),
+            Durability::NoMetaSync => EnvFlags::NO_META_SYNC,
+            Durability::Volatile => EnvFlags::NO_SYNC,
+        };
+        // SAFETY: the flags give up durability, as documented at `Durability`, not memory safety. Nothing else changes the
+        // mapped file: this process holds its lock, and the file has been checked since. A program that ignores the lock and
+        // writes to the file breaks this, as it would break any map.
+        let opened = unsafe { env.flags(flags).open(directory) };
+        opened.map_err(error::engine(self.place(directory), "open the store"))
+    }
+}
+
+impl Lmdb {
+    /// How well the map is kept in memory.
+    pub fn protection(&self) -> &Protection {
+        &self.protection
+    }
+
+    /// Clears reader slots whose process has ended; how many there were.
+    ///
+    /// # Errors
+    /// Failures of the engine.
+    pub fn clear_stale_readers(&self) -> Result<usize, EngineError> {
+        self.env
+            .clear_stale_readers()
+            .map_err(error::engine(self.place(), "clear readers that died"))
+    }
+
+    fn table(&self, table: Table) -> &Records {
+        match table {
+            Table::Data => &self.data,
+            Table::Temporal => &self.temporal,
+        }
+    }
+
+    fn place(&self) -> Place<'_> {
+        self.options.place(&self.directory)
+    }
+}
+
+impl Engine for Lmdb {
+    type Snapshot<'e> = LmdbSnapshot<'e>;
+    type Write<'e> = LmdbWrite<'e>;
+
+    fn snapshot(&self) -> Result<LmdbSnapshot<'_>, EngineError> {
+        LmdbSnapshot::begin(self)
+    }
+
+    fn write(&self) -> Result<LmdbWrite<'_>, EngineError> {
+        LmdbWrite::begin(self)
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.env
+            .force_sync()
+            .map_err(error::engine(self.place(), "sync the store"))
+    }
+
+    fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
+    fn path(&self) -> &Path {
+        &self.directory
+    }
+}
+
+fn check_file(path: &Path) -> Result<(), EngineError> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()), // a store that has not begun
+        answer => answer.map_err(error::io(path, "open the store's file"))?,
+    };
+    check::check(&file).map_err(|damage| match damage {
+        Damage::Corrupt(reason) => EngineError::Corrupt {
+            path: path.to_path_buf(),
+            reason,
+        },
+        Damage::Version(found) => EngineError::Version {
+            path: path.to_path_buf(),
+            found,
+            expected: check::DATA_VERSION,
+        },
+        Damage::Io(source) => error::io(path, "read the store's file")(source),
+    })
+}
+
+fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], EngineError> {
+    let fail = error::engine(place, "create the store's tables");
+    let transaction = env.write_txn().map_err(fail)?;
+    let tables = env
+        .create_databases_and_commit(transaction, |opener, transaction| {
+            let mut create = |name| opener.create_database::<Bytes, Bytes>(transaction, Some(name));
+            let tables = (create("data")?, create("temporal")?, create("meta")?);
+            Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(tables))
+        })
+        .map_err(fail)?;
+    let CommitOrAbort::Commit((data, temporal, meta)) = tables;
+    Ok([data, temporal, meta].map(|table| {
+        // SAFETY: only the lifetime changes. The handle is a number and a tag of its environment, without a destructor; it is
+        // kept beside the environment in `Lmdb` and used with its transactions only.
+        unsafe { std::mem::transmute::<heed::Database<'_, Bytes, Bytes>, Records>(table) }
+    }))
+}
+
+/// Checks the format of a store, or writes it into a new one.
+fn check_format(env: &Env<WithTls>, meta: Records, place: Place<'_>) -> Result<(), EngineError> {
+    let fail = error::engine(place, "read the store's format");
+    let mut transaction = env.write_txn().map_err(fail)?;
+    match meta.get(&transaction, FORMAT_KEY).map_err(fail)? {
+        Some(bytes) => match bytes.try_into().map(u32::from_le_bytes) {
+            Ok(FORMAT) => Ok(()),
+            Ok(found) => Err(EngineError::Version {
+                path: place.path.to_path_buf(),
+                found,
+                expected: FORMAT,
+            }),
+            Err(_) => {
+                let reason = "its format is not a number".to_owned();
+                Err(EngineError::Corrupt {
+                    path: place.path.to_path_buf(),
+                    reason,
+                })
+            }
+        },
+        None => {
+            meta.put(&mut transaction, FORMAT_KEY, &FORMAT.to_le_bytes())
+                .map_err(fail)?;
+            transaction.commit().map_err(fail)
+        }
+    }
+}
+
+fn protect_map(env: &Env<WithTls>, meta: Records, place: Place<'_>) -> Result<Protection, EngineError> {
+    let fail = error::engine(place, "read the store's format");
+    let info = env.info();
+    let page_size = env.unnamed_database_stat().page_size as usize;
+    let transaction = env.read_txn().map_err(fail)?;
+    let Some(value) = meta.get(&transaction, FORMAT_KEY).map_err(fail)? else {
+        return Err(EngineError::Corrupt {
+            path: place.path.to_path_buf(),
+            reason: "it lost its format".to_owned(),
+        });
+    };
+    // LMDB does not tell where its map is; a value does. It lies within a page of the map, and the first word of each page is
+    // the page's number (`MDB_page` in mdb.c).
+    let page = value.as_ptr().map_addr(|address| address & !(page_size - 1));
+    // SAFETY: a value of four bytes is stored within its leaf page, hence `page` is that page's first byte, mapped and aligned.
+    let number = unsafe { page.cast::<u64>().read() } as usize;
+    let base = page.wrapping_sub(number * page_size).cast_mut().cast();
+    let used = (info.last_page_number + 1) * page_size;
+    let file_len = env.real_disk_size().map_err(fail)? as usize;
+    let map = Map {
+        base,
+        size: info.map_size,
+        used: used.min(file_len),
+    };
+    // SAFETY: the map lives as long as the environment, which is open.
+    Ok(unsafe { protect(&map) })
+}

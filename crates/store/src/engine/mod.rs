@@ -1,0 +1,144 @@
+//! What the store asks of a storage engine: ordered tables, snapshots, one write transaction at a time.
+//!
+//! The engine keeps bytes; deadlines, freshness and admission live above it. Three small traits:
+//! an [`Engine`] hands out snapshots ([`Read`]) and write transactions ([`Write`]). They are generic over the lifetime of
+//! a borrow, so that a read returns a slice of the engine's own memory and an engine can be wrapped by another
+//! one: the emulated CPU clock is such a decorator, it stretches each call by real work.
+//!
+//! **Isolation.** A snapshot sees what was committed when it was taken, and nothing else, until it is dropped. A write
+//! transaction sees the latest commit and its own changes. Write transactions run one at a time, hence every history is
+//! serializable in commit order. [`conformance`](crate::conformance) checks all of this on any engine.
+//!
+//! **Keys** have 1 to [`KEY_MAX_LEN`] bytes and are ordered bytewise. A key of any other length cannot exist: reading
+//! or deleting it finds nothing, writing it is an error. Values have 0 to [`VALUE_MAX_LEN`] bytes.
+
+mod error;
+
+use std::ops::Bound;
+use std::path::Path;
+
+pub use error::EngineError;
+pub use punctual_workload::Durability;
+
+/// The longest key that every engine takes, in bytes (LMDB's compiled-in limit).
+pub const KEY_MAX_LEN: usize = 511;
+
+/// The longest value that every engine takes, in bytes.
+pub const VALUE_MAX_LEN: usize = u32::MAX as usize;
+
+/// A range of keys: lower and upper bound. Bounds may be bytes of any length, the empty string included.
+pub type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// The two keyspaces of a store. Engines keep metadata of their own (a format version) beside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Table {
+    /// Records that transactions write.
+    Data,
+    /// Temporal objects, written by sensor updates only.
+    Temporal,
+}
+
+/// A place where ordered records are kept.
+///
+/// A snapshot may be bound to its thread, with one per thread at a time ([`EngineError::SnapshotHeld`] otherwise): an engine
+/// whose readers take no shared lock needs this.
+pub trait Engine: Send + Sync {
+    /// A read-only view of one commit.
+    type Snapshot<'e>: Read
+    where
+        Self: 'e;
+    /// A write transaction; dropping it aborts it.
+    type Write<'e>: Write
+    where
+        Self: 'e;
+
+    /// A view of the latest commit.
+    ///
+    /// # Errors
+    /// [`EngineError::SnapshotHeld`], [`EngineError::ReadersFull`], and failures of the engine.
+    fn snapshot(&self) -> Result<Self::Snapshot<'_>, EngineError>;
+
+    /// Begins a write transaction; waits, without bound, while another one is open. The store's
+    /// [permit](crate::permit) in front of it bounds the wait.
+    ///
+    /// # Errors
+    /// Failures of the engine.
+    fn write(&self) -> Result<Self::Write<'_>, EngineError>;
+
+    /// Makes every commit before this call durable, whatever the durability level.
+    ///
+    /// # Errors
+    /// [`EngineError::DiskFull`] and [`EngineError::Io`]; then nothing has been promised.
+    fn sync(&self) -> Result<(), EngineError>;
+
+    /// The level the engine was opened with.
+    fn durability(&self) -> Durability;
+
+    /// Where the records are: for messages.
+    fn path(&self) -> &Path;
+}
+
+/// Reading from a snapshot or within a write transaction.
+pub trait Read {
+    /// Records in ascending order of keys.
+    type Scan<'t>: Iterator<Item = Result<(&'t [u8], &'t [u8]), EngineError>>
+    where
+        Self: 't;
+
+    /// The value of `key`, borrowed from the engine.
+    ///
+    /// # Errors
+    /// Failures of the engine.
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError>;
+
+    /// The records whose keys lie in `range`, in ascending order.
+    ///
+    /// # Errors
+    /// Failures of the engine.
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError>;
+}
+
+/// Changing records. Dropping a write transaction without a commit undoes all of it.
+pub trait Write: Read {
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// [`EngineError::KeyLength`], [`EngineError::ValueLength`]: nothing happened, the transaction goes on. Any
+    /// other error: the transaction is lost and must be dropped.
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
+
+    /// Removes `key`; true if it was there.
+    ///
+    /// # Errors
+    /// Failures of the engine: the transaction is lost and must be dropped.
+    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError>;
+
+    /// Makes all changes visible, and as durable as [`Engine::durability`] says.
+    ///
+    /// # Errors
+    /// After an error nothing of the transaction is visible, now or after reopening.
+    fn commit(self) -> Result<(), EngineError>;
+}
+
+/// The range of all keys that begin with `prefix`. The upper bound needs memory of its own: pass somewhere to keep it.
+///
+/// ```
+/// use punctual_store::engine::prefix_range;
+/// let mut end = Vec::new();
+/// let range = prefix_range(b"room/", &mut end);
+/// assert!(std::ops::RangeBounds::<[u8]>::contains(&range, b"room/1".as_slice()));
+/// assert!(!std::ops::RangeBounds::<[u8]>::contains(&range, b"roon".as_slice()));
+/// ```
+pub fn prefix_range<'a>(prefix: &'a [u8], end: &'a mut Vec<u8>) -> KeyRange<'a> {
+    // The least key beyond all extensions of the prefix: its last byte that is not 0xff, plus one.
+    end.clear();
+    end.extend_from_slice(prefix);
+    while end.pop_if(|last| *last == u8::MAX).is_some() {}
+    match end.last_mut() {
+        Some(last) => {
+            *last += 1;
+            (Bound::Included(prefix), Bound::Excluded(end))
+        }
+        None => (Bound::Included(prefix), Bound::Unbounded),
+    }
+}

@@ -1,0 +1,300 @@
+//! The permit to write: one at a time, earliest deadline first, without priority inversion, and with an end to waiting.
+//!
+//! **Problem.** An engine has one write lock. Left to itself it serves whoever the kernel wakes first, knows no deadline, cannot
+//! give up, and lets a low-priority holder that lost its core block the most urgent job (priority inversion).
+//!
+//! **Method.** The permit stands in front of that lock and is granted to the caller's own thread, so no transaction changes
+//! threads. Who waits lines up by deadline ([`WaitQueue`]) and sleeps on a word of its own until an absolute instant. On release the
+//! permit passes directly to the next in line: nobody barges in, and the wait is bounded by those before it. While a thread
+//! of higher priority waits, the holder runs with that thread's scheduling (priority inheritance as in L. Sha, R. Rajkumar and
+//! J. P. Lehoczky, "Priority Inheritance Protocols", IEEE Trans. Computers 39(9), 1990), and gets its own back when it releases. Only
+//! real-time priorities are inherited. A waiter that gives up leaves the boost in place until the release: at worst the holder hurries.
+//!
+//! The queue itself is guarded by a mutex with priority inheritance, held for a few dozen instructions; when a boost is due, for
+//! the system calls of the boost as well, because the holder must not change in between. Uncontended, taking and releasing the
+//! permit make no system call.
+
+mod queue;
+
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use punctual_platform::Refusal;
+use punctual_platform::linux::sync::{Parker, PiMutex, Wake};
+use punctual_platform::linux::thread::{Scheduling, Tid, scheduling, set_scheduling};
+use punctual_units::Time;
+
+pub use queue::{Ticket, WAITERS_MAX, WaitQueue};
+
+/// Why the permit was not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The wait reached its bound.
+    TimedOut,
+    /// [`WAITERS_MAX`] threads are waiting already.
+    Crowded,
+}
+
+/// Where the permit is handed out.
+///
+/// ```
+/// use punctual_platform::linux::clock::MonotonicClock;
+/// use punctual_store::permit::{Denied, PermitQueue};
+/// use punctual_units::{Clock, Nanos, Time};
+/// let queue = &PermitQueue::default();
+/// let permit = queue.acquire(Time(1_000), Time::MAX).unwrap();
+/// std::thread::scope(|scope| {
+///     let until = MonotonicClock.now() + Nanos::from_millis(1);
+///     let other = scope.spawn(move || queue.acquire(Time(500), until).map(drop));
+///     assert_eq!(other.join().unwrap(), Err(Denied::TimedOut));
+/// });
+/// drop(permit);
+/// ```
+#[derive(Debug)]
+pub struct PermitQueue {
+    state: PiMutex<State>,
+    places: Box<[Place]>,
+    refusal: OnceLock<Refusal>,
+}
+
+/// Where one thread waits for its turn.
+#[derive(Debug, Default)]
+struct Place {
+    parker: Parker,
+    /// The last ticket whose turn came while its owner sat here. Wake-ups can come late and be meant for an earlier owner of the
+    /// place; this tells.
+    called: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    holder: Option<Holder>,
+    queue: WaitQueue<Waiter>,
+    free_places: Vec<u16>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    thread: Tid,
+    scheduling: Option<Scheduling>,
+    place: u16,
+}
+
+#[derive(Debug)]
+struct Holder {
+    thread: Tid,
+    /// How it is scheduled right now, once somebody had to ask.
+    runs_as: Option<Scheduling>,
+    /// How it was scheduled before it was boosted.
+    own: Option<Scheduling>,
+}
+
+/// The permit to write, until dropped. It belongs to its thread: that is the one whose priority is raised.
+#[derive(Debug)]
+#[must_use = "dropping the permit passes it on"]
+pub struct Permit<'q> {
+    queue: &'q PermitQueue,
+    place: Option<u16>,
+    _bound_to_thread: PhantomData<*const ()>,
+}
+
+impl Default for PermitQueue {
+    fn default() -> Self {
+        let free_places = (0..WAITERS_MAX as u16).collect();
+        PermitQueue {
+            state: PiMutex::new(State {
+                holder: None,
+                queue: WaitQueue::default(),
+                free_places,
+            }),
+            places: (0..WAITERS_MAX).map(|_| Place::default()).collect(),
+            refusal: OnceLock::new(),
+        }
+    }
+}
+
+impl PermitQueue {
+    /// Takes the permit, after all who wait with an earlier or the same `deadline`; gives up at `until`, an instant of
+    /// `CLOCK_MONOTONIC` ([`Time::MAX`]: never). Must not be called by the thread that holds it.
+    ///
+    /// # Errors
+    /// [`Denied`]: this thread does not hold the permit and does not wait any more.
+    #[inline]
+    pub fn acquire(&self, deadline: Time, until: Time) -> Result<Permit<'_>, Denied> {
+        match self.try_acquire() {
+            Some(permit) => Ok(permit),
+            None => self.wait(deadline, until),
+        }
+    }
+
+    /// Takes the permit if nobody holds it.
+    #[inline]
+    pub fn try_acquire(&self) -> Option<Permit<'_>> {
+        let mut state = self.state.lock();
+        // Nobody waits for a permit that nobody holds: a release passes it on.
+        if state.holder.is_some() {
+            return None;
+        }
+        state.holder = Some(Holder {
+            thread: this_thread(),
+            runs_as: None,
+            own: None,
+        });
+        Some(self.permit(None))
+    }
+
+    /// Why priorities cannot be inherited here, once that has been tried in vain.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.get()
+    }
+
+    fn permit(&self, place: Option<u16>) -> Permit<'_> {
+        Permit {
+            queue: self,
+            place,
+            _bound_to_thread: PhantomData,
+        }
+    }
+
+    #[cold]
+    fn wait(&self, deadline: Time, until: Time) -> Result<Permit<'_>, Denied> {
+        let thread = this_thread();
+        let scheduling = scheduling(thread).ok(); // asked before the lock: it is a system call
+        let Some((ticket, place)) = self.line_up(deadline, thread, scheduling)? else {
+            return Ok(self.permit(None)); // released meanwhile
+        };
+        let seat = &self.places[place as usize];
+        loop {
+            let wake = seat.parker.park_until(until);
+            if seat.called.load(Ordering::Acquire) == ticket.0 {
+                return Ok(self.permit(Some(place)));
+            }
+            if wake == Wake::TimedOut {
+                let mut state = self.state.lock();
+                if state.queue.remove(ticket).is_none() {
+                    return Ok(self.permit(Some(place))); // its turn came with the timeout
+                }
+                state.free_places.push(place);
+                return Err(Denied::TimedOut);
+            }
+        }
+    }
+
+    /// A ticket and a place to wait, or nothing where the permit was free and is taken now.
+    fn line_up(
+        &self,
+        deadline: Time,
+        thread: Tid,
+        scheduling: Option<Scheduling>,
+    ) -> Result<Option<(Ticket, u16)>, Denied> {
+        let mut state = self.state.lock();
+        let State {
+            holder: Some(holder),
+            queue,
+            free_places,
+        } = &mut *state
+        else {
+            state.holder = Some(Holder {
+                thread,
+                runs_as: scheduling,
+                own: None,
+            });
+            return Ok(None);
+        };
+        let place = free_places.pop().ok_or(Denied::Crowded)?;
+        let Some(ticket) = queue.push(
+            deadline,
+            Waiter {
+                thread,
+                scheduling,
+                place,
+            },
+        ) else {
+            free_places.push(place);
+            return Err(Denied::Crowded);
+        };
+        self.inherit(holder, scheduling);
+        Ok(Some((ticket, place)))
+    }
+
+    /// Lets the holder run with a waiter's scheduling, if that is of higher priority.
+    fn inherit(&self, holder: &mut Holder, waiter: Option<Scheduling>) {
+        let Some(waiter) = waiter.filter(|waiter| rank(*waiter) > 0) else {
+            return;
+        };
+        if self.refusal.get().is_some() {
+            return;
+        }
+        holder.runs_as = holder.runs_as.or_else(|| scheduling(holder.thread).ok());
+        let Some(current) = holder.runs_as.filter(|current| rank(*current) < rank(waiter)) else {
+            return;
+        };
+        match set_scheduling(holder.thread, waiter) {
+            Ok(()) => {
+                holder.own.get_or_insert(current);
+                holder.runs_as = Some(waiter);
+            }
+            Err(refusal) => self.refusal.set(refusal).unwrap_or(()), // the first one is kept
+        }
+    }
+
+    fn release(&self, place: Option<u16>) {
+        let (next, own) = {
+            let mut state = self.state.lock();
+            state.free_places.extend(place);
+            let own = state.holder.take().and_then(|holder| holder.own);
+            let next = state.queue.pop();
+            if let Some((ticket, waiter)) = next {
+                let mut holder = Holder {
+                    thread: waiter.thread,
+                    runs_as: waiter.scheduling,
+                    own: None,
+                };
+                // Deadlines order the queue, priorities do not: a later one in line may have the higher priority.
+                let highest = state
+                    .queue
+                    .iter()
+                    .filter_map(|waiter| waiter.scheduling)
+                    .max_by_key(|s| rank(*s));
+                self.inherit(&mut holder, highest);
+                state.holder = Some(holder);
+                self.places[waiter.place as usize]
+                    .called
+                    .store(ticket.0, Ordering::Release);
+            }
+            (next, own)
+        };
+        // Woken outside of the mutex, which it need not wait for then, and before this thread gives its boost back: otherwise
+        // it could lose its core with the wake-up undone.
+        if let Some((_, waiter)) = next {
+            self.places[waiter.place as usize].parker.unpark();
+        }
+        if let Some(own) = own
+            && let Err(refusal) = set_scheduling(this_thread(), own)
+        {
+            self.refusal.set(refusal).unwrap_or(());
+        }
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.queue.release(self.place);
+    }
+}
+
+/// Real-time priority, 1 to 99; 0 for all that the fair scheduler runs, whose shares are not inherited.
+fn rank(scheduling: Scheduling) -> u8 {
+    match scheduling {
+        Scheduling::Fifo(priority) | Scheduling::RoundRobin(priority) => priority,
+        Scheduling::Other { .. } | Scheduling::Batch { .. } | Scheduling::Idle => 0,
+    }
+}
+
+/// The calling thread; the system call is made once per thread.
+#[inline]
+fn this_thread() -> Tid {
+    thread_local!(static THREAD: Tid = Tid::current());
+    THREAD.with(|thread| *thread)
+}

@@ -1,0 +1,123 @@
+//! Who is next: earliest deadline first, first come first served among equals.
+
+use punctual_units::Time;
+
+/// The most threads that may wait at once. More than this means that the store is shared by more threads than it can serve in time.
+pub const WAITERS_MAX: usize = 256;
+
+/// One place in the queue; numbered in order of arrival, never twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub(super) u64);
+
+/// A bounded queue of waiting `T`.
+///
+/// ```
+/// use punctual_store::permit::WaitQueue;
+/// use punctual_units::Time;
+/// let mut queue = WaitQueue::default();
+/// queue.push(Time(20), "relaxed");
+/// queue.push(Time(10), "urgent");
+/// assert_eq!(queue.pop().map(|(_, who)| who), Some("urgent"));
+/// ```
+#[derive(Debug)]
+pub struct WaitQueue<T> {
+    /// Latest deadline first, so that the next one to go is the last element.
+    waiting: Vec<(Time, Ticket, T)>,
+    issued: u64,
+}
+
+impl<T> Default for WaitQueue<T> {
+    fn default() -> Self {
+        // The memory is there from the beginning: nobody allocates under the lock.
+        WaitQueue {
+            waiting: Vec::with_capacity(WAITERS_MAX),
+            issued: 0,
+        }
+    }
+}
+
+impl<T> WaitQueue<T> {
+    /// Lines up behind all deadlines that are not later; `None` where [`WAITERS_MAX`] wait already.
+    pub fn push(&mut self, deadline: Time, who: T) -> Option<Ticket> {
+        if self.waiting.len() == WAITERS_MAX {
+            return None;
+        }
+        self.issued += 1;
+        let ticket = Ticket(self.issued);
+        let at = self.waiting.partition_point(|(other, ..)| *other > deadline);
+        self.waiting.insert(at, (deadline, ticket, who));
+        Some(ticket)
+    }
+
+    /// The next one to go.
+    pub fn pop(&mut self) -> Option<(Ticket, T)> {
+        self.waiting.pop().map(|(_, ticket, who)| (ticket, who))
+    }
+
+    /// Gives up waiting; `None` where the ticket's turn has come already.
+    pub fn remove(&mut self, ticket: Ticket) -> Option<T> {
+        let at = self.waiting.iter().position(|(_, other, _)| *other == ticket)?;
+        Some(self.waiting.remove(at).2)
+    }
+
+    /// All that wait, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.waiting.iter().map(|(.., who)| who)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(u64),
+        Pop,
+        Remove(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![3 => (0u64..8).prop_map(Step::Push), 2 => Just(Step::Pop), 1 => (0usize..40).prop_map(Step::Remove)]
+    }
+
+    proptest! {
+        /// The reference searches the whole list for the least (deadline, arrival).
+        #[test]
+        fn serves_in_the_order_of_the_reference(steps in prop::collection::vec(step(), 0..200)) {
+            let mut queue = WaitQueue::default();
+            let mut reference: Vec<(u64, usize)> = Vec::new();
+            let mut tickets = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Push(deadline) => {
+                        let arrival = tickets.len();
+                        tickets.push(queue.push(Time(deadline), arrival).unwrap());
+                        reference.push((deadline, arrival));
+                    }
+                    Step::Pop => {
+                        let next = reference.iter().min().copied();
+                        reference.retain(|entry| Some(*entry) != next);
+                        prop_assert_eq!(queue.pop().map(|(_, who)| who), next.map(|(_, arrival)| arrival));
+                    }
+                    Step::Remove(arrival) => {
+                        let Some(ticket) = tickets.get(arrival) else { continue };
+                        let waits = reference.iter().any(|(_, other)| *other == arrival);
+                        reference.retain(|(_, other)| *other != arrival);
+                        prop_assert_eq!(queue.remove(*ticket), waits.then_some(arrival));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let mut queue = WaitQueue::default();
+        for _ in 0..WAITERS_MAX {
+            assert!(queue.push(Time::ZERO, ()).is_some());
+        }
+        assert!(queue.push(Time::ZERO, ()).is_none());
+    }
+}

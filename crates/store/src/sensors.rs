@@ -1,0 +1,329 @@
+//! Sensor updates on their way into the store.
+//!
+//! [`Store::offer`] decides on an update and queues it; an updater thread calls [`Store::install_pending`].
+//!
+//! **Helping.** A transaction sees every update that was admitted before it began: with
+//! [`helping`](crate::StoreOptions::helping), it installs the updates that are pending when it begins, on its own thread, before it takes its
+//! snapshot. This is the on-demand policy of B. Adelberg, H. Garcia-Molina and B. Kao, "Applying update streams in a soft
+//! real-time database system" (SIGMOD 1995). Without it, the most urgent job reads stale data exactly when it has
+//! preempted the updater. The number is bounded by what was pending at the beginning, and the time counts as data time: that is how
+//! the update load, and the knob that sheds it, act on a transaction's response time.
+//!
+//! **In memory-first mode** an update is taken from the queue and installed under one mutex with priority inheritance, which is held for a copy
+//! of the value. Writers of a slot are thereby serialized, and the account of updates is complete at every instant.
+//!
+//! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the update expires. To know it, the updater
+//! *stages* the next update before it asks for the permit, and takes it when it has the permit. A helper that comes in between takes
+//! the staged one, too; and one that comes later waits for the permit, and hence for the update being written, whose writer runs
+//! with the helper's priority meanwhile. So no update hides behind a thread that lost its core. An update whose write fails
+//! stays staged, and the next call tries it again.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use punctual_platform::linux::sync::PiMutex;
+use punctual_units::{Clock, ObjectId, SensorId, Seq, Share, Time};
+
+use crate::engine::{Engine, Table, Write};
+use crate::permit::Permit;
+use crate::store::Store;
+use crate::temporal::{Installation, ObjectSpec, Sample, encode};
+use crate::updates::{AdmissionOptions, Counts, Pending, Reconciliation, SensorSpec, Updates, Verdict};
+use crate::{Deadline, StoreError, UpdateMode};
+
+/// All sensors, their updates, and the account of them.
+#[derive(Debug)]
+pub(crate) struct Sensors {
+    state: PiMutex<State>,
+    /// Updates that were admitted and are not installed yet: queued, staged, or being written.
+    outstanding: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct State {
+    updates: Updates,
+    /// At most two: one that waits for the permit, and one whose write failed.
+    staged: VecDeque<Update>,
+    /// An update is between the queue and the engine.
+    writing: bool,
+    /// Buffers for values, to be used again: one for the staged update, one for the update being written.
+    spare: Vec<Vec<u8>>,
+    /// How often each object had been read when its sensor was last ranked.
+    reads_ranked: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Update {
+    pending: Pending,
+    value: Vec<u8>,
+}
+
+impl Sensors {
+    pub fn new(specs: &[ObjectSpec], admission: AdmissionOptions) -> Sensors {
+        let sensors: Vec<_> = specs
+            .iter()
+            .map(|spec| SensorSpec {
+                period: spec.period,
+                avi: spec.avi,
+                value_bytes_max: u32::try_from(spec.max_len).unwrap_or(u32::MAX),
+            })
+            .collect();
+        let longest = specs.iter().map(|spec| spec.max_len).max().unwrap_or(0);
+        let state = State {
+            updates: Updates::new(&sensors, admission),
+            staged: VecDeque::with_capacity(2),
+            writing: false,
+            spare: (0..2).map(|_| Vec::with_capacity(longest)).collect(),
+            reads_ranked: vec![0; specs.len()],
+        };
+        Sensors {
+            state: PiMutex::new(state),
+            outstanding: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.load(Ordering::Acquire)
+    }
+
+    /// Does something to the state and publishes how many updates are outstanding afterwards.
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let answer = change(&mut state);
+        let outstanding = state.updates.pending() + state.staged.len() + usize::from(state.writing);
+        self.outstanding.store(outstanding, Ordering::Release);
+        answer
+    }
+}
+
+impl State {
+    /// Stages the next update, if none is; when it expires.
+    fn stage(&mut self) -> Option<Time> {
+        if self.staged.is_empty() {
+            let mut value = self.spare.pop().unwrap_or_default();
+            match self.updates.next(&mut value) {
+                Some(pending) => self.staged.push_back(Update { pending, value }),
+                None => self.spare.push(value),
+            }
+        }
+        self.staged.front().map(|update| update.pending.expires)
+    }
+
+    fn take_staged(&mut self) -> Option<Update> {
+        self.stage()?;
+        self.writing = true;
+        self.staged.pop_front()
+    }
+
+    fn finished(&mut self, update: Update, installation: Installation) {
+        self.writing = false;
+        self.account(&update.pending, installation);
+        self.spare.push(update.value);
+    }
+
+    /// To be tried again, before all others.
+    fn failed(&mut self, update: Update) {
+        self.writing = false;
+        self.staged.push_front(update);
+    }
+
+    fn account(&mut self, pending: &Pending, installation: Installation) {
+        match installation {
+            Installation::Installed => self.updates.installed(pending),
+            Installation::Overtaken => self.updates.overtaken(pending),
+            Installation::Busy => unreachable!("installs into a slot are serialized by the mutex or by the permit"),
+        }
+    }
+}
+
+impl<E: Engine, C: Clock> Store<E, C> {
+    /// Decides on update number `seq` of `sensor`, sampled at `sampled_at`, and queues it if it is admitted. Sensor i feeds
+    /// object i. Nothing is allocated, no disk is touched.
+    ///
+    /// # Errors
+    /// [`StoreError::Offer`]: nothing has changed, the update does not count.
+    pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Verdict, StoreError> {
+        // Within the mutex, because instants handed to the updates must not run backwards.
+        Ok(self
+            .sensors
+            .with(|state| state.updates.offer(sensor, seq, sampled_at, value, self.clock.now()))?)
+    }
+
+    /// Installs up to `limit` pending updates; how many updates it has dealt with. For the updater thread.
+    ///
+    /// # Errors
+    /// In transaction mode those of [`write_transaction`](Store::write_transaction) and of a commit. The update in hand is not lost, the
+    /// next call tries it again.
+    pub fn install_pending(&self, limit: usize) -> Result<usize, StoreError> {
+        for installed in 0..limit {
+            let more = match self.update_mode {
+                UpdateMode::MemoryFirst => self.install_in_memory(),
+                UpdateMode::Transaction => match self.sensors.with(State::stage) {
+                    Some(expires) => {
+                        // Soft: late or not, it is the newest that is known of its object.
+                        let (permit, _) = self.permit(Deadline::soft(expires), self.clock.now())?;
+                        self.install_in_engine(&permit)?
+                    }
+                    None => false,
+                },
+            };
+            if !more {
+                return Ok(installed);
+            }
+        }
+        Ok(limit)
+    }
+
+    /// How many updates are admitted and not installed yet.
+    pub fn pending(&self) -> usize {
+        self.sensors.outstanding()
+    }
+
+    /// Sets the share of updates to admit: the knob. The freshness minimum may add to it.
+    pub fn set_admitted_share(&self, share: Share) {
+        self.sensors.with(|state| state.updates.set_admitted_share(share));
+    }
+
+    /// The share of updates to admit, as set.
+    pub fn admitted_share(&self) -> Share {
+        self.sensors.with(|state| state.updates.admitted_share())
+    }
+
+    /// The largest fresh share that can be promised with everything admitted.
+    pub fn best_fresh_share(&self) -> Share {
+        self.sensors.with(|state| state.updates.best_fresh_share())
+    }
+
+    /// Ranks the objects by how often they were read since the last call; once per control period.
+    pub fn rebalance(&self) {
+        let reads: Vec<u64> = self
+            .objects
+            .ids()
+            .map(|object| self.reads(object).unwrap_or(0))
+            .collect();
+        self.sensors.with(|state| {
+            let State {
+                updates, reads_ranked, ..
+            } = state;
+            updates.rebalance(|sensor| reads[sensor.index()] - reads_ranked[sensor.index()]);
+            *reads_ranked = reads;
+        });
+    }
+
+    /// What updates have come to since the store was opened, over all sensors.
+    pub fn counts(&self) -> Counts {
+        self.sensors.with(|state| state.updates.counts())
+    }
+
+    /// Checks, sensor by sensor, that each offered update is in exactly one state.
+    pub fn reconcile(&self) -> Reconciliation {
+        self.sensors.with(|state| state.updates.reconcile())
+    }
+
+    /// Installs up to `pending` updates for a transaction that holds no permit. What cannot be installed stays pending, and the
+    /// updater thread will meet, and report, the same obstacle: a transaction that only reads must not fail on a full disk.
+    #[cold]
+    pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) {
+        match self.update_mode {
+            UpdateMode::MemoryFirst => self.help_in_memory(pending),
+            UpdateMode::Transaction => {
+                if let Ok((permit, _)) = self.permit(deadline, now) {
+                    self.help_holding(pending, &permit);
+                }
+            }
+        }
+    }
+
+    /// The same for a transaction that holds the permit.
+    #[cold]
+    pub(crate) fn help_holding(&self, pending: usize, permit: &Permit<'_>) {
+        match self.update_mode {
+            UpdateMode::MemoryFirst => self.help_in_memory(pending),
+            UpdateMode::Transaction => {
+                for _ in 0..pending {
+                    if !matches!(self.install_in_engine(permit), Ok(true)) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn help_in_memory(&self, pending: usize) {
+        for _ in 0..pending {
+            if !self.install_in_memory() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the next update and puts it into its slot; false if there is none.
+    fn install_in_memory(&self) -> bool {
+        self.sensors.with(|state| {
+            let Some(update) = state.take_staged() else {
+                return false;
+            };
+            let Pending {
+                sensor,
+                seq,
+                sampled_at,
+                ..
+            } = update.pending;
+            let sample = Sample {
+                seq,
+                sampled_at: Some(sampled_at),
+            };
+            let installation = match self.objects.slot(ObjectId(sensor.0)) {
+                Some(slot) => slot.install(sample, &update.value),
+                None => unreachable!("sensors are numbered like objects, and unknown ones are refused on arrival"),
+            };
+            state.finished(update, installation);
+            true
+        })
+    }
+
+    /// Takes the next update and writes it in a transaction of its own; false if there is none.
+    fn install_in_engine(&self, permit: &Permit<'_>) -> Result<bool, StoreError> {
+        let Some(update) = self.sensors.with(State::take_staged) else {
+            return Ok(false);
+        };
+        let written = self.write_update(&update, permit);
+        self.sensors.with(|state| match written {
+            Ok(installation) => {
+                state.finished(update, installation);
+                Ok(true)
+            }
+            Err(error) => {
+                state.failed(update);
+                Err(error)
+            }
+        })
+    }
+
+    fn write_update(&self, update: &Update, _permit: &Permit<'_>) -> Result<Installation, StoreError> {
+        let Pending {
+            sensor,
+            seq,
+            sampled_at,
+            ..
+        } = update.pending;
+        let object = ObjectId(sensor.0);
+        let slot = self.slot(object)?;
+        // The permit keeps all other writers of the slot out: its answer is final.
+        if slot.sample().is_some_and(|latest| seq <= latest.seq) {
+            return Ok(Installation::Overtaken);
+        }
+        let sample = Sample {
+            seq,
+            sampled_at: Some(sampled_at),
+        };
+        let mut record = Vec::new();
+        encode(&mut record, sample, &update.value, self.clock_origin);
+        let mut transaction = self.engine.write()?;
+        transaction.put(Table::Temporal, self.objects.key(object), &record)?;
+        transaction.commit()?;
+        self.group.committed(object, seq, self.engine.durability());
+        Ok(slot.install(sample, &[]))
+    }
+}

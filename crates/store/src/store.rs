@@ -1,0 +1,467 @@
+//! The store: one keyspace, two kinds of records, one write lock that knows deadlines.
+
+use std::borrow::Cow;
+use std::ops::{Bound, ControlFlow};
+
+use punctual_platform::Refusal;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_units::{Clock, Nanos, ObjectId, Share, Time};
+
+use crate::engine::{Durability, Engine, EngineError, KeyRange, Read, Table};
+use crate::group::Group;
+use crate::permit::{Denied, Permit, PermitQueue};
+use crate::sensors::Sensors;
+use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode};
+use crate::transaction::{ReadTransaction, WriteTransaction};
+use crate::updates::AdmissionOptions;
+use crate::{Deadline, StoreError, UpdateMode};
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The temporal objects. The engine keeps the value of an object that is left out; it is back when the object is.
+    pub objects: Vec<ObjectSpec>,
+    /// How updates reach them. [Memory-first](UpdateMode::MemoryFirst): into memory, and from there to the engine by [group
+    /// commit](Store::commit_group); each object is linearizable by itself, a transaction that reads several sees each as
+    /// it is at that moment. [Transaction](UpdateMode::Transaction): each in a write transaction of its own with its
+    /// expiry for a deadline; temporal objects are part of every snapshot, and all transactions are serializable.
+    pub update_mode: UpdateMode,
+    /// How long a group commit may wait for the write lock behind more urgent writers before it is the most urgent
+    /// itself; and how often whoever flushes the store should do so.
+    pub group_interval: Nanos,
+    /// Whether a transaction first installs the updates that were pending when it began; see [`crate::sensors`].
+    pub helping: bool,
+    /// The longest wait for the write lock; a transaction with a firm deadline gives up at that, if it is earlier.
+    pub lock_wait_max: Nanos,
+    /// How updates are admitted and shed.
+    pub admission: AdmissionOptions,
+    /// What the clock's instants count from.
+    pub clock_origin: ClockOrigin,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions {
+            objects: Vec::new(),
+            update_mode: UpdateMode::MemoryFirst,
+            group_interval: Nanos::from_millis(100),
+            helping: true,
+            lock_wait_max: Nanos::from_secs(1),
+            admission: AdmissionOptions::default(),
+            clock_origin: ClockOrigin::UNKNOWN,
+        }
+    }
+}
+
+/// A value with the freshness that was asked for, or the reason why there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Freshness<'t> {
+    /// Young enough.
+    Fresh {
+        /// The value.
+        value: Cow<'t, [u8]>,
+        /// How old it is.
+        age: Nanos,
+    },
+    /// There is a value, and it is too old.
+    Stale {
+        /// How old it is; [`Nanos::MAX`] where that is not known.
+        age: Nanos,
+        /// When it was sampled; `None` for a value kept from before a restart of the machine.
+        sampled_at: Option<Time>,
+    },
+    /// The object has no value yet.
+    NotFound,
+}
+
+/// The value of a temporal object, and what is known of it.
+type Reading<'t> = (Sample, Cow<'t, [u8]>);
+
+/// A real-time key/value store on an engine.
+///
+/// ```
+/// use punctual_engines::Memory;
+/// use punctual_store::temporal::ObjectSpec;
+/// use punctual_store::{Deadline, Freshness, Store, StoreOptions};
+/// use punctual_units::{Clock, ManualClock, Nanos, SensorId, Seq};
+///
+/// let avi = Nanos::from_millis(500);
+/// let room = ObjectSpec { key: b"room/1".into(), avi, period: Nanos::from_millis(200), max_len: 16 };
+/// let clock = ManualClock::default();
+/// let store = Store::open(Memory::default(), clock.clone(), StoreOptions { objects: vec![room], ..Default::default() })?;
+/// store.offer(SensorId(0), Seq(1), clock.now(), b"21.5 C")?;
+///
+/// let mut transaction = store.write_transaction(Deadline::firm(clock.now() + Nanos::from_millis(50)))?;
+/// if let Freshness::Fresh { value, .. } = transaction.get_fresh(b"room/1", avi)? {
+///     let reading = value.into_owned();
+///     transaction.put(b"last reading", &reading)?;
+/// }
+/// let split = transaction.commit()?;
+/// assert_eq!(split.response(), Nanos::ZERO); // this clock stood still
+/// assert_eq!(store.get(b"last reading")?.as_deref(), Some(&b"21.5 C"[..]));
+/// # Ok::<(), punctual_store::StoreError>(())
+/// ```
+pub struct Store<E, C> {
+    pub(crate) engine: E,
+    pub(crate) clock: C,
+    pub(crate) update_mode: UpdateMode,
+    pub(crate) group_interval: Nanos,
+    helping: bool,
+    lock_wait_max: Nanos,
+    pub(crate) clock_origin: ClockOrigin,
+    pub(crate) permits: PermitQueue,
+    pub(crate) objects: Objects,
+    pub(crate) sensors: Sensors,
+    pub(crate) group: Group,
+}
+
+impl<E: Engine, C: Clock> Store<E, C> {
+    /// Opens a store on `engine` and loads its temporal objects. A loaded value's age is known if `clock` has the origin of the
+    /// clock that sampled it; otherwise it is stale until its sensor speaks. Sequence numbers begin anew.
+    ///
+    /// # Errors
+    /// [`StoreError::DuplicateObject`], [`StoreError::ValueTooLong`], [`StoreError::Engine`].
+    pub fn open(engine: E, clock: C, options: StoreOptions) -> Result<Self, StoreError> {
+        let StoreOptions {
+            objects: specs,
+            update_mode,
+            group_interval,
+            helping,
+            lock_wait_max,
+            admission,
+            clock_origin,
+        } = options;
+        let objects = Objects::new(&specs, update_mode == UpdateMode::MemoryFirst)
+            .map_err(|key| StoreError::DuplicateObject { key: key.into() })?;
+        let store = Store {
+            engine,
+            clock,
+            update_mode,
+            group_interval,
+            helping,
+            lock_wait_max,
+            clock_origin,
+            permits: PermitQueue::default(),
+            sensors: Sensors::new(&specs, admission),
+            group: Group::new(objects.len()),
+            objects,
+        };
+        store.load(&specs)?;
+        Ok(store)
+    }
+
+    fn load(&self, specs: &[ObjectSpec]) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        let snapshot = self.engine.snapshot()?;
+        for (object, spec) in self.objects.ids().zip(specs) {
+            let Some(record) = snapshot.get(Table::Temporal, &spec.key)? else {
+                continue;
+            };
+            let (sample, value) = self.decoded(&spec.key, record)?;
+            let (key, len, max_len) = (&spec.key, value.len(), spec.max_len);
+            if len > max_len {
+                return Err(StoreError::ValueTooLong {
+                    key: key.clone(),
+                    len,
+                    max_len,
+                });
+            }
+            let in_memory = match self.update_mode {
+                UpdateMode::MemoryFirst => value,
+                UpdateMode::Transaction => &[],
+            };
+            let sampled_at = sample.sampled_at.filter(|at| *at <= now);
+            self.slot(object)?.install(
+                Sample {
+                    seq: punctual_units::Seq(0),
+                    sampled_at,
+                },
+                in_memory,
+            );
+        }
+        Ok(())
+    }
+
+    /// Begins a read-only transaction. Its snapshot is taken by its first read.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`].
+    #[inline]
+    pub fn read_transaction(&self, deadline: Deadline) -> Result<ReadTransaction<'_, E, C>, StoreError> {
+        ReadTransaction::begin(self, deadline)
+    }
+
+    /// Begins a write transaction: waits for its turn among all writers, earliest deadline first.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`].
+    pub fn write_transaction(&self, deadline: Deadline) -> Result<WriteTransaction<'_, E, C>, StoreError> {
+        WriteTransaction::begin(self, deadline)
+    }
+
+    /// The value of `key`, in a transaction of its own.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`]; among others, if this thread has a read transaction open and the engine allows one only.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let transaction = self.read_transaction(Deadline::NONE)?;
+        Ok(transaction.get(key)?.map(Cow::into_owned))
+    }
+
+    /// The value of the temporal object `key` if it is not older than `max_age`, in a transaction of its own.
+    ///
+    /// # Errors
+    /// [`StoreError::NotTemporal`], and those of [`get`](Store::get).
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<'static>, StoreError> {
+        let transaction = self.read_transaction(Deadline::NONE)?;
+        Ok(match transaction.get_fresh(key, max_age)? {
+            Freshness::Fresh { value, age } => Freshness::Fresh {
+                value: Cow::Owned(value.into_owned()),
+                age,
+            },
+            Freshness::Stale { age, sampled_at } => Freshness::Stale { age, sampled_at },
+            Freshness::NotFound => Freshness::NotFound,
+        })
+    }
+
+    /// Calls `visit` with the records in `range` in ascending order, until it breaks; in a transaction of its own.
+    ///
+    /// # Errors
+    /// Those of [`get`](Store::get).
+    pub fn scan(
+        &self,
+        range: KeyRange<'_>,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.read_transaction(Deadline::NONE)?.scan(range, visit)
+    }
+
+    /// Sets `key` to `value`, in a transaction of its own without a deadline.
+    ///
+    /// # Errors
+    /// [`StoreError::Temporal`], [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`].
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let mut transaction = self.write_transaction(Deadline::NONE)?;
+        transaction.put(key, value)?;
+        transaction.commit().map(drop)
+    }
+
+    /// Removes `key`, in a transaction of its own without a deadline; true if it was there.
+    ///
+    /// # Errors
+    /// Those of [`put`](Store::put).
+    pub fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let mut transaction = self.write_transaction(Deadline::NONE)?;
+        let was_there = transaction.delete(key)?;
+        transaction.commit()?;
+        Ok(was_there)
+    }
+
+    /// The temporal object with `key`: a handle for [`read`](Store::read).
+    pub fn object(&self, key: &[u8]) -> Option<ObjectId> {
+        self.objects.find(key)
+    }
+
+    /// How many temporal objects there are.
+    pub fn objects(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Copies the latest value of `object` into `value`; `None` if it has none yet.
+    ///
+    /// In memory-first mode this touches nothing but the object's slot: no lock, no system call, and no memory is allocated if
+    /// `value` has room. In transaction mode it is a read transaction.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownObject`]; in transaction mode also those of [`get`](Store::get).
+    #[inline]
+    pub fn read(&self, object: ObjectId, value: &mut Vec<u8>) -> Result<Option<Sample>, StoreError> {
+        let slot = self.slot(object)?;
+        match self.update_mode {
+            UpdateMode::MemoryFirst => Ok(slot.read(value)),
+            UpdateMode::Transaction => self.read_record(object, value),
+        }
+    }
+
+    fn read_record(&self, object: ObjectId, value: &mut Vec<u8>) -> Result<Option<Sample>, StoreError> {
+        value.clear();
+        let snapshot = self.engine.snapshot()?;
+        let found = self.temporal(&snapshot, object)?;
+        Ok(found.map(|(sample, content)| {
+            value.extend_from_slice(&content);
+            sample
+        }))
+    }
+
+    /// What is known of the latest value of `object`, without the value; `None` if it has none yet.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownObject`].
+    pub fn sample(&self, object: ObjectId) -> Result<Option<Sample>, StoreError> {
+        Ok(self.slot(object)?.sample())
+    }
+
+    /// How often `object` was read, by handle or by key, since the store was opened.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownObject`].
+    pub fn reads(&self, object: ObjectId) -> Result<u64, StoreError> {
+        Ok(self.slot(object)?.reads())
+    }
+
+    /// The part of all temporal objects that are fresh at `now`; one if there are none.
+    pub fn fresh_share(&self, now: Time) -> Share {
+        self.objects.fresh_share(now)
+    }
+
+    /// What is safe when a commit returns.
+    pub fn durability(&self) -> Durability {
+        self.engine.durability()
+    }
+
+    /// Why holders of the write lock cannot inherit priorities here, once that has been tried in vain.
+    pub fn inheritance_refusal(&self) -> Option<&Refusal> {
+        self.permits.refusal()
+    }
+
+    /// The engine below.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The permit to write, for a transaction that asks at `now`, and how long it waited.
+    pub(crate) fn permit(&self, deadline: Deadline, now: Time) -> Result<(Permit<'_>, Nanos), StoreError> {
+        if let Some(permit) = self.permits.try_acquire() {
+            return Ok((permit, Nanos::ZERO));
+        }
+        let patience = deadline.patience(now, self.lock_wait_max);
+        let answer = self.permits.acquire(deadline.at(), MonotonicClock.now() + patience);
+        let then = self.clock.now();
+        deadline.check(then)?;
+        match answer {
+            Ok(permit) => Ok((permit, then.since(now))),
+            Err(Denied::TimedOut) => Err(StoreError::LockTimeout { waited: patience }),
+            Err(Denied::Crowded) => Err(StoreError::TooManyWaiters),
+        }
+    }
+
+    /// How many updates a transaction that begins now has to install first.
+    #[inline]
+    pub(crate) fn to_help(&self) -> usize {
+        if self.helping { self.sensors.outstanding() } else { 0 }
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, object: ObjectId) -> Result<&Slot, StoreError> {
+        self.objects.slot(object).ok_or(StoreError::UnknownObject(object))
+    }
+
+    /// The value of `key`, wherever it lives.
+    #[inline]
+    pub(crate) fn value<'t>(&self, read: &'t impl Read, key: &[u8]) -> Result<Option<Cow<'t, [u8]>>, StoreError> {
+        match self.objects.find(key) {
+            None => Ok(read.get(Table::Data, key)?.map(Cow::Borrowed)),
+            Some(object) => Ok(self.temporal(read, object)?.map(|(_, value)| value)),
+        }
+    }
+
+    pub(crate) fn fresh_value<'t>(
+        &self,
+        read: &'t impl Read,
+        key: &[u8],
+        max_age: Nanos,
+        now: Time,
+    ) -> Result<Freshness<'t>, StoreError> {
+        let Some(object) = self.objects.find(key) else {
+            return Err(StoreError::NotTemporal { key: key.to_vec() });
+        };
+        let Some((sample, value)) = self.temporal(read, object)? else {
+            return Ok(Freshness::NotFound);
+        };
+        let age = sample.age(now);
+        // An unknown age is stale whatever was asked for.
+        match sample.sampled_at {
+            Some(_) if age <= max_age => Ok(Freshness::Fresh { value, age }),
+            sampled_at => Ok(Freshness::Stale { age, sampled_at }),
+        }
+    }
+
+    fn temporal<'t>(&self, read: &'t impl Read, object: ObjectId) -> Result<Option<Reading<'t>>, StoreError> {
+        let slot = self.slot(object)?;
+        match self.update_mode {
+            UpdateMode::MemoryFirst => {
+                let mut value = Vec::with_capacity(slot.max_len());
+                Ok(slot.read(&mut value).map(|sample| (sample, Cow::Owned(value))))
+            }
+            UpdateMode::Transaction => {
+                slot.count_read();
+                let key = self.objects.key(object);
+                let Some(record) = read.get(Table::Temporal, key)? else {
+                    return Ok(None);
+                };
+                let (sample, value) = self.decoded(key, record)?;
+                Ok(Some((sample, Cow::Borrowed(value))))
+            }
+        }
+    }
+
+    /// Merges plain records and temporal objects in the order of their keys.
+    pub(crate) fn scan_values(
+        &self,
+        read: &impl Read,
+        range: KeyRange<'_>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let mut temporal = self.temporal_in(range).iter().copied().peekable();
+        let mut plain = read.scan(Table::Data, range)?.peekable();
+        loop {
+            let plain_key = match plain.peek() {
+                Some(Ok((key, _))) => Some(*key),
+                Some(Err(_)) => return plain.next().map_or(Ok(()), |record| Ok(record.map(drop)?)),
+                None => None,
+            };
+            let next_object = temporal.next_if(|object| plain_key.is_none_or(|key| self.objects.key(*object) <= key));
+            let flow = if let Some(object) = next_object {
+                let key = self.objects.key(object);
+                // A plain record under the same key, from before the object was registered, is hidden.
+                plain.next_if(|record| record.as_ref().is_ok_and(|(other, _)| *other == key));
+                match self.temporal(read, object)? {
+                    Some((_, value)) => visit(key, &value),
+                    None => ControlFlow::Continue(()),
+                }
+            } else if let Some(record) = plain.next() {
+                let (key, value) = record?;
+                visit(key, value)
+            } else {
+                return Ok(());
+            };
+            if flow.is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn temporal_in(&self, (low, high): KeyRange<'_>) -> &[ObjectId] {
+        let ordered = self.objects.ordered();
+        let key = |object: &ObjectId| self.objects.key(*object);
+        let begin = ordered.partition_point(|object| match low {
+            Bound::Included(low) => key(object) < low,
+            Bound::Excluded(low) => key(object) <= low,
+            Bound::Unbounded => false,
+        });
+        let end = ordered.partition_point(|object| match high {
+            Bound::Included(high) => key(object) <= high,
+            Bound::Excluded(high) => key(object) < high,
+            Bound::Unbounded => true,
+        });
+        &ordered[begin.min(end)..end]
+    }
+
+    fn decoded<'r>(&self, key: &[u8], record: &'r [u8]) -> Result<(Sample, &'r [u8]), StoreError> {
+        decode(record, self.clock_origin).ok_or_else(|| {
+            let path = self.engine.path().to_path_buf();
+            let reason = format!("temporal object {} has a record that is too short", key.escape_ascii());
+            StoreError::Engine(EngineError::Corrupt { path, reason })
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! From a key to its temporal object, at next to no cost for the keys that have none.
+//!
+//! Every `get` must know whether its key is a temporal object's. The keys are fixed when the store is opened, so a table with open
+//! addressing, at most half full, answers with one multiplication per eight bytes of key and one load. No key that arrives
+//! later can lengthen a probe: no need for a keyed hash.
+
+use punctual_units::ObjectId;
+
+const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio: Knuth's multiplicative hashing (TAOCP 3, 6.4)
+
+/// The keys of all temporal objects.
+#[derive(Debug)]
+pub(crate) struct KeyIndex {
+    keys: Box<[Box<[u8]>]>,
+    /// Ids in ascending order of keys.
+    ordered: Box<[ObjectId]>,
+    /// Entries: the key's hash and its id, or nothing. The length is a power of two.
+    table: Box<[Option<(u32, u32)>]>,
+}
+
+impl KeyIndex {
+    /// An index of `keys`; the i-th belongs to object i.
+    ///
+    /// # Errors
+    /// A key that occurs twice.
+    pub fn new(keys: Box<[Box<[u8]>]>) -> Result<KeyIndex, Box<[u8]>> {
+        let mut ordered: Box<[ObjectId]> = (0..keys.len() as u32).map(ObjectId).collect();
+        ordered.sort_unstable_by_key(|id| &keys[id.index()]);
+        if let Some(pair) = ordered
+            .windows(2)
+            .find(|pair| keys[pair[0].index()] == keys[pair[1].index()])
+        {
+            return Err(keys[pair[0].index()].clone());
+        }
+        let mut table = vec![None; (2 * keys.len() + 1).next_power_of_two()].into_boxed_slice();
+        for (id, key) in keys.iter().enumerate() {
+            let hash = hash(key);
+            let mut at = hash as usize & (table.len() - 1);
+            while table[at].is_some() {
+                at = (at + 1) & (table.len() - 1);
+            }
+            table[at] = Some((hash, id as u32));
+        }
+        Ok(KeyIndex { keys, ordered, table })
+    }
+
+    /// The object with `key`.
+    #[inline]
+    pub fn find(&self, key: &[u8]) -> Option<ObjectId> {
+        let hash = hash(key);
+        let mut at = hash as usize & (self.table.len() - 1);
+        // Ends at an empty entry: at least half of the table is.
+        while let Some((entry, id)) = self.table[at] {
+            if entry == hash && *self.keys[id as usize] == *key {
+                return Some(ObjectId(id));
+            }
+            at = (at + 1) & (self.table.len() - 1);
+        }
+        None
+    }
+
+    /// The key of an object.
+    pub fn key(&self, object: ObjectId) -> &[u8] {
+        &self.keys[object.index()]
+    }
+
+    /// All objects in ascending order of keys.
+    pub fn ordered(&self) -> &[ObjectId] {
+        &self.ordered
+    }
+}
+
+#[inline]
+fn hash(key: &[u8]) -> u32 {
+    let (words, rest) = key.as_chunks::<8>();
+    let mut hash = key.len() as u64;
+    for word in words {
+        hash = mix(hash, u64::from_le_bytes(*word));
+    }
+    for byte in rest {
+        hash = hash << 8 ^ hash >> 56 ^ u64::from(*byte);
+    }
+    (mix(hash, 0) >> 32) as u32
+}
+
+#[inline]
+fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(MULTIPLIER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn finds_what_a_map_finds(
+            keys in prop::collection::btree_set(prop::collection::vec(0u8..4, 1..20), 0..50),
+            others in prop::collection::vec(prop::collection::vec(0u8..4, 0..20), 0..50),
+        ) {
+            let keys: Box<[Box<[u8]>]> = keys.into_iter().rev().map(Into::into).collect();
+            let index = KeyIndex::new(keys.clone()).unwrap();
+            let model: BTreeMap<_, _> = keys.iter().enumerate().map(|(id, key)| (key.to_vec(), ObjectId(id as u32))).collect();
+            for key in others.iter().chain(model.keys()) {
+                prop_assert_eq!(index.find(key), model.get(key).copied());
+            }
+            prop_assert!(model.values().eq(index.ordered()));
+        }
+    }
+
+    #[test]
+    fn a_key_that_occurs_twice_is_named() {
+        let keys = [&b"a"[..], b"b", b"a"].map(Box::from);
+        assert_eq!(KeyIndex::new(Box::new(keys)).unwrap_err(), b"a"[..].into());
+    }
+}

@@ -1,0 +1,20 @@
+//! Temporal objects: what sensors say about the world, with the time until when to believe it.
+//!
+//! **Terms.** A temporal object is updated by the readings of one sensor. Its *absolute validity interval* (avi) says how long a
+//! sample may be believed: it is *fresh* while now - sampled-at <= avi. The *fresh share* is the part of all objects that are
+//! fresh, at any instant; an object without a value is not fresh.
+//!
+//! **Where they live.** In memory first, in one [`Slot`] each, which a reader copies in a few dozen nanoseconds and a
+//! group commit writes to the engine now and then; or in the engine, each update in a write transaction of its own. In
+//! the second case the slot keeps the sample only, so that the fresh share stays cheap.
+
+mod index;
+mod objects;
+mod record;
+mod slot;
+
+pub use objects::ObjectSpec;
+pub(crate) use objects::Objects;
+pub use record::ClockOrigin;
+pub(crate) use record::{decode, encode};
+pub use slot::{Installation, Sample, Slot};

@@ -1,0 +1,270 @@
+//! Transactions: a deadline, a consistent view, and an account of where the time went.
+//!
+//! Each call stamps the clock when it is entered and when it returns; what lies between calls is computation. A read
+//! transaction takes its snapshot at its first read, as PostgreSQL does, which saves it two stamps: a transaction that
+//! reads one record stamps four times in all.
+
+use std::borrow::Cow;
+use std::cell::{Cell, OnceCell};
+use std::ops::ControlFlow;
+
+use punctual_units::{Clock, Nanos, Time};
+
+use crate::engine::{Engine, KeyRange, Table, Write};
+use crate::permit::Permit;
+use crate::store::{Freshness, Store};
+use crate::{Deadline, Split, StoreError};
+
+/// The account of a running transaction.
+struct Meter<'s, C> {
+    clock: &'s C,
+    deadline: Deadline,
+    began: Time,
+    lock: Nanos,
+    data: Cell<Nanos>,
+}
+
+impl<C: Clock> Meter<'_, C> {
+    /// Runs a store call on the account of `data`, unless a firm deadline has passed.
+    #[inline]
+    fn call<T>(&self, call: impl FnOnce(Time) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let entered = self.clock.now();
+        self.deadline.check(entered)?;
+        let answer = call(entered);
+        self.data.set(self.data.get() + self.clock.now().since(entered));
+        answer
+    }
+
+    #[inline]
+    fn split(&self, commit: Nanos, ended: Time) -> Split {
+        let (lock, data) = (self.lock, self.data.get());
+        // What is left is computation, so that the parts add up to the elapsed time exactly. The wait from the release of the
+        // job to the begin of the transaction is the caller's to fill in.
+        let computation = ended.since(self.began) - lock - data - commit;
+        Split {
+            wait: Nanos::ZERO,
+            lock,
+            data,
+            computation,
+            commit,
+        }
+    }
+}
+
+/// A read-only transaction on one snapshot, which is taken by the first read. Dropping it ends it as well.
+///
+/// In memory-first mode temporal objects are read from memory, each as it is at that moment; the snapshot covers all other records.
+/// Open at most one per thread at a time: engines may bind snapshots to threads.
+pub struct ReadTransaction<'s, E: Engine + 's, C> {
+    store: &'s Store<E, C>,
+    meter: Meter<'s, C>,
+    snapshot: OnceCell<E::Snapshot<'s>>,
+}
+
+impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
+    #[inline]
+    pub(crate) fn begin(store: &'s Store<E, C>, deadline: Deadline) -> Result<Self, StoreError> {
+        let began = store.clock.now();
+        deadline.check(began)?;
+        let data = match store.to_help() {
+            0 => Nanos::ZERO,
+            pending => {
+                store.help(pending, deadline, began);
+                store.clock.now().since(began)
+            }
+        };
+        let meter = Meter {
+            clock: &store.clock,
+            deadline,
+            began,
+            lock: Nanos::ZERO,
+            data: Cell::new(data),
+        };
+        Ok(ReadTransaction {
+            store,
+            meter,
+            snapshot: OnceCell::new(),
+        })
+    }
+
+    #[inline]
+    fn snapshot(&self) -> Result<&E::Snapshot<'s>, StoreError> {
+        match self.snapshot.get() {
+            Some(snapshot) => Ok(snapshot),
+            None => {
+                let taken = self.store.engine.snapshot()?;
+                Ok(self.snapshot.get_or_init(|| taken))
+            }
+        }
+    }
+
+    /// The value of `key`: borrowed from the engine, or copied from memory.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, StoreError> {
+        self.meter.call(|_| self.store.value(self.snapshot()?, key))
+    }
+
+    /// The value of the temporal object `key` if it is not older than `max_age`.
+    ///
+    /// # Errors
+    /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<'_>, StoreError> {
+        self.meter
+            .call(|now| self.store.fresh_value(self.snapshot()?, key, max_age, now))
+    }
+
+    /// Calls `visit` with the records in `range` in ascending order, until it breaks. The time in `visit` counts as data time: copy
+    /// what is needed, and compute afterwards.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn scan(
+        &self,
+        range: KeyRange<'_>,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.meter
+            .call(|_| self.store.scan_values(self.snapshot()?, range, visit))
+    }
+
+    /// Ends the transaction; where its time went. Giving the snapshot back afterwards takes neither lock nor system call.
+    #[inline]
+    pub fn finish(self) -> Split {
+        self.meter.split(Nanos::ZERO, self.meter.clock.now())
+    }
+}
+
+/// A write transaction; dropping it undoes it.
+pub struct WriteTransaction<'s, E: Engine + 's, C> {
+    store: &'s Store<E, C>,
+    meter: Meter<'s, C>,
+    // Before the permit: fields are dropped in order, and the engine's lock must be free when the next one gets the permit.
+    engine: E::Write<'s>,
+    permit: Permit<'s>,
+}
+
+impl<'s, E: Engine, C: Clock> WriteTransaction<'s, E, C> {
+    pub(crate) fn begin(store: &'s Store<E, C>, deadline: Deadline) -> Result<Self, StoreError> {
+        let began = store.clock.now();
+        deadline.check(began)?;
+        let pending = store.to_help();
+        let (permit, lock) = store.permit(deadline, began)?;
+        if pending > 0 {
+            store.help_holding(pending, &permit);
+        }
+        let engine = store.engine.write()?;
+        let data = store.clock.now().since(began) - lock;
+        let meter = Meter {
+            clock: &store.clock,
+            deadline,
+            began,
+            lock,
+            data: Cell::new(data),
+        };
+        Ok(WriteTransaction {
+            store,
+            meter,
+            engine,
+            permit,
+        })
+    }
+
+    /// The value of `key`, own changes included.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, StoreError> {
+        self.meter.call(|_| self.store.value(&self.engine, key))
+    }
+
+    /// The value of the temporal object `key` if it is not older than `max_age`.
+    ///
+    /// # Errors
+    /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<'_>, StoreError> {
+        self.meter
+            .call(|now| self.store.fresh_value(&self.engine, key, max_age, now))
+    }
+
+    /// Calls `visit` with the records in `range` in ascending order, own changes included, until it breaks. The time in
+    /// `visit` counts as data time.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn scan(
+        &self,
+        range: KeyRange<'_>,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.meter.call(|_| self.store.scan_values(&self.engine, range, visit))
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// [`StoreError::Temporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let Self {
+            store, meter, engine, ..
+        } = self;
+        meter.call(|_| {
+            store.refuse_temporal(key)?;
+            Ok(engine.put(Table::Data, key, value)?)
+        })
+    }
+
+    /// Removes `key`; true if it was there.
+    ///
+    /// # Errors
+    /// Those of [`put`](WriteTransaction::put).
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        let Self {
+            store, meter, engine, ..
+        } = self;
+        meter.call(|_| {
+            store.refuse_temporal(key)?;
+            Ok(engine.delete(Table::Data, key)?)
+        })
+    }
+
+    /// Commits; where the transaction's time went. When this returns, the changes are visible, and as durable as
+    /// [`Store::durability`] says.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`]; the transaction is undone.
+    pub fn commit(self) -> Result<Split, StoreError> {
+        let Self {
+            meter, engine, permit, ..
+        } = self;
+        let entered = meter.clock.now();
+        meter.deadline.check(entered)?;
+        engine.commit()?;
+        drop(permit);
+        let ended = meter.clock.now();
+        Ok(meter.split(ended.since(entered), ended))
+    }
+
+    /// Undoes the transaction; where its time went.
+    pub fn abort(self) -> Split {
+        let Self {
+            meter, engine, permit, ..
+        } = self;
+        let entered = meter.clock.now();
+        drop((engine, permit));
+        let ended = meter.clock.now();
+        meter.data.set(meter.data.get() + ended.since(entered));
+        meter.split(Nanos::ZERO, ended)
+    }
+}
+
+impl<E: Engine, C: Clock> Store<E, C> {
+    fn refuse_temporal(&self, key: &[u8]) -> Result<(), StoreError> {
+        match self.objects.find(key) {
+            Some(_) => Err(StoreError::Temporal { key: key.to_vec() }),
+            None => Ok(()),
+        }
+    }
+}
