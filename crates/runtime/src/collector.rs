@@ -6,7 +6,7 @@ use punctual_units::{Nanos, Time};
 use punctual_workload::JobOutcome;
 
 use crate::event::{Plan, Step};
-use crate::report::{RunHeader, RunReport, Sample, Summary};
+use crate::report::{Protection, RunHeader, RunReport, Sample, Summary};
 
 /// After warm-up the loop is given this long to reach its goal before means are taken.
 pub const SETTLING: Nanos = Nanos::from_secs(5);
@@ -107,6 +107,11 @@ impl Collector {
     /// Takes releases that were dropped because too many jobs were waiting.
     pub fn skipped(&mut self, jobs: u64) {
         self.skipped += jobs;
+    }
+
+    /// Takes a protection that was asked for after the run began.
+    pub fn protect(&mut self, protection: Protection) {
+        self.header.protection.push(protection);
     }
 
     /// Takes something that went wrong and was worked around; said once.

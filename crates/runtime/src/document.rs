@@ -151,7 +151,7 @@ impl ModelDocument {
             y: y.iter().map(|row| row[..outputs.len()].to_vec()).collect(),
             u: u.clone(),
         };
-        let fit = |outputs: &[&str]| identify(&record(outputs), Orders::FIRST, &OperatingPoint::Mean);
+        let fit = |outputs: &[&str]| identify(&record(outputs), Orders::FIRST, &OperatingPoint::Means);
         Ok(ModelDocument { made_for, mimo: fit(&[TARDINESS, DRR])?, tardiness: fit(&[TARDINESS])? })
     }
 

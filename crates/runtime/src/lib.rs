@@ -30,5 +30,5 @@ pub use event::{Applied, Event, Plan, Step, Vitals, Window};
 pub use mode::{GOOD_WINDOWS, Mode, SILENT_WINDOWS};
 pub use monitor::Monitor;
 pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, replay};
-pub use run::{ControllerSource, PlatformChoice, RunError, RunRequest, identify, run};
+pub use run::{ControllerSource, Finished, PlatformChoice, RunError, RunRequest, identify, run};
 pub use tick::{Regulator, RegulatorOptions};

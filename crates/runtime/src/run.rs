@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use punctual_control::ExcitationError;
-use punctual_engines::EngineError;
+use punctual_store::engine::EngineError;
 use punctual_platform::{Offers, Provenance, Refusal};
 use punctual_sim::{ModelError as MachineModelError, SimulationError};
 use punctual_store::StoreError;

@@ -81,7 +81,7 @@ struct UpdateStream<'s, E: Engine> {
 impl<E: Engine> UpdateStream<'_, E> {
     fn one(&mut self) -> Result<(), StoreError> {
         let now = MonotonicClock.now();
-        self.store.offer(SensorId(self.next), Seq(self.seq), now, &self.value, now)?;
+        self.store.offer(SensorId(self.next), Seq(self.seq), now, &self.value)?;
         self.next += 1;
         if self.next == self.sensors {
             self.next = 0;

@@ -9,7 +9,7 @@ use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
 use punctual_store::updates::Verdict;
 use punctual_store::{Store, StoreError};
-use punctual_units::{Clock, Nanos, SensorId, Share, Time};
+use punctual_units::{Clock, Nanos, Share, Time};
 use punctual_workload::SensorUpdate;
 
 use super::shared::{Shared, Starter, StopOnPanic};
@@ -85,7 +85,7 @@ impl Feed<'_> {
             while let Some(update) = stream.next_if(|update| start + update.at <= now) {
                 value[..8].copy_from_slice(&update.value.to_le_bytes());
                 let sampled_at = start + update.at;
-                let verdict = store.offer(update.sensor, update.seq, sampled_at, &value, now)?;
+                let verdict = store.offer_at(update.sensor, update.seq, sampled_at, &value, now)?;
                 let admitted = verdict == Verdict::Admitted;
                 any |= admitted;
                 note(log, self.record, || {
@@ -103,10 +103,8 @@ impl Feed<'_> {
 }
 
 fn rebalance<E: Engine>(store: &Store<E, MonotonicClock>, log: &mut Vec<AdmissionEvent>, record: bool) {
-    store.rebalance();
-    note(log, record, || {
-        AdmissionEvent::Rebalanced((0..store.sensors()).map(|sensor| store.reads(SensorId(sensor))).collect())
-    });
+    let reads = store.rebalance();
+    note(log, record, || AdmissionEvent::Rebalanced(reads));
 }
 
 fn note(log: &mut Vec<AdmissionEvent>, record: bool, event: impl FnOnce() -> AdmissionEvent) {

@@ -1,8 +1,8 @@
 //! A job as its own code sees it: its deadline, the store, and a running account of where its time goes.
 
-use punctual_platform::linux::MonotonicClock;
+use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
-use punctual_store::{ReadTransaction, Store, StoreError, WriteTransaction};
+use punctual_store::{Deadline, ReadTransaction, Store, StoreError, WriteTransaction};
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, Split};
 
@@ -10,7 +10,6 @@ use punctual_workload::{JobOutcome, Split};
 ///
 /// Store calls through [`Job::read`] and [`Job::write`] carry the job's deadline and are timed; all else counts as
 /// computation.
-#[derive(Debug)]
 pub struct Job<'r, E: Engine> {
     store: &'r Store<E, MonotonicClock>,
     number: u64,
@@ -18,7 +17,6 @@ pub struct Job<'r, E: Engine> {
     deadline: Option<Nanos>,
     begun: Time,
     in_store: Split,
-    errors: u64,
 }
 
 impl<'r, E: Engine> Job<'r, E> {
@@ -28,7 +26,7 @@ impl<'r, E: Engine> Job<'r, E> {
         released: Time,
         deadline: Option<Nanos>,
     ) -> Job<'r, E> {
-        Job { store, number, released, deadline, begun: MonotonicClock.now(), in_store: Split::default(), errors: 0 }
+        Job { store, number, released, deadline, begun: MonotonicClock.now(), in_store: Split::default() }
     }
 
     /// Counts up from 0 within the task.
@@ -59,14 +57,13 @@ impl<'r, E: Engine> Job<'r, E> {
         &mut self,
         body: impl FnOnce(&mut ReadTransaction<'_, E, MonotonicClock>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut transaction = self.store.read_transaction(self.deadline())?;
+        let mut transaction = self.store.read_transaction(self.soft_deadline())?;
         let result = body(&mut transaction);
         let split = transaction.finish();
         self.account(split, result)
     }
 
-    /// Runs `body` in a write transaction and commits it. Waits for the write permit no longer than `patience` lasts:
-    /// a late soft real-time job is still worth finishing, so its deadline orders it but does not bound it.
+    /// Runs `body` in a write transaction and commits it.
     ///
     /// # Errors
     /// What the store or `body` returns; then nothing was written.
@@ -74,7 +71,7 @@ impl<'r, E: Engine> Job<'r, E> {
         &mut self,
         body: impl FnOnce(&mut WriteTransaction<'_, E, MonotonicClock>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut transaction = self.store.write_transaction(self.deadline())?;
+        let mut transaction = self.store.write_transaction(self.soft_deadline())?;
         match body(&mut transaction) {
             Ok(value) => {
                 let split = transaction.commit()?;
@@ -87,10 +84,14 @@ impl<'r, E: Engine> Job<'r, E> {
         }
     }
 
+    /// Orders the job among the writers; a late soft real-time job is still worth finishing.
+    fn soft_deadline(&self) -> Deadline {
+        self.deadline.map_or(Deadline::NONE, |_| Deadline::soft(self.deadline()))
+    }
+
     fn account<T>(&mut self, split: Split, result: Result<T, StoreError>) -> Result<T, StoreError> {
         // The transaction's own computation is the job's, and is found as the rest at the end.
         self.in_store += Split { computation: Nanos::ZERO, ..split };
-        self.errors += u64::from(result.is_err());
         result
     }
 

@@ -25,9 +25,8 @@ mod tasks;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::thread::Scope;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, bounded};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::machine::LinuxMachine;
 use punctual_platform::linux::probe::GapProbe;
@@ -35,7 +34,7 @@ use punctual_platform::linux::thread;
 use punctual_platform::{Machine, Meter};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
-use punctual_units::{Clock, CoreId, Nanos, SensorId, TaskId, Time};
+use punctual_units::{Clock, CoreId, Nanos, TaskId};
 use punctual_workload::{Arrival, Class, Pace, SensorUpdate};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -46,12 +45,12 @@ pub(crate) use scenario::run_scenario;
 
 use self::control::{Control, Controlled};
 use self::feeder::{Fed, Feed, install};
-use self::shared::{Placement, Shared, Starter, protection};
+use self::shared::{Crew, Placement, Shared, Starter, join, protection};
 use self::tasks::{Body, Running, sleep_until};
-use crate::RunError;
+use crate::run::{Finished, RunError};
 use crate::collector::{Collector, Ending};
 use crate::record::{AdmissionSetup, EventLog};
-use crate::report::{Progress, Protection, RunHeader, RunReport, Sample, Watch};
+use crate::report::{Progress, RunHeader, Sample, Watch};
 use crate::tick::{Regulator, RegulatorOptions};
 
 const PROBE_PRIORITY: u8 = 95;
@@ -118,15 +117,6 @@ pub struct RunOptions {
     pub seed: u64,
     /// Whether to keep a log that replays; holds all sensors' setup.
     pub record: Option<AdmissionSetup>,
-}
-
-/// A finished run.
-#[derive(Debug)]
-pub struct Finished {
-    /// What it tells.
-    pub report: RunReport,
-    /// The log, where one was asked for.
-    pub log: Option<EventLog>,
 }
 
 impl<'env, E: Engine + 'env> Runtime<'env, E> {
@@ -275,14 +265,14 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             crew.go(start);
             watch_samples(&header, &sampled, shared, watch);
 
-            let controlled = join(control).flatten();
+            let controlled = join(control);
             shared.stop();
-            let failures = tasks.into_iter().filter_map(|task| join(task).flatten()).collect::<Vec<_>>();
-            let (fed, installed) = match fed {
-                Some((fed, installed)) => (join(fed).unwrap_or_default(), join(installed).flatten()),
+            let failures = tasks.into_iter().filter_map(join).collect::<Vec<_>>();
+            let (mut fed, installed) = match fed {
+                Some((fed, installed)) => (join(fed), join(installed)),
                 None => (Fed::default(), None),
             };
-            let flushed = flusher.and_then(|flusher| join(flusher).flatten());
+            let flushed = flusher.and_then(join);
             let Controlled { mut collector, log, cpu } = controlled.ok_or(RunError::Stopped)?;
             for protection in control_protection {
                 collector.protect(protection);
@@ -290,7 +280,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             for (error, jobs) in failures {
                 collector.note(format!("{jobs} jobs ended early: {error}"));
             }
-            if let Some(error) = fed.error.clone().or(installed).or(flushed) {
+            if let Some(error) = fed.error.take().or(installed).or(flushed) {
                 return Err(RunError::Store(error));
             }
             Ok((collector, log, cpu, fed))
@@ -378,7 +368,7 @@ fn flush<E: Engine>(
     loop {
         wake = wake + interval;
         let going_on = sleep_until(wake, shared);
-        if let Err(error) = store.flush() {
+        if let Err(error) = store.commit_group() {
             shared.stop();
             return Some(error);
         }

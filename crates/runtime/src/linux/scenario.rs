@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use punctual_engines::{Lmdb, LmdbOptions};
+use punctual_engines::Lmdb;
+use punctual_engines::lmdb::LmdbOptions;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::machine::{LinuxMachine, LinuxOptions};

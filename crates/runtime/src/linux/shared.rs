@@ -176,6 +176,11 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     }
 }
 
+/// What a thread returned. A thread that panicked takes the run down with it.
+pub(super) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 pub(super) fn protection(what: String, result: Result<(), Refusal>) -> Protection {
     Protection { what, refused: result.err() }
 }

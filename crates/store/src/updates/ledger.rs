@@ -91,7 +91,7 @@ impl SensorBalance {
 }
 
 /// The result of going through the accounts of all sensors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Reconciliation {
     /// The sensors whose account does not balance, in order.
     pub unbalanced: Vec<SensorBalance>,
