@@ -70,7 +70,7 @@ impl Orders {
 #[serde(rename_all = "snake_case")]
 pub enum OperatingPoint {
     /// The means of the record, and a drift for what they miss of an equilibrium.
-    Means,
+    Mean,
     /// A known equilibrium: no drift is fitted.
     Equilibrium {
         /// Inputs at the equilibrium.
@@ -153,8 +153,11 @@ pub enum IdentifyError {
         /// Name of the output.
         output: String,
     },
-    /// Some regressors are a combination of each other.
-    #[error("{} cannot be told apart in this record: move the inputs independently of each other, or lower the orders", regressors.join(", "))]
+    /// Some regressors are a combination of each other, or a single one is constant.
+    #[error(
+        "the effects of {} cannot be told from each other, or from a constant, in this record: move the inputs \
+         independently, or lower the orders", regressors.join(", ")
+    )]
     Collinear {
         /// The regressors involved, such as `clock(k-1)`.
         regressors: Vec<String>,
@@ -180,7 +183,7 @@ pub enum IdentifyError {
 /// }
 /// y.pop(); // one row of each per sample
 /// let record = Recording { outputs: vec!["delay".into()], inputs: vec!["load".into()], y, u };
-/// let model = identify(&record, Orders::FIRST, &OperatingPoint::Means).unwrap();
+/// let model = identify(&record, Orders::FIRST, &OperatingPoint::Mean).unwrap();
 /// assert!((model.a()[0][(0, 0)] - 0.5).abs() < 1e-9 && (model.b()[0][(0, 0)] - 0.25).abs() < 1e-9);
 /// assert!(model.check_fit(0.99).is_ok());
 /// ```
@@ -193,14 +196,14 @@ pub fn identify(record: &Recording, orders: Orders, around: &OperatingPoint) -> 
     let (u0, y0) = operating_point(record, around)?;
     let problem = Regression::new(record, orders, &u0, &y0);
     let (means_x, means_y) = match around {
-        OperatingPoint::Means => (column_means(&problem.x), column_means(&problem.y)),
+        OperatingPoint::Mean => (column_means(&problem.x), column_means(&problem.y)),
         OperatingPoint::Equilibrium { .. } => (vec![0.0; problem.x.ncols()], vec![0.0; problem.y.ncols()]),
     };
     let x = shifted(&problem.x, &means_x);
     let y = shifted(&problem.y, &means_y);
     let coefficients = least_squares(&x, &y, |column| regressor_name(record, orders, column))?;
     let error = &y - &x * &coefficients;
-    let fitted = coefficients.nrows() + usize::from(matches!(around, OperatingPoint::Means));
+    let fitted = coefficients.nrows() + usize::from(matches!(around, OperatingPoint::Mean));
     let fit = fit(&error, &problem.y, fitted, record.y.len());
     let explained = coefficients.tr_mul(&DVector::from_vec(means_x));
     let drift = means_y
@@ -243,9 +246,13 @@ impl Regression {
 fn regressor_name(record: &Recording, orders: Orders, column: usize) -> String {
     let (ny, nu) = (record.outputs.len(), record.inputs.len());
     match column.checked_sub(orders.na * ny) {
-        None => format!("{}(k-{})", record.outputs[column % ny], 1 + column / ny),
-        Some(column) => format!("{}(k-{})", record.inputs[column % nu], 1 + column / nu),
+        None => regressor(&record.outputs[column % ny], 1 + column / ny),
+        Some(column) => regressor(&record.inputs[column % nu], 1 + column / nu),
     }
+}
+
+fn regressor(name: &str, lag: usize) -> String {
+    format!("{name}(k-{lag})")
 }
 
 /// The C with the least |Y - X C|, by QR of the scaled columns.
@@ -256,12 +263,10 @@ fn least_squares(
 ) -> Result<DMatrix<f64>, IdentifyError> {
     let mut scaled = x.clone();
     let mut lengths = Vec::with_capacity(x.ncols());
-    for (j, mut column) in scaled.column_iter_mut().enumerate() {
+    for mut column in scaled.column_iter_mut() {
         let length = column.norm();
         if length == 0.0 {
-            return Err(IdentifyError::Collinear {
-                regressors: vec![name(j)],
-            });
+            return Err(IdentifyError::Numerics);
         }
         column /= length;
         lengths.push(length);
@@ -381,16 +386,31 @@ fn check_record(record: &Recording, orders: Orders) -> Result<(), IdentifyError>
         }
     }
     check_length(record, orders)?;
+    check_movement(record, orders)
+}
+
+/// Every output must vary where it is to be explained, and every regressor where it explains. Centring turns a constant
+/// column into rounding errors, and scaling would blow them up to a regressor.
+fn check_movement(record: &Recording, orders: Orders) -> Result<(), IdentifyError> {
     if let Some(i) = first_constant(&record.u) {
-        return Err(IdentifyError::InputNeverMoves {
-            input: record.inputs[i].clone(),
-        });
+        let input = record.inputs[i].clone();
+        return Err(IdentifyError::InputNeverMoves { input });
     }
-    // The first rows are only looked back on: an output must vary where it is to be explained.
-    if let Some(o) = first_constant(&record.y[orders.na.max(orders.nb)..]) {
-        return Err(IdentifyError::OutputConstant {
-            output: record.outputs[o].clone(),
-        });
+    let (first, end) = (orders.na.max(orders.nb), record.y.len());
+    if let Some(o) = first_constant(&record.y[first..]) {
+        let output = record.outputs[o].clone();
+        return Err(IdentifyError::OutputConstant { output });
+    }
+    for (names, rows, lags) in [
+        (&record.outputs, &record.y, orders.na),
+        (&record.inputs, &record.u, orders.nb),
+    ] {
+        for lag in 1..=lags {
+            if let Some(column) = first_constant(&rows[first - lag..end - lag]) {
+                let regressors = vec![regressor(&names[column], lag)];
+                return Err(IdentifyError::Collinear { regressors });
+            }
+        }
     }
     Ok(())
 }

@@ -43,7 +43,7 @@
 //!     y = plant(&y, u[0], u[1]);
 //!     record.u.push(u);
 //! }
-//! let model = identify(&record, Orders::FIRST, &OperatingPoint::Means).unwrap();
+//! let model = identify(&record, Orders::FIRST, &OperatingPoint::Mean).unwrap();
 //! model.check_fit(R2_ACCEPTED).unwrap();
 //!
 //! // Design: tardiness matters more than the data response ratio.

@@ -354,3 +354,22 @@ fn unit_columns(m: &DMatrix<f64>) -> DMatrix<f64> {
 fn symmetric_part(m: &DMatrix<f64>) -> DMatrix<f64> {
     (m + m.transpose()) * 0.5
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Planted fault: a solution that is off by a millionth must not pass the residual check.
+    #[test]
+    fn a_wrong_solution_leaves_a_residual() {
+        let (a, b) = (
+            DMatrix::from_row_slice(2, 2, &[1.0, 0.1, 0.0, 1.0]),
+            DMatrix::from_row_slice(2, 1, &[0.0, 0.1]),
+        );
+        let (q, r) = (DMatrix::identity(2, 2), DMatrix::identity(1, 1));
+        let right = dare(&a, &b, &q, &r).unwrap().x;
+        let wrong = &right + DMatrix::identity(2, 2) * (1e-6 * right.norm());
+        assert!(relative_residual(&a, &b, &q, &r, &right).unwrap() <= RESIDUAL_MAX);
+        assert!(relative_residual(&a, &b, &q, &r, &wrong).unwrap() > RESIDUAL_MAX);
+    }
+}
