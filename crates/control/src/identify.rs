@@ -3,11 +3,12 @@
 //! **Problem.** The knobs of a running system were moved (see [`Excitation`](crate::Excitation)) and its meters read
 //! once per sample. Find the matrices for which the one-step predictions miss the record by the least sum of squares.
 //!
-//! **Method.** Every row k of the record from max(na, nb) on is one linear equation for each output, in the *regressors*
-//! y(k-1) .. y(k-na), u(k-1) .. u(k-nb); the outputs share the regressors, so one factorisation serves them all. The
-//! columns are scaled to length 1 and factored X = QR by Householder reflections: the normal equations X'X would
-//! square the condition number, and half of the digits would be gone. If the operating point is the mean of the record,
-//! each column is centred by its own mean, which is the same as fitting a constant; it becomes the model's drift.
+//! **Method.** Every row k of the record from max(na, nb) on is one linear equation for each output, in the
+//! *regressors* y(k-1) .. y(k-na), u(k-1) .. u(k-nb); the outputs share the regressors, so one factorisation serves
+//! them all. The columns are scaled to length 1 and factored X = QR by Householder reflections: the normal equations
+//! X'X would square the condition number, and half of the digits would be gone. If the operating point is the mean of
+//! the record, each column is centred by its own mean, which is the same as fitting a constant; it becomes the
+//! model's drift.
 //!
 //! **Diagnosis.** The singular values of R are those of X. A tiny one means that some regressors are (almost) a
 //! combination of others, so their coefficients are not determined by the record; the right singular vector says which
@@ -115,7 +116,8 @@ pub enum IdentifyError {
     },
     /// A NaN or an infinity in the record or the operating point.
     #[error(
-        "`{column}` is {value} in row {row}: drop the periods in which nothing was measured, and record again without gaps"
+        "`{column}` is {value} in row {row}: drop the periods in which nothing was measured, and record again \
+         without gaps"
     )]
     NotFinite {
         /// Row, from 0.
@@ -127,7 +129,8 @@ pub enum IdentifyError {
     },
     /// The record is too short for the number of coefficients.
     #[error(
-        "the record has {samples} samples but orders na = {na}, nb = {nb} need at least {needed}: record for longer, or lower the orders"
+        "the record has {samples} samples but orders na = {na}, nb = {nb} need at least {needed}: record for longer, \
+         or lower the orders"
     )]
     TooFewSamples {
         /// Rows of the record.
@@ -147,7 +150,8 @@ pub enum IdentifyError {
     },
     /// An output was constant, so there is nothing to explain.
     #[error(
-        "the output `{output}` is constant: no knob reaches it at this operating point; move the point, or leave it out of the model"
+        "the output `{output}` is constant: no knob reaches it at this operating point; move the point, or leave it \
+         out of the model"
     )]
     OutputConstant {
         /// Name of the output.
@@ -313,7 +317,8 @@ fn model(record: &Recording, orders: Orders, coefficients: &DMatrix<f64>) -> Res
     ArxModel::from_matrices(record.inputs.clone(), record.outputs.clone(), a, b)
 }
 
-/// `fitted` numbers per output were chosen to make `error` small, so it has that many degrees of freedom less than rows.
+/// `fitted` numbers per output were chosen to make `error` small, so it has that many degrees of freedom less than
+/// rows.
 fn fit(error: &DMatrix<f64>, y: &DMatrix<f64>, fitted: usize, samples: usize) -> Fit {
     let r2 = error
         .column_iter()
@@ -389,8 +394,8 @@ fn check_record(record: &Recording, orders: Orders) -> Result<(), IdentifyError>
     check_movement(record, orders)
 }
 
-/// Every output must vary where it is to be explained, and every regressor where it explains. Centring turns a constant
-/// column into rounding errors, and scaling would blow them up to a regressor.
+/// Every output must vary where it is to be explained, and every regressor where it explains. Centring turns a
+/// constant column into rounding errors, and scaling would blow them up to a regressor.
 fn check_movement(record: &Recording, orders: Orders) -> Result<(), IdentifyError> {
     if let Some(i) = first_constant(&record.u) {
         let input = record.inputs[i].clone();

@@ -32,7 +32,9 @@ proptest! {
     }
 
     #[test]
-    fn the_fingerprint_notices_any_changed_number(model in stable_arx(1..=2, 0..=1, 1..=2), which: prop::sample::Index) {
+    fn the_fingerprint_notices_any_changed_number(
+        model in stable_arx(1..=2, 0..=1, 1..=2), which: prop::sample::Index,
+    ) {
         let mut b = model.b().to_vec();
         let last = b.len() - 1;
         let entry = which.index(b[last].len());
@@ -111,4 +113,16 @@ fn a_controller_for_another_model_is_refused_with_both_names() {
     let other = ArxModel::from_matrices(names("u", 1), names("y", 1), model.a().to_vec(), model.b().to_vec()).unwrap();
     let message = law.check_model(&other).unwrap_err().to_string();
     assert!(message.contains(&model.fingerprint().to_string()) && message.contains(&other.fingerprint().to_string()));
+}
+
+#[test]
+fn one_knob_of_a_model_keeps_its_name_place_and_column() {
+    let b = DMatrix::from_row_slice(1, 2, &[3.0, 4.0]);
+    let model = ArxModel::from_matrices(names("u", 2), names("y", 1), vec![DMatrix::identity(1, 1)], vec![b]).unwrap();
+    let part = model.with_input(1).unwrap();
+    assert_eq!(
+        (part.inputs(), part.b()),
+        (&["u1".to_string()][..], &[DMatrix::from_element(1, 1, 4.0)][..])
+    );
+    assert!(model.with_input(2).unwrap_err().to_string().contains("2 inputs"));
 }

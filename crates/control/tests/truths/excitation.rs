@@ -23,7 +23,9 @@ proptest! {
     }
 
     #[test]
-    fn every_level_is_held_for_at_least_the_samples_asked(counts in prop::collection::vec(2usize..5, 1..4), hold in 1u32..5) {
+    fn every_level_is_held_for_at_least_the_samples_asked(
+        counts in prop::collection::vec(2usize..5, 1..4), hold in 1u32..5,
+    ) {
         let plan = Excitation::covering(counts.iter().map(|&n| levels(n)).collect(), hold).unwrap();
         let samples: Vec<Vec<f64>> = plan.samples().collect();
         for knob in 0..counts.len() {
@@ -40,7 +42,9 @@ proptest! {
     }
 
     #[test]
-    fn over_a_period_the_knobs_are_uncorrelated_at_every_lag(counts in prop::collection::vec(2usize..5, 2), lag in 0u64..50) {
+    fn over_a_period_the_knobs_are_uncorrelated_at_every_lag(
+        counts in prop::collection::vec(2usize..5, 2), lag in 0u64..50,
+    ) {
         let plan = Excitation::covering(counts.iter().map(|&n| levels(n)).collect(), 1).unwrap();
         let pairs: Vec<(f64, f64)> = (0..plan.period()).map(|k| (plan.at(k)[0], plan.at(k + lag)[1])).collect();
         let n = pairs.len() as f64;

@@ -75,7 +75,8 @@ proptest! {
         let x = DMatrix::from_vec(a.nrows(), 1, uniform.row(a.nrows()));
         let other = law.k.map(|k| k + size * uniform.draw());
         let (best, perturbed) = (cost(&problem, &law.k, &x, 1000), cost(&problem, &other, &x, 1000));
-        prop_assert!(!(perturbed < best * (1.0 - 1e-9)), "{perturbed} < {best}");
+        // An unstable loop may overflow: infinity minus infinity is dear, too.
+        prop_assert!(perturbed.is_nan() || perturbed >= best * (1.0 - 1e-9), "{perturbed} < {best}");
     }
 
     #[test]
