@@ -3,29 +3,31 @@
 //! **Problem.** A knob at its limit does not follow the law. If the errors are accumulated on regardless, the law asks
 //! for more and more, and the knob stays at its limit long after the errors have changed sign (windup).
 //!
-//! **Choice.** *Back-calculation*, at once: v is moved to a point at which the law asks exactly the limit of the knobs that
-//! are at one (Hanus, Kinnaert and Henrotte, "Conditioning technique, a general anti-windup and bumpless transfer method",
-//! Automatica 23(6), 1987). A knob then leaves its limit in the first sample in which the law wants less. The usual
-//! alternative, to stop accumulating while any knob is at a limit, is worse with several knobs: QeDB sits at its minimal
-//! QoD for long, and a frozen v would rob the clock, which has room, of its integral action, so tardiness would miss its goal
-//! for as long.
+//! **Choice.** *Back-calculation*, at once: v is moved to a point at which the law asks exactly the limit of the
+//! knobs that are at one (Hanus, Kinnaert and Henrotte, "Conditioning technique, a general anti-windup and bumpless
+//! transfer method", Automatica 23(6), 1987). A knob then leaves its limit in the first sample in which the law wants
+//! less. The usual alternative, to stop accumulating while any knob is at a limit, is worse with several knobs: QeDB
+//! sits at its minimal QoD for long, and a frozen v would rob the clock, which has room, of its integral action, so
+//! tardiness would miss its goal for as long.
 //!
-//! **Which v.** With fewer knobs than goals left, some goal must be given up. Of all v that suit the pinned knobs S, the one
-//! is taken that moves least in the cost's own measure, the sum of w_o dv_o^2 with w the weights of the accumulated errors:
+//! **Which v.** With fewer knobs than goals left, some goal must be given up. Of all v that suit the pinned knobs S,
+//! the one is taken that moves least in the cost's own measure, the sum of w_o dv_o^2 with w the weights of the
+//! accumulated errors:
 //!
 //! ```text
 //! minimise dv' W dv   subject to   K_I,S dv = c_S      =>      dv = M c_S,  M = W^-1/2 (K_I,S W^-1/2)^+
 //! ```
 //!
-//! where c is the command minus the limit. Since dv is subtracted from the goals' integrals sample after sample, an output
-//! with a small weight is given up in favour of one with a large weight. Moving all of v so that the *free* knobs'
-//! commands stay as they were, as the original technique does, lets the model's couplings decide which goal is given up.
+//! where c is the command minus the limit. An output whose v is set back sample after sample is one whose error is let
+//! stand, and the weights see to it that it is the one that matters least. The original technique moves v so that the
+//! commands of the *free* knobs stay as they were; then the couplings of the model decide which goal is given up.
 
 use nalgebra::DMatrix;
 
 use crate::spectrum::NoSpectrum;
 
-/// Most knobs of a law. A matrix is kept for each of the 2^6 sets of pinned knobs; our machines have two to four knobs.
+/// Most knobs of a law. A matrix is kept for each of the 2^6 sets of pinned knobs; our machines have two to four
+/// knobs.
 pub(crate) const KNOBS_MAX: usize = 6;
 
 /// Directions of K_I weaker than this, relative to the strongest, are not used to move v.

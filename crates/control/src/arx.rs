@@ -4,10 +4,10 @@
 //! y(k) = A_1 y(k-1) + ... + A_na y(k-na) + B_1 u(k-1) + ... + B_nb u(k-nb) + drift
 //! ```
 //!
-//! y and u are deviations from the operating point (`y0`, `u0`): the machine is not linear, but near the point where it
-//! works it moves as if it were. With ny outputs and nu inputs the A_i are ny x ny and the B_j ny x nu; 1x1 matrices
-//! make it a SISO model, one row a MISO model. The model in Kang and Chung's QeDB is na = nb = 1, that in Chronos-C
-//! na = nb = 2 with one input and one output.
+//! y and u are deviations from the operating point (`y0`, `u0`): the machine is not linear, but near the point where
+//! it works it moves as if it were. With ny outputs and nu inputs the A_i are ny x ny and the B_j ny x nu; 1x1
+//! matrices make it a SISO model, one row a MISO model. The model in Kang and Chung's QeDB is na = nb = 1, that in
+//! Chronos-C na = nb = 2 with one input and one output.
 //!
 //! The *drift* is what the outputs move by per sample at the operating point itself: zero if that is an equilibrium.
 //! The means of a record are one only as far as the record begins and ends alike, hence the term. No controller
@@ -94,6 +94,14 @@ pub enum ArxError {
         /// The value found.
         value: f64,
     },
+    /// An input that the model does not have.
+    #[error("the model has {inputs} inputs, none of them number {input} (counted from 0)")]
+    NoInput {
+        /// The input asked for, from 0.
+        input: usize,
+        /// Inputs of the model.
+        inputs: usize,
+    },
     /// Outputs and inputs given to a prediction are not records of equal length.
     #[error("{got} rows of {what}, but at least {needed} are needed")]
     TooShort {
@@ -124,7 +132,8 @@ impl fmt::Display for Size {
 /// An output that the model does not explain well enough to control it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "the model explains `{output}` with R^2 = {r2:.3}, below {minimum}: excite the knobs over a wider range, record for longer, or raise the order"
+    "the model explains `{output}` with R^2 = {r2:.3}, below {minimum}: excite the knobs over a wider range, record \
+     for longer, or raise the order"
 )]
 pub struct PoorFit {
     /// Name of the output.
@@ -194,13 +203,16 @@ impl ArxModel {
     /// identified: with all knobs.
     ///
     /// # Errors
-    /// [`ArxError`] if there is no such input.
+    /// [`ArxError::NoInput`] if there is no such input.
     pub fn with_input(&self, input: usize) -> Result<ArxModel, ArxError> {
-        let keep = |b: &DMatrix<f64>| if input < b.ncols() { b.columns(input, 1).into_owned() } else { b.columns(0, 0).into_owned() };
+        if input >= self.inputs.len() {
+            let inputs = self.inputs.len();
+            return Err(ArxError::NoInput { input, inputs });
+        }
         ArxModel {
-            inputs: self.inputs.get(input).cloned().into_iter().collect(),
-            u0: self.u0.get(input).copied().into_iter().collect(),
-            b: self.b.iter().map(keep).collect(),
+            inputs: vec![self.inputs[input].clone()],
+            u0: vec![self.u0[input]],
+            b: self.b.iter().map(|b| b.columns(input, 1).into_owned()).collect(),
             ..self.clone()
         }
         .checked()

@@ -4,19 +4,19 @@
 //! Trying the combinations one after another in nested loops holds the outer knobs still for most of the record, and a
 //! drifting workload then looks like their effect.
 //!
-//! **Method.** Relatively prime cycles (QeDB, section 4.3.1). Each knob runs through its own levels again and again, one
-//! run lasting its *cycle length* in samples. If the lengths have no common factor, pairwise, then by the Chinese
-//! remainder theorem every combination of positions within the cycles occurs exactly once per *period*, the product of
-//! the lengths. Thus
+//! **Method.** Relatively prime cycles (QeDB, section 4.3.1). Each knob runs through its own levels again and again,
+//! one run lasting its *cycle length* in samples. If the lengths have no common factor, pairwise, then by the Chinese
+//! remainder theorem every combination of positions within the cycles occurs exactly once per *period*, the product
+//! of the lengths. Thus
 //! - every combination of levels occurs in every window of one period, and
 //! - over a period the knobs are uncorrelated, at every lag: the ideal for least squares.
 //!
-//! The theorem needs coprime cycle lengths, not coprime numbers of levels: a cycle need not be a multiple of its number
-//! of levels. Some levels are then held for one sample longer than others, and two knobs with four levels each (cycles of 4
-//! and 5 samples, say) are possible.
+//! The theorem needs coprime cycle lengths, not coprime numbers of levels: a cycle need not be a multiple of its
+//! number of levels. Some levels are then held for one sample longer than others, and two knobs with four levels each
+//! (cycles of 4 and 5 samples, say) are possible.
 
-/// Longest period that is offered, in samples. At the shortest control period in use, 0.1 s, it would take ten days; longer ones
-/// are a mistake in the levels.
+/// Longest period that is offered, in samples. At the shortest control period in use, 0.1 s, it would take over eleven days;
+/// longer ones are a mistake in the levels.
 const PERIOD_MAX: u64 = 10_000_000;
 
 /// One knob's part of an excitation.
@@ -67,7 +67,8 @@ pub enum ExcitationError {
     },
     /// Two cycles have a common factor, so some combinations never occur.
     #[error(
-        "the cycles of knobs {first} and {second} have the common factor {factor}: some combinations of levels would never occur; choose relatively prime lengths"
+        "the cycles of knobs {first} and {second} have the common factor {factor}: some combinations of levels would \
+         never occur; choose relatively prime lengths"
     )]
     NotCoprime {
         /// One knob.
@@ -153,8 +154,8 @@ impl Excitation {
 }
 
 impl Cycle {
-    /// Position p of a cycle of length c over n levels has level floor(p n / c): each level for c/n samples, rounded up or
-    /// down.
+    /// Position p of a cycle of length c over n levels has level floor(p n / c): each level for c/n samples, rounded
+    /// up or down.
     fn level(&self, k: u64) -> f64 {
         let position = k % self.length;
         // Within bounds: position < length makes the quotient less than the number of levels; both fit in 64 bits

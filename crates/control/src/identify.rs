@@ -3,11 +3,12 @@
 //! **Problem.** The knobs of a running system were moved (see [`Excitation`](crate::Excitation)) and its meters read
 //! once per sample. Find the matrices for which the one-step predictions miss the record by the least sum of squares.
 //!
-//! **Method.** Every row k of the record from max(na, nb) on is one linear equation for each output, in the *regressors*
-//! y(k-1) .. y(k-na), u(k-1) .. u(k-nb); the outputs share the regressors, so one factorisation serves them all. The
-//! columns are scaled to length 1 and factored X = QR by Householder reflections: the normal equations X'X would
-//! square the condition number, and half of the digits would be gone. If the operating point is the mean of the record,
-//! each column is centred by its own mean, which is the same as fitting a constant; it becomes the model's drift.
+//! **Method.** Every row k of the record from max(na, nb) on is one linear equation for each output, in the
+//! *regressors* y(k-1) .. y(k-na), u(k-1) .. u(k-nb); the outputs share the regressors, so one factorisation serves
+//! them all. The columns are scaled to length 1 and factored X = QR by Householder reflections: the normal equations
+//! X'X would square the condition number, and half of the digits would be gone. If the operating point is the mean of
+//! the record, each column is centred by its own mean, which is the same as fitting a constant; it becomes the
+//! model's drift.
 //!
 //! **Diagnosis.** The singular values of R are those of X. A tiny one means that some regressors are (almost) a
 //! combination of others, so their coefficients are not determined by the record; the right singular vector says which
@@ -70,7 +71,7 @@ impl Orders {
 #[serde(rename_all = "snake_case")]
 pub enum OperatingPoint {
     /// The means of the record, and a drift for what they miss of an equilibrium.
-    Means,
+    Mean,
     /// A known equilibrium: no drift is fitted.
     Equilibrium {
         /// Inputs at the equilibrium.
@@ -115,7 +116,8 @@ pub enum IdentifyError {
     },
     /// A NaN or an infinity in the record or the operating point.
     #[error(
-        "`{column}` is {value} in row {row}: drop the periods in which nothing was measured, and record again without gaps"
+        "`{column}` is {value} in row {row}: drop the periods in which nothing was measured, and record again \
+         without gaps"
     )]
     NotFinite {
         /// Row, from 0.
@@ -127,7 +129,8 @@ pub enum IdentifyError {
     },
     /// The record is too short for the number of coefficients.
     #[error(
-        "the record has {samples} samples but orders na = {na}, nb = {nb} need at least {needed}: record for longer, or lower the orders"
+        "the record has {samples} samples but orders na = {na}, nb = {nb} need at least {needed}: record for longer, \
+         or lower the orders"
     )]
     TooFewSamples {
         /// Rows of the record.
@@ -147,14 +150,18 @@ pub enum IdentifyError {
     },
     /// An output was constant, so there is nothing to explain.
     #[error(
-        "the output `{output}` is constant: no knob reaches it at this operating point; move the point, or leave it out of the model"
+        "the output `{output}` is constant: no knob reaches it at this operating point; move the point, or leave it \
+         out of the model"
     )]
     OutputConstant {
         /// Name of the output.
         output: String,
     },
-    /// Some regressors are a combination of each other.
-    #[error("{} cannot be told apart in this record: move the inputs independently of each other, or lower the orders", regressors.join(", "))]
+    /// Some regressors are a combination of each other, or a single one is constant.
+    #[error(
+        "the effects of {} cannot be told from each other, or from a constant, in this record: move the inputs \
+         independently, or lower the orders", regressors.join(", ")
+    )]
     Collinear {
         /// The regressors involved, such as `clock(k-1)`.
         regressors: Vec<String>,
@@ -180,7 +187,7 @@ pub enum IdentifyError {
 /// }
 /// y.pop(); // one row of each per sample
 /// let record = Recording { outputs: vec!["delay".into()], inputs: vec!["load".into()], y, u };
-/// let model = identify(&record, Orders::FIRST, &OperatingPoint::Means).unwrap();
+/// let model = identify(&record, Orders::FIRST, &OperatingPoint::Mean).unwrap();
 /// assert!((model.a()[0][(0, 0)] - 0.5).abs() < 1e-9 && (model.b()[0][(0, 0)] - 0.25).abs() < 1e-9);
 /// assert!(model.check_fit(0.99).is_ok());
 /// ```
@@ -193,14 +200,14 @@ pub fn identify(record: &Recording, orders: Orders, around: &OperatingPoint) -> 
     let (u0, y0) = operating_point(record, around)?;
     let problem = Regression::new(record, orders, &u0, &y0);
     let (means_x, means_y) = match around {
-        OperatingPoint::Means => (column_means(&problem.x), column_means(&problem.y)),
+        OperatingPoint::Mean => (column_means(&problem.x), column_means(&problem.y)),
         OperatingPoint::Equilibrium { .. } => (vec![0.0; problem.x.ncols()], vec![0.0; problem.y.ncols()]),
     };
     let x = shifted(&problem.x, &means_x);
     let y = shifted(&problem.y, &means_y);
     let coefficients = least_squares(&x, &y, |column| regressor_name(record, orders, column))?;
     let error = &y - &x * &coefficients;
-    let fitted = coefficients.nrows() + usize::from(matches!(around, OperatingPoint::Means));
+    let fitted = coefficients.nrows() + usize::from(matches!(around, OperatingPoint::Mean));
     let fit = fit(&error, &problem.y, fitted, record.y.len());
     let explained = coefficients.tr_mul(&DVector::from_vec(means_x));
     let drift = means_y
@@ -243,9 +250,13 @@ impl Regression {
 fn regressor_name(record: &Recording, orders: Orders, column: usize) -> String {
     let (ny, nu) = (record.outputs.len(), record.inputs.len());
     match column.checked_sub(orders.na * ny) {
-        None => format!("{}(k-{})", record.outputs[column % ny], 1 + column / ny),
-        Some(column) => format!("{}(k-{})", record.inputs[column % nu], 1 + column / nu),
+        None => regressor(&record.outputs[column % ny], 1 + column / ny),
+        Some(column) => regressor(&record.inputs[column % nu], 1 + column / nu),
     }
+}
+
+fn regressor(name: &str, lag: usize) -> String {
+    format!("{name}(k-{lag})")
 }
 
 /// The C with the least |Y - X C|, by QR of the scaled columns.
@@ -256,12 +267,10 @@ fn least_squares(
 ) -> Result<DMatrix<f64>, IdentifyError> {
     let mut scaled = x.clone();
     let mut lengths = Vec::with_capacity(x.ncols());
-    for (j, mut column) in scaled.column_iter_mut().enumerate() {
+    for mut column in scaled.column_iter_mut() {
         let length = column.norm();
         if length == 0.0 {
-            return Err(IdentifyError::Collinear {
-                regressors: vec![name(j)],
-            });
+            return Err(IdentifyError::Numerics);
         }
         column /= length;
         lengths.push(length);
@@ -308,7 +317,8 @@ fn model(record: &Recording, orders: Orders, coefficients: &DMatrix<f64>) -> Res
     ArxModel::from_matrices(record.inputs.clone(), record.outputs.clone(), a, b)
 }
 
-/// `fitted` numbers per output were chosen to make `error` small, so it has that many degrees of freedom less than rows.
+/// `fitted` numbers per output were chosen to make `error` small, so it has that many degrees of freedom less than
+/// rows.
 fn fit(error: &DMatrix<f64>, y: &DMatrix<f64>, fitted: usize, samples: usize) -> Fit {
     let r2 = error
         .column_iter()
@@ -381,16 +391,31 @@ fn check_record(record: &Recording, orders: Orders) -> Result<(), IdentifyError>
         }
     }
     check_length(record, orders)?;
+    check_movement(record, orders)
+}
+
+/// Every output must vary where it is to be explained, and every regressor where it explains. Centring turns a
+/// constant column into rounding errors, and scaling would blow them up to a regressor.
+fn check_movement(record: &Recording, orders: Orders) -> Result<(), IdentifyError> {
     if let Some(i) = first_constant(&record.u) {
-        return Err(IdentifyError::InputNeverMoves {
-            input: record.inputs[i].clone(),
-        });
+        let input = record.inputs[i].clone();
+        return Err(IdentifyError::InputNeverMoves { input });
     }
-    // The first rows are only looked back on: an output must vary where it is to be explained.
-    if let Some(o) = first_constant(&record.y[orders.na.max(orders.nb)..]) {
-        return Err(IdentifyError::OutputConstant {
-            output: record.outputs[o].clone(),
-        });
+    let (first, end) = (orders.na.max(orders.nb), record.y.len());
+    if let Some(o) = first_constant(&record.y[first..]) {
+        let output = record.outputs[o].clone();
+        return Err(IdentifyError::OutputConstant { output });
+    }
+    for (names, rows, lags) in [
+        (&record.outputs, &record.y, orders.na),
+        (&record.inputs, &record.u, orders.nb),
+    ] {
+        for lag in 1..=lags {
+            if let Some(column) = first_constant(&rows[first - lag..end - lag]) {
+                let regressors = vec![regressor(&names[column], lag)];
+                return Err(IdentifyError::Collinear { regressors });
+            }
+        }
     }
     Ok(())
 }

@@ -40,7 +40,8 @@ pub enum KnobError {
 }
 
 impl Knob {
-    /// A knob from `min` to `max` whose neighbouring settings are at most `quantum` apart; 0 if it can be set to any value.
+    /// A knob from `min` to `max` whose neighbouring settings are at most `quantum` apart; 0 if it can be set to any
+    /// value.
     ///
     /// # Errors
     /// [`KnobError`] for an empty range, a negative quantum, NaN and infinities.

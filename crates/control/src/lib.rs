@@ -5,23 +5,24 @@
 //! response ratio, service delay). How much a knob does depends on the machine and on what runs on it, knobs
 //! act on several meters at once, and the load changes without notice. A fixed setting is either late or wasteful.
 //!
-//! **Terms.** y(k) are the meters (*outputs*) and u(k) the knobs (*inputs*) at sample k; the *operating point* (u0, y0) is
-//! where the model is linear, and models and gains speak of deviations from it. The *error* is the goal minus the output.
-//! A *pole* is an eigenvalue of a closed loop; inside the unit circle means stable. Matrices keep the letters of the
-//! literature: A, B of the model; Q, R the weights of states and inputs; X the solution of the Riccati equation; K the gain.
+//! **Terms.** y(k) are the meters (*outputs*) and u(k) the knobs (*inputs*) at sample k; the *operating point* (u0,
+//! y0) is where the model is linear, and models and gains speak of deviations from it. The *error* is the goal minus
+//! the output. A *pole* is an eigenvalue of a closed loop; inside the unit circle means stable. Matrices keep the
+//! letters of the literature: A, B of the model; Q, R the weights of states and inputs; X the solution of the Riccati
+//! equation; K the gain.
 //!
 //! **Method.** Four steps, those of "QeDB with MIMO control" (W. Kang and J. Chung, section 4.3):
 //! 1. [`Excitation`] moves all knobs at once through every combination of their levels, and the caller records.
 //! 2. [`identify`] fits an [`ArxModel`] by least squares; a fit below R^2 = 0.8 is refused by [`ArxModel::check_fit`].
-//! 3. [`design`] solves a Riccati equation ([`dlqr`], [`dare`]) for the gains of a proportional-integral law and reports
-//!    the poles, of the free loop and of those with knobs pinned at a limit.
+//! 3. [`design`] solves a Riccati equation ([`dlqr`], [`dare`]) for the gains of a proportional-integral law and
+//!    reports the poles, of the free loop and of those with knobs pinned at a limit.
 //! 4. [`LqrPi`] is the law at work: limits, anti-windup, settings that the machine rounds or refuses.
 //!
 //! [`Pi`] is the plain law for one knob with gains from elsewhere.
 //!
-//! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values, and a
-//! [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1 (gigahertz,
-//! not hertz): weights then compare what they seem to compare, and the numerics stay accurate.
+//! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
+//! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
+//! (gigahertz, not hertz): weights then compare what they seem to compare, and the numerics stay accurate.
 //!
 //! ```
 //! use punctual_control::*;
@@ -34,16 +35,15 @@
 //!
 //! // Identify: excite both knobs, record, fit.
 //! let plan = Excitation::covering(vec![vec![0.8, 1.0, 1.2], vec![0.6, 0.8, 1.0]], 1).unwrap();
-//! let mut record = Recording {
-//!     inputs: vec!["clock".into(), "share".into()], outputs: vec!["tardiness".into(), "drr".into()], ..Default::default()
-//! };
+//! let [inputs, outputs] = [["clock", "share"], ["tardiness", "drr"]].map(|names| names.map(String::from).to_vec());
+//! let mut record = Recording { inputs, outputs, ..Default::default() };
 //! let mut y = vec![1.0, 0.5];
 //! for u in plan.samples().chain(plan.samples()) {
 //!     record.y.push(y.clone());
 //!     y = plant(&y, u[0], u[1]);
 //!     record.u.push(u);
 //! }
-//! let model = identify(&record, Orders::FIRST, &OperatingPoint::Means).unwrap();
+//! let model = identify(&record, Orders::FIRST, &OperatingPoint::Mean).unwrap();
 //! model.check_fit(R2_ACCEPTED).unwrap();
 //!
 //! // Design: tardiness matters more than the data response ratio.

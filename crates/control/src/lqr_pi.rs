@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Every knob's setting lies within its limits. While the law asks for more than a limit, v is moved to where it asks
-//! exactly the limit (`antiwindup.rs` says how and why), and the other knobs take that into account in the same sample.
-//! The same happens when [`LqrPi::applied`] reports a setting that was refused or cut. Rounding to the nearest setting
-//! is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean is the right one.
+//! exactly the limit (`antiwindup.rs` says how and why), and the other knobs take that into account in the same
+//! sample. The same happens when [`LqrPi::applied`] reports a setting that was refused or cut. Rounding to the
+//! nearest setting is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean
+//! is the right one.
 //!
 //! A step allocates nothing and takes time proportional to the number of gains.
 
@@ -112,7 +113,8 @@ impl LqrPi {
     /// The law of `design` for knobs with these ranges, at rest at the operating point.
     ///
     /// # Errors
-    /// [`LqrPiError`] if the parts do not fit each other; a design made by [`design`](crate::design) always fits itself.
+    /// [`LqrPiError`] if the parts do not fit each other; a design made by [`design`](crate::design) always fits
+    /// itself.
     pub fn new(design: &Design, knobs: Vec<Knob>) -> Result<LqrPi, LqrPiError> {
         let (nu, ny) = (design.inputs.len(), design.outputs.len());
         let gain = design.gain()?;
@@ -195,8 +197,8 @@ impl LqrPi {
     /// goals. Call it once per sample.
     ///
     /// # Errors
-    /// [`StepError`] for a value that cannot be used (NaN for an output that was not measured): nothing is accumulated,
-    /// nothing shifts, and the caller holds the [`settings`](Self::settings).
+    /// [`StepError`] for a value that cannot be used (NaN for an output that was not measured): nothing is
+    /// accumulated, nothing shifts, and the caller holds the [`settings`](Self::settings).
     pub fn step(&mut self, y: &[f64], goal: &[f64]) -> Result<&[f64], StepError> {
         check("measurement", y, self.layout.outputs)?;
         check("goal", goal, self.layout.outputs)?;
@@ -212,7 +214,8 @@ impl LqrPi {
     /// Call it at most once per step, before the next one.
     ///
     /// # Errors
-    /// [`StepError`] if `u` has the wrong length or cannot be used; the law then goes on as if its settings had been applied.
+    /// [`StepError`] if `u` has the wrong length or cannot be used; the law then goes on as if its settings had been
+    /// applied.
     pub fn applied(&mut self, u: &[f64]) -> Result<(), StepError> {
         check("applied setting", u, self.knobs.len())?;
         let mut refused = 0;

@@ -21,9 +21,9 @@
 //! u(k-1) .. u(k-nb+1), all of it known, and the law gains a term for each. Nothing is reduced or observed. For
 //! na = nb = 1 there are no such terms and the law is exactly the one above.
 //!
-//! **Stability.** The poles of the closed loop are computed from the gains and the model, and so are those of the loops
-//! that remain while some knobs are pinned at a limit (see [`LqrPi`](crate::LqrPi)): a knob at its limit is an ordinary
-//! state of the machines that we control, not an exception.
+//! **Stability.** The poles of the closed loop are computed from the gains and the model, and so are those of the
+//! loops that remain while some knobs are pinned at a limit (see [`LqrPi`](crate::LqrPi)): a knob at its limit is an
+//! ordinary state of the machines that we control, not an exception.
 
 use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};
@@ -121,7 +121,8 @@ pub enum DesignError {
     },
     /// Fewer knobs than goals.
     #[error(
-        "{inputs} knobs cannot hold {outputs} outputs at goals of their own: leave outputs out of the model, or add knobs"
+        "{inputs} knobs cannot hold {outputs} outputs at goals of their own: leave outputs out of the model, or add \
+         knobs"
     )]
     TooFewKnobs {
         /// Knobs of the model.
@@ -139,7 +140,8 @@ pub enum DesignError {
     },
     /// In the long run the knobs move the outputs in fewer directions than there are goals.
     #[error(
-        "the knobs cannot hold all outputs at goals of their own, because in the long run their effects are the same up to a factor: leave an output out of the model, or use other knobs"
+        "the knobs cannot hold all outputs at goals of their own, because in the long run their effects are the same \
+         up to a factor: leave an output out of the model, or use other knobs"
     )]
     DependentKnobs,
     /// The Riccati equation has no usable solution.
@@ -170,7 +172,7 @@ pub struct WrongModel {
 ///
 /// ```
 /// use punctual_control::{ArxModel, DMatrix, Weights, design};
-/// // Tardiness falls with the clock and rises with the admitted share of updates; the data response ratio rises with both.
+/// // The clock lowers the tardiness, the admitted share of updates raises it; both raise the data response ratio.
 /// let model = ArxModel::from_matrices(
 ///     vec!["clock".into(), "admitted".into()],
 ///     vec!["tardiness".into(), "drr".into()],
@@ -258,7 +260,8 @@ impl Design {
     /// file, and to ask how a law fares on a machine that has changed.
     ///
     /// # Errors
-    /// [`DesignError::Gain`] if the gains do not fit the model, [`DesignError::Spectrum`] if the poles cannot be computed.
+    /// [`DesignError::Gain`] if the gains do not fit the model, [`DesignError::Spectrum`] if the poles cannot be
+    /// computed.
     pub fn verdict_on(&self, model: &ArxModel) -> Result<Verdict, DesignError> {
         let (k, system) = (self.gain()?, ErrorSystem::from(model));
         if k.shape() != (system.b.ncols(), system.a.nrows()) {
@@ -276,8 +279,8 @@ struct ErrorSystem {
 }
 
 impl From<&ArxModel> for ErrorSystem {
-    /// The model's state with outputs turned into errors, then the accumulated errors below it. Turning x = [y; u_past]
-    /// into [-y; u_past], which is the error but for constants, is the change of basis T = diag(-I, I).
+    /// The model's state with outputs turned into errors, then the accumulated errors below it. Turning x = [y;
+    /// u_past] into [-y; u_past], which is the error but for constants, is the change of basis T = diag(-I, I).
     fn from(model: &ArxModel) -> ErrorSystem {
         let plant = StateSpace::from(model);
         let (n, ny, nu) = (plant.a.nrows(), model.outputs().len(), model.inputs().len());
@@ -331,8 +334,9 @@ impl ErrorSystem {
             .collect()
     }
 
-    /// The closed loop while the knobs in `set` stand still at a deviation of 0 (another constant would not change the
-    /// poles): v first moves so that the law asks just that of them, v <- v + M (-K z), then the free knobs follow the law.
+    /// The closed loop while the knobs in `set` stand still at a deviation of 0 (another constant would not change
+    /// the poles): v first moves so that the law asks just that of them, v <- v + M (-K z), then the free knobs
+    /// follow the law.
     fn pinned_loop(&self, k: &DMatrix<f64>, relief: &DMatrix<f64>, set: usize) -> DMatrix<f64> {
         let mut moved = DMatrix::identity(self.a.nrows(), self.a.nrows());
         let mut v_rows = moved.rows_mut(self.accumulated(), self.outputs);

@@ -5,11 +5,11 @@
 //! ```
 //!
 //! This is how Chronos-C writes its controller of the backlog bound. The law remembers its last setting instead of an
-//! accumulated error, so keeping that setting within the limits is all the anti-windup there is: it is the 1x1 case of
-//! what [`LqrPi`](crate::LqrPi) does. In fact a first-order, one-knob [`LqrPi`](crate::LqrPi) with gains k_p and k_i moves
-//! by -k_p [e(k) - e(k-1)] - k_i e(k-1) per sample, which is the formula above with K_P = k_i - k_p and
-//! K_I = k_i / (k_p - k_i); [`PiGains::from_design`] makes use of it. Controllers designed here run as `LqrPi`; this law is for gains
-//! from a paper or an operator.
+//! accumulated error, so keeping that setting within the limits is all the anti-windup there is: it is the 1x1 case
+//! of what [`LqrPi`](crate::LqrPi) does. In fact a first-order, one-knob [`LqrPi`](crate::LqrPi) with gains k_p and
+//! k_i moves by -k_p [e(k) - e(k-1)] - k_i e(k-1) per sample, which is the formula above with K_P = k_i - k_p and K_I
+//! = k_i / (k_p - k_i); [`PiGains::from_design`] makes use of it. Controllers designed here run as `LqrPi`; this law
+//! is for gains from a paper or an operator.
 
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,8 @@
 //! A'X A - X - A'X B (R + B'X B)^-1 B'X A + Q = 0
 //! ```
 //!
-//! **Method.** Doubling (SDA): with G = B R^-1 B' and H = Q, each step replaces the problem over 2^k samples by the one
-//! over 2^(k+1), so H converges quadratically to X. E. K.-W. Chu, H.-Y. Fan, W.-W. Lin and C.-S. Wang,
+//! **Method.** Doubling (SDA): with G = B R^-1 B' and H = Q, each step replaces the problem over 2^k samples by the
+//! one over 2^(k+1), so H converges quadratically to X. E. K.-W. Chu, H.-Y. Fan, W.-W. Lin and C.-S. Wang,
 //! "Structure-preserving algorithms for periodic discrete-time algebraic Riccati equations", International Journal of
 //! Control 77(8), 2004. It needs one LU factorisation of the size of A per step and no ordered Schur form. A singular
 //! A (pure delays) is no special case.
@@ -24,7 +24,8 @@ use crate::spectrum::{NoSpectrum, Pole, poles};
 /// closer than doubles can tell.
 const DOUBLINGS_MAX: usize = 60;
 
-/// Doubling ends once H changes by less than this, relatively; convergence being quadratic, H is then exact to rounding.
+/// Doubling ends once H changes by less than this, relatively; convergence being quadratic, H is then exact to
+/// rounding.
 const CONVERGED: f64 = 1e-14;
 
 /// Largest accepted residual, |A'XA - X - ... + Q| / |X| in the Frobenius norm.
@@ -100,7 +101,8 @@ pub enum RiccatiError {
     FreeInput,
     /// A mode that does not die out by itself cannot be moved by any input.
     #[error(
-        "not stabilisable: the mode {mode} does not die out and no input moves it; remove it from the model, or add an input that moves it"
+        "not stabilisable: the mode {mode} does not die out and no input moves it; remove it from the model, or add \
+         an input that moves it"
     )]
     NotStabilisable {
         /// The eigenvalue of A that no input moves.
@@ -116,7 +118,8 @@ pub enum RiccatiError {
     },
     /// Eigenvalues, singular values or a factorisation failed.
     #[error(
-        "the Riccati equation is too badly scaled to be solved in {step}: bring the units of states and inputs closer to 1"
+        "the Riccati equation is too badly scaled to be solved in {step}: bring the units of states and inputs \
+         closer to 1"
     )]
     Numerics {
         /// The computation that failed.
@@ -130,7 +133,8 @@ pub enum RiccatiError {
     },
     /// The candidate solution does not solve the equation.
     #[error(
-        "the solution leaves a relative residual of {residual:e}, more than {accepted:e}: the problem is too badly conditioned; bring the units of states and inputs closer to 1"
+        "the solution leaves a relative residual of {residual:e}, more than {accepted:e}: the problem is too badly \
+         conditioned; bring the units of states and inputs closer to 1"
     )]
     Residual {
         /// The residual found.
@@ -353,4 +357,23 @@ fn unit_columns(m: &DMatrix<f64>) -> DMatrix<f64> {
 
 fn symmetric_part(m: &DMatrix<f64>) -> DMatrix<f64> {
     (m + m.transpose()) * 0.5
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Planted fault: a solution that is off by a millionth must not pass the residual check.
+    #[test]
+    fn a_wrong_solution_leaves_a_residual() {
+        let (a, b) = (
+            DMatrix::from_row_slice(2, 2, &[1.0, 0.1, 0.0, 1.0]),
+            DMatrix::from_row_slice(2, 1, &[0.0, 0.1]),
+        );
+        let (q, r) = (DMatrix::identity(2, 2), DMatrix::identity(1, 1));
+        let right = dare(&a, &b, &q, &r).unwrap().x;
+        let wrong = &right + DMatrix::identity(2, 2) * (1e-6 * right.norm());
+        assert!(relative_residual(&a, &b, &q, &r, &right).unwrap() <= RESIDUAL_MAX);
+        assert!(relative_residual(&a, &b, &q, &r, &wrong).unwrap() > RESIDUAL_MAX);
+    }
 }

@@ -99,7 +99,8 @@ impl fmt::Display for Verdict {
 /// The eigenvalue iteration did not end within its bound, or the matrix holds a NaN or an infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the eigenvalues of a {rows}x{rows} matrix could not be computed: it holds values that are not finite, or too far apart in size; bring the units of knobs and meters closer to 1"
+    "the eigenvalues of a {rows}x{rows} matrix could not be computed: it holds values that are not finite, or too \
+     far apart in size; bring the units of knobs and meters closer to 1"
 )]
 pub struct NoSpectrum {
     /// Rows of the matrix.
