@@ -1,6 +1,6 @@
 //! The machine as numbers: clock steps, power, memory, and what store calls cost in cycles and memory accesses.
 //!
-//! Nothing here says how long anything takes while other cores run: that emerges in [`crate::memory`].
+//! Nothing here says how long anything takes while other cores run: that emerges in `memory.rs`.
 
 use std::ops::{Add, Mul};
 
@@ -38,7 +38,8 @@ pub struct ClockStep {
     pub volt: f64,
 }
 
-/// Coefficients of the power drawn; see [`crate::power`] for the formula.
+/// Coefficients of the power drawn: g V^2 for every core, C f V^2 for every busy one, and the energy of each memory
+/// access.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PowerModel {
@@ -51,7 +52,8 @@ pub struct PowerModel {
     pub access_nj: f64,
 }
 
-/// One path to memory, shared by all cores. A core waits for each access; see [`crate::memory`] for the queue.
+/// One path to memory, shared by all cores: one access is served at a time, the others queue, and a core waits for each
+/// of its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MemoryModel {
@@ -289,6 +291,16 @@ mod tests {
         assert_eq!(MachineModel::exynos5422_a15().check(), Ok(()));
         assert_eq!(MachineModel::duo().check(), Ok(()));
         assert_eq!(MachineModel::exynos5422_a15().steps.len(), 19);
+    }
+
+    #[test]
+    fn a_model_survives_being_written_and_read() {
+        let model = MachineModel::exynos5422_a15();
+        let text = serde_json::to_string(&model).unwrap();
+        assert_eq!(serde_json::from_str::<MachineModel>(&text).unwrap(), model);
+        let misspelt = text.replace("service-cycles", "service-cycle");
+        let error = serde_json::from_str::<MachineModel>(&misspelt).unwrap_err();
+        assert!(error.to_string().contains("unknown field `service-cycle`"), "{error}");
     }
 
     #[test]

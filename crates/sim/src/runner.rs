@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Op, Program, TaskSpec};
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::job::Job;
@@ -43,45 +43,31 @@ fn generators(seed: u64, runner: usize) -> [ChaCha8Rng; 2] {
 }
 
 impl Runner {
-    /// The `index`-th runner of a machine; its first job is released at the start if it is periodic, else after the
-    /// first drawn gap.
+    /// The `index`-th runner of a machine.
     pub fn new(task: TaskId, spec: &TaskSpec, program: &Program, core: usize, seed: u64, index: usize) -> Runner {
-        let [gaps, reads] = generators(seed, index);
-        let mut runner = Runner {
+        let [mut gaps, reads] = generators(seed, index);
+        Runner {
             task,
             deadline: spec.deadline(),
             core,
             program: program.ops.as_slice().into(),
             job: None,
-            next_release: Time::ZERO,
+            next_release: Time::ZERO + spec.arrival.first(&mut gaps),
             backlog: VecDeque::with_capacity(BACKLOG_MAX),
             arrival: spec.arrival,
             gaps,
             reads,
-        };
-        runner.next_release = match spec.arrival {
-            Arrival::Periodic { .. } => Time::ZERO,
-            Arrival::Sporadic { .. } | Arrival::AfterCompletion { .. } => Time::ZERO + runner.gap(),
-        };
-        runner
-    }
-
-    /// The next gap between two releases, or pause after a completion.
-    fn gap(&mut self) -> Nanos {
-        let (low, high) = match self.arrival {
-            Arrival::Periodic { period } => return period,
-            Arrival::Sporadic { gap_min, gap_max } => (gap_min, gap_max),
-            Arrival::AfterCompletion { pause_min, pause_max } => (pause_min, pause_max),
-        };
-        Nanos(self.gaps.random_range(low.0..=high.0.max(low.0)))
+        }
     }
 
     /// Releases job `number` now; false where it is skipped because the backlog is full.
     pub fn release(&mut self, number: u64, now: Time) -> bool {
         self.next_release = match self.arrival {
             Arrival::AfterCompletion { .. } => Time::MAX,
-            // At least a nanosecond apart, so that releases end.
-            Arrival::Periodic { .. } | Arrival::Sporadic { .. } => self.next_release + self.gap().max(Nanos(1)),
+            // At least a nanosecond on, so that releases come to an end.
+            Arrival::Periodic { .. } | Arrival::Sporadic { .. } => {
+                self.arrival.next(now, now, &mut self.gaps).max(now + Nanos(1))
+            }
         };
         if self.job.is_none() {
             self.job = Some(Job::new(number, now));
@@ -97,7 +83,7 @@ impl Runner {
     /// Takes off the job that has ended; the next one that waits is up.
     pub fn retire(&mut self, now: Time) -> Option<Job> {
         if let Arrival::AfterCompletion { .. } = self.arrival {
-            self.next_release = now + self.gap();
+            self.next_release = self.arrival.next(now, now, &mut self.gaps);
         }
         let next = self.backlog.pop_front().map(|(number, at)| Job::new(number, at));
         std::mem::replace(&mut self.job, next)

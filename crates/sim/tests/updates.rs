@@ -5,8 +5,9 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use punctual_sim::{Effort, MachineModel, Simulation, costs};
+use punctual_store::updates::Shedding;
 use punctual_units::{Nanos, Share, Time};
-use punctual_workload::{JobOutcome, SensorStream, Trace, UpdateMode};
+use punctual_workload::{JobOutcome, Reading, Sensor, SensorStream, Trace, UpdateMode};
 
 fn update_ns() -> u64 {
     costs(&MachineModel::duo(), UpdateMode::Transaction)
@@ -63,6 +64,28 @@ fn a_job_installs_first_what_was_admitted_before_its_transaction_began() {
     assert_eq!(machine.fresh_share(), Share::ONE);
 }
 
+/// While a job runs it also does the updates that arrive meanwhile: r = (c + d) / (1 - rho) with their utilisation rho.
+#[test]
+fn helping_stretches_a_job_by_the_utilisation_of_updates() {
+    let period = Nanos::from_micros(31_360);
+    let trace = Trace::synthetic(800, period, period, Nanos::from_secs(1), 1);
+    let rho = 800.0 * update_ns() as f64 / period.0 as f64;
+    let ops = [get(50), compute(100_000)].repeat(300);
+    let mean = |trace: &Trace| {
+        let jobs = jobs(
+            &mut machine(MachineModel::duo(), load(trace, vec![real_time(&ops)])),
+            END,
+        );
+        jobs.iter().map(|job| job.response().0 as f64).sum::<f64>() / jobs.len() as f64
+    };
+    let expected = mean(&silence()) / (1.0 - rho);
+    let found = mean(&trace);
+    assert!(
+        (found / expected - 1.0).abs() < 0.02,
+        "{found} ns, {expected} ns expected at utilisation {rho}"
+    );
+}
+
 #[test]
 fn updates_in_slack_cost_the_job_nothing() {
     let trace = readings(&[(PERIOD.0 / 2, 0), (PERIOD.0 / 2 + 1, 1), (3_600_000_000_000, 0)]);
@@ -107,6 +130,48 @@ fn a_version_is_fresh_until_its_interval_ends() {
     assert_eq!(share_at(1_000_000 + update_ns()), 0.5);
     assert_eq!(share_at(expires), 0.5);
     assert_eq!(share_at(expires + 1), 0.0);
+}
+
+/// Coldest first: of objects that are read alike, the ones with the longest period gain the most per update.
+#[test]
+fn what_is_read_decides_what_is_kept_fresh() {
+    let sensor = |millis| Sensor {
+        period: Nanos::from_millis(millis),
+        avi: Nanos::from_millis(2 * millis),
+    };
+    let mut trace = Trace {
+        sensors: [[sensor(10); 5].as_slice(), &[sensor(200)]].concat(),
+        readings: Vec::new(),
+    };
+    for tick in 0..2000u64 {
+        let sensors = if tick % 20 == 0 { 0..6 } else { 0..5 };
+        trace.readings.extend(sensors.map(|sensor| Reading {
+            at: Nanos::from_millis(10 * tick),
+            sensor,
+            value: 0.0,
+        }));
+    }
+    let mean_fresh = |rebalance: bool| {
+        let mut load = load(&trace, vec![real_time(&[get(100)])]);
+        load.admission.shedding = Shedding::ColdestFirst;
+        let mut machine = machine(MachineModel::duo(), load);
+        // Enough for the slow sensor and for nobody else.
+        machine.updates().set_admitted_share(Share::clamped(0.01));
+        run(&mut machine, Nanos::from_secs(1));
+        if rebalance {
+            machine.rebalance();
+        }
+        let instants = (1000..10_000).step_by(17);
+        let shares: Vec<f64> = instants
+            .map(|millis| {
+                run(&mut machine, Nanos::from_millis(millis));
+                machine.fresh_share().get()
+            })
+            .collect();
+        shares.iter().sum::<f64>() / shares.len() as f64
+    };
+    let (ranked, unranked) = (mean_fresh(true), mean_fresh(false));
+    assert!(ranked > 0.9 / 6.0 && unranked < 0.4 / 6.0, "{ranked} and {unranked}");
 }
 
 const END: Nanos = Nanos::from_secs(1);
