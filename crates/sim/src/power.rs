@@ -54,7 +54,7 @@ mod tests {
     use crate::MachineModel;
 
     #[test]
-    fn one_busy_core_at_2_ghz_draws_what_the_notes_say() {
+    fn a_core_at_2_ghz_and_1_3125_v_is_busy_at_1068_mw() {
         let model = MachineModel::exynos5422_a15();
         let idle = model.power.watts(model.top(), 4, 0, 0.0);
         let busy = model.power.watts(model.top(), 4, 1, 0.0);

@@ -5,7 +5,7 @@
 
 use punctual_units::{Nanos, Share, Time};
 
-/// The period of the duty cycle. Kernel quotas are smooth only above 10 ms (notes on `cpu.max`); shorter is not offered.
+/// The period of the duty cycle, by hand: kernel quotas are no smoother than this.
 pub const THROTTLE_PERIOD: Nanos = Nanos::from_millis(10);
 
 /// When best-effort work may run.
