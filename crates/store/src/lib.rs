@@ -1,5 +1,6 @@
 //! The real-time side of the data: temporal objects, admission, deadlines, transactions
 
+pub mod conformance;
 pub mod deadline;
 pub mod engine;
 mod error;

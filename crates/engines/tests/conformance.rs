@@ -1,0 +1,313 @@
+//! Both engines pass the conformance suite; engines with planted faults do not.
+
+use std::ops::Bound;
+use std::path::Path;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use punctual_engines::Memory;
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_store::conformance::{Step, check, check_limits};
+use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
+
+fn table() -> impl Strategy<Value = Table> {
+    prop_oneof![Just(Table::Data), Just(Table::Temporal)]
+}
+
+/// Few keys, so that steps meet; some long, to make pages split.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let short = vec(0u8..3, 1..3);
+    let long = (any::<u8>(), 100usize..512).prop_map(|(byte, len)| vec![byte % 8; len]);
+    prop_oneof![3 => short, 1 => long]
+}
+
+/// Some beyond a page, so that they go to pages of their own.
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    let large = (any::<u8>(), 2_000usize..20_000).prop_map(|(byte, len)| vec![byte; len]);
+    prop_oneof![5 => vec(any::<u8>(), 0..40), 1 => large]
+}
+
+fn bound() -> impl Strategy<Value = Bound<Vec<u8>>> {
+    let edge = prop_oneof![4 => key(), 1 => Just(vec![])];
+    prop_oneof![
+        edge.clone().prop_map(Bound::Included),
+        edge.prop_map(Bound::Excluded),
+        Just(Bound::Unbounded)
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (table(), key(), value()).prop_map(|(table, key, value)| Step::Put(table, key, value)),
+        3 => (table(), key()).prop_map(|(table, key)| Step::Delete(table, key)),
+        2 => (table(), key()).prop_map(|(table, key)| Step::Get(table, key)),
+        2 => (table(), bound(), bound()).prop_map(|(table, low, high)| Step::Scan(table, low, high)),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Abort),
+        1 => Just(Step::TakeSnapshot),
+        1 => Just(Step::CheckSnapshot),
+    ];
+    vec(step, 0..60)
+}
+
+/// Runs the suite on fresh engines; the failure, if any, with its shortest steps.
+fn conforms<E: Engine>(cases: u32, engine: impl Fn() -> E) -> Result<(), String> {
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Config::default()
+    };
+    TestRunner::new(config)
+        .run(&steps(), |steps| {
+            check(&engine(), &steps).map_err(|violation| TestCaseError::fail(violation.to_string()))
+        })
+        .map_err(|failure| failure.to_string())
+}
+
+#[test]
+fn memory_conforms() {
+    conforms(256, Memory::default).unwrap();
+    check_limits(&Memory::default()).unwrap();
+}
+
+#[test]
+fn lmdb_conforms() {
+    let directory = tempfile::tempdir().unwrap();
+    let number = std::cell::Cell::new(0);
+    let fresh = || {
+        number.set(number.get() + 1);
+        let options = LmdbOptions {
+            durability: Durability::Volatile,
+            map_size: 16 << 20,
+            readers_max: 8,
+        };
+        options.open(directory.path().join(number.get().to_string())).unwrap()
+    };
+    conforms(96, fresh).unwrap();
+    check_limits(&fresh()).unwrap();
+}
+
+/// Every level of durability runs the same code above the system calls: one sequence each.
+#[test]
+fn every_durability_level_keeps_the_limits() {
+    for durability in [Durability::Durable, Durability::NoMetaSync, Durability::Volatile] {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = LmdbOptions {
+            durability,
+            ..LmdbOptions::default()
+        }
+        .open(directory.path())
+        .unwrap();
+        assert_eq!(engine.durability(), durability);
+        check_limits(&engine).unwrap();
+        engine.sync().unwrap();
+    }
+}
+
+#[test]
+fn a_second_snapshot_on_one_thread_is_refused_with_a_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = LmdbOptions::default().open(directory.path()).unwrap();
+    let first = engine.snapshot().unwrap();
+    assert!(matches!(engine.snapshot(), Err(EngineError::SnapshotHeld)));
+    drop(first);
+    assert!(engine.snapshot().is_ok());
+}
+
+/// What a broken engine does otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    DeleteKeepsTheRecord,
+    DroppedTransactionIsCommitted,
+    SnapshotMovesOn,
+    ScanSkipsTheFirst,
+    ScanIgnoresItsEnd,
+    TablesAreOne,
+    PutLosesEmptyValues,
+}
+
+/// A decorator around the reference engine; without a fault, proof that engines can be decorated.
+struct Faulty {
+    inner: Memory,
+    fault: Fault,
+}
+
+struct FaultySnapshot<'e> {
+    taken: <Memory as Engine>::Snapshot<'e>,
+    engine: &'e Faulty,
+}
+
+struct FaultyWrite<'e> {
+    /// Gone once it is committed.
+    inner: Option<<Memory as Engine>::Write<'e>>,
+    engine: &'e Faulty,
+}
+
+type Records<'t> = std::vec::IntoIter<Result<(&'t [u8], &'t [u8]), EngineError>>;
+
+impl Faulty {
+    fn table(&self, table: Table) -> Table {
+        if self.fault == Fault::TablesAreOne {
+            Table::Data
+        } else {
+            table
+        }
+    }
+
+    fn scan<'t>(
+        &self,
+        read: &'t impl Read,
+        table: Table,
+        (low, high): KeyRange<'_>,
+    ) -> Result<Records<'t>, EngineError> {
+        let high = if self.fault == Fault::ScanIgnoresItsEnd {
+            Bound::Unbounded
+        } else {
+            high
+        };
+        let skip = usize::from(self.fault == Fault::ScanSkipsTheFirst);
+        Ok(read
+            .scan(self.table(table), (low, high))?
+            .skip(skip)
+            .collect::<Vec<_>>()
+            .into_iter())
+    }
+}
+
+impl Engine for Faulty {
+    type Snapshot<'e> = FaultySnapshot<'e>;
+    type Write<'e> = FaultyWrite<'e>;
+
+    fn snapshot(&self) -> Result<FaultySnapshot<'_>, EngineError> {
+        Ok(FaultySnapshot {
+            taken: self.inner.snapshot()?,
+            engine: self,
+        })
+    }
+
+    fn write(&self) -> Result<FaultyWrite<'_>, EngineError> {
+        Ok(FaultyWrite {
+            inner: Some(self.inner.write()?),
+            engine: self,
+        })
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.inner.sync()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+}
+
+impl FaultySnapshot<'_> {
+    fn view(&self) -> Result<&<Memory as Engine>::Snapshot<'_>, EngineError> {
+        if self.engine.fault != Fault::SnapshotMovesOn {
+            return Ok(&self.taken);
+        }
+        // Leaked, so that slices can be borrowed from it: a test's worth of memory.
+        Ok(Box::leak(Box::new(self.engine.inner.snapshot()?)))
+    }
+}
+
+impl Read for FaultySnapshot<'_> {
+    type Scan<'t>
+        = Records<'t>
+    where
+        Self: 't;
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
+        self.view()?.get(self.engine.table(table), key)
+    }
+
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records<'_>, EngineError> {
+        self.engine.scan(self.view()?, table, range)
+    }
+}
+
+impl<'e> FaultyWrite<'e> {
+    fn inner(&self) -> &<Memory as Engine>::Write<'e> {
+        self.inner.as_ref().expect("the transaction is open")
+    }
+
+    fn inner_mut(&mut self) -> &mut <Memory as Engine>::Write<'e> {
+        self.inner.as_mut().expect("the transaction is open")
+    }
+}
+
+impl Read for FaultyWrite<'_> {
+    type Scan<'t>
+        = Records<'t>
+    where
+        Self: 't;
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
+        self.inner().get(self.engine.table(table), key)
+    }
+
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records<'_>, EngineError> {
+        self.engine.scan(self.inner(), table, range)
+    }
+}
+
+impl Write for FaultyWrite<'_> {
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        if self.engine.fault == Fault::PutLosesEmptyValues && value.is_empty() {
+            return Ok(());
+        }
+        let table = self.engine.table(table);
+        self.inner_mut().put(table, key, value)
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
+        let table = self.engine.table(table);
+        if self.engine.fault == Fault::DeleteKeepsTheRecord {
+            return Ok(self.get(table, key)?.is_some());
+        }
+        self.inner_mut().delete(table, key)
+    }
+
+    fn commit(mut self) -> Result<(), EngineError> {
+        self.inner.take().expect("the transaction is open").commit()
+    }
+}
+
+impl Drop for FaultyWrite<'_> {
+    fn drop(&mut self) {
+        if self.engine.fault == Fault::DroppedTransactionIsCommitted
+            && let Some(inner) = self.inner.take()
+        {
+            inner.commit().expect("memory commits");
+        }
+    }
+}
+
+#[test]
+fn a_decorated_engine_conforms_and_every_planted_fault_is_caught() {
+    let engine = |fault| {
+        move || Faulty {
+            inner: Memory::default(),
+            fault,
+        }
+    };
+    conforms(64, engine(Fault::None)).unwrap();
+    for fault in [
+        Fault::DeleteKeepsTheRecord,
+        Fault::DroppedTransactionIsCommitted,
+        Fault::SnapshotMovesOn,
+        Fault::ScanSkipsTheFirst,
+        Fault::ScanIgnoresItsEnd,
+        Fault::TablesAreOne,
+        Fault::PutLosesEmptyValues,
+    ] {
+        assert!(conforms(2_000, engine(fault)).is_err(), "{fault:?} was not caught");
+    }
+}
