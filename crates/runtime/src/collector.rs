@@ -109,9 +109,9 @@ impl Collector {
         self.skipped += jobs;
     }
 
-    /// Takes a protection that was asked for after the run began.
-    pub fn protect(&mut self, protection: Protection) {
-        self.header.protection.push(protection);
+    /// Takes what protection was obtained after the header was written.
+    pub fn protected(&mut self, obtained: Vec<Protection>) {
+        self.header.protection.extend(obtained);
     }
 
     /// Takes something that went wrong and was worked around; said once.
@@ -160,17 +160,29 @@ impl Collector {
     /// Ends the run.
     pub fn finish(self, ending: Ending) -> RunReport {
         let summary = self.summary(ending);
-        RunReport { header: self.header, samples: self.samples, summary }
+        RunReport {
+            header: self.header,
+            samples: self.samples,
+            summary,
+        }
     }
 
     fn busy_since(&self, readings: &Readings) -> Vec<f64> {
-        let Some(now) = readings.busy.value() else { return Vec::new() };
-        let Some(last) = &self.last else { return vec![0.0; now.len()] };
+        let Some(now) = readings.busy.value() else {
+            return Vec::new();
+        };
+        let Some(last) = &self.last else {
+            return vec![0.0; now.len()];
+        };
         let elapsed = readings.at.since(last.at);
         let before = last.busy.value();
         let share = |core: usize, busy: Nanos| {
             let before = before.and_then(|before| before.get(core)).copied().unwrap_or(busy);
-            if elapsed == Nanos::ZERO { 0.0 } else { busy.saturating_sub(before).ratio(elapsed).min(1.0) }
+            if elapsed == Nanos::ZERO {
+                0.0
+            } else {
+                busy.saturating_sub(before).ratio(elapsed).min(1.0)
+            }
         };
         now.iter().enumerate().map(|(core, busy)| share(core, *busy)).collect()
     }
@@ -181,9 +193,14 @@ impl Collector {
 
     fn summary(&self, ending: Ending) -> Summary {
         let settled = || self.samples.iter().filter(|sample| sample.t_s >= self.header.settle_s);
-        let warm = self.samples.iter().filter(|sample| sample.t_s >= self.warm_up.as_secs_f64());
+        let warm = self
+            .samples
+            .iter()
+            .filter(|sample| sample.t_s >= self.warm_up.as_secs_f64());
         let decisions: Vec<f64> = self.samples.iter().filter_map(|sample| sample.decision_us).collect();
-        let clocks: Vec<f64> = settled().filter_map(|sample| sample.clock_hz.map(|hz| hz as f64)).collect();
+        let clocks: Vec<f64> = settled()
+            .filter_map(|sample| sample.clock_hz.map(|hz| hz as f64))
+            .collect();
         Summary {
             jobs: self.jobs,
             misses: self.misses,
@@ -192,7 +209,11 @@ impl Collector {
             inconclusive: ending.excused as f64 > EXCUSED_MAX * self.jobs as f64,
             tardiness_mean: mean(self.tardiness.iter().copied()).unwrap_or(0.0),
             tardiness_p99: percentile(&self.tardiness, 0.99).unwrap_or(0.0),
-            drr_mean: if self.tardiness.is_empty() { 0.0 } else { self.drr_sum / self.tardiness.len() as f64 },
+            drr_mean: if self.tardiness.is_empty() {
+                0.0
+            } else {
+                self.drr_sum / self.tardiness.len() as f64
+            },
             fresh_share_mean: mean(settled().map(|sample| sample.fresh_share)).unwrap_or(0.0),
             fresh_share_min: warm.map(|sample| sample.fresh_share).fold(1.0, f64::min),
             admitted_share_mean: mean(settled().map(|sample| sample.admitted_share)).unwrap_or(0.0),

@@ -69,19 +69,48 @@ impl Controller {
         offers: &Offers,
         document: Option<&ControllerDocument>,
     ) -> Result<Controller, Mismatch> {
-        let held = Knobs { clock: None, admitted: 1.0 };
+        let held = Knobs {
+            clock: None,
+            admitted: 1.0,
+        };
         let design = match (kind, document) {
             (ControllerKind::Open, _) => return Ok(Controller { law: None, held }),
-            (_, None) => return Err(Mismatch::NoDesign { controller: kind.name() }),
+            (_, None) => {
+                return Err(Mismatch::NoDesign {
+                    controller: kind.name(),
+                });
+            }
             (ControllerKind::Qod, Some(document)) => &document.qod,
             (ControllerKind::Clock, Some(document)) => &document.clock,
             (ControllerKind::Mimo, Some(document)) => &document.mimo,
         };
-        let meters = design.outputs.iter().map(|name| meter(name)).collect::<Result<Vec<_>, _>>()?;
-        let knobs = design.inputs.iter().map(|name| knob(name)).collect::<Result<Vec<_>, _>>()?;
-        let ranges = knobs.iter().map(|knob| range(*knob, offers.clock.as_ref(), kind)).collect::<Result<Vec<_>, _>>()?;
-        let goal = meters.iter().map(|meter| if *meter == MeterName::Tardiness { goal.tardiness } else { goal.drr });
-        let law = Law { pi: LqrPi::new(design, ranges)?, goal: goal.collect(), meters, knobs };
+        let meters = design
+            .outputs
+            .iter()
+            .map(|name| meter(name))
+            .collect::<Result<Vec<_>, _>>()?;
+        let knobs = design
+            .inputs
+            .iter()
+            .map(|name| knob(name))
+            .collect::<Result<Vec<_>, _>>()?;
+        let ranges = knobs
+            .iter()
+            .map(|knob| range(*knob, offers.clock.as_ref(), kind))
+            .collect::<Result<Vec<_>, _>>()?;
+        let goal = meters.iter().map(|meter| {
+            if *meter == MeterName::Tardiness {
+                goal.tardiness
+            } else {
+                goal.drr
+            }
+        });
+        let law = Law {
+            pi: LqrPi::new(design, ranges)?,
+            goal: goal.collect(),
+            meters,
+            knobs,
+        };
         let held = law.merge(held);
         Ok(Controller { law: Some(law), held })
     }
@@ -139,7 +168,10 @@ impl Law {
     /// what admission let in where the freshness minimum forced it to let in more than asked.
     fn account(&mut self, held: Knobs, admitted: Option<f64>) {
         let forced = admitted.filter(|admitted| *admitted > held.admitted + FORCED);
-        let settings = self.settings(Knobs { admitted: forced.unwrap_or(held.admitted), ..held });
+        let settings = self.settings(Knobs {
+            admitted: forced.unwrap_or(held.admitted),
+            ..held
+        });
         let _ = self.pi.applied(&settings);
     }
 
@@ -184,8 +216,13 @@ fn range(knob: KnobName, clock: Option<&ClockOffer>, kind: ControllerKind) -> Re
     let knob = match knob {
         KnobName::Admitted => Knob::new(0.0, 1.0, 0.0),
         KnobName::Clock => {
-            let offer = clock.ok_or(Mismatch::NoClock { controller: kind.name() })?;
-            let gaps = offer.steps.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64 / offer.top().0 as f64);
+            let offer = clock.ok_or(Mismatch::NoClock {
+                controller: kind.name(),
+            })?;
+            let gaps = offer
+                .steps
+                .windows(2)
+                .map(|pair| (pair[1].0 - pair[0].0) as f64 / offer.top().0 as f64);
             Knob::new(offer.bottom().ratio(offer.top()), 1.0, gaps.fold(0.0, f64::max))
         }
     };

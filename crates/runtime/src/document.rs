@@ -1,8 +1,8 @@
 //! The two files that outlive a run: a model that was identified, and the controller designed from it.
 
 use punctual_control::{
-    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, OperatingPoint, Orders, PoorFit, R2_ACCEPTED,
-    Recording, Weights, design, identify,
+    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, OperatingPoint, Orders, PoorFit,
+    R2_ACCEPTED, Recording, Weights, design, identify,
 };
 use punctual_workload::{Pace, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -71,19 +71,25 @@ pub struct ControllerDocument {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Mismatch {
     /// Only `open` runs without gains.
-    #[error("the controller `{controller}` needs a model: give one with --model, learn one with --identify, or run `open`")]
+    #[error(
+        "the controller `{controller}` needs a model: give one with --model, learn one with --identify, or run `open`"
+    )]
     NoDesign {
         /// The controller.
         controller: &'static str,
     },
     /// The machine has no clock knob.
-    #[error("the controller `{controller}` turns the clock, but this machine offers no clock knob: use `qod` or `open`")]
+    #[error(
+        "the controller `{controller}` turns the clock, but this machine offers no clock knob: use `qod` or `open`"
+    )]
     NoClock {
         /// The controller.
         controller: &'static str,
     },
     /// A model of something else.
-    #[error("the model was made for {what} {made_for}, but this run has {run}: identify again with `punctual identify`")]
+    #[error(
+        "the model was made for {what} {made_for}, but this run has {run}: identify again with `punctual identify`"
+    )]
     MadeForElse {
         /// Which property differs.
         what: &'static str,
@@ -133,7 +139,11 @@ pub enum ModelError {
 /// answers noise with knob movements costs energy and freshness for nothing.
 fn weights(outputs: usize, inputs: usize) -> Weights {
     let by_output = |tardiness: f64, drr: f64| [tardiness, drr][..outputs].to_vec();
-    Weights { error: by_output(1.0, 0.1), accumulated: by_output(0.1, 0.01), effort: vec![1.0; inputs] }
+    Weights {
+        error: by_output(1.0, 0.1),
+        accumulated: by_output(0.1, 0.01),
+        effort: vec![1.0; inputs],
+    }
 }
 
 impl ModelDocument {
@@ -151,8 +161,12 @@ impl ModelDocument {
             y: y.iter().map(|row| row[..outputs.len()].to_vec()).collect(),
             u: u.clone(),
         };
-        let fit = |outputs: &[&str]| identify(&record(outputs), Orders::FIRST, &OperatingPoint::Means);
-        Ok(ModelDocument { made_for, mimo: fit(&[TARDINESS, DRR])?, tardiness: fit(&[TARDINESS])? })
+        let fit = |outputs: &[&str]| identify(&record(outputs), Orders::FIRST, &OperatingPoint::Mean);
+        Ok(ModelDocument {
+            made_for,
+            mimo: fit(&[TARDINESS, DRR])?,
+            tardiness: fit(&[TARDINESS])?,
+        })
     }
 
     /// Refuses a model that does not explain its record.

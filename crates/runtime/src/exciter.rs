@@ -41,6 +41,9 @@ impl Exciter {
 
     fn level(&self, k: u64) -> Knobs {
         let levels = self.excitation.at(k);
-        Knobs { clock: Some(levels[0]), admitted: levels[1] }
+        Knobs {
+            clock: Some(levels[0]),
+            admitted: levels[1],
+        }
     }
 }

@@ -99,7 +99,13 @@ mod tests {
             assert_eq!(mode.name(), "fallback");
         }
         let relapsed = mode.clone().next(fault(FAULT), Time(3));
-        assert_eq!(relapsed, Mode::Fallback { reason: FAULT.unwrap().into(), good: 0 });
+        assert_eq!(
+            relapsed,
+            Mode::Fallback {
+                reason: FAULT.unwrap().into(),
+                good: 0
+            }
+        );
         assert_eq!(mode.next(None, Time(3)), Mode::Running);
     }
 }

@@ -86,7 +86,10 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, Mismatch> {
     for (index, logged) in log.steps.iter().enumerate() {
         let answer = regulator.step(&logged.event, logged.now);
         if answer != logged.answer {
-            differences.push(Difference { index, what: format!("logged {:?}, replayed {answer:?}", logged.answer) });
+            differences.push(Difference {
+                index,
+                what: format!("logged {:?}, replayed {answer:?}", logged.answer),
+            });
         }
     }
     let mut admission = Updates::new(&log.admission.sensors, log.admission.options.clone());
@@ -94,10 +97,17 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, Mismatch> {
         match event {
             AdmissionEvent::Share(share) => admission.set_admitted_share(*share),
             AdmissionEvent::Rebalanced(reads) => admission.rebalance(|sensor| reads[sensor.index()]),
-            AdmissionEvent::Offered { sensor, seq, sampled_at, now, admitted } => {
+            AdmissionEvent::Offered {
+                sensor,
+                seq,
+                sampled_at,
+                now,
+                admitted,
+            } => {
                 let verdict = admission.offer(*sensor, *seq, *sampled_at, &[], *now);
                 if verdict != Ok(if *admitted { Verdict::Admitted } else { Verdict::Shed }) {
-                    let what = format!("sensor {sensor} update {seq}: logged admitted={admitted}, replayed {verdict:?}");
+                    let what =
+                        format!("sensor {sensor} update {seq}: logged admitted={admitted}, replayed {verdict:?}");
                     differences.push(Difference { index, what });
                 }
             }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use punctual_control::ExcitationError;
-use punctual_store::engine::EngineError;
 use punctual_platform::{Offers, Provenance, Refusal};
 use punctual_sim::{ModelError as MachineModelError, SimulationError};
 use punctual_store::StoreError;
+use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding};
 use punctual_units::{Nanos, Time};
 use punctual_workload::{
@@ -94,7 +94,9 @@ pub enum RunError {
     #[error(transparent)]
     Excitation(#[from] ExcitationError),
     /// The record is shorter than one round of the excitation.
-    #[error("{got} samples do not cover the {needed} that all combinations of levels take: raise --duration to at least {at_least}")]
+    #[error(
+        "{got} samples do not cover the {needed} that all combinations of levels take: raise --duration to at least {at_least}"
+    )]
     TooShort {
         /// Samples recorded.
         got: u64,
@@ -171,7 +173,11 @@ struct Excite;
 /// A window without a finished job repeats the one before: its jobs are under way, nothing new is known.
 fn recording(report: &RunReport) -> (Vec<[f64; 2]>, Vec<[f64; 2]>) {
     let top = report.header.load.top_clock.0 as f64;
-    let running: Vec<_> = report.samples.iter().filter(|sample| sample.mode == "running").collect();
+    let running: Vec<_> = report
+        .samples
+        .iter()
+        .filter(|sample| sample.mode == "running")
+        .collect();
     let mut last = None;
     let mut y = Vec::new();
     let mut u = Vec::new();
@@ -179,7 +185,10 @@ fn recording(report: &RunReport) -> (Vec<[f64; 2]>, Vec<[f64; 2]>) {
         last = pair[0].tardiness.zip(pair[0].drr).or(last);
         let Some((tardiness, drr)) = last else { continue };
         y.push([tardiness, drr]);
-        u.push([pair[1].clock_hz.map_or(1.0, |hz| hz as f64 / top), pair[1].admitted_knob]);
+        u.push([
+            pair[1].clock_hz.map_or(1.0, |hz| hz as f64 / top),
+            pair[1].admitted_knob,
+        ]);
     }
     (y, u)
 }
@@ -196,7 +205,11 @@ fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result
         Some(Excite) => None,
         None => design_for(request)?,
     };
-    let setup = Setup { request, design, excite: excite.is_some() };
+    let setup = Setup {
+        request,
+        design,
+        excite: excite.is_some(),
+    };
     match request.platform {
         PlatformChoice::Linux => crate::linux::run_scenario(&setup, watch),
         PlatformChoice::Sim => crate::simulated::run_scenario(&setup, watch),
@@ -208,7 +221,12 @@ fn design_for(request: &RunRequest) -> Result<Option<ControllerDocument>, RunErr
     let kind = request.scenario.control.kind;
     let document = match &request.controller {
         _ if kind == ControllerKind::Open => return Ok(None),
-        None => return Err(Mismatch::NoDesign { controller: kind.name() }.into()),
+        None => {
+            return Err(Mismatch::NoDesign {
+                controller: kind.name(),
+            }
+            .into());
+        }
         Some(ControllerSource::Controller(document)) => document.clone(),
         Some(ControllerSource::Model(model)) => model.design()?,
     };
@@ -230,7 +248,11 @@ impl Setup<'_> {
 
     /// The scenario's programs for a machine with these costs.
     pub(crate) fn compile(&self, costs: &Costs) -> Result<Compiled, RunError> {
-        Ok(punctual_workload::compile(self.scenario(), costs, self.request.trace.rate())?)
+        Ok(punctual_workload::compile(
+            self.scenario(),
+            costs,
+            self.request.trace.rate(),
+        )?)
     }
 
     pub(crate) fn stream(&self, replicas: u32) -> SensorStream<'_> {
@@ -239,8 +261,16 @@ impl Setup<'_> {
 
     /// How updates are let in.
     pub(crate) fn admission(&self) -> AdmissionOptions {
-        let shedding = if self.scenario().store.coldest_first { Shedding::ColdestFirst } else { Shedding::Uniform };
-        AdmissionOptions { minimum_fresh: self.scenario().goal.min_fresh, shedding, ..AdmissionOptions::default() }
+        let shedding = if self.scenario().store.coldest_first {
+            Shedding::ColdestFirst
+        } else {
+            Shedding::Uniform
+        };
+        AdmissionOptions {
+            minimum_fresh: self.scenario().goal.min_fresh,
+            shedding,
+            ..AdmissionOptions::default()
+        }
     }
 
     /// The sensors of a stream as admission knows them.
@@ -256,7 +286,10 @@ impl Setup<'_> {
 
     /// The setup of a log, where one is to be kept.
     pub(crate) fn log_setup(&self, stream: &SensorStream) -> Option<AdmissionSetup> {
-        let setup = || AdmissionSetup { sensors: self.sensor_specs(stream), options: self.admission() };
+        let setup = || AdmissionSetup {
+            sensors: self.sensor_specs(stream),
+            options: self.admission(),
+        };
         self.request.record.then(setup)
     }
 
@@ -280,7 +313,12 @@ impl Setup<'_> {
         let clock_range = clock.map_or("none".into(), |clock| {
             format!("{} to {} in {} steps", clock.bottom(), clock.top(), clock.steps.len())
         });
-        let knob = |knob: &str, offered, used, range: String| KnobReport { knob: knob.into(), offered, used, range };
+        let knob = |knob: &str, offered, used, range: String| KnobReport {
+            knob: knob.into(),
+            offered,
+            used,
+            range,
+        };
         let sensors = self.request.trace.sensors.len() as u32 * replicas;
         let update_mode = match scenario.store.update_mode {
             UpdateMode::MemoryFirst => "memory-first",

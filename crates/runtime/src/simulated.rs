@@ -7,8 +7,8 @@ use punctual_sim::{Happening, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, Time};
 use punctual_workload::Pace;
 
-use crate::collector::{Collector, Ending, Took};
 use crate::actuate::turn_clock;
+use crate::collector::{Collector, Ending, Took};
 use crate::event::{Event, Plan, Step, Vitals};
 use crate::record::{Decision, EventLog};
 use crate::report::{Progress, Watch};
@@ -40,11 +40,22 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let stop = watch(Progress::Started(&header)).is_break();
     let collector = Collector::new(header, start, scenario.control.warm_up, regulator.plan());
     let log = log_setup.is_some().then(Vec::new);
-    let mut run = Run { machine, regulator, collector, log, pace: scenario.control.pace };
+    let mut run = Run {
+        machine,
+        regulator,
+        collector,
+        log,
+        pace: scenario.control.pace,
+    };
     if !stop {
         run.until(start + scenario.duration, watch);
     }
-    Ok(run.finish(log_setup.map(|admission| EventLog { regulator: options, steps: Vec::new(), admission, updates: Vec::new() })))
+    Ok(run.finish(log_setup.map(|admission| EventLog {
+        regulator: options,
+        steps: Vec::new(),
+        admission,
+        updates: Vec::new(),
+    })))
 }
 
 struct Run<'t> {
@@ -101,7 +112,9 @@ impl Run<'_> {
             machine: readings.clone(),
         };
         self.machine.rebalance();
-        let Some(step) = self.step(Event::Period(vitals)) else { return ControlFlow::Continue(()) };
+        let Some(step) = self.step(Event::Period(vitals)) else {
+            return ControlFlow::Continue(());
+        };
         self.act(step.plan);
         let sample = self.collector.step(&step, &readings, Took::default());
         watch(Progress::Sample(sample))
@@ -117,7 +130,11 @@ impl Run<'_> {
         let now = self.machine.now();
         let answer = self.regulator.step(&event, now);
         if let Some(log) = &mut self.log {
-            log.push(Decision { now, event, answer: answer.clone() });
+            log.push(Decision {
+                now,
+                event,
+                answer: answer.clone(),
+            });
         }
         answer
     }
@@ -131,7 +148,13 @@ impl Run<'_> {
             energy_j,
             ..Ending::default()
         };
-        let log = log.map(|log| EventLog { steps: self.log.unwrap_or_default(), ..log });
-        Finished { report: self.collector.finish(ending), log }
+        let log = log.map(|log| EventLog {
+            steps: self.log.unwrap_or_default(),
+            ..log
+        });
+        Finished {
+            report: self.collector.finish(ending),
+            log,
+        }
     }
 }

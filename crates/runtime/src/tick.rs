@@ -67,7 +67,15 @@ impl Regulator {
     /// # Errors
     /// [`Mismatch`] where the design is missing, is for another model, or needs a knob that the machine lacks.
     pub fn new(options: RegulatorOptions) -> Result<Regulator, Mismatch> {
-        let RegulatorOptions { kind, goal, offers, start, warm_up, design, excite } = options;
+        let RegulatorOptions {
+            kind,
+            goal,
+            offers,
+            start,
+            warm_up,
+            design,
+            excite,
+        } = options;
         let driver = match excite {
             Some(levels) => Driver::Excite(Exciter::new(&levels)?),
             None => Driver::Control(Controller::new(kind, goal, &offers, design.as_ref())?),
@@ -128,7 +136,8 @@ impl Regulator {
     fn settle(&mut self, applied: &Applied) {
         self.refused.clone_from(&applied.refused);
         let clock = applied.clock.or(self.plan.clock);
-        self.driver.applied(to_knobs(Plan { clock, ..self.plan }, self.clock.as_ref()));
+        self.driver
+            .applied(to_knobs(Plan { clock, ..self.plan }, self.clock.as_ref()));
     }
 
     /// What went wrong in this window, if anything.
@@ -180,19 +189,31 @@ impl Driver {
     fn safe(&self, goal: &Goal) -> Knobs {
         match self {
             Driver::Control(controller) if !controller.turns_knobs() => controller.operating_point(),
-            _ => Knobs { clock: Some(1.0), admitted: goal.min_fresh.get() },
+            _ => Knobs {
+                clock: Some(1.0),
+                admitted: goal.min_fresh.get(),
+            },
         }
     }
 }
 
 /// Knob positions as the machine can take them: the clock on one of its steps.
 fn to_plan(knobs: Knobs, clock: Option<&ClockOffer>) -> Plan {
-    let clock = knobs.clock.zip(clock).map(|(ratio, offer)| offer.nearest(offer.top().scaled(ratio)));
-    Plan { clock, admitted: Share::clamped(knobs.admitted) }
+    let clock = knobs
+        .clock
+        .zip(clock)
+        .map(|(ratio, offer)| offer.nearest(offer.top().scaled(ratio)));
+    Plan {
+        clock,
+        admitted: Share::clamped(knobs.admitted),
+    }
 }
 
 /// The inverse of [`to_plan`].
 fn to_knobs(plan: Plan, clock: Option<&ClockOffer>) -> Knobs {
     let ratio = plan.clock.zip(clock).map(|(set, offer)| set.ratio(offer.top()));
-    Knobs { clock: ratio, admitted: plan.admitted.get() }
+    Knobs {
+        clock: ratio,
+        admitted: plan.admitted.get(),
+    }
 }

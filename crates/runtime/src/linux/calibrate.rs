@@ -37,7 +37,13 @@ pub(super) fn costs<E: Engine>(
     object_bytes: u32,
     value_bytes: u32,
 ) -> Result<Costs, StoreError> {
-    let mut updates = UpdateStream { store, value: vec![0; value_bytes as usize], sensors, seq: 1, next: 0 };
+    let mut updates = UpdateStream {
+        store,
+        value: vec![0; value_bytes as usize],
+        sensors,
+        seq: 1,
+        next: 0,
+    };
     for _ in 0..sensors {
         // Every sensor has spoken, as in a running system: a get that finds nothing would be too cheap.
         updates.one()?;
@@ -48,8 +54,18 @@ pub(super) fn costs<E: Engine>(
         let mut interpreter = Interpreter::new(program, sensors, objects, Arc::clone(emulated), rng);
         median_of_batches(|| interpreter.perform(&mut Job::begin(store, 0, Time::ZERO, None)))
     };
-    let get = |count| time_of(Op::Get { table: Table::Sensors, count });
-    let put = |count| time_of(Op::Put { count, bytes: object_bytes });
+    let get = |count| {
+        time_of(Op::Get {
+            table: Table::Sensors,
+            count,
+        })
+    };
+    let put = |count| {
+        time_of(Op::Put {
+            count,
+            bytes: object_bytes,
+        })
+    };
     let (one_get, many_gets) = (get(1)?, get(MANY)?);
     let (one_put, many_puts) = (put(1)?, put(MANY)?);
     let get_ns = slope(one_get, many_gets);

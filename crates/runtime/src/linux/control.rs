@@ -1,20 +1,21 @@
 //! The control thread: the only one that steps the regulator and turns knobs.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use punctual_platform::Machine;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::thread::thread_cpu_time;
-use punctual_platform::Machine;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::{JobOutcome, Pace};
 
 use super::shared::{Shared, Starter, StopOnPanic};
+use super::tasks::Failed;
 use crate::actuate::turn_clock;
 use crate::collector::{Collector, Took};
 use crate::event::{Event, Plan, Step, Vitals};
 use crate::record::Decision;
-use crate::report::Sample;
+use crate::report::{Protection, Sample};
 use crate::tick::Regulator;
 
 /// How long the control thread waits for an outcome where nothing else is due.
@@ -78,7 +79,11 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         while let Ok(outcome) = self.outcomes.try_recv() {
             self.observe(outcome);
         }
-        Some(Controlled { collector: self.collector, log: self.log, cpu: thread_cpu_time() })
+        Some(Controlled {
+            collector: self.collector,
+            log: self.log,
+            cpu: thread_cpu_time(),
+        })
     }
 
     fn observe(&mut self, outcome: JobOutcome) {
@@ -97,7 +102,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             machine: readings.clone(),
         };
         let begun = MonotonicClock.now();
-        let Some(step) = self.step(Event::Period(vitals), begun) else { return };
+        let Some(step) = self.step(Event::Period(vitals), begun) else {
+            return;
+        };
         let decided = MonotonicClock.now();
         self.act(step.plan);
         let took = Took {
@@ -119,7 +126,11 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     fn step(&mut self, event: Event, now: Time) -> Option<Step> {
         let answer = self.regulator.step(&event, now);
         if let Some(log) = &mut self.log {
-            log.push(Decision { now, event, answer: answer.clone() });
+            log.push(Decision {
+                now,
+                event,
+                answer: answer.clone(),
+            });
         }
         answer
     }
@@ -130,5 +141,22 @@ fn next_due(due: Time, pace: Pace, now: Time) -> Time {
     match pace {
         Pace::Job => Time::MAX,
         Pace::Period(period) => due + period * (now.since(due).0 / period.0 + 1),
+    }
+}
+
+impl Controlled {
+    /// Takes what only the end of the threads tells.
+    pub(super) fn close(&mut self, obtained: Vec<Protection>, failed: &[Failed], shared: &Shared) {
+        self.collector.protected(obtained);
+        self.collector.skipped(shared.take_skipped());
+        for Failed { first, jobs } in failed {
+            self.collector.note(format!("{jobs} jobs ended early: {first}"));
+        }
+        if shared.unreported() > 0 {
+            self.collector.note(format!(
+                "{} outcomes came faster than the loop could take them",
+                shared.unreported()
+            ));
+        }
     }
 }

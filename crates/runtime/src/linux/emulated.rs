@@ -44,7 +44,13 @@ impl Pace {
 impl<E> Emulated<E> {
     /// `engine` at the speed of `emulated`.
     pub fn new(engine: E, emulated: Arc<EmulatedClock>) -> Self {
-        Emulated { engine, pace: Pace { clock: MonotonicClock, emulated } }
+        Emulated {
+            engine,
+            pace: Pace {
+                clock: MonotonicClock,
+                emulated,
+            },
+        }
     }
 }
 
@@ -60,12 +66,18 @@ impl<E: Engine> Engine for Emulated<E> {
 
     fn snapshot(&self) -> Result<Self::Snapshot<'_>, EngineError> {
         let transaction = self.pace.stretch(|| self.engine.snapshot())?;
-        Ok(Paced { transaction, pace: &self.pace })
+        Ok(Paced {
+            transaction,
+            pace: &self.pace,
+        })
     }
 
     fn write(&self) -> Result<Self::Write<'_>, EngineError> {
         let transaction = self.pace.stretch(|| self.engine.write())?;
-        Ok(Paced { transaction, pace: &self.pace })
+        Ok(Paced {
+            transaction,
+            pace: &self.pace,
+        })
     }
 
     fn sync(&self) -> Result<(), EngineError> {

@@ -41,12 +41,7 @@ pub(super) struct Fed {
 }
 
 impl Feed<'_> {
-    pub(super) fn run<E: Engine>(
-        self,
-        store: &Store<E, MonotonicClock>,
-        shared: &Shared,
-        starter: Starter,
-    ) -> Fed {
+    pub(super) fn run<E: Engine>(self, store: &Store<E, MonotonicClock>, shared: &Shared, starter: Starter) -> Fed {
         let _guard = StopOnPanic(shared);
         let mut fed = Fed::default();
         if let Some(start) = starter.start() {
@@ -90,7 +85,13 @@ impl Feed<'_> {
                 any |= admitted;
                 note(log, self.record, || {
                     let SensorUpdate { sensor, seq, .. } = update;
-                    AdmissionEvent::Offered { sensor, seq, sampled_at, now, admitted }
+                    AdmissionEvent::Offered {
+                        sensor,
+                        seq,
+                        sampled_at,
+                        now,
+                        admitted,
+                    }
                 });
             }
             if any {
@@ -125,7 +126,9 @@ pub(super) fn install<E: Engine>(
         match store.install_pending(INSTALL_BATCH) {
             Ok(0) if shared.feed_over.load(std::sync::atomic::Ordering::Acquire) => return None,
             Ok(0) => {
-                shared.updates.park_until(MonotonicClock.now() + Nanos::from_millis(100));
+                shared
+                    .updates
+                    .park_until(MonotonicClock.now() + Nanos::from_millis(100));
             }
             Ok(_) => {}
             Err(error) => {

@@ -52,7 +52,14 @@ impl Interpreter {
         emulated: Arc<EmulatedClock>,
         rng: ChaCha8Rng,
     ) -> Self {
-        Interpreter { program, sensors, objects, emulated, rng, value: Vec::new() }
+        Interpreter {
+            program,
+            sensors,
+            objects,
+            emulated,
+            rng,
+            value: Vec::new(),
+        }
     }
 
     /// Runs the program once, as `job`.

@@ -26,7 +26,14 @@ impl<'r, E: Engine> Job<'r, E> {
         released: Time,
         deadline: Option<Nanos>,
     ) -> Job<'r, E> {
-        Job { store, number, released, deadline, begun: MonotonicClock.now(), in_store: Split::default() }
+        Job {
+            store,
+            number,
+            released,
+            deadline,
+            begun: MonotonicClock.now(),
+            in_store: Split::default(),
+        }
     }
 
     /// Counts up from 0 within the task.
@@ -86,12 +93,16 @@ impl<'r, E: Engine> Job<'r, E> {
 
     /// Orders the job among the writers; a late soft real-time job is still worth finishing.
     fn soft_deadline(&self) -> Deadline {
-        self.deadline.map_or(Deadline::NONE, |_| Deadline::soft(self.deadline()))
+        self.deadline
+            .map_or(Deadline::NONE, |_| Deadline::soft(self.deadline()))
     }
 
     fn account<T>(&mut self, split: Split, result: Result<T, StoreError>) -> Result<T, StoreError> {
         // The transaction's own computation is the job's, and is found as the rest at the end.
-        self.in_store += Split { computation: Nanos::ZERO, ..split };
+        self.in_store += Split {
+            computation: Nanos::ZERO,
+            ..split
+        };
         result
     }
 
@@ -100,7 +111,18 @@ impl<'r, E: Engine> Job<'r, E> {
         let wait = self.begun.since(self.released);
         let in_store = self.in_store.data_response();
         let computation = finished.since(self.begun).saturating_sub(in_store);
-        let split = Split { wait, computation, ..self.in_store };
-        JobOutcome { task, job: self.number, released: self.released, deadline: self.deadline, finished, split }
+        let split = Split {
+            wait,
+            computation,
+            ..self.in_store
+        };
+        JobOutcome {
+            task,
+            job: self.number,
+            released: self.released,
+            deadline: self.deadline,
+            finished,
+            split,
+        }
     }
 }

@@ -25,6 +25,7 @@ mod tasks;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 
 use crossbeam_channel::{Receiver, bounded};
 use punctual_platform::linux::clock::MonotonicClock;
@@ -35,7 +36,7 @@ use punctual_platform::{Machine, Meter};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, TaskId};
-use punctual_workload::{Arrival, Class, Pace, SensorUpdate};
+use punctual_workload::{Arrival, Class, JobOutcome, Pace, SensorUpdate};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -46,11 +47,11 @@ pub(crate) use scenario::run_scenario;
 use self::control::{Control, Controlled};
 use self::feeder::{Fed, Feed, install};
 use self::shared::{Crew, Placement, Shared, Starter, join, protection};
-use self::tasks::{Body, Running, sleep_until};
-use crate::run::{Finished, RunError};
+use self::tasks::{Body, Failed, Running, sleep_until};
 use crate::collector::{Collector, Ending};
 use crate::record::{AdmissionSetup, EventLog};
 use crate::report::{Progress, RunHeader, Sample, Watch};
+use crate::run::{Finished, RunError};
 use crate::tick::{Regulator, RegulatorOptions};
 
 const PROBE_PRIORITY: u8 = 95;
@@ -122,7 +123,13 @@ pub struct RunOptions {
 impl<'env, E: Engine + 'env> Runtime<'env, E> {
     /// A runtime without tasks. The machine's knobs are put back when the run ends or the runtime is dropped.
     pub fn new(machine: LinuxMachine, store: Arc<Store<E, MonotonicClock>>) -> Self {
-        Runtime { machine, store, tasks: Vec::new(), feed: None, group_commit: None }
+        Runtime {
+            machine,
+            store,
+            tasks: Vec::new(),
+            feed: None,
+            group_commit: None,
+        }
     }
 
     /// The machine.
@@ -164,7 +171,14 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         store: Arc<Store<E, MonotonicClock>>,
         body: Body<'env, E>,
     ) -> &mut Self {
-        self.tasks.push(TaskSetup { name: name.into(), class, arrival, core, store, body });
+        self.tasks.push(TaskSetup {
+            name: name.into(),
+            class,
+            arrival,
+            core,
+            store,
+            body,
+        });
         self
     }
 
@@ -175,7 +189,11 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         stream: impl Iterator<Item = SensorUpdate> + Send + 'env,
         value_bytes: usize,
     ) -> &mut Self {
-        self.feed = Some(Feed { stream: Box::new(stream), value_bytes, record: false });
+        self.feed = Some(Feed {
+            stream: Box::new(stream),
+            value_bytes,
+            record: false,
+        });
         self
     }
 
@@ -193,61 +211,98 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let result = self.run_inner(options, watch);
         let left_over = self.machine.restore();
         let mut finished = result?;
-        finished.report.summary.notes.extend(left_over.iter().map(|refusal| format!("not put back: {refusal}")));
+        finished
+            .report
+            .summary
+            .notes
+            .extend(left_over.iter().map(|refusal| format!("not put back: {refusal}")));
         Ok(finished)
     }
 
-    fn run_inner(&mut self, options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
-        let RunOptions { mut header, mut regulator, pace, duration, seed, record } = options;
-        header.protection.push(protection("memory locked".into(), thread::lock_memory()));
+    fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
+        options
+            .header
+            .protection
+            .push(protection("memory locked".into(), thread::lock_memory()));
+        let probe = GapProbe::start(self.real_time_core(), PROBE_PRIORITY, GapProbe::PERIOD);
+        let energy = self.machine.read().energy_j;
+        let duration = options.duration;
+        let ran = self.run_threads(options, watch);
+        thread::unlock_memory();
+        let Ran {
+            mut controlled,
+            regulator,
+            fed,
+            record,
+        } = ran?;
+
+        let collector = &mut controlled.collector;
+        let ending = Ending {
+            counts: self.store.counts(),
+            reconciliation: self.store.reconcile(),
+            excused: excused(collector.late(), &probe),
+            energy_j: energy_since(&energy, &self.machine.read().energy_j),
+            controller_core_share: Some(controlled.cpu.ratio(duration)),
+            probe_us: probe.summary(),
+            steal_share: None,
+        };
+        let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
+            regulator,
+            steps,
+            admission,
+            updates: fed.log,
+        });
+        Ok(Finished {
+            report: controlled.collector.finish(ending),
+            log,
+        })
+    }
+
+    /// Starts every thread, lets them run, and collects what they return.
+    fn run_threads(&mut self, options: RunOptions, watch: Watch) -> Result<Ran, RunError> {
+        let RunOptions {
+            mut header,
+            mut regulator,
+            pace,
+            duration,
+            seed,
+            record,
+        } = options;
         let plan = Regulator::new(regulator.clone())?.plan();
         let (shared, outcomes) = Shared::new(plan.admitted);
         let (samples, sampled) = bounded(SAMPLES_MAX);
-        let probe = GapProbe::start(self.real_time_core(), PROBE_PRIORITY, GapProbe::PERIOD);
-        let energy_before = self.machine.read().energy_j;
-
         let (house, rt_core) = (self.other_cores()[0], self.real_time_core());
-        let placed = place_tasks(std::mem::take(&mut self.tasks), &self.other_cores(), rt_core);
-        let feed = self.feed.take();
+        let tasks = place_tasks(std::mem::take(&mut self.tasks), &self.other_cores(), rt_core);
+        let feed = self.feed.take().map(|feed| Feed {
+            record: record.is_some(),
+            ..feed
+        });
         let group_commit = self.group_commit;
         let (machine, store, shared) = (&mut self.machine, &*self.store, &shared);
 
-        let ended = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let mut crew = Crew::new(scope);
-            let tasks: Vec<_> = placed
-                .into_iter()
-                .enumerate()
-                .map(|(i, (placement, setup))| {
-                    let running = Running {
-                        id: TaskId(i as u32),
-                        deadline: deadline_of(setup.class),
-                        arrival: setup.arrival,
-                        body: setup.body,
-                        rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(i as u64)),
-                    };
-                    let store = setup.store;
-                    crew.spawn(placement, move |starter| running.run(&store, shared, starter))
-                })
-                .collect();
-            let fed = feed.map(|feed| {
-                let feed = Feed { record: record.is_some(), ..feed };
-                let installed = crew.spawn(place("updater", rt_core, Some(UPDATER_PRIORITY)), move |starter| {
-                    install(store, shared, starter)
-                });
-                let fed = crew.spawn(place("feeder", house, Some(FEEDER_PRIORITY)), move |starter| {
-                    feed.run(store, shared, starter)
-                });
-                (fed, installed)
+            let tasks = spawn_tasks(&mut crew, tasks, seed, shared);
+            let feeding = feed.map(|feed| {
+                let updater = place("updater", rt_core, Some(UPDATER_PRIORITY));
+                let installed = crew.spawn(updater, move |starter| install(store, shared, starter));
+                let feeder = place("feeder", house, Some(FEEDER_PRIORITY));
+                (
+                    crew.spawn(feeder, move |starter| feed.run(store, shared, starter)),
+                    installed,
+                )
             });
-            let flusher = group_commit.map(|interval| {
-                crew.spawn(place("group commit", house, None), move |starter| flush(store, shared, starter, interval))
+            let flushing = group_commit.map(|interval| {
+                crew.spawn(place("group commit", house, None), move |starter| {
+                    flush(store, shared, starter, interval)
+                })
             });
 
-            // The control thread comes last: everybody else's protections go into the header that it reports under.
+            // The control thread comes last: it reports under a header that says what everybody obtained.
             header.protection.extend(crew.ready());
             let start = MonotonicClock.now() + LEAD;
             regulator.start = start;
-            let loop_ = Control {
+            let control = Control {
                 machine,
                 store,
                 shared,
@@ -259,62 +314,78 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 samples,
                 log: record.is_some().then(Vec::new),
             };
-            let control = crew.spawn(place("control", house, Some(CONTROL_PRIORITY)), |starter| loop_.run(starter));
-            let control_protection = crew.ready();
-            header.protection.extend(control_protection.clone());
+            let control = crew.spawn(place("control", house, Some(CONTROL_PRIORITY)), |starter| {
+                control.run(starter)
+            });
+            let control_obtained = crew.ready();
+            header.protection.extend(control_obtained.iter().cloned());
             crew.go(start);
             watch_samples(&header, &sampled, shared, watch);
 
             let controlled = join(control);
             shared.stop();
-            let failures = tasks.into_iter().filter_map(join).collect::<Vec<_>>();
-            let (mut fed, installed) = match fed {
-                Some((fed, installed)) => (join(fed), join(installed)),
-                None => (Fed::default(), None),
-            };
-            let flushed = flusher.and_then(join);
-            let Controlled { mut collector, log, cpu } = controlled.ok_or(RunError::Stopped)?;
-            for protection in control_protection {
-                collector.protect(protection);
-            }
-            for (error, jobs) in failures {
-                collector.note(format!("{jobs} jobs ended early: {error}"));
-            }
+            let failed: Vec<_> = tasks.into_iter().filter_map(join).collect();
+            let (mut fed, installed) = feeding
+                .map(|(fed, installed)| (join(fed), join(installed)))
+                .unwrap_or_default();
+            let flushed = flushing.and_then(join);
+            let mut controlled = controlled.ok_or(RunError::Stopped)?;
             if let Some(error) = fed.error.take().or(installed).or(flushed) {
-                return Err(RunError::Store(error));
+                return Err(error.into());
             }
-            Ok((collector, log, cpu, fed))
-        });
-        thread::unlock_memory();
-        let (mut collector, log, cpu, fed) = ended?;
-
-        if shared.unreported() > 0 {
-            collector.note(format!("{} outcomes came faster than the loop could take them", shared.unreported()));
-        }
-        collector.skipped(shared.take_skipped());
-        let excused = |late: &[punctual_workload::JobOutcome]| {
-            let explained = |job: &&punctual_workload::JobOutcome| {
-                let gap = probe.longest_gap(job.released, job.finished);
-                job.overrun().is_some_and(|overrun| gap >= overrun)
-            };
-            late.iter().filter(explained).count() as u64
-        };
-        let ending = Ending {
-            counts: self.store.counts(),
-            reconciliation: self.store.reconcile(),
-            excused: excused(collector.late()),
-            energy_j: energy_since(&energy_before, &self.machine.read().energy_j),
-            controller_core_share: Some(cpu.ratio(duration)),
-            probe_us: probe.summary(),
-            steal_share: None,
-        };
-        let log = record.zip(log).map(|(admission, steps)| EventLog { regulator, steps, admission, updates: fed.log });
-        Ok(Finished { report: collector.finish(ending), log })
+            controlled.close(control_obtained, &failed, shared);
+            Ok(Ran {
+                controlled,
+                regulator,
+                fed,
+                record,
+            })
+        })
     }
 }
 
+/// What is left when all threads have ended.
+struct Ran {
+    controlled: Controlled,
+    regulator: RegulatorOptions,
+    fed: Fed,
+    record: Option<AdmissionSetup>,
+}
+
+fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
+    crew: &mut Crew<'scope, '_>,
+    tasks: Vec<(Placement, TaskSetup<'env, E>)>,
+    seed: u64,
+    shared: &'scope Shared,
+) -> Vec<ScopedJoinHandle<'scope, Option<Failed>>> {
+    let spawn = |(index, (placement, setup)): (usize, (Placement, TaskSetup<'env, E>))| {
+        let running = Running {
+            id: TaskId(index as u32),
+            deadline: deadline_of(setup.class),
+            arrival: setup.arrival,
+            body: setup.body,
+            rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64)),
+        };
+        crew.spawn(placement, move |starter| running.run(&setup.store, shared, starter))
+    };
+    tasks.into_iter().enumerate().map(spawn).collect()
+}
+
+/// Late jobs that a gap of the probe explains: one at least as long as the overrun, between release and completion.
+fn excused(late: &[JobOutcome], probe: &GapProbe) -> u64 {
+    let explained = |job: &&JobOutcome| {
+        job.overrun()
+            .is_some_and(|overrun| probe.longest_gap(job.released, job.finished) >= overrun)
+    };
+    late.iter().filter(explained).count() as u64
+}
+
 fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
-    Placement { role: role.into(), core, priority }
+    Placement {
+        role: role.into(),
+        core,
+        priority,
+    }
 }
 
 fn deadline_of(class: Class) -> Option<Nanos> {

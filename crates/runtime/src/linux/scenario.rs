@@ -61,7 +61,13 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         record: setup.log_setup(&stream),
     };
     let mut runtime = Runtime::new(machine, store);
-    let mut placing = Placing { setup, place: &place, emulated: &emulated, sensors: sensors.len() as u32, copies: 0 };
+    let mut placing = Placing {
+        setup,
+        place: &place,
+        emulated: &emulated,
+        sensors: sensors.len() as u32,
+        copies: 0,
+    };
     for (task, program) in scenario.tasks.iter().zip(&compiled.programs) {
         placing.add(&mut runtime, task, program)?;
     }
@@ -91,7 +97,10 @@ impl Place {
             .prefix("punctual-")
             .tempdir_in(&root)
             .map_err(|error| RunError::Io { path: root, error })?;
-        Ok(Place { given: given.map(Path::to_path_buf), scratch })
+        Ok(Place {
+            given: given.map(Path::to_path_buf),
+            scratch,
+        })
     }
 
     fn main(&self) -> PathBuf {
@@ -122,7 +131,9 @@ impl Placing<'_, '_> {
         match task.class {
             Class::RealTime { .. } => {
                 let mut interpreter = self.interpreter(program, self.sensors);
-                runtime.task(&task.name, task.class, task.arrival, move |job| interpreter.perform(job));
+                runtime.task(&task.name, task.class, task.arrival, move |job| {
+                    interpreter.perform(job)
+                });
             }
             Class::BestEffort => {
                 for core in runtime.other_cores() {
@@ -156,7 +167,13 @@ impl Placing<'_, '_> {
         self.copies += 1;
         let scenario = self.setup.scenario();
         let rng = ChaCha8Rng::seed_from_u64(scenario.seed.wrapping_mul(1009).wrapping_add(self.copies));
-        Interpreter::new(program.clone(), sensors, scenario.store.objects, Arc::clone(self.emulated), rng)
+        Interpreter::new(
+            program.clone(),
+            sensors,
+            scenario.store.objects,
+            Arc::clone(self.emulated),
+            rng,
+        )
     }
 }
 
@@ -172,7 +189,11 @@ fn open_store(
         workload::Durability::NoMetaSync => Durability::NoMetaSync,
         workload::Durability::Volatile => Durability::Volatile,
     };
-    let engine = LmdbOptions { durability, ..LmdbOptions::default() }.open(path)?;
+    let engine = LmdbOptions {
+        durability,
+        ..LmdbOptions::default()
+    }
+    .open(path)?;
     let object = |(index, sensor): (usize, &SensorSpec)| ObjectSpec {
         key: sensor_key(index as u32).into(),
         avi: sensor.avi,
@@ -189,7 +210,11 @@ fn open_store(
         admission: setup.admission(),
         ..StoreOptions::default()
     };
-    Ok(Store::open(Emulated::new(engine, Arc::clone(emulated)), MonotonicClock, options)?)
+    Ok(Store::open(
+        Emulated::new(engine, Arc::clone(emulated)),
+        MonotonicClock,
+        options,
+    )?)
 }
 
 /// Puts every ordinary object, in transactions of a thousand.
@@ -207,12 +232,7 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds) -> Result<(), Store
 }
 
 /// Measures costs on a scratch store, in a thread placed like a real-time task.
-fn measure(
-    setup: &Setup,
-    place: &Place,
-    emulated: &Arc<EmulatedClock>,
-    rt_core: CoreId,
-) -> Result<Costs, RunError> {
+fn measure(setup: &Setup, place: &Place, emulated: &Arc<EmulatedClock>, rt_core: CoreId) -> Result<Costs, RunError> {
     let scenario: &Scenario = setup.scenario();
     let sensor = SensorSpec {
         period: Nanos::from_secs(1),
@@ -228,7 +248,14 @@ fn measure(
             let _: [Result<(), Refusal>; 2] = [thread::pin(rt_core), thread::real_time(TASK_PRIORITY)];
             let needs = &scenario.store;
             let bytes = scenario.sensors.value_bytes;
-            calibrate::costs(&store, emulated, CALIBRATION_SENSORS, needs.objects, needs.object_bytes, bytes)
+            calibrate::costs(
+                &store,
+                emulated,
+                CALIBRATION_SENSORS,
+                needs.objects,
+                needs.object_bytes,
+                bytes,
+            )
         });
         worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });

@@ -148,7 +148,13 @@ pub(super) struct Crew<'scope, 'env> {
 
 impl<'scope, 'env> Crew<'scope, 'env> {
     pub(super) fn new(scope: &'scope Scope<'scope, 'env>) -> Self {
-        Crew { scope, ready: unbounded(), go: unbounded(), spawned: 0, reported: 0 }
+        Crew {
+            scope,
+            ready: unbounded(),
+            go: unbounded(),
+            spawned: 0,
+            reported: 0,
+        }
     }
 
     pub(super) fn spawn<T: Send + 'scope>(
@@ -156,7 +162,11 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         placement: Placement,
         body: impl FnOnce(Starter) -> T + Send + 'scope,
     ) -> ScopedJoinHandle<'scope, T> {
-        let starter = Starter { placement, ready: self.ready.0.clone(), go: self.go.1.clone() };
+        let starter = Starter {
+            placement,
+            ready: self.ready.0.clone(),
+            go: self.go.1.clone(),
+        };
         self.spawned += 1;
         self.scope.spawn(move || body(starter))
     }
@@ -164,7 +174,10 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     /// Waits until every thread spawned so far is in its place; returns what those obtained that had not said so yet.
     pub(super) fn ready(&mut self) -> Vec<Protection> {
         let waiting = self.spawned - std::mem::replace(&mut self.reported, self.spawned);
-        (0..waiting).filter_map(|_| self.ready.1.recv().ok()).flatten().collect()
+        (0..waiting)
+            .filter_map(|_| self.ready.1.recv().ok())
+            .flatten()
+            .collect()
     }
 
     /// Lets every thread start at `start`.
@@ -182,5 +195,8 @@ pub(super) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 }
 
 pub(super) fn protection(what: String, result: Result<(), Refusal>) -> Protection {
-    Protection { what, refused: result.err() }
+    Protection {
+        what,
+        refused: result.err(),
+    }
 }

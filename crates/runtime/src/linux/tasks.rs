@@ -19,6 +19,12 @@ const NAP: Nanos = Nanos::from_millis(50);
 /// What a task does, once per job.
 pub(super) type Body<'env, E> = Box<dyn FnMut(&mut Job<'_, E>) -> Result<(), StoreError> + Send + 'env>;
 
+/// Jobs that ended with an error.
+pub(super) struct Failed {
+    pub(super) first: StoreError,
+    pub(super) jobs: u64,
+}
+
 /// A task, ready to run.
 pub(super) struct Running<'env, E: Engine> {
     pub(super) id: TaskId,
@@ -29,25 +35,17 @@ pub(super) struct Running<'env, E: Engine> {
 }
 
 impl<E: Engine> Running<'_, E> {
-    /// Runs the task until the run ends. Returns the first error of its body and how many jobs had one.
-    pub(super) fn run(
-        mut self,
-        store: &Store<E, MonotonicClock>,
-        shared: &Shared,
-        starter: Starter,
-    ) -> Option<(StoreError, u64)> {
+    /// Runs the task until the run ends.
+    pub(super) fn run(mut self, store: &Store<E, MonotonicClock>, shared: &Shared, starter: Starter) -> Option<Failed> {
         let _guard = StopOnPanic(shared);
         let start = starter.start()?;
-        let mut failed: Option<(StoreError, u64)> = None;
+        let mut failed: Option<Failed> = None;
         let mut release = start + self.arrival.first(&mut self.rng);
         let mut number = 0;
         while sleep_until(release, shared) {
             let mut job = Job::begin(store, number, release, self.deadline);
             if let Err(error) = (self.body)(&mut job) {
-                failed = match failed {
-                    Some((first, jobs)) => Some((first, jobs + 1)),
-                    None => Some((error, 1)),
-                };
+                failed.get_or_insert(Failed { first: error, jobs: 0 }).jobs += 1;
             }
             let outcome = job.end(self.id);
             shared.report(outcome);
@@ -60,7 +58,9 @@ impl<E: Engine> Running<'_, E> {
 
     /// Drops releases beyond the bound of the backlog: a task that cannot keep up loses jobs, not ever more time.
     fn drop_backlog(&self, release: Time, now: Time, shared: &Shared) -> Time {
-        let Arrival::Periodic { period } = self.arrival else { return release };
+        let Arrival::Periodic { period } = self.arrival else {
+            return release;
+        };
         let waiting = now.since(release).0 / period.0;
         let dropped = waiting.saturating_sub(BACKLOG_MAX);
         if dropped > 0 {
