@@ -74,6 +74,8 @@ proptest! {
 
     #[test]
     fn the_fit_falls_as_noise_grows(model in stable_arx(1..=2, 0..=1, 1..=1), seed: u64) {
+        // Where the knobs hardly act, noise drives the output from the start.
+        prop_assume!(model.b()[0].row_iter().all(|row| row.norm() > 0.5));
         let mean_r2 = |noise: f64| {
             let fit = identify(&record(&model, noise, seed), orders(&model), &OperatingPoint::Mean)?;
             let r2 = &fit.fit().unwrap().r2;
