@@ -32,6 +32,9 @@ use protect::{Map, protect};
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbWrite};
 
 /// The format this crate reads and writes. It changes with the tables and with the encoding of temporal records.
+///
+/// It is kept in LMDB's main table, beside the names of the other two: a third table of its own would be copied into every
+/// transaction.
 pub const FORMAT: u32 = 1;
 
 const DATA_FILE: &str = "data.mdb";
@@ -107,9 +110,9 @@ impl LmdbOptions {
         let place = options.place(directory);
         env.clear_stale_readers()
             .map_err(error::engine(place, "clear readers that died"))?;
-        let [data, temporal, meta] = create_tables(&env, place)?;
-        check_format(&env, meta, place)?;
-        let protection = protect_map(&env, meta, place)?;
+        let [data, temporal, main] = create_tables(&env, place)?;
+        check_format(&env, main, place)?;
+        let protection = protect_map(&env, main, place)?;
         let directory = directory.to_path_buf();
         Ok(Lmdb {
             data,
@@ -162,7 +165,7 @@ impl LmdbOptions {
 
     fn open_env(self, directory: &Path) -> Result<Env<WithTls>, EngineError> {
         let mut env = EnvOpenOptions::new().read_txn_with_tls();
-        env.map_size(self.map_size).max_readers(self.readers_max).max_dbs(3);
+        env.map_size(self.map_size).max_readers(self.readers_max).max_dbs(2);
         let flags = match self.durability {
             Durability::Durable => EnvFlags::empty(),
             Durability::NoMetaSync => EnvFlags::NO_META_SYNC,
@@ -255,13 +258,15 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
     let transaction = env.write_txn().map_err(fail)?;
     let tables = env
         .create_databases_and_commit(transaction, |opener, transaction| {
-            let mut create = |name| opener.create_database::<Bytes, Bytes>(transaction, Some(name));
-            let tables = (create("data")?, create("temporal")?, create("meta")?);
+            let mut create = |name| opener.create_database::<Bytes, Bytes>(transaction, name);
+            // Each transaction looks its tables up by name (`mdb_page_search`), by bisection among "format", "records" and
+            // "temporal": the one in the middle is found at once.
+            let tables = (create(Some("records"))?, create(Some("temporal"))?, create(None)?);
             Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(tables))
         })
         .map_err(fail)?;
-    let CommitOrAbort::Commit((data, temporal, meta)) = tables;
-    Ok([data, temporal, meta].map(|table| {
+    let CommitOrAbort::Commit((data, temporal, main)) = tables;
+    Ok([data, temporal, main].map(|table| {
         // SAFETY: only the lifetime changes. The handle is a number and a tag of its environment, without a destructor; it is
         // kept beside the environment in `Lmdb` and used with its transactions only.
         unsafe { std::mem::transmute::<heed::Database<'_, Bytes, Bytes>, Records>(table) }
@@ -269,10 +274,10 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
 }
 
 /// Checks the format of a store, or writes it into a new one.
-fn check_format(env: &Env<WithTls>, meta: Records, place: Place<'_>) -> Result<(), EngineError> {
+fn check_format(env: &Env<WithTls>, main: Records, place: Place<'_>) -> Result<(), EngineError> {
     let fail = error::engine(place, "read the store's format");
     let mut transaction = env.write_txn().map_err(fail)?;
-    match meta.get(&transaction, FORMAT_KEY).map_err(fail)? {
+    match main.get(&transaction, FORMAT_KEY).map_err(fail)? {
         Some(bytes) => match bytes.try_into().map(u32::from_le_bytes) {
             Ok(FORMAT) => Ok(()),
             Ok(found) => Err(EngineError::Version {
@@ -289,19 +294,19 @@ fn check_format(env: &Env<WithTls>, meta: Records, place: Place<'_>) -> Result<(
             }
         },
         None => {
-            meta.put(&mut transaction, FORMAT_KEY, &FORMAT.to_le_bytes())
+            main.put(&mut transaction, FORMAT_KEY, &FORMAT.to_le_bytes())
                 .map_err(fail)?;
             transaction.commit().map_err(fail)
         }
     }
 }
 
-fn protect_map(env: &Env<WithTls>, meta: Records, place: Place<'_>) -> Result<Protection, EngineError> {
+fn protect_map(env: &Env<WithTls>, main: Records, place: Place<'_>) -> Result<Protection, EngineError> {
     let fail = error::engine(place, "read the store's format");
     let info = env.info();
     let page_size = env.unnamed_database_stat().page_size as usize;
     let transaction = env.read_txn().map_err(fail)?;
-    let Some(value) = meta.get(&transaction, FORMAT_KEY).map_err(fail)? else {
+    let Some(value) = main.get(&transaction, FORMAT_KEY).map_err(fail)? else {
         return Err(EngineError::Corrupt {
             path: place.path.to_path_buf(),
             reason: "it lost its format".to_owned(),

@@ -1,0 +1,186 @@
+//! What the store adds to a get: nanoseconds and, under callgrind, instructions.
+//!
+//! ```text
+//! cargo run --release -p punctual-engines --example get_cost            # minimum time per get, all kinds interleaved
+//! valgrind --tool=callgrind target/release/examples/get_cost KIND GETS  # twice, with different GETS: the difference counts
+//! ```
+//!
+//! The no-op kind shows what the loop itself costs. A run on a loaded machine says nothing below it.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use heed::types::Bytes;
+use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions};
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_store::engine::{Durability, Engine, Read, Table, Write};
+use punctual_store::temporal::ObjectSpec;
+use punctual_store::{Deadline, Store, StoreOptions};
+use punctual_units::{Clock, Nanos, SensorId, Seq};
+
+const RECORDS: usize = 100_000;
+const VALUE_LEN: usize = 100;
+const OBJECTS: usize = 1_024;
+const ROUNDS: usize = 15;
+const GETS_PER_ROUND: usize = 20_000;
+/// Odd, and not a divisor of the number of records: visits them all in an order that caches cannot guess.
+const STRIDE: usize = 61_803;
+
+type AnyError = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), AnyError> {
+    let directory = tempfile::tempdir()?;
+    let bare = bare(&directory.path().join("bare"))?;
+    let store = store(&directory.path().join("store"))?;
+    let keys: Vec<Vec<u8>> = (0..RECORDS).map(key).collect();
+    let mut value = Vec::with_capacity(VALUE_LEN);
+    let mut next = 0;
+    let mut step = |records: usize| {
+        next = (next + STRIDE) % records;
+        next
+    };
+
+    let mut run = |kind: &str, gets: usize| -> Result<(), AnyError> {
+        match kind {
+            "no-op" => (0..gets).for_each(|_| {
+                black_box(&keys[step(RECORDS)]);
+            }),
+            "bare-transaction" => {
+                for _ in 0..gets {
+                    let transaction = bare.env.read_txn()?;
+                    black_box(bare.table.get(&transaction, &keys[step(RECORDS)])?);
+                }
+            }
+            "engine-transaction" => {
+                for _ in 0..gets {
+                    let snapshot = store.engine().snapshot()?;
+                    black_box(snapshot.get(Table::Data, &keys[step(RECORDS)])?);
+                }
+            }
+            "store-transaction" => {
+                for _ in 0..gets {
+                    let transaction = store.read_transaction(Deadline::soft(store_deadline()))?;
+                    black_box(transaction.get(&keys[step(RECORDS)])?);
+                    black_box(transaction.finish());
+                }
+            }
+            "bare-get" => {
+                let transaction = bare.env.read_txn()?;
+                for _ in 0..gets {
+                    black_box(bare.table.get(&transaction, &keys[step(RECORDS)])?);
+                }
+            }
+            "store-get" => {
+                let transaction = store.read_transaction(Deadline::soft(store_deadline()))?;
+                for _ in 0..gets {
+                    black_box(transaction.get(&keys[step(RECORDS)])?);
+                }
+                black_box(transaction.finish());
+            }
+            "temporal-read" => {
+                for _ in 0..gets {
+                    black_box(store.read(punctual_units::ObjectId(step(OBJECTS) as u32), &mut value)?);
+                }
+            }
+            other => return Err(format!("{other}: choose one of {KINDS:?}").into()),
+        }
+        Ok(())
+    };
+
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [kind, gets] = arguments.as_slice() {
+        return run(kind, gets.parse()?);
+    }
+    let mut best = [f64::INFINITY; KINDS.len()];
+    for _ in 0..ROUNDS {
+        for (kind, best) in KINDS.into_iter().zip(&mut best) {
+            let began = Instant::now();
+            run(kind, GETS_PER_ROUND)?;
+            *best = best.min(began.elapsed().as_nanos() as f64 / GETS_PER_ROUND as f64);
+        }
+    }
+    for (kind, best) in KINDS.into_iter().zip(best) {
+        println!("{kind:<20} {best:>8.1} ns");
+    }
+    Ok(())
+}
+
+const KINDS: [&str; 7] = [
+    "no-op",
+    "bare-transaction",
+    "engine-transaction",
+    "store-transaction",
+    "bare-get",
+    "store-get",
+    "temporal-read",
+];
+
+fn store_deadline() -> punctual_units::Time {
+    black_box(punctual_units::Time::MAX)
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key/{number:012}").into_bytes()
+}
+
+struct Bare {
+    env: &'static heed::Env,
+    table: heed::Database<'static, Bytes, Bytes>,
+}
+
+/// LMDB as heed offers it, with the same records.
+fn bare(directory: &std::path::Path) -> Result<Bare, AnyError> {
+    std::fs::create_dir_all(directory)?;
+    let mut options = EnvOpenOptions::new();
+    options.map_size(1 << 30).max_dbs(3);
+    // SAFETY: the directory is this process's own; losing it in a crash of the machine is no harm.
+    let env = unsafe { options.flags(EnvFlags::NO_SYNC).open(directory)? };
+    let env: &'static heed::Env = Box::leak(Box::new(env)); // for the whole run
+    let transaction = env.write_txn()?;
+    let created = env.create_databases_and_commit(transaction, |opener, transaction| {
+        let table = opener.create_database::<Bytes, Bytes>(transaction, Some("data"))?;
+        Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(table))
+    })?;
+    let CommitOrAbort::Commit(table) = created;
+    let mut transaction = env.write_txn()?;
+    for number in 0..RECORDS {
+        table.put(&mut transaction, &key(number), &[7; VALUE_LEN])?;
+    }
+    transaction.commit()?;
+    Ok(Bare { env, table })
+}
+
+fn store(directory: &std::path::Path) -> Result<Store<punctual_engines::Lmdb, MonotonicClock>, AnyError> {
+    let options = LmdbOptions {
+        durability: Durability::Volatile,
+        ..LmdbOptions::default()
+    };
+    let engine = options.open(directory)?;
+    let mut transaction = engine.write()?;
+    for number in 0..RECORDS {
+        transaction.put(Table::Data, &key(number), &[7; VALUE_LEN])?;
+    }
+    transaction.commit()?;
+    let (avi, period) = (Nanos::from_secs(10), Nanos::from_secs(5));
+    let object = |number: usize| ObjectSpec {
+        key: format!("sensor/{number:04}").into(),
+        avi,
+        period,
+        max_len: VALUE_LEN,
+    };
+    let objects = (0..OBJECTS).map(object).collect();
+    let store = Store::open(
+        engine,
+        MonotonicClock,
+        StoreOptions {
+            objects,
+            ..StoreOptions::default()
+        },
+    )?;
+    for sensor in 0..OBJECTS {
+        store.offer(SensorId(sensor as u32), Seq(1), MonotonicClock.now(), &[7; VALUE_LEN])?;
+    }
+    store.install_pending(OBJECTS)?;
+    Ok(store)
+}
