@@ -5,10 +5,15 @@
 
 pub mod clock;
 pub mod emulated;
+mod guardian;
+pub mod journal;
 
 pub mod sync;
+#[cfg(test)]
+mod testing;
 pub mod thread;
 mod tree;
+mod undo;
 
 pub use tree::KernelTree;
 
