@@ -8,10 +8,10 @@
 //!
 //! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -76,6 +76,18 @@ impl Journal {
         })
     }
 
+    /// Writes `on` into a kernel file that is not put back by its former content, but by writing `off`.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the file cannot be written; it is unchanged then.
+    pub fn switch(&self, path: &Path, on: &str, off: &str) -> Result<(), Refusal> {
+        let record = self.record(Kind::Write, path, off.as_bytes())?;
+        write_existing(path, on).map_err(|why| {
+            self.withdraw(Some(record));
+            refuse_write(path, on, why)
+        })
+    }
+
     /// Makes a directory of the kernel's (a cgroup), to be removed again. One that is there already is taken over.
     ///
     /// # Errors
@@ -126,17 +138,24 @@ impl Journal {
 
     /// Takes back every change, newest first, and returns what could not be taken back; that stays recorded.
     pub fn restore(&self) -> Vec<Refusal> {
+        self.restore_below(Path::new("/"))
+    }
+
+    /// As [`Journal::restore`], for changes at and below `folder` alone.
+    pub fn restore_below(&self, folder: &Path) -> Vec<Refusal> {
+        let folder = absolute(folder);
         let mut left_over = Vec::new();
         let _serial = self.appending();
-        self.0
-            .table
-            .undo_all(|slot, errno| left_over.push(left_changed(slot, errno)));
+        self.0.table.undo_all(
+            |slot| Path::new(OsStr::from_bytes(slot.path().to_bytes())).starts_with(&folder),
+            |slot, errno| left_over.push(left_changed(slot, errno)),
+        );
         left_over
     }
 
     /// Records how to take back a change that is about to be made.
     fn record(&self, kind: Kind, path: &Path, text: &[u8]) -> Result<usize, Refusal> {
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()); // the guardian works at /
+        let path = absolute(path);
         let _serial = self.appending();
         self.0
             .table
@@ -168,12 +187,17 @@ impl Drop for Records {
             return;
         }
         let mut left_over = false;
-        self.table.undo_all(|_, _| left_over = true);
+        self.table.undo_all(|_| true, |_, _| left_over = true);
         // What is left over is left to the guardian, who tries again at the end of the line without farewell.
         if let (Some(guardian), false) = (self.guardian.take(), left_over) {
             guardian.dismiss();
         }
     }
+}
+
+/// `path` from the root on: the guardian works at `/`.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// What would help where the file at `path` cannot be written.
@@ -189,11 +213,7 @@ fn refuse_write(path: &Path, content: &str, why: std::io::Error) -> Refusal {
 }
 
 fn left_changed(slot: &Slot, errno: Errno) -> Refusal {
-    let show = |text: &CStr| {
-        PathBuf::from(std::ffi::OsString::from_vec(text.to_bytes().to_vec()))
-            .display()
-            .to_string()
-    };
+    let show = |text: &CStr| String::from_utf8_lossy(text.to_bytes()).into_owned();
     let (path, text) = (show(slot.path()), show(slot.text()));
     let (what, by_hand) = match slot.kind() {
         Some(Kind::Write) => (format!("putting {path} back"), format!("echo '{text}' > {path}")),
@@ -249,7 +269,7 @@ impl SharedTable {
 
     /// Whether a change of that kind to `path` is pending.
     fn find(&self, kind: Kind, path: &Path) -> bool {
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let path = absolute(path);
         self.slots().iter().any(|slot| {
             slot.pending() && slot.kind() == Some(kind) && slot.path().to_bytes() == path.as_os_str().as_bytes()
         })

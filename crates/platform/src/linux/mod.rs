@@ -3,7 +3,9 @@
 //! Every module asks one thing of the kernel and answers with a value or a [`Refusal`] that says what would help.
 //! Nothing needs privileges to run; privileges only make more of it offered.
 
+pub mod cgroup;
 pub mod clock;
+pub mod cpufreq;
 pub mod emulated;
 mod guardian;
 pub mod journal;

@@ -148,9 +148,10 @@ impl Table {
         self.slots.get(..self.len()).unwrap_or(&[])
     }
 
-    /// Undoes every pending change, newest first, and tells `failed` what could not be undone, which stays pending.
-    pub(super) fn undo_all(&self, mut failed: impl FnMut(&Slot, Errno)) {
-        for slot in self.slots().iter().rev().filter(|slot| slot.pending()) {
+    /// Undoes every pending change that is `meant`, newest first, and tells `failed` what could not be undone, which
+    /// stays pending.
+    pub(super) fn undo_all(&self, meant: impl Fn(&Slot) -> bool, mut failed: impl FnMut(&Slot, Errno)) {
+        for slot in self.slots().iter().rev().filter(|slot| slot.pending() && meant(slot)) {
             match slot.undo() {
                 Ok(()) => slot.retire(),
                 Err(errno) => failed(slot, errno),
