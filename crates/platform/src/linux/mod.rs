@@ -3,6 +3,7 @@
 //! Every module asks one thing of the kernel and answers with a value or a [`Refusal`] that says what would help.
 //! Nothing needs privileges to run; privileges only make more of it offered.
 
+pub mod busy;
 pub mod cgroup;
 pub mod clock;
 pub mod cpufreq;
@@ -10,6 +11,7 @@ pub mod emulated;
 mod guardian;
 pub mod journal;
 
+pub mod powercap;
 pub mod sync;
 #[cfg(test)]
 mod testing;
