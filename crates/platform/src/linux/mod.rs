@@ -6,11 +6,13 @@
 pub mod busy;
 pub mod cgroup;
 pub mod clock;
+pub mod cores;
 pub mod cpufreq;
 pub mod emulated;
 mod guardian;
 pub mod journal;
 
+mod machine;
 pub mod powercap;
 pub mod sync;
 #[cfg(test)]
@@ -19,6 +21,7 @@ pub mod thread;
 mod tree;
 mod undo;
 
+pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions};
 pub use tree::KernelTree;
 
 use crate::Refusal;
