@@ -9,7 +9,7 @@ use punctual_sim::{ModelError as MachineModelError, SimulationError};
 use punctual_store::StoreError;
 use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding};
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
     Compiled, ControllerKind, Costs, ImpossibleDemand, Problem, Scenario, SensorStream, Trace, UpdateMode,
 };
@@ -120,14 +120,6 @@ pub enum RunError {
     /// The simulated machine's model is not sound.
     #[error(transparent)]
     MachineModel(#[from] MachineModelError),
-    /// A file or folder could not be used.
-    #[error("{path}: {error}; check that the folder exists and can be written")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
     /// The run ended before it began.
     #[error("a thread of the run ended early: see the messages above")]
     Stopped,
@@ -347,7 +339,12 @@ impl Setup<'_> {
                     turns(&[ControllerKind::Qod, ControllerKind::Mimo]),
                     "0 to 1".into(),
                 ),
-                knob("best-effort-share", offers.best_effort_share, false, "0 to 1".into()),
+                knob(
+                    "best-effort-share",
+                    offers.best_effort_share,
+                    scenario.control.best_effort_share < Share::ONE,
+                    "0 to 1".into(),
+                ),
             ],
             protection: Vec::new(),
             load: LoadReport {

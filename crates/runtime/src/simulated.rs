@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use punctual_platform::Machine;
+use punctual_platform::{Machine, Setting};
 use punctual_sim::{Happening, Load, MachineModel, Simulation, costs};
-use punctual_units::{Clock, Time};
+use punctual_units::{Clock, Share, Time};
 use punctual_workload::Pace;
 
 use crate::actuate::turn_clock;
@@ -46,6 +46,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         collector,
         log,
         pace: scenario.control.pace,
+        best_effort_share: scenario.control.best_effort_share,
     };
     if !stop {
         run.until(start + scenario.duration, watch);
@@ -64,10 +65,12 @@ struct Run<'t> {
     collector: Collector,
     log: Option<Vec<Decision>>,
     pace: Pace,
+    best_effort_share: Share,
 }
 
 impl Run<'_> {
     fn until(&mut self, end: Time, watch: Watch) {
+        self.bound_best_effort();
         self.act(self.regulator.plan());
         let mut due = self.next_due();
         while self.machine.now() < end {
@@ -90,6 +93,13 @@ impl Run<'_> {
                     return;
                 }
             }
+        }
+    }
+
+    fn bound_best_effort(&mut self) {
+        if self.best_effort_share < Share::ONE {
+            // The simulated machine always offers this knob.
+            let _ = self.machine.apply(Setting::BestEffortShare(self.best_effort_share));
         }
     }
 

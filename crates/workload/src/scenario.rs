@@ -78,7 +78,7 @@ pub enum Pace {
 }
 
 /// Who decides, and how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Control {
     /// The controller.
     pub kind: ControllerKind,
@@ -87,6 +87,9 @@ pub struct Control {
     /// How long the controllers hold the operating point at the start, so that the first decision sees a running
     /// system.
     pub warm_up: Nanos,
+    /// The CPU share that all best-effort tasks together may use of their cores, for the whole run; 1 does not bound
+    /// them.
+    pub best_effort_share: Share,
 }
 
 /// How sensor updates reach the store.
@@ -306,6 +309,7 @@ pub(crate) mod tests {
                 kind: ControllerKind::Mimo,
                 pace: Pace::Period(Nanos::from_millis(200)),
                 warm_up: Nanos::from_secs(1),
+                best_effort_share: Share::ONE,
             },
             store: StoreNeeds {
                 update_mode: UpdateMode::Transaction,

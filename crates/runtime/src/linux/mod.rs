@@ -29,13 +29,12 @@ use std::thread::ScopedJoinHandle;
 
 use crossbeam_channel::{Receiver, bounded};
 use punctual_platform::linux::clock::MonotonicClock;
-use punctual_platform::linux::machine::LinuxMachine;
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::thread;
-use punctual_platform::{Machine, Meter};
+use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
+use punctual_platform::{Machine, Meter, Refusal, Setting};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
-use punctual_units::{Clock, CoreId, Nanos, TaskId};
+use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
 use punctual_workload::{Arrival, Class, JobOutcome, Pace, SensorUpdate};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -50,11 +49,13 @@ use self::shared::{Crew, Placement, Shared, Starter, join, protection};
 use self::tasks::{Body, Failed, Running, sleep_until};
 use crate::collector::{Collector, Ending};
 use crate::record::{AdmissionSetup, EventLog};
-use crate::report::{Progress, RunHeader, Sample, Watch};
+use crate::report::{Progress, Protection, RunHeader, Sample, Watch};
 use crate::run::{Finished, RunError};
 use crate::tick::{Regulator, RegulatorOptions};
 
 const PROBE_PRIORITY: u8 = 95;
+/// How often the probe wakes. Its wake-ups cost the core they watch about half a percent.
+const PROBE_PERIOD: Nanos = Nanos::from_millis(1);
 const CONTROL_PRIORITY: u8 = 90;
 const FEEDER_PRIORITY: u8 = 85;
 /// Of the real-time task with the shortest deadline; the next ones follow below.
@@ -71,7 +72,7 @@ const SAMPLES_MAX: usize = 600;
 ///
 /// ```no_run
 /// # use std::sync::Arc;
-/// # use punctual_platform::linux::machine::{LinuxMachine, LinuxOptions};
+/// # use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 /// # use punctual_runtime::linux::Runtime;
 /// # use punctual_units::Nanos;
 /// # use punctual_workload::{Arrival, Class};
@@ -116,6 +117,8 @@ pub struct RunOptions {
     pub duration: Nanos,
     /// Seeds pauses and gaps.
     pub seed: u64,
+    /// The CPU share of their cores that best-effort tasks together may use; 1 does not bound them.
+    pub best_effort_share: Share,
     /// Whether to keep a log that replays; holds all sensors' setup.
     pub record: Option<AdmissionSetup>,
 }
@@ -220,12 +223,14 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     }
 
     fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
-        options
-            .header
-            .protection
-            .push(protection("memory locked".into(), thread::lock_memory()));
-        let probe = GapProbe::start(self.real_time_core(), PROBE_PRIORITY, GapProbe::PERIOD);
+        let probe = GapProbe::start(self.real_time_core(), PROBE_PRIORITY, PROBE_PERIOD);
+        let obtained = &mut options.header.protection;
+        obtained.push(protection("memory locked".into(), thread::lock_memory()));
+        obtained.push(protection("guardian puts the machine back after a kill".into(), self.guarded()));
+        obtained.push(protection("probe on the real-time core".into(), probe.as_ref().map(drop).map_err(Clone::clone)));
+        obtained.extend(self.bound_best_effort(options.best_effort_share));
         let energy = self.machine.read().energy_j;
+        let steal = stolen();
         let duration = options.duration;
         let ran = self.run_threads(options, watch);
         thread::unlock_memory();
@@ -240,11 +245,13 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let ending = Ending {
             counts: self.store.counts(),
             reconciliation: self.store.reconcile(),
-            excused: excused(collector.late(), &probe),
+            excused: probe.as_ref().map_or(0, |probe| excused(collector.late(), probe)),
             energy_j: energy_since(&energy, &self.machine.read().energy_j),
             controller_core_share: Some(controlled.cpu.ratio(duration)),
-            probe_us: probe.summary(),
-            steal_share: None,
+            probe_us: probe.as_ref().ok().map(oversleep_us),
+            steal_share: steal
+                .zip(stolen())
+                .map(|(before, after)| after.saturating_sub(before).ratio(duration)),
         };
         let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
             regulator,
@@ -258,6 +265,31 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         })
     }
 
+    fn guarded(&self) -> Result<(), Refusal> {
+        if self.machine.guarded() {
+            return Ok(());
+        }
+        Err(Refusal {
+            what: "guardian".into(),
+            why: "the process could not be forked, or the guardian has ended".into(),
+            remedy: "a kill would leave the clock and CPU shares as they are: run `punctual doctor` afterwards".into(),
+        })
+    }
+
+    /// Bounds best-effort work for the run, where it is to be bounded.
+    fn bound_best_effort(&mut self, share: Share) -> Option<Protection> {
+        if share == Share::ONE {
+            return None;
+        }
+        let cores = self.other_cores().len();
+        let bound = self.machine.best_effort().runs_on(cores);
+        let bound = bound.and_then(|()| self.machine.apply(Setting::BestEffortShare(share)).map(drop));
+        Some(protection(
+            format!("best-effort work bounded to {share} of {cores} cores"),
+            bound,
+        ))
+    }
+
     /// Starts every thread, lets them run, and collects what they return.
     fn run_threads(&mut self, options: RunOptions, watch: Watch) -> Result<Ran, RunError> {
         let RunOptions {
@@ -267,12 +299,19 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             duration,
             seed,
             record,
+            best_effort_share,
         } = options;
+        let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
         let (shared, outcomes) = Shared::new(plan.admitted);
         let (samples, sampled) = bounded(SAMPLES_MAX);
         let (house, rt_core) = (self.other_cores()[0], self.real_time_core());
-        let tasks = place_tasks(std::mem::take(&mut self.tasks), &self.other_cores(), rt_core);
+        let tasks = place_tasks(
+            std::mem::take(&mut self.tasks),
+            &self.other_cores(),
+            rt_core,
+            bounded_group,
+        );
         let feed = self.feed.take().map(|feed| Feed {
             record: record.is_some(),
             ..feed
@@ -385,6 +424,7 @@ fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
         role: role.into(),
         core,
         priority,
+        bounded: None,
     }
 }
 
@@ -401,12 +441,16 @@ fn place_tasks<'env, E: Engine>(
     tasks: Vec<TaskSetup<'env, E>>,
     others: &[CoreId],
     rt_core: CoreId,
+    bounded: Option<BestEffort>,
 ) -> Vec<(Placement, TaskSetup<'env, E>)> {
     let mut deadlines: Vec<Nanos> = tasks.iter().filter_map(|task| deadline_of(task.class)).collect();
     deadlines.sort_unstable();
     deadlines.dedup();
     let placement = |task: &TaskSetup<'env, E>| match deadline_of(task.class) {
-        None => place(&task.name, task.core.unwrap_or(others[0]), None),
+        None => Placement {
+            bounded: bounded.clone(),
+            ..place(&task.name, task.core.unwrap_or(others[0]), None)
+        },
         Some(deadline) => {
             let rank = deadlines.partition_point(|shorter| *shorter < deadline) as u8;
             let priority = TASK_PRIORITY.saturating_sub(rank).max(UPDATER_PRIORITY + 1);
@@ -447,6 +491,18 @@ fn flush<E: Engine>(
             return None;
         }
     }
+}
+
+/// Host time for which the hypervisor ran something else, over all cores; none where it is not told.
+fn stolen() -> Option<Nanos> {
+    let times = busy::read(&KernelTree::default()).ok()?;
+    Some(times.iter().map(|core| core.steal).sum())
+}
+
+/// How late the probe woke, in microseconds: median, p99, maximum.
+fn oversleep_us(probe: &GapProbe) -> [f64; 3] {
+    let seen = probe.summary();
+    [seen.p50, seen.p99, seen.max].map(Nanos::as_micros_f64)
 }
 
 fn energy_since(before: &Meter<f64>, after: &Meter<f64>) -> Option<f64> {

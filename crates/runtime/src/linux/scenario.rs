@@ -7,8 +7,7 @@ use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::machine::{LinuxMachine, LinuxOptions};
-use punctual_platform::linux::thread;
+use punctual_platform::linux::{LinuxMachine, LinuxOptions, thread};
 use punctual_platform::{Machine, Refusal};
 use punctual_store::engine::Durability;
 use punctual_store::temporal::ObjectSpec;
@@ -18,7 +17,6 @@ use punctual_units::{CoreId, Nanos, Time};
 use punctual_workload::{self as workload, Class, Costs, Program, Scenario, TaskSpec};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tempfile::TempDir;
 
 use super::interpret::{Interpreter, object_key, sensor_key};
 use super::{Emulated, RunOptions, Runtime, TASK_PRIORITY, calibrate};
@@ -37,7 +35,10 @@ const CALIBRATION_SENSORS: u32 = 10_000;
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let emulated = machine.emulated_clock();
-    let place = Place::new(setup.request.store_path.as_deref())?;
+    let place = Place {
+        given: setup.request.store_path.as_deref(),
+        scratch: machine.temporary_dir()?,
+    };
     let rt_core = machine.offers().cores.last().copied().unwrap_or_default();
 
     stage(watch, "measuring what store accesses cost here");
@@ -58,6 +59,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         pace: scenario.control.pace,
         duration: scenario.duration,
         seed: scenario.seed,
+        best_effort_share: scenario.control.best_effort_share,
         record: setup.log_setup(&stream),
     };
     let mut runtime = Runtime::new(machine, store);
@@ -85,37 +87,26 @@ fn stage(watch: &mut dyn FnMut(Progress<'_>) -> std::ops::ControlFlow<()>, what:
 }
 
 /// Where the stores of a run are.
-struct Place {
-    given: Option<PathBuf>,
-    scratch: TempDir,
+struct Place<'r> {
+    given: Option<&'r Path>,
+    /// Removed with everything else that the machine puts back, even after a kill.
+    scratch: PathBuf,
 }
 
-impl Place {
-    fn new(given: Option<&Path>) -> Result<Place, RunError> {
-        let root = std::env::temp_dir();
-        let scratch = tempfile::Builder::new()
-            .prefix("punctual-")
-            .tempdir_in(&root)
-            .map_err(|error| RunError::Io { path: root, error })?;
-        Ok(Place {
-            given: given.map(Path::to_path_buf),
-            scratch,
-        })
-    }
-
+impl Place<'_> {
     fn main(&self) -> PathBuf {
-        self.given.clone().unwrap_or_else(|| self.scratch.path().join("store"))
+        self.given.map_or_else(|| self.scratch.join("store"), Path::to_path_buf)
     }
 
     fn other(&self, name: &str) -> PathBuf {
-        self.scratch.path().join(name)
+        self.scratch.join(name)
     }
 }
 
 /// Adds the scenario's tasks to a runtime.
 struct Placing<'s, 'r> {
     setup: &'s Setup<'r>,
-    place: &'s Place,
+    place: &'s Place<'r>,
     emulated: &'s Arc<EmulatedClock>,
     sensors: u32,
     copies: u64,
@@ -232,7 +223,7 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds) -> Result<(), Store
 }
 
 /// Measures costs on a scratch store, in a thread placed like a real-time task.
-fn measure(setup: &Setup, place: &Place, emulated: &Arc<EmulatedClock>, rt_core: CoreId) -> Result<Costs, RunError> {
+fn measure(setup: &Setup, place: &Place<'_>, emulated: &Arc<EmulatedClock>, rt_core: CoreId) -> Result<Costs, RunError> {
     let scenario: &Scenario = setup.scenario();
     let sensor = SensorSpec {
         period: Nanos::from_secs(1),

@@ -5,8 +5,9 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, unbounded};
 use punctual_platform::Refusal;
+use punctual_platform::linux::BestEffort;
 use punctual_platform::linux::sync::Parker;
-use punctual_platform::linux::thread;
+use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, Share, Time};
 use punctual_workload::JobOutcome;
 
@@ -113,6 +114,8 @@ pub(super) struct Placement {
     pub(super) core: CoreId,
     /// SCHED_FIFO priority; none for ordinary scheduling.
     pub(super) priority: Option<u8>,
+    /// The group whose CPU share bounds the thread, if any.
+    pub(super) bounded: Option<BestEffort>,
 }
 
 /// One thread's side of the start: says what it obtained, then waits for the common start.
@@ -126,11 +129,22 @@ impl Starter {
     /// Places the calling thread, reports what was obtained, and waits for the start of the run. None where the run
     /// was called off.
     pub(super) fn start(self) -> Option<Time> {
-        let Placement { role, core, priority } = &self.placement;
+        let Placement {
+            role,
+            core,
+            priority,
+            bounded,
+        } = &self.placement;
         let mut obtained = vec![protection(format!("{role}: on core {core}"), thread::pin(*core))];
         if let Some(priority) = priority {
             let what = format!("{role}: SCHED_FIFO {priority}");
             obtained.push(protection(what, thread::real_time(*priority)));
+        }
+        if let Some(group) = bounded {
+            obtained.push(protection(
+                format!("{role}: under the best-effort share"),
+                group.adopt(Tid::current()),
+            ));
         }
         self.ready.send(obtained).ok()?;
         self.go.recv().ok()
