@@ -14,6 +14,7 @@ pub mod journal;
 
 mod machine;
 pub mod powercap;
+pub mod probe;
 pub mod sync;
 #[cfg(test)]
 mod testing;
