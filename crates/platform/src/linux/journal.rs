@@ -137,12 +137,16 @@ impl Journal {
     }
 
     /// Takes back every change, newest first, and returns what could not be taken back; that stays recorded.
+    /// In a process forked from the one that opened the journal it does nothing.
     pub fn restore(&self) -> Vec<Refusal> {
         self.restore_below(Path::new("/"))
     }
 
     /// As [`Journal::restore`], for changes at and below `folder` alone.
     pub fn restore_below(&self, folder: &Path) -> Vec<Refusal> {
+        if !self.0.owned() {
+            return Vec::new();
+        }
         let folder = absolute(folder);
         let mut left_over = Vec::new();
         let _serial = self.appending();
@@ -181,9 +185,15 @@ impl Journal {
     }
 }
 
+impl Records {
+    fn owned(&self) -> bool {
+        self.owner == std::process::id()
+    }
+}
+
 impl Drop for Records {
     fn drop(&mut self) {
-        if self.owner != std::process::id() {
+        if !self.owned() {
             return;
         }
         let mut left_over = false;
@@ -427,6 +437,29 @@ mod tests {
         journal.move_tasks_back(&from, &to).unwrap();
         assert_eq!(journal.restore(), []);
         assert_eq!(read_trimmed(&to).unwrap(), "34"); // an ordinary file keeps the last of the two writes
+    }
+
+    #[test]
+    fn a_forked_process_puts_nothing_back() {
+        let folder = testing::folder();
+        let path = folder.path().join("knob");
+        fs::write(&path, "found").unwrap();
+        let journal = unguarded();
+        journal.write(&path, "changed").unwrap();
+        // SAFETY: the forked process looks at memory and exits.
+        let forked = unsafe {
+            let forked = libc::fork();
+            if forked == 0 {
+                let left_over = journal.restore();
+                libc::_exit(left_over.len() as i32);
+            }
+            forked
+        };
+        let mut status = 0;
+        // SAFETY: `status` is valid; the child is ours.
+        unsafe { libc::waitpid(forked, &mut status, 0) };
+        assert_eq!(status, 0);
+        assert_eq!(read_trimmed(&path).unwrap(), "changed");
     }
 
     #[test]

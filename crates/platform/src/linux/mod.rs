@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod cores;
 pub mod cpufreq;
+pub mod doctor;
 pub mod emulated;
 mod guardian;
 pub mod journal;
