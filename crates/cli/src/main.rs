@@ -1,2 +1,8 @@
 //! The `punctual` command.
-fn main() {}
+
+mod failure;
+mod scenario;
+
+fn main() {
+    let _ = scenario::load(None, &[]);
+}
