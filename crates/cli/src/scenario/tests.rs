@@ -167,8 +167,8 @@ fn each_wrong_line_is_told_in_full() {
         ),
         (
             "duration = \"10s\"",
-            "duration = \"10s\"\nspeed = 3",
-            "x.toml:2: speed: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify",
+            "duration = \"10s\"\nvolume = 3",
+            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify",
         ),
         (
             "duration = \"10s\"",
