@@ -39,7 +39,10 @@ pub fn load(scenario: &Scenario, file: Option<&Path>) -> Result<Trace, Failure> 
 fn bases(file: Option<&Path>) -> Vec<PathBuf> {
     let mut bases = vec![PathBuf::new()];
     let program = std::env::current_exe().ok();
-    for start in [file.and_then(|file| file.canonicalize().ok()), program].into_iter().flatten() {
+    for start in [file.and_then(|file| file.canonicalize().ok()), program]
+        .into_iter()
+        .flatten()
+    {
         bases.extend(start.ancestors().skip(1).map(Path::to_path_buf));
     }
     bases
@@ -123,7 +126,10 @@ mod tests {
     #[test]
     fn plain_and_packed_readings_are_the_same() {
         let plain = folder(&[(SENSORS, SENSOR_ROWS.as_bytes()), (READINGS, READING_ROWS.as_bytes())]);
-        let packed = folder(&[(SENSORS, SENSOR_ROWS.as_bytes()), (READINGS_PACKED, &packed(READING_ROWS))]);
+        let packed = folder(&[
+            (SENSORS, SENSOR_ROWS.as_bytes()),
+            (READINGS_PACKED, &packed(READING_ROWS)),
+        ]);
         let trace = read_folder(plain.path()).unwrap();
         assert_eq!(trace.readings.len(), 2);
         assert_eq!(read_folder(packed.path()).unwrap(), trace);
@@ -145,7 +151,10 @@ mod tests {
             "DIR/readings.csv.zst: missing; a trace folder holds sensors.csv and readings.csv (or readings.csv.zst), and --set trace.dir=FOLDER names another one"
         );
         let not_packed = refused(&[sensors, (READINGS_PACKED, READING_ROWS.as_bytes())]);
-        assert!(not_packed.starts_with("DIR/readings.csv.zst: not a zstd file: "), "{not_packed}");
+        assert!(
+            not_packed.starts_with("DIR/readings.csv.zst: not a zstd file: "),
+            "{not_packed}"
+        );
         let mut cut = packed(READING_ROWS);
         cut.truncate(cut.len() - 4);
         let cut = refused(&[sensors, (READINGS_PACKED, &cut)]);
@@ -162,7 +171,8 @@ mod tests {
         assert_eq!(find(Path::new("data"), &bases).unwrap(), first.path().join("data"));
         let missing = find(Path::new("elsewhere"), &bases).unwrap_err().to_string();
         assert!(
-            missing.starts_with("trace.dir: no folder \"elsewhere\" in ") && missing.ends_with("--set trace.dir=FOLDER"),
+            missing.starts_with("trace.dir: no folder \"elsewhere\" in ")
+                && missing.ends_with("--set trace.dir=FOLDER"),
             "{missing}"
         );
     }
