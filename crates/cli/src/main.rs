@@ -10,6 +10,8 @@ mod scenario;
 mod summary;
 mod trace;
 mod verdict;
+mod view;
+mod watch;
 
 fn main() {
     let _ = scenario::load(None, &[]);
