@@ -1,6 +1,6 @@
 //! What store accesses cost on this machine, measured at start-up.
 //!
-//! Each figure is the median of [`BATCHES`] batches on a scratch store of the run's shape, on the real-time core, at
+//! Each figure is the median of [`BATCHES`] batches of a few milliseconds on a scratch store of the run's shape, on the real-time core, at
 //! full clock. A median, because a batch that was preempted says nothing about the machine. Costs come from the same
 //! interpreter and the same transactions that the run uses, so that a compiled program takes what was demanded.
 
@@ -19,11 +19,15 @@ use super::interpret::Interpreter;
 use super::job::Job;
 
 /// Batches per figure.
-const BATCHES: usize = 21;
+const BATCHES: usize = 25;
 /// Objects per long transaction: enough for the transaction itself to vanish in the figure.
 const MANY: u32 = 256;
-/// Updates per batch.
-const UPDATES: u32 = 64;
+/// Coprime to [`super::scenario::CALIBRATION_SENSORS`]; a prime.
+const STRIDE: u32 = 7919;
+/// What a batch lasts at least: long against the cold start of a core that was idle.
+const BATCH: Nanos = Nanos::from_millis(4);
+/// Not counted before each batch: caches and core wake up.
+const WARM_UP: Nanos = Nanos::from_millis(1);
 /// Between two batches, so that real-time calibration stays far below the kernel's 95 % throttle.
 const BREATH: Nanos = Nanos::from_millis(2);
 
@@ -98,9 +102,9 @@ impl<E: Engine> UpdateStream<'_, E> {
     fn one(&mut self) -> Result<(), StoreError> {
         let now = MonotonicClock.now();
         self.store.offer(SensorId(self.next), Seq(self.seq), now, &self.value)?;
-        self.next += 1;
-        if self.next == self.sensors {
-            self.next = 0;
+        // Sensors in no order of their keys, as they report: a stride that is coprime to their number visits all.
+        self.next = (self.next + STRIDE) % self.sensors;
+        if self.next == 0 {
             self.seq += 1;
         }
         self.store.install_pending(1).map(drop)
@@ -108,22 +112,32 @@ impl<E: Engine> UpdateStream<'_, E> {
 
     /// What one update costs, in nanoseconds.
     fn cost_ns(&mut self) -> Result<f64, StoreError> {
-        let batch = median_of_batches(|| (0..UPDATES).try_for_each(|_| self.one()))?;
-        Ok(batch / f64::from(UPDATES))
+        median_of_batches(|| self.one())
     }
 }
 
-/// Median time of `work` in nanoseconds, after a first run that is not counted.
+/// Median time that `work` takes, in nanoseconds.
 fn median_of_batches(mut work: impl FnMut() -> Result<(), StoreError>) -> Result<f64, StoreError> {
-    work()?;
     let mut times = Vec::with_capacity(BATCHES);
     for _ in 0..BATCHES {
-        let begun = MonotonicClock.now();
-        work()?;
-        let ended = MonotonicClock.now();
-        times.push(ended.since(begun).0);
+        let (warm, _) = repeat(&mut work, WARM_UP)?;
+        let (begun, (ended, times_done)) = (warm, repeat(&mut work, BATCH)?);
+        times.push(ended.since(begun).0 as f64 / times_done as f64);
         MonotonicClock.sleep_until(ended + BREATH);
     }
-    times.sort_unstable();
-    Ok(times[BATCHES / 2] as f64)
+    times.sort_unstable_by(f64::total_cmp);
+    Ok(times[BATCHES / 2])
+}
+
+/// Repeats `work` for at least `span`; when it ended and how often it was done.
+fn repeat(work: &mut impl FnMut() -> Result<(), StoreError>, span: Nanos) -> Result<(Time, u64), StoreError> {
+    let begun = MonotonicClock.now();
+    for done in 1.. {
+        work()?;
+        let now = MonotonicClock.now();
+        if now.since(begun) >= span {
+            return Ok((now, done));
+        }
+    }
+    unreachable!("time passes")
 }

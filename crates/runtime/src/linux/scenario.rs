@@ -29,7 +29,7 @@ type ScenarioStore = Store<ScenarioEngine, MonotonicClock>;
 
 /// Sensors of the scratch store on which costs are measured: the depth of its tree is that of any store between a
 /// thousand and a hundred thousand objects.
-const CALIBRATION_SENSORS: u32 = 10_000;
+pub(super) const CALIBRATION_SENSORS: u32 = 10_000;
 
 /// Runs the scenario on this machine.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
