@@ -223,7 +223,12 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds) -> Result<(), Store
 }
 
 /// Measures costs on a scratch store, in a thread placed like a real-time task.
-fn measure(setup: &Setup, place: &Place<'_>, emulated: &Arc<EmulatedClock>, rt_core: CoreId) -> Result<Costs, RunError> {
+fn measure(
+    setup: &Setup,
+    place: &Place<'_>,
+    emulated: &Arc<EmulatedClock>,
+    rt_core: CoreId,
+) -> Result<Costs, RunError> {
     let scenario: &Scenario = setup.scenario();
     let sensor = SensorSpec {
         period: Nanos::from_secs(1),
