@@ -11,8 +11,9 @@
 //! and the rule that forbids processes beside child groups does not apply, because `cpu` is a threaded controller. It
 //! asks for the `cpu` controller and for the right to write the current group, which systemd calls delegation.
 //!
-//! Kernels with group scheduling of real-time threads (`cpu.rt_runtime_us`) let no `SCHED_FIFO` thread into the
-//! version 1 group; best-effort threads are none.
+//! Kernels with group scheduling of real-time threads (they show `cpu.rt_runtime_us`) let no `SCHED_FIFO` thread into the version 1
+//! group, and give none in it `SCHED_FIFO` (EINVAL, EPERM). Best-effort threads are none; and where one holds a
+//! [`PiMutex`](super::sync::PiMutex) that a real-time thread waits for, it inherits that priority all the same.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

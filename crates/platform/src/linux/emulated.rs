@@ -94,8 +94,8 @@ pub struct EmulatedClock {
 }
 
 impl EmulatedClock {
-    /// Steps of the ladder, in percent of the top: from where the slowdown is fivefold, as on the A15 of the paper
-    /// (200 MHz to 1.4 GHz is sevenfold), by steps that a controller can tell apart.
+    /// Steps of the ladder, in percent of the top. About as many as the A15 of the paper has (19, from 200 MHz to 2 GHz),
+    /// but fivefold slow at most instead of tenfold; chosen by hand.
     const STEPS_PERCENT: std::ops::RangeInclusive<u64> = 20..=100;
     const STEP_PERCENT: usize = 5;
     /// [`EmulatedClock::compute`] looks at the clock again after this many cycles (50 us at 2 GHz), so that a turn
