@@ -1,8 +1,8 @@
 //! Putting the machine back: every change is written down here before it is made.
 //!
 //! **Problem.** A run turns knobs that outlive it: a governor, a clock limit, a cgroup. They must be put back on exit,
-//! on Ctrl-C, on a panic and after a kill. **Method.** A [`Journal`] records how to take a change back *before* the change is
-//! made; [`Journal::restore`], or dropping the last clone, takes them back newest first. For deaths without
+//! on Ctrl-C, on a panic and after a kill. **Method.** A [`Journal`] records how to take a change back *before* the
+//! change is made; [`Journal::restore`], or dropping the last clone, takes them back newest first. For deaths without
 //! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the
 //! same code. Each record is withdrawn once undone, so restoring twice is harmless, whoever does it.
 //!

@@ -147,8 +147,8 @@ impl LinuxMachine {
         self.journal.guarded()
     }
 
-    /// The emulated clock, to compute and to stretch work by. Where the clock knob is real, or there is none, it stays at
-    /// its top and adds nothing.
+    /// The emulated clock, to compute and to stretch work by. Where the clock knob is real, or there is none, it stays
+    /// at its top and adds nothing.
     pub fn emulated_clock(&self) -> Arc<EmulatedClock> {
         Arc::clone(&self.emulated)
     }
