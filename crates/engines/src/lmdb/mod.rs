@@ -17,7 +17,9 @@ mod owner;
 mod protect;
 mod transactions;
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use heed::types::Bytes;
@@ -38,6 +40,7 @@ pub use transactions::{LmdbScan, LmdbSnapshot, LmdbWrite};
 pub const FORMAT: u32 = 1;
 
 const DATA_FILE: &str = "data.mdb";
+const LOCK_FILE: &str = "lock.mdb";
 const FORMAT_KEY: &[u8] = b"format";
 /// The least map: room for the tables themselves.
 const MAP_SIZE_MIN: usize = 1 << 16;
@@ -106,6 +109,7 @@ impl LmdbOptions {
         fs::create_dir_all(directory).map_err(error::io(directory, "create the directory of the store"))?;
         let owner = Owner::take(directory)?;
         check_file(&directory.join(DATA_FILE))?;
+        reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max)?;
         let env = options.open_env(directory)?;
         let place = options.place(directory);
         env.clear_stale_readers()
@@ -236,7 +240,7 @@ impl Engine for Lmdb {
 
 fn check_file(path: &Path) -> Result<(), EngineError> {
     let file = match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()), // a store that has not begun
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()), // a store that has not begun
         answer => answer.map_err(error::io(path, "open the store's file"))?,
     };
     check::check(&file).map_err(|damage| match damage {
@@ -251,6 +255,33 @@ fn check_file(path: &Path) -> Result<(), EngineError> {
         },
         Damage::Io(source) => error::io(path, "read the store's file")(source),
     })
+}
+
+/// Gives the table of readers its room on the disk now. LMDB maps it as a file with holes: on a full disk, the first thread to use a
+/// reader slot in a hole would end in SIGBUS.
+fn reserve_lock_file(path: &Path, readers_max: u32) -> Result<(), EngineError> {
+    /// `sizeof(MDB_reader)`, a cache line.
+    const READER_LEN: i64 = 64;
+    /// At least `sizeof(MDB_txninfo)`, the header with its two mutexes.
+    const HEADER_LEN: i64 = 512;
+    let fail = error::io(path, "reserve room for the table of readers");
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(fail)?;
+    let len = HEADER_LEN + READER_LEN * i64::from(readers_max);
+    // SAFETY: the descriptor is open. The file keeps its length, from which LMDB computes the number of slots.
+    let answer = unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, len) };
+    match answer {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            // Some file systems cannot; then the table is as LMDB makes it.
+            unsupported if unsupported.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            refused => Err(fail(refused)),
+        },
+    }
 }
 
 fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], EngineError> {

@@ -38,15 +38,16 @@ impl Owner {
             }
             Err(TryLockError::Error(source)) => return Err(io("lock the file that names the store's owner")(source)),
         }
-        name_holder(&mut file).map_err(io("write the owner's process id"))?;
+        // Not a reason to fail: the lock is what counts, and without the pid a message says less.
+        let _ = name_holder(&mut file);
         Ok(Owner(file))
     }
 }
 
+/// In place and of fixed length: on a full disk there may be no room for a file to grow again.
 fn name_holder(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
     file.rewind()?;
-    writeln!(file, "{}", std::process::id())
+    writeln!(file, "{:<10}", std::process::id())
 }
 
 fn holder(file: &mut File) -> Option<u32> {
