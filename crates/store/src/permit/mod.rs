@@ -298,3 +298,6 @@ fn this_thread() -> Tid {
     thread_local!(static THREAD: Tid = Tid::current());
     THREAD.with(|thread| *thread)
 }
+
+#[cfg(test)]
+mod tests;
