@@ -1,25 +1,28 @@
-//! What was acknowledged as durable survives SIGKILL, 200 times under load; and a store that acknowledges too early is caught.
+//! What was acknowledged as durable survives SIGKILL, 200 times under load; and a store that acknowledges too early
+//! is caught.
 //!
-//! A child process, this test binary again, loads a store from several threads and prints a line for each acknowledgement. The
-//! parent kills it at a random moment, reopens the store and compares: every acknowledged number, or a later one, must be there,
-//! every value must be whole, and two records written by one transaction must agree. The child then goes on with the same store.
+//! A child process, this test binary again, loads a store from several threads and prints a line for each
+//! acknowledgement. The parent kills it at a random moment, reopens the store and compares: every acknowledged
+//! number, or a later one, must be there, every value must be whole, and two records written by one transaction must
+//! agree. The child then goes on with the same store.
 //!
-//! SIGKILL ends the process, not the machine: it shows that acknowledgements come after the commit, that commits are atomic, and
-//! that no state in memory was relied upon. That a commit reaches the medium is the file system's part, behind fdatasync.
+//! SIGKILL ends the process, not the machine: it shows that acknowledgements come after the commit, that commits are
+//! atomic, and that no state in memory was relied upon. That a commit reaches the medium is the file system's part,
+//! behind fdatasync.
 
 mod common;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::{Choices, seed};
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_platform::linux::clock::MonotonicClock;
-use punctual_store::engine::Durability;
+use punctual_store::engine::{Durability, EngineError};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
@@ -104,7 +107,8 @@ fn number_in(value: Option<&[u8]>, len_max: u64) -> Result<u64, String> {
     }
 }
 
-/// Says that `number`, or a later one, will be found in `place`, come what may. One line in one write: it is whole or not there.
+/// Says that `number`, or a later one, will be found in `place`, come what may. One line in one write: it is whole or
+/// not there.
 fn acknowledge(place: &str, number: u64) {
     let line = format!("ack {place} {number}\n");
     // The parent is gone: then nobody is left to promise anything to.
@@ -195,9 +199,9 @@ fn update(store: &Store<Lmdb, MonotonicClock>, setup: Setup) {
     }
 }
 
-/// Starts the child, kills it after `life`, and notes what it has acknowledged.
-fn run_and_kill(child: &str, life: Duration, acknowledged: &mut HashMap<String, u64>) {
-    let mut process: Child = Command::new(std::env::current_exe().unwrap())
+/// Starts the child; returns when it has opened the store.
+fn start(child: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut process = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(CHILD, child)
         .stdout(Stdio::piped())
@@ -213,6 +217,13 @@ fn run_and_kill(child: &str, life: Duration, acknowledged: &mut HashMap<String, 
             "the child ended before it was ready"
         );
     }
+    (process, output)
+}
+
+/// Starts the child, kills it after `life`, and notes what it has acknowledged.
+fn run_and_kill(child: &str, life: Duration, acknowledged: &mut HashMap<String, u64>) {
+    let (mut process, mut output) = start(child);
+    let mut line = String::new();
     let reader = std::thread::spawn(move || {
         let mut acks = Vec::new();
         // The last line may be cut off: it has no end, and counts for nothing.
@@ -306,4 +317,18 @@ fn a_store_that_acknowledges_before_the_commit_is_caught() {
         check(setup, root.path(), &acknowledged).is_err()
     });
     assert!(caught, "{KILLS} kills, and no loss was seen");
+}
+
+#[test]
+fn another_process_is_told_who_has_the_store_until_that_is_killed() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut process, _output) = start(&format!("{}|0|false", root.path().display()));
+    let error = LmdbOptions::default().open(root.path()).map(drop).unwrap_err();
+    assert!(
+        matches!(error, EngineError::InUse { pid: Some(pid), .. } if pid == process.id()),
+        "{error}"
+    );
+    process.kill().unwrap();
+    process.wait().unwrap();
+    drop(open(SETUPS[0], root.path()));
 }

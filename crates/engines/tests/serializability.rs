@@ -1,10 +1,11 @@
 //! Transactions are serializable: a checker of recorded histories, and careless programs that it catches.
 //!
-//! **Method** (A. Adya, "Weak Consistency", PhD thesis, MIT 1999; with lists as in K. Kingsbury and P. Alvaro, "Elle", VLDB
-//! 2020). Every value is the list of all writes to its key, and every write is unique, so a read tells all versions up to the
-//! one it saw, in order. A sensor's object tells the same by its sequence number. From that follow the dependencies between
-//! transactions: who wrote what was read (wr), who overwrote whom (ww), who overwrote what was read (rw). The history is
-//! serializable if that graph has no cycle, every list read is a prefix of the final one, and no committed write is missing.
+//! **Method** (A. Adya, "Weak Consistency", PhD thesis, MIT 1999; with lists as in K. Kingsbury and P. Alvaro,
+//! "Elle", VLDB 2020). Every value is the list of all writes to its key, and every write is unique, so a read tells
+//! all versions up to the one it saw, in order. A sensor's object tells the same by its sequence number. From that
+//! follow the dependencies between transactions: who wrote what was read (wr), who overwrote whom (ww), who overwrote
+//! what was read (rw). The history is serializable if that graph has no cycle, every list read is a prefix of the
+//! final one, and no committed write is missing.
 
 mod common;
 

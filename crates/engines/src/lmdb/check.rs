@@ -1,16 +1,17 @@
 //! Is this file a whole LMDB store? Asked before it is mapped.
 //!
-//! **Problem.** LMDB trusts its file: a truncated one ends in SIGBUS at the first touch of a missing page, a damaged one in
-//! an assertion or a wild pointer. Both kill the program that embeds it.
+//! **Problem.** LMDB trusts its file: a truncated one ends in SIGBUS at the first touch of a missing page, a damaged
+//! one in an assertion or a wild pointer. Both kill the program that embeds it.
 //!
-//! **Method.** Walk, with plain reads, every page that the newest commit can reach, and check what LMDB relies on without
-//! checking it: that the page lies within the file, is the page it should be, is reached once, and that its nodes lie within it. The
-//! file's length alone does not tell: LMDB counts pages at the end that were allocated and freed within one transaction, and
-//! never writes them (`mm_last_pg` in mdb.c), so an intact file may be shorter than its last page. The walk reads each
-//! page once, which also brings it into memory, where the store wants it anyway. Values carry no checksum: a flipped bit in
-//! one is not seen.
+//! **Method.** Walk, with plain reads, every page that the newest commit can reach, and check what LMDB relies on
+//! without checking it: that the page lies within the file, is the page it should be, is reached once, and that its
+//! nodes lie within it. The file's length alone does not tell: LMDB counts pages at the end that were allocated and
+//! freed within one transaction, and never writes them (`mm_last_pg` in mdb.c), so an intact file may be shorter than
+//! its last page. The walk reads each page once, which also brings it into memory, where the store wants it anyway.
+//! Values carry no checksum: a flipped bit in one is not seen.
 //!
-//! Layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte order.
+//! Layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte
+//! order.
 
 use std::fs::File;
 use std::io;
@@ -282,8 +283,8 @@ impl<'f> Walk<'f> {
         Ok(())
     }
 
-    /// A value of `len` bytes on consecutive pages from `first`; there may be more of them than it needs, after a shorter
-    /// value has replaced a longer one (`_mdb_cursor_put`).
+    /// A value of `len` bytes on consecutive pages from `first`; there may be more of them than it needs, after a
+    /// shorter value has replaced a longer one (`_mdb_cursor_put`).
     fn overflow(&mut self, first: u64, len: usize) -> Result<(), Damage> {
         self.claim(first)?;
         let mut header = [0; PAGE_HEADER];

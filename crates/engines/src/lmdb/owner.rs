@@ -1,8 +1,8 @@
 //! One instance per store: an advisory lock on a file beside the data, with the holder's pid in it.
 //!
 //! LMDB itself lets several processes share a store. Deadlines cannot be kept that way: another process's writer
-//! would hold the write lock without priority inheritance, outside of our queue. The kernel drops the lock when its holder
-//! ends, however it ends, so there is no stale lock to clean up; the pid is only read to name the holder.
+//! would hold the write lock without priority inheritance, outside of our queue. The kernel drops the lock when its
+//! holder ends, however it ends, so there is no stale lock to clean up; the pid is only read to name the holder.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};

@@ -21,7 +21,8 @@ impl Choices {
     }
 }
 
-/// The seed of this run: from the environment to repeat one, otherwise from the time. Printed, and shown when the test fails.
+/// The seed of this run: from the environment to repeat one, otherwise from the time. Printed, and shown when the
+/// test fails.
 pub fn seed() -> u64 {
     let drawn = || {
         std::time::UNIX_EPOCH

@@ -43,7 +43,10 @@ fn waiters_are_served_by_deadline_and_equals_in_order_of_arrival() {
         }
         drop(held);
     });
-    assert_eq!(*served.lock().unwrap(), [(5, 4), (10, 1), (10, 3), (20, 2), (30, 0), (30, 5)]);
+    assert_eq!(
+        *served.lock().unwrap(),
+        [(5, 4), (10, 1), (10, 3), (20, 2), (30, 0), (30, 5)]
+    );
     assert!(queue.is_idle());
 }
 
@@ -53,7 +56,11 @@ fn who_gives_up_is_forgotten_and_the_others_are_served() {
     let held = queue.acquire(Time::ZERO, Time::MAX).unwrap();
     std::thread::scope(|scope| {
         let patient = scope.spawn(|| queue.acquire(Time(9), Time::MAX).map(drop));
-        let hasty = scope.spawn(|| queue.acquire(Time(1), MonotonicClock.now() + Nanos::from_millis(5)).map(drop));
+        let hasty = scope.spawn(|| {
+            queue
+                .acquire(Time(1), MonotonicClock.now() + Nanos::from_millis(5))
+                .map(drop)
+        });
         assert_eq!(hasty.join().unwrap(), Err(Denied::TimedOut));
         assert_eq!(queue.acquire(Time(1), Time::ZERO).map(drop), Err(Denied::TimedOut));
         drop(held);
@@ -160,7 +167,11 @@ fn the_holder_runs_with_the_priority_of_its_most_urgent_waiter_until_it_releases
         assert_eq!(scheduling(me).unwrap(), Scheduling::Fifo(30));
         drop(permit);
         assert_eq!(scheduling(me).unwrap(), own, "given back on release");
-        assert_eq!(grants.recv().unwrap(), Scheduling::Fifo(30), "the earliest deadline, boosted");
+        assert_eq!(
+            grants.recv().unwrap(),
+            Scheduling::Fifo(30),
+            "the earliest deadline, boosted"
+        );
         assert_eq!(grants.recv().unwrap(), Scheduling::Fifo(30), "the next one, boosted");
         assert_eq!(grants.recv().unwrap(), Scheduling::Fifo(30), "the one who boosted them");
         assert!(queue.refusal().is_none());
