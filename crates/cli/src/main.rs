@@ -1,2 +1,18 @@
 //! The `punctual` command.
-fn main() {}
+
+mod args;
+mod failure;
+#[cfg(test)]
+mod fixture;
+mod output;
+mod plain;
+mod scenario;
+mod summary;
+mod trace;
+mod verdict;
+mod view;
+mod watch;
+
+fn main() {
+    let _ = scenario::load(None, &[]);
+}

@@ -1,1 +1,93 @@
-//! Identification, Riccati, LQR-PI and PI control: pure mathematics
+//! Identification and feedback control: from a record of what knobs did to meters, to a law that holds the meters at
+//! their goals, with its proof.
+//!
+//! **Problem.** A machine has knobs (clock, admitted share of updates, backlog bound) and meters (tardiness, data
+//! response ratio, service delay). How much a knob does depends on the machine and on what runs on it, knobs
+//! act on several meters at once, and the load changes without notice. A fixed setting is either late or wasteful.
+//!
+//! **Terms.** y(k) are the meters (*outputs*) and u(k) the knobs (*inputs*) at sample k; the *operating point* (u0,
+//! y0) is where the model is linear, and models and gains speak of deviations from it. The *error* is the goal minus
+//! the output. A *pole* is an eigenvalue of a closed loop; inside the unit circle means stable. Matrices keep the
+//! letters of the literature: A, B of the model; Q, R the weights of states and inputs; X the solution of the Riccati
+//! equation; K the gain.
+//!
+//! **Method.** Four steps, those of "QeDB with MIMO control" (W. Kang and J. Chung, section 4.3):
+//! 1. [`Excitation`] moves all knobs at once through every combination of their levels, and the caller records.
+//! 2. [`identify`] fits an [`ArxModel`] by least squares; a fit below R^2 = 0.8 is refused by [`ArxModel::check_fit`].
+//! 3. [`design`] solves a Riccati equation ([`dlqr`], [`dare`]) for the gains of a proportional-integral law and
+//!    reports the poles, of the free loop and of those with knobs pinned at a limit.
+//! 4. [`LqrPi`] is the law at work: limits, anti-windup, settings that the machine rounds or refuses.
+//!
+//! [`Pi`] is the plain law for one knob with gains from elsewhere.
+//!
+//! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
+//! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
+//! (gigahertz, not hertz): weights then compare what they seem to compare, and the numerics stay accurate.
+//!
+//! ```
+//! use punctual_control::*;
+//!
+//! // A machine: tardiness falls with the clock (GHz) and rises with the admitted share of updates; the data response
+//! // ratio rises with both. It starts at rest with 1 GHz and everything admitted.
+//! let plant = |y: &[f64], clock: f64, share: f64| {
+//!     vec![0.3 * y[0] + 1.0 - 0.6 * clock + 0.4 * share, 0.2 * y[1] + 0.1 * clock + 0.3 * share]
+//! };
+//!
+//! // Identify: excite both knobs, record, fit.
+//! let plan = Excitation::covering(vec![vec![0.8, 1.0, 1.2], vec![0.6, 0.8, 1.0]], 1).unwrap();
+//! let [inputs, outputs] = [["clock", "share"], ["tardiness", "drr"]].map(|names| names.map(String::from).to_vec());
+//! let mut record = Recording { inputs, outputs, ..Default::default() };
+//! let mut y = vec![1.0, 0.5];
+//! for u in plan.samples().chain(plan.samples()) {
+//!     record.y.push(y.clone());
+//!     y = plant(&y, u[0], u[1]);
+//!     record.u.push(u);
+//! }
+//! let model = identify(&record, Orders::FIRST, &OperatingPoint::Mean).unwrap();
+//! model.check_fit(R2_ACCEPTED).unwrap();
+//!
+//! // Design: tardiness matters more than the data response ratio.
+//! let weights = Weights { error: vec![10.0, 1.0], accumulated: vec![10.0, 1.0], effort: vec![1.0, 1.0] };
+//! let law = design(&model, &weights).unwrap();
+//! assert!(law.verdict.is_stable());
+//!
+//! // Run: hold tardiness at 0.85 and the ratio at 0.4.
+//! let knobs = vec![Knob::new(0.2, 2.0, 0.0).unwrap(), Knob::new(0.5, 1.0, 0.0).unwrap()];
+//! let mut law = LqrPi::new(&law, knobs).unwrap();
+//! for _ in 0..60 {
+//!     let u = law.step(&y, &[0.85, 0.4]).unwrap();
+//!     y = plant(&y, u[0], u[1]);
+//! }
+//! assert!((y[0] - 0.85).abs() < 1e-3 && (y[1] - 0.4).abs() < 1e-3);
+//! ```
+
+mod antiwindup;
+mod arx;
+mod excitation;
+mod fingerprint;
+mod identify;
+mod knob;
+mod lqr;
+mod lqr_pi;
+mod mimo;
+mod pi;
+mod riccati;
+mod rows;
+mod spectrum;
+mod state_space;
+
+/// The matrix type of this crate's interface.
+pub use nalgebra::DMatrix;
+
+pub use arx::{ArxError, ArxModel, Fit, PoorFit, R2_ACCEPTED, Size};
+pub use excitation::{Cycle, Excitation, ExcitationError};
+pub use fingerprint::{Fingerprint, NotAFingerprint};
+pub use identify::{IdentifyError, OperatingPoint, Orders, Recording, identify};
+pub use knob::{Knob, KnobError};
+pub use lqr::{Lqr, dlqr};
+pub use lqr_pi::{LqrPi, LqrPiError, StepError};
+pub use mimo::{Design, DesignError, Pinned, Weights, WrongModel, design};
+pub use pi::{Pi, PiError, PiGains};
+pub use riccati::{Riccati, RiccatiError, dare};
+pub use spectrum::{NoSpectrum, Pole, Verdict};
+pub use state_space::StateSpace;

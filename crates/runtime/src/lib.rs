@@ -1,2 +1,34 @@
 //! Keeps soft real-time work on time: monitor, modes, controllers and the loop that joins them.
+//!
+//! Start with `tick.rs`: it is the loop. Around it
+//! * `monitor` closes windows of job outcomes into means, `mode` says whether to trust them, `controller` turns them
+//!   into knob positions, `exciter` moves the knobs to learn a model instead;
+//! * [`linux`] runs tasks on real threads, `simulated` runs the same programs on the simulated machine; both drive the
+//!   same [`Regulator`];
+//! * `collector` turns steps into the [`report`], `record` keeps a log that replays to the same decisions.
+
+mod actuate;
+mod collector;
+mod controller;
+mod document;
+mod event;
+mod exciter;
+#[cfg(target_os = "linux")]
+pub mod linux;
+mod mode;
+mod monitor;
+mod record;
 pub mod report;
+mod run;
+mod simulated;
+mod tick;
+
+pub use collector::SETTLING;
+pub use controller::Knobs;
+pub use document::{ADMITTED, CLOCK, ControllerDocument, DRR, MadeFor, Mismatch, ModelDocument, ModelError, TARDINESS};
+pub use event::{Applied, Event, Plan, Step, Vitals, Window};
+pub use mode::{GOOD_WINDOWS, Mode, SILENT_WINDOWS};
+pub use monitor::Monitor;
+pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, replay};
+pub use run::{ControllerSource, Finished, PlatformChoice, RunError, RunRequest, identify, run};
+pub use tick::{Regulator, RegulatorOptions};

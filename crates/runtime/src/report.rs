@@ -67,7 +67,7 @@ pub struct Protection {
 }
 
 /// What the scenario became on this machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     /// Sensors, replicas included.
     pub sensors: u32,

@@ -153,6 +153,22 @@ impl<E: Engine, C: Clock> Store<E, C> {
             .with(|state| state.updates.offer(sensor, seq, sampled_at, value, self.clock.now()))?)
     }
 
+    /// Like [`offer`](Store::offer), decided at `now`: for a single feeder that keeps a log of its decisions. `now` must not run
+    /// backwards over all offers.
+    ///
+    /// # Errors
+    /// [`StoreError::Offer`], as above.
+    pub fn offer_at(
+        &self,
+        sensor: SensorId,
+        seq: Seq,
+        sampled_at: Time,
+        value: &[u8],
+        now: Time,
+    ) -> Result<Verdict, StoreError> {
+        Ok(self.sensors.with(|state| state.updates.offer(sensor, seq, sampled_at, value, now))?)
+    }
+
     /// Installs up to `limit` pending updates; how many updates it has dealt with. For the updater thread.
     ///
     /// # Errors
@@ -198,8 +214,9 @@ impl<E: Engine, C: Clock> Store<E, C> {
         self.sensors.with(|state| state.updates.best_fresh_share())
     }
 
-    /// Ranks the objects by how often they were read since the last call; once per control period.
-    pub fn rebalance(&self) {
+    /// Ranks the objects by how often they were read since the last call; once per control period. Returns those reads
+    /// by object, for a log that replays.
+    pub fn rebalance(&self) -> Vec<u64> {
         let reads: Vec<u64> = self
             .objects
             .ids()
@@ -209,9 +226,11 @@ impl<E: Engine, C: Clock> Store<E, C> {
             let State {
                 updates, reads_ranked, ..
             } = state;
-            updates.rebalance(|sensor| reads[sensor.index()] - reads_ranked[sensor.index()]);
+            let since: Vec<u64> = reads.iter().zip(&*reads_ranked).map(|(now, before)| now - before).collect();
+            updates.rebalance(|sensor| since[sensor.index()]);
             *reads_ranked = reads;
-        });
+            since
+        })
     }
 
     /// What updates have come to since the store was opened, over all sensors.

@@ -100,6 +100,9 @@ fn check_control(check: &mut Checker, scenario: &Scenario) {
     if let Pace::Period(period) = scenario.control.pace {
         check.span(period, "control.period");
     }
+    let share = scenario.control.best_effort_share.get();
+    let what = format!("{share} leaves best-effort tasks nothing: above 0, at most 1 (not bounded)");
+    check.require(share > 0.0, "control.best_effort_share", what);
     let warm_up = scenario.control.warm_up;
     let what = format!(
         "{warm_up} leaves nothing of the run's {}: make it shorter than `duration`",

@@ -1,6 +1,7 @@
 //! Scenarios: what a device has to do, in the user's terms.
 
-use punctual_units::{Nanos, Share};
+use punctual_units::{Nanos, Share, Time};
+use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
 use crate::Table;
@@ -77,7 +78,7 @@ pub enum Pace {
 }
 
 /// Who decides, and how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Control {
     /// The controller.
     pub kind: ControllerKind,
@@ -86,6 +87,9 @@ pub struct Control {
     /// How long the controllers hold the operating point at the start, so that the first decision sees a running
     /// system.
     pub warm_up: Nanos,
+    /// The CPU share that all best-effort tasks together may use of their cores, for the whole run; 1 does not bound
+    /// them.
+    pub best_effort_share: Share,
 }
 
 /// How sensor updates reach the store.
@@ -210,6 +214,31 @@ pub enum Arrival {
     },
 }
 
+impl Arrival {
+    /// When the first job is released, after the start of the run.
+    pub fn first(&self, rng: &mut impl Rng) -> Nanos {
+        match *self {
+            Arrival::Periodic { .. } => Nanos::ZERO,
+            Arrival::Sporadic { gap_min, gap_max } => uniform(gap_min, gap_max, rng),
+            Arrival::AfterCompletion { pause_min, pause_max } => uniform(pause_min, pause_max, rng),
+        }
+    }
+
+    /// When the next job is released, after one that was released at `released` and complete at `finished`. Lies
+    /// before `finished` where the job outlived its period.
+    pub fn next(&self, released: Time, finished: Time, rng: &mut impl Rng) -> Time {
+        match *self {
+            Arrival::Periodic { period } => released + period,
+            Arrival::Sporadic { gap_min, gap_max } => released + uniform(gap_min, gap_max, rng),
+            Arrival::AfterCompletion { pause_min, pause_max } => finished + uniform(pause_min, pause_max, rng),
+        }
+    }
+}
+
+fn uniform(low: Nanos, high: Nanos, rng: &mut impl Rng) -> Nanos {
+    Nanos(rng.random_range(low.0..=high.0.max(low.0)))
+}
+
 /// What one job needs, in time on an otherwise idle machine at full clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
@@ -280,6 +309,7 @@ pub(crate) mod tests {
                 kind: ControllerKind::Mimo,
                 pace: Pace::Period(Nanos::from_millis(200)),
                 warm_up: Nanos::from_secs(1),
+                best_effort_share: Share::ONE,
             },
             store: StoreNeeds {
                 update_mode: UpdateMode::Transaction,

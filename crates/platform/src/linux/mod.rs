@@ -3,13 +3,27 @@
 //! Every module asks one thing of the kernel and answers with a value or a [`Refusal`] that says what would help.
 //! Nothing needs privileges to run; privileges only make more of it offered.
 
+pub mod busy;
+pub mod cgroup;
 pub mod clock;
+pub mod cores;
+pub mod cpufreq;
+pub mod doctor;
 pub mod emulated;
+mod guardian;
+pub mod journal;
 
+mod machine;
+pub mod powercap;
+pub mod probe;
 pub mod sync;
+#[cfg(test)]
+mod testing;
 pub mod thread;
 mod tree;
+mod undo;
 
+pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions};
 pub use tree::KernelTree;
 
 use crate::Refusal;

@@ -1,7 +1,7 @@
 //! Where the kernel's files are.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The tree under which `/proc` and `/sys` are looked for.
@@ -52,6 +52,12 @@ impl KernelTree {
 pub(super) fn read_trimmed(path: &Path) -> io::Result<String> {
     let bytes = fs::read(path)?;
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+/// Writes `content` in one `write`, as kernel files want it; never creates the file.
+pub(super) fn write_existing(path: &Path, content: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
+    file.write_all(content.as_bytes())
 }
 
 #[cfg(test)]

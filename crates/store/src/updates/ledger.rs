@@ -9,7 +9,7 @@
 //!                                          └─► superseded   (overtaken: a newer one was installed first)
 //! ```
 //!
-//! so that, for each sensor, `offered = installed + shed + superseded + pending + in flight`. None of the two sides is
+//! so that, for each sensor, `offered = installed + shed + superseded + pending + in flight`. Neither side is
 //! taken on trust from the other. How many were offered is not counted but follows from the numbers: the last one
 //! less the gaps, which are updates `missing at source`. What is pending is asked of the queue. And because counts
 //! balance when one update is lost and another counted twice, each state also keeps the sum of a hash of its updates'
@@ -91,7 +91,7 @@ impl SensorBalance {
 }
 
 /// The result of going through the accounts of all sensors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Reconciliation {
     /// The sensors whose account does not balance, in order.
     pub unbalanced: Vec<SensorBalance>,

@@ -49,7 +49,7 @@ use ledger::Ledger;
 use queue::Queue;
 
 /// What is known of a sensor in advance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SensorSpec {
     /// Between two readings.
     pub period: Nanos,

@@ -27,7 +27,7 @@ struct Update {
     pending: Pending,
     state: State,
     for_minimum: bool,
-    /// When the update became the sensor's place in the queue.
+    /// The update that first took the sensor's place in the queue, as an index into the log.
     place: usize,
 }
 
@@ -90,7 +90,7 @@ impl Reference {
         self.options.shedding == Shedding::Uniform || colder < condemnable
     }
 
-    /// By when the reading after the sensor's last one is in the store, as judged at that one.
+    /// `judged`: by when the reading after each sensor's last one is in the store, as judged at that one.
     fn offer(&mut self, judged: &mut [Time], sensor: usize, seq: Seq, sampled_at: Time) -> Verdict {
         let spec = self.sensors[sensor];
         let next_installed_by = self.now.max(sampled_at + spec.period) + self.options.margin;

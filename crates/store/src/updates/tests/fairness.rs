@@ -129,3 +129,31 @@ fn the_coldest_objects_are_the_ones_given_up() {
         }
     }
 }
+
+#[test]
+fn an_object_kept_fresh_out_of_turn_is_not_admitted_again_at_its_turn() {
+    // Fresh for four periods, so one update in four is needed; the knob asks for one in five.
+    let mut updates = Updates::new(&[spec(10, 41); 10], options(1.0, Shedding::Uniform, 1));
+    updates.set_admitted_share(Share::clamped(0.2));
+    for round in 0..400 {
+        for sensor in 0..10 {
+            offer(&mut updates, sensor, 10 * round);
+        }
+    }
+    let share = updates.counts().admitted_share_since(&Counts::default());
+    assert!((0.25..0.26).contains(&share.get()), "{share}");
+}
+
+#[test]
+fn sensors_rescued_together_do_not_take_turns_in_step() {
+    let mut updates = Updates::new(&[spec(10, 20); 1000], options(1.0, Shedding::Uniform, 0));
+    updates.set_admitted_share(Share::clamped(0.5));
+    let outage = 500;
+    for now in [0, 10, 20, 30, 30 + outage, 40 + outage, 50 + outage, 60 + outage] {
+        let admitted = (0..1000).filter(|&sensor| offer(&mut updates, sensor, now) == Verdict::Admitted);
+        match (admitted.count(), now) {
+            (admitted, 0 | 530) => assert_eq!(admitted, 1000, "at {now} nothing is fresh"),
+            (admitted, _) => assert!((490..=510).contains(&admitted), "{admitted} at {now}"),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The command line: what can be asked for, in the words of `punctual --help`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::scenario::Override;
+
+/// Keeps soft real-time work on time on multicore Linux.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about,
+    after_help = "Without a command, `punctual` runs the shipped scenario: `punctual run`."
+)]
+pub struct Arguments {
+    /// What to do; `run` if left out.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a scenario and show how well its deadlines are held
+    Run(Run),
+    /// Move the knobs on the running system and learn a model from what they do
+    Identify(Identify),
+    /// Work out a controller's gains from a model
+    Design(Design),
+    /// Say what this machine offers, what is missing, and how to get it
+    Doctor(Doctor),
+    /// Measure parts of `punctual` on this machine
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+/// `run`
+#[derive(Debug, Default, Args)]
+pub struct Run {
+    /// The scenario file [default: scenarios/fire-rescue.toml]
+    pub scenario: Option<PathBuf>,
+    #[command(flatten)]
+    pub change: Change,
+    /// Who decides: the scenario's control.controller
+    #[arg(long, value_enum)]
+    pub controller: Option<Controller>,
+    /// A model (from `identify`) or controller (from `design`) to run with, in place of the scenario's
+    #[arg(long, value_name = "FILE", conflicts_with = "identify")]
+    pub model: Option<PathBuf>,
+    /// Learn a model on this machine first, then run with it
+    #[arg(long)]
+    pub identify: bool,
+    /// Write everything about the run as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the curves, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the log of the run's events, which replays to the same decisions
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// One line per second in place of the live view
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// `identify`
+#[derive(Debug, Args)]
+pub struct Identify {
+    /// The scenario file
+    pub scenario: PathBuf,
+    /// Where to write the model
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub change: Change,
+    /// One line per second in place of the live view
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// `design`
+#[derive(Debug, Args)]
+pub struct Design {
+    /// The model, from `identify`
+    pub model: PathBuf,
+    /// Where to write the controller
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// `doctor`
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bench`
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Compare the store with the bare engine under it, interleaved, beside a no-op control
+    Store {
+        /// Write the figures as JSON
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+}
+
+/// Where a scenario runs, and what is different this time.
+#[derive(Debug, Default, Args)]
+pub struct Change {
+    /// This machine, or the simulated one
+    #[arg(long, value_enum, default_value_t = Platform::Linux)]
+    pub platform: Platform,
+    /// How long, warm-up included, such as 60s
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub duration: Option<String>,
+    /// The seed of everything that is drawn
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub seed: Option<String>,
+    /// Change a key of the scenario for this run, such as goal.tardiness=0.9 or task.analysis.period=80ms
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
+    pub set: Vec<Override>,
+}
+
+/// Which machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Platform {
+    /// This one.
+    #[default]
+    Linux,
+    /// The simulated one.
+    Sim,
+}
+
+/// Which controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Controller {
+    /// No control.
+    Open,
+    /// The admitted share of updates.
+    Qod,
+    /// The clock.
+    Clock,
+    /// Both.
+    Mimo,
+}
+
+impl Change {
+    /// Everything that differs from the scenario file, as overrides of its keys. An option of its own outranks `--set`.
+    pub fn overrides(&self, controller: Option<Controller>) -> Vec<Override> {
+        let controller = controller.and_then(|controller| controller.to_possible_value());
+        let controller = controller.map(|value| value.get_name().to_string());
+        let options = [
+            ("--duration", "duration", self.duration.clone()),
+            ("--seed", "seed", self.seed.clone()),
+            ("--controller", "control.controller", controller),
+        ];
+        let options = options
+            .into_iter()
+            .filter_map(|(option, key, value)| Some(Override::of_option(option, key, &value?)));
+        self.set.iter().cloned().chain(options).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_become_overrides_after_those_of_set() {
+        let arguments = Arguments::parse_from([
+            "punctual",
+            "run",
+            "x.toml",
+            "--duration",
+            "-5s",
+            "--set",
+            "seed=3",
+            "--seed",
+            "4",
+            "--controller",
+            "qod",
+        ]);
+        let Some(Command::Run(run)) = arguments.command else {
+            panic!("no run")
+        };
+        let written: Vec<String> = run
+            .change
+            .overrides(run.controller)
+            .into_iter()
+            .map(|o| o.written)
+            .collect();
+        assert_eq!(
+            written,
+            ["--set seed=3", "--duration -5s", "--seed 4", "--controller qod"]
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! Files that a command writes at its end, checked at its beginning.
+//!
+//! A run takes a minute; that its report cannot be written should be said before it. The file appears complete or not
+//! at all: it is written beside its place and then renamed.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+use crate::failure::Failure;
+
+/// A file to be written.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// Renamed to its name at the end.
+    Beside(NamedTempFile),
+    /// Not a regular file (a terminal, a pipe, /dev/null): opened and written as it is.
+    InPlace,
+}
+
+impl Output {
+    /// Makes sure that `path` can be written; nothing is there yet.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] naming the path.
+    pub fn prepare(path: &Path) -> Result<Output, Failure> {
+        let special = path.metadata().is_ok_and(|meta| !meta.is_file());
+        if path.is_dir() {
+            return Err(refused(path, "is a folder; name a file in it"));
+        }
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let place = if special {
+            Place::InPlace
+        } else {
+            let prepared = NamedTempFile::new_in(folder);
+            Place::Beside(prepared.map_err(|error| {
+                refused(
+                    path,
+                    format!("cannot be written: {error}; name a file in a folder that exists and is yours"),
+                )
+            })?)
+        };
+        Ok(Output {
+            path: path.to_path_buf(),
+            place,
+        })
+    }
+
+    /// [`Output::prepare`] for an option that may be left out.
+    pub fn prepare_some(path: Option<&PathBuf>) -> Result<Option<Output>, Failure> {
+        path.map(|path| Output::prepare(path)).transpose()
+    }
+
+    /// Writes `text` and puts the file in its place.
+    pub fn text(self, text: &str) -> Result<(), Failure> {
+        self.write(|file| file.write_all(text.as_bytes()))
+    }
+
+    /// Writes `value` as JSON for people and programs, and puts the file in its place.
+    pub fn json(self, value: &impl Serialize) -> Result<(), Failure> {
+        self.write(|file| {
+            serde_json::to_writer_pretty(&mut *file, value)?;
+            file.write_all(b"\n")
+        })
+    }
+
+    fn write(self, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| {
+            refused(
+                &self.path,
+                format!("cannot be written: {error}; make room, or name another file"),
+            )
+        };
+        match self.place {
+            Place::InPlace => {
+                let file = std::fs::OpenOptions::new()
+                    .write(true)
+                    .open(&self.path)
+                    .map_err(failed)?;
+                fill_buffered(file, fill).map_err(failed)
+            }
+            Place::Beside(mut file) => {
+                fill_buffered(file.as_file_mut(), fill).map_err(failed)?;
+                readable_by_all(file.as_file()).map_err(failed)?;
+                file.persist(&self.path).map_err(|error| failed(error.error))?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn fill_buffered(file: impl Write, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> std::io::Result<()> {
+    let mut file = BufWriter::new(file);
+    fill(&mut file)?;
+    file.flush()
+}
+
+/// A temporary file is readable by its owner only; a report is like any other file.
+fn readable_by_all(file: &std::fs::File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(std::fs::Permissions::from_mode(0o644))
+}
+
+fn refused(path: &Path, what: impl std::fmt::Display) -> Failure {
+    Failure::input([format!("{}: {what}", path.display())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_appears_when_it_is_written_and_not_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.json");
+        let output = Output::prepare(&path).unwrap();
+        assert!(!path.exists());
+        output.json(&[1, 2]).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "[\n  1,\n  2\n]\n");
+        drop(Output::prepare(&path).unwrap());
+        assert!(path.exists(), "what was there stays until it is replaced");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "nothing is left beside it"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_said_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("no/x.json");
+        let text = Output::prepare(&missing).unwrap_err().to_string();
+        assert!(
+            text.starts_with(&format!("{}: cannot be written: ", missing.display())),
+            "{text}"
+        );
+        let text = Output::prepare(folder.path()).unwrap_err().to_string();
+        assert!(text.ends_with("is a folder; name a file in it"), "{text}");
+    }
+
+    #[test]
+    fn special_files_are_written_in_place() {
+        Output::prepare(Path::new("/dev/null")).unwrap().text("x").unwrap();
+        let full = Output::prepare(Path::new("/dev/full"))
+            .unwrap()
+            .text("x")
+            .unwrap_err()
+            .to_string();
+        assert!(full.starts_with("/dev/full: cannot be written: "), "{full}");
+    }
+}

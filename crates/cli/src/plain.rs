@@ -1,0 +1,120 @@
+//! The live view where there is no terminal: a line per second, and one per stage.
+
+use punctual_runtime::report::{RunHeader, Sample};
+
+/// Gathers the samples of a second into a line.
+#[derive(Debug, Default)]
+pub struct Plain {
+    /// The clock's provenance in brackets, or nothing.
+    clock_note: String,
+    /// Second of the run that is being gathered.
+    second: u64,
+    gathered: Vec<Sample>,
+}
+
+impl Plain {
+    /// The run proper begins: the line that says so.
+    pub fn started(&mut self, header: &RunHeader) -> String {
+        let clock = header
+            .knobs
+            .iter()
+            .find(|knob| knob.knob == "clock")
+            .and_then(|knob| knob.offered);
+        *self = Plain {
+            clock_note: clock.map_or(String::new(), |provenance| format!(" ({provenance})")),
+            ..Plain::default()
+        };
+        format!(
+            "{} on {} ({}), controller {}, set point {:.2}",
+            header.scenario,
+            header.platform,
+            header.machine,
+            header.controller.name(),
+            header.goal.tardiness
+        )
+    }
+
+    /// Takes a sample; returns the line of the second that it ends, if it does.
+    pub fn sample(&mut self, sample: &Sample) -> Option<String> {
+        let second = sample.t_s as u64;
+        let line = (second != self.second).then(|| self.flush()).flatten();
+        self.second = second;
+        self.gathered.push(sample.clone());
+        line
+    }
+
+    /// The line of what was gathered since the last one, if anything was.
+    pub fn flush(&mut self) -> Option<String> {
+        let gathered = std::mem::take(&mut self.gathered);
+        let last = gathered.last()?;
+        let jobs: u32 = gathered.iter().map(|sample| sample.jobs).sum();
+        let misses: u32 = gathered.iter().map(|sample| sample.misses).sum();
+        let by_jobs = |figure: fn(&Sample) -> Option<f64>| {
+            let sums = gathered
+                .iter()
+                .filter_map(|sample| Some((figure(sample)? * f64::from(sample.jobs), sample.jobs)));
+            let (sum, jobs) = sums.fold((0.0, 0), |(sum, jobs), (part, n)| (sum + part, jobs + n));
+            if jobs == 0 {
+                "   -".into()
+            } else {
+                format!("{:.2}", sum / f64::from(jobs))
+            }
+        };
+        let fresh = gathered.iter().map(|sample| sample.fresh_share).fold(1.0, f64::min);
+        let mut line = format!(
+            "{:>6.1} s  {:<8}  tardiness {}  drr {}  admitted {:>3.0} %  fresh {:>3.0} %",
+            last.t_s,
+            last.mode,
+            by_jobs(|sample| sample.tardiness),
+            by_jobs(|sample| sample.drr),
+            last.admitted_share * 100.0,
+            fresh * 100.0
+        );
+        if let Some(clock) = last.clock_hz {
+            line += &format!("  clock {:>4.0} MHz{}", clock as f64 * 1e-6, self.clock_note);
+        }
+        line += &format!("  late {misses} of {jobs}");
+        if let Some(reason) = &last.fallback {
+            line += &format!("  ({reason})");
+        }
+        Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn a_line_tells_a_second() {
+        let mut plain = Plain::default();
+        assert_eq!(
+            plain.started(&fixture::header()),
+            "fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, set point 0.85"
+        );
+        let mut lines: Vec<String> = (0..300).filter_map(|k| plain.sample(&fixture::sample(k))).collect();
+        lines.extend(plain.flush());
+        assert!((60..=61).contains(&lines.len()), "{}", lines.len());
+        assert_eq!(
+            lines[20],
+            "  20.8 s  running   tardiness 0.84  drr 0.63  admitted  70 %  fresh  89 %  clock 1900 MHz (emulated)  late 0 of 10"
+        );
+        assert_eq!(plain.flush(), None);
+    }
+
+    #[test]
+    fn windows_without_jobs_or_clock_leave_gaps() {
+        let mut plain = Plain::default();
+        let sample = Sample {
+            mode: "fallback".into(),
+            fallback: Some("no jobs".into()),
+            ..Sample::default()
+        };
+        assert_eq!(plain.sample(&sample), None);
+        assert_eq!(
+            plain.flush().unwrap(),
+            "   0.0 s  fallback  tardiness    -  drr    -  admitted   0 %  fresh   0 %  late 0 of 0  (no jobs)"
+        );
+    }
+}

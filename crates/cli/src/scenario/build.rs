@@ -1,0 +1,239 @@
+//! From a document to a [`Scenario`]: which keys there are, what they mean, and what they are when left out.
+//!
+//! `scenarios/README.md` says the same for users.
+
+use punctual_units::{Nanos, Share};
+use punctual_workload::{
+    Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
+    SensorSource, StoreNeeds, Table, TaskSpec, UpdateMode, Volume,
+};
+
+use super::section::Section;
+
+const CONTROLLERS: [(&str, ControllerKind); 4] = [
+    (ControllerKind::Open.name(), ControllerKind::Open),
+    (ControllerKind::Qod.name(), ControllerKind::Qod),
+    (ControllerKind::Clock.name(), ControllerKind::Clock),
+    (ControllerKind::Mimo.name(), ControllerKind::Mimo),
+];
+
+/// What a scenario file says, with its paths as written.
+#[derive(Debug)]
+pub struct Draft {
+    /// The scenario; meaningless where the report holds problems.
+    pub scenario: Scenario,
+    /// `control.model`: relative to the scenario file.
+    pub model: Option<String>,
+    /// `store.path`: relative to the current directory.
+    pub store_path: Option<String>,
+}
+
+/// Reads a whole document; `name` is the scenario's name where the document gives none.
+pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
+    let name = top.text("name").unwrap_or_else(|| name.to_string());
+    let seed = top.count("seed").unwrap_or(1);
+    let duration = top.time("duration").unwrap_or(Nanos::from_secs(60));
+    let goal = top.table("goal", goal);
+    let (control, model) = top.table("control", control);
+    let (store, store_path) = top.table("store", store);
+    let scenario = Scenario {
+        name,
+        seed,
+        duration,
+        goal,
+        control,
+        store,
+        sensors: top.table("trace", sensors),
+        tasks: top.tables("task", task),
+        excitation: top.table("identify", excitation),
+    };
+    top.finish();
+    Draft {
+        scenario,
+        model,
+        store_path,
+    }
+}
+
+fn goal(section: &mut Section<'_, '_>) -> Goal {
+    Goal {
+        tardiness: section.number("tardiness").unwrap_or(0.85),
+        drr: section.number("drr").unwrap_or(0.62),
+        min_fresh: section.share("min_fresh").unwrap_or(Share::clamped(0.5)),
+    }
+}
+
+fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
+    let period = section.time("period").unwrap_or(Nanos::from_millis(200));
+    let paces = [("period", Pace::Period(period)), ("job", Pace::Job)];
+    let control = Control {
+        kind: section
+            .choice("controller", &CONTROLLERS)
+            .unwrap_or(ControllerKind::Mimo),
+        pace: section.choice("pace", &paces).unwrap_or(Pace::Period(period)),
+        warm_up: section.time("warm_up").unwrap_or(Nanos::from_secs(2)),
+    };
+    (control, section.text("model"))
+}
+
+fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
+    let update_modes = [
+        ("memory-first", UpdateMode::MemoryFirst),
+        ("transaction", UpdateMode::Transaction),
+    ];
+    let durabilities = [
+        ("durable", Durability::Durable),
+        ("no-meta-sync", Durability::NoMetaSync),
+        ("volatile", Durability::Volatile),
+    ];
+    let store = StoreNeeds {
+        update_mode: section
+            .choice("update_mode", &update_modes)
+            .unwrap_or(UpdateMode::MemoryFirst),
+        durability: section
+            .choice("durability", &durabilities)
+            .unwrap_or(Durability::Volatile),
+        coldest_first: section
+            .choice("shedding", &[("uniform", false), ("coldest-first", true)])
+            .unwrap_or(false),
+        group_commit: section.time("group_commit").unwrap_or(Nanos::from_millis(50)),
+        objects: section.count("objects").unwrap_or(10_000),
+        object_bytes: section.count("object_bytes").unwrap_or(100),
+    };
+    (store, section.text("path"))
+}
+
+fn sensors(section: &mut Section<'_, '_>) -> SensorLoad {
+    SensorLoad {
+        source: source(section),
+        speedup: section.number("speedup").unwrap_or(1.0),
+        volume: volume(section),
+        value_bytes: section.count("value_bytes").unwrap_or(64),
+    }
+}
+
+fn source(section: &mut Section<'_, '_>) -> SensorSource {
+    let (dir, count, period) = (section.text("dir"), section.count("sensors"), section.times("period"));
+    match (section.has("dir"), section.has("sensors")) {
+        (true, true) => section.complain("sensors", "`dir` brings its own sensors; remove one of the two"),
+        (false, false) => section.complain(
+            "dir",
+            "where do readings come from? give `dir`, a folder with sensors.csv and readings.csv, or `sensors`, a number of made-up sensors",
+        ),
+        (true, false) if section.has("period") => {
+            section.complain("period", "`dir` brings its own periods; remove this key");
+        }
+        _ => {}
+    }
+    let (period_min, period_max) = period.unwrap_or((Nanos::from_secs(1), Nanos::from_secs(10)));
+    match dir {
+        Some(dir) => SensorSource::Trace { dir },
+        None => SensorSource::Synthetic {
+            count: count.unwrap_or(1),
+            period_min,
+            period_max,
+        },
+    }
+}
+
+fn volume(section: &mut Section<'_, '_>) -> Volume {
+    let (replicas, utilisation) = (section.count("replicas"), section.number("utilisation"));
+    if section.has("replicas") && section.has("utilisation") {
+        section.complain(
+            "replicas",
+            "`utilisation` works out the replicas; remove one of the two",
+        );
+    }
+    match utilisation {
+        Some(utilisation) => Volume::Utilisation(utilisation),
+        None => Volume::Replicas(replicas.unwrap_or(1)),
+    }
+}
+
+fn task(section: &mut Section<'_, '_>) -> TaskSpec {
+    let name = section.text("name");
+    if name.is_none() && !section.has("name") {
+        section.complain("name", "missing: give the task a name");
+    }
+    TaskSpec {
+        name: name.unwrap_or_default(),
+        class: class(section),
+        arrival: arrival(section),
+        demand: demand(section),
+        per_core: section.count("per_core").unwrap_or(1),
+    }
+}
+
+fn class(section: &mut Section<'_, '_>) -> Class {
+    let deadline = section.time("deadline");
+    let real_time = section.choice("class", &[("real-time", true), ("best-effort", false)]);
+    match (real_time, section.has("deadline")) {
+        (None, _) if !section.has("class") => {
+            section.complain(
+                "class",
+                "missing: write \"real-time\" (has a deadline) or \"best-effort\"",
+            );
+        }
+        (Some(true), false) => section.complain("deadline", "missing: a real-time task needs one, such as \"50ms\""),
+        (Some(false), true) => section.complain(
+            "deadline",
+            "a best-effort task has none; remove it, or write class = \"real-time\"",
+        ),
+        _ => {}
+    }
+    match deadline {
+        Some(deadline) if real_time != Some(false) => Class::RealTime { deadline },
+        _ => Class::BestEffort,
+    }
+}
+
+fn arrival(section: &mut Section<'_, '_>) -> Arrival {
+    let (period, gap, pause) = (section.time("period"), section.times("gap"), section.times("pause"));
+    let given: Vec<&str> = ["period", "gap", "pause"]
+        .into_iter()
+        .filter(|key| section.has(key))
+        .collect();
+    match given.as_slice() {
+        [_] => {}
+        [] => section.complain(
+            "period",
+            "missing: when is a job released? give `period`, `gap` (between releases) or `pause` (after a job's end)",
+        ),
+        [first, rest @ ..] => {
+            let what = format!(
+                "a task is released one way; remove `{first}` or `{}`",
+                rest.join("` and `")
+            );
+            section.complain(first, what);
+        }
+    }
+    match (period, gap, pause) {
+        (Some(period), _, _) => Arrival::Periodic { period },
+        (_, Some((gap_min, gap_max)), _) => Arrival::Sporadic { gap_min, gap_max },
+        (_, _, pause) => {
+            let (pause_min, pause_max) = pause.unwrap_or_default();
+            Arrival::AfterCompletion { pause_min, pause_max }
+        }
+    }
+}
+
+fn demand(section: &mut Section<'_, '_>) -> Demand {
+    let tables = [("sensors", Table::Sensors), ("objects", Table::Objects)];
+    Demand {
+        compute: section.time("compute").unwrap_or_default(),
+        data: section.time("data").unwrap_or_default(),
+        rounds: section.count("rounds").unwrap_or(1),
+        reads: section.choice("reads", &tables).unwrap_or(Table::Sensors),
+        writes: section.count("writes").unwrap_or(0),
+    }
+}
+
+fn excitation(section: &mut Section<'_, '_>) -> Excitation {
+    Excitation {
+        clock: section
+            .numbers("clock")
+            .unwrap_or_else(|| vec![0.8, 1.0, 0.7, 0.9, 0.6]),
+        admitted: section.numbers("admitted").unwrap_or_else(|| vec![1.0, 0.5, 0.75]),
+        hold: section.count("hold").unwrap_or(2),
+    }
+}

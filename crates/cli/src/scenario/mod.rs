@@ -1,0 +1,110 @@
+//! Scenario files: TOML and overrides in, a checked [`Scenario`] or every complaint at once out.
+//!
+//! The document becomes a tree that knows where each value was written ([`tree`]), overrides are put into it
+//! ([`set`]), it is read key by key ([`section`], [`build`]), and the scenario checks itself. Complaints of all stages
+//! come out in one form: `scenarios/x.toml:12: task[0].period: what is wrong; what to do`.
+
+mod build;
+mod nearest;
+mod report;
+mod section;
+mod set;
+mod time;
+mod tree;
+
+use std::path::{Path, PathBuf};
+
+use punctual_workload::Scenario;
+
+pub use set::Override;
+
+use build::draft;
+use report::{Report, origin_of};
+use section::Section;
+use tree::Value;
+
+use crate::failure::Failure;
+
+/// What runs without a scenario on the command line, and where it lies in the project's folder.
+pub const SHIPPED_PATH: &str = "scenarios/fire-rescue.toml";
+/// Its text, for a program that was moved away from the project's folder.
+const SHIPPED_TEXT: &str = include_str!("../../../../scenarios/fire-rescue.toml");
+
+/// A scenario that has been read and checked.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The file it came from; none for the built-in copy of the shipped one.
+    pub file: Option<PathBuf>,
+    /// The model or controller document that the scenario or the command line names.
+    pub model: Option<PathBuf>,
+    /// Where the store is kept; none for a temporary one.
+    pub store_path: Option<PathBuf>,
+}
+
+/// Reads the scenario at `path` (or the shipped one) with `overrides` put over it.
+///
+/// # Errors
+/// [`Failure::Input`] with one line per problem.
+pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failure> {
+    let shipped = Path::new(SHIPPED_PATH);
+    let (file, text) = match path {
+        Some(path) => (Some(path), read(path)?),
+        None if shipped.exists() => (Some(shipped), read(shipped)?),
+        None => (None, SHIPPED_TEXT.to_string()),
+    };
+    let shown = file.map_or_else(|| format!("built-in {SHIPPED_PATH}"), |file| file.display().to_string());
+    let name = file
+        .unwrap_or(shipped)
+        .file_stem()
+        .map_or("scenario".into(), |stem| stem.to_string_lossy());
+    let draft = check(&text, &shown, &name, overrides).map_err(Failure::input)?;
+    let folder = file.and_then(Path::parent);
+    Ok(Loaded {
+        scenario: draft.scenario,
+        file: file.map(Path::to_path_buf),
+        model: draft.model.map(|model| folder.unwrap_or(Path::new("")).join(model)),
+        store_path: draft.store_path.map(PathBuf::from),
+    })
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let what = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                "no such file; name a scenario file, such as scenarios/fire-rescue.toml".into()
+            }
+            std::io::ErrorKind::InvalidData => "not a text file; a scenario is TOML in UTF-8".into(),
+            _ => format!("cannot be read: {error}"),
+        };
+        Failure::input([format!("{}: {what}", path.display())])
+    })
+}
+
+/// The text of a scenario, typed and checked; or one line per problem.
+fn check(text: &str, shown: &str, name: &str, overrides: &[Override]) -> Result<build::Draft, Vec<String>> {
+    let mut report = Report::default();
+    let mut document = match tree::parse(text) {
+        Ok(node) => match node.value {
+            Value::Table(entries) => entries,
+            _ => Default::default(),
+        },
+        Err(errors) => {
+            errors.iter().for_each(|error| report.syntax(error.line, &error.what));
+            return Err(report.lines(shown, overrides));
+        }
+    };
+    set::apply(&mut document, overrides, &mut report);
+    let draft = draft(Section::top(&document, &mut report), name);
+    if report.readable() {
+        for problem in draft.scenario.problems() {
+            report.problem(origin_of(&document, &problem.key), &problem.key, &problem.what);
+        }
+    }
+    let lines = report.lines(shown, overrides);
+    if lines.is_empty() { Ok(draft) } else { Err(lines) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Which key the user may have meant.
+
+/// Edits (insert, delete, replace, swap of neighbours) beyond which two keys are not alike.
+const ALIKE_EDITS: usize = 2;
+
+/// A hint for an unknown `key`: the valid keys nearest to it, else those of the same table.
+pub fn nearest(key: &str, known: &[String]) -> String {
+    let (table, leaf) = key.rsplit_once('.').unwrap_or(("", key));
+    let split = |known: &'_ str| -> (String, String) {
+        let (table, leaf) = known.rsplit_once('.').unwrap_or(("", known));
+        (table.to_string(), leaf.to_string())
+    };
+    let mut candidates: Vec<(usize, bool, &String)> = known
+        .iter()
+        .map(|candidate| {
+            let (of, name) = split(candidate);
+            (edits(leaf, &name), of != table, candidate)
+        })
+        .filter(|(edits, elsewhere, candidate)| {
+            let name = candidate.rsplit('.').next().unwrap_or(candidate);
+            // A short key is within two edits of many; elsewhere only the very same name is a good guess.
+            *edits == 0 || (!elsewhere && *edits <= ALIKE_EDITS && *edits < name.chars().count())
+        })
+        .collect();
+    candidates.sort();
+    candidates.dedup_by(|a, b| a.2 == b.2);
+    if !candidates.is_empty() {
+        let names: Vec<&str> = candidates.iter().take(3).map(|(_, _, name)| name.as_str()).collect();
+        return format!("did you mean {}?", names.join(" or "));
+    }
+    let siblings: Vec<String> = known
+        .iter()
+        .map(|known| split(known))
+        .filter(|(of, _)| of == table)
+        .map(|(_, name)| name)
+        .collect();
+    match (siblings.is_empty(), table) {
+        (true, _) => "no such table; the tables are goal, control, store, trace, task and identify".into(),
+        (false, "") => format!("a scenario knows {}", siblings.join(", ")),
+        (false, table) => format!("{table} knows {}", siblings.join(", ")),
+    }
+}
+
+/// Optimal string alignment distance: edits that turn `a` into `b`, no part edited twice.
+fn edits(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    least = least.min(rows[i - 2][j - 2] + 1);
+                }
+                least
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn known() -> Vec<String> {
+        [
+            "name",
+            "seed",
+            "goal",
+            "goal.tardiness",
+            "goal.drr",
+            "task[0].period",
+            "task[0].pause",
+            "task[0].name",
+        ]
+        .map(String::from)
+        .to_vec()
+    }
+
+    #[test]
+    fn the_nearest_keys_are_named() {
+        assert_eq!(nearest("goal.tardines", &known()), "did you mean goal.tardiness?");
+        assert_eq!(nearest("tardiness", &known()), "did you mean goal.tardiness?");
+        assert_eq!(nearest("task[0].perdio", &known()), "did you mean task[0].period?");
+        assert_eq!(nearest("goal.speed", &known()), "goal knows tardiness, drr");
+        assert_eq!(nearest("volume", &known()), "a scenario knows name, seed, goal");
+        assert_eq!(
+            nearest("gaol.min", &known()),
+            "no such table; the tables are goal, control, store, trace, task and identify"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn edits_are_a_distance(a in "[ab]{0,6}", b in "[ab]{0,6}") {
+            prop_assert_eq!(edits(&a, &b), edits(&b, &a));
+            prop_assert_eq!(edits(&a, &b) == 0, a == b);
+            prop_assert!(edits(&a, &b) <= a.len().max(b.len()));
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Reads one table of a scenario, key by key, and notes everything that is wrong with it.
+//!
+//! Not serde: its first error ends the reading and does not know whether a value came from the file or from the
+//! command line. Every reader returns a placeholder after a complaint, so that the rest can be read; whoever asked
+//! must look at the report before using what was read.
+
+use punctual_units::{Nanos, Share};
+
+use super::report::Report;
+use super::time::parse_time;
+use super::tree::{Entries, Node, Origin, Value};
+
+/// One table while it is read.
+pub struct Section<'r, 't> {
+    report: &'r mut Report,
+    entries: Option<&'t Entries>,
+    origin: Origin,
+    /// With its final dot, or empty for the top.
+    prefix: String,
+    asked: Vec<&'static str>,
+}
+
+impl<'r, 't> Section<'r, 't> {
+    /// The top of a document.
+    pub fn top(entries: &'t Entries, report: &'r mut Report) -> Self {
+        Section {
+            report,
+            entries: Some(entries),
+            origin: Origin::Document,
+            prefix: String::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// Reads the table at `key` with `read`; a missing table reads as an empty one.
+    pub fn table<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'_, 't>) -> T) -> T {
+        let node = self.find(key);
+        let path = self.path(key);
+        self.inner(node, &path, read)
+    }
+
+    /// Reads each table of the list at `key`.
+    pub fn tables<T>(&mut self, key: &'static str, mut read: impl FnMut(&mut Section<'_, 't>) -> T) -> Vec<T> {
+        let Some(node) = self.find(key) else { return Vec::new() };
+        let path = self.path(key);
+        match &node.value {
+            Value::List(items) => items
+                .iter()
+                .enumerate()
+                .map(|(i, item)| self.inner(Some(item), &format!("{path}[{i}]"), &mut read))
+                .collect(),
+            other => {
+                let what = format!(
+                    "expected a list of tables, each under [[{key}]], found {}",
+                    other.describe()
+                );
+                self.report.problem(node.origin, &path, what);
+                Vec::new()
+            }
+        }
+    }
+
+    fn inner<T>(&mut self, node: Option<&'t Node>, path: &str, read: impl FnOnce(&mut Section<'_, 't>) -> T) -> T {
+        let entries = match node.map(|node| (&node.value, node.origin)) {
+            Some((Value::Table(entries), _)) => Some(entries),
+            Some((other, origin)) => {
+                let what = format!("expected a table, found {}", other.describe());
+                self.report.problem(origin, path, what);
+                None
+            }
+            None => None,
+        };
+        let mut section = Section {
+            report: self.report,
+            entries,
+            origin: node.map_or(self.origin, |node| node.origin),
+            prefix: format!("{path}."),
+            asked: Vec::new(),
+        };
+        let value = read(&mut section);
+        section.finish();
+        value
+    }
+
+    /// Reports the keys that nobody asked for. Called once everything was read.
+    pub fn finish(self) {
+        for (key, node) in self.entries.into_iter().flatten() {
+            if !self.asked.contains(&key.as_str()) {
+                self.report.unknown(node.origin, format!("{}{key}", self.prefix));
+            }
+        }
+    }
+
+    /// Complains about `key`, at its place if it is there, else at the table.
+    pub fn complain(&mut self, key: &str, what: impl AsRef<str>) {
+        let origin = self
+            .entries
+            .and_then(|entries| entries.get(key))
+            .map_or(self.origin, |node| node.origin);
+        let path = self.path(key);
+        self.report.problem(origin, &path, what);
+    }
+
+    /// Whether `key` is there.
+    pub fn has(&mut self, key: &'static str) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// A text.
+    pub fn text(&mut self, key: &'static str) -> Option<String> {
+        match self.find(key).map(|node| &node.value) {
+            None => None,
+            Some(Value::Text(text)) => Some(text.clone()),
+            Some(other) => {
+                let what = format!("expected a text in quotes, found {}", other.describe());
+                self.complain(key, what);
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
+        let value = &self.find(key)?.value;
+        let found = match value {
+            Value::Text(text) => choices.iter().find(|(name, _)| name == text),
+            _ => None,
+        };
+        if found.is_none() {
+            let names: Vec<String> = choices.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+            let what = format!("expected {}, found {}", names.join(" or "), value.describe());
+            self.complain(key, what);
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    /// A number.
+    pub fn number(&mut self, key: &'static str) -> Option<f64> {
+        let value = &self.find(key)?.value;
+        self.checked(key, number(value))
+    }
+
+    /// A share of a whole, 0 to 1.
+    pub fn share(&mut self, key: &'static str) -> Option<Share> {
+        let value = &self.find(key)?.value;
+        let share = number(value).and_then(|x| Share::new(x).map_err(|error| error.to_string()));
+        self.checked(key, share)
+    }
+
+    /// Numbers in a list.
+    pub fn numbers(&mut self, key: &'static str) -> Option<Vec<f64>> {
+        let value = &self.find(key)?.value;
+        let numbers = match value {
+            Value::List(items) => items.iter().map(|item| number(&item.value)).collect(),
+            other => Err(format!(
+                "expected a list of numbers such as [0.5, 1.0], found {}",
+                other.describe()
+            )),
+        };
+        self.checked(key, numbers)
+    }
+
+    /// A whole number.
+    pub fn count<N: TryFrom<i64>>(&mut self, key: &'static str) -> Option<N> {
+        let value = &self.find(key)?.value;
+        let count = match value {
+            Value::Integer(n) => N::try_from(*n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
+            other => Err(format!("expected a whole number, found {}", other.describe())),
+        };
+        self.checked(key, count)
+    }
+
+    /// A time.
+    pub fn time(&mut self, key: &'static str) -> Option<Nanos> {
+        let value = &self.find(key)?.value;
+        self.checked(key, time(value))
+    }
+
+    /// Two times, the shorter one first.
+    pub fn times(&mut self, key: &'static str) -> Option<(Nanos, Nanos)> {
+        let value = &self.find(key)?.value;
+        let expected = "expected two times, the shorter one first, such as [\"50ms\", \"150ms\"]";
+        let pair = match value {
+            Value::List(items) => match items.as_slice() {
+                [low, high] => time(&low.value).and_then(|low| Ok((low, time(&high.value)?))),
+                _ => Err(format!("{expected}, found {} of them", items.len())),
+            },
+            other => Err(format!("{expected}, found {}", other.describe())),
+        };
+        self.checked(key, pair)
+    }
+
+    fn checked<T>(&mut self, key: &str, value: Result<T, String>) -> Option<T> {
+        value.map_err(|what| self.complain(key, what)).ok()
+    }
+
+    fn find(&mut self, key: &'static str) -> Option<&'t Node> {
+        if !self.asked.contains(&key) {
+            self.asked.push(key);
+            let path = self.path(key);
+            self.report.known(path);
+        }
+        self.entries?.get(key)
+    }
+
+    fn path(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+}
+
+fn number(value: &Value) -> Result<f64, String> {
+    match value {
+        Value::Float(x) => Ok(*x),
+        Value::Integer(n) => Ok(*n as f64),
+        other => Err(format!("expected a number, found {}", other.describe())),
+    }
+}
+
+fn time(value: &Value) -> Result<Nanos, String> {
+    match value {
+        Value::Text(text) => parse_time(text),
+        other => Err(format!(
+            "expected a time in quotes, such as \"100ms\", found {}",
+            other.describe()
+        )),
+    }
+}

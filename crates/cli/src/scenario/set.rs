@@ -1,0 +1,231 @@
+//! Overrides from the command line: `--set task.analysis.period=80ms`.
+//!
+//! A key is written as in the scenario file, its parts joined by dots; a task is named by its number, as in
+//! `task[0]`, or by its name, as in `task.analysis`.
+
+use super::report::Report;
+use super::tree::{self, Entries, Node, Origin, Value};
+
+/// What setting a key (of a table) takes away from a scenario that says it another way, so that
+/// `--set trace.replicas=4` works where the file says `utilisation`.
+const REPLACES: [(&str, &str, &[&str]); 7] = [
+    ("task", "period", &["gap", "pause"]),
+    ("task", "gap", &["period", "pause"]),
+    ("task", "pause", &["period", "gap"]),
+    ("trace", "replicas", &["utilisation"]),
+    ("trace", "utilisation", &["replicas"]),
+    ("trace", "dir", &["sensors", "period"]),
+    ("trace", "sensors", &["dir"]),
+];
+
+/// One value that the command line puts over the scenario file's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// As the user wrote it, e.g. `--set goal.tardiness=0.9`.
+    pub written: String,
+    /// The key, e.g. `goal.tardiness`.
+    pub key: String,
+    /// The value, in TOML or as plain text.
+    pub value: String,
+}
+
+impl Override {
+    /// An override given by an option of its own, such as `--duration 10s`.
+    pub fn of_option(option: &str, key: &str, value: &str) -> Override {
+        Override {
+            written: format!("{option} {value}"),
+            key: key.into(),
+            value: value.into(),
+        }
+    }
+
+    /// Reads the argument of `--set`.
+    pub fn parse(argument: &str) -> Result<Override, String> {
+        let (key, value) = argument
+            .split_once('=')
+            .ok_or("write key=value, such as goal.tardiness=0.9")?;
+        let key = key.trim();
+        if key.is_empty() {
+            return Err("the key is missing: write key=value, such as goal.tardiness=0.9".into());
+        }
+        Ok(Override {
+            written: format!("--set {argument}"),
+            key: key.into(),
+            value: value.trim().into(),
+        })
+    }
+}
+
+/// Puts `overrides` into the document, in order; what cannot be placed is reported.
+pub fn apply(document: &mut Entries, overrides: &[Override], report: &mut Report) {
+    for (i, given) in overrides.iter().enumerate() {
+        let origin = Origin::Override(i);
+        if let Err(what) = place(document, &given.key, tree::parse_value(&given.value, origin)) {
+            report.problem(origin, &given.key, what);
+        }
+    }
+}
+
+fn place(document: &mut Entries, key: &str, node: Node) -> Result<(), String> {
+    let origin = node.origin;
+    let mut parts: Vec<&str> = key.split('.').collect();
+    let leaf = parts.pop().unwrap_or_default();
+    if leaf.is_empty() || parts.iter().any(|part| part.is_empty()) {
+        return Err("a part of the key is empty; write it like goal.tardiness or task.analysis.period".into());
+    }
+    let mut table = document;
+    let mut parts = parts.into_iter();
+    while let Some(part) = parts.next() {
+        table = if part == "task" || part.starts_with("task[") {
+            let which = match part.strip_prefix("task[") {
+                Some(index) => Which::Index(index.trim_end_matches(']')),
+                None => Which::Name(parts.next().ok_or("which task? write it like task.analysis.period")?),
+            };
+            task(table, which)?
+        } else {
+            let empty = || Node {
+                origin,
+                value: Value::Table(Entries::new()),
+            };
+            match &mut table.entry(part.into()).or_insert_with(empty).value {
+                Value::Table(inner) => inner,
+                other => return Err(format!("\"{part}\" holds {}, no keys of its own", other.describe())),
+            }
+        };
+    }
+    for (of, set, replaced) in REPLACES {
+        if key.starts_with(of) && leaf == set {
+            table.retain(|other, _| !replaced.contains(&other.as_str()));
+        }
+    }
+    table.insert(leaf.into(), node);
+    Ok(())
+}
+
+enum Which<'k> {
+    Index(&'k str),
+    Name(&'k str),
+}
+
+fn task<'t>(document: &'t mut Entries, which: Which<'_>) -> Result<&'t mut Entries, String> {
+    let tasks: &mut [Node] = match document.get_mut("task").map(|node| &mut node.value) {
+        Some(Value::List(tasks)) => tasks,
+        _ => return Err("the scenario has no [[task]]".into()),
+    };
+    let names: Vec<String> = tasks.iter().map(|task| name(task).unwrap_or("?").to_string()).collect();
+    let names = names.join(", ");
+    let found = match which {
+        Which::Index(index) => index.parse().ok().and_then(|i: usize| tasks.get_mut(i)),
+        Which::Name(wanted) => tasks.iter_mut().find(|task| name(task) == Some(wanted)),
+    };
+    match found.map(|task| &mut task.value) {
+        Some(Value::Table(entries)) => Ok(entries),
+        _ => Err(format!(
+            "no such task; there are {names}, the first of them being task[0]"
+        )),
+    }
+}
+
+fn name(task: &Node) -> Option<&str> {
+    match &task.value {
+        Value::Table(entries) => match &entries.get("name")?.value {
+            Value::Text(name) => Some(name),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = "name = \"x\"\n[trace]\nutilisation = 0.5\ndir = \"d\"\n[[task]]\nname = \"analysis\"\nperiod = \"1s\"\n[[task]]\nname = \"browse\"\n";
+
+    fn document() -> Entries {
+        match tree::parse(DOCUMENT).unwrap().value {
+            Value::Table(entries) => entries,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn set(arguments: &[&str]) -> Result<Entries, Vec<String>> {
+        let overrides: Vec<Override> = arguments.iter().map(|a| Override::parse(a).unwrap()).collect();
+        let mut entries = document();
+        let mut report = Report::default();
+        apply(&mut entries, &overrides, &mut report);
+        match report.readable() {
+            true => Ok(entries),
+            false => Err(report.lines("f", &overrides)),
+        }
+    }
+
+    fn text(entries: &Entries, path: &[&str]) -> Option<String> {
+        let (first, rest) = path.split_first()?;
+        let node = entries.get(*first)?;
+        match &node.value {
+            Value::Table(inner) => text(inner, rest),
+            Value::List(items) => match &items[rest[0].parse::<usize>().ok()?].value {
+                Value::Table(inner) => text(inner, &rest[1..]),
+                _ => None,
+            },
+            value => Some(value.describe()),
+        }
+    }
+
+    #[test]
+    fn a_value_lands_where_its_key_says() {
+        let entries = set(&[
+            "goal.drr=0.4",
+            "task.browse.pause=1s",
+            "task[0].period=2s",
+            "name=y",
+            "name=z",
+        ])
+        .unwrap();
+        assert_eq!(text(&entries, &["goal", "drr"]).unwrap(), "the number 0.4");
+        assert_eq!(text(&entries, &["task", "1", "pause"]).unwrap(), "the text \"1s\"");
+        assert_eq!(text(&entries, &["task", "0", "period"]).unwrap(), "the text \"2s\"");
+        assert_eq!(text(&entries, &["name"]).unwrap(), "the text \"z\"");
+    }
+
+    #[test]
+    fn setting_one_way_of_saying_it_removes_the_others() {
+        let entries = set(&["trace.replicas=4", "task.analysis.gap=[\"1s\", \"2s\"]"]).unwrap();
+        assert_eq!(text(&entries, &["trace", "utilisation"]), None);
+        assert_eq!(text(&entries, &["task", "0", "period"]), None);
+        let entries = set(&["trace.sensors=8", "trace.period=[\"1s\", \"2s\"]"]).unwrap();
+        assert_eq!(text(&entries, &["trace", "dir"]), None);
+        assert_eq!(text(&entries, &["trace", "sensors"]).unwrap(), "the number 8");
+    }
+
+    #[test]
+    fn what_cannot_be_placed_is_said() {
+        for (argument, line) in [
+            (
+                "task.brwse.pause=1s",
+                "--set task.brwse.pause=1s: task.brwse.pause: no such task; there are analysis, browse, the first of them being task[0]",
+            ),
+            (
+                "task[7].pause=1s",
+                "--set task[7].pause=1s: task[7].pause: no such task; there are analysis, browse, the first of them being task[0]",
+            ),
+            (
+                "task.analysis=1s",
+                "--set task.analysis=1s: task.analysis: which task? write it like task.analysis.period",
+            ),
+            (
+                "name.first=1",
+                "--set name.first=1: name.first: \"name\" holds the text \"x\", no keys of its own",
+            ),
+            (
+                "goal.=1",
+                "--set goal.=1: goal.: a part of the key is empty; write it like goal.tardiness or task.analysis.period",
+            ),
+        ] {
+            assert_eq!(set(&[argument]).unwrap_err(), [line]);
+        }
+        assert!(Override::parse("seed").is_err());
+        assert!(Override::parse("=3").is_err());
+    }
+}

@@ -1,0 +1,323 @@
+//! Every complaint in its exact words, and the shipped scenarios as they are.
+
+use punctual_units::Nanos;
+use punctual_workload::{Arrival, ControllerKind, Pace, SensorSource, UpdateMode, Volume};
+
+use super::*;
+
+/// The smallest sound scenario; line numbers below count from its first line.
+const SMALL: &str = "\
+duration = \"10s\"
+[goal]
+tardiness = 0.9
+[control]
+warm_up = \"1s\"
+[trace]
+sensors = 8
+[[task]]
+name = \"control\"
+class = \"real-time\"
+period = \"100ms\"
+deadline = \"50ms\"
+compute = \"5ms\"
+";
+
+fn sets(arguments: &[&str]) -> Vec<Override> {
+    arguments
+        .iter()
+        .map(|argument| Override::parse(argument).unwrap())
+        .collect()
+}
+
+fn complaints(text: &str, arguments: &[&str]) -> Vec<String> {
+    check(text, "x.toml", "x", &sets(arguments)).expect_err("must be refused")
+}
+
+fn accepted(text: &str, arguments: &[&str]) -> Scenario {
+    check(text, "x.toml", "x", &sets(arguments))
+        .expect("must be accepted")
+        .scenario
+}
+
+#[test]
+fn only_the_necessary_must_be_said() {
+    let scenario = accepted(SMALL, &[]);
+    assert_eq!(scenario.name, "x");
+    assert_eq!(scenario.seed, 1);
+    assert_eq!(scenario.goal.tardiness, 0.9);
+    assert_eq!(scenario.control.kind, ControllerKind::Mimo);
+    assert_eq!(scenario.control.pace, Pace::Period(Nanos::from_millis(200)));
+    assert_eq!(scenario.store.update_mode, UpdateMode::MemoryFirst);
+    assert_eq!(scenario.sensors.volume, Volume::Replicas(1));
+    assert_eq!(scenario.tasks[0].demand.rounds, 1);
+}
+
+#[test]
+fn each_wrong_line_is_told_in_full() {
+    for (from, to, expected) in [
+        (
+            "tardiness = 0.9",
+            "tardines = 0.9",
+            "x.toml:3: goal.tardines: unknown key; did you mean goal.tardiness?",
+        ),
+        (
+            "tardiness = 0.9",
+            "tardiness = \"high\"",
+            "x.toml:3: goal.tardiness: expected a number, found the text \"high\"",
+        ),
+        (
+            "tardiness = 0.9",
+            "tardiness = -1",
+            "x.toml:3: goal.tardiness: -1 is out of range: above 0, at most 10",
+        ),
+        (
+            "tardiness = 0.9",
+            "min_fresh = 1.5",
+            "x.toml:3: goal.min_fresh: 1.5 is not a share: it must lie between 0 and 1",
+        ),
+        (
+            "period = \"100ms\"",
+            "period = \"-100ms\"",
+            "x.toml:11: task[0].period: \"-100ms\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"",
+        ),
+        (
+            "period = \"100ms\"",
+            "period = 100",
+            "x.toml:11: task[0].period: expected a time in quotes, such as \"100ms\", found the number 100",
+        ),
+        (
+            "period = \"100ms\"",
+            "period = \"25h\"",
+            "x.toml:11: task[0].period: 90000.00 s is out of range: write a time above 0 and at most 24 h, such as \"100ms\"",
+        ),
+        (
+            "period = \"100ms\"",
+            "",
+            "x.toml:8: task[0].period: missing: when is a job released? give `period`, `gap` (between releases) or `pause` (after a job's end)",
+        ),
+        (
+            "period = \"100ms\"",
+            "gap = [\"2s\", \"1s\"]",
+            "x.toml:11: task[0].gap: the shorter bound 2.00 s comes first, then the longer one, not 1.00 s",
+        ),
+        (
+            "period = \"100ms\"",
+            "gap = [\"2s\"]",
+            "x.toml:11: task[0].gap: expected two times, the shorter one first, such as [\"50ms\", \"150ms\"], found 1 of them",
+        ),
+        (
+            "period = \"100ms\"",
+            "period = \"100ms\"\npause = [\"1s\", \"2s\"]",
+            "x.toml:11: task[0].period: a task is released one way; remove `period` or `pause`",
+        ),
+        (
+            "compute = \"5ms\"",
+            "compute = \"200ms\"",
+            "x.toml:13: task[0].compute: a goal out of reach: one job needs 200.00 ms alone at full clock, but the next one is released after 100.00 ms",
+        ),
+        (
+            "deadline = \"50ms\"",
+            "",
+            "x.toml:8: task[0].deadline: missing: a real-time task needs one, such as \"50ms\"",
+        ),
+        (
+            "class = \"real-time\"",
+            "class = \"realtime\"",
+            "x.toml:10: task[0].class: expected \"real-time\" or \"best-effort\", found the text \"realtime\"",
+        ),
+        (
+            "class = \"real-time\"",
+            "",
+            "x.toml:8: task[0].class: missing: write \"real-time\" (has a deadline) or \"best-effort\"",
+        ),
+        (
+            "name = \"control\"",
+            "",
+            "x.toml:8: task[0].name: missing: give the task a name",
+        ),
+        (
+            "name = \"control\"",
+            "name = \"control\"\nrounds = 2.5",
+            "x.toml:10: task[0].rounds: expected a whole number, found the number 2.5",
+        ),
+        (
+            "name = \"control\"",
+            "name = \"control\"\nrounds = -2",
+            "x.toml:10: task[0].rounds: -2 is out of range: write a number from 0 on",
+        ),
+        (
+            "sensors = 8",
+            "",
+            "x.toml:6: trace.dir: where do readings come from? give `dir`, a folder with sensors.csv and readings.csv, or `sensors`, a number of made-up sensors",
+        ),
+        (
+            "sensors = 8",
+            "sensors = 8\nutilisation = 0.5\nreplicas = 2",
+            "x.toml:9: trace.replicas: `utilisation` works out the replicas; remove one of the two",
+        ),
+        (
+            "sensors = 8",
+            "sensors = 8\nspeedup = 50",
+            "x.toml:8: trace.speedup: 50 is out of range: above 0, at most 20",
+        ),
+        (
+            "warm_up = \"1s\"",
+            "warm_up = \"10s\"",
+            "x.toml:5: control.warm_up: 10.00 s leaves nothing of the run's 10.00 s: make it shorter than `duration`",
+        ),
+        (
+            "duration = \"10s\"",
+            "duration = \"10s\"\nvolume = 3",
+            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify",
+        ),
+        (
+            "duration = \"10s\"",
+            "duration = 1979-05-27",
+            "x.toml:1: duration: expected a time in quotes, such as \"100ms\", found a date",
+        ),
+        ("[goal]", "[gaol]", "x.toml:2: gaol: unknown key; did you mean goal?"),
+        (
+            "[[task]]",
+            "[task]",
+            "x.toml:8: task: expected a list of tables, each under [[task]], found a table",
+        ),
+    ] {
+        let text = SMALL.replace(from, to);
+        assert_ne!(text, SMALL);
+        assert_eq!(complaints(&text, &[]), [expected], "{to}");
+    }
+}
+
+#[test]
+fn what_is_not_toml_is_named_by_line() {
+    let lines = complaints("duration = \n", &[]);
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].starts_with("x.toml:1: not TOML: "), "{lines:?}");
+}
+
+#[test]
+fn several_problems_come_at_once_in_the_order_of_the_file() {
+    let text = SMALL
+        .replace("tardiness = 0.9", "tardines = 0.9")
+        .replace("period = \"100ms\"", "period = \"-1s\"")
+        .replace("compute", "compuet");
+    assert_eq!(
+        complaints(&text, &["goal.speed=3"]),
+        [
+            "x.toml:3: goal.tardines: unknown key; did you mean goal.tardiness?",
+            "x.toml:11: task[0].period: \"-1s\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"",
+            "x.toml:13: task[0].compuet: unknown key; did you mean task[0].compute?",
+            "--set goal.speed=3: goal.speed: unknown key; goal knows tardiness, drr, min_fresh",
+        ]
+    );
+}
+
+#[test]
+fn a_default_at_fault_is_reported_at_its_table() {
+    let text = SMALL.replace("warm_up = \"1s\"", "");
+    assert_eq!(
+        complaints(&text, &["duration=1s"]),
+        ["x.toml:4: control.warm_up: 2.00 s leaves nothing of the run's 1.00 s: make it shorter than `duration`"]
+    );
+    assert_eq!(
+        complaints("[trace]\nsensors = 8\n", &[]),
+        [
+            "x.toml: task: no task has a deadline, so there is nothing to keep on time: add a [[task]] with class = \"real-time\""
+        ]
+    );
+}
+
+#[test]
+fn an_override_counts_as_if_it_were_written() {
+    let scenario = accepted(
+        SMALL,
+        &[
+            "goal.tardiness=0.7",
+            "task.control.gap=[\"80ms\", \"90ms\"]",
+            "store.update_mode=transaction",
+            "control.pace=job",
+            "trace.dir=somewhere",
+        ],
+    );
+    assert_eq!(scenario.goal.tardiness, 0.7);
+    assert!(matches!(scenario.tasks[0].arrival, Arrival::Sporadic { .. }));
+    assert_eq!(scenario.store.update_mode, UpdateMode::Transaction);
+    assert_eq!(scenario.control.pace, Pace::Job);
+    assert_eq!(
+        scenario.sensors.source,
+        SensorSource::Trace {
+            dir: "somewhere".into()
+        }
+    );
+}
+
+#[test]
+fn a_wrong_override_is_named_as_it_was_written() {
+    for (argument, expected) in [
+        (
+            "tardiness=0.9",
+            "--set tardiness=0.9: tardiness: unknown key; did you mean goal.tardiness?",
+        ),
+        (
+            "task.control.period=-5ms",
+            "--set task.control.period=-5ms: task[0].period: \"-5ms\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"",
+        ),
+        (
+            "goal.drr=1.5",
+            "--set goal.drr=1.5: goal.drr: 1.5 is out of range: above 0 and below 1",
+        ),
+        (
+            "control.controller=pid",
+            "--set control.controller=pid: control.controller: expected \"open\" or \"qod\" or \"clock\" or \"mimo\", found the text \"pid\"",
+        ),
+        (
+            "identify.clock=[1.0]",
+            "--set identify.clock=[1.0]: identify.clock: a knob that does not move teaches nothing: give at least 2 different levels",
+        ),
+        (
+            "stroe.objects=1",
+            "--set stroe.objects=1: stroe: unknown key; did you mean store?",
+        ),
+    ] {
+        assert_eq!(complaints(SMALL, &[argument]), [expected]);
+    }
+    let duration = [Override::of_option("--duration", "duration", "10")];
+    let lines = check(SMALL, "x.toml", "x", &duration).unwrap_err();
+    assert!(
+        lines[0].starts_with("--duration 10: duration: expected a time in quotes"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn the_shipped_scenarios_are_sound() {
+    let fire = accepted(SHIPPED_TEXT, &[]);
+    assert_eq!(fire.name, "fire-rescue");
+    assert_eq!(fire.tasks.len(), 2);
+    let robot = accepted(include_str!("../../../../scenarios/robot.toml"), &[]);
+    assert!(matches!(robot.tasks[1].arrival, Arrival::Sporadic { .. }));
+}
+
+#[test]
+fn the_readme_names_every_key() {
+    let readme = include_str!("../../../../scenarios/README.md");
+    let mut report = Report::default();
+    let Value::Table(document) = tree::parse(SHIPPED_TEXT).unwrap().value else {
+        panic!("no table")
+    };
+    draft(Section::top(&document, &mut report), "x");
+    let known = report.known_keys();
+    assert!(known.len() > 30, "{known:?}");
+    for key in known {
+        let leaf = key.rsplit('.').next().unwrap_or(key);
+        let named = [
+            format!("| `{leaf}` |"),
+            format!("**`[{leaf}]`**"),
+            format!("**`[[{leaf}]]`**"),
+        ];
+        assert!(
+            named.iter().any(|name| readme.contains(name)),
+            "{key} is not in scenarios/README.md"
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! A TOML document as a tree whose every node knows where it was written.
+//!
+//! The tree is what overrides (`--set`) are applied to before anything is typed, so that a value from the command line
+//! and one from the file pass through the same checks, and each complaint names the place that the user has to change.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+/// Where a node was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Nowhere in particular: the document as a whole.
+    Document,
+    /// A line of the file, from 1.
+    Line(usize),
+    /// The override with this index.
+    Override(usize),
+}
+
+/// One value and where it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Where; for a table entry, the line of its key.
+    pub origin: Origin,
+    /// What.
+    pub value: Value,
+}
+
+/// The entries of a table.
+pub type Entries = BTreeMap<String, Node>;
+
+/// What TOML can say, as far as scenarios use it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Text(String),
+    Integer(i64),
+    Float(f64),
+    Flag(bool),
+    List(Vec<Node>),
+    Table(Entries),
+    /// What no key of a scenario accepts, in words.
+    Foreign(&'static str),
+}
+
+impl Value {
+    /// The value in words, for complaints: `the text "abc"`, `the number 3`.
+    pub fn describe(&self) -> String {
+        match self {
+            Value::Text(text) => format!("the text \"{text}\""),
+            Value::Integer(n) => format!("the number {n}"),
+            Value::Float(x) => format!("the number {x}"),
+            Value::Flag(flag) => format!("{flag}"),
+            Value::List(_) => "a list".into(),
+            Value::Table(_) => "a table".into(),
+            Value::Foreign(what) => (*what).into(),
+        }
+    }
+}
+
+/// A document that is not TOML.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotToml {
+    /// The line, from 1.
+    pub line: usize,
+    /// What the parser expected.
+    pub what: String,
+}
+
+/// Parses a document; every syntax error that the parser finds, in order.
+pub fn parse(text: &str) -> Result<Node, Vec<NotToml>> {
+    let line_of = |at: usize| {
+        1 + text.as_bytes()[..at.min(text.len())]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
+    };
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        let origin = |span: Range<usize>| Origin::Line(line_of(span.start));
+        let value = Value::Table(entries(table.get_ref(), &origin));
+        return Ok(Node {
+            origin: Origin::Document,
+            value,
+        });
+    }
+    let not_toml = |error: &toml::de::Error| NotToml {
+        line: line_of(error.span().map_or(0, |span| span.start)),
+        what: error.message().to_string(),
+    };
+    Err(errors.iter().map(not_toml).collect())
+}
+
+/// One value as written on the command line: TOML where it is TOML, else the text itself, so that
+/// `--set goal.tardiness=0.9` and `--set store.update_mode=memory-first` both need no quotes.
+pub fn parse_value(text: &str, origin: Origin) -> Node {
+    let value = match DeValue::parse(text) {
+        Ok(parsed) => convert(parsed.get_ref(), &|_| origin),
+        Err(_) => Value::Text(text.to_string()),
+    };
+    Node { origin, value }
+}
+
+fn entries(table: &DeTable<'_>, origin: &dyn Fn(Range<usize>) -> Origin) -> Entries {
+    let node = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| Node {
+        origin: origin(key.span()),
+        value: convert(value.get_ref(), origin),
+    };
+    table
+        .iter()
+        .map(|(key, value)| (key.get_ref().to_string(), node((key, value))))
+        .collect()
+}
+
+fn convert(value: &DeValue<'_>, origin: &dyn Fn(Range<usize>) -> Origin) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Boolean(flag) => Value::Flag(*flag),
+        DeValue::Datetime(_) => Value::Foreign("a date"),
+        DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix())
+            .map_or(Value::Foreign("a number of more than 64 bits"), Value::Integer),
+        DeValue::Float(x) => x
+            .as_str()
+            .parse()
+            .map_or(Value::Foreign("a number that cannot be read"), Value::Float),
+        DeValue::Array(items) => Value::List(
+            items
+                .iter()
+                .map(|item| Node {
+                    origin: origin(item.span()),
+                    value: convert(item.get_ref(), origin),
+                })
+                .collect(),
+        ),
+        DeValue::Table(table) => Value::Table(entries(table, origin)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at<'n>(node: &'n Node, key: &str) -> &'n Node {
+        match &node.value {
+            Value::Table(entries) => &entries[key],
+            other => panic!("{other:?} has no {key}"),
+        }
+    }
+
+    #[test]
+    fn every_node_knows_its_line() {
+        let tree =
+            parse("name = \"x\"\n\n[goal]\ntardiness = 0.9\n\n[[task]]\nname = \"a\"\n[[task]]\ngap = [1,\n 2]\n")
+                .unwrap();
+        assert_eq!(at(&tree, "name").origin, Origin::Line(1));
+        assert_eq!(at(&tree, "goal").origin, Origin::Line(3));
+        assert_eq!(at(at(&tree, "goal"), "tardiness").origin, Origin::Line(4));
+        let Value::List(tasks) = &at(&tree, "task").value else {
+            panic!("no list")
+        };
+        assert_eq!(tasks[0].origin, Origin::Line(6));
+        assert_eq!(tasks[1].origin, Origin::Line(8));
+        assert_eq!(at(&tasks[1], "gap").origin, Origin::Line(9));
+    }
+
+    #[test]
+    fn syntax_errors_name_their_line() {
+        let errors = parse("a = 1\nb = \nc = 3\nc = 4\n").unwrap_err();
+        let lines: Vec<usize> = errors.iter().map(|error| error.line).collect();
+        assert_eq!(lines, [2, 4], "{errors:?}");
+    }
+
+    #[test]
+    fn values_on_the_command_line_need_no_quotes() {
+        let value = |text| parse_value(text, Origin::Override(0)).value;
+        assert_eq!(value("0.9"), Value::Float(0.9));
+        assert_eq!(value("12"), Value::Integer(12));
+        assert_eq!(value("1_000"), Value::Integer(1000));
+        assert_eq!(value("true"), Value::Flag(true));
+        assert_eq!(value("80ms"), Value::Text("80ms".into()));
+        assert_eq!(value("\"80ms\""), Value::Text("80ms".into()));
+        assert_eq!(value("memory-first"), Value::Text("memory-first".into()));
+        assert_eq!(value(""), Value::Text(String::new()));
+        assert_eq!(
+            value("99999999999999999999").describe(),
+            "a number of more than 64 bits"
+        );
+        assert!(matches!(value("[\"1s\", \"2s\"]"), Value::List(items) if items.len() == 2));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in ".{0,200}") {
+            let _ = parse(&text);
+            let _ = parse_value(&text, Origin::Document);
+        }
+    }
+}

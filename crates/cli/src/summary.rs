@@ -1,0 +1,269 @@
+//! The closing summary for people: was the goal reached, at what cost, and what stood in the way.
+
+use std::fmt::Write;
+
+use punctual_runtime::report::{KnobReport, Protection, RunReport};
+use punctual_units::Hertz;
+
+use crate::verdict::Verdict;
+
+/// Column at which the text of a row begins.
+const INDENT: usize = 14;
+
+/// The summary of `report`, lines ended.
+pub fn summary(report: &RunReport) -> String {
+    let mut text = String::new();
+    let header = &report.header;
+    let lasted = report.samples.last().map_or(0.0, |last| last.t_s);
+    let _ = writeln!(
+        text,
+        "\n{} on {} ({}), controller {}, {lasted:.1} s, seed {}",
+        header.scenario,
+        header.platform,
+        header.machine,
+        header.controller.name(),
+        header.seed
+    );
+    let _ = writeln!(text, "{}\n", Verdict::of(report).sentence(report));
+    for (name, cells) in rows(report) {
+        row(&mut text, name, &cells);
+    }
+    row(&mut text, "knobs", &header.knobs.iter().map(knob).collect::<Vec<_>>());
+    row(
+        &mut text,
+        "protection",
+        &header.protection.iter().map(protection).collect::<Vec<_>>(),
+    );
+    row(&mut text, "notes", &report.summary.notes);
+    text
+}
+
+/// Name and text of each figure that the summary and the page both show.
+pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
+    let (header, summary) = (&report.header, &report.summary);
+    let load = &header.load;
+    let mut rows = vec![
+        (
+            "tardiness",
+            vec![format!(
+                "{:.2} on average, {:.2} at p99; set point {:.2}",
+                summary.tardiness_mean, summary.tardiness_p99, header.goal.tardiness
+            )],
+        ),
+        (
+            "drr",
+            vec![format!(
+                "{:.2} on average; set point {:.2}{}",
+                summary.drr_mean,
+                header.goal.drr,
+                if header.controller.name() == "mimo" {
+                    ""
+                } else {
+                    ", which only mimo controls"
+                }
+            )],
+        ),
+        (
+            "fresh",
+            vec![format!(
+                "{} at worst, {} on average; minimum {}",
+                percent(summary.fresh_share_min),
+                percent(summary.fresh_share_mean),
+                header.goal.min_fresh
+            )],
+        ),
+        (
+            "jobs",
+            vec![
+                format!(
+                    "{} in real time, {} late ({}), {} of these excused, {} not released",
+                    count(summary.jobs),
+                    count(summary.misses),
+                    percent(summary.misses as f64 / (summary.jobs.max(1)) as f64),
+                    count(summary.excused),
+                    count(summary.skipped)
+                ),
+                format!("{} best-effort", count(summary.best_effort_jobs)),
+            ],
+        ),
+        ("updates", updates(report)),
+        ("clock", vec![clock(report)]),
+        (
+            "energy",
+            vec![
+                summary
+                    .energy_j
+                    .map_or("no meter on this machine".into(), |joules| format!("{joules:.1} J")),
+            ],
+        ),
+    ];
+    if let Some(decision) = summary.decision_us_median {
+        let share = summary
+            .controller_core_share
+            .map_or(String::new(), |share| format!(", {:.2} % of a core", share * 100.0));
+        rows.push((
+            "controller",
+            vec![format!("{decision:.1} us per decision (median){share}")],
+        ));
+    }
+    if let Some([median, p99, max]) = summary.probe_us {
+        let control = format!("an idle probe woke {median:.0} us late (median), {p99:.0} us (p99), {max:.0} us (max)");
+        rows.push((
+            "no-op control",
+            vec![control + "; no latency below that means anything"],
+        ));
+    }
+    if let Some(steal) = summary.steal_share {
+        rows.push((
+            "stolen",
+            vec![format!(
+                "{} of the cores' time went to other guests of the host",
+                percent(steal)
+            )],
+        ));
+    }
+    rows.push((
+        "load",
+        vec![format!(
+            "{} sensors ({} x), {} updates/s, {:.1} us each alone ({}), {:.0} ns a get",
+            count(load.sensors.into()),
+            load.replicas,
+            count(load.updates_per_s.round() as u64),
+            load.update_us,
+            load.update_mode,
+            load.get_ns
+        )],
+    ));
+    rows
+}
+
+fn updates(report: &RunReport) -> Vec<String> {
+    let summary = &report.summary;
+    let mut lines = vec![format!(
+        "{} offered = {} installed + {} shed + {} superseded; {} lost",
+        count(summary.updates_offered),
+        count(summary.updates_installed),
+        count(summary.updates_shed),
+        count(summary.updates_superseded),
+        count(summary.updates_lost)
+    )];
+    lines.push(format!("{} admitted on average", percent(summary.admitted_share_mean)));
+    if summary.sensors_unreconciled > 0 {
+        lines.push(format!(
+            "{} sensors do not reconcile",
+            count(summary.sensors_unreconciled)
+        ));
+    }
+    lines
+}
+
+fn clock(report: &RunReport) -> String {
+    let top = report.header.load.top_clock;
+    match (report.summary.clock_hz_mean, provenance(report, "clock")) {
+        (Some(mean), Some(provenance)) => format!("{} on average, {provenance}; top {top}", Hertz(mean as u64)),
+        (Some(mean), None) => format!("{} on average, not ours to set; top {top}", Hertz(mean as u64)),
+        (None, _) => "nothing to read it from on this machine".into(),
+    }
+}
+
+/// How real a knob is, in a word; none where it is not offered.
+pub fn provenance(report: &RunReport, knob: &str) -> Option<String> {
+    let found = report.header.knobs.iter().find(|known| known.knob == knob)?;
+    Some(found.offered?.to_string())
+}
+
+fn knob(knob: &KnobReport) -> String {
+    match knob.offered {
+        Some(provenance) => {
+            let used = if knob.used { "turned" } else { "left alone" };
+            format!(
+                "{:<18} {:<10} {used:<11} {}",
+                knob.knob,
+                provenance.to_string(),
+                knob.range
+            )
+        }
+        None => format!("{:<18} not offered by this machine; see punctual doctor", knob.knob),
+    }
+}
+
+fn protection(protection: &Protection) -> String {
+    match &protection.refused {
+        None => format!("obtained   {}", protection.what),
+        Some(refusal) => format!("refused    {}: {}; {}", protection.what, refusal.why, refusal.remedy),
+    }
+}
+
+fn row(text: &mut String, name: &str, cells: &[String]) {
+    for (i, cell) in cells.iter().enumerate() {
+        let name = if i == 0 { name } else { "" };
+        let _ = writeln!(text, "  {name:<INDENT$}{cell}");
+    }
+}
+
+/// `part` of 1 in percent.
+pub fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+/// A number with its thousands apart.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn the_summary_says_all_of_it() {
+        let expected = "
+fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, 60.0 s, seed 1
+Goal held: tardiness 0.86 on average, set point 0.85.
+
+  tardiness     0.86 on average, 1.12 at p99; set point 0.85
+  drr           0.61 on average; set point 0.62
+  fresh         71.0 % at worst, 91.0 % on average; minimum 50.0 %
+  jobs          600 in real time, 14 late (2.3 %), 2 of these excused, 0 not released
+                5,321 best-effort
+  updates       1,650,000 offered = 1,155,000 installed + 490,000 shed + 5,000 superseded; 0 lost
+                69.0 % admitted on average
+  clock         1880 MHz on average, emulated; top 2000 MHz
+  energy        no meter on this machine
+  controller    1.1 us per decision (median), 0.04 % of a core
+  no-op control an idle probe woke 4 us late (median), 61 us (p99), 912 us (max); no latency below that means anything
+  stolen        1.2 % of the cores' time went to other guests of the host
+  load          5,120 sensors (5 x), 27,500 updates/s, 20.1 us each alone (transaction), 310 ns a get
+  knobs         clock              emulated   turned      1000 MHz to 2000 MHz in 11 steps
+                admitted-share     real       turned      0 to 1
+                best-effort-share  not offered by this machine; see punctual doctor
+  protection    obtained   analysis: SCHED_FIFO 80 on core 1
+                refused    memory locked: operation not permitted; raise the limit: ulimit -l unlimited
+  notes         fallback: 3 windows without a finished job
+";
+        assert_eq!(summary(&fixture::report()), expected);
+    }
+
+    #[test]
+    fn an_empty_run_is_summed_up_too() {
+        let mut report = fixture::report();
+        report.samples.clear();
+        report.summary = Default::default();
+        let text = summary(&report);
+        assert!(text.contains("Too short to judge"), "{text}");
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+    }
+}

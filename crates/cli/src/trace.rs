@@ -1,0 +1,179 @@
+//! Finds and loads a sensor trace: `sensors.csv` and `readings.csv` (or `readings.csv.zst`) in one folder.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use punctual_workload::{Scenario, SensorSource, Trace, TraceError};
+use ruzstd::decoding::StreamingDecoder;
+
+use crate::failure::Failure;
+
+const SENSORS: &str = "sensors.csv";
+const READINGS: &str = "readings.csv";
+const READINGS_PACKED: &str = "readings.csv.zst";
+
+/// The readings of `scenario`: loaded from its folder, or drawn from its seed. `file` is where the scenario lies.
+///
+/// # Errors
+/// [`Failure::Input`] naming the folder that was looked for, or the file and line at fault.
+pub fn load(scenario: &Scenario, file: Option<&Path>) -> Result<Trace, Failure> {
+    match &scenario.sensors.source {
+        SensorSource::Synthetic {
+            count,
+            period_min,
+            period_max,
+        } => Ok(Trace::synthetic(
+            *count,
+            *period_min,
+            *period_max,
+            scenario.duration,
+            scenario.seed,
+        )),
+        SensorSource::Trace { dir } => read_folder(&find(Path::new(dir), &bases(file))?),
+    }
+}
+
+/// Where a relative folder may lie: the current directory, the scenario file's folder and the folders above it, and
+/// the folders above the program, so that a build in the project's folder finds the shipped trace from anywhere.
+fn bases(file: Option<&Path>) -> Vec<PathBuf> {
+    let mut bases = vec![PathBuf::new()];
+    let program = std::env::current_exe().ok();
+    for start in [file.and_then(|file| file.canonicalize().ok()), program]
+        .into_iter()
+        .flatten()
+    {
+        bases.extend(start.ancestors().skip(1).map(Path::to_path_buf));
+    }
+    bases
+}
+
+fn find(dir: &Path, bases: &[PathBuf]) -> Result<PathBuf, Failure> {
+    let found = bases.iter().map(|base| base.join(dir)).find(|folder| folder.is_dir());
+    found.ok_or_else(|| {
+        let here = std::env::current_dir().unwrap_or_default();
+        Failure::input([format!(
+            "trace.dir: no folder \"{}\" in {}, nor beside or above the scenario file; name the folder that holds {SENSORS} and {READINGS_PACKED}: --set trace.dir=FOLDER",
+            dir.display(),
+            here.display(),
+        )])
+    })
+}
+
+fn read_folder(folder: &Path) -> Result<Trace, Failure> {
+    let sensors = folder.join(SENSORS);
+    let parsed = Trace::parse_sensors(open(&sensors)?).map_err(|error| at_line(&sensors, &error))?;
+    let plain = folder.join(READINGS);
+    if plain.exists() {
+        return Trace::parse_readings(parsed, open(&plain)?).map_err(|error| at_line(&plain, &error));
+    }
+    let packed = folder.join(READINGS_PACKED);
+    let unpacked = StreamingDecoder::new(open(&packed)?)
+        .map_err(|error| Failure::input([format!("{}: not a zstd file: {error}", packed.display())]))?;
+    Trace::parse_readings(parsed, unpacked).map_err(|error| at_line(&packed, &error))
+}
+
+fn open(path: &Path) -> Result<impl Read, Failure> {
+    let refuse = |what: String| Failure::input([format!("{}: {what}", path.display())]);
+    let file = File::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => refuse(format!(
+            "missing; a trace folder holds {SENSORS} and {READINGS} (or {READINGS_PACKED}), and --set trace.dir=FOLDER names another one"
+        )),
+        _ => refuse(format!("cannot be opened: {error}")),
+    })?;
+    Ok(BufReader::new(file))
+}
+
+fn at_line(path: &Path, error: &TraceError) -> Failure {
+    Failure::input([format!(
+        "{}:{}: {}; mend the row, or name another trace: --set trace.dir=FOLDER",
+        path.display(),
+        error.line,
+        error.what
+    )])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const SENSOR_ROWS: &str = "id,period_s,avi_s\n0,1,2\n1,2,4\n";
+    const READING_ROWS: &str = "time_s,sensor_id,value\n0.1,0,20\n0.2,1,21.5\n";
+    /// `READING_ROWS` as the zstd program packs it: one raw block.
+    fn packed(text: &str) -> Vec<u8> {
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, text.len() as u8];
+        let header = 1 | (text.len() as u32) << 3;
+        frame.extend(&header.to_le_bytes()[..3]);
+        frame.extend(text.as_bytes());
+        frame
+    }
+
+    fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        folder
+    }
+
+    fn refused(files: &[(&str, &[u8])]) -> String {
+        let folder = folder(files);
+        let text = read_folder(folder.path()).unwrap_err().to_string();
+        text.replace(&folder.path().display().to_string(), "DIR")
+    }
+
+    #[test]
+    fn plain_and_packed_readings_are_the_same() {
+        let plain = folder(&[(SENSORS, SENSOR_ROWS.as_bytes()), (READINGS, READING_ROWS.as_bytes())]);
+        let packed = folder(&[
+            (SENSORS, SENSOR_ROWS.as_bytes()),
+            (READINGS_PACKED, &packed(READING_ROWS)),
+        ]);
+        let trace = read_folder(plain.path()).unwrap();
+        assert_eq!(trace.readings.len(), 2);
+        assert_eq!(read_folder(packed.path()).unwrap(), trace);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_file_and_line() {
+        let sensors = (SENSORS, SENSOR_ROWS.as_bytes());
+        assert_eq!(
+            refused(&[sensors, (READINGS, b"time_s,sensor_id,value\n0.1,0,20\n0.2,9,1\n")]),
+            "DIR/readings.csv:3: unknown sensor 9: the trace has sensors 0 to 1; mend the row, or name another trace: --set trace.dir=FOLDER"
+        );
+        assert_eq!(
+            refused(&[(SENSORS, b"id,period_s,avi_s\n0,-1,2\n")]),
+            "DIR/sensors.csv:2: period_s is -1: expected seconds above 0; mend the row, or name another trace: --set trace.dir=FOLDER"
+        );
+        assert_eq!(
+            refused(&[sensors]),
+            "DIR/readings.csv.zst: missing; a trace folder holds sensors.csv and readings.csv (or readings.csv.zst), and --set trace.dir=FOLDER names another one"
+        );
+        let not_packed = refused(&[sensors, (READINGS_PACKED, READING_ROWS.as_bytes())]);
+        assert!(
+            not_packed.starts_with("DIR/readings.csv.zst: not a zstd file: "),
+            "{not_packed}"
+        );
+        let mut cut = packed(READING_ROWS);
+        cut.truncate(cut.len() - 4);
+        let cut = refused(&[sensors, (READINGS_PACKED, &cut)]);
+        assert!(cut.starts_with("DIR/readings.csv.zst:"), "{cut}");
+    }
+
+    #[test]
+    fn a_folder_is_looked_for_in_order() {
+        let (first, second) = (folder(&[]), folder(&[]));
+        fs::create_dir(second.path().join("data")).unwrap();
+        let bases = [first.path().to_path_buf(), second.path().to_path_buf()];
+        assert_eq!(find(Path::new("data"), &bases).unwrap(), second.path().join("data"));
+        fs::create_dir(first.path().join("data")).unwrap();
+        assert_eq!(find(Path::new("data"), &bases).unwrap(), first.path().join("data"));
+        let missing = find(Path::new("elsewhere"), &bases).unwrap_err().to_string();
+        assert!(
+            missing.starts_with("trace.dir: no folder \"elsewhere\" in ")
+                && missing.ends_with("--set trace.dir=FOLDER"),
+            "{missing}"
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! The live view: a pure function from [`ViewState`] to a terminal frame.
+//!
+//! Four curves (tardiness, data response ratio, admitted and fresh share, clock), each with its goal or minimum as a
+//! line; below them jobs and the load per core. Laid out for 80 x 24 and up; a smaller terminal shows the figures only.
+
+mod panels;
+mod state;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{LineGauge, Paragraph};
+
+pub use state::{News, ViewState};
+
+/// The least size at which curves can be read.
+const CURVES_FIT: (u16, u16) = (60, 18);
+
+/// The two parts of a gauge differ in shape, for terminals without colours.
+const FILLED: &str = "━";
+const UNFILLED: &str = "─";
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame, state: &ViewState) {
+    let [title, progress, body, hints] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_title(frame, title, state);
+    draw_progress(frame, progress, state);
+    draw_hints(frame, hints, state);
+    match &state.header {
+        None => draw_stages(frame, body, state),
+        Some(_) if frame.area().width < CURVES_FIT.0 || frame.area().height < CURVES_FIT.1 => {
+            panels::figures(frame, body, state);
+        }
+        Some(header) => {
+            let foot = panels::foot_height(body, state);
+            let [upper, lower, foot] =
+                Layout::vertical([Constraint::Fill(1), Constraint::Fill(1), Constraint::Length(foot)]).areas(body);
+            let halves = |row: Rect| -> [Rect; 2] { Layout::horizontal([Constraint::Fill(1); 2]).areas(row) };
+            let ([tardiness, shares], [drr, clock]) = (halves(upper), halves(lower));
+            panels::tardiness(frame, tardiness, state, header);
+            panels::shares(frame, shares, state, header);
+            panels::drr(frame, drr, state, header);
+            panels::clock(frame, clock, state, header);
+            panels::foot(frame, foot, state, header);
+        }
+    }
+}
+
+fn draw_title(frame: &mut Frame, area: Rect, state: &ViewState) {
+    let name = Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold());
+    let Some(header) = &state.header else {
+        return frame.render_widget(Line::from(vec![name, Span::raw("  getting ready")]), area);
+    };
+    let (mode, color) = match state.last().map_or("warm-up", |last| last.mode.as_str()) {
+        "running" => ("running", Color::Green),
+        "fallback" => ("fallback", Color::Red),
+        other => (other, Color::Yellow),
+    };
+    let machine = match header.platform.as_str() {
+        "sim" => "the simulated machine".to_string(),
+        _ => header.machine.clone(),
+    };
+    let line = Line::from(vec![
+        name,
+        Span::styled(format!("  {}", header.scenario), Modifier::BOLD),
+        Span::raw(format!("  {}", header.controller.name())),
+        Span::raw("  "),
+        Span::styled(format!(" {mode} "), Style::new().fg(Color::Black).bg(color)),
+        Span::styled(format!("  {machine}"), Style::new().dim()),
+    ]);
+    frame.render_widget(line, area);
+}
+
+fn draw_progress(frame: &mut Frame, area: Rect, state: &ViewState) {
+    let elapsed = state.elapsed_s();
+    let gauge = LineGauge::default()
+        .ratio((elapsed / state.duration_s.max(1e-9)).clamp(0.0, 1.0))
+        .label(format!(" {} of {}", minutes(elapsed), minutes(state.duration_s)))
+        .filled_symbol(FILLED)
+        .unfilled_symbol(UNFILLED)
+        .filled_style(Style::new().fg(Color::Cyan))
+        .unfilled_style(Style::new().fg(Color::DarkGray));
+    frame.render_widget(gauge, area);
+}
+
+fn draw_stages(frame: &mut Frame, area: Rect, state: &ViewState) {
+    let under_way = state.stages.len().saturating_sub(1);
+    let lines = state.stages.iter().enumerate().map(|(i, stage)| {
+        if i == under_way {
+            Line::from(vec!["   > ".cyan(), stage.clone().bold()])
+        } else {
+            Line::from(vec!["   + ".green(), stage.clone().dim()])
+        }
+    });
+    let lines: Vec<Line> = std::iter::once(Line::default()).chain(lines).collect();
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn draw_hints(frame: &mut Frame, area: Rect, state: &ViewState) {
+    let line = match (state.stopping, state.last().and_then(|last| last.fallback.as_ref())) {
+        (true, _) => Line::from(" stopping in order; Ctrl-C again leaves at once without a report".yellow()),
+        (false, Some(reason)) => Line::from(format!(" fallback: {reason}").red()),
+        (false, None) => Line::from(vec![
+            " q ".bold(),
+            "stop in order and report".dim(),
+            if state.header.as_ref().is_some_and(|header| header.platform == "sim") {
+                "   every figure is simulated".yellow()
+            } else {
+                Span::default()
+            },
+        ]),
+    };
+    frame.render_widget(line, area);
+}
+
+fn minutes(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests;

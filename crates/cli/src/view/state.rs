@@ -1,0 +1,154 @@
+//! What the live view shows, as a value: news come in, nothing is drawn here.
+
+use std::collections::VecDeque;
+
+use punctual_platform::Provenance;
+use punctual_runtime::report::{Progress, RunHeader, Sample};
+
+/// Samples kept for the curves: more than a wide terminal has columns of dots.
+pub const SAMPLES_MAX: usize = 2000;
+/// Seconds that the curves show at once; a longer run scrolls.
+pub const SPAN_S: f64 = 120.0;
+
+/// [`Progress`] that can be kept.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// A stage before or after the run proper.
+    Stage(String),
+    /// The run proper begins.
+    Started(Box<RunHeader>),
+    /// One step of the loop.
+    Sample(Box<Sample>),
+}
+
+impl From<Progress<'_>> for News {
+    fn from(progress: Progress<'_>) -> News {
+        match progress {
+            Progress::Stage(stage) => News::Stage(stage.into()),
+            Progress::Started(header) => News::Started(Box::new(header.clone())),
+            Progress::Sample(sample) => News::Sample(Box::new(sample.clone())),
+        }
+    }
+}
+
+/// Everything that the view shows.
+#[derive(Clone, Debug, Default)]
+pub struct ViewState {
+    /// How long the run will last, in seconds.
+    pub duration_s: f64,
+    /// Stages so far, the last of them under way until the run has started.
+    pub stages: Vec<String>,
+    /// What runs where, once it does.
+    pub header: Option<RunHeader>,
+    /// The latest samples, oldest first.
+    pub samples: VecDeque<Sample>,
+    /// Real-time jobs so far.
+    pub jobs: u64,
+    /// Late ones.
+    pub misses: u64,
+    /// The user asked for the end.
+    pub stopping: bool,
+}
+
+impl ViewState {
+    /// The view of a run of `duration_s` seconds that has told nothing yet.
+    pub fn new(duration_s: f64) -> ViewState {
+        ViewState {
+            duration_s,
+            ..ViewState::default()
+        }
+    }
+
+    /// Takes news.
+    pub fn update(&mut self, news: News) {
+        match news {
+            News::Stage(stage) => self.stages.push(stage),
+            News::Started(header) => {
+                *self = ViewState {
+                    header: Some(*header),
+                    stopping: self.stopping,
+                    ..ViewState::new(self.duration_s)
+                }
+            }
+            News::Sample(sample) => {
+                self.jobs += u64::from(sample.jobs);
+                self.misses += u64::from(sample.misses);
+                if self.samples.len() == SAMPLES_MAX {
+                    self.samples.pop_front();
+                }
+                self.samples.push_back(*sample);
+            }
+        }
+    }
+
+    /// The latest sample.
+    pub fn last(&self) -> Option<&Sample> {
+        self.samples.back()
+    }
+
+    /// Seconds of the run that have passed.
+    pub fn elapsed_s(&self) -> f64 {
+        self.last().map_or(0.0, |last| last.t_s)
+    }
+
+    /// The seconds that the curves show.
+    pub fn span(&self) -> [f64; 2] {
+        let length = self.duration_s.clamp(1.0, SPAN_S);
+        let end = self.elapsed_s().max(length);
+        [end - length, end]
+    }
+
+    /// The curve of one figure of the samples, where it has values.
+    pub fn curve(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
+        let [from, to] = self.span();
+        let within = self.samples.iter().filter(|sample| (from..=to).contains(&sample.t_s));
+        within
+            .filter_map(|sample| Some((sample.t_s, figure(sample)?)))
+            .collect()
+    }
+
+    /// How real the clock knob is; none where there is none.
+    pub fn clock_provenance(&self) -> Option<Provenance> {
+        let header = self.header.as_ref()?;
+        header.knobs.iter().find(|knob| knob.knob == "clock")?.offered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    fn running(samples: u64) -> ViewState {
+        let mut state = ViewState::new(60.0);
+        state.update(News::Stage("calibrating".into()));
+        state.update(News::Started(Box::new(fixture::header())));
+        (0..samples).for_each(|k| state.update(News::Sample(Box::new(fixture::sample(k)))));
+        state
+    }
+
+    #[test]
+    fn news_add_up() {
+        let state = running(100);
+        assert_eq!(state.jobs, 200);
+        assert!((state.elapsed_s() - 20.0).abs() < 1e-9);
+        assert_eq!(state.span(), [0.0, 60.0]);
+        assert_eq!(
+            state.curve(|sample| sample.tardiness).len(),
+            99,
+            "one window had no jobs"
+        );
+        assert!(state.stages.is_empty(), "stages before the start are done with");
+    }
+
+    #[test]
+    fn a_long_run_scrolls_within_its_bound() {
+        let mut state = running(3000);
+        state.duration_s = 3600.0;
+        assert_eq!(state.samples.len(), SAMPLES_MAX);
+        assert_eq!(state.jobs, 6000);
+        let [from, to] = state.span();
+        assert!((from - 480.0).abs() < 1e-6 && (to - 600.0).abs() < 1e-6);
+        assert!(state.curve(|sample| sample.clock_hz.map(|hz| hz as f64)).len() <= 601);
+    }
+}

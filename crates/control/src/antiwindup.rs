@@ -1,0 +1,73 @@
+//! Anti-windup: what the accumulated errors do while knobs are at their limits.
+//!
+//! **Problem.** A knob at its limit does not follow the law. If the errors are accumulated on regardless, the law asks
+//! for more and more, and the knob stays at its limit long after the errors have changed sign (windup).
+//!
+//! **Choice.** *Back-calculation*, at once: v is moved to a point at which the law asks exactly the limit of the
+//! knobs that are at one (Hanus, Kinnaert and Henrotte, "Conditioning technique, a general anti-windup and bumpless
+//! transfer method", Automatica 23(6), 1987). A knob then leaves its limit in the first sample in which the law wants
+//! less. The usual alternative, to stop accumulating while any knob is at a limit, is worse with several knobs: QeDB
+//! sits at its minimal QoD for long, and a frozen v would rob the clock, which has room, of its integral action, so
+//! tardiness would miss its goal for as long.
+//!
+//! **Which v.** With fewer knobs than goals left, some goal must be given up. Of all v that suit the pinned knobs S,
+//! the one is taken that moves least in the cost's own measure, the sum of w_o dv_o^2 with w the weights of the
+//! accumulated errors:
+//!
+//! ```text
+//! minimise dv' W dv   subject to   K_I,S dv = c_S      =>      dv = M c_S,  M = W^-1/2 (K_I,S W^-1/2)^+
+//! ```
+//!
+//! where c is the command minus the limit. An output whose v is set back sample after sample is one whose error is let
+//! stand, and the weights see to it that it is the one that matters least. The original technique moves v so that the
+//! commands of the *free* knobs stay as they were; then the couplings of the model decide which goal is given up.
+
+use nalgebra::DMatrix;
+
+use crate::spectrum::NoSpectrum;
+
+/// Most knobs of a law. A matrix is kept for each of the 2^6 sets of pinned knobs; our machines have two to four
+/// knobs.
+pub(crate) const KNOBS_MAX: usize = 6;
+
+/// Directions of K_I weaker than this, relative to the strongest, are not used to move v.
+const WEAKEST_DIRECTION: f64 = 1e-9;
+
+/// Bound on the iterations of the singular value decomposition.
+const ITERATIONS_MAX: usize = 1000;
+
+/// M for the set `pinned` of knobs (bit i for knob i): ny x nu, zero in the columns of free knobs.
+///
+/// # Errors
+/// [`NoSpectrum`] if the pseudo-inverse cannot be computed.
+pub(crate) fn relief(ki: &DMatrix<f64>, weights: &[f64], pinned: usize) -> Result<DMatrix<f64>, NoSpectrum> {
+    let (nu, ny) = ki.shape();
+    let failed = NoSpectrum { rows: nu.max(ny) };
+    let root = |o: usize| weights[o].sqrt();
+    let of_pinned = DMatrix::from_fn(nu, ny, |i, o| if is_in(pinned, i) { ki[(i, o)] / root(o) } else { 0.0 });
+    if !of_pinned.iter().all(|v| v.is_finite()) {
+        return Err(failed);
+    }
+    let svd = of_pinned
+        .try_svd(true, true, f64::EPSILON, ITERATIONS_MAX)
+        .ok_or(failed)?;
+    let weakest = WEAKEST_DIRECTION * svd.singular_values.max();
+    let inverse = svd.pseudo_inverse(weakest).map_err(|_| failed)?;
+    Ok(DMatrix::from_fn(ny, nu, |o, i| {
+        if is_in(pinned, i) {
+            inverse[(o, i)] / root(o)
+        } else {
+            0.0
+        }
+    }))
+}
+
+/// True if knob `i` belongs to the set.
+pub(crate) fn is_in(set: usize, i: usize) -> bool {
+    set >> i & 1 == 1
+}
+
+/// The knobs of a set.
+pub(crate) fn knobs_of(set: usize) -> impl Iterator<Item = usize> {
+    (0..KNOBS_MAX).filter(move |&i| is_in(set, i))
+}

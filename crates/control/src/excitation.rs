@@ -1,0 +1,200 @@
+//! Excitation: how to move several knobs at once so that a record tells their effects apart.
+//!
+//! **Problem.** Two knobs that move together cannot be told apart; every combination of their levels should occur.
+//! Trying the combinations one after another in nested loops holds the outer knobs still for most of the record, and a
+//! drifting workload then looks like their effect.
+//!
+//! **Method.** Relatively prime cycles (QeDB, section 4.3.1). Each knob runs through its own levels again and again,
+//! one run lasting its *cycle length* in samples. If the lengths have no common factor, pairwise, then by the Chinese
+//! remainder theorem every combination of positions within the cycles occurs exactly once per *period*, the product
+//! of the lengths. Thus
+//! - every combination of levels occurs in every window of one period, and
+//! - over a period the knobs are uncorrelated, at every lag: the ideal for least squares.
+//!
+//! The theorem needs coprime cycle lengths, not coprime numbers of levels: a cycle need not be a multiple of its
+//! number of levels. Some levels are then held for one sample longer than others, and two knobs with four levels each
+//! (cycles of 4 and 5 samples, say) are possible.
+
+/// Longest period that is offered, in samples. At the shortest control period in use, 0.1 s, it would take over eleven days;
+/// longer ones are a mistake in the levels.
+const PERIOD_MAX: u64 = 10_000_000;
+
+/// One knob's part of an excitation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cycle {
+    /// The levels to run through, in this order, in the knob's unit. At least two different ones.
+    pub levels: Vec<f64>,
+    /// Samples that one run takes, at least as many as levels.
+    pub length: u64,
+}
+
+/// A plan that moves every knob through its levels so that all combinations occur.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Excitation {
+    cycles: Vec<Cycle>,
+    period: u64,
+}
+
+/// Levels and cycles that do not make up an excitation. Knobs are counted from 0.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ExcitationError {
+    /// There is no knob to excite.
+    #[error("there is no knob to excite: give the levels of at least one")]
+    NoKnobs,
+    /// A knob with a single level never moves.
+    #[error("knob {knob} has fewer than two different levels: it would never move")]
+    TooFewLevels {
+        /// The knob.
+        knob: usize,
+    },
+    /// A level is NaN or infinite.
+    #[error("knob {knob} has the level {value}: levels must be finite")]
+    NotFinite {
+        /// The knob.
+        knob: usize,
+        /// The level.
+        value: f64,
+    },
+    /// A cycle ends before every level had its turn.
+    #[error("knob {knob} has {levels} levels but a cycle of {length} samples: it needs at least a sample per level")]
+    CycleTooShort {
+        /// The knob.
+        knob: usize,
+        /// Its levels.
+        levels: usize,
+        /// Its cycle length, in samples.
+        length: u64,
+    },
+    /// Two cycles have a common factor, so some combinations never occur.
+    #[error(
+        "the cycles of knobs {first} and {second} have the common factor {factor}: some combinations of levels would \
+         never occur; choose relatively prime lengths"
+    )]
+    NotCoprime {
+        /// One knob.
+        first: usize,
+        /// The other knob.
+        second: usize,
+        /// Their common factor.
+        factor: u64,
+    },
+    /// The whole period is too long to be recorded.
+    #[error(
+        "covering all combinations takes more than {longest} samples: use fewer levels, or hold them for fewer samples"
+    )]
+    PeriodTooLong {
+        /// The longest period offered, in samples.
+        longest: u64,
+    },
+}
+
+impl Excitation {
+    /// An excitation with the given cycles.
+    ///
+    /// # Errors
+    /// [`ExcitationError`], above all [`ExcitationError::NotCoprime`].
+    pub fn new(cycles: Vec<Cycle>) -> Result<Excitation, ExcitationError> {
+        if cycles.is_empty() {
+            return Err(ExcitationError::NoKnobs);
+        }
+        for (knob, cycle) in cycles.iter().enumerate() {
+            cycle.check(knob)?;
+        }
+        check_coprime(&cycles)?;
+        let period = cycles
+            .iter()
+            .try_fold(1u64, |product, cycle| product.checked_mul(cycle.length));
+        match period.filter(|period| *period <= PERIOD_MAX) {
+            Some(period) => Ok(Excitation { cycles, period }),
+            None => Err(ExcitationError::PeriodTooLong { longest: PERIOD_MAX }),
+        }
+    }
+
+    /// The excitation with the shortest cycles that hold every level for at least `hold` samples (0 means 1): knob by
+    /// knob, the first length that has no factor in common with those before.
+    ///
+    /// ```
+    /// use punctual_control::Excitation;
+    /// let clock = vec![1.0e9, 1.5e9, 2.0e9]; // Hz
+    /// let admitted = vec![0.5, 0.75, 1.0];
+    /// let plan = Excitation::covering(vec![clock, admitted], 2).unwrap();
+    /// assert_eq!(plan.period(), 6 * 7);
+    /// assert_eq!(plan.at(0), vec![1.0e9, 0.5]);
+    /// assert_eq!(plan.at(41), vec![2.0e9, 1.0]);
+    /// ```
+    ///
+    /// # Errors
+    /// [`ExcitationError`] for missing levels and for a period beyond what can be recorded.
+    pub fn covering(levels: Vec<Vec<f64>>, hold: u32) -> Result<Excitation, ExcitationError> {
+        let mut cycles: Vec<Cycle> = Vec::with_capacity(levels.len());
+        for levels in levels {
+            let shortest = (levels.len() as u64).saturating_mul(u64::from(hold.max(1)));
+            let length = (shortest..=shortest.saturating_add(PERIOD_MAX))
+                .find(|&length| cycles.iter().all(|other| common_factor(length, other.length) == 1))
+                .ok_or(ExcitationError::PeriodTooLong { longest: PERIOD_MAX })?;
+            cycles.push(Cycle { levels, length });
+        }
+        Excitation::new(cycles)
+    }
+
+    /// Samples after which everything repeats; a record of this length holds every combination of levels.
+    pub fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// The level of each knob during sample `k`.
+    pub fn at(&self, k: u64) -> Vec<f64> {
+        self.cycles.iter().map(|cycle| cycle.level(k)).collect()
+    }
+
+    /// The levels of one whole period, sample by sample.
+    pub fn samples(&self) -> impl Iterator<Item = Vec<f64>> + '_ {
+        (0..self.period).map(|k| self.at(k))
+    }
+}
+
+impl Cycle {
+    /// Position p of a cycle of length c over n levels has level floor(p n / c): each level for c/n samples, rounded
+    /// up or down.
+    fn level(&self, k: u64) -> f64 {
+        let position = k % self.length;
+        // Within bounds: position < length makes the quotient less than the number of levels; both fit in 64 bits
+        // because the length is at most PERIOD_MAX and there are no more levels than that.
+        self.levels[(position * self.levels.len() as u64 / self.length) as usize]
+    }
+
+    fn check(&self, knob: usize) -> Result<(), ExcitationError> {
+        let levels = self.levels.len();
+        if let Some(&value) = self.levels.iter().find(|level| !level.is_finite()) {
+            return Err(ExcitationError::NotFinite { knob, value });
+        }
+        if self.levels.iter().all(|level| *level == self.levels[0]) {
+            return Err(ExcitationError::TooFewLevels { knob });
+        }
+        if self.length < levels as u64 {
+            return Err(ExcitationError::CycleTooShort {
+                knob,
+                levels,
+                length: self.length,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn check_coprime(cycles: &[Cycle]) -> Result<(), ExcitationError> {
+    for second in 1..cycles.len() {
+        for first in 0..second {
+            let factor = common_factor(cycles[first].length, cycles[second].length);
+            if factor != 1 {
+                return Err(ExcitationError::NotCoprime { first, second, factor });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The greatest common divisor, by Euclid.
+fn common_factor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_factor(b, a % b) }
+}

@@ -1,0 +1,94 @@
+//! What a knob can be set to.
+
+use serde::{Deserialize, Serialize};
+
+/// The range of a knob and how finely it can be set, in the knob's own unit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct Knob {
+    min: f64,
+    max: f64,
+    quantum: f64,
+}
+
+#[derive(Deserialize)]
+struct Unchecked {
+    min: f64,
+    max: f64,
+    quantum: f64,
+}
+
+/// Numbers that do not describe a knob.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum KnobError {
+    /// The range is empty, or a limit is not finite.
+    #[error("a knob cannot range from {min} to {max}: both must be finite and the minimum below the maximum")]
+    Range {
+        /// Lower limit.
+        min: f64,
+        /// Upper limit.
+        max: f64,
+    },
+    /// The quantum is negative or not finite.
+    #[error(
+        "a knob cannot move in steps of {quantum}: the step must be finite and not negative, 0 for a continuous knob"
+    )]
+    Quantum {
+        /// The step.
+        quantum: f64,
+    },
+}
+
+impl Knob {
+    /// A knob from `min` to `max` whose neighbouring settings are at most `quantum` apart; 0 if it can be set to any
+    /// value.
+    ///
+    /// # Errors
+    /// [`KnobError`] for an empty range, a negative quantum, NaN and infinities.
+    pub fn new(min: f64, max: f64, quantum: f64) -> Result<Knob, KnobError> {
+        if !(min.is_finite() && max.is_finite() && min < max) {
+            Err(KnobError::Range { min, max })
+        } else if !(quantum.is_finite() && quantum >= 0.0) {
+            Err(KnobError::Quantum { quantum })
+        } else {
+            Ok(Knob { min, max, quantum })
+        }
+    }
+
+    /// Lowest setting.
+    pub fn min(self) -> f64 {
+        self.min
+    }
+
+    /// Highest setting.
+    pub fn max(self) -> f64 {
+        self.max
+    }
+
+    /// Largest distance between neighbouring settings; 0 for a continuous knob.
+    pub fn quantum(self) -> f64 {
+        self.quantum
+    }
+
+    /// The value within the range that is nearest to `value`.
+    pub(crate) fn clamp(self, value: f64) -> f64 {
+        value.clamp(self.min, self.max)
+    }
+
+    /// True if `applied` is `wanted` but for rounding to a neighbouring setting. A difference beyond that means that
+    /// the machine refused or limited the setting.
+    ///
+    /// A controller must not correct its memory for mere rounding: an integral that moves by less than a quantum per
+    /// sample would be set back each time and never reach the next setting, and its error would stay for good.
+    pub(crate) fn is_rounding(self, wanted: f64, applied: f64) -> bool {
+        (applied - wanted).abs() <= self.quantum
+    }
+}
+
+impl TryFrom<Unchecked> for Knob {
+    type Error = KnobError;
+
+    fn try_from(parts: Unchecked) -> Result<Knob, KnobError> {
+        Knob::new(parts.min, parts.max, parts.quantum)
+    }
+}

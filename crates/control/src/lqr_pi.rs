@@ -1,0 +1,318 @@
+//! The running LQR-PI law: measurements in, knob settings out, once per sample.
+//!
+//! ```text
+//! step(y, goal)   e = goal - y;  u = u0 - K [e; past e; past u; v];  limits;  v <- v + e
+//! applied(u)      what the machine really did, if it is not what `step` returned
+//! ```
+//!
+//! Every knob's setting lies within its limits. While the law asks for more than a limit, v is moved to where it asks
+//! exactly the limit (`antiwindup.rs` says how and why), and the other knobs take that into account in the same
+//! sample. The same happens when [`LqrPi::applied`] reports a setting that was refused or cut. Rounding to the
+//! nearest setting is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean
+//! is the right one.
+//!
+//! A step allocates nothing and takes time proportional to the number of gains.
+
+use nalgebra::DMatrix;
+
+use crate::antiwindup::{KNOBS_MAX, knobs_of, relief};
+use crate::knob::Knob;
+use crate::mimo::{Design, DesignError};
+use crate::spectrum::NoSpectrum;
+
+/// Larger values are refused like infinities. A law that has swallowed one of this size is back in a few samples,
+/// because v is set back to the limits each time; after an overflow to NaN it would never be.
+const MAGNITUDE_MAX: f64 = 1e100;
+
+/// A law at work. Its state is the accumulated errors and, for orders above one, past errors and inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LqrPi {
+    /// K; u = -K z.
+    gain: DMatrix<f64>,
+    u0: Vec<f64>,
+    knobs: Vec<Knob>,
+    /// M for each set of pinned knobs, indexed by the set.
+    relief: Vec<DMatrix<f64>>,
+    /// z = [e; past e; past u; v], deviations.
+    state: Vec<f64>,
+    layout: Layout,
+    /// Settings asked for last, absolute.
+    u: Vec<f64>,
+    /// What the law asked beyond what was possible; scratch space.
+    excess: Vec<f64>,
+}
+
+/// Where the parts of the state are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    /// Number of outputs; e(k) comes first.
+    outputs: usize,
+    /// End of e(k), e(k-1), .. and start of u(k-1), u(k-2), ..
+    past_inputs: usize,
+    /// End of the past inputs and start of v.
+    accumulated: usize,
+}
+
+/// Why a law cannot be run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum LqrPiError {
+    /// Not one range per knob.
+    #[error(
+        "{got} knob ranges are given but the law moves {needed} knobs: give one for each, in the order of the design"
+    )]
+    KnobCount {
+        /// Ranges given.
+        got: usize,
+        /// Knobs of the law.
+        needed: usize,
+    },
+    /// The design is not usable as it is.
+    #[error(transparent)]
+    Design(#[from] DesignError),
+    /// The operating point or the weights do not fit the gains.
+    #[error("the controller's {what} does not fit its gains, or is not finite or positive: design it again")]
+    Part {
+        /// `operating point` or `weights`.
+        what: &'static str,
+    },
+}
+
+impl From<NoSpectrum> for LqrPiError {
+    fn from(error: NoSpectrum) -> LqrPiError {
+        LqrPiError::Design(DesignError::Spectrum(error))
+    }
+}
+
+/// Values that a running law does not take. The law is as it was before the call, and [`LqrPi::settings`] still holds
+/// the last good settings.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum StepError {
+    /// The wrong number of values.
+    #[error("{got} values given as {what} but the law has {needed}")]
+    Count {
+        /// `measurement`, `goal` or `applied setting`.
+        what: &'static str,
+        /// Values given.
+        got: usize,
+        /// Values needed.
+        needed: usize,
+    },
+    /// A NaN, an infinity, or a number so large that the state would overflow.
+    #[error("{what} {index} is {value}: the settings are held until it is a number that can be used")]
+    NotUsable {
+        /// `measurement`, `goal` or `applied setting`.
+        what: &'static str,
+        /// Which one, from 0, in the order of the design.
+        index: usize,
+        /// The value.
+        value: f64,
+    },
+}
+
+impl LqrPi {
+    /// The law of `design` for knobs with these ranges, at rest at the operating point.
+    ///
+    /// # Errors
+    /// [`LqrPiError`] if the parts do not fit each other; a design made by [`design`](crate::design) always fits
+    /// itself.
+    pub fn new(design: &Design, knobs: Vec<Knob>) -> Result<LqrPi, LqrPiError> {
+        let (nu, ny) = (design.inputs.len(), design.outputs.len());
+        let gain = design.gain()?;
+        if knobs.len() != nu {
+            return Err(LqrPiError::KnobCount {
+                got: knobs.len(),
+                needed: nu,
+            });
+        }
+        if design.u0.len() != nu || !design.u0.iter().all(|v| v.is_finite()) {
+            return Err(LqrPiError::Part {
+                what: "operating point",
+            });
+        }
+        let weights = &design.weights.accumulated;
+        if weights.len() != ny || !weights.iter().all(|w| w.is_finite() && *w > 0.0) {
+            return Err(LqrPiError::Part { what: "weights" });
+        }
+        if nu > KNOBS_MAX {
+            return Err(DesignError::TooManyKnobs {
+                inputs: nu,
+                most: KNOBS_MAX,
+            }
+            .into());
+        }
+        let relief = (0..1 << nu)
+            .map(|set| relief(&design.ki, weights, set))
+            .collect::<Result<_, _>>()?;
+        let past_inputs = ny * (1 + design.kp_past.len());
+        let layout = Layout {
+            outputs: ny,
+            past_inputs,
+            accumulated: past_inputs + nu * design.ku_past.len(),
+        };
+        let state = vec![0.0; gain.ncols()];
+        let u = knobs.iter().zip(&design.u0).map(|(knob, u0)| knob.clamp(*u0)).collect();
+        Ok(LqrPi {
+            gain,
+            u0: design.u0.clone(),
+            knobs,
+            relief,
+            state,
+            layout,
+            u,
+            excess: vec![0.0; nu],
+        })
+    }
+
+    /// Forgets the past and goes on from the settings `u`, as if they had held the goal for long: without an error the
+    /// next settings are `u` again, so that taking over a running machine gives it no jolt.
+    ///
+    /// With more knobs than outputs not every `u` can be the law's own; it then goes on from the nearest that can.
+    ///
+    /// # Errors
+    /// [`StepError`] if `u` has the wrong length or cannot be used.
+    pub fn resume(&mut self, u: &[f64]) -> Result<(), StepError> {
+        check("applied setting", u, self.knobs.len())?;
+        self.state.fill(0.0);
+        let Layout {
+            past_inputs,
+            accumulated,
+            ..
+        } = self.layout;
+        for (past, i) in self.state[past_inputs..accumulated]
+            .iter_mut()
+            .zip((0..u.len()).cycle())
+        {
+            *past = u[i] - self.u0[i];
+        }
+        let every = self.relief.len() - 1;
+        for (i, u) in u.iter().enumerate() {
+            self.excess[i] = law(&self.gain, &self.u0, &self.state, i) - self.knobs[i].clamp(*u);
+            self.u[i] = self.knobs[i].clamp(*u);
+        }
+        self.relieve(every);
+        Ok(())
+    }
+
+    /// The settings for the coming sample, absolute and within the limits, from the outputs just measured and their
+    /// goals. Call it once per sample.
+    ///
+    /// # Errors
+    /// [`StepError`] for a value that cannot be used (NaN for an output that was not measured): nothing is
+    /// accumulated, nothing shifts, and the caller holds the [`settings`](Self::settings).
+    pub fn step(&mut self, y: &[f64], goal: &[f64]) -> Result<&[f64], StepError> {
+        check("measurement", y, self.layout.outputs)?;
+        check("goal", goal, self.layout.outputs)?;
+        for (o, (y, goal)) in y.iter().zip(goal).enumerate() {
+            self.state[o] = goal - y;
+        }
+        self.settle_within_limits();
+        self.advance();
+        Ok(&self.u)
+    }
+
+    /// Tells what the machine did, if it is not what [`step`](Self::step) returned: settings rounded, refused or cut.
+    /// Call it at most once per step, before the next one.
+    ///
+    /// # Errors
+    /// [`StepError`] if `u` has the wrong length or cannot be used; the law then goes on as if its settings had been
+    /// applied.
+    pub fn applied(&mut self, u: &[f64]) -> Result<(), StepError> {
+        check("applied setting", u, self.knobs.len())?;
+        let mut refused = 0;
+        for (i, applied) in u.iter().enumerate() {
+            if !self.knobs[i].is_rounding(self.u[i], *applied) {
+                refused |= 1 << i;
+            }
+            self.excess[i] = self.u[i] - applied;
+            if self.layout.past_inputs < self.layout.accumulated {
+                self.state[self.layout.past_inputs + i] = applied - self.u0[i];
+            }
+        }
+        self.relieve(refused);
+        Ok(())
+    }
+
+    /// The settings of the last good step (or start), absolute.
+    pub fn settings(&self) -> &[f64] {
+        &self.u
+    }
+
+    /// The accumulated error of each output, in the output's unit times samples.
+    pub fn accumulated(&self) -> &[f64] {
+        &self.state[self.layout.accumulated..]
+    }
+
+    /// Computes the settings and moves v until the law asks for them. Each round pins at least one more knob, so there
+    /// are at most as many rounds as knobs.
+    fn settle_within_limits(&mut self) {
+        let mut pinned = 0;
+        loop {
+            let before = pinned;
+            for i in 0..self.knobs.len() {
+                let asked = law(&self.gain, &self.u0, &self.state, i);
+                self.u[i] = self.knobs[i].clamp(asked);
+                self.excess[i] = asked - self.u[i];
+                if self.excess[i] != 0.0 {
+                    pinned |= 1 << i;
+                }
+            }
+            if pinned == before {
+                return;
+            }
+            self.relieve(pinned);
+        }
+    }
+
+    /// v <- v + M c for the excess c of the pinned knobs.
+    fn relieve(&mut self, pinned: usize) {
+        let relief = &self.relief[pinned];
+        for (o, v) in self.state[self.layout.accumulated..].iter_mut().enumerate() {
+            *v += knobs_of(pinned).map(|i| relief[(o, i)] * self.excess[i]).sum::<f64>();
+        }
+    }
+
+    /// v(k+1) = v(k) + e(k); everything else becomes one sample older.
+    fn advance(&mut self) {
+        let Layout {
+            outputs,
+            past_inputs,
+            accumulated,
+        } = self.layout;
+        for o in 0..outputs {
+            self.state[accumulated + o] += self.state[o];
+        }
+        self.state.copy_within(0..past_inputs - outputs, outputs);
+        let knobs = self.knobs.len();
+        if past_inputs < accumulated {
+            self.state
+                .copy_within(past_inputs..accumulated - knobs, past_inputs + knobs);
+            for i in 0..knobs {
+                self.state[past_inputs + i] = self.u[i] - self.u0[i];
+            }
+        }
+    }
+}
+
+/// What the law asks of knob `i`, absolute: u0 - K z.
+fn law(gain: &DMatrix<f64>, u0: &[f64], state: &[f64], i: usize) -> f64 {
+    u0[i] - state.iter().enumerate().map(|(j, z)| gain[(i, j)] * z).sum::<f64>()
+}
+
+/// Refuses values before they can touch the state of a law.
+pub(crate) fn check(what: &'static str, values: &[f64], needed: usize) -> Result<(), StepError> {
+    if values.len() != needed {
+        return Err(StepError::Count {
+            what,
+            got: values.len(),
+            needed,
+        });
+    }
+    match values.iter().position(|v| v.is_nan() || v.abs() > MAGNITUDE_MAX) {
+        Some(index) => Err(StepError::NotUsable {
+            what,
+            index,
+            value: values[index],
+        }),
+        None => Ok(()),
+    }
+}

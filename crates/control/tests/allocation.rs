@@ -1,0 +1,70 @@
+//! A step of a running law allocates nothing: a decision must not wait for the allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use punctual_control::{ArxModel, DMatrix, Knob, LqrPi, Weights, design};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local without a destructor,
+// which itself allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer comes from `alloc` above, that is from the system, with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations_of(work: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.with(Cell::get);
+    work();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+#[test]
+fn a_step_allocates_nothing_within_limits_at_them_and_on_errors() {
+    let model = ArxModel::from_matrices(
+        vec!["clock".into(), "share".into()],
+        vec!["tardiness".into(), "drr".into()],
+        vec![
+            DMatrix::from_row_slice(2, 2, &[0.3, 0.1, 0.05, 0.4]),
+            DMatrix::identity(2, 2) * 0.1,
+        ],
+        vec![
+            DMatrix::from_row_slice(2, 2, &[-0.6, 0.4, 0.1, 0.3]),
+            DMatrix::identity(2, 2) * 0.1,
+        ],
+    )
+    .unwrap();
+    let weights = Weights {
+        error: vec![10.0, 1.0],
+        accumulated: vec![10.0, 1.0],
+        effort: vec![1.0, 1.0],
+    };
+    let knobs = vec![Knob::new(-1.0, 1.0, 0.0).unwrap(); 2];
+    let mut law = LqrPi::new(&design(&model, &weights).unwrap(), knobs).unwrap();
+    let steps = allocations_of(|| {
+        for k in 0..100 {
+            let far = if k % 10 == 0 { 50.0 } else { 0.1 };
+            law.step(&[far, 0.3], &[0.85, 0.3]).unwrap();
+            law.applied(&[0.2, -0.2]).unwrap();
+            law.step(&[f64::NAN, 0.3], &[0.85, 0.3]).unwrap_err();
+        }
+    });
+    assert_eq!(steps, 0);
+    assert_eq!(allocations_of(|| drop(vec![1u8])), 1, "the counter counts");
+}

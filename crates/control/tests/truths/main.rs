@@ -1,0 +1,11 @@
+//! Truths about identification and control, on random systems and against reference solutions.
+//!
+//! A failing property prints the smallest input that fails; every random number here comes from such an input.
+
+mod documents;
+mod excitation;
+mod identification;
+mod law;
+mod optimality;
+mod reference;
+mod systems;

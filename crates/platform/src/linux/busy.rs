@@ -1,0 +1,158 @@
+//! How busy each core was, by `/proc/stat` (proc_stat(5)).
+//!
+//! The kernel gives, per core and in ticks of 10 ms: user, nice, system, idle, iowait, irq, softirq, steal, guest,
+//! guest_nice. *Busy* is what ran here: user + nice + system + irq + softirq. Time of guests is part of user and nice already.
+//! *Steal* is what the hypervisor gave to others: neither busy nor idle, and told apart, because a job that is late by it
+//! was not slowed down by anything on this machine.
+
+use punctual_units::{CoreId, Nanos};
+
+use super::KernelTree;
+
+/// What one core did since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreTimes {
+    /// Which core.
+    pub core: CoreId,
+    /// It ran something.
+    pub busy: Nanos,
+    /// It ran nothing, waiting for input and output included.
+    pub idle: Nanos,
+    /// It had something to run, but the hypervisor ran something else.
+    pub steal: Nanos,
+}
+
+/// Reads the times of all cores that are online, ascending.
+///
+/// # Errors
+/// Why `/proc/stat` could not be read, or that no core is in it.
+pub fn read(tree: &KernelTree) -> Result<Vec<CoreTimes>, String> {
+    let stat = std::fs::read(tree.path(STAT)).map_err(|why| format!("{STAT}: {why}"))?;
+    let times = parse(&stat, tick());
+    if times.is_empty() {
+        return Err(format!("{STAT}: no line of a core in it"));
+    }
+    Ok(times)
+}
+
+const STAT: &str = "/proc/stat";
+
+/// The unit of `/proc/stat` (USER_HZ).
+fn tick() -> Nanos {
+    // SAFETY: takes and returns plain numbers.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Nanos(1_000_000_000 / u64::try_from(per_second).unwrap_or(100).max(1))
+}
+
+/// The cores' lines in the text of `/proc/stat`, whose unit is `tick`; ascending. Lines that are none, or are broken, are left
+/// out; fields that old kernels lack are zero.
+pub fn parse(stat: &[u8], tick: Nanos) -> Vec<CoreTimes> {
+    let mut times: Vec<CoreTimes> = stat
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| parse_core(str::from_utf8(line).ok()?, tick))
+        .collect();
+    times.sort_unstable_by_key(|times| times.core);
+    times.dedup_by_key(|times| times.core);
+    times
+}
+
+/// "cpu3 user nice system idle iowait irq softirq steal guest guest_nice".
+fn parse_core(line: &str, tick: Nanos) -> Option<CoreTimes> {
+    let mut fields = line.split_ascii_whitespace();
+    let core = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
+    let mut ticks = [0u64; 8];
+    for (i, ticks) in ticks.iter_mut().enumerate() {
+        match fields.next() {
+            Some(field) => *ticks = field.parse().ok()?,
+            None if i < 4 => return None, // every kernel has user, nice, system, idle
+            None => break,
+        }
+    }
+    let [user, nice, system, idle, iowait, irq, softirq, steal] = ticks.map(|ticks| tick * ticks);
+    Some(CoreTimes {
+        core: CoreId(core),
+        busy: user + nice + system + irq + softirq,
+        idle: idle + iowait,
+        steal,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TICK: Nanos = Nanos::from_millis(10);
+
+    #[test]
+    fn idle_waiting_and_stolen_time_is_not_busy_and_guests_are_counted_once() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\n\
+                    cpu1 10 20 30 1000 2000 40 50 7 8 9\n\
+                    cpu0 1 0 0 100 0 0 0 0 1 0\n\
+                    intr 12 0 3\nctxt 5\n";
+        let times = parse(stat.as_bytes(), TICK);
+        assert_eq!(
+            times,
+            [
+                CoreTimes {
+                    core: CoreId(0),
+                    busy: TICK,
+                    idle: TICK * 100,
+                    steal: Nanos::ZERO
+                },
+                CoreTimes {
+                    core: CoreId(1),
+                    busy: TICK * 150,
+                    idle: TICK * 3000,
+                    steal: TICK * 7
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn fields_that_old_kernels_lack_are_zero_and_broken_lines_are_left_out() {
+        let times = parse(b"cpu0 1 2 3 4\ncpu1 1 2 3\ncpu2 1 x 3 4\ncpux 1 2 3 4\n", TICK);
+        assert_eq!(times.len(), 1);
+        assert_eq!((times[0].busy, times[0].idle), (TICK * 6, TICK * 4));
+    }
+
+    #[test]
+    fn this_machine_tells_and_its_times_do_not_decrease() {
+        let tree = KernelTree::default();
+        let earlier = read(&tree).unwrap();
+        let later = read(&tree).unwrap();
+        assert_eq!(earlier.len(), later.len());
+        for (earlier, later) in earlier.iter().zip(&later) {
+            assert!(later.busy >= earlier.busy && later.steal >= earlier.steal);
+        }
+    }
+
+    #[test]
+    fn a_file_without_cores_fails_and_names_itself() {
+        let (_folder, tree) = crate::linux::testing::tree(&[(STAT, "intr 0")]);
+        assert!(read(&tree).unwrap_err().contains(STAT));
+        assert!(read(&KernelTree::at("/nowhere")).unwrap_err().contains(STAT));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..500)) {
+            parse(&bytes, TICK);
+        }
+
+        #[test]
+        fn no_line_is_too_strange(lines in prop::collection::vec("cpu[0-9]{0,11}( {1,2}[0-9]{1,21}){0,12}", 0..10)) {
+            let times = parse(lines.join("\n").as_bytes(), TICK);
+            prop_assert!(times.is_sorted_by(|a, b| a.core < b.core));
+        }
+
+        #[test]
+        fn every_tick_is_busy_idle_or_stolen(fields in prop::array::uniform10(0u64..1 << 40)) {
+            let line = fields.iter().fold("cpu7".to_owned(), |line, field| format!("{line} {field}"));
+            let times = parse(line.as_bytes(), Nanos(1));
+            let all: u64 = fields[..8].iter().sum();
+            prop_assert_eq!((times[0].busy + times[0].idle + times[0].steal).0, all);
+        }
+    }
+}

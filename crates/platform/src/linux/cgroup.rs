@@ -1,0 +1,512 @@
+//! The CPU share of best-effort work: a cgroup with a quota around its threads.
+//!
+//! **Problem.** Best-effort threads on other cores may use what is left, but not more than the plan allows them.
+//! **Method.** A group `punctual-<pid>` below the group that this process is in; best-effort threads are moved into it one by
+//! one, the real-time ones stay where they are. CFS bandwidth control then stops the whole group for the rest of a period once
+//! it has used its quota (Documentation/scheduler/sched-bwc.rst). That is coarse: within a period the group runs at
+//! full speed and then not at all. It throttles throughput; it is no clock.
+//!
+//! **Version 1** (a `cpu` hierarchy): `tasks` takes single threads, `cpu.cfs_quota_us` the quota. **Version 2**: the
+//! group is made *threaded* (Documentation/admin-guide/cgroup-v2.rst, "Threads"): then single threads can be moved,
+//! and the rule that forbids processes beside child groups does not apply, because `cpu` is a threaded controller. It
+//! asks for the `cpu` controller and for the right to write the current group, which systemd calls delegation.
+//!
+//! Kernels with group scheduling of real-time threads (`cpu.rt_runtime_us`) let no `SCHED_FIFO` thread into the
+//! version 1 group; best-effort threads are none.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use punctual_units::Share;
+
+use super::journal::Journal;
+use super::thread::Tid;
+use super::tree::{read_trimmed, write_existing};
+use super::{KernelTree, refused};
+use crate::Refusal;
+
+/// The period of the quota: a fifth of the kernel's default, so that the group is stopped for 20 ms at most. Below
+/// 10 ms the kernel's accounting by ticks makes the share inexact.
+const PERIOD_US: u64 = 20_000;
+/// The least quota that the kernel takes (`min_cfs_quota_period`).
+const QUOTA_MIN_US: u64 = 1_000;
+
+/// Which of the two cgroup interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy per controller.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+impl Version {
+    /// The file that lists, and takes, the threads of a group.
+    fn threads(self) -> &'static str {
+        match self {
+            Version::V1 => "tasks",
+            Version::V2 => "cgroup.threads",
+        }
+    }
+}
+
+/// The group that a process is in, as a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The interface.
+    pub version: Version,
+    /// The folder, named as on a running machine.
+    pub folder: PathBuf,
+}
+
+/// Where the `cpu` group of a process is, by its `/proc/<pid>/cgroup` and `/proc/<pid>/mountinfo` (cgroups(7), proc(5)): in a
+/// version 1 hierarchy that has the controller, else in the unified one. `None` where neither is mounted.
+pub fn locate(cgroup: &str, mountinfo: &str) -> Option<Location> {
+    let groups = cgroup.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        Some((fields.next()?, fields.next()?, fields.next()?))
+    });
+    let has_cpu = |controllers: &str| controllers.split(',').any(|it| it == "cpu");
+    let mounts = || mountinfo.lines().filter_map(Mount::parse);
+    let v1 = groups
+        .clone()
+        .find(|(_, controllers, _)| has_cpu(controllers))
+        .and_then(|(_, _, group)| {
+            let mount = mounts().find(|mount| mount.kind == "cgroup" && has_cpu(mount.options))?;
+            Some((Version::V1, mount.folder_of(group)))
+        });
+    let v2 = || {
+        let (_, _, group) = groups
+            .clone()
+            .find(|(hierarchy, controllers, _)| *hierarchy == "0" && controllers.is_empty())?;
+        let mount = mounts().find(|mount| mount.kind == "cgroup2")?;
+        Some((Version::V2, mount.folder_of(group)))
+    };
+    v1.or_else(v2).map(|(version, folder)| Location { version, folder })
+}
+
+/// One line of a mountinfo.
+struct Mount<'a> {
+    /// Which folder of the file system is mounted.
+    root: &'a str,
+    point: &'a str,
+    kind: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    /// "36 35 98:0 /root /point rw,noatime optional... - kind source options" (proc_pid_mountinfo(5)).
+    fn parse(line: &'a str) -> Option<Mount<'a>> {
+        let (place, what) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        let mut what = what.split(' ');
+        Some(Mount {
+            root: place.next()?,
+            point: place.next()?,
+            kind: what.next()?,
+            options: what.nth(1)?,
+        })
+    }
+
+    /// The folder of `group`: below the mount point, without the part that is not mounted (as in containers).
+    fn folder_of(&self, group: &str) -> PathBuf {
+        let below = Path::new(group).strip_prefix(self.root).unwrap_or(Path::new(""));
+        // Outside of what this process may see, the kernel shows paths with "..": then the mount point is all we have.
+        let hidden = below.components().any(|part| part == std::path::Component::ParentDir);
+        Path::new(self.point).join(if hidden { Path::new("") } else { below })
+    }
+}
+
+/// The quota per period for `share` of `cores` cores, in microseconds; `None` for no limit.
+fn quota_us(share: Share, cores: usize) -> Option<u64> {
+    let whole = PERIOD_US * cores.max(1) as u64;
+    let quota = (whole as f64 * share.get()).round() as u64;
+    (quota < whole).then_some(quota.max(QUOTA_MIN_US))
+}
+
+/// The share that a quota amounts to: what was obtained.
+fn share_of(quota_us: Option<u64>, cores: usize) -> Share {
+    let whole = PERIOD_US * cores.max(1) as u64;
+    quota_us.map_or(Share::ONE, |quota| Share::clamped(quota as f64 / whole as f64))
+}
+
+/// The group around best-effort threads. It goes when the journal puts things back.
+#[derive(Debug)]
+pub struct CpuGroup {
+    version: Version,
+    /// The group that this process is in.
+    home: PathBuf,
+    /// The group below it that is ours.
+    folder: PathBuf,
+    journal: Journal,
+}
+
+impl CpuGroup {
+    /// Makes the group below the one that this process is in, without a limit and without threads.
+    ///
+    /// # Errors
+    /// [`Refusal`] where no `cpu` controller is at hand or the current group may not be written.
+    pub fn create(tree: &KernelTree, journal: &Journal) -> Result<CpuGroup, Refusal> {
+        let text = |file: &str| tree.read(file).unwrap_or_default();
+        let location = locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo")).ok_or_else(|| {
+            refuse(
+                "neither a cpu hierarchy of cgroup version 1 nor version 2 is mounted",
+                "mount -t cgroup2 none /sys/fs/cgroup; in a container, share the host's /sys/fs/cgroup",
+            )
+        })?;
+        CpuGroup::create_at(location.version, tree.path(location.folder), journal)
+    }
+
+    fn create_at(version: Version, home: PathBuf, journal: &Journal) -> Result<CpuGroup, Refusal> {
+        if version == Version::V2 {
+            enable_cpu_below(&home, journal)?;
+        }
+        let group = CpuGroup {
+            version,
+            folder: home.join(name()),
+            home,
+            journal: journal.clone(),
+        };
+        group.set_up().inspect_err(|_| drop(group.restore()))?;
+        Ok(group)
+    }
+
+    fn set_up(&self) -> Result<(), Refusal> {
+        self.journal.make_dir(&self.folder).map_err(|refusal| Refusal {
+            remedy: delegate(self.version).into(),
+            ..refusal
+        })?;
+        self.journal
+            .move_tasks_back(&self.threads(), &self.home.join(self.version.threads()))?;
+        match self.version {
+            Version::V1 => self.write("cpu.cfs_period_us", &PERIOD_US.to_string()),
+            Version::V2 => self.write("cgroup.type", "threaded"),
+        }
+    }
+
+    /// Limits all threads of the group together to `share` of `cores` cores, and returns the share obtained: at least
+    /// 1 ms per 20 ms, because the kernel takes no smaller quota. The whole share lifts the limit.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the kernel does not take the quota; the former one holds then.
+    pub fn set_share(&self, share: Share, cores: usize) -> Result<Share, Refusal> {
+        let quota = quota_us(share, cores);
+        match self.version {
+            Version::V1 => {
+                let quota = quota.map_or("-1".to_owned(), |quota| quota.to_string());
+                self.write("cpu.cfs_quota_us", &quota)?;
+            }
+            Version::V2 => {
+                let quota = quota.map_or("max".to_owned(), |quota| quota.to_string());
+                self.write("cpu.max", &format!("{quota} {PERIOD_US}"))?;
+            }
+        }
+        Ok(share_of(quota, cores))
+    }
+
+    /// Moves `thread` of this process into the group.
+    ///
+    /// # Errors
+    /// [`Refusal`] where there is no such thread, or the kernel does not move it.
+    pub fn adopt(&self, thread: Tid) -> Result<(), Refusal> {
+        let what = || format!("moving thread {thread} into {}", self.folder.display());
+        write_existing(&self.threads(), &thread.0.to_string()).map_err(|why| match why.raw_os_error() {
+            Some(libc::ESRCH) => refused(what(), why, "name a thread that is alive"),
+            Some(libc::EINVAL) => refused(what(), why, "give the thread ordinary scheduling (SCHED_OTHER) first"),
+            _ => refused(what(), why, delegate(self.version)),
+        })
+    }
+
+    /// Moves the threads back and removes the group; returns what could not be put back.
+    pub fn restore(&self) -> Vec<Refusal> {
+        let mut left_over = self.journal.restore_below(&self.folder);
+        left_over.extend(self.journal.restore_below(&self.home.join(SUBTREE_CONTROL)));
+        left_over
+    }
+
+    /// The interface in use.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    fn threads(&self) -> PathBuf {
+        self.folder.join(self.version.threads())
+    }
+
+    /// Writes a file of the group; not remembered, because it goes with the group.
+    fn write(&self, file: &str, content: &str) -> Result<(), Refusal> {
+        let path = self.folder.join(file);
+        write_existing(&path, content).map_err(|why| {
+            let remedy = match why.raw_os_error() {
+                Some(libc::EINVAL) => "the group above may have a smaller quota: lift it, or ask for a smaller share",
+                _ => delegate(self.version),
+            };
+            refused(format!("writing '{content}' to {}", path.display()), why, remedy)
+        })
+    }
+}
+
+const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
+
+/// Lets the groups below `home` be limited by the `cpu` controller (version 2).
+fn enable_cpu_below(home: &Path, journal: &Journal) -> Result<(), Refusal> {
+    let lists_cpu = |file: &str| read_trimmed(&home.join(file)).is_ok_and(|list| list.split(' ').any(|it| it == "cpu"));
+    if !lists_cpu("cgroup.controllers") {
+        return Err(refuse(
+            format!("{} has no cpu controller", home.display()),
+            delegate(Version::V2),
+        ));
+    }
+    if lists_cpu(SUBTREE_CONTROL) {
+        return Ok(());
+    }
+    journal
+        .switch(&home.join(SUBTREE_CONTROL), "+cpu", "-cpu")
+        .map_err(|refusal| Refusal {
+            remedy: delegate(Version::V2).into(),
+            ..refusal
+        })
+}
+
+fn refuse(why: impl std::fmt::Display, remedy: &str) -> Refusal {
+    refused("bounding the CPU share of best-effort work (cgroup)", why, remedy)
+}
+
+/// How a user gets a group of their own.
+fn delegate(version: Version) -> &'static str {
+    match version {
+        Version::V1 => "run as root, or let the current group of the cpu hierarchy belong to this user",
+        Version::V2 => {
+            "run in a group of your own: systemd-run --user --scope -p Delegate=yes PROGRAM (as root without --user), or \
+             Delegate=cpu in the unit; the cpu controller must be enabled in every group above"
+        }
+    }
+}
+
+/// `punctual-<pid>`, with a number behind it from the second group of a process on.
+fn name() -> String {
+    static GROUPS: AtomicU32 = AtomicU32::new(0);
+    match GROUPS.fetch_add(1, Ordering::Relaxed) {
+        0 => format!("punctual-{}", std::process::id()),
+        more => format!("punctual-{}-{more}", std::process::id()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::linux::testing;
+    use proptest::prelude::*;
+
+    const HYBRID_MOUNTS: &str = "\
+24 1 0:22 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+30 24 0:27 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+31 24 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+32 24 0:29 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+    const UNIFIED_MOUNTS: &str = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate";
+
+    fn located(cgroup: &str, mountinfo: &str) -> (Version, String) {
+        let location = locate(cgroup, mountinfo).unwrap();
+        (location.version, location.folder.display().to_string())
+    }
+
+    #[test]
+    fn the_group_of_a_process_is_found_in_both_versions_and_in_containers() {
+        let hybrid = "4:cpuset:/\n3:cpu,cpuacct:/user.slice\n0::/user.slice/session-1.scope\n";
+        assert_eq!(
+            located(hybrid, HYBRID_MOUNTS),
+            (Version::V1, "/sys/fs/cgroup/cpu,cpuacct/user.slice".into())
+        );
+        let unified = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope\n";
+        assert_eq!(
+            located(unified, UNIFIED_MOUNTS).1,
+            "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope"
+        );
+        // A container sees only its own part, under the path that the host has for it...
+        let container = "31 24 0:28 /docker/ab /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu";
+        assert_eq!(located("3:cpu:/docker/ab/x\n", container).1, "/sys/fs/cgroup/cpu/x");
+        // ...or its group lies outside of what it sees.
+        assert_eq!(located("0::/../other\n", UNIFIED_MOUNTS).1, "/sys/fs/cgroup/");
+        assert_eq!(locate("3:cpuset:/\n", HYBRID_MOUNTS), None);
+        assert_eq!(locate("", ""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_strange(cgroup in "[0-9a-z:,/.\n]*", mountinfo in "[0-9a-z /\\-\n]*") {
+            locate(&cgroup, &mountinfo);
+        }
+
+        #[test]
+        fn the_quota_is_the_nearest_that_the_kernel_takes(share in 0.0f64..=1.0, cores in 1usize..256) {
+            let quota = quota_us(Share::clamped(share), cores);
+            prop_assert!(quota.is_none_or(|quota| quota >= QUOTA_MIN_US));
+            let obtained = share_of(quota, cores).get();
+            let least = QUOTA_MIN_US as f64 / (PERIOD_US * cores as u64) as f64;
+            prop_assert!((obtained - share.max(least)).abs() <= 1.0 / PERIOD_US as f64, "{obtained} for {share}");
+        }
+    }
+
+    #[test]
+    fn the_whole_share_lifts_the_limit() {
+        assert_eq!(quota_us(Share::ONE, 3), None);
+        assert_eq!(quota_us(Share::clamped(0.5), 1), Some(10_000));
+        assert_eq!(quota_us(Share::ZERO, 1), Some(QUOTA_MIN_US));
+    }
+
+    /// The folder that the next group gets cannot be foreseen, so an emulated kernel fills it in once it is there.
+    fn emulate_group(home: &Path, version: Version) -> PathBuf {
+        let folder = home.join("group");
+        fs::create_dir_all(&folder).unwrap();
+        for file in [
+            "cpu.cfs_period_us",
+            "cpu.cfs_quota_us",
+            "cpu.max",
+            "cgroup.type",
+            version.threads(),
+        ] {
+            fs::write(folder.join(file), "").unwrap();
+        }
+        fs::write(home.join(version.threads()), "1\n").unwrap();
+        folder
+    }
+
+    fn emulated(version: Version) -> (tempfile::TempDir, CpuGroup) {
+        let home = testing::folder();
+        let journal = Journal::open(false).unwrap();
+        let group = CpuGroup {
+            version,
+            folder: emulate_group(home.path(), version),
+            home: home.path().to_owned(),
+            journal,
+        };
+        group.set_up().unwrap();
+        (home, group)
+    }
+
+    #[test]
+    fn version_1_takes_a_quota_in_microseconds_and_single_threads() {
+        let (_home, group) = emulated(Version::V1);
+        let content = |file| read_trimmed(&group.folder.join(file)).unwrap();
+        assert_eq!(content("cpu.cfs_period_us"), "20000");
+        assert_eq!(group.set_share(Share::clamped(0.25), 2), Ok(Share::clamped(0.25)));
+        assert_eq!(content("cpu.cfs_quota_us"), "10000");
+        assert_eq!(group.set_share(Share::ONE, 2), Ok(Share::ONE));
+        assert_eq!(content("cpu.cfs_quota_us"), "-1");
+        group.adopt(Tid(42)).unwrap();
+        assert_eq!(content("tasks"), "42");
+    }
+
+    #[test]
+    fn version_2_is_made_threaded_and_takes_quota_and_period_at_once() {
+        let (_home, group) = emulated(Version::V2);
+        let content = |file| read_trimmed(&group.folder.join(file)).unwrap();
+        assert_eq!(content("cgroup.type"), "threaded");
+        assert_eq!(group.set_share(Share::ZERO, 1), Ok(Share::clamped(0.05)));
+        assert_eq!(content("cpu.max"), "1000 20000");
+        assert_eq!(group.set_share(Share::ONE, 1), Ok(Share::ONE));
+        assert_eq!(content("cpu.max"), "max 20000");
+        group.adopt(Tid(42)).unwrap();
+        assert_eq!(content("cgroup.threads"), "42");
+    }
+
+    #[test]
+    fn version_2_without_delegation_is_refused_with_a_remedy() {
+        let home = testing::folder();
+        let journal = Journal::open(false).unwrap();
+        let refused_at = || CpuGroup::create_at(Version::V2, home.path().to_owned(), &journal).unwrap_err();
+        fs::write(home.path().join("cgroup.controllers"), "memory pids\n").unwrap();
+        assert!(refused_at().why.contains("no cpu controller"));
+        fs::write(home.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        assert!(
+            refused_at().remedy.contains("Delegate"),
+            "subtree_control cannot be written"
+        );
+        assert_eq!(journal.restore(), []);
+    }
+
+    #[test]
+    fn version_2_enables_the_controller_below_and_disables_it_again() {
+        let home = testing::folder();
+        let journal = Journal::open(false).unwrap();
+        let control = home.path().join(SUBTREE_CONTROL);
+        fs::write(home.path().join("cgroup.controllers"), "cpu memory\n").unwrap();
+        fs::write(&control, "\n").unwrap();
+        enable_cpu_below(home.path(), &journal).unwrap();
+        assert_eq!(read_trimmed(&control).unwrap(), "+cpu");
+        journal.restore();
+        assert_eq!(read_trimmed(&control).unwrap(), "-cpu");
+        fs::write(&control, "cpu\n").unwrap();
+        enable_cpu_below(home.path(), &journal).unwrap();
+        assert_eq!(read_trimmed(&control).unwrap(), "cpu", "it was enabled already");
+    }
+
+    fn group_of(thread: Tid) -> String {
+        fs::read_to_string(format!("/proc/self/task/{thread}/cgroup")).unwrap()
+    }
+
+    /// Adopts a living thread, checks where it is, puts it back, checks again.
+    fn adopt_and_put_back(group: CpuGroup) {
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            tell.send(Tid::current()).unwrap();
+            let _ = stopped.recv();
+        });
+        let tid = told.recv().unwrap();
+        let before = group_of(tid);
+        group.adopt(tid).unwrap();
+        let name = group.folder.file_name().unwrap().to_str().unwrap();
+        assert!(group_of(tid).contains(name));
+        assert!(group.adopt(Tid(i32::MAX)).unwrap_err().remedy.contains("alive"));
+        assert_eq!(group.restore(), []);
+        assert_eq!(group_of(tid), before);
+        assert!(!group.folder.exists());
+        drop(stop);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn this_machine_bounds_a_share_or_says_why_not() {
+        let journal = Journal::open(false).unwrap();
+        let group = match CpuGroup::create(&KernelTree::default(), &journal) {
+            Ok(group) => group,
+            Err(refusal) => {
+                eprintln!("skipped a real cgroup: {refusal}");
+                assert!(!refusal.remedy.is_empty());
+                return;
+            }
+        };
+        assert_eq!(group.set_share(Share::clamped(0.5), 1), Ok(Share::clamped(0.5)));
+        if group.version == Version::V1 {
+            assert_eq!(read_trimmed(&group.folder.join("cpu.cfs_quota_us")).unwrap(), "10000");
+        }
+        adopt_and_put_back(group);
+    }
+
+    #[test]
+    fn a_real_unified_hierarchy_lets_threads_in_and_out() {
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap();
+        let unified: String = cgroup.lines().filter(|line| line.starts_with("0::")).collect();
+        let Some(location) = locate(&unified, &mountinfo) else {
+            return eprintln!("skipped a real threaded group: no cgroup version 2 is mounted");
+        };
+        // Threads move whether or not the cpu controller is here, so this also runs on hybrid machines.
+        let group = CpuGroup {
+            version: Version::V2,
+            folder: location.folder.join(name()),
+            home: location.folder,
+            journal: Journal::open(false).unwrap(),
+        };
+        match group.set_up() {
+            Ok(()) => adopt_and_put_back(group),
+            Err(refusal) => {
+                eprintln!("skipped a real threaded group: {refusal}");
+                assert_eq!(group.restore(), []);
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Which cores there are.
+
+use punctual_units::CoreId;
+
+use super::{KernelTree, thread};
+
+/// More cores than any machine that Linux is built for (NR_CPUS); bounds what a strange list can name.
+const CORES_MAX: u32 = 8_192;
+
+/// The cores in a list as the kernel writes them, e.g. "0-3,6" (Documentation/admin-guide/kernel-parameters.rst, "cpu lists");
+/// ascending, without the parts that are no range of cores.
+pub fn parse_list(list: &str) -> Vec<CoreId> {
+    let mut cores: Vec<CoreId> = list
+        .trim()
+        .split(',')
+        .filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            Some(first..=last.min(CORES_MAX - 1))
+        })
+        .flatten()
+        .map(CoreId)
+        .collect();
+    cores.sort_unstable();
+    cores.dedup();
+    cores
+}
+
+/// The cores that work may be placed on: those online under `tree` and, on the running machine, allowed to the calling thread.
+pub fn usable(tree: &KernelTree) -> Vec<CoreId> {
+    let mut cores = parse_list(&tree.read("/sys/devices/system/cpu/online").unwrap_or_default());
+    if tree.is_live() {
+        let allowed = thread::allowed_cores();
+        if cores.is_empty() {
+            return allowed; // containers may hide /sys
+        }
+        cores.retain(|core| allowed.contains(core));
+    }
+    cores
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lists_are_read_as_the_kernel_writes_them() {
+        let cores = |list| parse_list(list).iter().map(|core| core.0).collect::<Vec<_>>();
+        assert_eq!(cores("0-3,6\n"), [0, 1, 2, 3, 6]);
+        assert_eq!(cores("1"), [1]);
+        assert!(cores("\n").is_empty());
+        assert_eq!(cores("3-1,x,7"), [7]);
+        assert_eq!(cores("0-4294967295").len(), CORES_MAX as usize);
+    }
+
+    proptest! {
+        #[test]
+        fn any_set_survives_being_written_and_read(set in prop::collection::btree_set(0u32..CORES_MAX, 0..50)) {
+            let list: Vec<String> = set.iter().map(u32::to_string).collect();
+            let cores: Vec<u32> = parse_list(&list.join(",")).iter().map(|core| core.0).collect();
+            prop_assert_eq!(cores, set.into_iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn no_text_is_too_strange(list in "[0-9,\\- ]{0,40}") {
+            prop_assert!(parse_list(&list).is_sorted_by(|a, b| a < b));
+        }
+    }
+
+    #[test]
+    fn this_machine_has_a_core_for_us() {
+        assert!(!usable(&KernelTree::default()).is_empty());
+    }
+}

@@ -1,0 +1,550 @@
+//! The clock knob of real hardware: Linux cpufreq (Documentation/admin-guide/pm/cpufreq.rst).
+//!
+//! **Terms.** A *policy* is a group of cores that share a clock, with files under
+//! `/sys/devices/system/cpu/cpufreq/policyN`; a *governor* chooses the frequency within the policy's limits.
+//! **Method.** One knob turns all policies together, so its steps are the frequencies that all of them have. Where the
+//! `userspace` governor exists we take it and name the frequency; elsewhere (intel_pstate and amd-pstate in active
+//! mode have no such governor) we set both limits to the same frequency. Every file is written through the journal.
+//!
+//! **What is read back** is the frequency that was set, or, before anything is set, the upper limit. The frequency of
+//! the moment (`scaling_cur_freq`) is no setting: it wanders with load, turbo and temperature.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use punctual_units::Hertz;
+
+use super::journal::Journal;
+use super::tree::read_trimmed;
+use super::{KernelTree, last_error, refused};
+use crate::{ClockOffer, Provenance, Refusal};
+
+const POLICIES: &str = "/sys/devices/system/cpu/cpufreq";
+/// Steps made up for a policy that lists none: multiples of this, which intel_pstate can set exactly.
+const LADDER_STEP: Hertz = Hertz::from_mhz(100);
+
+/// The frequencies that a policy can be set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frequencies {
+    /// These, ascending.
+    Table(Vec<Hertz>),
+    /// Any between the two.
+    Range {
+        /// The lowest.
+        bottom: Hertz,
+        /// The highest, turbo included.
+        top: Hertz,
+    },
+}
+
+impl Frequencies {
+    /// What a policy says of itself: the text of its `scaling_available_frequencies`, where it has that file, and of
+    /// its `cpuinfo_min_freq` and `cpuinfo_max_freq`, all in kHz. `None` where nothing of use is in them.
+    pub fn parse(available: Option<&str>, bottom: &str, top: &str) -> Option<Frequencies> {
+        let mut table: Vec<Hertz> = available
+            .unwrap_or("")
+            .split_whitespace()
+            .filter_map(parse_khz)
+            .collect();
+        table.sort_unstable();
+        table.dedup();
+        if !table.is_empty() {
+            return Some(Frequencies::Table(table));
+        }
+        let (bottom, top) = (parse_khz(bottom)?, parse_khz(top)?);
+        (bottom <= top).then_some(Frequencies::Range { bottom, top })
+    }
+
+    fn contain(&self, frequency: Hertz) -> bool {
+        match self {
+            Frequencies::Table(table) => table.binary_search(&frequency).is_ok(),
+            Frequencies::Range { bottom, top } => (*bottom..=*top).contains(&frequency),
+        }
+    }
+}
+
+/// A frequency as the kernel writes it, in kHz; zero and nonsense are none.
+fn parse_khz(text: &str) -> Option<Hertz> {
+    let khz: u64 = text.trim().parse().ok()?;
+    (1..=KHZ_MAX).contains(&khz).then(|| Hertz::from_khz(khz))
+}
+
+/// Beyond any CPU: 100 GHz.
+const KHZ_MAX: u64 = 100_000_000;
+
+/// The steps that all policies have: those in every table and within every range; where no policy has a table,
+/// the multiples of 100 MHz in the ranges' common part, and its ends. Ascending; empty where there are none.
+pub fn common_steps(policies: &[Frequencies]) -> Vec<Hertz> {
+    let table = policies.iter().find_map(|policy| match policy {
+        Frequencies::Table(table) => Some(table.clone()),
+        Frequencies::Range { .. } => None,
+    });
+    let mut steps = table.unwrap_or_else(|| ladder(policies));
+    steps.retain(|step| policies.iter().all(|policy| policy.contain(*step)));
+    steps
+}
+
+/// The ladder over the common part of `policies`, all of them ranges.
+fn ladder(policies: &[Frequencies]) -> Vec<Hertz> {
+    let ends = policies.iter().filter_map(|policy| match policy {
+        Frequencies::Range { bottom, top } => Some((*bottom, *top)),
+        Frequencies::Table(_) => None,
+    });
+    let Some((bottom, top)) = ends.reduce(|one, other| (one.0.max(other.0), one.1.min(other.1))) else {
+        return Vec::new();
+    };
+    if bottom > top {
+        return Vec::new();
+    }
+    let multiples = (bottom.0 / LADDER_STEP.0 + 1..=top.0 / LADDER_STEP.0).map(|step| Hertz(step * LADDER_STEP.0));
+    let mut steps: Vec<Hertz> = std::iter::once(bottom).chain(multiples).chain([top]).collect();
+    steps.dedup();
+    steps
+}
+
+/// How a frequency is forced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    /// Governor `userspace`, then `scaling_setspeed`.
+    Userspace,
+    /// `scaling_min_freq` and `scaling_max_freq` both at the frequency.
+    Limits,
+}
+
+/// The clock knob over all policies of a machine.
+#[derive(Debug)]
+pub struct CpuFreq {
+    policies: Vec<PathBuf>,
+    method: Method,
+    offer: ClockOffer,
+    journal: Journal,
+    /// What we have set; `None` while the machine is as it was found.
+    set: Option<Hertz>,
+    found_under_userspace: bool,
+}
+
+impl CpuFreq {
+    /// Finds the policies under `tree`. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`] where there is no policy, no step common to all, or no right to write their files.
+    pub fn open(tree: &KernelTree, journal: &Journal) -> Result<CpuFreq, Refusal> {
+        let policies = policy_folders(&tree.path(POLICIES));
+        if policies.is_empty() {
+            return Err(no_knob(
+                format!("there is no policy under {POLICIES}"),
+                "virtual machines have none; on hardware, load the CPU's cpufreq driver or enable it in the firmware",
+            ));
+        }
+        let frequencies: Option<Vec<Frequencies>> = policies.iter().map(|policy| frequencies_of(policy)).collect();
+        let steps = common_steps(&frequencies.unwrap_or_default());
+        if steps.is_empty() {
+            return Err(no_knob(
+                format!("the {} policies have no frequency in common", policies.len()),
+                "one knob turns all cores: take the cores of the other cluster offline, or choose the emulated clock",
+            ));
+        }
+        let governors = |file| {
+            policies
+                .iter()
+                .map(move |policy| read_trimmed(&policy.join(file)).unwrap_or_default())
+        };
+        let method = if governors("scaling_available_governors").all(|list| list.split(' ').any(|it| it == "userspace"))
+        {
+            Method::Userspace
+        } else {
+            Method::Limits
+        };
+        for file in policies
+            .iter()
+            .flat_map(|policy| method.files().iter().map(|file| policy.join(file)))
+        {
+            writable(&file)?;
+        }
+        Ok(CpuFreq {
+            found_under_userspace: governors("scaling_governor").all(|governor| governor == "userspace"),
+            policies,
+            method,
+            offer: ClockOffer {
+                steps,
+                provenance: Provenance::Real,
+            },
+            journal: journal.clone(),
+            set: None,
+        })
+    }
+
+    /// The steps that all policies have.
+    pub fn offer(&self) -> &ClockOffer {
+        &self.offer
+    }
+
+    /// Sets all policies to the step nearest to `wanted`, and returns it.
+    ///
+    /// # Errors
+    /// [`Refusal`] where a policy does not follow; the others are at the former frequency again then.
+    pub fn set(&mut self, wanted: Hertz) -> Result<Hertz, Refusal> {
+        let step = self.offer.nearest(wanted);
+        if let Err(refusal) = self.set_all(step) {
+            // What refuses now may refuse again; the meter shows where the clock then stands.
+            match self.set {
+                Some(former) => drop(self.set_all(former)),
+                None => drop(self.restore()),
+            }
+            return Err(refusal);
+        }
+        self.set = Some(step);
+        Ok(step)
+    }
+
+    /// The frequency in force, to the nearest step; the lowest where policies disagree.
+    ///
+    /// # Errors
+    /// The file that could not be read, and why.
+    pub fn read(&self) -> Result<Hertz, String> {
+        let userspace = match self.set {
+            Some(_) => self.method == Method::Userspace,
+            None => self.found_under_userspace,
+        };
+        let file = if userspace {
+            "scaling_setspeed"
+        } else {
+            "scaling_max_freq"
+        };
+        let mut lowest = Hertz(u64::MAX);
+        for policy in &self.policies {
+            let path = policy.join(file);
+            let text = read_trimmed(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+            let clock = parse_khz(&text).ok_or_else(|| format!("{}: '{text}' is no frequency", path.display()))?;
+            lowest = lowest.min(clock);
+        }
+        Ok(self.offer.nearest(lowest))
+    }
+
+    /// Puts all policies back to how they were found; returns what could not be put back.
+    pub fn restore(&mut self) -> Vec<Refusal> {
+        self.set = None;
+        self.policies
+            .iter()
+            .flat_map(|policy| self.journal.restore_below(policy))
+            .collect()
+    }
+
+    fn set_all(&self, step: Hertz) -> Result<(), Refusal> {
+        let first = self.set.is_none();
+        self.policies.iter().try_for_each(|policy| match self.method {
+            Method::Userspace => self.set_speed(policy, step, first),
+            Method::Limits => self.set_limits(policy, step, step),
+        })
+    }
+
+    fn set_speed(&self, policy: &Path, step: Hertz, first: bool) -> Result<(), Refusal> {
+        if first {
+            self.journal.write(&policy.join("scaling_governor"), "userspace")?;
+            // The governor stays within the limits: open them to all steps.
+            self.set_limits(policy, self.offer.bottom(), self.offer.top())?;
+        }
+        self.journal.write(&policy.join("scaling_setspeed"), &khz(step))
+    }
+
+    /// Sets both limits, in the order in which the lower one never exceeds the upper one: kernels refuse that.
+    fn set_limits(&self, policy: &Path, bottom: Hertz, top: Hertz) -> Result<(), Refusal> {
+        let (lower, upper) = (policy.join("scaling_min_freq"), policy.join("scaling_max_freq"));
+        let upper_now = read_trimmed(&upper).ok().and_then(|text| parse_khz(&text));
+        if upper_now.is_some_and(|upper_now| bottom > upper_now) {
+            self.journal.write(&upper, &khz(top))?;
+            self.journal.write(&lower, &khz(bottom))
+        } else {
+            self.journal.write(&lower, &khz(bottom))?;
+            self.journal.write(&upper, &khz(top))
+        }
+    }
+}
+
+impl Method {
+    /// The files that it writes.
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Method::Userspace => &[
+                "scaling_governor",
+                "scaling_min_freq",
+                "scaling_max_freq",
+                "scaling_setspeed",
+            ],
+            Method::Limits => &["scaling_min_freq", "scaling_max_freq"],
+        }
+    }
+}
+
+fn khz(frequency: Hertz) -> String {
+    (frequency.0 / 1_000).to_string()
+}
+
+/// The folders `policyN` in `folder`, by N.
+fn policy_folders(folder: &Path) -> Vec<PathBuf> {
+    let mut policies: Vec<(u32, PathBuf)> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.strip_prefix("policy")?.parse().ok()?;
+            Some((number, entry.path()))
+        })
+        .collect();
+    policies.sort_unstable();
+    policies.into_iter().map(|(_, path)| path).collect()
+}
+
+fn frequencies_of(policy: &Path) -> Option<Frequencies> {
+    let text = |file| read_trimmed(&policy.join(file)).ok();
+    Frequencies::parse(
+        text("scaling_available_frequencies").as_deref(),
+        &text("cpuinfo_min_freq").unwrap_or_default(),
+        &text("cpuinfo_max_freq").unwrap_or_default(),
+    )
+}
+
+fn no_knob(why: impl std::fmt::Display, remedy: &str) -> Refusal {
+    refused("setting the CPU clock (cpufreq)", why, remedy)
+}
+
+/// Whether `path` could be written, found out without writing.
+fn writable(path: &Path) -> Result<(), Refusal> {
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+    // SAFETY: `name` ends with a zero.
+    match unsafe { libc::access(name.as_ptr(), libc::W_OK) } {
+        0 => Ok(()),
+        _ => Err(no_knob(
+            format!("{}: {}", path.display(), last_error()),
+            "run as root, or give this user the right to write the scaling_* files",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux::testing;
+    use proptest::prelude::*;
+
+    /// A policy as the given driver shows it, all frequencies in kHz.
+    struct Emulated {
+        available: Option<&'static str>,
+        limits: (&'static str, &'static str),
+        governors: &'static str,
+        governor: &'static str,
+        setspeed: &'static str,
+    }
+
+    const ACPI: Emulated = Emulated {
+        available: Some("2400000 2300000 1800000 1200000 800000 "),
+        limits: ("800000", "2400000"),
+        governors: "conservative ondemand userspace powersave performance schedutil ",
+        governor: "schedutil",
+        setspeed: "<unsupported>",
+    };
+    const INTEL_PSTATE: Emulated = Emulated {
+        available: None,
+        limits: ("800000", "4750000"),
+        governors: "performance powersave",
+        governor: "powersave",
+        setspeed: "<unsupported>",
+    };
+    const EXYNOS_A15: Emulated = Emulated {
+        available: Some("200000 300000 400000 800000 1400000 2000000"),
+        limits: ("200000", "2000000"),
+        governors: "userspace ondemand performance",
+        governor: "userspace",
+        setspeed: "1400000",
+    };
+    const EXYNOS_A7: Emulated = Emulated {
+        available: Some("200000 300000 400000 800000 1400000"),
+        limits: ("200000", "1400000"),
+        ..EXYNOS_A15
+    };
+
+    /// Lays out policies numbered 0, 4, 8...
+    fn machine(policies: &[&Emulated]) -> (tempfile::TempDir, KernelTree) {
+        let mut files = Vec::new();
+        for (i, policy) in policies.iter().enumerate() {
+            let mut add = |file: &str, content: &str| {
+                files.push((format!("{POLICIES}/policy{}/{file}", 4 * i), content.to_string()));
+            };
+            if let Some(available) = policy.available {
+                add("scaling_available_frequencies", available);
+            }
+            for kind in ["cpuinfo", "scaling"] {
+                add(&format!("{kind}_min_freq"), policy.limits.0);
+                add(&format!("{kind}_max_freq"), policy.limits.1);
+            }
+            add("scaling_available_governors", policy.governors);
+            add("scaling_governor", policy.governor);
+            add("scaling_setspeed", policy.setspeed);
+        }
+        let files: Vec<(&str, &str)> = files
+            .iter()
+            .map(|(path, content)| (path.as_str(), content.as_str()))
+            .collect();
+        testing::tree(&files)
+    }
+
+    fn file(tree: &KernelTree, policy: u32, file: &str) -> String {
+        tree.read(format!("{POLICIES}/policy{policy}/{file}")).unwrap()
+    }
+
+    fn mhz(steps: &[Hertz]) -> Vec<u64> {
+        steps.iter().map(|step| step.0 / 1_000_000).collect()
+    }
+
+    #[test]
+    fn acpi_cpufreq_is_driven_by_the_userspace_governor_and_put_back() {
+        let (_folder, tree) = machine(&[&ACPI, &ACPI]);
+        let journal = Journal::open(false).unwrap();
+        let mut knob = CpuFreq::open(&tree, &journal).unwrap();
+        assert_eq!(mhz(&knob.offer().steps), [800, 1200, 1800, 2300, 2400]);
+        assert_eq!(knob.read(), Ok(Hertz::from_mhz(2400)));
+        assert_eq!(knob.set(Hertz::from_mhz(1100)), Ok(Hertz::from_mhz(1200)));
+        for policy in [0, 4] {
+            assert_eq!(file(&tree, policy, "scaling_governor"), "userspace");
+            assert_eq!(file(&tree, policy, "scaling_setspeed"), "1200000");
+        }
+        assert_eq!(knob.read(), Ok(Hertz::from_mhz(1200)));
+        assert_eq!(knob.restore(), []);
+        for policy in [0, 4] {
+            assert_eq!(file(&tree, policy, "scaling_governor"), "schedutil");
+            assert_eq!(file(&tree, policy, "scaling_setspeed"), "<unsupported>");
+            assert_eq!(file(&tree, policy, "scaling_max_freq"), "2400000");
+        }
+        assert_eq!(knob.read(), Ok(Hertz::from_mhz(2400)));
+    }
+
+    #[test]
+    fn intel_pstate_is_driven_by_its_limits_and_put_back() {
+        let (_folder, tree) = machine(&[&INTEL_PSTATE]);
+        let journal = Journal::open(false).unwrap();
+        let mut knob = CpuFreq::open(&tree, &journal).unwrap();
+        let steps = mhz(&knob.offer().steps);
+        assert_eq!((steps[0], steps[1], steps[39], steps[40]), (800, 900, 4700, 4750));
+        for wanted in [1500, 3000, 800, 4750] {
+            let wanted = Hertz::from_mhz(wanted);
+            assert_eq!(knob.set(wanted), Ok(wanted));
+            assert_eq!(knob.read(), Ok(wanted));
+            assert_eq!(file(&tree, 0, "scaling_min_freq"), khz(wanted));
+            assert_eq!(file(&tree, 0, "scaling_max_freq"), khz(wanted));
+            assert_eq!(file(&tree, 0, "scaling_governor"), "powersave");
+        }
+        assert_eq!(journal.restore(), []);
+        assert_eq!(file(&tree, 0, "scaling_min_freq"), "800000");
+        assert_eq!(file(&tree, 0, "scaling_max_freq"), "4750000");
+    }
+
+    #[test]
+    fn clusters_share_the_steps_that_both_have() {
+        let (_folder, tree) = machine(&[&EXYNOS_A7, &EXYNOS_A15]);
+        let journal = Journal::open(false).unwrap();
+        let mut knob = CpuFreq::open(&tree, &journal).unwrap();
+        assert_eq!(mhz(&knob.offer().steps), [200, 300, 400, 800, 1400]);
+        assert_eq!(
+            knob.read(),
+            Ok(Hertz::from_mhz(1400)),
+            "it was found under userspace, at 1.4 GHz"
+        );
+        assert_eq!(knob.set(Hertz::from_mhz(2000)), Ok(Hertz::from_mhz(1400)));
+        assert_eq!(knob.set(Hertz::from_mhz(200)), Ok(Hertz::from_mhz(200)));
+        drop((knob, journal));
+        assert_eq!(file(&tree, 4, "scaling_setspeed"), "1400000");
+    }
+
+    #[test]
+    fn a_policy_that_does_not_follow_leaves_the_others_as_they_were() {
+        let (_folder, tree) = machine(&[&ACPI, &ACPI]);
+        let journal = Journal::open(false).unwrap();
+        let mut knob = CpuFreq::open(&tree, &journal).unwrap();
+        let second = tree.path(format!("{POLICIES}/policy4"));
+        std::fs::rename(second.join("scaling_setspeed"), second.join("hidden")).unwrap();
+        assert!(knob.set(Hertz::from_mhz(800)).is_err());
+        for policy in [0, 4] {
+            assert_eq!(file(&tree, policy, "scaling_governor"), "schedutil");
+        }
+        std::fs::rename(second.join("hidden"), second.join("scaling_setspeed")).unwrap();
+        knob.set(Hertz::from_mhz(1200)).unwrap();
+        std::fs::rename(second.join("scaling_setspeed"), second.join("hidden")).unwrap();
+        assert!(knob.set(Hertz::from_mhz(800)).is_err());
+        assert_eq!(file(&tree, 0, "scaling_setspeed"), "1200000");
+    }
+
+    #[test]
+    fn machines_without_a_common_knob_are_refused_with_a_remedy() {
+        let journal = Journal::open(false).unwrap();
+        let (_folder, none) = testing::tree(&[]);
+        assert!(
+            CpuFreq::open(&none, &journal)
+                .unwrap_err()
+                .remedy
+                .contains("virtual machines")
+        );
+        let (_folder, disjoint) = machine(&[
+            &EXYNOS_A7,
+            &Emulated {
+                available: Some("1900000"),
+                ..EXYNOS_A15
+            },
+        ]);
+        assert!(
+            CpuFreq::open(&disjoint, &journal)
+                .unwrap_err()
+                .why
+                .contains("in common")
+        );
+    }
+
+    #[test]
+    fn files_that_cannot_be_written_are_refused_before_anything_is_changed() {
+        let (_folder, tree) = machine(&[&ACPI]);
+        let path = tree.path(format!("{POLICIES}/policy0/scaling_setspeed"));
+        std::fs::remove_file(&path).unwrap(); // mode bits would not stop root
+        let refusal = CpuFreq::open(&tree, &Journal::open(false).unwrap()).unwrap_err();
+        assert!(refusal.why.contains("scaling_setspeed"), "{refusal}");
+        assert_eq!(file(&tree, 0, "scaling_governor"), "schedutil");
+    }
+
+    fn frequencies() -> impl Strategy<Value = Frequencies> {
+        prop_oneof![
+            prop::collection::btree_set(2u64..40, 1..12).prop_map(|steps| Frequencies::Table(
+                steps.into_iter().map(|step| Hertz::from_mhz(step * 50)).collect()
+            )),
+            (2u64..40, 0u64..40).prop_map(|(bottom, more)| Frequencies::Range {
+                bottom: Hertz::from_mhz(bottom * 50),
+                top: Hertz::from_mhz((bottom + more) * 50)
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn common_steps_are_ascending_and_every_policy_has_them(policies in prop::collection::vec(frequencies(), 1..5)) {
+            let steps = common_steps(&policies);
+            prop_assert!(steps.is_sorted_by(|a, b| a < b));
+            for step in &steps {
+                for policy in &policies {
+                    prop_assert!(policy.contain(*step));
+                }
+            }
+            // And none is missed: what all tables list and all ranges contain is a step.
+            for mhz in (100..2000).step_by(50).map(Hertz::from_mhz) {
+                let in_a_table = policies.iter().any(|policy| matches!(policy, Frequencies::Table(_)) && policy.contain(mhz));
+                if in_a_table && policies.iter().all(|policy| policy.contain(mhz)) {
+                    prop_assert!(steps.contains(&mhz));
+                }
+            }
+        }
+
+        #[test]
+        fn no_text_is_too_strange(available in "\\PC*", bottom in "\\PC*", top in "[0-9]*") {
+            if let Some(Frequencies::Table(table)) = Frequencies::parse(Some(&available), &bottom, &top) {
+                prop_assert!(table.is_sorted_by(|a, b| a < b));
+            }
+        }
+    }
+}

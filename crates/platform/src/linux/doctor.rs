@@ -1,0 +1,592 @@
+//! What this machine offers, what is missing, and how to get it.
+//!
+//! Each finding answers one question about one facility. Kernel files are read below the given tree; what only a system call can
+//! tell (scheduling, locked memory) is asked of this process, by trying where that is harmless, on a thread or a group
+//! that is gone afterwards.
+
+use std::fmt;
+
+use punctual_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::{self, CpuGroup, Version};
+use super::cpufreq::CpuFreq;
+use super::emulated::nominal_frequency;
+use super::journal::Journal;
+use super::powercap::EnergyMeter;
+use super::{KernelTree, busy, cores, thread};
+use crate::Refusal;
+
+/// What is looked at, in the order of [`examine`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Facility {
+    /// A clock knob of the hardware's (cpufreq).
+    Clock,
+    /// A clock knob by real extra work.
+    EmulatedClock,
+    /// A bound on best-effort work (cgroup).
+    CpuShare,
+    /// Real-time scheduling (`SCHED_FIFO`).
+    RealTime,
+    /// Real-time threads that are never stopped by the kernel's throttling.
+    UnthrottledRealTime,
+    /// Real-time threads that never give way to the fair server.
+    NoFairServer,
+    /// Memory that is never paged out (`mlockall`).
+    LockedMemory,
+    /// Cores that the scheduler leaves alone (isolcpus, cpuset partitions).
+    IsolatedCores,
+    /// Cores without a timer tick (nohz_full).
+    TicklessCores,
+    /// A kernel that can be preempted.
+    Preemption,
+    /// Cache ways and memory bandwidth by control group (resctrl).
+    CachePartitions,
+    /// Clock limits per task (uclamp).
+    UtilClamp,
+    /// A meter of energy (powercap).
+    Energy,
+    /// A meter of busy time per core.
+    BusyTime,
+    /// Hardware of our own: no hypervisor.
+    BareMetal,
+    /// Cores that no hypervisor takes away.
+    NoSteal,
+}
+
+impl fmt::Display for Facility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Facility::Clock => "clock knob",
+            Facility::EmulatedClock => "emulated clock",
+            Facility::CpuShare => "CPU share of best-effort work",
+            Facility::RealTime => "real-time scheduling",
+            Facility::UnthrottledRealTime => "unthrottled real time",
+            Facility::NoFairServer => "real time without fair server",
+            Facility::LockedMemory => "locked memory",
+            Facility::IsolatedCores => "isolated cores",
+            Facility::TicklessCores => "tickless cores",
+            Facility::Preemption => "preemptible kernel",
+            Facility::CachePartitions => "cache and bandwidth partitions",
+            Facility::UtilClamp => "clock limits per task",
+            Facility::Energy => "energy meter",
+            Facility::BusyTime => "busy time per core",
+            Facility::BareMetal => "bare metal",
+            Facility::NoSteal => "no stolen time",
+        })
+    }
+}
+
+/// How a facility stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It is there and may be used.
+    Offered,
+    /// Something else stands in for it.
+    Emulated,
+    /// The machine or its kernel does not have it, or not switched on.
+    Missing,
+    /// It is there, but this user may not use it, or not find out.
+    Refused,
+}
+
+/// One facility, examined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which facility.
+    pub facility: Facility,
+    /// How it stands.
+    pub status: Status,
+    /// What was found.
+    pub detail: String,
+    /// What would help; empty where nothing is wanted.
+    pub remedy: String,
+}
+
+/// Examines every facility, in the order of [`Facility`]. Whatever is tried on the way is undone.
+pub fn examine(tree: &KernelTree) -> Vec<Finding> {
+    vec![
+        clock(tree),
+        emulated_clock(tree),
+        cpu_share(tree),
+        real_time(),
+        throttling(tree),
+        fair_server(tree),
+        locked_memory(),
+        isolated(tree),
+        tickless(tree),
+        preemption(tree),
+        resctrl(tree),
+        uclamp(tree),
+        energy(tree),
+        busy_time(tree),
+        bare_metal(tree),
+        steal(tree),
+    ]
+}
+
+impl Facility {
+    fn offered(self, detail: impl Into<String>) -> Finding {
+        self.found(Status::Offered, detail, "")
+    }
+
+    fn missing(self, detail: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        self.found(Status::Missing, detail, remedy)
+    }
+
+    fn refused(self, refusal: Refusal) -> Finding {
+        self.found(Status::Refused, refusal.why, refusal.remedy)
+    }
+
+    fn found(self, status: Status, detail: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding {
+            facility: self,
+            status,
+            detail: detail.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// `refusal` as missing where the machine has none of `present`, as refused where it has.
+    fn absent_or_refused(self, refusal: Refusal, present: bool) -> Finding {
+        if present {
+            self.refused(refusal)
+        } else {
+            self.missing(refusal.why, refusal.remedy)
+        }
+    }
+}
+
+fn clock(tree: &KernelTree) -> Finding {
+    let folder = tree.path("/sys/devices/system/cpu/cpufreq");
+    let present = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    match Journal::open(false).and_then(|journal| CpuFreq::open(tree, &journal)) {
+        Ok(knob) => {
+            let offer = knob.offer();
+            let detail = format!("{} steps from {} to {}", offer.steps.len(), offer.bottom(), offer.top());
+            Facility::Clock.offered(detail)
+        }
+        Err(refusal) => Facility::Clock.absent_or_refused(refusal, present),
+    }
+}
+
+fn emulated_clock(tree: &KernelTree) -> Finding {
+    let top = nominal_frequency(&tree.read("/proc/cpuinfo").unwrap_or_default());
+    let detail = format!("real extra work in proportion, from 20 % to 100 % of {top}");
+    Facility::EmulatedClock.found(Status::Emulated, detail, "")
+}
+
+/// Makes a group and removes it again; in a recorded tree, only looks where it would be.
+fn cpu_share(tree: &KernelTree) -> Finding {
+    let text = |file: &str| tree.read(file).unwrap_or_default();
+    let location = cgroup::locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
+    let describe = |version| match version {
+        Version::V1 => "cgroup version 1 (cpu.cfs_quota_us)",
+        Version::V2 => "cgroup version 2 (cpu.max), threaded",
+    };
+    if let (Some(location), false) = (&location, tree.is_live()) {
+        let detail = format!("{}, not tried: this tree is a record", describe(location.version));
+        return Facility::CpuShare.offered(detail);
+    }
+    let tried = Journal::open(false).and_then(|journal| {
+        let group = CpuGroup::create(tree, &journal)?;
+        match group.restore().pop() {
+            None => Ok(group.version()),
+            Some(left_over) => Err(left_over),
+        }
+    });
+    match tried {
+        Ok(version) => Facility::CpuShare.offered(describe(version)),
+        Err(refusal) => Facility::CpuShare.absent_or_refused(refusal, location.is_some()),
+    }
+}
+
+/// Asks for the least real-time priority, on a thread of its own.
+fn real_time() -> Finding {
+    let tried = std::thread::spawn(|| thread::real_time(*thread::REAL_TIME_PRIORITIES.start())).join();
+    match tried {
+        Ok(Ok(())) => Facility::RealTime.offered("SCHED_FIFO, priorities 1 to 99 as far as the limits allow"),
+        Ok(Err(refusal)) => Facility::RealTime.refused(refusal),
+        Err(_) => Facility::RealTime.found(
+            Status::Refused,
+            "the thread that tried it ended",
+            "this is a defect worth reporting",
+        ),
+    }
+}
+
+fn throttling(tree: &KernelTree) -> Finding {
+    let value = |file: &str| tree.read(format!("/proc/sys/kernel/{file}")).ok()?.parse::<i64>().ok();
+    match (value("sched_rt_runtime_us"), value("sched_rt_period_us")) {
+        (Some(runtime), Some(period)) if (0..period).contains(&runtime) => Facility::UnthrottledRealTime.missing(
+            format!("real-time threads may use a core for {runtime} us of every {period} us"),
+            "keep polling loops below that, or, if none can run away: sysctl -w kernel.sched_rt_runtime_us=-1",
+        ),
+        (Some(_), _) => Facility::UnthrottledRealTime.offered("throttling is off (sched_rt_runtime_us)"),
+        (None, _) => Facility::UnthrottledRealTime.found(
+            Status::Refused,
+            "/proc/sys/kernel/sched_rt_runtime_us cannot be read",
+            "mount /proc",
+        ),
+    }
+}
+
+/// Since Linux 6.12 a server reserves time for ordinary threads above real-time ones, per core.
+fn fair_server(tree: &KernelTree) -> Finding {
+    let facility = Facility::NoFairServer;
+    let scheduler = tree.path("/sys/kernel/debug/sched");
+    if !scheduler.is_dir() {
+        return facility.found(
+            Status::Refused,
+            "the scheduler's debugging files cannot be read",
+            "as root: mount -t debugfs debugfs /sys/kernel/debug (a locked-down kernel shows none)",
+        );
+    }
+    let Ok(servers) = std::fs::read_dir(scheduler.join("fair_server")) else {
+        return facility.offered("this kernel has none");
+    };
+    let reserved: Vec<u64> = servers
+        .flatten()
+        .filter_map(|server| {
+            super::tree::read_trimmed(&server.path().join("runtime"))
+                .ok()?
+                .parse()
+                .ok()
+        })
+        .filter(|runtime| *runtime > 0)
+        .collect();
+    match reserved.iter().max() {
+        None => facility.offered("the fair server is off on all cores"),
+        Some(longest) => facility.missing(
+            format!(
+                "on {} cores, ordinary threads get up to {} of each period",
+                reserved.len(),
+                Nanos(*longest)
+            ),
+            "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server",
+        ),
+    }
+}
+
+fn locked_memory() -> Finding {
+    if thread::may_lock_memory() {
+        return Facility::LockedMemory.offered("mlockall is allowed");
+    }
+    Facility::LockedMemory.found(
+        Status::Refused,
+        "there is a limit on locked memory, and no right to lift it",
+        "run as root, grant CAP_IPC_LOCK, or lift the limit (memlock unlimited, LimitMEMLOCK=infinity)",
+    )
+}
+
+fn isolated(tree: &KernelTree) -> Finding {
+    core_list(
+        tree,
+        Facility::IsolatedCores,
+        "/sys/devices/system/cpu/isolated",
+        "boot with isolcpus=<cores>, or make an isolated cpuset partition (cgroup version 2)",
+    )
+}
+
+fn tickless(tree: &KernelTree) -> Finding {
+    core_list(
+        tree,
+        Facility::TicklessCores,
+        "/sys/devices/system/cpu/nohz_full",
+        "boot with nohz_full=<cores> (the kernel must be built with CONFIG_NO_HZ_FULL)",
+    )
+}
+
+fn core_list(tree: &KernelTree, facility: Facility, file: &str, remedy: &str) -> Finding {
+    let list = tree.read(file).unwrap_or_default();
+    if cores::parse_list(&list).is_empty() {
+        facility.missing("no core", remedy)
+    } else {
+        facility.offered(format!("cores {list}"))
+    }
+}
+
+fn preemption(tree: &KernelTree) -> Finding {
+    let facility = Facility::Preemption;
+    let release = tree
+        .read("/proc/sys/kernel/osrelease")
+        .unwrap_or_else(|_| "unknown".into());
+    let kernel = |model: &str| format!("kernel {release}, {model}");
+    if tree.read("/sys/kernel/realtime").is_ok_and(|flag| flag == "1") {
+        return facility.offered(kernel("fully preemptible (PREEMPT_RT)"));
+    }
+    let remedy = "boot with preempt=full, or install a PREEMPT_RT kernel";
+    let build = tree.read("/proc/sys/kernel/version").unwrap_or_default();
+    // The model in force, in parentheses among all that there are: "none voluntary (full) lazy".
+    let debug = tree.read("/sys/kernel/debug/sched/preempt").unwrap_or_default();
+    let dynamic = debug
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .map(|(model, _)| model.to_owned());
+    let asked = tree.read("/proc/cmdline").unwrap_or_default();
+    let asked = asked
+        .split(' ')
+        .filter_map(|word| word.strip_prefix("preempt="))
+        .next_back()
+        .map(str::to_owned);
+    match (dynamic.or(asked).as_deref(), build.contains("PREEMPT_DYNAMIC")) {
+        (Some("full"), true) => facility.offered(kernel("preemptible (preempt=full)")),
+        (Some(model), true) => facility.missing(kernel(&format!("preempt={model}")), remedy),
+        (None, true) => facility.found(
+            Status::Refused,
+            kernel("chosen at boot (PREEMPT_DYNAMIC), which one cannot be read"),
+            format!("mount -t debugfs debugfs /sys/kernel/debug to see it; {remedy}"),
+        ),
+        _ if build.contains("PREEMPT") => facility.offered(kernel("preemptible (PREEMPT)")),
+        _ => facility.missing(kernel("not preemptible"), remedy),
+    }
+}
+
+fn resctrl(tree: &KernelTree) -> Finding {
+    let facility = Facility::CachePartitions;
+    let filesystems = tree.read("/proc/filesystems").unwrap_or_default();
+    if tree.path("/sys/fs/resctrl/schemata").exists() {
+        facility.offered("resctrl is mounted")
+    } else if filesystems.split_whitespace().any(|it| it == "resctrl") {
+        facility.missing(
+            "resctrl is not mounted",
+            "as root: mount -t resctrl resctrl /sys/fs/resctrl",
+        )
+    } else {
+        facility.missing(
+            "this CPU or this kernel has no resctrl",
+            "it takes a CPU with RDT, QoS or MPAM and no hypervisor in between",
+        )
+    }
+}
+
+fn uclamp(tree: &KernelTree) -> Finding {
+    let facility = Facility::UtilClamp;
+    if tree.read("/proc/sys/kernel/sched_util_clamp_min").is_err() {
+        return facility.missing("this kernel has none", "build the kernel with CONFIG_UCLAMP_TASK");
+    }
+    // 1024 stands for the full clock: real-time threads run at it however low the knob is set by a governor.
+    let real_time = tree
+        .read("/proc/sys/kernel/sched_util_clamp_min_rt_default")
+        .unwrap_or_default();
+    match real_time.parse::<u32>() {
+        Ok(least) if least > 0 => facility.found(
+            Status::Offered,
+            format!("real-time threads ask for at least {least}/1024 of the clock"),
+            "to let governors slow real-time threads down: sysctl -w kernel.sched_util_clamp_min_rt_default=0",
+        ),
+        _ => facility.offered("real-time threads ask for no clock of their own"),
+    }
+}
+
+fn energy(tree: &KernelTree) -> Finding {
+    let present = tree.path("/sys/class/powercap/intel-rapl:0").exists();
+    match EnergyMeter::open(tree) {
+        Ok(_) => Facility::Energy.offered("counters of the CPU packages (intel-rapl)"),
+        Err(refusal) => Facility::Energy.absent_or_refused(refusal, present),
+    }
+}
+
+fn busy_time(tree: &KernelTree) -> Finding {
+    match busy::read(tree) {
+        Ok(times) => Facility::BusyTime.offered(format!("{} cores in /proc/stat", times.len())),
+        Err(why) => Facility::BusyTime.missing(why, "mount /proc"),
+    }
+}
+
+fn bare_metal(tree: &KernelTree) -> Finding {
+    let cpuinfo = tree.read("/proc/cpuinfo").unwrap_or_default();
+    let flags = cpuinfo
+        .lines()
+        .find(|line| line.starts_with("flags"))
+        .unwrap_or_default();
+    let hypervisor = flags.split_whitespace().any(|flag| flag == "hypervisor")
+        || tree.path("/sys/hypervisor/type").exists()
+        || tree.path("/proc/device-tree/hypervisor").exists();
+    if hypervisor {
+        Facility::BareMetal.missing(
+            "a virtual machine: others share its cores, caches and clock",
+            "claim ratios measured in one run, with a no-op control, and no bounds",
+        )
+    } else {
+        Facility::BareMetal.offered("no hypervisor shows itself")
+    }
+}
+
+fn steal(tree: &KernelTree) -> Finding {
+    let times = busy::read(tree).unwrap_or_default();
+    let sum = |part: fn(&busy::CoreTimes) -> Nanos| times.iter().map(part).sum::<Nanos>();
+    let (stolen, run) = (sum(|core| core.steal), sum(|core| core.busy));
+    if times.is_empty() {
+        return Facility::NoSteal.missing("/proc/stat does not tell", "mount /proc");
+    }
+    if stolen == Nanos::ZERO {
+        return Facility::NoSteal.offered("none since boot");
+    }
+    Facility::NoSteal.missing(
+        format!(
+            "{stolen} taken by the hypervisor since boot, {:.2} % of the time wanted",
+            100.0 * stolen.ratio(stolen + run)
+        ),
+        "pin the virtual cores on the host, or measure on bare metal",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux::testing;
+
+    fn finding(findings: &[Finding], facility: Facility) -> &Finding {
+        findings.iter().find(|finding| finding.facility == facility).unwrap()
+    }
+
+    #[test]
+    fn this_machine_is_examined_and_nothing_stays_changed() {
+        let groups = || std::fs::read_to_string("/proc/thread-self/cgroup").unwrap();
+        let before = (groups(), thread::scheduling(thread::Tid::current()));
+        let findings = examine(&KernelTree::default());
+        for finding in &findings {
+            eprintln!(
+                "{:<32} {:?}: {} [{}]",
+                finding.facility, finding.status, finding.detail, finding.remedy
+            );
+            let wanting = matches!(finding.status, Status::Missing | Status::Refused);
+            assert!(
+                !wanting || !finding.remedy.is_empty(),
+                "{finding:?} says nothing of what would help"
+            );
+        }
+        assert_eq!((groups(), thread::scheduling(thread::Tid::current())), before);
+    }
+
+    #[test]
+    fn the_order_is_stable_and_findings_survive_json() {
+        let (_folder, tree) = testing::tree(&[]);
+        let findings = examine(&tree);
+        let facilities: Vec<Facility> = findings.iter().map(|finding| finding.facility).collect();
+        let again: Vec<Facility> = examine(&KernelTree::default())
+            .iter()
+            .map(|finding| finding.facility)
+            .collect();
+        assert_eq!(facilities, again);
+        let json = serde_json::to_string(&findings).unwrap();
+        assert!(
+            json.contains(r#""facility":"emulated-clock","status":"emulated""#),
+            "{json}"
+        );
+        assert_eq!(serde_json::from_str::<Vec<Finding>>(&json).unwrap(), findings);
+    }
+
+    #[test]
+    fn a_tuned_workstation_offers_what_its_files_say() {
+        let (_folder, tree) = testing::tree(&[
+            ("/proc/sys/kernel/sched_rt_runtime_us", "-1"),
+            ("/proc/sys/kernel/sched_rt_period_us", "1000000"),
+            ("/sys/kernel/debug/sched/fair_server/cpu0/runtime", "0"),
+            ("/sys/devices/system/cpu/isolated", "2-3"),
+            ("/sys/devices/system/cpu/nohz_full", "2-3"),
+            ("/sys/kernel/realtime", "1"),
+            ("/sys/fs/resctrl/schemata", "L3:0=fff"),
+            ("/proc/sys/kernel/sched_util_clamp_min", "1024"),
+            ("/proc/sys/kernel/sched_util_clamp_min_rt_default", "0"),
+            ("/proc/stat", "cpu0 1 2 3 4 5 6 7 0"),
+            ("/proc/cpuinfo", "flags : fpu tsc"),
+            ("/proc/self/cgroup", "0::/user.slice"),
+            (
+                "/proc/self/mountinfo",
+                "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
+            ),
+        ]);
+        let findings = examine(&tree);
+        for facility in [
+            Facility::CpuShare,
+            Facility::UnthrottledRealTime,
+            Facility::NoFairServer,
+            Facility::IsolatedCores,
+            Facility::TicklessCores,
+            Facility::Preemption,
+            Facility::CachePartitions,
+            Facility::UtilClamp,
+            Facility::BusyTime,
+            Facility::BareMetal,
+            Facility::NoSteal,
+        ] {
+            assert_eq!(finding(&findings, facility).status, Status::Offered, "{facility}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_machine_misses_what_its_files_say() {
+        let (_folder, tree) = testing::tree(&[
+            ("/proc/sys/kernel/sched_rt_runtime_us", "950000"),
+            ("/proc/sys/kernel/sched_rt_period_us", "1000000"),
+            ("/sys/kernel/debug/sched/fair_server/cpu0/runtime", "50000000"),
+            ("/sys/devices/system/cpu/isolated", ""),
+            ("/sys/kernel/debug/sched/preempt", "none (voluntary) full lazy"),
+            ("/proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC"),
+            ("/proc/filesystems", "nodev\tresctrl"),
+            ("/proc/stat", "cpu0 99 0 0 4 5 0 0 1"),
+            ("/proc/cpuinfo", "flags : fpu hypervisor tsc"),
+        ]);
+        let findings = examine(&tree);
+        for (facility, detail) in [
+            (Facility::Clock, "no policy"),
+            (Facility::CpuShare, "is mounted"),
+            (Facility::UnthrottledRealTime, "950000 us of every 1000000 us"),
+            (Facility::NoFairServer, "50.00 ms"),
+            (Facility::IsolatedCores, "no core"),
+            (Facility::TicklessCores, "no core"),
+            (Facility::Preemption, "preempt=voluntary"),
+            (Facility::CachePartitions, "not mounted"),
+            (Facility::UtilClamp, "none"),
+            (Facility::Energy, "no package zone"),
+            (Facility::BareMetal, "virtual machine"),
+            (Facility::NoSteal, "1.00 %"),
+        ] {
+            let finding = finding(&findings, facility);
+            assert_eq!(finding.status, Status::Missing, "{facility}");
+            assert!(finding.detail.contains(detail), "{facility}: {}", finding.detail);
+        }
+    }
+
+    #[test]
+    fn what_is_there_but_out_of_reach_is_refused_not_missing() {
+        let (_folder, tree) = testing::tree(&[
+            ("/sys/class/powercap/intel-rapl:0/name", "package-0"),
+            (
+                "/sys/devices/system/cpu/cpufreq/policy0/scaling_available_frequencies",
+                "200000",
+            ),
+            ("/proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC"),
+        ]);
+        let findings = examine(&tree);
+        for facility in [
+            Facility::Clock,
+            Facility::Energy,
+            Facility::NoFairServer,
+            Facility::Preemption,
+            Facility::UnthrottledRealTime,
+        ] {
+            assert_eq!(finding(&findings, facility).status, Status::Refused, "{facility}");
+        }
+    }
+
+    #[test]
+    fn the_preemption_model_is_read_from_the_command_line_where_debugging_files_are_hidden() {
+        let model = |cmdline: &str, version: &str| {
+            let (_folder, tree) = testing::tree(&[("/proc/cmdline", cmdline), ("/proc/sys/kernel/version", version)]);
+            preemption(&tree).status
+        };
+        assert_eq!(
+            model("ro preempt=full quiet", "#1 SMP PREEMPT_DYNAMIC"),
+            Status::Offered
+        );
+        assert_eq!(model("ro preempt=none", "#1 SMP PREEMPT_DYNAMIC"), Status::Missing);
+        assert_eq!(model("ro", "#1 SMP PREEMPT_DYNAMIC"), Status::Refused);
+        assert_eq!(model("ro", "#1 SMP PREEMPT"), Status::Offered);
+        assert_eq!(model("ro preempt=full", "#1 SMP"), Status::Missing);
+    }
+}

@@ -1,0 +1,498 @@
+//! The Linux machine: what this computer, or an emulated tree, has to turn and to read.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use punctual_units::{Clock, Hertz, Nanos, Share, Time};
+
+use super::cgroup::CpuGroup;
+use super::clock::MonotonicClock;
+use super::cpufreq::CpuFreq;
+use super::emulated::EmulatedClock;
+use super::journal::Journal;
+use super::powercap::EnergyMeter;
+use super::thread::Tid;
+use super::{KernelTree, busy, cores, refused};
+use crate::{Machine, Meter, Offers, Provenance, Readings, Refusal, Setting};
+
+/// Which clock knob to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClockPreference {
+    /// The hardware's, else the emulated one.
+    #[default]
+    Auto,
+    /// The emulated one, even beside a real one.
+    Emulated,
+    /// None: the clock is left alone.
+    None,
+}
+
+/// How to open a [`LinuxMachine`].
+#[derive(Clone, Debug)]
+pub struct LinuxOptions {
+    /// Where the kernel's files are.
+    pub tree: KernelTree,
+    /// Which clock knob to take.
+    pub clock: ClockPreference,
+    /// Whether a guardian process puts the machine back should this one be killed.
+    pub guardian: bool,
+}
+
+impl Default for LinuxOptions {
+    /// The running kernel, the best clock knob there is, and a guardian.
+    fn default() -> Self {
+        LinuxOptions {
+            tree: KernelTree::default(),
+            clock: ClockPreference::default(),
+            guardian: true,
+        }
+    }
+}
+
+/// A Linux machine. Dropping it puts everything back; where no destructor runs, the guardian does.
+///
+/// Open it early, before loading data and locking memory: the guardian shares what memory there is at that time.
+///
+/// ```
+/// use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
+/// use punctual_platform::{Machine, Setting};
+/// use punctual_units::Hertz;
+/// let options = LinuxOptions { clock: ClockPreference::Emulated, ..LinuxOptions::default() };
+/// let mut machine = LinuxMachine::open(options)?;
+/// let slowest = machine.offers().clock.as_ref().unwrap().bottom();
+/// assert_eq!(machine.apply(Setting::Clock(Hertz(0)))?, Setting::Clock(slowest));
+/// assert_eq!(machine.emulated_clock().clock(), slowest);
+/// # Ok::<(), punctual_platform::Refusal>(())
+/// ```
+#[derive(Debug)]
+pub struct LinuxMachine {
+    offers: Offers,
+    tree: KernelTree,
+    journal: Journal,
+    clock: ClockKnob,
+    emulated: Arc<EmulatedClock>,
+    best_effort: BestEffort,
+    energy: Option<EnergyMeter>,
+    /// The last busy times that were read, so that none ever decreases.
+    busy: Vec<Nanos>,
+    refusals: Vec<Refusal>,
+}
+
+#[derive(Debug)]
+enum ClockKnob {
+    Real(CpuFreq),
+    Emulated,
+    None,
+}
+
+impl LinuxMachine {
+    /// Finds out what there is and makes the group for best-effort work. Turns no knob.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the guardian cannot be started or no core is known. Whatever else is missing or refused is
+    /// not offered; [`LinuxMachine::refusals`] says why.
+    pub fn open(options: LinuxOptions) -> Result<LinuxMachine, Refusal> {
+        let LinuxOptions { tree, clock, guardian } = options;
+        let cores = cores::usable(&tree);
+        if cores.is_empty() {
+            return Err(refused(
+                "finding the cores of the machine",
+                format!("{} lists none", tree.path("/sys/devices/system/cpu/online").display()),
+                "mount /sys, or point to a complete tree of kernel files",
+            ));
+        }
+        let journal = Journal::open(guardian)?;
+        let emulated = Arc::new(EmulatedClock::of(&tree, &MonotonicClock));
+        let mut refusals = Vec::new();
+        let clock = match clock {
+            ClockPreference::None => ClockKnob::None,
+            ClockPreference::Emulated => ClockKnob::Emulated,
+            ClockPreference::Auto => {
+                noted(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::Emulated, ClockKnob::Real)
+            }
+        };
+        let best_effort = BestEffort::new(&tree, &journal, cores.len());
+        let share = noted(best_effort.with_group(|_| Ok(())), &mut refusals);
+        let energy = noted(EnergyMeter::open(&tree), &mut refusals);
+        let offers = Offers {
+            machine: name(&tree),
+            clock: match &clock {
+                ClockKnob::Real(knob) => Some(knob.offer().clone()),
+                ClockKnob::Emulated => Some(emulated.offer().clone()),
+                ClockKnob::None => None,
+            },
+            best_effort_share: share.map(|()| Provenance::Real),
+            energy: energy.is_some().then_some(Provenance::Real),
+            cores,
+        };
+        Ok(LinuxMachine {
+            busy: vec![Nanos::ZERO; offers.cores.len()],
+            offers,
+            tree,
+            journal,
+            clock,
+            emulated,
+            best_effort,
+            energy,
+            refusals,
+        })
+    }
+
+    /// What was looked for and not obtained, why, and what would help.
+    pub fn refusals(&self) -> &[Refusal] {
+        &self.refusals
+    }
+
+    /// Whether a guardian is watching right now.
+    pub fn guarded(&self) -> bool {
+        self.journal.guarded()
+    }
+
+    /// The emulated clock, to compute and to stretch work by. Where the clock knob is real, or there is none, it stays at
+    /// its top and adds nothing.
+    pub fn emulated_clock(&self) -> Arc<EmulatedClock> {
+        Arc::clone(&self.emulated)
+    }
+
+    /// Where best-effort threads are signed in.
+    pub fn best_effort(&self) -> BestEffort {
+        self.best_effort.clone()
+    }
+
+    /// A folder for temporary files that is removed as everything else is put back, even after a kill.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it cannot be made.
+    pub fn temporary_dir(&self) -> Result<std::path::PathBuf, Refusal> {
+        self.journal.temporary_dir()
+    }
+
+    fn read_busy(&mut self) -> Meter<Vec<Nanos>> {
+        let times = match busy::read(&self.tree) {
+            Ok(times) => times,
+            Err(why) => return Meter::Failed(why),
+        };
+        for (core, busy) in self.offers.cores.iter().zip(&mut self.busy) {
+            match times.binary_search_by_key(core, |times| times.core) {
+                Ok(found) => *busy = (*busy).max(times[found].busy),
+                Err(_) => return Meter::Failed(format!("core {core} is not online any more")),
+            }
+        }
+        Meter::Value(self.busy.clone())
+    }
+}
+
+impl Clock for LinuxMachine {
+    fn now(&self) -> Time {
+        MonotonicClock.now()
+    }
+}
+
+impl Machine for LinuxMachine {
+    fn offers(&self) -> &Offers {
+        &self.offers
+    }
+
+    fn apply(&mut self, setting: Setting) -> Result<Setting, Refusal> {
+        match setting {
+            Setting::Clock(wanted) => match &mut self.clock {
+                ClockKnob::Real(knob) => knob.set(wanted),
+                ClockKnob::Emulated => Ok(self.emulated.set(wanted)),
+                ClockKnob::None => Err(refused(
+                    "setting the clock",
+                    "this machine was opened without a clock knob",
+                    "open it with the emulated clock, or with the real one where there is one",
+                )),
+            }
+            .map(Setting::Clock),
+            Setting::BestEffortShare(share) => self.best_effort.set_share(share).map(Setting::BestEffortShare),
+        }
+    }
+
+    fn read(&mut self) -> Readings {
+        Readings {
+            at: self.now(),
+            clock: match &self.clock {
+                ClockKnob::Real(knob) => knob.read().map_or_else(Meter::Failed, Meter::Value),
+                ClockKnob::Emulated => Meter::Value(self.emulated.clock()),
+                ClockKnob::None => Meter::Absent,
+            },
+            busy: self.read_busy(),
+            energy_j: match &mut self.energy {
+                Some(meter) => meter.read().map_or_else(Meter::Failed, Meter::Value),
+                None => Meter::Absent,
+            },
+        }
+    }
+
+    fn restore(&mut self) -> Vec<Refusal> {
+        self.emulated.set(Hertz(u64::MAX));
+        if let ClockKnob::Real(knob) = &mut self.clock {
+            drop(knob.restore()); // what is left over stays in the journal, which reports it below
+        }
+        self.best_effort.forget_group();
+        self.journal.restore()
+    }
+}
+
+impl Drop for LinuxMachine {
+    fn drop(&mut self) {
+        // Threads that still hold a `BestEffort` share the journal: do not wait for them. What is left over, the
+        // journal's own drop leaves to the guardian.
+        drop(self.restore());
+    }
+}
+
+/// Where best-effort threads are signed in, and their common share. Clones are the same place; any thread may use one.
+#[derive(Clone, Debug)]
+pub struct BestEffort(Arc<Mutex<Place>>);
+
+#[derive(Debug)]
+struct Place {
+    tree: KernelTree,
+    journal: Journal,
+    /// Made when first needed, and again after the machine was put back.
+    group: Option<CpuGroup>,
+    /// How many cores the share is of.
+    cores: usize,
+    share: Option<Share>,
+}
+
+impl BestEffort {
+    fn new(tree: &KernelTree, journal: &Journal, cores: usize) -> BestEffort {
+        BestEffort(Arc::new(Mutex::new(Place {
+            tree: tree.clone(),
+            journal: journal.clone(),
+            group: None,
+            cores,
+            share: None,
+        })))
+    }
+
+    /// Puts `thread`, of this process, under the share of best-effort work. Threads that it starts are under it too.
+    ///
+    /// # Errors
+    /// [`Refusal`] where no share is offered or there is no such thread.
+    pub fn adopt(&self, thread: Tid) -> Result<(), Refusal> {
+        self.with_group(|group| group.adopt(thread))
+    }
+
+    /// Says how many cores best-effort threads run on (at first: all of the machine's), of which the share is a part. A
+    /// share that was set before is set again, of the new number.
+    ///
+    /// # Errors
+    /// [`Refusal`] where that fails.
+    pub fn runs_on(&self, cores: usize) -> Result<(), Refusal> {
+        let share = {
+            let mut place = self.place();
+            place.cores = cores;
+            place.share
+        };
+        share.map_or(Ok(()), |share| self.set_share(share).map(|_| ()))
+    }
+
+    fn set_share(&self, share: Share) -> Result<Share, Refusal> {
+        let cores = self.place().cores;
+        let obtained = self.with_group(|group| group.set_share(share, cores))?;
+        self.place().share = Some(share);
+        Ok(obtained)
+    }
+
+    fn with_group<T>(&self, act: impl FnOnce(&CpuGroup) -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let mut place = self.place();
+        let group = match place.group.take() {
+            Some(group) => group,
+            None => CpuGroup::create(&place.tree, &place.journal)?,
+        };
+        act(place.group.insert(group))
+    }
+
+    fn forget_group(&self) {
+        let mut place = self.place();
+        place.group = None;
+        place.share = None;
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place> {
+        // A panic of another thread leaves the place as consistent as it was: each field is set at once.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The value, or `None` with the refusal noted.
+fn noted<T>(result: Result<T, Refusal>, refusals: &mut Vec<Refusal>) -> Option<T> {
+    result.map_err(|refusal| refusals.push(refusal)).ok()
+}
+
+/// What to call the machine: its CPU or its board.
+fn name(tree: &KernelTree) -> String {
+    let cpuinfo = tree.read("/proc/cpuinfo").unwrap_or_default();
+    let field = |key: &str| {
+        let value = cpuinfo
+            .lines()
+            .find_map(|line| line.split_once(':').filter(|(name, _)| name.trim() == key))?
+            .1;
+        Some(value.trim().to_owned())
+    };
+    field("model name")
+        .or_else(|| {
+            Some(
+                tree.read("/proc/device-tree/model")
+                    .ok()?
+                    .trim_end_matches('\0')
+                    .to_owned(),
+            )
+        })
+        .or_else(|| field("Hardware"))
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "unnamed Linux machine".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance;
+    use crate::linux::testing;
+
+    fn open(tree: &KernelTree, clock: ClockPreference) -> LinuxMachine {
+        LinuxMachine::open(LinuxOptions {
+            tree: tree.clone(),
+            clock,
+            guardian: false,
+        })
+        .unwrap()
+    }
+
+    fn sleep(machine: &mut LinuxMachine) {
+        MonotonicClock.sleep_until(machine.now() + Nanos::from_millis(10));
+    }
+
+    const POLICY: &str = "/sys/devices/system/cpu/cpufreq/policy0";
+
+    /// A board with cpufreq and energy counters, and without cgroups.
+    fn board() -> (tempfile::TempDir, KernelTree) {
+        let cpufreq = [
+            ("scaling_available_frequencies", "200000 600000 1000000 1400000"),
+            ("cpuinfo_min_freq", "200000"),
+            ("cpuinfo_max_freq", "1400000"),
+            ("scaling_min_freq", "200000"),
+            ("scaling_max_freq", "1400000"),
+            ("scaling_available_governors", "ondemand userspace"),
+            ("scaling_governor", "ondemand"),
+            ("scaling_setspeed", "<unsupported>"),
+        ]
+        .map(|(file, content)| (format!("{POLICY}/{file}"), content));
+        let zone = "/sys/class/powercap/intel-rapl:0";
+        let energy = [
+            ("name", "package-0"),
+            ("energy_uj", "5000"),
+            ("max_energy_range_uj", "9000"),
+        ]
+        .map(|(file, content)| (format!("{zone}/{file}"), content));
+        let rest = [
+            ("/sys/devices/system/cpu/online".to_owned(), "0-1"),
+            ("/proc/stat".to_owned(), "cpu0 1 2 3 4\ncpu1 1 2 3 4"),
+            ("/proc/cpuinfo".to_owned(), "Hardware : SAMSUNG EXYNOS"),
+        ];
+        let files: Vec<(String, &str)> = cpufreq.into_iter().chain(energy).chain(rest).collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), *content)).collect();
+        testing::tree(&files)
+    }
+
+    #[test]
+    fn this_machine_conforms_with_every_choice_of_clock() {
+        for clock in [ClockPreference::Auto, ClockPreference::Emulated, ClockPreference::None] {
+            let mut machine = open(&KernelTree::default(), clock);
+            eprintln!("{:?}; not offered: {:#?}", machine.offers(), machine.refusals());
+            assert_eq!(conformance::check(&mut machine, sleep), [""; 0], "{clock:?}");
+        }
+    }
+
+    #[test]
+    fn a_board_with_cpufreq_conforms_and_is_put_back() {
+        let (_folder, tree) = board();
+        let mut machine = open(&tree, ClockPreference::Auto);
+        assert_eq!(machine.offers().machine, "SAMSUNG EXYNOS");
+        assert_eq!(machine.offers().clock.as_ref().unwrap().provenance, Provenance::Real);
+        assert_eq!(machine.offers().energy, Some(Provenance::Real));
+        assert_eq!(machine.emulated_clock().ratio(), 1.0);
+        assert_eq!(conformance::check(&mut machine, sleep), [""; 0]);
+        machine.apply(Setting::Clock(Hertz::from_mhz(200))).unwrap();
+        drop(machine);
+        assert_eq!(tree.read(format!("{POLICY}/scaling_governor")).unwrap(), "ondemand");
+        assert_eq!(
+            tree.read(format!("{POLICY}/scaling_setspeed")).unwrap(),
+            "<unsupported>"
+        );
+    }
+
+    #[test]
+    fn planted_fault_a_clock_that_does_not_follow_is_noticed() {
+        let (_folder, tree) = board();
+        let mut machine = open(&tree, ClockPreference::Auto);
+        // Whoever also writes the file: a tuning daemon, thermal throttling.
+        let meddle = |machine: &mut LinuxMachine| {
+            std::fs::write(tree.path(format!("{POLICY}/scaling_setspeed")), "200000\n").unwrap();
+            sleep(machine);
+        };
+        let path = tree.path(format!("{POLICY}/scaling_setspeed"));
+        machine.apply(Setting::Clock(Hertz::from_mhz(1400))).unwrap();
+        meddle(&mut machine);
+        assert_eq!(machine.read().clock, Meter::Value(Hertz::from_mhz(200)));
+        std::fs::remove_file(path).unwrap();
+        assert_ne!(conformance::check(&mut machine, sleep), [""; 0]);
+    }
+
+    #[test]
+    fn a_tree_without_anything_is_refused_and_one_with_cores_only_offers_an_emulated_clock() {
+        let (_folder, empty) = testing::tree(&[]);
+        let options = LinuxOptions {
+            tree: empty,
+            guardian: false,
+            ..LinuxOptions::default()
+        };
+        assert!(LinuxMachine::open(options).unwrap_err().remedy.contains("/sys"));
+        let (_folder, bare) = testing::tree(&[("/sys/devices/system/cpu/online", "0")]);
+        let mut machine = open(&bare, ClockPreference::Auto);
+        assert_eq!(
+            machine.offers().clock.as_ref().unwrap().provenance,
+            Provenance::Emulated
+        );
+        assert_eq!(
+            machine.refusals().len(),
+            3,
+            "cpufreq, cgroup and powercap: {:?}",
+            machine.refusals()
+        );
+        assert!(machine.best_effort().adopt(Tid::current()).is_err());
+        assert!(machine.read().busy.failed());
+        assert_eq!(conformance::check(&mut machine, sleep), [""; 0]);
+    }
+
+    #[test]
+    fn best_effort_threads_can_be_signed_in_again_after_the_machine_was_put_back() {
+        let mut machine = open(&KernelTree::default(), ClockPreference::None);
+        if machine.offers().best_effort_share.is_none() {
+            return eprintln!("skipped best-effort shares: {:?}", machine.refusals());
+        }
+        let best_effort = machine.best_effort();
+        let half = Setting::BestEffortShare(Share::clamped(0.5));
+        assert_eq!(machine.apply(half), Ok(half));
+        best_effort.runs_on(1).unwrap();
+        assert_eq!(machine.restore(), []);
+        let thread = std::thread::spawn(move || best_effort.adopt(Tid::current()));
+        assert_eq!(thread.join().unwrap(), Ok(()));
+        assert_eq!(machine.apply(half), Ok(half));
+        assert_eq!(machine.restore(), []);
+    }
+
+    #[test]
+    fn busy_times_never_decrease_even_if_the_kernel_says_so() {
+        let (_folder, tree) = board();
+        let mut machine = open(&tree, ClockPreference::None);
+        let before = machine.read().busy;
+        std::fs::write(tree.path("/proc/stat"), "cpu0 0 0 0 4\ncpu1 0 0 0 4\n").unwrap();
+        assert_eq!(machine.read().busy, before);
+        std::fs::write(tree.path("/proc/stat"), "cpu0 0 0 0 4\n").unwrap();
+        assert!(machine.read().busy.failed(), "core 1 has gone");
+    }
+}

@@ -1,0 +1,350 @@
+//! A probe for time that was taken from a core, by the hypervisor, firmware or the kernel itself.
+//!
+//! **Problem.** A late job may be late because nobody ran on its core at all. That excuses it, but only with evidence.
+//! **Method.** A thread with a priority above all real-time work wakes periodically on the same core and does nothing. It is late
+//! only if the core was taken from everyone, so each *oversleep* (how much later than asked it woke) above a floor is
+//! recorded as a *gap*: from the instant at which it should have run to the one at which it did. A late job is excused only by
+//! a gap of a probe on the same core at least as long as its overrun ([`GapProbe::longest_gap`]).
+//!
+//! A gap may have begun up to one period before it is seen: it is underestimated, never overestimated. The
+//! distribution of all oversleeps is the no-op control of a latency run: nothing below it can be claimed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use hdrhistogram::Histogram;
+use punctual_units::{Clock, CoreId, Nanos, Time};
+use serde::{Deserialize, Serialize};
+
+use super::clock::MonotonicClock;
+use super::sync::PiMutex;
+use super::{refused, thread};
+use crate::Refusal;
+
+/// A common choice of period: well below the deadlines it is to judge, at well below 1 % of a core.
+pub const PERIOD: Nanos = Nanos::from_millis(1);
+/// A shorter period could keep everything else off the core.
+const PERIOD_MIN: Nanos = Nanos::from_micros(100);
+/// Oversleeping less than this is how a timer wakes, not a core that was taken away.
+const GAP_AT_LEAST: Nanos = Nanos::from_micros(100);
+/// How many gaps are remembered, the latest ones: 4 s of a gap in every period of 1 ms. An older gap excuses nothing.
+const GAPS_MAX: usize = 4096;
+/// Oversleeps above this are counted as this.
+const OVERSLEEP_MAX: Nanos = Nanos::from_secs(100);
+
+/// Time that was taken from the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// When the probe should have run.
+    pub start: Time,
+    /// When it ran.
+    pub end: Time,
+}
+
+/// How late the probe woke, over all its periods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Oversleep {
+    /// How many times it woke.
+    pub wakes: u64,
+    /// Half of the wakes were not later than this.
+    pub p50: Nanos,
+    /// 99 % of the wakes were not later than this.
+    pub p99: Nanos,
+    /// The latest wake.
+    pub max: Nanos,
+}
+
+/// What a probe has seen: the pure part.
+#[derive(Debug)]
+pub struct GapLog {
+    /// The latest gaps, oldest first; they do not overlap.
+    gaps: VecDeque<Gap>,
+    oversleeps: Histogram<u64>,
+    max: Nanos,
+}
+
+impl Default for GapLog {
+    /// Takes all the memory that it will ever use.
+    fn default() -> Self {
+        const EXACT_TO_DIGITS: u8 = 2;
+        GapLog {
+            gaps: VecDeque::with_capacity(GAPS_MAX),
+            oversleeps: Histogram::new_with_bounds(1, OVERSLEEP_MAX.0, EXACT_TO_DIGITS)
+                .expect("bounds and digits are constants in the histogram's range"),
+            max: Nanos::ZERO,
+        }
+    }
+}
+
+impl GapLog {
+    /// Takes a wake into account: asked for at `asked`, obtained at `woke`. Wakes come in order of time.
+    pub fn note(&mut self, asked: Time, woke: Time) {
+        let oversleep = woke.since(asked);
+        self.oversleeps.saturating_record(oversleep.0);
+        self.max = self.max.max(oversleep);
+        if oversleep >= GAP_AT_LEAST {
+            if self.gaps.len() == GAPS_MAX {
+                self.gaps.pop_front();
+            }
+            self.gaps.push_back(Gap {
+                start: asked,
+                end: woke,
+            });
+        }
+    }
+
+    /// The longest time within `from` to `to` that was taken from the core in one piece; zero where nothing was.
+    pub fn longest_gap(&self, from: Time, to: Time) -> Nanos {
+        self.gaps
+            .iter()
+            .rev()
+            .take_while(|gap| gap.end > from)
+            .map(|gap| gap.end.min(to).since(gap.start.max(from)))
+            .max()
+            .unwrap_or(Nanos::ZERO)
+    }
+
+    /// How late the wakes were.
+    pub fn summary(&self) -> Oversleep {
+        let quantile = |quantile| Nanos(self.oversleeps.value_at_quantile(quantile)).min(self.max);
+        Oversleep {
+            wakes: self.oversleeps.len(),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: self.max,
+        }
+    }
+}
+
+/// A running probe. It stops when dropped.
+#[derive(Debug)]
+pub struct GapProbe {
+    core: CoreId,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// With priority inheritance: who reads the log cannot delay the probe for longer than the reading takes.
+    log: PiMutex<GapLog>,
+}
+
+impl GapProbe {
+    /// Starts a probe on `core` at the real-time `priority`, which is to be above that of all work there, waking every
+    /// `period` ([`PERIOD`] is a good one).
+    ///
+    /// # Errors
+    /// [`Refusal`] without permission for real-time scheduling, for a core that is not there, or a period below 100 us.
+    pub fn start(core: CoreId, priority: u8, period: Nanos) -> Result<GapProbe, Refusal> {
+        let what = || format!("probing core {core} for gaps every {period}");
+        if period < PERIOD_MIN {
+            return Err(refused(
+                what(),
+                "so short a period could keep everything else off the core",
+                format!("choose at least {PERIOD_MIN}; {PERIOD} is a good choice"),
+            ));
+        }
+        let shared = Arc::new(Shared::default());
+        let (tell, told) = mpsc::sync_channel(1);
+        let probe = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("gap-probe-{core}"))
+            .spawn(move || {
+                let ready = thread::pin(core).and_then(|()| thread::real_time(priority));
+                let may_run = ready.is_ok();
+                if tell.send(ready).is_ok() && may_run {
+                    wake_and_note(&probe, period);
+                }
+            })
+            .map_err(|why| refused(what(), why, "raise the limit on threads (ulimit -u)"))?;
+        match told.recv() {
+            Ok(ready) => ready?,
+            Err(_) => return Err(refused(what(), "its thread ended", "this is a defect worth reporting")),
+        }
+        Ok(GapProbe {
+            core,
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// The core that is probed.
+    pub fn core(&self) -> CoreId {
+        self.core
+    }
+
+    /// The longest time within `from` to `to` that was taken from the core in one piece, as far as it was seen: at
+    /// least 100 us, and among the latest 4096. Zero where nothing was.
+    ///
+    /// Ask after the job in question has ended on that core: the probe, being higher, has then run before it.
+    pub fn longest_gap(&self, from: Time, to: Time) -> Nanos {
+        self.shared.log.lock().longest_gap(from, to)
+    }
+
+    /// How late the probe woke so far: the no-op control of a latency run.
+    pub fn summary(&self) -> Oversleep {
+        self.shared.log.lock().summary()
+    }
+}
+
+impl Drop for GapProbe {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It ends within a period. A panic in it has been printed; there is nothing left to do about it here.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The life of the probe's thread.
+fn wake_and_note(shared: &Shared, period: Nanos) {
+    let mut asked = MonotonicClock.now() + period;
+    while !shared.stop.load(Ordering::Relaxed) {
+        MonotonicClock.sleep_until(asked);
+        let woke = MonotonicClock.now();
+        shared.log.lock().note(asked, woke);
+        asked = next_wake(asked, woke, period);
+    }
+}
+
+/// When to wake next: one period after the last time asked for, or, after a gap longer than that, after waking; then one gap
+/// is never counted again by the wakes that it swallowed.
+fn next_wake(asked: Time, woke: Time, period: Nanos) -> Time {
+    if woke < asked + period {
+        asked + period
+    } else {
+        woke + period
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux::thread::allowed_cores;
+    use proptest::prelude::*;
+
+    /// A sequence of wakes as the probe makes them: each with its oversleep, in microseconds.
+    fn wakes(oversleeps_us: &[u64]) -> Vec<Gap> {
+        let mut asked = Time::ZERO + PERIOD;
+        oversleeps_us
+            .iter()
+            .map(|oversleep| {
+                let woke = asked + Nanos::from_micros(*oversleep);
+                let wake = Gap {
+                    start: asked,
+                    end: woke,
+                };
+                asked = next_wake(asked, woke, PERIOD);
+                wake
+            })
+            .collect()
+    }
+
+    proptest! {
+        /// The model looks at every microsecond and forgets nothing.
+        #[test]
+        fn the_longest_gap_is_the_one_of_the_model(
+            oversleeps_us in prop::collection::vec(prop_oneof![0u64..90, 80u64..5000], 0..60),
+            from_us in 0u64..100_000, length_us in 0u64..100_000,
+        ) {
+            let wakes = wakes(&oversleeps_us);
+            let mut log = GapLog::default();
+            wakes.iter().for_each(|wake| log.note(wake.start, wake.end));
+            let (from, to) = (from_us, from_us + length_us);
+            let within = |wake: &Gap| {
+                let taken = (wake.start.0 / 1000..wake.end.0 / 1000).filter(|us| (from..to).contains(us)).count();
+                Nanos::from_micros(taken as u64)
+            };
+            let gaps = wakes.iter().filter(|wake| wake.end.since(wake.start) >= GAP_AT_LEAST);
+            let expected = gaps.map(within).max().unwrap_or(Nanos::ZERO);
+            let micros = |us| Time::ZERO + Nanos::from_micros(us);
+            prop_assert_eq!(log.longest_gap(micros(from), micros(to)), expected);
+        }
+
+        #[test]
+        fn gaps_never_overlap_and_never_exceed_the_time_that_passed(
+            oversleeps_us in prop::collection::vec(0u64..20_000, 1..100),
+        ) {
+            let wakes = wakes(&oversleeps_us);
+            for pair in wakes.windows(2) {
+                prop_assert!(pair[0].end < pair[1].start);
+            }
+        }
+
+        #[test]
+        fn the_summary_is_ordered_and_near_the_exact_quantiles(
+            mut oversleeps_us in prop::collection::vec(1u64..100_000, 1..300),
+        ) {
+            let mut log = GapLog::default();
+            wakes(&oversleeps_us).iter().for_each(|wake| log.note(wake.start, wake.end));
+            let summary = log.summary();
+            oversleeps_us.sort_unstable();
+            let exact = |quantile: f64| {
+                let rank = (quantile * oversleeps_us.len() as f64).ceil() as usize;
+                oversleeps_us[rank.max(1) - 1] as f64 * 1000.0
+            };
+            prop_assert_eq!(summary.wakes, oversleeps_us.len() as u64);
+            prop_assert_eq!(summary.max, Nanos::from_micros(*oversleeps_us.last().unwrap()));
+            prop_assert!(summary.p50 <= summary.p99 && summary.p99 <= summary.max);
+            for (estimate, quantile) in [(summary.p50, 0.5), (summary.p99, 0.99)] {
+                prop_assert!((estimate.0 as f64 / exact(quantile) - 1.0).abs() <= 0.01, "{estimate} at {quantile}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_latest_gaps_are_remembered() {
+        let mut log = GapLog::default();
+        let wakes = wakes(&vec![500; GAPS_MAX + 1]);
+        wakes.iter().for_each(|wake| log.note(wake.start, wake.end));
+        assert_eq!(log.gaps.len(), GAPS_MAX);
+        assert_eq!(
+            log.longest_gap(wakes[0].start, wakes[0].end),
+            Nanos::ZERO,
+            "forgotten: it excuses nothing"
+        );
+        assert_eq!(log.longest_gap(wakes[1].start, wakes[1].end), Nanos::from_micros(500));
+    }
+
+    #[test]
+    fn a_log_without_wakes_says_zero() {
+        let log = GapLog::default();
+        assert_eq!(log.longest_gap(Time::ZERO, Time::MAX), Nanos::ZERO);
+        assert_eq!(log.summary().wakes, 0);
+        assert_eq!(log.summary().max, Nanos::ZERO);
+    }
+
+    #[test]
+    fn a_probe_runs_on_this_machine_or_says_why_not() {
+        let core = *allowed_cores().last().unwrap();
+        let start = MonotonicClock.now();
+        let probe = match GapProbe::start(core, 90, PERIOD) {
+            Ok(probe) => probe,
+            Err(refusal) => {
+                eprintln!("skipped the gap probe: {refusal}");
+                assert!(refusal.remedy.contains("CAP_SYS_NICE"), "{refusal}");
+                return;
+            }
+        };
+        while probe.summary().wakes < 20 {
+            MonotonicClock.sleep_until(MonotonicClock.now() + PERIOD);
+        }
+        let (summary, end) = (probe.summary(), MonotonicClock.now());
+        assert!(summary.max <= end.since(start));
+        assert!(probe.longest_gap(start, end) <= summary.max);
+        eprintln!("core {}: {summary:?}", probe.core());
+    }
+
+    #[test]
+    fn senseless_probes_are_refused() {
+        assert!(GapProbe::start(allowed_cores()[0], 90, Nanos::ZERO).is_err());
+        assert!(GapProbe::start(CoreId(1023), 90, PERIOD).is_err());
+        assert!(GapProbe::start(allowed_cores()[0], 0, PERIOD).is_err());
+    }
+}

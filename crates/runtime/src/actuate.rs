@@ -1,0 +1,29 @@
+//! Acting: turning the machine's knobs as planned, and saying what came of it.
+
+use punctual_platform::{Machine, Setting};
+
+use crate::event::{Applied, Plan};
+
+/// Turns the clock as `plan` says. The admitted share belongs to the store and is set there.
+pub(crate) fn turn_clock(machine: &mut impl Machine, plan: Plan) -> Applied {
+    let Some(clock) = plan.clock else {
+        return Applied {
+            clock: None,
+            refused: None,
+        };
+    };
+    match machine.apply(Setting::Clock(clock)) {
+        Ok(Setting::Clock(clock)) => Applied {
+            clock: Some(clock),
+            refused: None,
+        },
+        Ok(other) => Applied {
+            clock: None,
+            refused: Some(format!("asked for {clock}, the machine set {other:?}")),
+        },
+        Err(refusal) => Applied {
+            clock: None,
+            refused: Some(refusal.to_string()),
+        },
+    }
+}

@@ -1,0 +1,263 @@
+//! Turns the steps of a run into its report: the same on both machines.
+
+use punctual_platform::Readings;
+use punctual_store::updates::{Counts, Reconciliation};
+use punctual_units::{Nanos, Time};
+use punctual_workload::JobOutcome;
+
+use crate::event::{Plan, Step};
+use crate::report::{Protection, RunHeader, RunReport, Sample, Summary};
+
+/// After warm-up the loop is given this long to reach its goal before means are taken.
+pub const SETTLING: Nanos = Nanos::from_secs(5);
+
+/// Late jobs that are kept for the comparison with the probe: an hour of nothing but late jobs at 100 ms.
+const LATE_JOBS_MAX: usize = 36_000;
+
+/// A share of excused jobs above which a run concludes nothing.
+const EXCUSED_MAX: f64 = 0.01;
+
+/// What a step took, where the machine takes time to decide.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Took {
+    /// The decision.
+    pub decision: Option<Nanos>,
+    /// Turning the knobs.
+    pub actuation: Option<Nanos>,
+}
+
+/// What only the end of a run knows.
+#[derive(Clone, Debug, Default)]
+pub struct Ending {
+    /// Sensor updates in sum.
+    pub counts: Counts,
+    /// Sensor updates, sensor by sensor.
+    pub reconciliation: Reconciliation,
+    /// Whether a late job is explained by a gap at least as long as its overrun.
+    pub excused: u64,
+    /// Energy of the run.
+    pub energy_j: Option<f64>,
+    /// CPU time of the control thread as a share of one core.
+    pub controller_core_share: Option<f64>,
+    /// Oversleep of the probe: median, p99, maximum.
+    pub probe_us: Option<[f64; 3]>,
+    /// Host time for which the hypervisor ran something else.
+    pub steal_share: Option<f64>,
+}
+
+/// Gathers a run.
+#[derive(Debug)]
+pub struct Collector {
+    header: RunHeader,
+    start: Time,
+    warm_up: Nanos,
+    plan: Plan,
+    last: Option<Readings>,
+    samples: Vec<Sample>,
+    tardiness: Vec<f64>,
+    drr_sum: f64,
+    late: Vec<JobOutcome>,
+    jobs: u64,
+    misses: u64,
+    skipped: u64,
+    best_effort_jobs: u64,
+    notes: Vec<String>,
+}
+
+impl Collector {
+    /// Begins a run at `start` with `plan` in force.
+    pub fn new(header: RunHeader, start: Time, warm_up: Nanos, plan: Plan) -> Collector {
+        Collector {
+            header,
+            start,
+            warm_up,
+            plan,
+            last: None,
+            samples: Vec::new(),
+            tardiness: Vec::new(),
+            drr_sum: 0.0,
+            late: Vec::new(),
+            jobs: 0,
+            misses: 0,
+            skipped: 0,
+            best_effort_jobs: 0,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Takes a finished job.
+    pub fn job(&mut self, job: &JobOutcome) {
+        let Some(tardiness) = job.tardiness() else {
+            self.best_effort_jobs += 1;
+            return;
+        };
+        self.jobs += 1;
+        if job.overrun().is_some() {
+            self.misses += 1;
+            if self.late.len() < LATE_JOBS_MAX {
+                self.late.push(*job);
+            }
+        }
+        if self.settled(job.finished) {
+            self.tardiness.push(tardiness);
+            self.drr_sum += job.drr();
+        }
+    }
+
+    /// Takes releases that were dropped because too many jobs were waiting.
+    pub fn skipped(&mut self, jobs: u64) {
+        self.skipped += jobs;
+    }
+
+    /// Takes what protection was obtained after the header was written.
+    pub fn protected(&mut self, obtained: Vec<Protection>) {
+        self.header.protection.extend(obtained);
+    }
+
+    /// Takes something that went wrong and was worked around; said once.
+    pub fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Takes one step of the loop; the plan it decided is in force from now on.
+    pub fn step(&mut self, step: &Step, readings: &Readings, took: Took) -> &Sample {
+        let window = &step.window;
+        let micros = |span: Option<Nanos>| span.map(Nanos::as_micros_f64);
+        let sample = Sample {
+            k: self.samples.len() as u64,
+            t_s: readings.at.since(self.start).as_secs_f64(),
+            tardiness: window.tardiness,
+            drr: window.drr,
+            admitted_share: window.admitted.unwrap_or(self.plan.admitted.get()),
+            admitted_knob: self.plan.admitted.get(),
+            fresh_share: window.fresh,
+            clock_hz: readings.clock.value().map(|clock| clock.0),
+            jobs: window.jobs,
+            misses: window.misses,
+            decision_us: micros(took.decision),
+            actuation_us: micros(took.actuation),
+            busy: self.busy_since(readings),
+            mode: step.mode.clone(),
+            fallback: step.fallback.clone(),
+        };
+        if let Some(reason) = &step.fallback {
+            self.note(format!("fallback: {reason}"));
+        }
+        self.plan = step.plan;
+        self.last = Some(readings.clone());
+        self.samples.push(sample);
+        &self.samples[self.samples.len() - 1]
+    }
+
+    /// The late jobs so far.
+    pub fn late(&self) -> &[JobOutcome] {
+        &self.late
+    }
+
+    /// Ends the run.
+    pub fn finish(self, ending: Ending) -> RunReport {
+        let summary = self.summary(ending);
+        RunReport {
+            header: self.header,
+            samples: self.samples,
+            summary,
+        }
+    }
+
+    fn busy_since(&self, readings: &Readings) -> Vec<f64> {
+        let Some(now) = readings.busy.value() else {
+            return Vec::new();
+        };
+        let Some(last) = &self.last else {
+            return vec![0.0; now.len()];
+        };
+        let elapsed = readings.at.since(last.at);
+        let before = last.busy.value();
+        let share = |core: usize, busy: Nanos| {
+            let before = before.and_then(|before| before.get(core)).copied().unwrap_or(busy);
+            if elapsed == Nanos::ZERO {
+                0.0
+            } else {
+                busy.saturating_sub(before).ratio(elapsed).min(1.0)
+            }
+        };
+        now.iter().enumerate().map(|(core, busy)| share(core, *busy)).collect()
+    }
+
+    fn settled(&self, at: Time) -> bool {
+        at.since(self.start).as_secs_f64() >= self.header.settle_s
+    }
+
+    fn summary(&self, ending: Ending) -> Summary {
+        let settled = || self.samples.iter().filter(|sample| sample.t_s >= self.header.settle_s);
+        let warm = self
+            .samples
+            .iter()
+            .filter(|sample| sample.t_s >= self.warm_up.as_secs_f64());
+        let decisions: Vec<f64> = self.samples.iter().filter_map(|sample| sample.decision_us).collect();
+        let clocks: Vec<f64> = settled()
+            .filter_map(|sample| sample.clock_hz.map(|hz| hz as f64))
+            .collect();
+        Summary {
+            jobs: self.jobs,
+            misses: self.misses,
+            excused: ending.excused,
+            skipped: self.skipped,
+            inconclusive: ending.excused as f64 > EXCUSED_MAX * self.jobs as f64,
+            tardiness_mean: mean(self.tardiness.iter().copied()).unwrap_or(0.0),
+            tardiness_p99: percentile(&self.tardiness, 0.99).unwrap_or(0.0),
+            drr_mean: if self.tardiness.is_empty() {
+                0.0
+            } else {
+                self.drr_sum / self.tardiness.len() as f64
+            },
+            fresh_share_mean: mean(settled().map(|sample| sample.fresh_share)).unwrap_or(0.0),
+            fresh_share_min: warm.map(|sample| sample.fresh_share).fold(1.0, f64::min),
+            admitted_share_mean: mean(settled().map(|sample| sample.admitted_share)).unwrap_or(0.0),
+            clock_hz_mean: mean(clocks.into_iter()),
+            updates_offered: ending.counts.offered,
+            updates_installed: ending.counts.installed,
+            updates_shed: ending.counts.shed,
+            updates_superseded: ending.counts.superseded,
+            updates_lost: ending.reconciliation.lost,
+            sensors_unreconciled: ending.reconciliation.unbalanced.len() as u64,
+            energy_j: ending.energy_j,
+            best_effort_jobs: self.best_effort_jobs,
+            decision_us_median: percentile(&decisions, 0.5),
+            controller_core_share: ending.controller_core_share,
+            probe_us: ending.probe_us,
+            steal_share: ending.steal_share,
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, n) = values.fold((0.0, 0u64), |(sum, n), value| (sum + value, n + 1));
+    (n > 0).then(|| sum / n as f64)
+}
+
+/// The nearest-rank percentile, `q` in 0..=1.
+fn percentile(values: &[f64], q: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(percentile(&values, 0.99), Some(99.0));
+        assert_eq!(percentile(&values, 0.5), Some(50.0));
+        assert_eq!(percentile(&values[..1], 0.99), Some(100.0));
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+}

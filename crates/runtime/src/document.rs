@@ -1,0 +1,221 @@
+//! The two files that outlive a run: a model that was identified, and the controller designed from it.
+
+use punctual_control::{
+    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, OperatingPoint, Orders, PoorFit,
+    R2_ACCEPTED, Recording, Weights, design, identify,
+};
+use punctual_workload::{Pace, Scenario, UpdateMode};
+use serde::{Deserialize, Serialize};
+
+/// Name of the tardiness meter in models.
+pub const TARDINESS: &str = "tardiness";
+/// Name of the data response ratio in models.
+pub const DRR: &str = "drr";
+/// Name of the clock knob in models: a share of the top clock.
+pub const CLOCK: &str = "clock";
+/// Name of the admission knob in models.
+pub const ADMITTED: &str = "admitted";
+
+/// What a model or controller was made for. Used elsewhere, its gains mean nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MadeFor {
+    /// The scenario's name.
+    pub scenario: String,
+    /// `linux` or `sim`.
+    pub platform: String,
+    /// When the loop steps.
+    pub pace: Pace,
+    /// How updates reach the store.
+    pub update_mode: UpdateMode,
+}
+
+impl MadeFor {
+    /// What a run of `scenario` on `platform` needs.
+    pub fn of(scenario: &Scenario, platform: &str) -> MadeFor {
+        MadeFor {
+            scenario: scenario.name.clone(),
+            platform: platform.into(),
+            pace: scenario.control.pace,
+            update_mode: scenario.store.update_mode,
+        }
+    }
+}
+
+/// An identified model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename = "punctual-model")]
+pub struct ModelDocument {
+    /// What it was identified on.
+    pub made_for: MadeFor,
+    /// Tardiness and drr against clock and admitted share.
+    pub mimo: ArxModel,
+    /// Tardiness alone against both knobs: the controllers with one knob are designed from it.
+    pub tardiness: ArxModel,
+}
+
+/// A designed controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename = "punctual-controller")]
+pub struct ControllerDocument {
+    /// What its model was identified on.
+    pub made_for: MadeFor,
+    /// Gains of `mimo`.
+    pub mimo: Design,
+    /// Gains of `qod`.
+    pub qod: Design,
+    /// Gains of `clock`.
+    pub clock: Design,
+}
+
+/// Why a controller cannot run here.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Mismatch {
+    /// Only `open` runs without gains.
+    #[error(
+        "the controller `{controller}` needs a model: give one with --model, learn one with --identify, or run `open`"
+    )]
+    NoDesign {
+        /// The controller.
+        controller: &'static str,
+    },
+    /// The machine has no clock knob.
+    #[error(
+        "the controller `{controller}` turns the clock, but this machine offers no clock knob: use `qod` or `open`"
+    )]
+    NoClock {
+        /// The controller.
+        controller: &'static str,
+    },
+    /// A model of something else.
+    #[error(
+        "the model was made for {what} {made_for}, but this run has {run}: identify again with `punctual identify`"
+    )]
+    MadeForElse {
+        /// Which property differs.
+        what: &'static str,
+        /// The model's.
+        made_for: String,
+        /// The run's.
+        run: String,
+    },
+    /// A knob or meter that this version does not know.
+    #[error("the model names \"{name}\", which is neither a knob nor a meter of this version: identify again")]
+    UnknownName {
+        /// The name.
+        name: String,
+    },
+    /// The gains do not fit together.
+    #[error(transparent)]
+    Law(#[from] LqrPiError),
+    /// The clock's steps make no range.
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    /// The levels of an excitation teach nothing.
+    #[error(transparent)]
+    Excitation(#[from] ExcitationError),
+}
+
+/// Why a model was not accepted or a controller could not be designed.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// Least squares failed.
+    #[error(transparent)]
+    Identify(#[from] punctual_control::IdentifyError),
+    /// Part of a model could not be taken.
+    #[error(transparent)]
+    Arx(#[from] punctual_control::ArxError),
+    /// R^2 is too low.
+    #[error("{0}; record for longer (--duration), or widen the levels under [identify]")]
+    PoorFit(#[from] PoorFit),
+    /// The Riccati equation has no usable solution.
+    #[error(transparent)]
+    Design(#[from] DesignError),
+}
+
+/// The weights of every design, one Q and R throughout (SYSTEMS.md, section 1: tardiness over drr).
+///
+/// Knobs are shares of their range and both meters are of order one, so one unit of effort is a whole range. Tardiness
+/// counts ten times as much as drr. Effort is weighted like tardiness: samples of two jobs are noisy, and a law that
+/// answers noise with knob movements costs energy and freshness for nothing.
+fn weights(outputs: usize, inputs: usize) -> Weights {
+    let by_output = |tardiness: f64, drr: f64| [tardiness, drr][..outputs].to_vec();
+    Weights {
+        error: by_output(1.0, 0.1),
+        accumulated: by_output(0.1, 0.01),
+        effort: vec![1.0; inputs],
+    }
+}
+
+impl ModelDocument {
+    /// Identifies first-order models from a record of the running system: rows of [tardiness, drr] in `y`, and of
+    /// [clock share, admitted share] decided at the same instant in `u`.
+    ///
+    /// # Errors
+    /// [`ModelError`], above all for an output whose R^2 is under 0.8.
+    pub fn identify(made_for: MadeFor, y: &[[f64; 2]], u: &[[f64; 2]]) -> Result<ModelDocument, ModelError> {
+        let inputs = vec![CLOCK.to_string(), ADMITTED.to_string()];
+        let u: Vec<Vec<f64>> = u.iter().map(|row| row.to_vec()).collect();
+        let record = |outputs: &[&str]| Recording {
+            outputs: outputs.iter().map(|name| name.to_string()).collect(),
+            inputs: inputs.clone(),
+            y: y.iter().map(|row| row[..outputs.len()].to_vec()).collect(),
+            u: u.clone(),
+        };
+        let fit = |outputs: &[&str]| identify(&record(outputs), Orders::FIRST, &OperatingPoint::Mean);
+        Ok(ModelDocument {
+            made_for,
+            mimo: fit(&[TARDINESS, DRR])?,
+            tardiness: fit(&[TARDINESS])?,
+        })
+    }
+
+    /// Refuses a model that does not explain its record.
+    ///
+    /// # Errors
+    /// [`PoorFit`] names the output with R^2 under 0.8.
+    pub fn check_fit(&self) -> Result<(), PoorFit> {
+        self.mimo.check_fit(R2_ACCEPTED)?;
+        self.tardiness.check_fit(R2_ACCEPTED)
+    }
+
+    /// Designs all three laws from the model.
+    ///
+    /// # Errors
+    /// [`ModelError::Design`] where a law does not exist, e.g. because a knob has no effect.
+    pub fn design(&self) -> Result<ControllerDocument, ModelError> {
+        let one_knob = |input: usize| -> Result<Design, ModelError> {
+            Ok(design(&self.tardiness.with_input(input)?, &weights(1, 1))?)
+        };
+        Ok(ControllerDocument {
+            made_for: self.made_for.clone(),
+            mimo: design(&self.mimo, &weights(2, 2))?,
+            clock: one_knob(0)?,
+            qod: one_knob(1)?,
+        })
+    }
+}
+
+impl ControllerDocument {
+    /// Refuses a controller that was made for something else.
+    ///
+    /// # Errors
+    /// [`Mismatch::MadeForElse`] names what differs.
+    pub fn check(&self, run: &MadeFor) -> Result<(), Mismatch> {
+        let made = &self.made_for;
+        let show = |value: &dyn std::fmt::Debug| format!("{value:?}");
+        let differs = |what, made_for, run| Err(Mismatch::MadeForElse { what, made_for, run });
+        if made.scenario != run.scenario {
+            return differs("the scenario", show(&made.scenario), show(&run.scenario));
+        }
+        if made.platform != run.platform {
+            return differs("the platform", show(&made.platform), show(&run.platform));
+        }
+        if made.pace != run.pace {
+            return differs("the pace", show(&made.pace), show(&run.pace));
+        }
+        if made.update_mode != run.update_mode {
+            return differs("the update mode", show(&made.update_mode), show(&run.update_mode));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! What the loop sees and what it answers: plain values, so that a log of them replays.
+
+use punctual_platform::Readings;
+use punctual_units::{Hertz, Share};
+use punctual_workload::JobOutcome;
+use serde::{Deserialize, Serialize};
+
+/// One thing that happened, as told to [`crate::Regulator::step`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// A job is complete.
+    Completed(JobOutcome),
+    /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job.
+    Period(Vitals),
+    /// What came of the last plan.
+    Applied(Applied),
+}
+
+/// All that is read when it is time to decide.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Vitals {
+    /// The machine's meters.
+    pub machine: Readings,
+    /// Share of temporal objects that are fresh now.
+    pub fresh: Share,
+    /// Sensor updates that arrived since the start of the run.
+    pub updates_offered: u64,
+    /// Of those, admitted.
+    pub updates_admitted: u64,
+}
+
+/// Where the knobs are to be until the next decision.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The clock; none leaves it alone.
+    pub clock: Option<Hertz>,
+    /// The share of sensor updates to admit.
+    pub admitted: Share,
+}
+
+/// What the machine made of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The clock really in force, if it was set.
+    pub clock: Option<Hertz>,
+    /// Why a knob was not turned.
+    pub refused: Option<String>,
+}
+
+/// The loop's answer to [`Event::Period`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What was measured in the window that ends here.
+    pub window: Window,
+    /// Where the knobs are to be.
+    pub plan: Plan,
+    /// `warm-up`, `running` or `fallback`.
+    pub mode: String,
+    /// Why the loop is in fallback.
+    pub fallback: Option<String>,
+}
+
+/// Means over the real-time jobs of one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// Mean tardiness; none where no job finished.
+    pub tardiness: Option<f64>,
+    /// Mean data response ratio of the same jobs.
+    pub drr: Option<f64>,
+    /// Jobs that finished.
+    pub jobs: u32,
+    /// Of those, late.
+    pub misses: u32,
+    /// Share of the offered updates that was admitted; none where none was offered.
+    pub admitted: Option<f64>,
+    /// Fresh share at the window's end.
+    pub fresh: f64,
+}

@@ -1,0 +1,143 @@
+//! What store accesses cost on this machine, measured at start-up.
+//!
+//! Each figure is the median of [`BATCHES`] batches of a few milliseconds on a scratch store of the run's shape, on the real-time core, at
+//! full clock. A median, because a batch that was preempted says nothing about the machine. Costs come from the same
+//! interpreter and the same transactions that the run uses, so that a compiled program takes what was demanded.
+
+use std::sync::Arc;
+
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::emulated::EmulatedClock;
+use punctual_store::engine::Engine;
+use punctual_store::{Store, StoreError};
+use punctual_units::{Clock, Nanos, SensorId, Seq, Time};
+use punctual_workload::{Costs, Op, Program, Table};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::interpret::Interpreter;
+use super::job::Job;
+
+/// Batches per figure.
+const BATCHES: usize = 25;
+/// Objects per long transaction: enough for the transaction itself to vanish in the figure.
+const MANY: u32 = 256;
+/// Coprime to [`super::scenario::CALIBRATION_SENSORS`]; a prime.
+const STRIDE: u32 = 7919;
+/// What a batch lasts at least: long against the cold start of a core that was idle.
+const BATCH: Nanos = Nanos::from_millis(4);
+/// Not counted before each batch: caches and core wake up.
+const WARM_UP: Nanos = Nanos::from_millis(1);
+/// Between two batches, so that real-time calibration stays far below the kernel's 95 % throttle.
+const BREATH: Nanos = Nanos::from_millis(2);
+
+/// Measures what accesses cost on `store`, which holds `sensors` temporal and `objects` ordinary objects of
+/// `object_bytes` bytes. Its contents change.
+pub(super) fn costs<E: Engine>(
+    store: &Store<E, MonotonicClock>,
+    emulated: &Arc<EmulatedClock>,
+    sensors: u32,
+    objects: u32,
+    object_bytes: u32,
+    value_bytes: u32,
+) -> Result<Costs, StoreError> {
+    let mut updates = UpdateStream {
+        store,
+        value: vec![0; value_bytes as usize],
+        sensors,
+        seq: 1,
+        next: 0,
+    };
+    for _ in 0..sensors {
+        // Every sensor has spoken, as in a running system: a get that finds nothing would be too cheap.
+        updates.one()?;
+    }
+    let time_of = |op: Op| -> Result<f64, StoreError> {
+        let program = Program { ops: vec![op] };
+        let rng = ChaCha8Rng::seed_from_u64(0);
+        let mut interpreter = Interpreter::new(program, sensors, objects, Arc::clone(emulated), rng);
+        median_of_batches(|| interpreter.perform(&mut Job::begin(store, 0, Time::ZERO, None)))
+    };
+    let get = |count| {
+        time_of(Op::Get {
+            table: Table::Sensors,
+            count,
+        })
+    };
+    let put = |count| {
+        time_of(Op::Put {
+            count,
+            bytes: object_bytes,
+        })
+    };
+    let (one_get, many_gets) = (get(1)?, get(MANY)?);
+    let (one_put, many_puts) = (put(1)?, put(MANY)?);
+    let get_ns = slope(one_get, many_gets);
+    let put_ns = slope(one_put, many_puts);
+    Ok(Costs {
+        top: emulated.offer().top(),
+        get_ns,
+        read_txn_ns: (one_get - get_ns).max(0.0),
+        put_ns,
+        write_txn_ns: (one_put - put_ns).max(0.0),
+        update_ns: updates.cost_ns()?,
+    })
+}
+
+/// Cost of one more object, from transactions of 1 and of [`MANY`]; never zero, because it is divided by.
+fn slope(one: f64, many: f64) -> f64 {
+    ((many - one) / f64::from(MANY - 1)).max(1.0)
+}
+
+/// Updates of one sensor after the other, from offer to installation.
+struct UpdateStream<'s, E: Engine> {
+    store: &'s Store<E, MonotonicClock>,
+    value: Vec<u8>,
+    sensors: u32,
+    seq: u64,
+    next: u32,
+}
+
+impl<E: Engine> UpdateStream<'_, E> {
+    fn one(&mut self) -> Result<(), StoreError> {
+        let now = MonotonicClock.now();
+        self.store.offer(SensorId(self.next), Seq(self.seq), now, &self.value)?;
+        // Sensors in no order of their keys, as they report: a stride that is coprime to their number visits all.
+        self.next = (self.next + STRIDE) % self.sensors;
+        if self.next == 0 {
+            self.seq += 1;
+        }
+        self.store.install_pending(1).map(drop)
+    }
+
+    /// What one update costs, in nanoseconds.
+    fn cost_ns(&mut self) -> Result<f64, StoreError> {
+        median_of_batches(|| self.one())
+    }
+}
+
+/// Median time that `work` takes, in nanoseconds.
+fn median_of_batches(mut work: impl FnMut() -> Result<(), StoreError>) -> Result<f64, StoreError> {
+    let mut times = Vec::with_capacity(BATCHES);
+    for _ in 0..BATCHES {
+        let (warm, _) = repeat(&mut work, WARM_UP)?;
+        let (begun, (ended, times_done)) = (warm, repeat(&mut work, BATCH)?);
+        times.push(ended.since(begun).0 as f64 / times_done as f64);
+        MonotonicClock.sleep_until(ended + BREATH);
+    }
+    times.sort_unstable_by(f64::total_cmp);
+    Ok(times[BATCHES / 2])
+}
+
+/// Repeats `work` for at least `span`; when it ended and how often it was done.
+fn repeat(work: &mut impl FnMut() -> Result<(), StoreError>, span: Nanos) -> Result<(Time, u64), StoreError> {
+    let begun = MonotonicClock.now();
+    for done in 1.. {
+        work()?;
+        let now = MonotonicClock.now();
+        if now.since(begun) >= span {
+            return Ok((now, done));
+        }
+    }
+    unreachable!("time passes")
+}

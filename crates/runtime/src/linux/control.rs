@@ -1,0 +1,162 @@
+//! The control thread: the only one that steps the regulator and turns knobs.
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use punctual_platform::Machine;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::thread::thread_cpu_time;
+use punctual_store::Store;
+use punctual_store::engine::Engine;
+use punctual_units::{Clock, Nanos, Time};
+use punctual_workload::{JobOutcome, Pace};
+
+use super::shared::{Shared, Starter, StopOnPanic};
+use super::tasks::Failed;
+use crate::actuate::turn_clock;
+use crate::collector::{Collector, Took};
+use crate::event::{Event, Plan, Step, Vitals};
+use crate::record::Decision;
+use crate::report::{Protection, Sample};
+use crate::tick::Regulator;
+
+/// How long the control thread waits for an outcome where nothing else is due.
+const NAP: Nanos = Nanos::from_millis(50);
+
+/// The loop on a real machine.
+pub(super) struct Control<'r, M, E: Engine> {
+    pub(super) machine: &'r mut M,
+    pub(super) store: &'r Store<E, MonotonicClock>,
+    pub(super) shared: &'r Shared,
+    pub(super) regulator: Regulator,
+    pub(super) collector: Collector,
+    pub(super) pace: Pace,
+    pub(super) until: Time,
+    pub(super) outcomes: Receiver<JobOutcome>,
+    pub(super) samples: Sender<Sample>,
+    /// Log of the regulator, where one is kept.
+    pub(super) log: Option<Vec<Decision>>,
+}
+
+/// What is left of the loop at the end.
+pub(super) struct Controlled {
+    pub(super) collector: Collector,
+    pub(super) log: Option<Vec<Decision>>,
+    pub(super) cpu: Nanos,
+}
+
+impl<M: Machine, E: Engine> Control<'_, M, E> {
+    /// Steps until the run ends, in the calling thread.
+    pub(super) fn run(mut self, starter: Starter) -> Option<Controlled> {
+        let _guard = StopOnPanic(self.shared);
+        let start = starter.start()?;
+        self.act(self.regulator.plan());
+        let mut due = match self.pace {
+            Pace::Period(period) => start + period,
+            Pace::Job => Time::MAX,
+        };
+        while !self.shared.stopping() {
+            let now = MonotonicClock.now();
+            if now >= self.until {
+                break;
+            }
+            if now >= due {
+                self.tick();
+                due = next_due(due, self.pace, now);
+                continue;
+            }
+            let wait = due.min(self.until).min(now + NAP).since(now);
+            match self.outcomes.recv_timeout(wait.into()) {
+                Ok(outcome) => {
+                    self.observe(outcome);
+                    if self.pace == Pace::Job && outcome.deadline.is_some() {
+                        self.tick();
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.shared.stop();
+        while let Ok(outcome) = self.outcomes.try_recv() {
+            self.observe(outcome);
+        }
+        Some(Controlled {
+            collector: self.collector,
+            log: self.log,
+            cpu: thread_cpu_time(),
+        })
+    }
+
+    fn observe(&mut self, outcome: JobOutcome) {
+        self.collector.job(&outcome);
+        self.step(Event::Completed(outcome), MonotonicClock.now());
+    }
+
+    /// Sense, decide, act: the loop.
+    fn tick(&mut self) {
+        let readings = self.machine.read();
+        let counts = self.store.counts();
+        let vitals = Vitals {
+            fresh: self.store.fresh_share(readings.at),
+            updates_offered: counts.offered,
+            updates_admitted: counts.admitted,
+            machine: readings.clone(),
+        };
+        let begun = MonotonicClock.now();
+        let Some(step) = self.step(Event::Period(vitals), begun) else {
+            return;
+        };
+        let decided = MonotonicClock.now();
+        self.act(step.plan);
+        let took = Took {
+            decision: Some(decided.since(begun)),
+            actuation: Some(MonotonicClock.now().since(decided)),
+        };
+        self.collector.skipped(self.shared.take_skipped());
+        let sample = self.collector.step(&step, &readings, took).clone();
+        // Whoever watches may be slow; the loop does not wait for it.
+        let _ = self.samples.try_send(sample);
+    }
+
+    fn act(&mut self, plan: Plan) {
+        self.shared.set_admitted(plan.admitted);
+        let applied = turn_clock(self.machine, plan);
+        self.step(Event::Applied(applied), MonotonicClock.now());
+    }
+
+    fn step(&mut self, event: Event, now: Time) -> Option<Step> {
+        let answer = self.regulator.step(&event, now);
+        if let Some(log) = &mut self.log {
+            log.push(Decision {
+                now,
+                event,
+                answer: answer.clone(),
+            });
+        }
+        answer
+    }
+}
+
+/// The next instant of a periodic tick that lies in the future: a late tick is not made up for.
+fn next_due(due: Time, pace: Pace, now: Time) -> Time {
+    match pace {
+        Pace::Job => Time::MAX,
+        Pace::Period(period) => due + period * (now.since(due).0 / period.0 + 1),
+    }
+}
+
+impl Controlled {
+    /// Takes what only the end of the threads tells.
+    pub(super) fn close(&mut self, obtained: Vec<Protection>, failed: &[Failed], shared: &Shared) {
+        self.collector.protected(obtained);
+        self.collector.skipped(shared.take_skipped());
+        for Failed { first, jobs } in failed {
+            self.collector.note(format!("{jobs} jobs ended early: {first}"));
+        }
+        if shared.unreported() > 0 {
+            self.collector.note(format!(
+                "{} outcomes came faster than the loop could take them",
+                shared.unreported()
+            ));
+        }
+    }
+}

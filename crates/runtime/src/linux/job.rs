@@ -1,0 +1,128 @@
+//! A job as its own code sees it: its deadline, the store, and a running account of where its time goes.
+
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_store::engine::Engine;
+use punctual_store::{Deadline, ReadTransaction, Store, StoreError, WriteTransaction};
+use punctual_units::{Clock, Nanos, TaskId, Time};
+use punctual_workload::{JobOutcome, Split};
+
+/// One release of a task, handed to the task's closure.
+///
+/// Store calls through [`Job::read`] and [`Job::write`] carry the job's deadline and are timed; all else counts as
+/// computation.
+pub struct Job<'r, E: Engine> {
+    store: &'r Store<E, MonotonicClock>,
+    number: u64,
+    released: Time,
+    deadline: Option<Nanos>,
+    begun: Time,
+    in_store: Split,
+}
+
+impl<'r, E: Engine> Job<'r, E> {
+    pub(super) fn begin(
+        store: &'r Store<E, MonotonicClock>,
+        number: u64,
+        released: Time,
+        deadline: Option<Nanos>,
+    ) -> Job<'r, E> {
+        Job {
+            store,
+            number,
+            released,
+            deadline,
+            begun: MonotonicClock.now(),
+            in_store: Split::default(),
+        }
+    }
+
+    /// Counts up from 0 within the task.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// When the job was released.
+    pub fn released(&self) -> Time {
+        self.released
+    }
+
+    /// When the job should be complete; [`Time::MAX`] for best-effort jobs.
+    pub fn deadline(&self) -> Time {
+        self.deadline.map_or(Time::MAX, |deadline| self.released + deadline)
+    }
+
+    /// The store, for calls that are not to be timed.
+    pub fn store(&self) -> &'r Store<E, MonotonicClock> {
+        self.store
+    }
+
+    /// Runs `body` on a snapshot of the store.
+    ///
+    /// # Errors
+    /// What the store or `body` returns.
+    pub fn read<T>(
+        &mut self,
+        body: impl FnOnce(&mut ReadTransaction<'_, E, MonotonicClock>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut transaction = self.store.read_transaction(self.soft_deadline())?;
+        let result = body(&mut transaction);
+        let split = transaction.finish();
+        self.account(split, result)
+    }
+
+    /// Runs `body` in a write transaction and commits it.
+    ///
+    /// # Errors
+    /// What the store or `body` returns; then nothing was written.
+    pub fn write<T>(
+        &mut self,
+        body: impl FnOnce(&mut WriteTransaction<'_, E, MonotonicClock>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut transaction = self.store.write_transaction(self.soft_deadline())?;
+        match body(&mut transaction) {
+            Ok(value) => {
+                let split = transaction.commit()?;
+                self.account(split, Ok(value))
+            }
+            Err(error) => {
+                let split = transaction.abort();
+                self.account(split, Err(error))
+            }
+        }
+    }
+
+    /// Orders the job among the writers; a late soft real-time job is still worth finishing.
+    fn soft_deadline(&self) -> Deadline {
+        self.deadline
+            .map_or(Deadline::NONE, |_| Deadline::soft(self.deadline()))
+    }
+
+    fn account<T>(&mut self, split: Split, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        // The transaction's own computation is the job's, and is found as the rest at the end.
+        self.in_store += Split {
+            computation: Nanos::ZERO,
+            ..split
+        };
+        result
+    }
+
+    pub(super) fn end(self, task: TaskId) -> JobOutcome {
+        let finished = MonotonicClock.now();
+        let wait = self.begun.since(self.released);
+        let in_store = self.in_store.data_response();
+        let computation = finished.since(self.begun).saturating_sub(in_store);
+        let split = Split {
+            wait,
+            computation,
+            ..self.in_store
+        };
+        JobOutcome {
+            task,
+            job: self.number,
+            released: self.released,
+            deadline: self.deadline,
+            finished,
+            split,
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! The runtime on Linux: tasks on real threads, one real-time core, one control thread.
+//!
+//! | thread       | core         | scheduling     | does                                             |
+//! |--------------|--------------|----------------|--------------------------------------------------|
+//! | probe        | real-time    | FIFO 95        | measures what no task can be blamed for          |
+//! | control      | housekeeping | FIFO 90        | the loop: reads, decides, turns knobs            |
+//! | feeder       | housekeeping | FIFO 85        | offers sensor updates to admission               |
+//! | real-time    | real-time    | FIFO 80, 79, … | jobs; the shorter the deadline the higher        |
+//! | updater      | real-time    | FIFO 50        | installs admitted updates in the slack           |
+//! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
+//! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
+//!
+//! The real-time core is the last one, because the first gets most interrupts; with a single core all share it.
+//! Whatever is refused (no permission, no such core) is worked around and reported.
+
+mod calibrate;
+mod control;
+mod emulated;
+mod feeder;
+mod interpret;
+mod job;
+mod scenario;
+mod shared;
+mod tasks;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
+
+use crossbeam_channel::{Receiver, bounded};
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::probe::GapProbe;
+use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
+use punctual_platform::{Machine, Meter, Refusal, Setting};
+use punctual_store::engine::Engine;
+use punctual_store::{Store, StoreError};
+use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
+use punctual_workload::{Arrival, Class, JobOutcome, Pace, SensorUpdate};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+pub use emulated::Emulated;
+pub use job::Job;
+pub(crate) use scenario::run_scenario;
+
+use self::control::{Control, Controlled};
+use self::feeder::{Fed, Feed, install};
+use self::shared::{Crew, Placement, Shared, Starter, join, protection};
+use self::tasks::{Body, Failed, Running, sleep_until};
+use crate::collector::{Collector, Ending};
+use crate::record::{AdmissionSetup, EventLog};
+use crate::report::{Progress, Protection, RunHeader, Sample, Watch};
+use crate::run::{Finished, RunError};
+use crate::tick::{Regulator, RegulatorOptions};
+
+const PROBE_PRIORITY: u8 = 95;
+/// How often the probe wakes. Its wake-ups cost the core they watch about half a percent.
+const PROBE_PERIOD: Nanos = Nanos::from_millis(1);
+const CONTROL_PRIORITY: u8 = 90;
+const FEEDER_PRIORITY: u8 = 85;
+/// Of the real-time task with the shortest deadline; the next ones follow below.
+const TASK_PRIORITY: u8 = 80;
+const UPDATER_PRIORITY: u8 = 50;
+
+/// Between "go" and the first release, so that every thread is asleep by then.
+const LEAD: Nanos = Nanos::from_millis(20);
+
+/// Samples that may wait for whoever watches: a minute at ten per second.
+const SAMPLES_MAX: usize = 600;
+
+/// A store with tasks around it, ready to run on this machine.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use punctual_platform::linux::{LinuxMachine, LinuxOptions};
+/// # use punctual_runtime::linux::Runtime;
+/// # use punctual_units::Nanos;
+/// # use punctual_workload::{Arrival, Class};
+/// # fn example<E: punctual_store::engine::Engine>(store: Arc<punctual_store::Store<E, punctual_platform::linux::clock::MonotonicClock>>) -> Result<(), Box<dyn std::error::Error>> {
+/// let machine = LinuxMachine::open(LinuxOptions::default())?;
+/// let mut runtime = Runtime::new(machine, store);
+/// let every_20_ms = Arrival::Periodic { period: Nanos::from_millis(20) };
+/// let within_5_ms = Class::RealTime { deadline: Nanos::from_millis(5) };
+/// runtime.task("steer", within_5_ms, every_20_ms, |job| {
+///     job.read(|store| store.get(b"heading").map(|_| ()))
+/// });
+/// # Ok(()) }
+/// ```
+pub struct Runtime<'env, E: Engine> {
+    machine: LinuxMachine,
+    store: Arc<Store<E, MonotonicClock>>,
+    tasks: Vec<TaskSetup<'env, E>>,
+    feed: Option<Feed<'env>>,
+    group_commit: Option<Nanos>,
+}
+
+struct TaskSetup<'env, E: Engine> {
+    name: String,
+    class: Class,
+    arrival: Arrival,
+    /// None: the real-time core for a real-time task, the first other core for a best-effort one.
+    core: Option<CoreId>,
+    store: Arc<Store<E, MonotonicClock>>,
+    body: Body<'env, E>,
+}
+
+/// How a run is controlled and for how long it lasts.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// What is known of the run before it begins; protections are added to it.
+    pub header: RunHeader,
+    /// The loop. `start` is filled in.
+    pub regulator: RegulatorOptions,
+    /// When the loop steps.
+    pub pace: Pace,
+    /// How long the run lasts.
+    pub duration: Nanos,
+    /// Seeds pauses and gaps.
+    pub seed: u64,
+    /// The CPU share of their cores that best-effort tasks together may use; 1 does not bound them.
+    pub best_effort_share: Share,
+    /// Whether to keep a log that replays; holds all sensors' setup.
+    pub record: Option<AdmissionSetup>,
+}
+
+impl<'env, E: Engine + 'env> Runtime<'env, E> {
+    /// A runtime without tasks. The machine's knobs are put back when the run ends or the runtime is dropped.
+    pub fn new(machine: LinuxMachine, store: Arc<Store<E, MonotonicClock>>) -> Self {
+        Runtime {
+            machine,
+            store,
+            tasks: Vec::new(),
+            feed: None,
+            group_commit: None,
+        }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &LinuxMachine {
+        &self.machine
+    }
+
+    /// The core that real-time tasks run on.
+    pub fn real_time_core(&self) -> CoreId {
+        self.machine.offers().cores.last().copied().unwrap_or_default()
+    }
+
+    /// The cores that best-effort tasks run on: all others, or the only one.
+    pub fn other_cores(&self) -> Vec<CoreId> {
+        match self.machine.offers().cores.split_last() {
+            Some((_, others)) if !others.is_empty() => others.to_vec(),
+            _ => vec![self.real_time_core()],
+        }
+    }
+
+    /// Adds a task whose jobs run `body`.
+    pub fn task(
+        &mut self,
+        name: impl Into<String>,
+        class: Class,
+        arrival: Arrival,
+        body: impl FnMut(&mut Job<'_, E>) -> Result<(), StoreError> + Send + 'env,
+    ) -> &mut Self {
+        let store = Arc::clone(&self.store);
+        self.place(name, class, arrival, None, store, Box::new(body))
+    }
+
+    fn place(
+        &mut self,
+        name: impl Into<String>,
+        class: Class,
+        arrival: Arrival,
+        core: Option<CoreId>,
+        store: Arc<Store<E, MonotonicClock>>,
+        body: Body<'env, E>,
+    ) -> &mut Self {
+        self.tasks.push(TaskSetup {
+            name: name.into(),
+            class,
+            arrival,
+            core,
+            store,
+            body,
+        });
+        self
+    }
+
+    /// Feeds sensor updates into the store as they fall due; `value_bytes` (8 to the objects' capacity) is the size of
+    /// a value, which begins with the reading as a little-endian `f64`.
+    pub fn sensors(
+        &mut self,
+        stream: impl Iterator<Item = SensorUpdate> + Send + 'env,
+        value_bytes: usize,
+    ) -> &mut Self {
+        self.feed = Some(Feed {
+            stream: Box::new(stream),
+            value_bytes,
+            record: false,
+        });
+        self
+    }
+
+    /// Writes memory-first updates to the engine at this interval.
+    pub fn group_commit_every(&mut self, interval: Nanos) -> &mut Self {
+        self.group_commit = Some(interval);
+        self
+    }
+
+    /// Runs until the duration is over or `watch` breaks off.
+    ///
+    /// # Errors
+    /// [`RunError`] where the controller does not fit the machine, or the store failed. The machine is put back.
+    pub fn run(mut self, options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
+        let result = self.run_inner(options, watch);
+        let left_over = self.machine.restore();
+        let mut finished = result?;
+        finished
+            .report
+            .summary
+            .notes
+            .extend(left_over.iter().map(|refusal| format!("not put back: {refusal}")));
+        Ok(finished)
+    }
+
+    fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
+        let probe = GapProbe::start(self.real_time_core(), PROBE_PRIORITY, PROBE_PERIOD);
+        let obtained = &mut options.header.protection;
+        obtained.push(protection("memory locked".into(), thread::lock_memory()));
+        obtained.push(protection("guardian puts the machine back after a kill".into(), self.guarded()));
+        obtained.push(protection("probe on the real-time core".into(), probe.as_ref().map(drop).map_err(Clone::clone)));
+        obtained.extend(self.bound_best_effort(options.best_effort_share));
+        let energy = self.machine.read().energy_j;
+        let steal = stolen();
+        let duration = options.duration;
+        let ran = self.run_threads(options, watch);
+        thread::unlock_memory();
+        let Ran {
+            mut controlled,
+            regulator,
+            fed,
+            record,
+        } = ran?;
+
+        let collector = &mut controlled.collector;
+        let ending = Ending {
+            counts: self.store.counts(),
+            reconciliation: self.store.reconcile(),
+            excused: probe.as_ref().map_or(0, |probe| excused(collector.late(), probe)),
+            energy_j: energy_since(&energy, &self.machine.read().energy_j),
+            controller_core_share: Some(controlled.cpu.ratio(duration)),
+            probe_us: probe.as_ref().ok().map(oversleep_us),
+            steal_share: steal
+                .zip(stolen())
+                .map(|(before, after)| after.saturating_sub(before).ratio(duration)),
+        };
+        let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
+            regulator,
+            steps,
+            admission,
+            updates: fed.log,
+        });
+        Ok(Finished {
+            report: controlled.collector.finish(ending),
+            log,
+        })
+    }
+
+    fn guarded(&self) -> Result<(), Refusal> {
+        if self.machine.guarded() {
+            return Ok(());
+        }
+        Err(Refusal {
+            what: "guardian".into(),
+            why: "the process could not be forked, or the guardian has ended".into(),
+            remedy: "a kill would leave the clock and CPU shares as they are: run `punctual doctor` afterwards".into(),
+        })
+    }
+
+    /// Bounds best-effort work for the run, where it is to be bounded.
+    fn bound_best_effort(&mut self, share: Share) -> Option<Protection> {
+        if share == Share::ONE {
+            return None;
+        }
+        let cores = self.other_cores().len();
+        let bound = self.machine.best_effort().runs_on(cores);
+        let bound = bound.and_then(|()| self.machine.apply(Setting::BestEffortShare(share)).map(drop));
+        Some(protection(
+            format!("best-effort work bounded to {share} of {cores} cores"),
+            bound,
+        ))
+    }
+
+    /// Starts every thread, lets them run, and collects what they return.
+    fn run_threads(&mut self, options: RunOptions, watch: Watch) -> Result<Ran, RunError> {
+        let RunOptions {
+            mut header,
+            mut regulator,
+            pace,
+            duration,
+            seed,
+            record,
+            best_effort_share,
+        } = options;
+        let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
+        let plan = Regulator::new(regulator.clone())?.plan();
+        let (shared, outcomes) = Shared::new(plan.admitted);
+        let (samples, sampled) = bounded(SAMPLES_MAX);
+        let (house, rt_core) = (self.other_cores()[0], self.real_time_core());
+        let tasks = place_tasks(
+            std::mem::take(&mut self.tasks),
+            &self.other_cores(),
+            rt_core,
+            bounded_group,
+        );
+        let feed = self.feed.take().map(|feed| Feed {
+            record: record.is_some(),
+            ..feed
+        });
+        let group_commit = self.group_commit;
+        let (machine, store, shared) = (&mut self.machine, &*self.store, &shared);
+
+        std::thread::scope(|scope| {
+            let mut crew = Crew::new(scope);
+            let tasks = spawn_tasks(&mut crew, tasks, seed, shared);
+            let feeding = feed.map(|feed| {
+                let updater = place("updater", rt_core, Some(UPDATER_PRIORITY));
+                let installed = crew.spawn(updater, move |starter| install(store, shared, starter));
+                let feeder = place("feeder", house, Some(FEEDER_PRIORITY));
+                (
+                    crew.spawn(feeder, move |starter| feed.run(store, shared, starter)),
+                    installed,
+                )
+            });
+            let flushing = group_commit.map(|interval| {
+                crew.spawn(place("group commit", house, None), move |starter| {
+                    flush(store, shared, starter, interval)
+                })
+            });
+
+            // The control thread comes last: it reports under a header that says what everybody obtained.
+            header.protection.extend(crew.ready());
+            let start = MonotonicClock.now() + LEAD;
+            regulator.start = start;
+            let control = Control {
+                machine,
+                store,
+                shared,
+                regulator: Regulator::new(regulator.clone())?,
+                collector: Collector::new(header.clone(), start, regulator.warm_up, plan),
+                pace,
+                until: start + duration,
+                outcomes,
+                samples,
+                log: record.is_some().then(Vec::new),
+            };
+            let control = crew.spawn(place("control", house, Some(CONTROL_PRIORITY)), |starter| {
+                control.run(starter)
+            });
+            let control_obtained = crew.ready();
+            header.protection.extend(control_obtained.iter().cloned());
+            crew.go(start);
+            watch_samples(&header, &sampled, shared, watch);
+
+            let controlled = join(control);
+            shared.stop();
+            let failed: Vec<_> = tasks.into_iter().filter_map(join).collect();
+            let (mut fed, installed) = feeding
+                .map(|(fed, installed)| (join(fed), join(installed)))
+                .unwrap_or_default();
+            let flushed = flushing.and_then(join);
+            let mut controlled = controlled.ok_or(RunError::Stopped)?;
+            if let Some(error) = fed.error.take().or(installed).or(flushed) {
+                return Err(error.into());
+            }
+            controlled.close(control_obtained, &failed, shared);
+            Ok(Ran {
+                controlled,
+                regulator,
+                fed,
+                record,
+            })
+        })
+    }
+}
+
+/// What is left when all threads have ended.
+struct Ran {
+    controlled: Controlled,
+    regulator: RegulatorOptions,
+    fed: Fed,
+    record: Option<AdmissionSetup>,
+}
+
+fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
+    crew: &mut Crew<'scope, '_>,
+    tasks: Vec<(Placement, TaskSetup<'env, E>)>,
+    seed: u64,
+    shared: &'scope Shared,
+) -> Vec<ScopedJoinHandle<'scope, Option<Failed>>> {
+    let spawn = |(index, (placement, setup)): (usize, (Placement, TaskSetup<'env, E>))| {
+        let running = Running {
+            id: TaskId(index as u32),
+            deadline: deadline_of(setup.class),
+            arrival: setup.arrival,
+            body: setup.body,
+            rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64)),
+        };
+        crew.spawn(placement, move |starter| running.run(&setup.store, shared, starter))
+    };
+    tasks.into_iter().enumerate().map(spawn).collect()
+}
+
+/// Late jobs that a gap of the probe explains: one at least as long as the overrun, between release and completion.
+fn excused(late: &[JobOutcome], probe: &GapProbe) -> u64 {
+    let explained = |job: &&JobOutcome| {
+        job.overrun()
+            .is_some_and(|overrun| probe.longest_gap(job.released, job.finished) >= overrun)
+    };
+    late.iter().filter(explained).count() as u64
+}
+
+fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
+    Placement {
+        role: role.into(),
+        core,
+        priority,
+        bounded: None,
+    }
+}
+
+fn deadline_of(class: Class) -> Option<Nanos> {
+    match class {
+        Class::RealTime { deadline } => Some(deadline),
+        Class::BestEffort => None,
+    }
+}
+
+/// Cores and priorities: real-time tasks by deadline (the shorter the higher), best-effort ones where they were
+/// put, or on the first other core.
+fn place_tasks<'env, E: Engine>(
+    tasks: Vec<TaskSetup<'env, E>>,
+    others: &[CoreId],
+    rt_core: CoreId,
+    bounded: Option<BestEffort>,
+) -> Vec<(Placement, TaskSetup<'env, E>)> {
+    let mut deadlines: Vec<Nanos> = tasks.iter().filter_map(|task| deadline_of(task.class)).collect();
+    deadlines.sort_unstable();
+    deadlines.dedup();
+    let placement = |task: &TaskSetup<'env, E>| match deadline_of(task.class) {
+        None => Placement {
+            bounded: bounded.clone(),
+            ..place(&task.name, task.core.unwrap_or(others[0]), None)
+        },
+        Some(deadline) => {
+            let rank = deadlines.partition_point(|shorter| *shorter < deadline) as u8;
+            let priority = TASK_PRIORITY.saturating_sub(rank).max(UPDATER_PRIORITY + 1);
+            place(&task.name, rt_core, Some(priority))
+        }
+    };
+    tasks.into_iter().map(|task| (placement(&task), task)).collect()
+}
+
+/// Shows samples to whoever watches until the loop is over.
+fn watch_samples(header: &RunHeader, samples: &Receiver<Sample>, shared: &Shared, watch: Watch) {
+    if watch(Progress::Started(header)) == ControlFlow::Break(()) {
+        shared.stop();
+    }
+    while let Ok(sample) = samples.recv() {
+        if watch(Progress::Sample(&sample)) == ControlFlow::Break(()) {
+            shared.stop();
+        }
+    }
+}
+
+/// Commits memory-first updates in groups until the run ends, and once more then. Returns the first error.
+fn flush<E: Engine>(
+    store: &Store<E, MonotonicClock>,
+    shared: &Shared,
+    starter: Starter,
+    interval: Nanos,
+) -> Option<StoreError> {
+    let mut wake = starter.start()?;
+    loop {
+        wake = wake + interval;
+        let going_on = sleep_until(wake, shared);
+        if let Err(error) = store.commit_group() {
+            shared.stop();
+            return Some(error);
+        }
+        if !going_on {
+            return None;
+        }
+    }
+}
+
+/// Host time for which the hypervisor ran something else, over all cores; none where it is not told.
+fn stolen() -> Option<Nanos> {
+    let times = busy::read(&KernelTree::default()).ok()?;
+    Some(times.iter().map(|core| core.steal).sum())
+}
+
+/// How late the probe woke, in microseconds: median, p99, maximum.
+fn oversleep_us(probe: &GapProbe) -> [f64; 3] {
+    let seen = probe.summary();
+    [seen.p50, seen.p99, seen.max].map(Nanos::as_micros_f64)
+}
+
+fn energy_since(before: &Meter<f64>, after: &Meter<f64>) -> Option<f64> {
+    Some(after.value()? - before.value()?)
+}

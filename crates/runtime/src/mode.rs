@@ -1,0 +1,111 @@
+//! The modes of the loop.
+//!
+//! ```text
+//!            warm-up is over                 a reading or a knob fails
+//!  WarmUp ────────────────────► Running ────────────────────────────────► Fallback
+//!     │                            ▲                                          │
+//!     │ a reading or a knob fails  │  GOOD_WINDOWS good windows in a row      │
+//!     └────────────────────────────┼──────────────────────────────────────────┤
+//!                                  └──────────────────────────────────────────┘
+//! ```
+//!
+//! In fallback the knobs go to the safe setting (see [`crate::Regulator`]) and the user is told why. Readings may be
+//! missing for a while without harm (a window in which no job ended), so silence becomes a failure only after
+//! [`SILENT_WINDOWS`].
+
+use punctual_units::Time;
+
+/// Windows without a finished real-time job after which tardiness counts as lost. A job may outlive a few windows
+/// when windows are shorter than its period, or when it is late; ten windows of 0.2 s are 20 periods of the fire
+/// scenario's job.
+pub const SILENT_WINDOWS: u32 = 10;
+
+/// Good windows in a row after which the loop trusts its meters and knobs again.
+pub const GOOD_WINDOWS: u32 = 5;
+
+/// What the loop is doing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mode {
+    /// Holds the operating point so that the first decision sees a running system.
+    WarmUp {
+        /// When warm-up is over.
+        until: Time,
+    },
+    /// Controls.
+    Running,
+    /// Holds the safe setting.
+    Fallback {
+        /// What failed.
+        reason: String,
+        /// Good windows since.
+        good: u32,
+    },
+}
+
+impl Mode {
+    /// The mode after a window that ended at `now` with the given `fault`, if any.
+    pub fn next(self, fault: Option<String>, now: Time) -> Mode {
+        match (self, fault) {
+            (_, Some(reason)) => Mode::Fallback { reason, good: 0 },
+            (Mode::WarmUp { until }, None) if now < until => Mode::WarmUp { until },
+            (Mode::WarmUp { .. } | Mode::Running, None) => Mode::Running,
+            (Mode::Fallback { good, .. }, None) if good + 1 >= GOOD_WINDOWS => Mode::Running,
+            (Mode::Fallback { reason, good }, None) => Mode::Fallback { reason, good: good + 1 },
+        }
+    }
+
+    /// The mode's name in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Mode::WarmUp { .. } => "warm-up",
+            Mode::Running => "running",
+            Mode::Fallback { .. } => "fallback",
+        }
+    }
+
+    /// Why the loop is in fallback.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Mode::Fallback { reason, .. } => Some(reason),
+            Mode::WarmUp { .. } | Mode::Running => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAULT: Option<&str> = Some("clock meter: no such file");
+
+    fn fault(reason: Option<&str>) -> Option<String> {
+        reason.map(String::from)
+    }
+
+    #[test]
+    fn warm_up_ends_on_time_and_any_fault_falls_back() {
+        let warm = Mode::WarmUp { until: Time(100) };
+        assert_eq!(warm.clone().next(None, Time(99)), warm);
+        assert_eq!(warm.clone().next(None, Time(100)), Mode::Running);
+        assert_eq!(warm.next(fault(FAULT), Time(1)).reason(), FAULT);
+        assert_eq!(Mode::Running.next(fault(FAULT), Time(1)).name(), "fallback");
+    }
+
+    #[test]
+    fn fallback_ends_only_after_enough_good_windows_in_a_row() {
+        let mut mode = Mode::Running.next(fault(FAULT), Time(1));
+        for _ in 0..GOOD_WINDOWS - 1 {
+            mode = mode.next(None, Time(2));
+            assert_eq!(mode.name(), "fallback");
+        }
+        let relapsed = mode.clone().next(fault(FAULT), Time(3));
+        assert_eq!(
+            relapsed,
+            Mode::Fallback {
+                reason: FAULT.unwrap().into(),
+                good: 0
+            }
+        );
+        assert_eq!(mode.next(None, Time(3)), Mode::Running);
+    }
+}

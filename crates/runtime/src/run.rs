@@ -1,0 +1,362 @@
+//! From a request to a report: what the command line and an embedding program call.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use punctual_control::ExcitationError;
+use punctual_platform::{Offers, Provenance, Refusal};
+use punctual_sim::{ModelError as MachineModelError, SimulationError};
+use punctual_store::StoreError;
+use punctual_store::engine::EngineError;
+use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding};
+use punctual_units::{Nanos, Share, Time};
+use punctual_workload::{
+    Compiled, ControllerKind, Costs, ImpossibleDemand, Problem, Scenario, SensorStream, Trace, UpdateMode,
+};
+
+use crate::collector::SETTLING;
+use crate::document::{ControllerDocument, MadeFor, Mismatch, ModelDocument, ModelError};
+use crate::exciter::Exciter;
+use crate::record::{AdmissionSetup, EventLog};
+use crate::report::{KnobReport, LoadReport, RunHeader, RunReport, Watch};
+use crate::tick::RegulatorOptions;
+
+/// Which machine runs the scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlatformChoice {
+    /// This one.
+    Linux,
+    /// The simulated one.
+    Sim,
+}
+
+impl PlatformChoice {
+    /// The platform's name in reports and models.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PlatformChoice::Linux => "linux",
+            PlatformChoice::Sim => "sim",
+        }
+    }
+}
+
+/// Where a controller's gains come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ControllerSource {
+    /// A model: gains are designed from it.
+    Model(ModelDocument),
+    /// Gains that were designed before.
+    Controller(ControllerDocument),
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    /// What runs. Must have no [`Scenario::problems`].
+    pub scenario: Scenario,
+    /// The readings that the scenario's sensors give.
+    pub trace: Arc<Trace>,
+    /// Where.
+    pub platform: PlatformChoice,
+    /// Gains, for every controller but `open`.
+    pub controller: Option<ControllerSource>,
+    /// Where the store is kept; a temporary folder that is removed afterwards if none is given. Linux only.
+    pub store_path: Option<PathBuf>,
+    /// Whether to keep a log that replays to the same decisions.
+    pub record: bool,
+}
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// What it tells.
+    pub report: RunReport,
+    /// The log, where one was asked for.
+    pub log: Option<EventLog>,
+}
+
+/// Why a run did not take place, or was broken off.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The scenario is not sound.
+    #[error(transparent)]
+    Problem(#[from] Problem),
+    /// A task demands what no program can do here.
+    #[error(transparent)]
+    Demand(#[from] ImpossibleDemand),
+    /// The controller does not fit.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// The model was not accepted.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The levels of an excitation teach nothing.
+    #[error(transparent)]
+    Excitation(#[from] ExcitationError),
+    /// The record is shorter than one round of the excitation.
+    #[error(
+        "{got} samples do not cover the {needed} that all combinations of levels take: raise --duration to at least {at_least}"
+    )]
+    TooShort {
+        /// Samples recorded.
+        got: u64,
+        /// Samples that one round takes.
+        needed: u64,
+        /// How long a run must last.
+        at_least: Nanos,
+    },
+    /// The store failed; what it acknowledged is kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The storage engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The machine could not be opened.
+    #[error(transparent)]
+    Machine(#[from] Refusal),
+    /// The simulated machine refused its load.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+    /// The simulated machine's model is not sound.
+    #[error(transparent)]
+    MachineModel(#[from] MachineModelError),
+    /// The run ended before it began.
+    #[error("a thread of the run ended early: see the messages above")]
+    Stopped,
+}
+
+/// Runs a scenario and returns what it tells.
+///
+/// # Errors
+/// [`RunError`]. Whatever was changed on the machine has been put back.
+pub fn run(request: &RunRequest, watch: Watch) -> Result<Finished, RunError> {
+    check(&request.scenario)?;
+    perform(request, None, watch)
+}
+
+/// Moves both knobs on the running system, records it, and identifies a model.
+///
+/// The model is returned whatever its fit; [`ModelDocument::check_fit`] refuses a poor one.
+///
+/// # Errors
+/// [`RunError`], among others where the record is shorter than one round of the excitation.
+pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, RunReport), RunError> {
+    check(&request.scenario)?;
+    let levels = &request.scenario.excitation;
+    let needed = Exciter::new(levels)?.period();
+    let finished = perform(request, Some(Excite), watch)?;
+    let (y, u) = recording(&finished.report);
+    let got = y.len() as u64;
+    if got < needed {
+        let elapsed = request.scenario.duration;
+        let at_least = elapsed.scaled((needed + 10) as f64 / got.max(1) as f64);
+        return Err(RunError::TooShort { got, needed, at_least });
+    }
+    let made_for = MadeFor::of(&request.scenario, request.platform.name());
+    Ok((ModelDocument::identify(made_for, &y, &u)?, finished.report))
+}
+
+/// Asks [`perform`] to move the knobs instead of controlling.
+#[derive(Clone, Copy)]
+struct Excite;
+
+/// Rows for identification: the means of a window, and the knobs decided at its end (in force in the next one).
+///
+/// A window without a finished job repeats the one before: its jobs are under way, nothing new is known.
+fn recording(report: &RunReport) -> (Vec<[f64; 2]>, Vec<[f64; 2]>) {
+    let top = report.header.load.top_clock.0 as f64;
+    let running: Vec<_> = report
+        .samples
+        .iter()
+        .filter(|sample| sample.mode == "running")
+        .collect();
+    let mut last = None;
+    let mut y = Vec::new();
+    let mut u = Vec::new();
+    for pair in running.windows(2) {
+        last = pair[0].tardiness.zip(pair[0].drr).or(last);
+        let Some((tardiness, drr)) = last else { continue };
+        y.push([tardiness, drr]);
+        u.push([
+            pair[1].clock_hz.map_or(1.0, |hz| hz as f64 / top),
+            pair[1].admitted_knob,
+        ]);
+    }
+    (y, u)
+}
+
+fn check(scenario: &Scenario) -> Result<(), RunError> {
+    match scenario.problems().into_iter().next() {
+        Some(problem) => Err(problem.into()),
+        None => Ok(()),
+    }
+}
+
+fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result<Finished, RunError> {
+    let design = match excite {
+        Some(Excite) => None,
+        None => design_for(request)?,
+    };
+    let setup = Setup {
+        request,
+        design,
+        excite: excite.is_some(),
+    };
+    match request.platform {
+        PlatformChoice::Linux => crate::linux::run_scenario(&setup, watch),
+        PlatformChoice::Sim => crate::simulated::run_scenario(&setup, watch),
+    }
+}
+
+/// The gains that the scenario's controller runs with.
+fn design_for(request: &RunRequest) -> Result<Option<ControllerDocument>, RunError> {
+    let kind = request.scenario.control.kind;
+    let document = match &request.controller {
+        _ if kind == ControllerKind::Open => return Ok(None),
+        None => {
+            return Err(Mismatch::NoDesign {
+                controller: kind.name(),
+            }
+            .into());
+        }
+        Some(ControllerSource::Controller(document)) => document.clone(),
+        Some(ControllerSource::Model(model)) => model.design()?,
+    };
+    document.check(&MadeFor::of(&request.scenario, request.platform.name()))?;
+    Ok(Some(document))
+}
+
+/// What both machines need to know before they start.
+pub(crate) struct Setup<'r> {
+    pub(crate) request: &'r RunRequest,
+    design: Option<ControllerDocument>,
+    excite: bool,
+}
+
+impl Setup<'_> {
+    pub(crate) fn scenario(&self) -> &Scenario {
+        &self.request.scenario
+    }
+
+    /// The scenario's programs for a machine with these costs.
+    pub(crate) fn compile(&self, costs: &Costs) -> Result<Compiled, RunError> {
+        Ok(punctual_workload::compile(
+            self.scenario(),
+            costs,
+            self.request.trace.rate(),
+        )?)
+    }
+
+    pub(crate) fn stream(&self, replicas: u32) -> SensorStream<'_> {
+        SensorStream::new(&self.request.trace, self.scenario().sensors.speedup, replicas)
+    }
+
+    /// How updates are let in.
+    pub(crate) fn admission(&self) -> AdmissionOptions {
+        let shedding = if self.scenario().store.coldest_first {
+            Shedding::ColdestFirst
+        } else {
+            Shedding::Uniform
+        };
+        AdmissionOptions {
+            minimum_fresh: self.scenario().goal.min_fresh,
+            shedding,
+            ..AdmissionOptions::default()
+        }
+    }
+
+    /// The sensors of a stream as admission knows them.
+    pub(crate) fn sensor_specs(&self, stream: &SensorStream) -> Vec<SensorSpec> {
+        let value_bytes_max = self.scenario().sensors.value_bytes;
+        let spec = |sensor: punctual_workload::Sensor| SensorSpec {
+            period: sensor.period,
+            avi: sensor.avi,
+            value_bytes_max,
+        };
+        stream.sensors().into_iter().map(spec).collect()
+    }
+
+    /// The setup of a log, where one is to be kept.
+    pub(crate) fn log_setup(&self, stream: &SensorStream) -> Option<AdmissionSetup> {
+        let setup = || AdmissionSetup {
+            sensors: self.sensor_specs(stream),
+            options: self.admission(),
+        };
+        self.request.record.then(setup)
+    }
+
+    pub(crate) fn regulator(&self, offers: &Offers, start: Time) -> RegulatorOptions {
+        let scenario = self.scenario();
+        RegulatorOptions {
+            kind: scenario.control.kind,
+            goal: scenario.goal,
+            offers: offers.clone(),
+            start,
+            warm_up: scenario.control.warm_up,
+            design: self.design.clone(),
+            excite: self.excite.then(|| scenario.excitation.clone()),
+        }
+    }
+
+    pub(crate) fn header(&self, offers: &Offers, costs: &Costs, replicas: u32) -> RunHeader {
+        let scenario = self.scenario();
+        let turns = |kinds: &[ControllerKind]| self.excite || kinds.contains(&scenario.control.kind);
+        let clock = offers.clock.as_ref();
+        let clock_range = clock.map_or("none".into(), |clock| {
+            format!("{} to {} in {} steps", clock.bottom(), clock.top(), clock.steps.len())
+        });
+        let knob = |knob: &str, offered, used, range: String| KnobReport {
+            knob: knob.into(),
+            offered,
+            used,
+            range,
+        };
+        let sensors = self.request.trace.sensors.len() as u32 * replicas;
+        let update_mode = match scenario.store.update_mode {
+            UpdateMode::MemoryFirst => "memory-first",
+            UpdateMode::Transaction => "transaction",
+        };
+        RunHeader {
+            scenario: scenario.name.clone(),
+            platform: self.request.platform.name().into(),
+            machine: offers.machine.clone(),
+            seed: scenario.seed,
+            controller: scenario.control.kind,
+            goal: scenario.goal,
+            knobs: vec![
+                knob(
+                    "clock",
+                    clock.map(|clock| clock.provenance),
+                    turns(&[ControllerKind::Clock, ControllerKind::Mimo]),
+                    clock_range,
+                ),
+                knob(
+                    "admitted-share",
+                    Some(match self.request.platform {
+                        PlatformChoice::Linux => Provenance::Real,
+                        PlatformChoice::Sim => Provenance::Simulated,
+                    }),
+                    turns(&[ControllerKind::Qod, ControllerKind::Mimo]),
+                    "0 to 1".into(),
+                ),
+                knob(
+                    "best-effort-share",
+                    offers.best_effort_share,
+                    scenario.control.best_effort_share < Share::ONE,
+                    "0 to 1".into(),
+                ),
+            ],
+            protection: Vec::new(),
+            load: LoadReport {
+                sensors,
+                replicas,
+                updates_per_s: self.request.trace.rate() * scenario.sensors.speedup * f64::from(replicas),
+                update_mode: update_mode.into(),
+                update_us: costs.update_ns * 1e-3,
+                get_ns: costs.get_ns,
+                top_clock: costs.top,
+            },
+            settle_s: (scenario.control.warm_up + SETTLING).as_secs_f64(),
+        }
+    }
+}

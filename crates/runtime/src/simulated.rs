@@ -1,0 +1,170 @@
+//! A scenario on the simulated machine: the same loop, the same policies, time that emerges from a model.
+
+use std::ops::ControlFlow;
+
+use punctual_platform::{Machine, Setting};
+use punctual_sim::{Happening, Load, MachineModel, Simulation, costs};
+use punctual_units::{Clock, Share, Time};
+use punctual_workload::Pace;
+
+use crate::actuate::turn_clock;
+use crate::collector::{Collector, Ending, Took};
+use crate::event::{Event, Plan, Step, Vitals};
+use crate::record::{Decision, EventLog};
+use crate::report::{Progress, Watch};
+use crate::run::{Finished, RunError, Setup};
+use crate::tick::Regulator;
+
+/// Runs the scenario in simulated time.
+pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
+    let scenario = setup.scenario();
+    let model = MachineModel::exynos5422_a15();
+    let costs = costs(&model, scenario.store.update_mode)?;
+    let compiled = setup.compile(&costs)?;
+    let stream = setup.stream(compiled.replicas);
+    let log_setup = setup.log_setup(&stream);
+    let load = Load {
+        tasks: scenario.tasks.iter().cloned().zip(compiled.programs).collect(),
+        stream,
+        admission: setup.admission(),
+        update_mode: scenario.store.update_mode,
+        group_commit: scenario.store.group_commit,
+        value_bytes: scenario.sensors.value_bytes,
+        seed: scenario.seed,
+    };
+    let machine = Simulation::new(model, load)?;
+    let start = machine.now();
+    let options = setup.regulator(machine.offers(), start);
+    let regulator = Regulator::new(options.clone())?;
+    let header = setup.header(machine.offers(), &costs, compiled.replicas);
+    let stop = watch(Progress::Started(&header)).is_break();
+    let collector = Collector::new(header, start, scenario.control.warm_up, regulator.plan());
+    let log = log_setup.is_some().then(Vec::new);
+    let mut run = Run {
+        machine,
+        regulator,
+        collector,
+        log,
+        pace: scenario.control.pace,
+        best_effort_share: scenario.control.best_effort_share,
+    };
+    if !stop {
+        run.until(start + scenario.duration, watch);
+    }
+    Ok(run.finish(log_setup.map(|admission| EventLog {
+        regulator: options,
+        steps: Vec::new(),
+        admission,
+        updates: Vec::new(),
+    })))
+}
+
+struct Run<'t> {
+    machine: Simulation<'t>,
+    regulator: Regulator,
+    collector: Collector,
+    log: Option<Vec<Decision>>,
+    pace: Pace,
+    best_effort_share: Share,
+}
+
+impl Run<'_> {
+    fn until(&mut self, end: Time, watch: Watch) {
+        self.bound_best_effort();
+        self.act(self.regulator.plan());
+        let mut due = self.next_due();
+        while self.machine.now() < end {
+            let ticked = match self.machine.run_until(due.min(end)) {
+                Happening::Completed(outcome) => {
+                    self.collector.job(&outcome);
+                    self.step(Event::Completed(outcome));
+                    self.pace == Pace::Job && outcome.deadline.is_some()
+                }
+                Happening::Skipped { .. } => {
+                    self.collector.skipped(1);
+                    false
+                }
+                Happening::Released { .. } => false,
+                Happening::Reached => self.machine.now() >= due,
+            };
+            if ticked {
+                due = self.next_due();
+                if self.tick(watch).is_break() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn bound_best_effort(&mut self) {
+        if self.best_effort_share < Share::ONE {
+            // The simulated machine always offers this knob.
+            let _ = self.machine.apply(Setting::BestEffortShare(self.best_effort_share));
+        }
+    }
+
+    fn next_due(&self) -> Time {
+        match self.pace {
+            Pace::Job => Time::MAX,
+            Pace::Period(period) => self.machine.now() + period,
+        }
+    }
+
+    /// Sense, decide, act: the loop.
+    fn tick(&mut self, watch: Watch) -> ControlFlow<()> {
+        let readings = self.machine.read();
+        let fresh = self.machine.fresh_share();
+        let counts = self.machine.updates().counts();
+        let vitals = Vitals {
+            fresh,
+            updates_offered: counts.offered,
+            updates_admitted: counts.admitted,
+            machine: readings.clone(),
+        };
+        self.machine.rebalance();
+        let Some(step) = self.step(Event::Period(vitals)) else {
+            return ControlFlow::Continue(());
+        };
+        self.act(step.plan);
+        let sample = self.collector.step(&step, &readings, Took::default());
+        watch(Progress::Sample(sample))
+    }
+
+    fn act(&mut self, plan: Plan) {
+        self.machine.updates().set_admitted_share(plan.admitted);
+        let applied = turn_clock(&mut self.machine, plan);
+        self.step(Event::Applied(applied));
+    }
+
+    fn step(&mut self, event: Event) -> Option<Step> {
+        let now = self.machine.now();
+        let answer = self.regulator.step(&event, now);
+        if let Some(log) = &mut self.log {
+            log.push(Decision {
+                now,
+                event,
+                answer: answer.clone(),
+            });
+        }
+        answer
+    }
+
+    fn finish(mut self, log: Option<EventLog>) -> Finished {
+        let energy_j = self.machine.read().energy_j.value().copied();
+        let updates = self.machine.updates();
+        let ending = Ending {
+            counts: updates.counts(),
+            reconciliation: updates.reconcile(),
+            energy_j,
+            ..Ending::default()
+        };
+        let log = log.map(|log| EventLog {
+            steps: self.log.unwrap_or_default(),
+            ..log
+        });
+        Finished {
+            report: self.collector.finish(ending),
+            log,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The loop, as one state machine. Both machines drive it, and a recorded log replays through it.
+//!
+//! ```text
+//! job outcome ─► monitor.close_window ─► mode.next ─► controller.step(window, goal) ─► plan(limits) ─► knobs
+//!      ▲                                                                                               │
+//!      └──────────────────────── only through the next window ────────────────────────────────────────┘
+//! ```
+//!
+//! [`Regulator::step`] takes an [`Event`] and the time and returns a [`Step`]: no clock, no file, no thread. What the
+//! machine made of the plan comes back as [`Event::Applied`], so that the integrators never count on a knob that did
+//! not turn.
+
+use punctual_platform::{ClockOffer, Meter, Offers};
+use punctual_units::{Nanos, Share, Time};
+use punctual_workload::{ControllerKind, Excitation, Goal};
+use serde::{Deserialize, Serialize};
+
+use crate::controller::{Controller, Knobs};
+use crate::document::{ControllerDocument, Mismatch};
+use crate::event::{Applied, Event, Plan, Step, Vitals, Window};
+use crate::exciter::Exciter;
+use crate::mode::{Mode, SILENT_WINDOWS};
+use crate::monitor::Monitor;
+
+/// All that a regulator is made from: with the log of a run, enough to replay it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegulatorOptions {
+    /// Who decides.
+    pub kind: ControllerKind,
+    /// Set points and minimum.
+    pub goal: Goal,
+    /// What the machine has to turn.
+    pub offers: Offers,
+    /// When the run began; times in samples count from here.
+    pub start: Time,
+    /// How long the operating point is held at first.
+    pub warm_up: Nanos,
+    /// Gains, for every controller but `open`.
+    pub design: Option<ControllerDocument>,
+    /// Instead of controlling, move the knobs to learn a model.
+    pub excite: Option<Excitation>,
+}
+
+/// The loop's state between two events.
+#[derive(Clone, Debug)]
+pub struct Regulator {
+    goal: Goal,
+    clock: Option<ClockOffer>,
+    mode: Mode,
+    monitor: Monitor,
+    driver: Driver,
+    plan: Plan,
+    refused: Option<String>,
+    silent: u32,
+}
+
+/// Who moves the knobs while running.
+#[derive(Clone, Debug)]
+enum Driver {
+    Control(Controller),
+    Excite(Exciter),
+}
+
+impl Regulator {
+    /// A regulator in warm-up.
+    ///
+    /// # Errors
+    /// [`Mismatch`] where the design is missing, is for another model, or needs a knob that the machine lacks.
+    pub fn new(options: RegulatorOptions) -> Result<Regulator, Mismatch> {
+        let RegulatorOptions {
+            kind,
+            goal,
+            offers,
+            start,
+            warm_up,
+            design,
+            excite,
+        } = options;
+        let driver = match excite {
+            Some(levels) => Driver::Excite(Exciter::new(&levels)?),
+            None => Driver::Control(Controller::new(kind, goal, &offers, design.as_ref())?),
+        };
+        let knobs = driver.operating_point();
+        let plan = to_plan(knobs, offers.clock.as_ref());
+        Ok(Regulator {
+            goal,
+            clock: offers.clock,
+            mode: Mode::WarmUp { until: start + warm_up },
+            monitor: Monitor::default(),
+            driver,
+            plan,
+            refused: None,
+            silent: 0,
+        })
+    }
+
+    /// The plan in force: at first, the operating point.
+    pub fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    /// Takes one event; answers [`Event::Period`] with a step.
+    pub fn step(&mut self, event: &Event, now: Time) -> Option<Step> {
+        match event {
+            Event::Completed(job) => self.monitor.observe(job),
+            Event::Applied(applied) => self.settle(applied),
+            Event::Period(vitals) => return Some(self.decide(vitals, now)),
+        }
+        None
+    }
+
+    /// Sense, decide; the caller acts.
+    fn decide(&mut self, vitals: &Vitals, now: Time) -> Step {
+        let window = self.monitor.close_window(vitals);
+        let fault = self.fault(&window, vitals);
+        let was_running = self.mode == Mode::Running;
+        self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
+        if self.mode == Mode::Running && !was_running {
+            self.driver.resume(to_knobs(self.plan, self.clock.as_ref()));
+        }
+        let knobs = match &self.mode {
+            Mode::WarmUp { .. } => self.driver.operating_point(),
+            Mode::Running => self.driver.step(&window),
+            Mode::Fallback { .. } => self.driver.safe(&self.goal),
+        };
+        self.plan = to_plan(knobs, self.clock.as_ref());
+        Step {
+            window,
+            plan: self.plan,
+            mode: self.mode.name().to_string(),
+            fallback: self.mode.reason().map(String::from),
+        }
+    }
+
+    /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.
+    fn settle(&mut self, applied: &Applied) {
+        self.refused.clone_from(&applied.refused);
+        let clock = applied.clock.or(self.plan.clock);
+        self.driver
+            .applied(to_knobs(Plan { clock, ..self.plan }, self.clock.as_ref()));
+    }
+
+    /// What went wrong in this window, if anything.
+    fn fault(&mut self, window: &Window, vitals: &Vitals) -> Option<String> {
+        self.silent = if window.jobs == 0 { self.silent + 1 } else { 0 };
+        if let Some(refused) = self.refused.take() {
+            return Some(refused);
+        }
+        if let (true, Meter::Failed(why)) = (self.clock.is_some(), &vitals.machine.clock) {
+            return Some(format!("clock meter: {why}"));
+        }
+        let senseless = |mean: Option<f64>| mean.is_some_and(|mean| !mean.is_finite());
+        if senseless(window.tardiness) || senseless(window.drr) {
+            return Some("the response-time meter gave a senseless value".into());
+        }
+        (self.silent >= SILENT_WINDOWS).then(|| format!("no real-time job ended in {} windows", self.silent))
+    }
+}
+
+impl Driver {
+    fn operating_point(&self) -> Knobs {
+        match self {
+            Driver::Control(controller) => controller.operating_point(),
+            Driver::Excite(exciter) => exciter.operating_point(),
+        }
+    }
+
+    fn step(&mut self, window: &Window) -> Knobs {
+        match self {
+            Driver::Control(controller) => controller.step(window),
+            Driver::Excite(exciter) => exciter.step(),
+        }
+    }
+
+    fn applied(&mut self, knobs: Knobs) {
+        if let Driver::Control(controller) = self {
+            controller.applied(knobs);
+        }
+    }
+
+    fn resume(&mut self, knobs: Knobs) {
+        if let Driver::Control(controller) = self {
+            controller.resume(knobs);
+        }
+    }
+
+    /// The setting that is right whatever failed: full clock, and only the updates that the user's minimum needs.
+    /// Who turns no knobs does not begin with it in trouble.
+    fn safe(&self, goal: &Goal) -> Knobs {
+        match self {
+            Driver::Control(controller) if !controller.turns_knobs() => controller.operating_point(),
+            _ => Knobs {
+                clock: Some(1.0),
+                admitted: goal.min_fresh.get(),
+            },
+        }
+    }
+}
+
+/// Knob positions as the machine can take them: the clock on one of its steps.
+fn to_plan(knobs: Knobs, clock: Option<&ClockOffer>) -> Plan {
+    let clock = knobs
+        .clock
+        .zip(clock)
+        .map(|(ratio, offer)| offer.nearest(offer.top().scaled(ratio)));
+    Plan {
+        clock,
+        admitted: Share::clamped(knobs.admitted),
+    }
+}
+
+/// The inverse of [`to_plan`].
+fn to_knobs(plan: Plan, clock: Option<&ClockOffer>) -> Knobs {
+    let ratio = plan.clock.zip(clock).map(|(set, offer)| set.ratio(offer.top()));
+    Knobs {
+        clock: ratio,
+        admitted: plan.admitted.get(),
+    }
+}

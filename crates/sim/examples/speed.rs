@@ -1,0 +1,106 @@
+//! How fast the simulated machine runs: simulated seconds per wall second, for the load of the first paper with 50,000
+//! sensor updates a second, each a transaction.
+//!
+//! `cargo run --release -p punctual-sim --example speed`
+
+use std::time::Instant;
+
+use punctual_platform::Machine;
+use punctual_sim::{Happening, Load, MachineModel, Simulation};
+use punctual_store::updates::AdmissionOptions;
+use punctual_units::{Nanos, Time};
+use punctual_workload::{Arrival, Class, Demand, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode};
+
+const SECONDS: u64 = 60;
+
+fn task(name: &str, class: Class, arrival: Arrival, ops: Vec<Op>) -> (TaskSpec, Program) {
+    let demand = Demand {
+        compute: Nanos::from_millis(7),
+        data: Nanos::from_millis(3),
+        rounds: 4,
+        reads: Table::Sensors,
+        writes: 0,
+    };
+    let spec = TaskSpec {
+        name: name.into(),
+        class,
+        arrival,
+        demand,
+        per_core: 1,
+    };
+    (spec, Program { ops })
+}
+
+fn main() -> Result<(), punctual_sim::SimulationError> {
+    let get = Op::Get {
+        table: Table::Sensors,
+        count: 500,
+    };
+    let rounds = [get, Op::Compute { cycles: 3_000_000 }].repeat(4);
+    let deadline = Nanos::from_millis(50);
+    let period = Nanos::from_millis(100);
+    let (pause_min, pause_max) = (Nanos::from_millis(50), Nanos::from_millis(150));
+    let tasks = vec![
+        task(
+            "analysis",
+            Class::RealTime { deadline },
+            Arrival::Periodic { period },
+            rounds.clone(),
+        ),
+        task(
+            "browse",
+            Class::BestEffort,
+            Arrival::AfterCompletion { pause_min, pause_max },
+            rounds,
+        ),
+    ];
+    // 1024 sensors with periods of 18..23 ms.
+    let trace = Trace::synthetic(
+        1024,
+        Nanos::from_millis(18),
+        Nanos::from_millis(23),
+        Nanos::from_secs(10),
+        1,
+    );
+    let load = Load {
+        tasks,
+        stream: SensorStream::new(&trace, 1.0, 1),
+        admission: AdmissionOptions::default(),
+        update_mode: UpdateMode::Transaction,
+        group_commit: Nanos::from_millis(50),
+        value_bytes: 64,
+        seed: 1,
+    };
+    let mut machine = Simulation::new(MachineModel::exynos5422_a15(), load)?;
+    let end = Time::ZERO + Nanos::from_secs(SECONDS);
+    let (mut tardiness, mut jobs) = (0.0, 0u32);
+
+    let begun = Instant::now();
+    loop {
+        match machine.run_until(end) {
+            Happening::Completed(outcome) => {
+                tardiness += outcome.tardiness().unwrap_or(0.0);
+                jobs += u32::from(outcome.deadline.is_some());
+            }
+            Happening::Reached => break,
+            Happening::Released { .. } | Happening::Skipped { .. } => {}
+        }
+    }
+    let wall = begun.elapsed().as_secs_f64();
+
+    let counts = machine.updates().counts();
+    println!(
+        "{SECONDS} simulated seconds in {wall:.2} s: {:.0} per second",
+        SECONDS as f64 / wall
+    );
+    println!(
+        "{} updates offered, {} installed, {} superseded; lost: {}",
+        counts.offered,
+        counts.installed,
+        counts.superseded,
+        machine.updates().reconcile().lost,
+    );
+    println!("{jobs} jobs, mean tardiness {:.3}", tardiness / f64::from(jobs));
+    println!("energy {:?} J", machine.read().energy_j.value());
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! One core: what runs on it, how far it has come, and when it will be done.
+//!
+//! Between two changes of the machine's mix a segment progresses at a constant pace, so its end is known. Progress is
+//! booked only when the pace or the occupant changes.
+
+use punctual_units::{Nanos, Time};
+
+use crate::model::Effort;
+
+/// Who may run on a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occupant {
+    /// A job of this runner.
+    Runner(usize),
+    /// The update on its way into the store.
+    Installer,
+    /// The group commit of memory-first updates.
+    Committer,
+}
+
+/// A piece of work on its way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Segment {
+    pub effort: Effort,
+    /// The part still to do, from 1 down to 0.
+    pub left: f64,
+}
+
+impl Segment {
+    pub const fn new(effort: Effort) -> Segment {
+        Segment { effort, left: 1.0 }
+    }
+}
+
+/// One core.
+#[derive(Clone, Debug)]
+pub(crate) struct Core {
+    running: Option<(Occupant, Segment)>,
+    /// Nanoseconds that the whole running segment would take at the present rates; NaN until it is paced.
+    pace: f64,
+    /// Up to when progress is booked in the running segment.
+    booked: Time,
+    /// When the running segment ends at this pace.
+    finish: Time,
+    /// Busy time up to `busy_since`, from which the core is busy without a break if it is.
+    busy: Nanos,
+    busy_since: Time,
+}
+
+impl Core {
+    pub fn new() -> Core {
+        Core {
+            running: None,
+            pace: f64::NAN,
+            booked: Time::ZERO,
+            finish: Time::MAX,
+            busy: Nanos::ZERO,
+            busy_since: Time::ZERO,
+        }
+    }
+
+    pub fn occupant(&self) -> Option<Occupant> {
+        self.running.map(|(occupant, _)| occupant)
+    }
+
+    /// What the running segment needs in all.
+    pub fn effort(&self) -> Option<Effort> {
+        self.running.map(|(_, segment)| segment.effort)
+    }
+
+    /// When the running segment ends; never without one.
+    pub fn finish(&self) -> Time {
+        self.finish
+    }
+
+    /// Busy time since the start.
+    pub fn busy(&self, now: Time) -> Nanos {
+        match self.running {
+            Some(_) => self.busy + now.since(self.busy_since),
+            None => self.busy,
+        }
+    }
+
+    /// Puts `occupant` on an empty core; [`Core::pace_at`] follows before time passes.
+    pub fn start(&mut self, occupant: Occupant, segment: Segment, now: Time) {
+        self.running = Some((occupant, segment));
+        self.pace = f64::NAN;
+        self.booked = now;
+        self.busy_since = now;
+    }
+
+    /// Takes the occupant off, with what is left of its segment.
+    pub fn stop(&mut self, now: Time) -> Option<(Occupant, Segment)> {
+        self.book(now);
+        self.busy = self.busy(now);
+        self.finish = Time::MAX;
+        self.running.take()
+    }
+
+    /// From `now` on, the whole segment would take `pace` nanoseconds. Nothing happens where it is so already, so that an
+    /// undisturbed segment is never rounded twice.
+    pub fn pace_at(&mut self, pace: f64, now: Time) {
+        if pace == self.pace {
+            return;
+        }
+        self.book(now);
+        self.pace = pace;
+        if let Some((_, segment)) = &self.running {
+            // To the nearest nanosecond, so that rounding adds up to nothing; at least one, so that time passes.
+            let left = Nanos((segment.left * pace).round().max(1.0) as u64);
+            self.finish = now + left;
+        }
+    }
+
+    fn book(&mut self, now: Time) {
+        if let Some((_, segment)) = &mut self.running {
+            let done = now.since(self.booked).0 as f64 / self.pace;
+            // A segment that was just started has no pace, and has done nothing.
+            segment.left = if now >= self.finish {
+                0.0
+            } else {
+                (segment.left - done.max(0.0)).max(0.0)
+            };
+            self.booked = now;
+        }
+    }
+}

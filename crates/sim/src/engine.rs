@@ -1,0 +1,421 @@
+//! The simulation: from one event to the next.
+//!
+//! ```text
+//! next event ─► updates arrive ─► segments end ─► timers, releases ─► schedule: who runs where ─► pace: how fast
+//!     ▲                                                                                             │
+//!     └──────────────────────────── each running segment's end at this pace ◄───────────────────────┘
+//! ```
+//!
+//! Between two events every core works at a constant pace, so nothing needs to be stepped. All instants are whole
+//! nanoseconds; what happens at one instant happens in the order of the picture, cores and runners by number.
+
+use std::collections::VecDeque;
+
+use punctual_platform::{ClockOffer, Offers, Provenance};
+use punctual_store::updates::{AdmissionOptions, Updates};
+use punctual_units::{CoreId, Nanos, Share, TaskId, Time};
+use punctual_workload::{Class, JobOutcome, Op, Program, SensorStream, TaskSpec, UpdateMode};
+
+use crate::committer::Committer;
+use crate::cores::{Core, Occupant};
+use crate::costs::ns_per_cycle;
+use crate::feed::Feed;
+use crate::job::Stage;
+use crate::memory::{Contention, NEVER};
+use crate::model::{ClockStep, MachineModel, ModelError};
+use crate::power::EnergyMeter;
+use crate::runner::Runner;
+use crate::scheduler::Lock;
+use crate::throttle::Throttle;
+
+/// What a simulated machine has to do.
+#[derive(Clone, Debug)]
+pub struct Load<'t> {
+    /// The tasks, by [`TaskId`], and what their jobs do.
+    pub tasks: Vec<(TaskSpec, Program)>,
+    /// The sensors' updates.
+    pub stream: SensorStream<'t>,
+    /// What binds their admission.
+    pub admission: AdmissionOptions,
+    /// How admitted updates reach the store.
+    pub update_mode: UpdateMode,
+    /// How long a memory-first update may wait for its group commit.
+    pub group_commit: Nanos,
+    /// Bytes of a temporal object's value.
+    pub value_bytes: u32,
+    /// Seeds all that is drawn: gaps between jobs, objects read.
+    pub seed: u64,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Happening {
+    /// A job was released.
+    Released {
+        /// Whose job.
+        task: TaskId,
+        /// Counts up from 0 within the task.
+        job: u64,
+        /// When.
+        at: Time,
+    },
+    /// A job is complete.
+    Completed(JobOutcome),
+    /// A job should have been released, but [`crate::BACKLOG_MAX`] jobs of its task already waited. It has no number.
+    Skipped {
+        /// Whose job.
+        task: TaskId,
+        /// When.
+        at: Time,
+    },
+    /// The clock has come to the instant that was asked for.
+    Reached,
+}
+
+/// A load that cannot be simulated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SimulationError {
+    /// The machine is not sound.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A program without ops: its jobs would take no time.
+    #[error("task \"{task}\": its program is empty; give it something to compute or to access")]
+    EmptyProgram {
+        /// The task's name.
+        task: String,
+    },
+}
+
+/// A machine at work, in simulated time. The same load gives the same run, to the last bit, however it is sliced by
+/// [`Simulation::run_until`] and however often it is read.
+///
+/// Real-time tasks run on the last core, the shorter deadline first, and preempt update transactions there. Best-effort
+/// tasks run on each of the other cores, in the order of their release; on a machine with one core, below all else.
+///
+/// ```
+/// use punctual_sim::{Happening, Load, MachineModel, Simulation};
+/// use punctual_store::updates::AdmissionOptions;
+/// use punctual_units::{Clock, Nanos, Time};
+/// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
+/// # use punctual_workload::{Arrival, Class, Demand, Table, TaskSpec};
+/// # let spec = TaskSpec {
+/// #     name: "analysis".into(), per_core: 1, class: Class::RealTime { deadline: Nanos::from_millis(50) },
+/// #     arrival: Arrival::Periodic { period: Nanos::from_millis(100) },
+/// #     demand: Demand { compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0 },
+/// # };
+///
+/// let trace = Trace::synthetic(4, Nanos::from_secs(1), Nanos::from_secs(2), Nanos::from_secs(4), 1);
+/// let load = Load {
+///     tasks: vec![(spec, Program { ops: vec![Op::Compute { cycles: 14_000_000 }] })],
+///     stream: SensorStream::new(&trace, 1.0, 1),
+///     admission: AdmissionOptions::default(),
+///     update_mode: UpdateMode::Transaction,
+///     group_commit: Nanos::from_millis(50),
+///     value_bytes: 64,
+///     seed: 1,
+/// };
+/// let mut machine = Simulation::new(MachineModel::exynos5422_a15(), load)?;
+/// let end = Time::ZERO + Nanos::from_secs(1);
+/// let mut jobs = 0;
+/// loop {
+///     match machine.run_until(end) {
+///         Happening::Completed(outcome) => {
+///             assert_eq!(outcome.response(), Nanos::from_millis(7)); // 14 million cycles at 2 GHz
+///             jobs += 1;
+///         }
+///         Happening::Reached => break,
+///         Happening::Released { .. } | Happening::Skipped { .. } => {}
+///     }
+/// }
+/// assert_eq!((jobs, machine.now()), (10, end));
+/// # Ok::<(), punctual_sim::SimulationError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Simulation<'t> {
+    pub(crate) model: MachineModel,
+    pub(crate) offers: Offers,
+    pub(crate) now: Time,
+    pub(crate) step: ClockStep,
+    pub(crate) throttle: Throttle,
+    pub(crate) meter: EnergyMeter,
+    pub(crate) cores: Vec<Core>,
+    pub(crate) runners: Vec<Runner>,
+    /// Real-time runners, the shorter deadline first.
+    pub(crate) urgency: Vec<usize>,
+    pub(crate) feed: Feed<'t>,
+    /// Only in memory-first mode.
+    pub(crate) committer: Option<Committer>,
+    pub(crate) lock: Lock,
+    /// Whether who runs where must be decided again before time passes.
+    pub(crate) stale: bool,
+    contention: Contention,
+    /// Room for the think time of each core.
+    think: Vec<f64>,
+    /// Jobs released per task.
+    released: Vec<u64>,
+    /// The earliest next release of all runners.
+    next_release: Time,
+    /// What happened at this instant and was not told yet; at most one release and one completion per runner.
+    untold: VecDeque<Happening>,
+}
+
+impl<'t> Simulation<'t> {
+    /// A machine at instant zero, at its highest clock, with nothing installed and nothing running.
+    ///
+    /// # Errors
+    /// [`SimulationError`] names what cannot be simulated.
+    pub fn new(model: MachineModel, load: Load<'t>) -> Result<Simulation<'t>, SimulationError> {
+        model.check()?;
+        if let Some((task, _)) = load.tasks.iter().find(|(_, program)| program.ops.is_empty()) {
+            let task = task.name.clone();
+            return Err(SimulationError::EmptyProgram { task });
+        }
+        let cores = model.cores as usize;
+        let runners = place(&load.tasks, cores, load.seed);
+        let mut urgency: Vec<usize> = (0..runners.len()).filter(|r| runners[*r].deadline.is_some()).collect();
+        urgency.sort_by_key(|r| runners[*r].deadline);
+        let feed = Feed::new(
+            load.stream,
+            load.admission,
+            load.value_bytes,
+            load.update_mode,
+            &model.store,
+        );
+        let mut simulation = Simulation {
+            offers: offers(&model),
+            now: Time::ZERO,
+            step: model.top(),
+            throttle: Throttle { share: Share::ONE },
+            meter: EnergyMeter::default(),
+            cores: vec![Core::new(); cores],
+            urgency,
+            committer: match load.update_mode {
+                UpdateMode::MemoryFirst => Some(Committer::new(load.group_commit, feed.objects())),
+                UpdateMode::Transaction => None,
+            },
+            feed,
+            lock: Lock::default(),
+            stale: true,
+            contention: Contention::new(cores),
+            think: vec![NEVER; cores],
+            released: vec![0; load.tasks.len()],
+            next_release: Time::ZERO,
+            untold: VecDeque::with_capacity(2 * runners.len()),
+            runners,
+            model,
+        };
+        simulation.retune(simulation.step);
+        Ok(simulation)
+    }
+
+    /// Runs to the first release or completion at or before `until`, or to `until`; the clock then stands there.
+    ///
+    /// What happens at one instant is told one by one, completions first. An `until` in the past is reached at once.
+    pub fn run_until(&mut self, until: Time) -> Happening {
+        loop {
+            if let Some(happening) = self.untold.pop_front() {
+                return happening;
+            }
+            self.settle();
+            let next = self.next_event();
+            if next > until {
+                self.now = self.now.max(until);
+                self.feed.arrive(self.now);
+                return Happening::Reached;
+            }
+            let was_open = self.throttle.open(self.now);
+            self.now = next;
+            self.stale |= was_open != self.throttle.open(next);
+            self.feed.arrive(self.now);
+            self.end_segments();
+            self.end_intervals();
+            self.release();
+        }
+    }
+
+    /// The admission, the queue and the accounts of sensor updates: to turn the admitted share, and to reconcile.
+    ///
+    /// The simulation offers and installs the updates of its stream; a caller should do neither.
+    pub fn updates(&mut self) -> &mut Updates {
+        &mut self.feed.updates
+    }
+
+    /// Ranks the objects by how often they were read since the last call, for coldest-first shedding; to be called once
+    /// per control period.
+    pub fn rebalance(&mut self) {
+        self.feed.rebalance();
+    }
+
+    /// Share of temporal objects whose installed version is fresh now (QoD in the paper).
+    pub fn fresh_share(&self) -> Share {
+        self.feed.fresh_share(self.now)
+    }
+
+    /// Decides who runs where and how fast, if that may have changed.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.stale) {
+            self.schedule();
+            self.set_paces();
+        }
+    }
+
+    fn next_event(&self) -> Time {
+        let segment = self.cores.iter().map(Core::finish).min().unwrap_or(Time::MAX);
+        let commit = self.committer.as_ref().map_or(Time::MAX, Committer::next);
+        let mut next = segment.min(commit).min(self.next_release);
+        // While the installer is busy, or cannot run, an arrival changes nothing that the next event does not look up.
+        if self.installer_waits() {
+            next = next.min(self.feed.next_arrival());
+        }
+        next.min(self.throttle.next_change(self.now)).max(self.now)
+    }
+
+    /// Segments that end now.
+    fn end_segments(&mut self) {
+        for core in 0..self.cores.len() {
+            if self.cores[core].finish() > self.now {
+                continue;
+            }
+            self.stale = true;
+            match self.cores[core].stop(self.now) {
+                Some((Occupant::Runner(runner), _)) => self.end_of_runner_segment(runner),
+                Some((Occupant::Installer, _)) => self.end_of_update(),
+                Some((Occupant::Committer, _)) => self.end_of_group_commit(),
+                None => {}
+            }
+        }
+    }
+
+    /// A job's segment has ended: its commit follows, its next op, or its completion.
+    fn end_of_runner_segment(&mut self, r: usize) {
+        let (now, store) = (self.now, self.model.store);
+        let runner = &mut self.runners[r];
+        let Some(job) = &mut runner.job else { return };
+        let op = runner.program[job.op];
+        if let (Stage::Access, Op::Put { .. }) = (job.stage, op) {
+            job.work(Stage::Commit, store.commit, now);
+            return;
+        }
+        job.enter(Stage::Between, now);
+        job.op += 1;
+        let complete = job.op == runner.program.len();
+        self.lock.release(Occupant::Runner(r));
+        if complete && let Some(job) = runner.retire(now) {
+            let outcome = job.outcome(runner.task, runner.deadline);
+            self.untold.push_back(Happening::Completed(outcome));
+            self.next_release = self.next_release.min(runner.next_release);
+        }
+    }
+
+    fn end_of_update(&mut self) {
+        let sensor = self.feed.install();
+        self.lock.release(Occupant::Installer);
+        if let (Some(committer), Some(sensor)) = (&mut self.committer, sensor) {
+            committer.touch(sensor);
+        }
+    }
+
+    fn end_of_group_commit(&mut self) {
+        if let Some(committer) = &mut self.committer {
+            committer.finish();
+        }
+        self.lock.release(Occupant::Committer);
+    }
+
+    /// Timers that are due, and arrivals for an installer that waits for them.
+    fn end_intervals(&mut self) {
+        if let Some(committer) = &mut self.committer
+            && committer.next() <= self.now
+        {
+            committer.tick();
+            self.stale = true;
+        }
+        self.stale |= self.feed.has_work() && self.installer_waits();
+    }
+
+    fn release(&mut self) {
+        if self.next_release > self.now {
+            return;
+        }
+        for runner in &mut self.runners {
+            if runner.next_release > self.now {
+                continue;
+            }
+            self.stale = true;
+            let (task, at) = (runner.task, self.now);
+            let job = self.released[task.index()];
+            let happening = match runner.release(job, at) {
+                true => Happening::Released { task, job, at },
+                false => Happening::Skipped { task, at },
+            };
+            self.released[task.index()] += u64::from(matches!(happening, Happening::Released { .. }));
+            self.untold.push_back(happening);
+        }
+        let next = self.runners.iter().map(|runner| runner.next_release).min();
+        self.next_release = next.unwrap_or(Time::MAX);
+    }
+
+    /// Sets the clock of all cores.
+    pub(crate) fn retune(&mut self, step: ClockStep) {
+        self.step = step;
+        self.contention.retune(self.model.memory.service_at(step));
+        self.stale = true;
+    }
+
+    /// How fast each core works in the present mix, and what the machine draws.
+    fn set_paces(&mut self) {
+        let cycle = ns_per_cycle(self.step);
+        let private = self.model.memory.private_cycles * cycle;
+        for (core, think) in self.cores.iter().zip(&mut self.think) {
+            *think = match core.effort() {
+                Some(effort) if effort.accesses > 0.0 => effort.cycles / effort.accesses * cycle + private,
+                _ => NEVER,
+            };
+        }
+        let residence = self.contention.residence(&self.think);
+        let (mut accesses_per_ns, mut busy) = (0.0, 0);
+        for (core, residence) in self.cores.iter_mut().zip(residence) {
+            let Some(effort) = core.effort() else { continue };
+            let pace = effort.cycles * cycle + effort.accesses * (private + residence);
+            core.pace_at(pace, self.now);
+            accesses_per_ns += effort.accesses / pace;
+            busy += 1;
+        }
+        let watts = self
+            .model
+            .power
+            .watts(self.step, self.cores.len(), busy, accesses_per_ns);
+        self.meter.draw(watts, self.now);
+    }
+}
+
+/// One runner per copy of a task and core: real-time tasks on the last core, best-effort tasks on all others.
+fn place(tasks: &[(TaskSpec, Program)], cores: usize, seed: u64) -> Vec<Runner> {
+    let last = cores - 1;
+    let mut runners = Vec::new();
+    for (id, (spec, program)) in (0..).zip(tasks) {
+        let homes = match spec.class {
+            Class::RealTime { .. } => last..cores,
+            Class::BestEffort => 0..last.max(1),
+        };
+        for core in homes {
+            for _ in 0..spec.per_core {
+                runners.push(Runner::new(TaskId(id), spec, program, core, seed, runners.len()));
+            }
+        }
+    }
+    runners
+}
+
+fn offers(model: &MachineModel) -> Offers {
+    Offers {
+        machine: format!("{} (simulated)", model.name),
+        cores: (0..model.cores).map(CoreId).collect(),
+        clock: Some(ClockOffer {
+            steps: model.steps.iter().map(|step| step.clock).collect(),
+            provenance: Provenance::Simulated,
+        }),
+        best_effort_share: Some(Provenance::Simulated),
+        energy: Some(Provenance::Simulated),
+    }
+}

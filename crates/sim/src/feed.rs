@@ -1,0 +1,157 @@
+//! Sensor updates on their way into the simulated store: arrival, admission, installation, freshness.
+
+use punctual_store::updates::{AdmissionOptions, Pending, SensorSpec, Updates, Verdict};
+use punctual_units::{SensorId, Share, Time};
+use punctual_workload::{SensorStream, SensorUpdate, UpdateMode};
+use rand::{Rng, RngExt};
+
+use crate::cores::Segment;
+use crate::model::{Effort, StoreModel};
+
+/// The stream, the admission and the installed versions.
+#[derive(Clone, Debug)]
+pub(crate) struct Feed<'t> {
+    stream: SensorStream<'t>,
+    /// The next update to arrive.
+    head: Option<SensorUpdate>,
+    pub updates: Updates,
+    /// The value of an update, and room for one that is taken.
+    value: Vec<u8>,
+    taken_value: Vec<u8>,
+    /// Places of the queue that were taken since the start.
+    taken: u64,
+    /// The update on its way into the store.
+    in_flight: Option<(Pending, Segment)>,
+    /// What installing one update needs.
+    effort: Effort,
+    /// Until when each sensor's installed version is fresh; none before the first.
+    expires: Vec<Option<Time>>,
+    /// Reads of each sensor's object since the last [`Feed::rebalance`].
+    reads: Vec<u64>,
+}
+
+impl<'t> Feed<'t> {
+    pub fn new(
+        mut stream: SensorStream<'t>,
+        admission: AdmissionOptions,
+        value_bytes: u32,
+        mode: UpdateMode,
+        store: &StoreModel,
+    ) -> Feed<'t> {
+        let spec = |sensor: punctual_workload::Sensor| SensorSpec {
+            period: sensor.period,
+            avi: sensor.avi,
+            value_bytes_max: value_bytes,
+        };
+        let sensors: Vec<SensorSpec> = stream.sensors().into_iter().map(spec).collect();
+        Feed {
+            head: stream.next(),
+            stream,
+            value: vec![0; value_bytes as usize],
+            taken_value: Vec::with_capacity(value_bytes as usize),
+            taken: 0,
+            in_flight: None,
+            effort: match mode {
+                UpdateMode::Transaction => store.update_txn(),
+                UpdateMode::MemoryFirst => store.slot_write,
+            },
+            expires: vec![None; sensors.len()],
+            reads: vec![0; sensors.len()],
+            updates: Updates::new(&sensors, admission),
+        }
+    }
+
+    /// When the next update arrives.
+    pub fn next_arrival(&self) -> Time {
+        self.head.map_or(Time::MAX, |update| Time::ZERO + update.at)
+    }
+
+    /// Offers every update that has arrived by `now`; true where one was admitted.
+    pub fn arrive(&mut self, now: Time) -> bool {
+        let mut admitted = false;
+        while let Some(update) = self.head.filter(|update| Time::ZERO + update.at <= now) {
+            let at = Time::ZERO + update.at;
+            let bytes = self.value.len().min(8);
+            self.value[..bytes].copy_from_slice(&update.value.to_le_bytes()[..bytes]);
+            let verdict = self.updates.offer(update.sensor, update.seq, at, &self.value, at);
+            // An error means that the caller has already offered this number himself; nothing has changed then.
+            admitted |= verdict == Ok(Verdict::Admitted);
+            self.head = self.stream.next();
+        }
+        admitted
+    }
+
+    /// Whether an update is on its way, or one waits.
+    pub fn has_work(&self) -> bool {
+        self.in_flight.is_some() || self.updates.pending() > 0
+    }
+
+    /// The place in the queue behind the last update that waits.
+    pub fn tail(&self) -> u64 {
+        self.taken + self.updates.pending() as u64
+    }
+
+    /// Whether all updates up to this place are in the store.
+    pub fn installed_through(&self, place: u64) -> bool {
+        self.taken - u64::from(self.busy()) >= place
+    }
+
+    /// Whether an update is on its way.
+    pub fn busy(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// The segment of the update on its way; takes the next one that waits if there is none.
+    pub fn segment(&mut self) -> Option<Segment> {
+        if self.in_flight.is_none() {
+            let next = self.updates.next(&mut self.taken_value)?;
+            self.taken += 1;
+            self.in_flight = Some((next, Segment::new(self.effort)));
+        }
+        self.in_flight.map(|(_, segment)| segment)
+    }
+
+    /// Keeps what is left of the update on its way.
+    pub fn keep(&mut self, left: Segment) {
+        if let Some((_, segment)) = &mut self.in_flight {
+            *segment = left;
+        }
+    }
+
+    /// The update on its way is in the store; whose it was.
+    pub fn install(&mut self) -> Option<SensorId> {
+        // One update is on its way at a time, and the queue keeps the newest of a sensor: none is ever overtaken.
+        let (update, _) = self.in_flight.take()?;
+        self.expires[update.sensor.index()] = Some(update.expires);
+        self.updates.installed(&update);
+        Some(update.sensor)
+    }
+
+    /// Share of temporal objects whose installed version is fresh: now - sampled_at <= avi.
+    pub fn fresh_share(&self, now: Time) -> Share {
+        let fresh = |expires: &&Option<Time>| expires.is_some_and(|expires| now <= expires);
+        Share::of(self.expires.iter().filter(fresh).count(), self.expires.len())
+    }
+
+    /// Reads `count` objects, drawn uniformly.
+    pub fn read(&mut self, count: u32, rng: &mut impl Rng) {
+        let objects = self.reads.len();
+        if objects == 0 {
+            return;
+        }
+        for _ in 0..count {
+            self.reads[rng.random_range(0..objects)] += 1;
+        }
+    }
+
+    /// Ranks the objects by what was read since the last call.
+    pub fn rebalance(&mut self) {
+        self.updates.rebalance(|sensor| self.reads[sensor.index()]);
+        self.reads.fill(0);
+    }
+
+    /// How many temporal objects there are.
+    pub fn objects(&self) -> usize {
+        self.expires.len()
+    }
+}

@@ -1,0 +1,59 @@
+//! The simulated machine behind the same contract as a real one.
+
+use punctual_platform::{Machine, Meter, Offers, Readings, Refusal, Setting};
+use punctual_units::{Clock, Hertz, Share, Time};
+
+use crate::engine::Simulation;
+use crate::model::ClockStep;
+
+impl Clock for Simulation<'_> {
+    fn now(&self) -> Time {
+        self.now
+    }
+}
+
+impl Simulation<'_> {
+    /// The step nearest to `wanted`.
+    fn nearest_step(&self, wanted: Hertz) -> ClockStep {
+        let nearest = self.offers.clock.as_ref().map(|clock| clock.nearest(wanted));
+        let step = self.model.steps.iter().find(|step| Some(step.clock) == nearest);
+        step.copied().unwrap_or(self.step)
+    }
+}
+
+/// Knobs act at once: the 140 us that the real clock takes to change (Linux, `exynos5422-cpus.dtsi`) are not simulated.
+impl Machine for Simulation<'_> {
+    fn offers(&self) -> &Offers {
+        &self.offers
+    }
+
+    fn apply(&mut self, setting: Setting) -> Result<Setting, Refusal> {
+        match setting {
+            Setting::Clock(wanted) => {
+                let step = self.nearest_step(wanted);
+                self.retune(step);
+                Ok(Setting::Clock(step.clock))
+            }
+            Setting::BestEffortShare(share) => {
+                self.throttle.share = share;
+                self.stale = true;
+                Ok(setting)
+            }
+        }
+    }
+
+    fn read(&mut self) -> Readings {
+        Readings {
+            at: self.now,
+            clock: Meter::Value(self.step.clock),
+            busy: Meter::Value(self.cores.iter().map(|core| core.busy(self.now)).collect()),
+            energy_j: Meter::Value(self.meter.joules(self.now)),
+        }
+    }
+
+    fn restore(&mut self) -> Vec<Refusal> {
+        self.throttle.share = Share::ONE;
+        self.retune(self.model.top());
+        Vec::new()
+    }
+}

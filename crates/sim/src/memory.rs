@@ -1,0 +1,173 @@
+//! How memory traffic delays accesses: one queue, shared by all cores, in steady state between two events.
+//!
+//! **Problem.** Core *i* alternates between its own work (Z_i nanoseconds per access, "think time") and an access to the
+//! one shared server, which takes s nanoseconds of service, for which it waits. How long is an access, R_i?
+//!
+//! **Method.** This is a closed queueing network with one customer per core. Bard and Schweitzer's approximation of mean
+//! value analysis (Y. Bard 1979; P. Schweitzer 1979; Lazowska et al., *Quantitative System Performance*, 1984,
+//! chapters 6 and 7): an arriving access finds at the server what the other cores have there on average,
+//!
+//! ```text
+//! R_i = s (1 + sum over j != i of q_j),    q_j = R_j / (Z_j + R_j)
+//! ```
+//!
+//! where q_j is the share of its time that core *j* spends in accesses. A core alone has R = s exactly; n saturating cores
+//! have R = n s, the server's full capacity. The right-hand side grows with every R and falls with every Z, and it is
+//! concave: so the iteration from R = s climbs to the only fixed point, and **one more core, or a more data-intensive one,
+//! never makes any access shorter**. An open formula such as s / (1 - U) with rates that give way to the delay
+//! guarantees neither.
+//!
+//! The mean-value view is the approximation of this machine: single accesses are not events, only their mean delay is.
+
+/// Iterations after which the fixed point is taken as it is; a test shows that they suffice for a full machine.
+const ITERATIONS_MAX: usize = 200;
+/// Relative change below which the iteration has arrived.
+const TOLERANCE: f64 = 1e-12;
+/// Solutions remembered. Few mixes of running segments alternate at a time.
+const MEMO: usize = 16;
+
+/// Think time of a core that makes no accesses, in nanoseconds.
+pub(crate) const NEVER: f64 = f64::INFINITY;
+
+/// One round of the fixed-point iteration, in place; returns the largest relative change.
+fn improve(service: f64, think: &[f64], residence: &mut [f64]) -> f64 {
+    let share = |think: f64, residence: f64| residence / (think + residence);
+    let present: f64 = think.iter().zip(&*residence).map(|(z, r)| share(*z, *r)).sum();
+    let mut change = 0.0f64;
+    // All cores see the same round's queue, so that alike cores stay exactly alike.
+    for (z, r) in think.iter().zip(residence) {
+        let others = (present - share(*z, *r)).max(0.0);
+        let better = service * (1.0 + others);
+        change = change.max((better - *r).abs() / better);
+        *r = better;
+    }
+    change
+}
+
+/// The mean length of an access of each core, in nanoseconds: `residence[i]` for `think[i]`, both in nanoseconds.
+///
+/// `service` is above 0; think times are at least 0, [`NEVER`] for a core without accesses.
+pub(crate) fn residence(service: f64, think: &[f64], residence: &mut [f64]) {
+    residence.fill(service);
+    for _ in 0..ITERATIONS_MAX {
+        if improve(service, think, residence) < TOLERANCE {
+            break;
+        }
+    }
+}
+
+/// [`residence`] at one clock, with its latest solutions remembered: the machine alternates between a few mixes of
+/// segments at the rate of updates.
+#[derive(Clone, Debug)]
+pub(crate) struct Contention {
+    service: f64,
+    /// `MEMO` think-time vectors, and their solutions, flat; NaN where empty.
+    known: Vec<f64>,
+    solved: Vec<f64>,
+    /// Where the next solution goes.
+    next: usize,
+    cores: usize,
+}
+
+impl Contention {
+    pub(crate) fn new(cores: usize) -> Contention {
+        Contention {
+            service: f64::NAN,
+            known: vec![f64::NAN; MEMO * cores],
+            solved: vec![f64::NAN; MEMO * cores],
+            next: 0,
+            cores,
+        }
+    }
+
+    /// Sets the service time in nanoseconds, which changes with the clock.
+    pub(crate) fn retune(&mut self, service: f64) {
+        self.service = service;
+        self.known.fill(f64::NAN);
+    }
+
+    /// The solution for `think`.
+    pub(crate) fn residence(&mut self, think: &[f64]) -> &[f64] {
+        let cores = self.cores;
+        let found = self.known.chunks_exact(cores).position(|known| known == think);
+        let slot = found.unwrap_or_else(|| {
+            let slot = self.next;
+            self.next = (slot + 1) % MEMO;
+            let range = slot * cores..(slot + 1) * cores;
+            self.known[range.clone()].copy_from_slice(think);
+            residence(self.service, think, &mut self.solved[range]);
+            slot
+        });
+        &self.solved[slot * cores..(slot + 1) * cores]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn solve(service: f64, think: &[f64]) -> Vec<f64> {
+        let mut found = vec![0.0; think.len()];
+        residence(service, think, &mut found);
+        found
+    }
+
+    /// The exact answer for two alike cores: R^2 + (Z - 2s) R - s Z = 0.
+    fn of_two(service: f64, think: f64) -> f64 {
+        let b = think - 2.0 * service;
+        (-b + (b * b + 4.0 * service * think).sqrt()) / 2.0
+    }
+
+    #[test]
+    fn a_core_alone_is_served_at_once() {
+        assert_eq!(solve(110.0, &[NEVER, 300.0, NEVER])[1], 110.0);
+    }
+
+    #[test]
+    fn saturating_cores_share_the_server() {
+        for r in solve(50.0, &[0.0; 5]) {
+            assert!((r - 250.0).abs() < 1e-6, "{r}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn two_alike_cores_match_the_closed_form(service in 1.0f64..500.0, think in 0.0f64..5000.0) {
+            let expected = of_two(service, think);
+            for r in solve(service, &[think, think]) {
+                prop_assert!((r - expected).abs() < 1e-6 * expected, "{r} for {expected}");
+            }
+        }
+
+        #[test]
+        fn the_fixed_point_is_one(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..=crate::CORES_MAX as usize)) {
+            let found = solve(service, &think);
+            let mut again = found.clone();
+            prop_assert!(improve(service, &think, &mut again) < 1e-9);
+        }
+
+        #[test]
+        fn more_traffic_never_shortens_an_access(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 2..8), busier in 0.0f64..1.0) {
+            let before = solve(service, &think);
+            let mut more = think.clone();
+            more[0] *= busier;
+            more.push(1000.0 * busier);
+            let after = solve(service, &more);
+            for (b, a) in before.iter().zip(&after) {
+                prop_assert!(*a >= b * (1.0 - 1e-9), "{b} became {a}");
+            }
+        }
+
+        #[test]
+        fn a_remembered_solution_is_the_solution(mixes in prop::collection::vec(prop::array::uniform3(0u8..4), 1..60)) {
+            let mut contention = Contention::new(3);
+            contention.retune(100.0);
+            for mix in mixes {
+                let think = mix.map(|z| if z == 3 { NEVER } else { 100.0 * f64::from(z) });
+                let expected = solve(100.0, &think);
+                prop_assert_eq!(contention.residence(&think), expected.as_slice());
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! One copy of a task on one core: when its jobs are released, and which of them wait.
+
+use std::collections::VecDeque;
+
+use punctual_units::{Nanos, TaskId, Time};
+use punctual_workload::{Arrival, Op, Program, TaskSpec};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::job::Job;
+
+/// Jobs that wait behind the running one. A release beyond that is skipped: the task is overloaded for good, and ever
+/// older jobs would help nobody.
+pub const BACKLOG_MAX: usize = 8;
+
+/// One copy of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct Runner {
+    pub task: TaskId,
+    pub deadline: Option<Nanos>,
+    pub core: usize,
+    pub program: Box<[Op]>,
+    /// The running job, or the one that runs next.
+    pub job: Option<Job>,
+    /// When the next job is released; never while one must end first.
+    pub next_release: Time,
+    /// Released jobs behind it: number and instant.
+    backlog: VecDeque<(u64, Time)>,
+    arrival: Arrival,
+    /// Draws gaps and pauses.
+    gaps: ChaCha8Rng,
+    /// Draws the objects that are read: apart, so that what is read never moves a release.
+    pub reads: ChaCha8Rng,
+}
+
+/// Seeds of the two generators of one runner; streams of one key are independent.
+fn generators(seed: u64, runner: usize) -> [ChaCha8Rng; 2] {
+    [0, 1].map(|purpose| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(2 * runner as u64 + purpose);
+        rng
+    })
+}
+
+impl Runner {
+    /// The `index`-th runner of a machine.
+    pub fn new(task: TaskId, spec: &TaskSpec, program: &Program, core: usize, seed: u64, index: usize) -> Runner {
+        let [mut gaps, reads] = generators(seed, index);
+        Runner {
+            task,
+            deadline: spec.deadline(),
+            core,
+            program: program.ops.as_slice().into(),
+            job: None,
+            next_release: Time::ZERO + spec.arrival.first(&mut gaps),
+            backlog: VecDeque::with_capacity(BACKLOG_MAX),
+            arrival: spec.arrival,
+            gaps,
+            reads,
+        }
+    }
+
+    /// Releases job `number` now; false where it is skipped because the backlog is full.
+    pub fn release(&mut self, number: u64, now: Time) -> bool {
+        self.next_release = match self.arrival {
+            Arrival::AfterCompletion { .. } => Time::MAX,
+            // At least a nanosecond on, so that releases come to an end.
+            Arrival::Periodic { .. } | Arrival::Sporadic { .. } => {
+                self.arrival.next(now, now, &mut self.gaps).max(now + Nanos(1))
+            }
+        };
+        if self.job.is_none() {
+            self.job = Some(Job::new(number, now));
+            return true;
+        }
+        let room = self.backlog.len() < BACKLOG_MAX;
+        if room {
+            self.backlog.push_back((number, now));
+        }
+        room
+    }
+
+    /// Takes off the job that has ended; the next one that waits is up.
+    pub fn retire(&mut self, now: Time) -> Option<Job> {
+        if let Arrival::AfterCompletion { .. } = self.arrival {
+            self.next_release = self.arrival.next(now, now, &mut self.gaps);
+        }
+        let next = self.backlog.pop_front().map(|(number, at)| Job::new(number, at));
+        std::mem::replace(&mut self.job, next)
+    }
+}

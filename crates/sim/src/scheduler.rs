@@ -1,0 +1,232 @@
+//! Who runs where: fixed priorities, preemption, and the one write lock.
+//!
+//! On the real-time core jobs come first, the shorter deadline before the longer (deadline-monotonic priorities; Leung
+//! and Whitehead 1982), update transactions run in what they leave. On core 0 memory-first updates and their
+//! group commits come before best-effort work.
+//!
+//! **Updates and jobs.** A store transaction sees every update that was admitted before it began. So in transaction mode a
+//! real-time job that begins one first installs what waits, on its own time: that is part of its data time.
+//!
+//! **The lock.** One write transaction at a time. Who finds the lock taken by work of its own core runs that
+//! work first (priority inheritance); taken by another core's, it waits. Both are the job's lock time.
+
+use punctual_workload::Op;
+
+use crate::cores::{Occupant, Segment};
+use crate::engine::Simulation;
+use crate::job::{Stage, effort_of};
+
+/// The core on which memory-first updates and group commits run.
+const FEEDER_CORE: usize = 0;
+
+/// The store's one write lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lock {
+    holder: Option<Occupant>,
+}
+
+impl Lock {
+    fn take(&mut self, holder: Occupant) {
+        debug_assert!(
+            self.holder.is_none_or(|other| other == holder),
+            "{:?} for {holder:?}",
+            self.holder
+        );
+        self.holder = Some(holder);
+    }
+
+    /// Gives the lock back, if it is this one's.
+    pub fn release(&mut self, holder: Occupant) {
+        if self.holder == Some(holder) {
+            self.holder = None;
+        }
+    }
+}
+
+impl Simulation<'_> {
+    fn real_time_core(&self) -> usize {
+        self.cores.len() - 1
+    }
+
+    /// Whether updates are transactions of their own, and take the lock.
+    fn transaction_mode(&self) -> bool {
+        self.committer.is_none()
+    }
+
+    fn installer_core(&self) -> usize {
+        if self.transaction_mode() {
+            self.real_time_core()
+        } else {
+            FEEDER_CORE
+        }
+    }
+
+    /// Whether the installer's core has nothing to do that comes before an update: then one that arrives starts at once.
+    pub(crate) fn installer_waits(&self) -> bool {
+        match self.cores[self.installer_core()].occupant() {
+            Some(Occupant::Installer) => false,
+            Some(Occupant::Runner(runner)) => self.runners[runner].deadline.is_none(),
+            Some(Occupant::Committer) | None => true,
+        }
+    }
+
+    /// Puts on every core who is to run there now.
+    pub(crate) fn schedule(&mut self) {
+        for core in 0..self.cores.len() {
+            let chosen = self.choose(core);
+            if chosen == self.cores[core].occupant() {
+                continue;
+            }
+            if let Some((occupant, left)) = self.cores[core].stop(self.now) {
+                self.keep(occupant, left);
+            }
+            if let Some(occupant) = chosen
+                && let Some(segment) = self.segment(occupant)
+            {
+                self.cores[core].start(occupant, segment, self.now);
+            }
+        }
+    }
+
+    /// Who is to run on this core; the stages of jobs that get ahead by it move on.
+    fn choose(&mut self, core: usize) -> Option<Occupant> {
+        if core == self.real_time_core() {
+            for i in 0..self.urgency.len() {
+                if let Some(occupant) = self.urge(self.urgency[i]) {
+                    return Some(occupant);
+                }
+            }
+        }
+        if core == self.installer_core() && self.feed.has_work() && self.may_install() {
+            return Some(Occupant::Installer);
+        }
+        if core == FEEDER_CORE && self.may_commit() {
+            return Some(Occupant::Committer);
+        }
+        self.throttle.open(self.now).then(|| self.first_come(core)).flatten()
+    }
+
+    /// An update goes on, or may begin.
+    fn may_install(&self) -> bool {
+        self.feed.busy() || !self.transaction_mode() || self.lock.holder.is_none()
+    }
+
+    /// A group commit goes on, or may begin.
+    fn may_commit(&self) -> bool {
+        let Some(committer) = &self.committer else { return false };
+        committer.busy() || (committer.has_work() && self.lock.holder.is_none())
+    }
+
+    /// The best-effort job of this core that was released first.
+    fn first_come(&mut self, core: usize) -> Option<Occupant> {
+        let here = self
+            .runners
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| r.core == core && r.deadline.is_none());
+        let waiting = here.filter_map(|(i, runner)| Some((runner.job.as_ref()?.released, i)));
+        let (_, runner) = waiting.min()?;
+        self.begin_op(runner);
+        Some(Occupant::Runner(runner))
+    }
+
+    /// Who must run for this real-time runner's job to get ahead; none without a job, or if it waits for another core.
+    fn urge(&mut self, r: usize) -> Option<Occupant> {
+        self.runners[r].job?;
+        self.begin_op(r);
+        loop {
+            let job = self.runners[r].job.as_mut()?;
+            match job.stage {
+                Stage::Lock { through } => match self.in_the_way(r) {
+                    Some(Occupant::Committer) if self.real_time_core() != FEEDER_CORE => return None,
+                    Some(holder) => return Some(holder),
+                    None => self.runners[r].job.as_mut()?.enter(Stage::Help { through }, self.now),
+                },
+                Stage::Help { through } if !self.feed.installed_through(through) => return Some(Occupant::Installer),
+                Stage::Help { .. } => self.access(r),
+                Stage::Waiting | Stage::Between | Stage::Compute | Stage::Access | Stage::Commit => {
+                    return Some(Occupant::Runner(r));
+                }
+            }
+        }
+    }
+
+    /// Who holds the lock that this job needs for its op, or for the updates that it has to see.
+    fn in_the_way(&self, r: usize) -> Option<Occupant> {
+        let holder = self.lock.holder.filter(|holder| *holder != Occupant::Runner(r))?;
+        let job = self.runners[r].job?;
+        let Stage::Lock { through } = job.stage else {
+            return None;
+        };
+        let writes = matches!(self.runners[r].program[job.op], Op::Put { .. });
+        let helps = !self.feed.installed_through(through);
+        (writes || helps).then_some(holder)
+    }
+
+    /// Begins the job's next op, if it is between two.
+    fn begin_op(&mut self, r: usize) {
+        let runner = &mut self.runners[r];
+        let Some(job) = &mut runner.job else { return };
+        if !matches!(job.stage, Stage::Waiting | Stage::Between) {
+            return;
+        }
+        let op = runner.program[job.op];
+        let effort = effort_of(op, &self.model.store);
+        match op {
+            Op::Compute { .. } => job.work(Stage::Compute, effort, self.now),
+            Op::Get { .. } | Op::Put { .. } if runner.deadline.is_none() => job.work(Stage::Access, effort, self.now),
+            Op::Get { .. } | Op::Put { .. } => {
+                let through = if self.committer.is_none() { self.feed.tail() } else { 0 };
+                job.enter(Stage::Lock { through }, self.now);
+            }
+        }
+    }
+
+    /// Lets a real-time job, which has seen to the updates, into the store.
+    fn access(&mut self, r: usize) {
+        let runner = &mut self.runners[r];
+        let Some(job) = &mut runner.job else { return };
+        let op = runner.program[job.op];
+        match op {
+            Op::Get {
+                table: punctual_workload::Table::Sensors,
+                count,
+            } => self.feed.read(count, &mut runner.reads),
+            Op::Put { .. } => self.lock.take(Occupant::Runner(r)),
+            Op::Get { .. } | Op::Compute { .. } => {}
+        }
+        job.work(Stage::Access, effort_of(op, &self.model.store), self.now);
+    }
+
+    /// What this occupant has to do next.
+    fn segment(&mut self, occupant: Occupant) -> Option<Segment> {
+        match occupant {
+            Occupant::Runner(r) => self.runners[r].job.as_ref().map(|job| job.segment),
+            Occupant::Installer => {
+                if self.transaction_mode() {
+                    self.lock.take(Occupant::Installer);
+                }
+                self.feed.segment()
+            }
+            Occupant::Committer => {
+                self.lock.take(Occupant::Committer);
+                let store = &self.model.store;
+                self.committer.as_mut().map(|committer| committer.segment(store))
+            }
+        }
+    }
+
+    /// Keeps what is left of a preempted segment.
+    fn keep(&mut self, occupant: Occupant, left: Segment) {
+        match (occupant, &mut self.committer) {
+            (Occupant::Runner(r), _) => {
+                if let Some(job) = &mut self.runners[r].job {
+                    job.segment = left;
+                }
+            }
+            (Occupant::Installer, _) => self.feed.keep(left),
+            (Occupant::Committer, Some(committer)) => committer.keep(left),
+            (Occupant::Committer, None) => {}
+        }
+    }
+}

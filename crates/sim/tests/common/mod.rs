@@ -1,0 +1,140 @@
+//! Loads and checkers for the tests of this crate.
+#![allow(dead_code)] // each test file uses its part
+
+use punctual_platform::Machine;
+use punctual_sim::{Happening, Load, MachineModel, Simulation};
+use punctual_store::updates::AdmissionOptions;
+use punctual_units::{Nanos, Share, Time};
+use punctual_workload::{
+    Arrival, Class, Demand, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace, UpdateMode,
+};
+
+pub const PERIOD: Nanos = Nanos::from_millis(100);
+
+/// A trace of which no update arrives within a test.
+pub fn silence() -> Trace {
+    readings(&[(3_600_000_000_000, 0)])
+}
+
+/// Readings at these nanoseconds of these sensors, valid for a second.
+pub fn readings(rows: &[(u64, u32)]) -> Trace {
+    let sensors = rows.iter().map(|row| row.1).max().map_or(0, |last| last + 1);
+    let sensor = Sensor {
+        period: Nanos::from_millis(500),
+        avi: Nanos::from_secs(1),
+    };
+    let reading = |&(at, sensor)| Reading {
+        at: Nanos(at),
+        sensor,
+        value: 1.0,
+    };
+    Trace {
+        sensors: vec![sensor; sensors as usize],
+        readings: rows.iter().map(reading).collect(),
+    }
+}
+
+/// What the compiler of scenarios asks of a task plays no part here.
+const NO_DEMAND: Demand = Demand {
+    compute: Nanos(1),
+    data: Nanos::ZERO,
+    rounds: 1,
+    reads: Table::Sensors,
+    writes: 0,
+};
+
+/// A task with a deadline of half a period, released every period.
+pub fn real_time(ops: &[Op]) -> (TaskSpec, Program) {
+    let spec = TaskSpec {
+        name: "analysis".into(),
+        class: Class::RealTime {
+            deadline: Nanos::from_millis(50),
+        },
+        arrival: Arrival::Periodic { period: PERIOD },
+        demand: NO_DEMAND,
+        per_core: 1,
+    };
+    (spec, Program { ops: ops.to_vec() })
+}
+
+/// A task that never rests, on every other core.
+pub fn interferer(ops: &[Op]) -> (TaskSpec, Program) {
+    let spec = TaskSpec {
+        name: "browse".into(),
+        class: Class::BestEffort,
+        arrival: Arrival::AfterCompletion {
+            pause_min: Nanos::ZERO,
+            pause_max: Nanos::from_micros(1),
+        },
+        demand: NO_DEMAND,
+        per_core: 1,
+    };
+    (spec, Program { ops: ops.to_vec() })
+}
+
+pub fn compute(cycles: u64) -> Op {
+    Op::Compute { cycles }
+}
+
+pub fn get(count: u32) -> Op {
+    Op::Get {
+        table: Table::Sensors,
+        count,
+    }
+}
+
+pub fn put(count: u32) -> Op {
+    Op::Put { count, bytes: 100 }
+}
+
+/// Updates as transactions, no freshness minimum, seed 1.
+pub fn load(trace: &Trace, tasks: Vec<(TaskSpec, Program)>) -> Load<'_> {
+    Load {
+        tasks,
+        stream: SensorStream::new(trace, 1.0, 1),
+        admission: AdmissionOptions {
+            minimum_fresh: Share::ZERO,
+            ..AdmissionOptions::default()
+        },
+        update_mode: UpdateMode::Transaction,
+        group_commit: Nanos::from_millis(50),
+        value_bytes: 64,
+        seed: 1,
+    }
+}
+
+pub fn machine(model: MachineModel, load: Load<'_>) -> Simulation<'_> {
+    Simulation::new(model, load).unwrap()
+}
+
+/// Everything that happens until `end`.
+pub fn run(machine: &mut Simulation, end: Nanos) -> Vec<Happening> {
+    let end = Time::ZERO + end;
+    let happenings = std::iter::from_fn(|| match machine.run_until(end) {
+        Happening::Reached => None,
+        happening => Some(happening),
+    });
+    happenings.collect()
+}
+
+/// The real-time jobs that are complete at `end`.
+pub fn jobs(machine: &mut Simulation, end: Nanos) -> Vec<JobOutcome> {
+    let outcome = |happening| match happening {
+        Happening::Completed(outcome) if outcome.deadline.is_some() => Some(outcome),
+        _ => None,
+    };
+    run(machine, end).into_iter().filter_map(outcome).collect()
+}
+
+pub fn busy(machine: &mut Simulation) -> Vec<Nanos> {
+    machine.read().busy.value().unwrap().clone()
+}
+
+pub fn energy(machine: &mut Simulation) -> f64 {
+    *machine.read().energy_j.value().unwrap()
+}
+
+/// Whether two numbers agree to one part in a million.
+pub fn alike(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-6 * a.abs().max(b.abs())
+}

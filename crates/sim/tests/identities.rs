@@ -1,0 +1,227 @@
+//! Identities of the simulated machine: what must hold exactly, or to the nanosecond.
+
+mod common;
+
+use common::*;
+use proptest::prelude::*;
+use punctual_platform::{Machine, Setting, conformance};
+use punctual_sim::{Happening, MachineModel, Simulation, costs};
+use punctual_units::{Clock, Hertz, Nanos, Share, Time};
+use punctual_workload::{
+    Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
+    SensorSource, StoreNeeds, Table, TaskSpec, Trace, UpdateMode, Volume, compile,
+};
+
+fn set_clock(machine: &mut Simulation, mhz: u64) {
+    machine.apply(Setting::Clock(Hertz::from_mhz(mhz))).unwrap();
+}
+
+#[test]
+fn the_machine_conforms() {
+    let trace = Trace::synthetic(
+        32,
+        Nanos::from_millis(20),
+        Nanos::from_millis(90),
+        Nanos::from_secs(1),
+        3,
+    );
+    let tasks = vec![
+        real_time(&[get(100), compute(1_000_000), put(3)]),
+        interferer(&[get(50)]),
+    ];
+    for model in [MachineModel::exynos5422_a15(), MachineModel::duo()] {
+        let mut machine = machine(model, load(&trace, tasks.clone()));
+        let pass_time = |machine: &mut Simulation| {
+            let end = machine.now() + Nanos::from_millis(10);
+            while machine.run_until(end) != Happening::Reached {}
+        };
+        assert_eq!(conformance::check(&mut machine, pass_time), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn halving_the_clock_doubles_computation_exactly() {
+    let trace = silence();
+    let response = |mhz| {
+        let tasks = vec![real_time(&[compute(14_000_000)])];
+        let mut machine = machine(MachineModel::duo(), load(&trace, tasks));
+        set_clock(&mut machine, mhz);
+        jobs(&mut machine, PERIOD * 3)[0].response()
+    };
+    assert_eq!(response(2000), Nanos::from_millis(7));
+    assert_eq!(response(1000), Nanos::from_millis(14));
+    assert_eq!(response(500), Nanos::from_millis(28));
+}
+
+#[test]
+fn a_clock_that_changes_midway_splits_the_cycles() {
+    let trace = silence();
+    let mut machine = machine(
+        MachineModel::duo(),
+        load(&trace, vec![real_time(&[compute(14_000_000)])]),
+    );
+    assert!(matches!(machine.run_until(Time(1)), Happening::Released { .. }));
+    machine.run_until(Time(3_500_000));
+    set_clock(&mut machine, 1000);
+    // 7 million cycles at 2 GHz, 7 million at 1 GHz.
+    assert_eq!(jobs(&mut machine, PERIOD)[0].response(), Nanos(3_500_000 + 7_000_000));
+}
+
+#[test]
+fn energy_is_the_integral_worked_out_by_hand() {
+    let trace = silence();
+    let mut model = MachineModel::duo();
+    model.cores = 1;
+    let tasks = vec![real_time(&[compute(20_000_000), get(1000)])];
+    let mut machine = machine(model.clone(), load(&trace, tasks));
+    set_clock(&mut machine, 1000);
+    run(&mut machine, Nanos::from_secs(2));
+
+    let v2 = 1.0 * 1.0;
+    let leakage = 14.4e-3 * v2;
+    let dynamic = 310e-6 * 1000.0 * v2;
+    let accesses = model.store.read_txn.accesses + 1000.0 * model.store.get.accesses;
+    let cycles = 20e6 + model.store.read_txn.cycles + 1000.0 * model.store.get.cycles;
+    // An access at 1 GHz: 21 cycles of its own, 60 ns + 100 cycles of service.
+    let busy_s = 20.0 * (cycles + accesses * (21.0 + 60.0 + 100.0)) * 1e-9;
+    let by_hand = 2.0 * leakage + busy_s * dynamic + 20.0 * accesses * 20e-9;
+    let metered = energy(&mut machine);
+    assert!(alike(metered, by_hand), "{metered} J metered, {by_hand} J by hand");
+    let busy_metered = busy(&mut machine)[0].as_secs_f64();
+    assert!(
+        alike(busy_metered, busy_s),
+        "{busy_metered} s metered, {busy_s} s by hand"
+    );
+}
+
+proptest! {
+    #[test]
+    fn cycles_executed_are_busy_time_times_clock(cycles in prop::collection::vec(1u64..30_000_000, 1..6), step in 0usize..19) {
+        let trace = silence();
+        let model = MachineModel::duo();
+        let clock = model.steps[step].clock;
+        let ops: Vec<_> = cycles.iter().map(|c| compute(*c)).collect();
+        let mut machine = machine(model, load(&trace, vec![real_time(&ops)]));
+        machine.apply(Setting::Clock(clock)).unwrap();
+        // All of the first job, whatever its length.
+        let done = loop {
+            if let Happening::Completed(outcome) = machine.run_until(Time(u64::MAX / 2)) {
+                break outcome;
+            }
+        };
+        let executed = cycles.iter().sum::<u64>() as f64;
+        let rounding = ops.len() as f64 * clock.0 as f64 * 1e-9;
+        for busy in [busy(&mut machine)[1], done.response()] {
+            prop_assert!((busy.as_secs_f64() * clock.0 as f64 - executed).abs() <= rounding);
+        }
+    }
+
+    #[test]
+    fn a_program_alone_at_full_clock_takes_its_demand(
+        compute_us in 100u64..20_000, data_us in 500u64..20_000, rounds in 1u32..20, writes in 0u32..10
+    ) {
+        let demand = Demand {
+            compute: Nanos::from_micros(compute_us), data: Nanos::from_micros(data_us), rounds, reads: Table::Sensors, writes,
+        };
+        let scenario = scenario(demand);
+        for mode in [UpdateMode::Transaction, UpdateMode::MemoryFirst] {
+            let model = MachineModel::exynos5422_a15();
+            let costs = costs(&model, mode).unwrap();
+            let Ok(compiled) = compile(&scenario, &costs, 1.0) else { continue };
+            let trace = silence();
+            let tasks = scenario.tasks.iter().cloned().zip(compiled.programs).collect();
+            let mut load = load(&trace, tasks);
+            load.update_mode = mode;
+            let outcome = jobs(&mut machine(model, load), PERIOD)[0];
+            // Half a nanosecond for each segment; the compiler rounds gets down, cycles to the nearest.
+            let segments = u64::from(2 * rounds + 2);
+            prop_assert!(outcome.split.computation.0.abs_diff(demand.compute.0) <= segments);
+            let short = demand.data.0 as f64 - outcome.split.data_response().0 as f64;
+            let one_get_a_round = f64::from(rounds) * costs.get_ns;
+            prop_assert!((-(segments as f64)..=one_get_a_round + segments as f64).contains(&short), "short by {} ns", short);
+        }
+    }
+
+    #[test]
+    fn the_split_adds_up_to_the_response(seed in any::<u64>(), sensors in 1u32..40, rounds in 1usize..4, mode in 0..2, cores in 1u32..5) {
+        let trace = Trace::synthetic(sensors, Nanos::from_millis(1), Nanos::from_millis(20), Nanos::from_millis(700), seed);
+        let rt = [get(200), compute(3_000_000), put(5)].repeat(rounds);
+        let urgent = urgent(&[compute(400_000), put(1)]);
+        let tasks = vec![real_time(&rt), interferer(&[get(100), compute(100_000)]), urgent];
+        let mut load = load(&trace, tasks);
+        load.seed = seed;
+        load.update_mode = if mode == 0 { UpdateMode::Transaction } else { UpdateMode::MemoryFirst };
+        let model = MachineModel { cores, ..MachineModel::exynos5422_a15() };
+        let mut machine = machine(model, load);
+        let mut completed = [0; 3];
+        for happening in run(&mut machine, Nanos::from_millis(700)) {
+            if let Happening::Completed(outcome) = happening {
+                prop_assert_eq!(outcome.split.response(), outcome.response(), "{:?}", outcome);
+                if outcome.deadline.is_some() {
+                    prop_assert_eq!(outcome.job, completed[outcome.task.index()], "in order: {:?}", outcome);
+                }
+                completed[outcome.task.index()] += 1;
+            }
+        }
+        prop_assert!(completed[0] > 0 && completed[2] > 0);
+        prop_assert!(machine.updates().reconcile().balances());
+    }
+}
+
+/// A second real-time task, more urgent than [`real_time`], at odd times.
+fn urgent(ops: &[punctual_workload::Op]) -> (TaskSpec, punctual_workload::Program) {
+    let (mut spec, program) = real_time(ops);
+    spec.name = "urgent".into();
+    spec.class = Class::RealTime {
+        deadline: Nanos::from_millis(3),
+    };
+    spec.arrival = Arrival::Sporadic {
+        gap_min: Nanos::from_millis(5),
+        gap_max: Nanos::from_millis(9),
+    };
+    (spec, program)
+}
+
+fn scenario(demand: Demand) -> Scenario {
+    let (mut task, _) = real_time(&[]);
+    task.demand = demand;
+    Scenario {
+        name: "alone".into(),
+        seed: 1,
+        duration: Nanos::from_secs(1),
+        goal: Goal {
+            tardiness: 0.85,
+            drr: 0.5,
+            min_fresh: Share::ZERO,
+        },
+        control: Control {
+            kind: ControllerKind::Open,
+            pace: Pace::Job,
+            warm_up: Nanos::ZERO,
+        },
+        store: StoreNeeds {
+            update_mode: UpdateMode::Transaction,
+            durability: Durability::Volatile,
+            coldest_first: false,
+            group_commit: Nanos::from_millis(50),
+            objects: 1000,
+            object_bytes: 100,
+        },
+        sensors: SensorLoad {
+            source: SensorSource::Synthetic {
+                count: 1,
+                period_min: Nanos::from_secs(1),
+                period_max: Nanos::from_secs(1),
+            },
+            speedup: 1.0,
+            volume: Volume::Replicas(1),
+            value_bytes: 64,
+        },
+        tasks: vec![task],
+        excitation: Excitation {
+            clock: vec![],
+            admitted: vec![],
+            hold: 1,
+        },
+    }
+}
