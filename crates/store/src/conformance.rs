@@ -1,8 +1,9 @@
 //! What every engine must do, checked against a model that is two ordered maps.
 //!
-//! [`check`] runs a sequence of [`Step`]s on an empty engine and compares each answer with the model's: within the write
-//! transaction, in new snapshots, and in an old snapshot that another thread holds while the engine moves on. [`check_limits`] tries what lies at the border
-//! of the contract. The caller supplies the steps, for example from a property test, which shrinks and replays them.
+//! [`check`] runs a sequence of [`Step`]s on an empty engine and compares each answer with the model's: within the
+//! write transaction, in new snapshots, and in an old snapshot that another thread holds while the engine moves on.
+//! [`check_limits`] tries what lies at the border of the contract. The caller supplies the steps, for example from a
+//! property test, which shrinks and replays them.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};

@@ -6,9 +6,9 @@ use crate::StoreError;
 
 /// A transaction's deadline.
 ///
-/// It orders the queue for the write lock: earliest first. What happens afterwards is the user's choice, in the words of the field:
-/// a *soft* deadline lets a late transaction run to its end, its result being worth less; a *firm* one makes the store refuse it,
-/// its result being worth nothing.
+/// It orders the queue for the write lock: earliest first. What happens afterwards is the user's choice, in the words
+/// of the field: a *soft* deadline lets a late transaction run to its end, its result being worth less; a *firm* one
+/// makes the store refuse it, its result being worth nothing.
 ///
 /// ```
 /// use punctual_store::Deadline;

@@ -34,13 +34,19 @@ pub enum StoreError {
     #[error("{WAITERS_MAX} threads wait for the write lock already: use fewer writing threads")]
     TooManyWaiters,
     /// A temporal object can only be changed by its sensor.
-    #[error("key {key}: this is a temporal object, its value comes from its sensor: offer an update instead", key = key.escape_ascii())]
+    #[error(
+        "key {key}: this is a temporal object, its value comes from its sensor: offer an update instead",
+        key = key.escape_ascii()
+    )]
     Temporal {
         /// The key.
         key: Vec<u8>,
     },
     /// Freshness was asked of a record that has none.
-    #[error("key {key}: this is no temporal object, so it has no age: register it when the store is opened, or use get", key = key.escape_ascii())]
+    #[error(
+        "key {key}: this is no temporal object, so it has no age: register it when the store is opened, or use get",
+        key = key.escape_ascii()
+    )]
     NotTemporal {
         /// The key.
         key: Vec<u8>,

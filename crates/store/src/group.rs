@@ -1,11 +1,13 @@
 //! Group commit: from memory to the engine, many temporal objects in one write transaction.
 //!
-//! **Why.** A copy-on-write engine writes whole pages: one 100-byte update alone costs 16 KB of flash (LMDB: a leaf, two branch pages, a
-//! meta page). Together, updates share these pages, and of several updates of one object between two commits only the last is written.
+//! **Why.** A copy-on-write engine writes whole pages: one 100-byte update alone costs 16 KB of flash (LMDB: a leaf,
+//! two branch pages, a meta page). Together, updates share these pages, and of several updates of one object between
+//! two commits only the last is written.
 //!
-//! **Promise.** An update is acknowledged as durable, by [`Store::durable_seq`] and [`Flushed::durable`], only after the
-//! commit that holds it has reached the medium: with the commit itself at durability `durable`, otherwise after the next
-//! [`Store::sync`]. An update that was superseded in memory before it was written is covered by the newer one.
+//! **Promise.** An update is acknowledged as durable, by [`Store::durable_seq`] and [`Flushed::durable`], only after
+//! the commit that holds it has reached the medium: with the commit itself at durability `durable`, otherwise after
+//! the next [`Store::sync`]. An update that was superseded in memory before it was written is covered by the newer
+//! one.
 //!
 //! **Urgent writers** wait for at most [`GROUP_OBJECTS_MAX`] objects: a larger group becomes several transactions.
 
@@ -64,8 +66,8 @@ impl<E: Engine, C: Clock> Store<E, C> {
     /// [`group_interval`](crate::StoreOptions::group_interval). Nothing to do in transaction mode.
     ///
     /// # Errors
-    /// [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`]. What was not written is tried again
-    /// by the next call.
+    /// [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`]. What was not written is
+    /// tried again by the next call.
     pub fn commit_group(&self) -> Result<Flushed, StoreError> {
         let dirty: Vec<ObjectId> = self.objects.ids().filter(|object| self.is_dirty(*object)).collect();
         for group in dirty.chunks(GROUP_OBJECTS_MAX) {

@@ -1,4 +1,20 @@
-//! The real-time side of the data: temporal objects, admission, deadlines, transactions
+//! The real-time side of the data: a key/value store that knows deadlines, and how fresh its data is.
+//!
+//! **Problem.** A robot, a vehicle or a gateway keeps what its sensors say and what its programs decide in one place,
+//! and its jobs must be done on time. An ordinary store answers without saying how old the answer is, lets a job wait
+//! for a lock without end, and cannot tell afterwards where the time went.
+//!
+//! **Method.** A [`Store`] adds to any [`engine`] what the engine does not know:
+//!
+//! - a deadline for each transaction ([`Deadline`]), which orders the one write lock and bounds the wait for it
+//!   ([`permit`]);
+//! - temporal objects with an age ([`temporal`]), read in a few dozen nanoseconds and written to the engine in
+//!   groups, or in a transaction each: [`Store::get_fresh`], [`Store::fresh_share`];
+//! - the way of sensor updates into them ([`sensors`]), of which a controller may shed a part ([`updates`]);
+//! - an account of each transaction's time ([`Split`]) and of each sensor's updates ([`Store::reconcile`]);
+//! - a durability that is promised only when it is there ([`Store::flush`], [`Store::durable_seq`]).
+//!
+//! [`Store`] begins with an example. Engines live in `punctual-engines` and pass [`conformance`].
 
 pub mod conformance;
 pub mod deadline;

@@ -3,20 +3,23 @@
 //! [`Store::offer`] decides on an update and queues it; an updater thread calls [`Store::install_pending`].
 //!
 //! **Helping.** A transaction sees every update that was admitted before it began: with
-//! [`helping`](crate::StoreOptions::helping), it installs the updates that are pending when it begins, on its own thread, before it takes its
-//! snapshot. This is the on-demand policy of B. Adelberg, H. Garcia-Molina and B. Kao, "Applying update streams in a soft
-//! real-time database system" (SIGMOD 1995). Without it, the most urgent job reads stale data exactly when it has
-//! preempted the updater. The number is bounded by what was pending at the beginning, and the time counts as data time: that is how
-//! the update load, and the knob that sheds it, act on a transaction's response time.
+//! [`helping`](crate::StoreOptions::helping), it installs the updates that are pending when it begins, on its own
+//! thread, before it takes its snapshot. This is the on-demand policy of B. Adelberg, H. Garcia-Molina and B. Kao,
+//! "Applying update streams in a soft real-time database system" (SIGMOD 1995). Without it, the most urgent job reads
+//! stale data exactly when it has preempted the updater. The number is bounded by what was pending at the beginning,
+//! and the time counts as data time: that is how the update load, and the knob that sheds it, act on a transaction's
+//! response time.
 //!
-//! **In memory-first mode** an update is taken from the queue and installed under one mutex with priority inheritance, which is held for a copy
-//! of the value. Writers of a slot are thereby serialized, and the account of updates is complete at every instant.
+//! **In memory-first mode** an update is taken from the queue and installed under one mutex with priority
+//! inheritance, which is held for a copy of the value. Writers of a slot are thereby serialized, and the account of
+//! updates is complete at every instant.
 //!
-//! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the update expires. To know it, the updater
-//! *stages* the next update before it asks for the permit, and takes it when it has the permit. A helper that comes in between takes
-//! the staged one, too; and one that comes later waits for the permit, and hence for the update being written, whose writer runs
-//! with the helper's priority meanwhile. So no update hides behind a thread that lost its core. An update whose write fails
-//! stays staged, and the next call tries it again.
+//! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the
+//! update expires. To know it, the updater *stages* the next update before it asks for the permit, and takes it when
+//! it has the permit. A helper that comes in between takes the staged one, too; and one that comes later waits for
+//! the permit, and hence for the update being written, whose writer runs with the helper's priority meanwhile. So no
+//! update hides behind a thread that lost its core. An update whose write fails stays staged, and the next call tries
+//! it again.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -138,8 +141,8 @@ impl State {
 }
 
 impl<E: Engine, C: Clock> Store<E, C> {
-    /// Decides on update number `seq` of `sensor`, sampled at `sampled_at`, and queues it if it is admitted. Sensor i feeds
-    /// object i. Nothing is allocated, no disk is touched.
+    /// Decides on update number `seq` of `sensor`, sampled at `sampled_at`, and queues it if it is admitted. Sensor i
+    /// feeds object i. Nothing is allocated, no disk is touched.
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the update does not count.
@@ -169,8 +172,8 @@ impl<E: Engine, C: Clock> Store<E, C> {
     /// Installs up to `limit` pending updates; how many updates it has dealt with. For the updater thread.
     ///
     /// # Errors
-    /// In transaction mode those of [`write_transaction`](Store::write_transaction) and of a commit. The update in hand is not lost, the
-    /// next call tries it again.
+    /// In transaction mode those of [`write_transaction`](Store::write_transaction) and of a commit. The update in
+    /// hand is not lost, the next call tries it again.
     pub fn install_pending(&self, limit: usize) -> Result<usize, StoreError> {
         for installed in 0..limit {
             let more = match self.update_mode {
@@ -240,8 +243,9 @@ impl<E: Engine, C: Clock> Store<E, C> {
         self.sensors.with(|state| state.updates.reconcile())
     }
 
-    /// Installs up to `pending` updates for a transaction that holds no permit. What cannot be installed stays pending, and the
-    /// updater thread will meet, and report, the same obstacle: a transaction that only reads must not fail on a full disk.
+    /// Installs up to `pending` updates for a transaction that holds no permit. What cannot be installed stays
+    /// pending, and the updater thread will meet, and report, the same obstacle: a transaction that only reads must
+    /// not fail on a full disk.
     #[cold]
     pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) {
         match self.update_mode {

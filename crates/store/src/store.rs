@@ -21,10 +21,11 @@ use crate::{Deadline, StoreError, UpdateMode};
 pub struct StoreOptions {
     /// The temporal objects. The engine keeps the value of an object that is left out; it is back when the object is.
     pub objects: Vec<ObjectSpec>,
-    /// How updates reach them. [Memory-first](UpdateMode::MemoryFirst): into memory, and from there to the engine by [group
-    /// commit](Store::commit_group); each object is linearizable by itself, a transaction that reads several sees each as
-    /// it is at that moment. [Transaction](UpdateMode::Transaction): each in a write transaction of its own with its
-    /// expiry for a deadline; temporal objects are part of every snapshot, and all transactions are serializable.
+    /// How updates reach them. [Memory-first](UpdateMode::MemoryFirst): into memory, and from there to the engine by
+    /// [group commit](Store::commit_group); each object is linearizable by itself, a transaction that reads several
+    /// sees each as it is at that moment. [Transaction](UpdateMode::Transaction): each in a write transaction of its
+    /// own with its expiry for a deadline; temporal objects are part of every snapshot, and all transactions are
+    /// serializable.
     pub update_mode: UpdateMode,
     /// How long a group commit may wait for the write lock behind more urgent writers before it is the most urgent
     /// itself; and how often whoever flushes the store should do so.
@@ -88,7 +89,8 @@ type Reading<'t> = (Sample, Cow<'t, [u8]>);
 /// let avi = Nanos::from_millis(500);
 /// let room = ObjectSpec { key: b"room/1".into(), avi, period: Nanos::from_millis(200), max_len: 16 };
 /// let clock = ManualClock::default();
-/// let store = Store::open(Memory::default(), clock.clone(), StoreOptions { objects: vec![room], ..Default::default() })?;
+/// let options = StoreOptions { objects: vec![room], ..StoreOptions::default() };
+/// let store = Store::open(Memory::default(), clock.clone(), options)?;
 /// store.offer(SensorId(0), Seq(1), clock.now(), b"21.5 C")?;
 ///
 /// let mut transaction = store.write_transaction(Deadline::firm(clock.now() + Nanos::from_millis(50)))?;
@@ -116,8 +118,9 @@ pub struct Store<E, C> {
 }
 
 impl<E: Engine, C: Clock> Store<E, C> {
-    /// Opens a store on `engine` and loads its temporal objects. A loaded value's age is known if `clock` has the origin of the
-    /// clock that sampled it; otherwise it is stale until its sensor speaks. Sequence numbers begin anew.
+    /// Opens a store on `engine` and loads its temporal objects. A loaded value's age is known if `clock` has the
+    /// origin of the clock that sampled it; otherwise it is stale until its sensor speaks. Sequence numbers begin
+    /// anew.
     ///
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ValueTooLong`], [`StoreError::Engine`].
@@ -194,7 +197,8 @@ impl<E: Engine, C: Clock> Store<E, C> {
     /// Begins a write transaction: waits for its turn among all writers, earliest deadline first.
     ///
     /// # Errors
-    /// [`StoreError::DeadlinePassed`], [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`].
+    /// [`StoreError::DeadlinePassed`], [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`],
+    /// [`StoreError::Engine`].
     pub fn write_transaction(&self, deadline: Deadline) -> Result<WriteTransaction<'_, E, C>, StoreError> {
         WriteTransaction::begin(self, deadline)
     }
@@ -269,8 +273,8 @@ impl<E: Engine, C: Clock> Store<E, C> {
 
     /// Copies the latest value of `object` into `value`; `None` if it has none yet.
     ///
-    /// In memory-first mode this touches nothing but the object's slot: no lock, no system call, and no memory is allocated if
-    /// `value` has room. In transaction mode it is a read transaction.
+    /// In memory-first mode this touches nothing but the object's slot: no lock, no system call, and no memory is
+    /// allocated if `value` has room. In transaction mode it is a read transaction.
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`]; in transaction mode also those of [`get`](Store::get).

@@ -38,8 +38,8 @@ impl<C: Clock> Meter<'_, C> {
     #[inline]
     fn split(&self, commit: Nanos, ended: Time) -> Split {
         let (lock, data) = (self.lock, self.data.get());
-        // What is left is computation, so that the parts add up to the elapsed time exactly. The wait from the release of the
-        // job to the begin of the transaction is the caller's to fill in.
+        // What is left is computation, so that the parts add up to the elapsed time exactly. The wait from the
+        // release of the job to the begin of the transaction is the caller's to fill in.
         let computation = ended.since(self.began) - lock - data - commit;
         Split {
             wait: Nanos::ZERO,
@@ -53,8 +53,8 @@ impl<C: Clock> Meter<'_, C> {
 
 /// A read-only transaction on one snapshot, which is taken by the first read. Dropping it ends it as well.
 ///
-/// In memory-first mode temporal objects are read from memory, each as it is at that moment; the snapshot covers all other records.
-/// Open at most one per thread at a time: engines may bind snapshots to threads.
+/// In memory-first mode temporal objects are read from memory, each as it is at that moment; the snapshot covers all
+/// other records. Open at most one per thread at a time: engines may bind snapshots to threads.
 pub struct ReadTransaction<'s, E: Engine + 's, C> {
     store: &'s Store<E, C>,
     meter: Meter<'s, C>,
@@ -116,8 +116,8 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
             .call(|now| self.store.fresh_value(self.snapshot()?, key, max_age, now))
     }
 
-    /// Calls `visit` with the records in `range` in ascending order, until it breaks. The time in `visit` counts as data time: copy
-    /// what is needed, and compute afterwards.
+    /// Calls `visit` with the records in `range` in ascending order, until it breaks. The time in `visit` counts as
+    /// data time: copy what is needed, and compute afterwards.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
@@ -130,7 +130,8 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
             .call(|_| self.store.scan_values(self.snapshot()?, range, visit))
     }
 
-    /// Ends the transaction; where its time went. Giving the snapshot back afterwards takes neither lock nor system call.
+    /// Ends the transaction; where its time went. Giving the snapshot back afterwards takes neither lock nor system
+    /// call.
     #[inline]
     pub fn finish(self) -> Split {
         self.meter.split(Nanos::ZERO, self.meter.clock.now())
@@ -141,7 +142,8 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
 pub struct WriteTransaction<'s, E: Engine + 's, C> {
     store: &'s Store<E, C>,
     meter: Meter<'s, C>,
-    // Before the permit: fields are dropped in order, and the engine's lock must be free when the next one gets the permit.
+    // Before the permit: fields are dropped in order, and the engine's lock must be free when the next one gets the
+    // permit.
     engine: E::Write<'s>,
     permit: Permit<'s>,
 }

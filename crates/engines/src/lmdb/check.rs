@@ -1,20 +1,23 @@
 //! Is this file a whole LMDB store? Asked before it is mapped.
 //!
-//! **Problem.** LMDB trusts its file: a truncated one ends in SIGBUS at the first touch of a missing page, a damaged one in
-//! an assertion or a wild pointer. Both kill the program that embeds it.
+//! **Problem.** LMDB trusts its file: a truncated one ends in SIGBUS at the first touch of a missing page, a damaged
+//! one in an assertion or a wild pointer. Both kill the program that embeds it.
 //!
-//! **Method.** Walk, with plain reads, every page that the newest commit can reach, and check what LMDB relies on without
-//! checking it: that the page lies within the file, is the page it should be, is reached once, and that its nodes lie within it. The
-//! file's length alone does not tell: LMDB counts pages at the end that were allocated and freed within one transaction, and
-//! never writes them (`mm_last_pg` in mdb.c), so an intact file may be shorter than its last page. The walk reads each
-//! page once, which also brings it into memory, where the store wants it anyway. Values carry no checksum: a flipped bit in
-//! one is not seen.
+//! **Method.** Walk, with plain reads, every page that the newest commit can reach, and check what LMDB relies on
+//! without checking it: that the page lies within the file, is the page it should be, is reached once, and that its
+//! nodes lie within it. The file's length alone does not tell: LMDB counts pages at the end that were allocated and
+//! freed within one transaction, and never writes them (`mm_last_pg` in mdb.c), so an intact file may be shorter than
+//! its last page. The walk reads each page once, which also brings it into memory, where the store wants it anyway.
+//! Values carry no checksum: a flipped bit in one is not seen.
 //!
-//! Layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte order.
+//! Layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte
+//! order.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+
+use punctual_store::engine::KEY_MAX_LEN;
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("LMDB's layout follows the machine word: the check of store files knows the 64-bit layout only");
@@ -27,12 +30,15 @@ const MAGIC: u32 = 0xBEEF_C0DE;
 pub(super) const DATA_VERSION: u32 = 1;
 const NO_PAGE: u64 = u64::MAX;
 /// `CURSOR_STACK`: LMDB cannot descend further.
-const DEPTH_MAX: usize = 32;
+const DEPTH_MAX: u16 = 32;
+/// `sizeof(MDB_db)`.
+const TREE_LEN: usize = 48;
 
 const P_BRANCH: u16 = 0x01;
 const P_LEAF: u16 = 0x02;
 const P_OVERFLOW: u16 = 0x04;
 const P_META: u16 = 0x08;
+const MDB_INTEGERKEY: u16 = 0x08;
 const F_BIGDATA: u16 = 0x01;
 const F_SUBDATA: u16 = 0x02;
 
@@ -47,14 +53,33 @@ pub(super) enum Damage {
     Io(io::Error),
 }
 
-/// The meta page of a commit: what is needed to walk it.
+/// What is needed of a meta page to walk its commit.
 #[derive(Debug)]
 struct Meta {
     page_size: usize,
-    free_root: u64,
-    main_root: u64,
+    free: Tree,
+    main: Tree,
     last_page: u64,
     transaction: u64,
+}
+
+/// What a tree's leaves hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// Pages free for reuse.
+    FreePages,
+    /// Other trees, and a few plain records.
+    Tables,
+    /// Plain records.
+    Records,
+}
+
+/// A B+ tree (`MDB_db`).
+#[derive(Clone, Copy, Debug)]
+struct Tree {
+    content: Content,
+    root: u64,
+    depth: u16,
 }
 
 /// Checks the newest commit in `file`. An empty file is a store that has not begun, and passes.
@@ -73,44 +98,55 @@ pub(super) fn check(file: &File) -> Result<(), Damage> {
     } else {
         first
     };
-    Walk::new(file, len, &newest)?.run(&newest)
+    Walk::new(file, len, &newest).run(newest.free, newest.main)
 }
 
 impl Meta {
     fn read(file: &File, offset: u64) -> Result<Meta, Damage> {
-        let corrupt = |reason: &str| Err(Damage::Corrupt(format!("its meta page at byte {offset} {reason}")));
+        let corrupt = |reason: &str| Damage::Corrupt(format!("its meta page at byte {offset} {reason}"));
         let mut bytes = [0; META_LEN];
         match file.read_exact_at(&mut bytes, offset) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return corrupt("is cut off"),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(corrupt("is cut off")),
             answer => answer.map_err(Damage::Io)?,
         }
         if u16_at(&bytes, 10) & P_META == 0 || u32_at(&bytes, 16) != MAGIC {
-            return corrupt("has no LMDB mark");
+            return Err(corrupt("has no LMDB mark"));
         }
         if u32_at(&bytes, 20) != DATA_VERSION {
             return Err(Damage::Version(u32_at(&bytes, 20)));
         }
+        let tree = |at, flags, content| {
+            Tree::read(&bytes[at..at + TREE_LEN], flags, content).ok_or_else(|| corrupt("names an impossible tree"))
+        };
         let meta = Meta {
-            page_size: u32_at(&bytes, 40) as usize,
-            free_root: u64_at(&bytes, 80),
-            main_root: u64_at(&bytes, 128),
+            page_size: u32_at(&bytes, 40) as usize, // `mm_psize`, in the padding of the first tree
+            free: tree(40, MDB_INTEGERKEY, Content::FreePages)?,
+            main: tree(88, 0, Content::Tables)?,
             last_page: u64_at(&bytes, 136),
             transaction: u64_at(&bytes, 144),
         };
         if !meta.page_size.is_power_of_two() || !(512..=0x8000).contains(&meta.page_size) {
-            return corrupt("names an impossible page size");
+            return Err(corrupt("names an impossible page size"));
         }
         if meta.last_page < 1 || meta.last_page >= 1 << 48 {
-            return corrupt("names an impossible last page");
+            return Err(corrupt("names an impossible last page"));
         }
         Ok(meta)
     }
 }
 
-/// A page still to be visited, and how deep it lies in its tree.
-struct Todo {
-    page: u64,
-    depth: usize,
+impl Tree {
+    /// `None` where LMDB would take the tree for something that this crate never writes.
+    fn read(bytes: &[u8], flags: u16, content: Content) -> Option<Tree> {
+        let tree = Tree {
+            content,
+            root: u64_at(bytes, 40),
+            depth: u16_at(bytes, 6),
+        };
+        let sensible =
+            u16_at(bytes, 4) == flags && tree.depth <= DEPTH_MAX && (tree.depth == 0) == (tree.root == NO_PAGE);
+        sensible.then_some(tree)
+    }
 }
 
 /// One pass over all reachable pages. Ends because no page is visited twice.
@@ -118,133 +154,171 @@ struct Walk<'f> {
     file: &'f File,
     page_size: usize,
     last_page: u64,
-    /// Pages of which at least the first byte is in the file.
+    /// Pages that are wholly in the file.
     pages_in_file: u64,
+    /// A bit for each page in the file: is it spoken for?
     seen: Vec<u64>,
-    todo: Vec<Todo>,
+    trees: Vec<Tree>,
+    /// Pages of the current tree still to be visited, with their depth.
+    pages: Vec<(u64, u16)>,
 }
 
 impl<'f> Walk<'f> {
-    fn new(file: &'f File, len: u64, meta: &Meta) -> Result<Walk<'f>, Damage> {
+    fn new(file: &'f File, len: u64, meta: &Meta) -> Walk<'f> {
         let pages_in_file = len / meta.page_size as u64;
-        // No page beyond the end of the file can be reached, so the set of seen pages is never larger than the file.
-        let words = pages_in_file.min(meta.last_page + 1).div_ceil(64) as usize;
-        let todo = Vec::with_capacity(DEPTH_MAX);
-        Ok(Walk {
+        Walk {
             file,
             page_size: meta.page_size,
             last_page: meta.last_page,
             pages_in_file,
-            seen: vec![0; words],
-            todo,
-        })
+            seen: vec![0; pages_in_file.div_ceil(64) as usize],
+            trees: Vec::new(),
+            pages: Vec::new(),
+        }
     }
 
-    fn run(mut self, meta: &Meta) -> Result<(), Damage> {
-        for root in [meta.free_root, meta.main_root] {
-            self.add_tree(root);
-        }
+    fn run(mut self, free: Tree, main: Tree) -> Result<(), Damage> {
+        self.trees.extend([free, main]);
         let mut page = vec![0; self.page_size];
-        while let Some(Todo { page: number, depth }) = self.todo.pop() {
-            self.load(number, &mut page)?;
-            match u16_at(&page, 10) {
-                P_BRANCH => self.branch(number, depth, &page)?,
-                P_LEAF => self.leaf(number, &page)?,
-                flags => return Err(damaged(number, &format!("is of kind {flags:#x}, not part of a tree"))),
+        while let Some(tree) = self.trees.pop() {
+            if tree.root != NO_PAGE {
+                self.pages.push((tree.root, 1));
+            }
+            while let Some((number, depth)) = self.pages.pop() {
+                self.load(number, &mut page)?;
+                match (u16_at(&page, 10), depth == tree.depth) {
+                    (P_BRANCH, false) => self.branch(number, depth, tree, &page)?,
+                    (P_LEAF, true) => self.leaf(number, tree, &page)?,
+                    (flags, _) => return Err(damaged(number, &format!("of kind {flags:#x} is no part of its tree"))),
+                }
             }
         }
         Ok(())
     }
 
-    fn add_tree(&mut self, root: u64) {
-        if root != NO_PAGE {
-            self.todo.push(Todo { page: root, depth: 1 });
-        }
-    }
-
     /// Reads page `number` and checks that it is that page.
     fn load(&mut self, number: u64, page: &mut [u8]) -> Result<(), Damage> {
         self.claim(number)?;
-        self.file
-            .read_exact_at(page, number * self.page_size as u64)
-            .map_err(Damage::Io)?;
+        self.read_at(number, page)?;
         if u64_at(page, 0) != number {
             return Err(damaged(number, &format!("says it is page {}", u64_at(page, 0))));
         }
         Ok(())
     }
 
+    fn read_at(&self, page: u64, bytes: &mut [u8]) -> Result<(), Damage> {
+        self.file
+            .read_exact_at(bytes, page * self.page_size as u64)
+            .map_err(Damage::Io)
+    }
+
     /// Notes that page `number` is in use.
     fn claim(&mut self, number: u64) -> Result<(), Damage> {
-        if number < 2 || number > self.last_page {
-            return Err(damaged(number, "is referred to, and is none of the store's pages"));
-        }
+        self.bounded(number)?;
         if number >= self.pages_in_file {
             return Err(damaged(number, "lies beyond the end of the file: it was truncated"));
         }
         let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
         if self.seen[word] & bit != 0 {
-            return Err(damaged(number, "is referred to twice"));
+            return Err(damaged(number, "is used twice"));
         }
         self.seen[word] |= bit;
         Ok(())
     }
 
-    fn branch(&mut self, number: u64, depth: usize, page: &[u8]) -> Result<(), Damage> {
-        if depth == DEPTH_MAX {
-            return Err(damaged(number, "lies deeper than any tree can be"));
+    fn bounded(&self, number: u64) -> Result<(), Damage> {
+        if (2..=self.last_page).contains(&number) {
+            return Ok(());
         }
-        for offset in node_offsets(number, page)? {
+        Err(damaged(number, "is referred to, and is none of the store's pages"))
+    }
+
+    fn branch(&mut self, number: u64, depth: u16, tree: Tree, page: &[u8]) -> Result<(), Damage> {
+        let offsets = node_offsets(number, page)?;
+        // LMDB asserts this when it descends (`mdb_page_search_root`).
+        if offsets.len() < 2 && tree.content != Content::FreePages {
+            return Err(damaged(number, "is a branch with one child"));
+        }
+        for offset in offsets {
+            node_fits(number, page, offset, 0)?;
             let child = u64::from(u16_at(page, offset))
                 | u64::from(u16_at(page, offset + 2)) << 16
                 | u64::from(u16_at(page, offset + 4)) << 32;
-            node_fits(number, page, offset, 0)?;
-            self.todo.push(Todo {
-                page: child,
-                depth: depth + 1,
-            });
+            if depth < tree.depth {
+                self.pages.push((child, depth + 1));
+            }
         }
         Ok(())
     }
 
-    fn leaf(&mut self, number: u64, page: &[u8]) -> Result<(), Damage> {
+    fn leaf(&mut self, number: u64, tree: Tree, page: &[u8]) -> Result<(), Damage> {
         for offset in node_offsets(number, page)? {
             let flags = u16_at(page, offset + 4);
-            let value_len = u64::from(u16_at(page, offset)) | u64::from(u16_at(page, offset + 2)) << 16;
-            let inline_len = if flags & F_BIGDATA != 0 { 8 } else { value_len as usize };
+            let len = usize::from(u16_at(page, offset)) | usize::from(u16_at(page, offset + 2)) << 16;
+            let inline_len = if flags & F_BIGDATA != 0 { 8 } else { len };
             let value = node_fits(number, page, offset, inline_len)?;
-            match flags {
-                0 => {}
-                F_BIGDATA => self.overflow(u64_at(page, value), value_len)?,
-                F_SUBDATA if value_len == 48 => self.add_tree(u64_at(page, value + 40)),
+            if !(1..=KEY_MAX_LEN).contains(&usize::from(u16_at(page, offset + 6))) {
+                return Err(damaged(number, "has a key of impossible length"));
+            }
+            match (flags, tree.content) {
+                (F_BIGDATA, content) => {
+                    let first = u64_at(page, value);
+                    self.overflow(first, len)?;
+                    if content == Content::FreePages {
+                        let mut list = vec![0; PAGE_HEADER + len];
+                        self.read_at(first, &mut list)?;
+                        self.free_pages(number, &list[PAGE_HEADER..])?;
+                    }
+                }
+                (0, Content::FreePages) => self.free_pages(number, &page[value..value + len])?,
+                (0, Content::Records | Content::Tables) => {}
+                (F_SUBDATA, Content::Tables) if len == TREE_LEN => {
+                    let tree = Tree::read(&page[value..value + len], 0, Content::Records);
+                    self.trees
+                        .push(tree.ok_or_else(|| damaged(number, "names an impossible tree"))?);
+                }
                 _ => return Err(damaged(number, &format!("has a node of kind {flags:#x}"))),
             }
         }
         Ok(())
     }
 
-    /// A value of `len` bytes on consecutive pages from `first`.
-    fn overflow(&mut self, first: u64, len: u64) -> Result<(), Damage> {
+    /// A value of `len` bytes on consecutive pages from `first`; there may be more of them than it needs, after a
+    /// shorter value has replaced a longer one (`_mdb_cursor_put`).
+    fn overflow(&mut self, first: u64, len: usize) -> Result<(), Damage> {
+        self.claim(first)?;
         let mut header = [0; PAGE_HEADER];
-        let pages = (PAGE_HEADER as u64 + len).div_ceil(self.page_size as u64);
-        for number in first..first.saturating_add(pages) {
-            self.claim(number)?;
+        self.read_at(first, &mut header)?;
+        let pages = u32_at(&header, 12) as usize;
+        let needed = (PAGE_HEADER + len).div_ceil(self.page_size);
+        if u64_at(&header, 0) != first || u16_at(&header, 10) != P_OVERFLOW || pages < needed {
+            return Err(damaged(first, "is not the large value it should be"));
         }
-        self.file
-            .read_exact_at(&mut header, first * self.page_size as u64)
-            .map_err(Damage::Io)?;
-        let as_promised =
-            u64_at(&header, 0) == first && u16_at(&header, 10) == P_OVERFLOW && u64::from(u32_at(&header, 12)) >= pages;
-        if as_promised {
-            Ok(())
-        } else {
-            Err(damaged(first, "is not the large value it should be"))
+        // Ends at the first page that is not in the file, whatever a damaged header says.
+        (first + 1..first + pages as u64).try_for_each(|number| self.claim(number))
+    }
+
+    /// A list of pages that later transactions will write to (`MDB_IDL`): its length, then the numbers.
+    fn free_pages(&mut self, number: u64, list: &[u8]) -> Result<(), Damage> {
+        let (words, _) = list.as_chunks::<8>();
+        let mut words = words.iter().map(|word| u64::from_ne_bytes(*word));
+        let count = words.next().unwrap_or(0);
+        if count > words.len() as u64 {
+            return Err(damaged(number, "lists more free pages than it has room for"));
         }
+        for page in words.take(count as usize) {
+            self.bounded(page)?;
+            // At the end of the file there may be free pages that were never written.
+            if page < self.pages_in_file {
+                self.claim(page)?;
+            }
+        }
+        Ok(())
     }
 }
 
 /// Where the nodes of a page begin; checked to lie within it, header included.
-fn node_offsets(number: u64, page: &[u8]) -> Result<impl Iterator<Item = usize> + use<'_>, Damage> {
+fn node_offsets(number: u64, page: &[u8]) -> Result<impl ExactSizeIterator<Item = usize> + use<'_>, Damage> {
     let (lower, upper) = (u16_at(page, 12) as usize, u16_at(page, 14) as usize);
     let nodes = PAGE_HEADER..lower;
     if lower <= PAGE_HEADER || lower % 2 != 0 || lower > upper || upper > page.len() {

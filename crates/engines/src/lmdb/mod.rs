@@ -1,13 +1,14 @@
 //! LMDB, opened the way a real-time store needs it.
 //!
 //! **Why LMDB.** A read touches a memory map: no system call, no lock shared with writers, no background thread, no
-//! recovery step after a crash. What can still delay a transaction is dealt with here: page faults ([`protect`](Protection)),
-//! readers that died ([cleared](LmdbOptions::open) at open), a second process ([refused](EngineError::InUse)), and a damaged file
-//! ([checked](EngineError::Corrupt) before it is mapped). The wait for the one write lock is the store's, see its `permit`.
+//! recovery step after a crash. What can still delay a transaction is dealt with here: page faults
+//! ([`protect`](Protection)), readers that died ([cleared](LmdbOptions::open) at open), a second process
+//! ([refused](EngineError::InUse)), and a damaged file ([checked](EngineError::Corrupt) before it is mapped). The
+//! wait for the one write lock is the store's, see its `permit`.
 //!
-//! **Readers are bound to their thread.** With thread-local reader slots, beginning a read transaction is one store into
-//! the thread's own slot; without them each begin takes a mutex shared by all readers, which has no priority inheritance
-//! (`mdb_txn_renew0` in mdb.c). The price is one snapshot per thread at a time.
+//! **Readers are bound to their thread.** With thread-local reader slots, beginning a read transaction is one store
+//! into the thread's own slot; without them each begin takes a mutex shared by all readers, which has no priority
+//! inheritance (`mdb_txn_renew0` in mdb.c). The price is one snapshot per thread at a time.
 //!
 //! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
 
@@ -17,7 +18,9 @@ mod owner;
 mod protect;
 mod transactions;
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use heed::types::Bytes;
@@ -33,11 +36,12 @@ pub use transactions::{LmdbScan, LmdbSnapshot, LmdbWrite};
 
 /// The format this crate reads and writes. It changes with the tables and with the encoding of temporal records.
 ///
-/// It is kept in LMDB's main table, beside the names of the other two: a third table of its own would be copied into every
-/// transaction.
+/// It is kept in LMDB's main table, beside the names of the other two: a third table of its own would be copied into
+/// every transaction.
 pub const FORMAT: u32 = 1;
 
 const DATA_FILE: &str = "data.mdb";
+const LOCK_FILE: &str = "lock.mdb";
 const FORMAT_KEY: &[u8] = b"format";
 /// The least map: room for the tables themselves.
 const MAP_SIZE_MIN: usize = 1 << 16;
@@ -49,8 +53,8 @@ type Records = heed::Database<'static, Bytes, Bytes>;
 pub struct LmdbOptions {
     /// What is safe when a commit returns.
     pub durability: Durability,
-    /// The most the store can hold, in bytes, rounded up to whole pages; at least 64 KiB. It costs address space, not memory or
-    /// disk, and can be raised at any later open.
+    /// The most the store can hold, in bytes, rounded up to whole pages; at least 64 KiB. It costs address space, not
+    /// memory or disk, and can be raised at any later open.
     pub map_size: usize,
     /// How many threads may read, at least 1. A slot stays with its thread until the thread ends.
     pub readers_max: u32,
@@ -92,7 +96,8 @@ pub struct Lmdb {
 }
 
 impl LmdbOptions {
-    /// Opens the store in `directory`; creates both if they are not there. Readers that died without a word are cleared.
+    /// Opens the store in `directory`; creates both if they are not there. Readers that died without a word are
+    /// cleared.
     ///
     /// The time it takes grows with the store: each page in use is read and checked once.
     ///
@@ -106,6 +111,7 @@ impl LmdbOptions {
         fs::create_dir_all(directory).map_err(error::io(directory, "create the directory of the store"))?;
         let owner = Owner::take(directory)?;
         check_file(&directory.join(DATA_FILE))?;
+        reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max)?;
         let env = options.open_env(directory)?;
         let place = options.place(directory);
         env.clear_stale_readers()
@@ -171,9 +177,9 @@ impl LmdbOptions {
             Durability::NoMetaSync => EnvFlags::NO_META_SYNC,
             Durability::Volatile => EnvFlags::NO_SYNC,
         };
-        // SAFETY: the flags give up durability, as documented at `Durability`, not memory safety. Nothing else changes the
-        // mapped file: this process holds its lock, and the file has been checked since. A program that ignores the lock and
-        // writes to the file breaks this, as it would break any map.
+        // SAFETY: the flags give up durability, as documented at `Durability`, not memory safety. Nothing else
+        // changes the mapped file: this process holds its lock, and the file has been checked since. A program that
+        // ignores the lock and writes to the file breaks this, as it would break any map.
         let opened = unsafe { env.flags(flags).open(directory) };
         opened.map_err(error::engine(self.place(directory), "open the store"))
     }
@@ -236,7 +242,7 @@ impl Engine for Lmdb {
 
 fn check_file(path: &Path) -> Result<(), EngineError> {
     let file = match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()), // a store that has not begun
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()), // a store that has not begun
         answer => answer.map_err(error::io(path, "open the store's file"))?,
     };
     check::check(&file).map_err(|damage| match damage {
@@ -253,22 +259,49 @@ fn check_file(path: &Path) -> Result<(), EngineError> {
     })
 }
 
+/// Gives the table of readers its room on the disk now. LMDB maps it as a file with holes: on a full disk, the first
+/// thread to use a reader slot in a hole would end in SIGBUS.
+fn reserve_lock_file(path: &Path, readers_max: u32) -> Result<(), EngineError> {
+    /// `sizeof(MDB_reader)`, a cache line.
+    const READER_LEN: i64 = 64;
+    /// At least `sizeof(MDB_txninfo)`, the header with its two mutexes.
+    const HEADER_LEN: i64 = 512;
+    let fail = error::io(path, "reserve room for the table of readers");
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(fail)?;
+    let len = HEADER_LEN + READER_LEN * i64::from(readers_max);
+    // SAFETY: the descriptor is open. The file keeps its length, from which LMDB computes the number of slots.
+    let answer = unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, len) };
+    match answer {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            // Some file systems cannot; then the table is as LMDB makes it.
+            unsupported if unsupported.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            refused => Err(fail(refused)),
+        },
+    }
+}
+
 fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], EngineError> {
     let fail = error::engine(place, "create the store's tables");
     let transaction = env.write_txn().map_err(fail)?;
     let tables = env
         .create_databases_and_commit(transaction, |opener, transaction| {
             let mut create = |name| opener.create_database::<Bytes, Bytes>(transaction, name);
-            // Each transaction looks its tables up by name (`mdb_page_search`), by bisection among "format", "records" and
-            // "temporal": the one in the middle is found at once.
+            // Each transaction looks its tables up by name (`mdb_page_search`), by bisection among "format",
+            // "records" and "temporal": the one in the middle is found at once.
             let tables = (create(Some("records"))?, create(Some("temporal"))?, create(None)?);
             Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(tables))
         })
         .map_err(fail)?;
     let CommitOrAbort::Commit((data, temporal, main)) = tables;
     Ok([data, temporal, main].map(|table| {
-        // SAFETY: only the lifetime changes. The handle is a number and a tag of its environment, without a destructor; it is
-        // kept beside the environment in `Lmdb` and used with its transactions only.
+        // SAFETY: only the lifetime changes. The handle is a number and a tag of its environment, without a
+        // destructor; it is kept beside the environment in `Lmdb` and used with its transactions only.
         unsafe { std::mem::transmute::<heed::Database<'_, Bytes, Bytes>, Records>(table) }
     }))
 }
@@ -312,10 +345,11 @@ fn protect_map(env: &Env<WithTls>, main: Records, place: Place<'_>) -> Result<Pr
             reason: "it lost its format".to_owned(),
         });
     };
-    // LMDB does not tell where its map is; a value does. It lies within a page of the map, and the first word of each page is
-    // the page's number (`MDB_page` in mdb.c).
+    // LMDB does not tell where its map is; a value does. It lies within a page of the map, and the first word of each
+    // page is the page's number (`MDB_page` in mdb.c).
     let page = value.as_ptr().map_addr(|address| address & !(page_size - 1));
-    // SAFETY: a value of four bytes is stored within its leaf page, hence `page` is that page's first byte, mapped and aligned.
+    // SAFETY: a value of four bytes is stored within its leaf page, hence `page` is that page's first byte, mapped
+    // and aligned.
     let number = unsafe { page.cast::<u64>().read() } as usize;
     let base = page.wrapping_sub(number * page_size).cast_mut().cast();
     let used = (info.last_page_number + 1) * page_size;

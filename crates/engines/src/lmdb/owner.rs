@@ -1,8 +1,8 @@
 //! One instance per store: an advisory lock on a file beside the data, with the holder's pid in it.
 //!
 //! LMDB itself lets several processes share a store. Deadlines cannot be kept that way: another process's writer
-//! would hold the write lock without priority inheritance, outside of our queue. The kernel drops the lock when its holder
-//! ends, however it ends, so there is no stale lock to clean up; the pid is only read to name the holder.
+//! would hold the write lock without priority inheritance, outside of our queue. The kernel drops the lock when its
+//! holder ends, however it ends, so there is no stale lock to clean up; the pid is only read to name the holder.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -38,15 +38,16 @@ impl Owner {
             }
             Err(TryLockError::Error(source)) => return Err(io("lock the file that names the store's owner")(source)),
         }
-        name_holder(&mut file).map_err(io("write the owner's process id"))?;
+        // Not a reason to fail: the lock is what counts, and without the pid a message says less.
+        let _ = name_holder(&mut file);
         Ok(Owner(file))
     }
 }
 
+/// In place and of fixed length: on a full disk there may be no room for a file to grow again.
 fn name_holder(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
     file.rewind()?;
-    writeln!(file, "{}", std::process::id())
+    writeln!(file, "{:<10}", std::process::id())
 }
 
 fn holder(file: &mut File) -> Option<u32> {

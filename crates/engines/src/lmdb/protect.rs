@@ -1,9 +1,9 @@
 //! Keeping the map in memory, so that a read never waits for the disk.
 //!
-//! The pages in use are faulted in once (`MADV_POPULATE_READ`) and the whole map is locked with `MLOCK_ONFAULT`: what is there
-//! stays, pages that later commits add stay from their first touch on. Locking all of it at once instead would fail,
-//! because the map is larger than the file. Both need what a machine may refuse (`RLIMIT_MEMLOCK`, an old kernel):
-//! a refusal is reported, and the store works without.
+//! The pages in use are faulted in once (`MADV_POPULATE_READ`) and the whole map is locked with `MLOCK_ONFAULT`: what
+//! is there stays, pages that later commits add stay from their first touch on. Locking all of it at once instead
+//! would fail, because the map is larger than the file. Both need what a machine may refuse (`RLIMIT_MEMLOCK`, an old
+//! kernel): a refusal is reported, and the store works without.
 
 use std::io;
 

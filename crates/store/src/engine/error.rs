@@ -11,13 +11,21 @@ use super::{KEY_MAX_LEN, VALUE_MAX_LEN};
 pub enum EngineError {
     /// The file system has no room, or a quota or file-size limit was met. The transaction is undone, the store stays
     /// readable.
-    #[error("{}: no room left on the device for the store: free some space, or raise the quota or file-size limit", path.display())]
+    #[error(
+        "{}: no room left on the device for the store: free some space, or raise the quota or file-size \
+         limit",
+        path.display()
+    )]
     DiskFull {
         /// The store.
         path: PathBuf,
     },
     /// The records do not fit into the map. The transaction is undone, the store stays readable.
-    #[error("{}: the store's map of {map_size} bytes is full: delete records, or open it with a larger map size", path.display())]
+    #[error(
+        "{}: the store's map of {map_size} bytes is full: delete records, or open it with a larger map \
+         size",
+        path.display()
+    )]
     MapFull {
         /// The store.
         path: PathBuf,
@@ -31,13 +39,21 @@ pub enum EngineError {
         path: PathBuf,
     },
     /// The store cannot be written.
-    #[error("{}: the store cannot be written: give this user write permission, or mount its file system read-write", path.display())]
+    #[error(
+        "{}: the store cannot be written: give this user write permission, or mount its file system \
+         read-write",
+        path.display()
+    )]
     ReadOnly {
         /// The store, or the file in it that was refused.
         path: PathBuf,
     },
     /// The file is not a store, or is damaged.
-    #[error("{}: the store is corrupt ({reason}): restore it from a copy, or move it away to begin a new one", path.display())]
+    #[error(
+        "{}: the store is corrupt ({reason}): restore it from a copy, or move it away to begin a new \
+         one",
+        path.display()
+    )]
     Corrupt {
         /// The damaged file.
         path: PathBuf,
@@ -45,7 +61,11 @@ pub enum EngineError {
         reason: String,
     },
     /// The store was written by a version with another format.
-    #[error("{}: the store has format {found}, this program reads format {expected}: use the version that wrote it, or begin a new store", path.display())]
+    #[error(
+        "{}: the store has format {found}, this program reads format {expected}: use the version that wrote \
+         it, or begin a new store",
+        path.display()
+    )]
     Version {
         /// The store.
         path: PathBuf,
@@ -55,7 +75,11 @@ pub enum EngineError {
         expected: u32,
     },
     /// Another program, or another part of this one, has the store open.
-    #[error("{}: the store is in use by process {}: end it first, or choose another store", path.display(), pid.map_or("(unknown)".to_owned(), |pid| pid.to_string()))]
+    #[error(
+        "{}: the store is in use by process {}: end it first, or choose another store",
+        path.display(),
+        pid.map_or("(unknown)".to_owned(), |pid| pid.to_string())
+    )]
     InUse {
         /// The store.
         path: PathBuf,
@@ -66,7 +90,11 @@ pub enum EngineError {
     #[error("this thread already holds a snapshot of the store: read through it, or drop it first")]
     SnapshotHeld,
     /// More threads hold snapshots than the engine has room for.
-    #[error("{}: all {max} reader slots of the store are taken: end some reading threads, or open it with more slots", path.display())]
+    #[error(
+        "{}: all {max} reader slots of the store are taken: end some reading threads, or open it with more \
+         slots",
+        path.display()
+    )]
     ReadersFull {
         /// The store.
         path: PathBuf,
@@ -98,7 +126,11 @@ pub enum EngineError {
         remedy: &'static str,
     },
     /// An earlier failure left the engine unable to go on.
-    #[error("{}: an earlier write to the store failed halfway: reopen it, nothing that was acknowledged is lost", path.display())]
+    #[error(
+        "{}: an earlier write to the store failed halfway: reopen it, nothing that was acknowledged is \
+         lost",
+        path.display()
+    )]
     Broken {
         /// The store.
         path: PathBuf,

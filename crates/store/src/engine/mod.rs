@@ -1,9 +1,9 @@
 //! What the store asks of a storage engine: ordered tables, snapshots, one write transaction at a time.
 //!
-//! The engine keeps bytes; deadlines, freshness and admission live above it. Three small traits:
-//! an [`Engine`] hands out snapshots ([`Read`]) and write transactions ([`Write`]). They are generic over the lifetime of
-//! a borrow, so that a read returns a slice of the engine's own memory and an engine can be wrapped by another
-//! one: the emulated CPU clock is such a decorator, it stretches each call by real work.
+//! The engine keeps bytes; deadlines, freshness and admission live above it. Three small traits: an [`Engine`] hands
+//! out snapshots ([`Read`]) and write transactions ([`Write`]). They are generic over the lifetime of a borrow, so
+//! that a read returns a slice of the engine's own memory and an engine can be wrapped by another one: the emulated
+//! CPU clock is such a decorator, it stretches each call by real work.
 //!
 //! **Isolation.** A snapshot sees what was committed when it was taken, and nothing else, until it is dropped. A write
 //! transaction sees the latest commit and its own changes. Write transactions run one at a time, hence every history is
@@ -40,8 +40,8 @@ pub enum Table {
 
 /// A place where ordered records are kept.
 ///
-/// A snapshot may be bound to its thread, with one per thread at a time ([`EngineError::SnapshotHeld`] otherwise): an engine
-/// whose readers take no shared lock needs this.
+/// A snapshot may be bound to its thread, with one per thread at a time ([`EngineError::SnapshotHeld`] otherwise): an
+/// engine whose readers take no shared lock needs this.
 pub trait Engine: Send + Sync {
     /// A read-only view of one commit.
     type Snapshot<'e>: Read

@@ -1,18 +1,20 @@
 //! The permit to write: one at a time, earliest deadline first, without priority inversion, and with an end to waiting.
 //!
-//! **Problem.** An engine has one write lock. Left to itself it serves whoever the kernel wakes first, knows no deadline, cannot
-//! give up, and lets a low-priority holder that lost its core block the most urgent job (priority inversion).
+//! **Problem.** An engine has one write lock. Left to itself it serves whoever the kernel wakes first, knows no
+//! deadline, cannot give up, and lets a low-priority holder that lost its core block the most urgent job (priority
+//! inversion).
 //!
-//! **Method.** The permit stands in front of that lock and is granted to the caller's own thread, so no transaction changes
-//! threads. Who waits lines up by deadline ([`WaitQueue`]) and sleeps on a word of its own until an absolute instant. On release the
-//! permit passes directly to the next in line: nobody barges in, and the wait is bounded by those before it. While a thread
-//! of higher priority waits, the holder runs with that thread's scheduling (priority inheritance as in L. Sha, R. Rajkumar and
-//! J. P. Lehoczky, "Priority Inheritance Protocols", IEEE Trans. Computers 39(9), 1990), and gets its own back when it releases. Only
-//! real-time priorities are inherited. A waiter that gives up leaves the boost in place until the release: at worst the holder hurries.
+//! **Method.** The permit stands in front of that lock and is granted to the caller's own thread, so no transaction
+//! changes threads. Who waits lines up by deadline ([`WaitQueue`]) and sleeps on a word of its own until an absolute
+//! instant. On release the permit passes directly to the next in line: nobody barges in, and the wait is bounded by
+//! those before it. While a thread of higher priority waits, the holder runs with that thread's scheduling (priority
+//! inheritance as in L. Sha, R. Rajkumar and J. P. Lehoczky, "Priority Inheritance Protocols", IEEE Trans. Computers
+//! 39(9), 1990), and gets its own back when it releases. Only real-time priorities are inherited. A waiter that gives
+//! up leaves the boost in place until the release: at worst the holder hurries.
 //!
-//! The queue itself is guarded by a mutex with priority inheritance, held for a few dozen instructions; when a boost is due, for
-//! the system calls of the boost as well, because the holder must not change in between. Uncontended, taking and releasing the
-//! permit make no system call.
+//! The queue itself is guarded by a mutex with priority inheritance, held for a few dozen instructions; when a boost
+//! is due, for the system calls of the boost as well, because the holder must not change in between. Uncontended,
+//! taking and releasing the permit make no system call.
 
 mod queue;
 
@@ -62,8 +64,8 @@ pub struct PermitQueue {
 #[derive(Debug, Default)]
 struct Place {
     parker: Parker,
-    /// The last ticket whose turn came while its owner sat here. Wake-ups can come late and be meant for an earlier owner of the
-    /// place; this tells.
+    /// The last ticket whose turn came while its owner sat here. Wake-ups can come late and be meant for an earlier
+    /// owner of the place; this tells.
     called: AtomicU64,
 }
 
@@ -265,8 +267,8 @@ impl PermitQueue {
             }
             (next, own)
         };
-        // Woken outside of the mutex, which it need not wait for then, and before this thread gives its boost back: otherwise
-        // it could lose its core with the wake-up undone.
+        // Woken outside of the mutex, which it need not wait for then, and before this thread gives its boost back:
+        // otherwise it could lose its core with the wake-up undone.
         if let Some((_, waiter)) = next {
             self.places[waiter.place as usize].parker.unpark();
         }
@@ -298,3 +300,6 @@ fn this_thread() -> Tid {
     thread_local!(static THREAD: Tid = Tid::current());
     THREAD.with(|thread| *thread)
 }
+
+#[cfg(test)]
+mod tests;

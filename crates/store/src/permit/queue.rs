@@ -2,7 +2,8 @@
 
 use punctual_units::Time;
 
-/// The most threads that may wait at once. More than this means that the store is shared by more threads than it can serve in time.
+/// The most threads that may wait at once. More than this means that the store is shared by more threads than it can
+/// serve in time.
 pub const WAITERS_MAX: usize = 256;
 
 /// One place in the queue; numbered in order of arrival, never twice.

@@ -1,8 +1,8 @@
 //! From a key to its temporal object, at next to no cost for the keys that have none.
 //!
-//! Every `get` must know whether its key is a temporal object's. The keys are fixed when the store is opened, so a table with open
-//! addressing, at most half full, answers with one multiplication per eight bytes of key and one load. No key that arrives
-//! later can lengthen a probe: no need for a keyed hash.
+//! Every `get` must know whether its key is a temporal object's. The keys are fixed when the store is opened, so a
+//! table with open addressing, at most half full, answers with one multiplication per eight bytes of key and one
+//! load. No key that arrives later can lengthen a probe: no need for a keyed hash.
 
 use punctual_units::ObjectId;
 
@@ -102,7 +102,8 @@ mod tests {
         ) {
             let keys: Box<[Box<[u8]>]> = keys.into_iter().rev().map(Into::into).collect();
             let index = KeyIndex::new(keys.clone()).unwrap();
-            let model: BTreeMap<_, _> = keys.iter().enumerate().map(|(id, key)| (key.to_vec(), ObjectId(id as u32))).collect();
+            let ids = (0..).map(ObjectId);
+            let model: BTreeMap<_, _> = keys.iter().map(|key| key.to_vec()).zip(ids).collect();
             for key in others.iter().chain(model.keys()) {
                 prop_assert_eq!(index.find(key), model.get(key).copied());
             }

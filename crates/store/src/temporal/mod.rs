@@ -1,8 +1,8 @@
 //! Temporal objects: what sensors say about the world, with the time until when to believe it.
 //!
-//! **Terms.** A temporal object is updated by the readings of one sensor. Its *absolute validity interval* (avi) says how long a
-//! sample may be believed: it is *fresh* while now - sampled-at <= avi. The *fresh share* is the part of all objects that are
-//! fresh, at any instant; an object without a value is not fresh.
+//! **Terms.** A temporal object is updated by the readings of one sensor. Its *absolute validity interval* (avi) says
+//! how long a sample may be believed: it is *fresh* while now - sampled-at <= avi. The *fresh share* is the part of
+//! all objects that are fresh, at any instant; an object without a value is not fresh.
 //!
 //! **Where they live.** In memory first, in one [`Slot`] each, which a reader copies in a few dozen nanoseconds and a
 //! group commit writes to the engine now and then; or in the engine, each update in a write transaction of its own. In

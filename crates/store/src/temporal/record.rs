@@ -1,9 +1,10 @@
 //! How a temporal object's value is kept in the engine: which update it is, when it was sampled and by which clock.
 //!
-//! **Instants across restarts.** A sampling instant counts from the origin of the machine's clock, on Linux from boot. After a
-//! reboot it means nothing, and the wall clock is no way out: without a battery it starts anywhere, and time synchronisation
-//! moves it. So the record names its clock's origin. A store opened by a clock of the same origin (the same boot) knows the
-//! sample's age exactly; opened by any other, it keeps the value and treats it as stale until its sensor speaks.
+//! **Instants across restarts.** A sampling instant counts from the origin of the machine's clock, on Linux from
+//! boot. After a reboot it means nothing, and the wall clock is no way out: without a battery it starts anywhere, and
+//! time synchronisation moves it. So the record names its clock's origin. A store opened by a clock of the same
+//! origin (the same boot) knows the sample's age exactly; opened by any other, it keeps the value and treats it as
+//! stale until its sensor speaks.
 //!
 //! Layout, little-endian: sequence number (8 bytes), sampling instant (8), clock origin (8; 0: instant unknown), value.
 

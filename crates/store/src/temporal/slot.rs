@@ -1,14 +1,14 @@
 //! One temporal object in memory: readers never wait, not even for a writer that lost its core.
 //!
-//! **Problem.** A sensor's value is read by jobs of higher priority than the thread that installs it. A plain seqlock makes
-//! a reader spin while a write is under way; where the reader has the higher priority and shares the writer's core, it spins
-//! for ever, because the writer never runs again.
+//! **Problem.** A sensor's value is read by jobs of higher priority than the thread that installs it. A plain seqlock
+//! makes a reader spin while a write is under way; where the reader has the higher priority and shares the writer's
+//! core, it spins for ever, because the writer never runs again.
 //!
-//! **Method.** Two copies and a version, as in the kernel's `seqcount_latch`. The writer of version v+1 fills copy (v+1) mod 2 and
-//! then publishes the version; readers use copy v mod 2, which is left alone until version v+1 is out. A reader repeats only
-//! if a newer version was *published* while it copied, so some writer has finished: the read is lock-free. The words are atomics, and the
-//! fences are those of H.-J. Boehm, "Can seqlocks get along with programming language memory models?" (MSPC 2012), section 4: there is
-//! no data race to be undefined.
+//! **Method.** Two copies and a version, as in the kernel's `seqcount_latch`. The writer of version v+1 fills copy
+//! (v+1) mod 2 and then publishes the version; readers use copy v mod 2, which is left alone until version v+1 is
+//! out. A reader repeats only if a newer version was *published* while it copied, so some writer has finished: the
+//! read is lock-free. The words are atomics, and the fences are those of H.-J. Boehm, "Can seqlocks get along with
+//! programming language memory models?" (MSPC 2012), section 4: there is no data race to be undefined.
 //!
 //! Reads and installs of one slot are linearizable: both take effect at the load, or the store, of the version.
 
@@ -38,7 +38,8 @@ pub enum Installation {
     Installed,
     /// The object already holds an equally new or newer update: nothing changed.
     Overtaken,
-    /// Another thread is installing into this slot right now: nothing changed. The store serializes installs, and never sees it.
+    /// Another thread is installing into this slot right now: nothing changed. The store serializes installs, and
+    /// never sees it.
     Busy,
 }
 
@@ -117,8 +118,8 @@ impl Slot {
         if version > 0 && sample.seq.0 <= self.copy(version)[0].load(Ordering::Relaxed) {
             return Installation::Overtaken;
         }
-        // A reader that sees one of the words below sees at least this version when it looks again: with its acquire fence,
-        // this fence orders the version's last store before them.
+        // A reader that sees one of the words below sees at least this version when it looks again: with its acquire
+        // fence, this fence orders the version's last store before them.
         fence(Ordering::Release);
         let copy = self.copy(version + 1);
         let header = [
@@ -133,9 +134,11 @@ impl Slot {
         Installation::Installed
     }
 
-    /// Copies the latest value into `value`, whose old content is lost, and counts the read; `None` if there is none yet.
+    /// Copies the latest value into `value`, whose old content is lost, and counts the read; `None` if there is none
+    /// yet.
     ///
-    /// Repeats as often as a newer value is published meanwhile: a handful of nanoseconds against the period of a sensor.
+    /// Repeats as often as a newer value is published meanwhile: a handful of nanoseconds against the period of a
+    /// sensor.
     #[inline]
     pub fn read(&self, value: &mut Vec<u8>) -> Option<Sample> {
         self.count_read();

@@ -1,0 +1,38 @@
+//! A seeded source of choices.
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): enough randomness for choices in tests, from one printable seed.
+pub struct Choices(u64);
+
+impl Choices {
+    pub fn new(seed: u64) -> Choices {
+        Choices(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number under `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// The seed of this run: from the environment to repeat one, otherwise from the time. Printed, and shown when the
+/// test fails.
+pub fn seed() -> u64 {
+    let drawn = || {
+        std::time::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_nanos() as u64)
+    };
+    let seed = std::env::var("TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(drawn);
+    println!("TEST_SEED={seed}");
+    seed
+}

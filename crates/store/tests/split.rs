@@ -1,0 +1,226 @@
+//! The parts of a transaction's time add up to the elapsed time, exactly, whatever it does.
+
+use std::ops::{Bound, ControlFlow};
+use std::path::Path;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use punctual_engines::Memory;
+use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
+use punctual_store::{Deadline, Split, Store, StoreError, StoreOptions};
+use punctual_units::{Clock, ManualClock, Nanos, Time};
+
+/// An engine in which every call takes some time on a manual clock.
+struct Slow {
+    inner: Memory,
+    clock: ManualClock,
+}
+
+struct SlowRead<'e, R> {
+    inner: R,
+    engine: &'e Slow,
+}
+
+const BEGIN: Nanos = Nanos(3);
+const CALL: Nanos = Nanos(7);
+const COMMIT: Nanos = Nanos(100);
+const WAIT: Nanos = Nanos(5_000);
+
+impl Engine for Slow {
+    type Snapshot<'e> = SlowRead<'e, <Memory as Engine>::Snapshot<'e>>;
+    type Write<'e> = SlowRead<'e, <Memory as Engine>::Write<'e>>;
+
+    fn snapshot(&self) -> Result<Self::Snapshot<'_>, EngineError> {
+        self.clock.advance(BEGIN);
+        Ok(SlowRead {
+            inner: self.inner.snapshot()?,
+            engine: self,
+        })
+    }
+
+    fn write(&self) -> Result<Self::Write<'_>, EngineError> {
+        self.clock.advance(BEGIN);
+        Ok(SlowRead {
+            inner: self.inner.write()?,
+            engine: self,
+        })
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.inner.sync()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+}
+
+impl<R: Read> Read for SlowRead<'_, R> {
+    type Scan<'t>
+        = R::Scan<'t>
+    where
+        Self: 't;
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
+        self.engine.clock.advance(CALL);
+        self.inner.get(table, key)
+    }
+
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.engine.clock.advance(CALL);
+        self.inner.scan(table, range)
+    }
+}
+
+impl<W: Write> Write for SlowRead<'_, W> {
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        self.engine.clock.advance(CALL);
+        self.inner.put(table, key, value)
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
+        self.engine.clock.advance(CALL);
+        self.inner.delete(table, key)
+    }
+
+    fn commit(self) -> Result<(), EngineError> {
+        self.engine.clock.advance(COMMIT);
+        self.inner.commit()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Compute(u64),
+    Get,
+    Scan,
+    Put,
+    Delete,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        (0u64..1_000).prop_map(Action::Compute),
+        Just(Action::Get),
+        Just(Action::Scan),
+        Just(Action::Put),
+        Just(Action::Delete),
+    ]
+}
+
+fn store(clock: &ManualClock) -> Store<Slow, ManualClock> {
+    let engine = Slow {
+        inner: Memory::default(),
+        clock: clock.clone(),
+    };
+    Store::open(engine, clock.clone(), StoreOptions::default()).unwrap()
+}
+
+const ALL: KeyRange<'static> = (Bound::Unbounded, Bound::Unbounded);
+
+proptest! {
+    #[test]
+    fn a_write_transaction_accounts_for_every_nanosecond(actions in vec(action(), 0..30), commits: bool) {
+        let clock = ManualClock::default();
+        let store = store(&clock);
+        let began = clock.now();
+        let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
+        let (mut calls, mut computed) = (0, Nanos::ZERO);
+        for action in actions {
+            calls += u64::from(!matches!(action, Action::Compute(_)));
+            match action {
+                Action::Compute(span) => {
+                    clock.advance(Nanos(span));
+                    computed += Nanos(span);
+                }
+                Action::Get => drop(transaction.get(b"key").unwrap()),
+                Action::Scan => transaction.scan(ALL, |_, _| ControlFlow::Continue(())).unwrap(),
+                Action::Put => transaction.put(b"key", b"value").unwrap(),
+                Action::Delete => drop(transaction.delete(b"key").unwrap()),
+            }
+        }
+        let split = if commits { transaction.commit().unwrap() } else { transaction.abort() };
+        let expected = Split {
+            data: BEGIN + CALL * calls,
+            computation: computed,
+            commit: if commits { COMMIT } else { Nanos::ZERO },
+            ..Split::default()
+        };
+        prop_assert_eq!(split, expected);
+        prop_assert_eq!(split.response(), clock.now().since(began));
+    }
+
+    #[test]
+    fn a_read_transaction_accounts_for_every_nanosecond(spans in vec(0u64..1_000, 1..30)) {
+        let clock = ManualClock::default();
+        let store = store(&clock);
+        let began = clock.now();
+        let transaction = store.read_transaction(Deadline::NONE).unwrap();
+        for span in &spans {
+            clock.advance(Nanos(*span));
+            transaction.get(b"key").unwrap();
+        }
+        let split = transaction.finish();
+        prop_assert_eq!(split.data, BEGIN + CALL * spans.len() as u64);
+        prop_assert_eq!(split.computation, Nanos(spans.iter().sum()));
+        prop_assert_eq!(split.response(), clock.now().since(began));
+        prop_assert_eq!(split.data_response(), split.data);
+    }
+}
+
+#[test]
+fn waiting_for_the_write_lock_is_told_apart() {
+    let clock = ManualClock::default();
+    let store = store(&clock);
+    let held = store.write_transaction(Deadline::NONE).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let began = clock.now();
+            let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
+            transaction.put(b"key", b"value").unwrap();
+            let split = transaction.commit().unwrap();
+            (split, clock.now().since(began))
+        });
+        // Real time, only to let the waiter line up first, as it nearly always does.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        clock.advance(WAIT);
+        drop(held);
+        let (split, elapsed) = waiter.join().unwrap();
+        assert_eq!(split.response(), elapsed);
+        assert!(split.lock == WAIT || split.lock == Nanos::ZERO, "{split:?}");
+        if split.lock == WAIT {
+            assert_eq!((split.data, split.commit), (BEGIN + CALL, COMMIT));
+        }
+    });
+}
+
+#[test]
+fn firm_deadlines_are_checked_at_each_call_and_soft_ones_never() {
+    let clock = ManualClock::default();
+    let store = store(&clock);
+    let passed = |result: Result<(), StoreError>| matches!(result, Err(StoreError::DeadlinePassed { .. }));
+    let mut firm = store.write_transaction(Deadline::firm(Time(1_000))).unwrap();
+    let reading = store.read_transaction(Deadline::firm(Time(1_000))).unwrap();
+    firm.put(b"key", b"value").unwrap();
+    clock.set(Time(1_001));
+    assert!(passed(firm.put(b"key", b"value")));
+    assert!(passed(firm.get(b"key").map(drop)));
+    assert!(passed(reading.get(b"key").map(drop)));
+    assert!(passed(firm.commit().map(drop)));
+    assert!(passed(store.write_transaction(Deadline::firm(Time(1_000))).map(drop)));
+    assert!(passed(store.read_transaction(Deadline::firm(Time(1_000))).map(drop)));
+    assert_eq!(
+        store.get(b"key").unwrap(),
+        None,
+        "a late transaction leaves nothing behind"
+    );
+
+    let mut soft = store.write_transaction(Deadline::soft(Time(1_000))).unwrap();
+    soft.put(b"key", b"value").unwrap();
+    soft.commit().unwrap();
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}

@@ -1,0 +1,473 @@
+//! Temporal objects: freshness, both update modes, helping, group commit, and what a restart keeps.
+
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use punctual_engines::Memory;
+use punctual_engines::lmdb::{Lmdb, LmdbOptions};
+use punctual_store::engine::{Durability, Engine};
+use punctual_store::temporal::{ClockOrigin, ObjectSpec, Sample};
+use punctual_store::{Deadline, Flushed, Freshness, GROUP_OBJECTS_MAX, Store, StoreError, StoreOptions, UpdateMode};
+use punctual_units::{Clock, ManualClock, Nanos, ObjectId, SensorId, Seq, Share, Time};
+
+const AVI: Nanos = Nanos(1_000);
+const MODES: [UpdateMode; 2] = [UpdateMode::MemoryFirst, UpdateMode::Transaction];
+
+fn spec(number: usize) -> ObjectSpec {
+    ObjectSpec {
+        key: format!("sensor/{number:04}").into(),
+        avi: AVI,
+        period: Nanos(500),
+        max_len: 16,
+    }
+}
+
+fn options(update_mode: UpdateMode, objects: usize) -> StoreOptions {
+    StoreOptions {
+        objects: (0..objects).map(spec).collect(),
+        update_mode,
+        clock_origin: ClockOrigin::named(b"this boot"),
+        ..StoreOptions::default()
+    }
+}
+
+fn open<E: Engine>(engine: E, clock: &ManualClock, options: StoreOptions) -> Store<E, ManualClock> {
+    Store::open(engine, clock.clone(), options).unwrap()
+}
+
+fn lmdb(directory: &std::path::Path, durability: Durability) -> Lmdb {
+    LmdbOptions {
+        durability,
+        ..LmdbOptions::default()
+    }
+    .open(directory)
+    .unwrap()
+}
+
+/// Offers an update and installs it.
+fn update<E: Engine>(store: &Store<E, ManualClock>, sensor: u32, seq: u64, at: Time, value: &[u8]) {
+    store.offer(SensorId(sensor), Seq(seq), at, value).unwrap();
+    store.install_pending(usize::MAX).unwrap();
+}
+
+fn fresh(value: &[u8], age: Nanos) -> Freshness<'static> {
+    Freshness::Fresh {
+        value: value.to_vec().into(),
+        age,
+    }
+}
+
+#[test]
+fn a_value_is_fresh_up_to_the_age_asked_for_and_stale_beyond() {
+    for mode in MODES {
+        let clock = ManualClock::default();
+        let store = open(Memory::default(), &clock, options(mode, 2));
+        assert_eq!(store.get_fresh(b"sensor/0000", AVI).unwrap(), Freshness::NotFound);
+        update(&store, 0, 1, Time(0), b"21.5");
+        clock.set(Time(1_000));
+        assert_eq!(
+            store.get_fresh(b"sensor/0000", Nanos(1_000)).unwrap(),
+            fresh(b"21.5", Nanos(1_000))
+        );
+        let stale = Freshness::Stale {
+            age: Nanos(1_000),
+            sampled_at: Some(Time(0)),
+        };
+        assert_eq!(store.get_fresh(b"sensor/0000", Nanos(999)).unwrap(), stale);
+        assert!(matches!(
+            store.get_fresh(b"no sensor", AVI),
+            Err(StoreError::NotTemporal { .. })
+        ));
+        assert_eq!(store.fresh_share(clock.now()), Share::clamped(0.5));
+        assert_eq!(store.fresh_share(Time(1_001)), Share::ZERO);
+    }
+}
+
+proptest! {
+    /// The share is a count: now - sampled-at <= avi.
+    #[test]
+    fn the_fresh_share_is_what_its_definition_says(
+        instants in vec(prop::option::of(0u64..4_000), 1..20), now in 4_000u64..6_000, transaction: bool,
+    ) {
+        let clock = ManualClock::default();
+        clock.set(Time(4_000));
+        let store = open(Memory::default(), &clock, options(MODES[usize::from(transaction)], instants.len()));
+        for (sensor, at) in instants.iter().enumerate() {
+            if let Some(at) = at {
+                update(&store, sensor as u32, 1, Time(*at), b"value");
+            }
+        }
+        let fresh = instants.iter().flatten().filter(|at| now - **at <= AVI.0).count();
+        prop_assert_eq!(store.fresh_share(Time(now)), Share::of(fresh, instants.len()));
+    }
+}
+
+#[test]
+fn one_keyspace_holds_both_kinds_and_each_is_changed_in_its_own_way() {
+    for mode in MODES {
+        let clock = ManualClock::default();
+        let store = open(Memory::default(), &clock, options(mode, 3));
+        update(&store, 0, 1, Time(0), b"zero");
+        update(&store, 2, 1, Time(0), b"two");
+        store.put(b"sensor/0001b", b"plain").unwrap();
+        store.put(b"a", b"first").unwrap();
+        store.put(b"z", b"last").unwrap();
+        let scan = |low, high| {
+            let mut found = Vec::new();
+            let visit = |key: &[u8], value: &[u8]| {
+                found.push((
+                    String::from_utf8(key.to_vec()).unwrap(),
+                    String::from_utf8(value.to_vec()).unwrap(),
+                ));
+                ControlFlow::Continue(())
+            };
+            store.scan((low, high), visit).unwrap();
+            found
+                .into_iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let all = "a=first sensor/0000=zero sensor/0001b=plain sensor/0002=two z=last";
+        assert_eq!(scan(Bound::Unbounded, Bound::Unbounded), all);
+        let some = "sensor/0001b=plain sensor/0002=two";
+        assert_eq!(
+            scan(Bound::Excluded(b"sensor/0000"), Bound::Included(b"sensor/0002")),
+            some
+        );
+        assert_eq!(scan(Bound::Included(b"z"), Bound::Excluded(b"a")), "");
+        let mut visits = 0;
+        let stop = |_: &[u8], _: &[u8]| {
+            visits += 1;
+            if visits == 2 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        store.scan((Bound::Unbounded, Bound::Unbounded), stop).unwrap();
+        assert_eq!(visits, 2);
+        assert!(matches!(
+            store.put(b"sensor/0000", b"x"),
+            Err(StoreError::Temporal { .. })
+        ));
+        assert!(matches!(store.delete(b"sensor/0001"), Err(StoreError::Temporal { .. })));
+        assert_eq!(store.get(b"sensor/0002").unwrap().as_deref(), Some(&b"two"[..]));
+        assert!(store.delete(b"a").unwrap());
+    }
+}
+
+#[test]
+fn a_record_from_before_its_key_became_temporal_is_hidden() {
+    let clock = ManualClock::default();
+    let engine = Arc::new(Memory::default());
+    open(
+        SharedEngine(engine.clone()),
+        &clock,
+        options(UpdateMode::MemoryFirst, 0),
+    )
+    .put(b"sensor/0000", b"old")
+    .unwrap();
+    let store = open(SharedEngine(engine), &clock, options(UpdateMode::MemoryFirst, 1));
+    update(&store, 0, 1, Time(0), b"new");
+    let mut found = Vec::new();
+    let visit = |_: &[u8], value: &[u8]| {
+        found.push(value.to_vec());
+        ControlFlow::Continue(())
+    };
+    store.scan((Bound::Unbounded, Bound::Unbounded), visit).unwrap();
+    assert_eq!(found, [b"new"]);
+}
+
+#[test]
+fn a_transaction_sees_every_update_admitted_before_it_began() {
+    for mode in MODES {
+        let clock = ManualClock::default();
+        let store = open(Memory::default(), &clock, options(mode, 2));
+        store.offer(SensorId(0), Seq(1), Time(0), b"seen").unwrap();
+        let reading = store.read_transaction(Deadline::NONE).unwrap();
+        assert_eq!(reading.get(b"sensor/0000").unwrap().as_deref(), Some(&b"seen"[..]));
+        drop(reading);
+        store.offer(SensorId(1), Seq(1), Time(0), b"seen, too").unwrap();
+        let writing = store.write_transaction(Deadline::NONE).unwrap();
+        assert_eq!(writing.get(b"sensor/0001").unwrap().as_deref(), Some(&b"seen, too"[..]));
+        drop(writing);
+        assert_eq!((store.pending(), store.counts().installed), (0, 2));
+
+        let alone = open(
+            Memory::default(),
+            &clock,
+            StoreOptions {
+                helping: false,
+                ..options(mode, 1)
+            },
+        );
+        alone.offer(SensorId(0), Seq(1), Time(0), b"not yet").unwrap();
+        assert_eq!(
+            alone
+                .read_transaction(Deadline::NONE)
+                .unwrap()
+                .get(b"sensor/0000")
+                .unwrap(),
+            None
+        );
+        assert_eq!(
+            (alone.pending(), alone.install_pending(8).unwrap(), alone.pending()),
+            (1, 1, 0)
+        );
+    }
+}
+
+#[test]
+fn updates_in_transaction_mode_belong_to_the_snapshot() {
+    let clock = ManualClock::default();
+    let store = open(Memory::default(), &clock, options(UpdateMode::Transaction, 1));
+    update(&store, 0, 1, Time(0), b"before");
+    let reading = store.read_transaction(Deadline::NONE).unwrap();
+    assert_eq!(reading.get(b"sensor/0000").unwrap().as_deref(), Some(&b"before"[..]));
+    update(&store, 0, 2, Time(0), b"after");
+    assert_eq!(reading.get(b"sensor/0000").unwrap().as_deref(), Some(&b"before"[..]));
+    drop(reading);
+    let mut value = Vec::new();
+    let sample = store.read(ObjectId(0), &mut value).unwrap();
+    assert_eq!((sample.unwrap().seq, value.as_slice()), (Seq(2), &b"after"[..]));
+}
+
+#[test]
+fn reads_by_handle_or_key_are_counted_and_unknown_objects_refused() {
+    for mode in MODES {
+        let store = open(Memory::default(), &ManualClock::default(), options(mode, 1));
+        update(&store, 0, 1, Time(0), b"value");
+        let object = store.object(b"sensor/0000").unwrap();
+        let mut value = Vec::new();
+        assert_eq!(
+            store.read(object, &mut value).unwrap(),
+            Some(Sample {
+                seq: Seq(1),
+                sampled_at: Some(Time(0))
+            })
+        );
+        assert_eq!(value, b"value");
+        store.get(b"sensor/0000").unwrap();
+        store.flush().unwrap();
+        assert_eq!(store.reads(object).unwrap(), 2, "a group commit is no read");
+        assert_eq!(store.object(b"sensor/0001"), None);
+        assert!(matches!(
+            store.read(ObjectId(1), &mut value),
+            Err(StoreError::UnknownObject(ObjectId(1)))
+        ));
+    }
+}
+
+#[test]
+fn durability_is_acknowledged_after_the_commit_or_the_sync_and_not_before() {
+    let object = ObjectId(0);
+    for (durability, durable_at_commit) in [
+        (Durability::Durable, true),
+        (Durability::NoMetaSync, false),
+        (Durability::Volatile, false),
+    ] {
+        for mode in MODES {
+            let directory = tempfile::tempdir().unwrap();
+            let store = open(
+                lmdb(directory.path(), durability),
+                &ManualClock::default(),
+                options(mode, 1),
+            );
+            update(&store, 0, 1, Time(0), b"value");
+            let by_itself = mode == UpdateMode::Transaction && durable_at_commit;
+            assert_eq!(store.durable_seq(object).unwrap(), Seq(u64::from(by_itself)));
+            let objects = usize::from(mode == UpdateMode::MemoryFirst);
+            assert_eq!(
+                store.commit_group().unwrap(),
+                Flushed {
+                    objects,
+                    durable: durable_at_commit
+                }
+            );
+            assert_eq!(store.durable_seq(object).unwrap(), Seq(u64::from(durable_at_commit)));
+            assert_eq!(
+                store.flush().unwrap(),
+                Flushed {
+                    objects: 0,
+                    durable: true
+                }
+            );
+            assert_eq!(store.durable_seq(object).unwrap(), Seq(1));
+        }
+    }
+}
+
+#[test]
+fn a_group_larger_than_one_transaction_is_written_whole() {
+    let objects = 2 * GROUP_OBJECTS_MAX + 1;
+    let directory = tempfile::tempdir().unwrap();
+    let clock = ManualClock::default();
+    let store = open(
+        lmdb(directory.path(), Durability::Volatile),
+        &clock,
+        options(UpdateMode::MemoryFirst, objects),
+    );
+    for sensor in 0..objects as u32 {
+        update(&store, sensor, 1, Time(0), &sensor.to_le_bytes());
+    }
+    assert_eq!(store.flush().unwrap().objects, objects);
+    drop(store);
+    let store = open(
+        lmdb(directory.path(), Durability::Volatile),
+        &clock,
+        options(UpdateMode::MemoryFirst, objects),
+    );
+    let mut value = Vec::new();
+    for object in 0..objects as u32 {
+        store.read(ObjectId(object), &mut value).unwrap();
+        assert_eq!(value, object.to_le_bytes());
+    }
+}
+
+#[test]
+fn after_a_restart_a_value_is_fresh_only_if_its_instant_is_known() {
+    for (before, after) in [MODES, [UpdateMode::Transaction, UpdateMode::MemoryFirst]].map(|[a, b]| (a, b)) {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = ManualClock::default();
+        clock.set(Time(5_000));
+        let engine = || lmdb(directory.path(), Durability::Durable);
+        let store = open(engine(), &clock, options(before, 1));
+        update(&store, 0, 7, Time(4_900), b"kept");
+        store.flush().unwrap();
+        drop(store);
+
+        let store = open(engine(), &clock, options(after, 1));
+        assert_eq!(
+            store.get_fresh(b"sensor/0000", Nanos(100)).unwrap(),
+            fresh(b"kept", Nanos(100))
+        );
+        assert_eq!(store.fresh_share(clock.now()), Share::ONE);
+        drop(store);
+
+        // After a reboot the clock begins anew: even an instant that seems recent means nothing.
+        let rebooted = StoreOptions {
+            clock_origin: ClockOrigin::named(b"next boot"),
+            ..options(after, 1)
+        };
+        let store = open(engine(), &clock, rebooted);
+        let unknown = Freshness::Stale {
+            age: Nanos::MAX,
+            sampled_at: None,
+        };
+        assert_eq!(store.get_fresh(b"sensor/0000", Nanos::MAX).unwrap(), unknown);
+        assert_eq!(store.get(b"sensor/0000").unwrap().as_deref(), Some(&b"kept"[..]));
+        assert_eq!(store.fresh_share(clock.now()), Share::ZERO);
+        // The sensor counts from 1 again, and is believed.
+        update(&store, 0, 1, clock.now(), b"new");
+        assert_eq!(
+            store.get_fresh(b"sensor/0000", AVI).unwrap(),
+            fresh(b"new", Nanos::ZERO)
+        );
+    }
+}
+
+#[test]
+fn senseless_registrations_are_refused_by_name() {
+    let clock = ManualClock::default();
+    let twice = StoreOptions {
+        objects: vec![spec(3), spec(3)],
+        ..StoreOptions::default()
+    };
+    let error = Store::open(Memory::default(), clock.clone(), twice)
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "temporal object sensor/0003 is registered twice: give each its own key"
+    );
+
+    let engine = Arc::new(Memory::default());
+    let store = open(
+        SharedEngine(engine.clone()),
+        &clock,
+        options(UpdateMode::MemoryFirst, 1),
+    );
+    update(&store, 0, 1, Time(0), b"0123456789");
+    store.flush().unwrap();
+    let shorter = StoreOptions {
+        objects: vec![ObjectSpec { max_len: 4, ..spec(0) }],
+        ..StoreOptions::default()
+    };
+    let error = Store::open(SharedEngine(engine), clock, shorter).map(drop).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            StoreError::ValueTooLong {
+                len: 10,
+                max_len: 4,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = store.offer(SensorId(0), Seq(2), Time(0), &[0; 17]).unwrap_err();
+    assert!(matches!(error, StoreError::Offer(_)), "{error}");
+}
+
+proptest! {
+    /// Whatever is offered, shed, superseded and installed, in whatever order: the account balances, and each object
+    /// holds the newest update that was installed.
+    #[test]
+    fn updates_are_never_lost(
+        steps in vec((0u32..4, 0u64..100, any::<bool>()), 1..80), share in 0.0..=1.0f64, transaction: bool,
+    ) {
+        let clock = ManualClock::default();
+        let store = open(Memory::default(), &clock, options(MODES[usize::from(transaction)], 4));
+        store.set_admitted_share(Share::clamped(share));
+        let mut offered = [0u64; 4];
+        for (sensor, wait, installs) in steps {
+            clock.advance(Nanos(wait));
+            let seq = &mut offered[sensor as usize];
+            *seq += 1;
+            store.offer(SensorId(sensor), Seq(*seq), clock.now(), &seq.to_le_bytes()).unwrap();
+            if installs {
+                store.install_pending(2).unwrap();
+            }
+            let mut value = Vec::new();
+            if let Some(sample) = store.read(ObjectId(sensor), &mut value).unwrap() {
+                prop_assert_eq!(value, sample.seq.0.to_le_bytes());
+            }
+        }
+        store.install_pending(usize::MAX).unwrap();
+        let (counts, balance) = (store.counts(), store.reconcile());
+        prop_assert_eq!(counts.offered, offered.iter().sum::<u64>());
+        prop_assert_eq!(counts.offered, counts.installed + counts.shed + counts.superseded);
+        prop_assert!(balance.balances(), "{balance:?}");
+    }
+}
+
+/// Lets two stores follow each other on one engine in memory.
+struct SharedEngine(Arc<Memory>);
+
+impl Engine for SharedEngine {
+    type Snapshot<'e> = <Memory as Engine>::Snapshot<'e>;
+    type Write<'e> = <Memory as Engine>::Write<'e>;
+
+    fn snapshot(&self) -> Result<Self::Snapshot<'_>, punctual_store::engine::EngineError> {
+        self.0.snapshot()
+    }
+
+    fn write(&self) -> Result<Self::Write<'_>, punctual_store::engine::EngineError> {
+        self.0.write()
+    }
+
+    fn sync(&self) -> Result<(), punctual_store::engine::EngineError> {
+        self.0.sync()
+    }
+
+    fn durability(&self) -> Durability {
+        self.0.durability()
+    }
+
+    fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+}
