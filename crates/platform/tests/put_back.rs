@@ -76,7 +76,7 @@ fn child() {
     let mut board = open(KernelTree::at(tree), ClockPreference::Auto);
     assert_eq!(board.guarded(), guardian == "guarded");
     board.apply(Setting::Clock(Hertz::from_mhz(200))).unwrap();
-    let folder = board.temporary_dir().unwrap();
+    let folder = board.temporary_dir(false).unwrap();
     fs::write(folder.join("scratch"), "scratch").unwrap();
     println!("\nMADE {}", folder.display());
 

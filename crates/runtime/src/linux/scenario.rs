@@ -35,9 +35,10 @@ pub(super) const CALIBRATION_SENSORS: u32 = 10_000;
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let emulated = machine.emulated_clock();
+    let in_memory = setup.scenario().store.durability == workload::Durability::Volatile;
     let place = Place {
         given: setup.request.store_path.as_deref(),
-        scratch: machine.temporary_dir()?,
+        scratch: machine.temporary_dir(in_memory)?,
     };
     let rt_core = machine.offers().cores.last().copied().unwrap_or_default();
 
