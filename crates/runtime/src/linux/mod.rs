@@ -288,7 +288,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let ending = Ending {
             counts: self.store.counts(),
             reconciliation: self.store.reconcile(),
-            excused: probe.as_ref().map_or(0, |probe| excused(collector.late(), probe)),
+            excused: probe.as_ref().map_or(0, |probe| excused(collector, probe)),
             energy_j: energy_since(&energy, &self.machine.read().energy_j),
             controller_core_share: Some(controlled.cpu.ratio(duration)),
             probe_us: probe.as_ref().ok().map(oversleep_us),
@@ -454,12 +454,15 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
 }
 
 /// Late jobs that a gap of the probe explains: one at least as long as the overrun, between release and completion.
-fn excused(late: &[JobOutcome], probe: &GapProbe) -> u64 {
+///
+/// Not where our own threads filled the core: the kernel then takes it away from all of them for the rest of a second
+/// (real-time throttling, 95 % by default), which the probe sees like any other gap.
+fn excused(collector: &Collector, probe: &GapProbe) -> u64 {
     let explained = |job: &&JobOutcome| {
-        job.overrun()
-            .is_some_and(|overrun| probe.longest_gap(job.released, job.finished) >= overrun)
+        let gap = probe.longest_gap(job.released, job.finished);
+        job.overrun().is_some_and(|overrun| gap >= overrun) && !collector.core_was_full(job)
     };
-    late.iter().filter(explained).count() as u64
+    collector.late().iter().filter(explained).count() as u64
 }
 
 fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
