@@ -5,6 +5,7 @@ mod failure;
 #[cfg(test)]
 mod fixture;
 mod output;
+mod page;
 mod plain;
 mod scenario;
 mod summary;

@@ -25,7 +25,7 @@ impl Plain {
             ..Plain::default()
         };
         format!(
-            "{} on {} ({}), controller {}, set point {:.2}",
+            "{} on {} ({}), controller {}, goal {:.2}",
             header.scenario,
             header.platform,
             header.machine,
@@ -91,7 +91,7 @@ mod tests {
         let mut plain = Plain::default();
         assert_eq!(
             plain.started(&fixture::header()),
-            "fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, set point 0.85"
+            "fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, goal 0.85"
         );
         let mut lines: Vec<String> = (0..300).filter_map(|k| plain.sample(&fixture::sample(k))).collect();
         lines.extend(plain.flush());

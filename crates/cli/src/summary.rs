@@ -46,14 +46,14 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
         (
             "tardiness",
             vec![format!(
-                "{:.2} on average, {:.2} at p99; set point {:.2}",
+                "{:.2} on average, {:.2} at p99; goal {:.2}",
                 summary.tardiness_mean, summary.tardiness_p99, header.goal.tardiness
             )],
         ),
         (
             "drr",
             vec![format!(
-                "{:.2} on average; set point {:.2}{}",
+                "{:.2} on average; goal {:.2}{}",
                 summary.drr_mean,
                 header.goal.drr,
                 if header.controller.name() == "mimo" {
@@ -228,10 +228,10 @@ mod tests {
     fn the_summary_says_all_of_it() {
         let expected = "
 fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, 60.0 s, seed 1
-Goal held: tardiness 0.86 on average, set point 0.85.
+Goal held: tardiness 0.86 on average, goal 0.85.
 
-  tardiness     0.86 on average, 1.12 at p99; set point 0.85
-  drr           0.61 on average; set point 0.62
+  tardiness     0.86 on average, 1.12 at p99; goal 0.85
+  drr           0.61 on average; goal 0.62
   fresh         71.0 % at worst, 91.0 % on average; minimum 50.0 %
   jobs          600 in real time, 14 late (2.3 %), 2 of these excused, 0 not released
                 5,321 best-effort
