@@ -139,12 +139,19 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
 
 fn updates(report: &RunReport) -> Vec<String> {
     let summary = &report.summary;
+    let told = summary.updates_installed + summary.updates_shed + summary.updates_superseded + summary.updates_lost;
+    let under_way = summary.updates_offered.saturating_sub(told);
     let mut lines = vec![format!(
-        "{} offered = {} installed + {} shed + {} superseded; {} lost",
+        "{} offered = {} installed + {} shed + {} superseded{}; {} lost",
         count(summary.updates_offered),
         count(summary.updates_installed),
         count(summary.updates_shed),
         count(summary.updates_superseded),
+        if under_way > 0 {
+            format!(" + {} under way at the end", count(under_way))
+        } else {
+            String::new()
+        },
         count(summary.updates_lost)
     )];
     lines.push(format!("{} admitted on average", percent(summary.admitted_share_mean)));
@@ -251,6 +258,17 @@ Goal held: tardiness 0.86 on average, goal 0.85.
   notes         fallback: 3 windows without a finished job
 ";
         assert_eq!(summary(&fixture::report()), expected);
+    }
+
+    #[test]
+    fn updates_under_way_at_the_end_are_counted() {
+        let mut report = fixture::report();
+        report.summary.updates_installed -= 6;
+        let text = summary(&report);
+        assert!(
+            text.contains("+ 5,000 superseded + 6 under way at the end; 0 lost"),
+            "{text}"
+        );
     }
 
     #[test]
