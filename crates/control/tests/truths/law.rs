@@ -255,7 +255,7 @@ proptest! {
         }
     }
 
-    /// The cost that the design promises is what the law spends on its own plant.
+    /// The closed loop of a first-order design is the one that the paper writes down.
     #[test]
     fn first_order_gains_are_those_of_the_paper(model in stable_arx(1..=3, 0..=1, 1..=1)) {
         let law = law_for(&model)?;
