@@ -409,7 +409,8 @@ fn check_weights(weights: &'static str, values: &[f64], names: &[String], zero: 
 mod tests {
     use super::*;
 
-    /// Three knobs for one output: two pinned ones cannot both be asked for their limits exactly, and still stand still.
+    /// Three knobs for one output: two pinned ones cannot both be asked for their limits exactly, and still stand
+    /// still.
     #[test]
     fn what_pinned_knobs_would_do_does_not_matter() {
         let names = |prefix: &str, count: usize| (0..count).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
