@@ -143,7 +143,7 @@ impl Collector {
             decision_us: micros(took.decision),
             actuation_us: micros(took.actuation),
             busy: self.busy_since(readings),
-            mode: step.mode.clone(),
+            mode: step.mode.as_str().into(),
             fallback: step.fallback.clone(),
         };
         if let Some(reason) = &step.fallback {

@@ -21,6 +21,10 @@ use crate::event::Window;
 /// of a small window stays below it.
 const FORCED: f64 = 0.05;
 
+/// Meters and knobs that there are.
+const METERS_MAX: usize = 2;
+const KNOBS_MAX: usize = 2;
+
 /// Knob positions as shares of their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Knobs {
@@ -131,7 +135,7 @@ impl Controller {
         if let Some(y) = law.measured(window) {
             law.account(self.held, window.admitted);
             // An unusable value leaves the law as it was; the regulator reports it as a fault of the meter.
-            let _ = law.pi.step(&y, &law.goal);
+            let _ = law.pi.step(&y[..law.meters.len()], &law.goal);
             self.held = law.merge(self.held);
         }
         self.held
@@ -149,19 +153,25 @@ impl Controller {
         if let Some(law) = &mut self.law {
             let settings = law.settings(knobs);
             // Settings come from the law's own knobs, so they are usable.
-            let _ = law.pi.resume(&settings);
+            let _ = law.pi.resume(&settings[..law.knobs.len()]);
             self.held = knobs;
         }
     }
 }
 
 impl Law {
-    fn measured(&self, window: &Window) -> Option<Vec<f64>> {
+    /// What the law reads, in its order; only the first as many as it has meters count. Arrays, so that a step allocates
+    /// nothing.
+    fn measured(&self, window: &Window) -> Option<[f64; METERS_MAX]> {
         let read = |meter: &MeterName| match meter {
             MeterName::Tardiness => window.tardiness,
             MeterName::Drr => window.drr,
         };
-        self.meters.iter().map(read).collect()
+        let mut y = [0.0; METERS_MAX];
+        for (y, meter) in y.iter_mut().zip(&self.meters) {
+            *y = read(meter)?;
+        }
+        Some(y)
     }
 
     /// Tells the law where the knobs really were in the window that was measured: on the machine's steps, and with
@@ -172,15 +182,19 @@ impl Law {
             admitted: forced.unwrap_or(held.admitted),
             ..held
         });
-        let _ = self.pi.applied(&settings);
+        let _ = self.pi.applied(&settings[..self.knobs.len()]);
     }
 
-    fn settings(&self, knobs: Knobs) -> Vec<f64> {
+    fn settings(&self, knobs: Knobs) -> [f64; KNOBS_MAX] {
         let position = |knob: &KnobName| match knob {
             KnobName::Clock => knobs.clock.unwrap_or(1.0),
             KnobName::Admitted => knobs.admitted,
         };
-        self.knobs.iter().map(position).collect()
+        let mut settings = [0.0; KNOBS_MAX];
+        for (setting, knob) in settings.iter_mut().zip(&self.knobs) {
+            *setting = position(knob);
+        }
+        settings
     }
 
     /// `held`, with the law's settings for the knobs that it turns.

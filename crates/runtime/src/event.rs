@@ -5,6 +5,8 @@ use punctual_units::{Hertz, Share};
 use punctual_workload::JobOutcome;
 use serde::{Deserialize, Serialize};
 
+use crate::mode::ModeName;
+
 /// One thing that happened, as told to [`crate::Regulator::step`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -55,8 +57,8 @@ pub struct Step {
     pub window: Window,
     /// Where the knobs are to be.
     pub plan: Plan,
-    /// `warm-up`, `running` or `fallback`.
-    pub mode: String,
+    /// What the loop is doing.
+    pub mode: ModeName,
     /// Why the loop is in fallback.
     pub fallback: Option<String>,
 }

@@ -14,6 +14,7 @@
 //! [`SILENT_WINDOWS`].
 
 use punctual_units::Time;
+use serde::{Deserialize, Serialize};
 
 /// Windows without a finished real-time job after which tardiness counts as lost. A job may outlive a few windows
 /// when windows are shorter than its period, or when it is late; ten windows of 0.2 s are 20 periods of the fire
@@ -42,6 +43,29 @@ pub enum Mode {
     },
 }
 
+/// A mode without what it knows, for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModeName {
+    /// `warm-up`
+    WarmUp,
+    /// `running`
+    Running,
+    /// `fallback`
+    Fallback,
+}
+
+impl ModeName {
+    /// The name in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ModeName::WarmUp => "warm-up",
+            ModeName::Running => "running",
+            ModeName::Fallback => "fallback",
+        }
+    }
+}
+
 impl Mode {
     /// The mode after a window that ended at `now` with the given `fault`, if any.
     pub fn next(self, fault: Option<String>, now: Time) -> Mode {
@@ -55,11 +79,11 @@ impl Mode {
     }
 
     /// The mode's name in reports.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> ModeName {
         match self {
-            Mode::WarmUp { .. } => "warm-up",
-            Mode::Running => "running",
-            Mode::Fallback { .. } => "fallback",
+            Mode::WarmUp { .. } => ModeName::WarmUp,
+            Mode::Running => ModeName::Running,
+            Mode::Fallback { .. } => ModeName::Fallback,
         }
     }
 
@@ -88,7 +112,7 @@ mod tests {
         assert_eq!(warm.clone().next(None, Time(99)), warm);
         assert_eq!(warm.clone().next(None, Time(100)), Mode::Running);
         assert_eq!(warm.next(fault(FAULT), Time(1)).reason(), FAULT);
-        assert_eq!(Mode::Running.next(fault(FAULT), Time(1)).name(), "fallback");
+        assert_eq!(Mode::Running.next(fault(FAULT), Time(1)).name(), ModeName::Fallback);
     }
 
     #[test]
@@ -96,7 +120,7 @@ mod tests {
         let mut mode = Mode::Running.next(fault(FAULT), Time(1));
         for _ in 0..GOOD_WINDOWS - 1 {
             mode = mode.next(None, Time(2));
-            assert_eq!(mode.name(), "fallback");
+            assert_eq!(mode.name(), ModeName::Fallback);
         }
         let relapsed = mode.clone().next(fault(FAULT), Time(3));
         assert_eq!(

@@ -127,7 +127,7 @@ impl Regulator {
         Step {
             window,
             plan: self.plan,
-            mode: self.mode.name().to_string(),
+            mode: self.mode.name(),
             fallback: self.mode.reason().map(String::from),
         }
     }
