@@ -21,9 +21,10 @@ use crate::event::Window;
 /// of a small window stays below it.
 const FORCED: f64 = 0.05;
 
-/// Meters and knobs that there are.
-const METERS_MAX: usize = 2;
-const KNOBS_MAX: usize = 2;
+/// Meters that there are.
+pub const METERS_MAX: usize = 2;
+/// Knobs that there are.
+pub const KNOBS_MAX: usize = 2;
 
 /// Knob positions as shares of their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,6 +99,12 @@ impl Controller {
             .iter()
             .map(|name| knob(name))
             .collect::<Result<Vec<_>, _>>()?;
+        if meters.len() > METERS_MAX || knobs.len() > KNOBS_MAX {
+            return Err(Mismatch::TooMany {
+                meters: meters.len(),
+                knobs: knobs.len(),
+            });
+        }
         let ranges = knobs
             .iter()
             .map(|knob| range(*knob, offers.clock.as_ref(), kind))

@@ -7,6 +7,8 @@ use punctual_control::{
 use punctual_workload::{Pace, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
 
+use crate::controller::{KNOBS_MAX, METERS_MAX};
+
 /// Name of the tardiness meter in models.
 pub const TARDINESS: &str = "tardiness";
 /// Name of the data response ratio in models.
@@ -103,6 +105,16 @@ pub enum Mismatch {
     UnknownName {
         /// The name.
         name: String,
+    },
+    /// A document with the same name twice.
+    #[error(
+        "the model has {meters} meters and {knobs} knobs, but there are only {METERS_MAX} and {KNOBS_MAX}: identify again"
+    )]
+    TooMany {
+        /// Its meters.
+        meters: usize,
+        /// Its knobs.
+        knobs: usize,
     },
     /// The gains do not fit together.
     #[error(transparent)]
