@@ -30,9 +30,6 @@ pub enum Command {
     Design(Design),
     /// Say what this machine offers, what is missing, and how to get it
     Doctor(Doctor),
-    /// Measure parts of `punctual` on this machine
-    #[command(subcommand)]
-    Bench(Bench),
 }
 
 /// `run`
@@ -96,17 +93,6 @@ pub struct Doctor {
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
-}
-
-/// `bench`
-#[derive(Debug, Subcommand)]
-pub enum Bench {
-    /// Compare the store with the bare engine under it, interleaved, beside a no-op control
-    Store {
-        /// Write the figures as JSON
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
 }
 
 /// Where a scenario runs, and what is different this time.

@@ -1,10 +1,12 @@
-//! The `punctual` command.
+//! The `punctual` command: terminals, files and exit codes around the runtime.
 
 mod args;
+mod commands;
 mod failure;
 #[cfg(test)]
 mod fixture;
 mod output;
+mod page;
 mod plain;
 mod scenario;
 mod summary;
@@ -13,6 +15,46 @@ mod verdict;
 mod view;
 mod watch;
 
-fn main() {
-    let _ = scenario::load(None, &[]);
+use std::process::ExitCode;
+
+use args::{Arguments, Command};
+use clap::Parser;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match perform(arguments.command.unwrap_or_else(|| Command::Run(args::Run::default()))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Where standard error is closed, the exit code alone has to tell.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{failure}\n").as_bytes());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn perform(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(run) => commands::run::run(&run, &command_line()),
+        Command::Identify(identify) => commands::identify::identify(&identify),
+        Command::Design(design) => commands::design::design(&design),
+        Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
+    }
+}
+
+/// What was typed, quoted where a shell needs it, for the report to repeat.
+fn command_line() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
+    let quoted = |word: String| {
+        if !word.is_empty() && word.chars().all(plain) {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
+    };
+    let words = std::env::args().skip(1).map(quoted);
+    std::iter::once("punctual".to_string())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
 }

@@ -43,13 +43,18 @@ impl Output {
         let place = if special {
             Place::InPlace
         } else {
-            let prepared = NamedTempFile::new_in(folder);
-            Place::Beside(prepared.map_err(|error| {
+            let cannot = |error: std::io::Error| {
+                let why = if folder.is_dir() {
+                    error.kind().to_string()
+                } else {
+                    format!("there is no folder {}", folder.display())
+                };
                 refused(
                     path,
-                    format!("cannot be written: {error}; name a file in a folder that exists and is yours"),
+                    format!("cannot be written: {why}; name a file in a folder that is yours"),
                 )
-            })?)
+            };
+            Place::Beside(NamedTempFile::new_in(folder).map_err(cannot)?)
         };
         Ok(Output {
             path: path.to_path_buf(),

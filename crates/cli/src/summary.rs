@@ -46,14 +46,14 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
         (
             "tardiness",
             vec![format!(
-                "{:.2} on average, {:.2} at p99; set point {:.2}",
+                "{:.2} on average, {:.2} at p99; goal {:.2}",
                 summary.tardiness_mean, summary.tardiness_p99, header.goal.tardiness
             )],
         ),
         (
             "drr",
             vec![format!(
-                "{:.2} on average; set point {:.2}{}",
+                "{:.2} on average; goal {:.2}{}",
                 summary.drr_mean,
                 header.goal.drr,
                 if header.controller.name() == "mimo" {
@@ -139,12 +139,19 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
 
 fn updates(report: &RunReport) -> Vec<String> {
     let summary = &report.summary;
+    let told = summary.updates_installed + summary.updates_shed + summary.updates_superseded + summary.updates_lost;
+    let under_way = summary.updates_offered.saturating_sub(told);
     let mut lines = vec![format!(
-        "{} offered = {} installed + {} shed + {} superseded; {} lost",
+        "{} offered = {} installed + {} shed + {} superseded{}; {} lost",
         count(summary.updates_offered),
         count(summary.updates_installed),
         count(summary.updates_shed),
         count(summary.updates_superseded),
+        if under_way > 0 {
+            format!(" + {} under way at the end", count(under_way))
+        } else {
+            String::new()
+        },
         count(summary.updates_lost)
     )];
     lines.push(format!("{} admitted on average", percent(summary.admitted_share_mean)));
@@ -228,10 +235,10 @@ mod tests {
     fn the_summary_says_all_of_it() {
         let expected = "
 fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, 60.0 s, seed 1
-Goal held: tardiness 0.86 on average, set point 0.85.
+Goal held: tardiness 0.86 on average, goal 0.85.
 
-  tardiness     0.86 on average, 1.12 at p99; set point 0.85
-  drr           0.61 on average; set point 0.62
+  tardiness     0.86 on average, 1.12 at p99; goal 0.85
+  drr           0.61 on average; goal 0.62
   fresh         71.0 % at worst, 91.0 % on average; minimum 50.0 %
   jobs          600 in real time, 14 late (2.3 %), 2 of these excused, 0 not released
                 5,321 best-effort
@@ -251,6 +258,17 @@ Goal held: tardiness 0.86 on average, set point 0.85.
   notes         fallback: 3 windows without a finished job
 ";
         assert_eq!(summary(&fixture::report()), expected);
+    }
+
+    #[test]
+    fn updates_under_way_at_the_end_are_counted() {
+        let mut report = fixture::report();
+        report.summary.updates_installed -= 6;
+        let text = summary(&report);
+        assert!(
+            text.contains("+ 5,000 superseded + 6 under way at the end; 0 lost"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -30,7 +30,14 @@ pub fn load(scenario: &Scenario, file: Option<&Path>) -> Result<Trace, Failure> 
             scenario.duration,
             scenario.seed,
         )),
-        SensorSource::Trace { dir } => read_folder(&find(Path::new(dir), &bases(file))?),
+        SensorSource::Trace { dir } => {
+            let beside = if file.is_some() {
+                "beside or above the scenario file"
+            } else {
+                "above the program"
+            };
+            read_folder(&find(Path::new(dir), &bases(file), beside)?)
+        }
     }
 }
 
@@ -48,12 +55,12 @@ fn bases(file: Option<&Path>) -> Vec<PathBuf> {
     bases
 }
 
-fn find(dir: &Path, bases: &[PathBuf]) -> Result<PathBuf, Failure> {
+fn find(dir: &Path, bases: &[PathBuf], beside: &str) -> Result<PathBuf, Failure> {
     let found = bases.iter().map(|base| base.join(dir)).find(|folder| folder.is_dir());
     found.ok_or_else(|| {
         let here = std::env::current_dir().unwrap_or_default();
         Failure::input([format!(
-            "trace.dir: no folder \"{}\" in {}, nor beside or above the scenario file; name the folder that holds {SENSORS} and {READINGS_PACKED}: --set trace.dir=FOLDER",
+            "trace.dir: no folder \"{}\" in {}, nor {beside}; name the folder that holds {SENSORS} and {READINGS_PACKED}: --set trace.dir=FOLDER",
             dir.display(),
             here.display(),
         )])
@@ -166,10 +173,16 @@ mod tests {
         let (first, second) = (folder(&[]), folder(&[]));
         fs::create_dir(second.path().join("data")).unwrap();
         let bases = [first.path().to_path_buf(), second.path().to_path_buf()];
-        assert_eq!(find(Path::new("data"), &bases).unwrap(), second.path().join("data"));
+        assert_eq!(
+            find(Path::new("data"), &bases, "above").unwrap(),
+            second.path().join("data")
+        );
         fs::create_dir(first.path().join("data")).unwrap();
-        assert_eq!(find(Path::new("data"), &bases).unwrap(), first.path().join("data"));
-        let missing = find(Path::new("elsewhere"), &bases).unwrap_err().to_string();
+        assert_eq!(
+            find(Path::new("data"), &bases, "above").unwrap(),
+            first.path().join("data")
+        );
+        let missing = find(Path::new("elsewhere"), &bases, "above").unwrap_err().to_string();
         assert!(
             missing.starts_with("trace.dir: no folder \"elsewhere\" in ")
                 && missing.ends_with("--set trace.dir=FOLDER"),

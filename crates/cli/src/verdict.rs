@@ -79,11 +79,11 @@ impl Verdict {
             (Tardiness::Above, ControllerKind::Open) => {
                 format!("Tardy without control: {mean:.2} on average, where {set_point:.2} was asked for")
             }
-            (Tardiness::Above, _) => format!("Goal missed: tardiness {mean:.2} on average, set point {set_point:.2}"),
+            (Tardiness::Above, _) => format!("Goal missed: tardiness {mean:.2} on average, goal {set_point:.2}"),
             (Tardiness::Below, _) => {
-                format!("Earlier than asked for: tardiness {mean:.2} on average, set point {set_point:.2}")
+                format!("Earlier than asked for: tardiness {mean:.2} on average, goal {set_point:.2}")
             }
-            _ => format!("Goal held: tardiness {mean:.2} on average, set point {set_point:.2}"),
+            _ => format!("Goal held: tardiness {mean:.2} on average, goal {set_point:.2}"),
         };
         if !self.fresh_kept {
             let (least, minimum) = (summary.fresh_share_min * 100.0, goal.min_fresh);
@@ -113,7 +113,7 @@ mod tests {
     fn a_mean_near_the_set_point_is_on_goal() {
         let (verdict, sentence) = judged(|report| report.summary.tardiness_mean = 0.88);
         assert!(verdict.is_good());
-        assert_eq!(sentence, "Goal held: tardiness 0.88 on average, set point 0.85.");
+        assert_eq!(sentence, "Goal held: tardiness 0.88 on average, goal 0.85.");
     }
 
     #[test]
@@ -121,15 +121,15 @@ mod tests {
         for (change, expected) in [
             (
                 (|report: &mut RunReport| report.summary.tardiness_mean = 1.3) as fn(&mut RunReport),
-                "Goal missed: tardiness 1.30 on average, set point 0.85.",
+                "Goal missed: tardiness 1.30 on average, goal 0.85.",
             ),
             (
                 |report| report.summary.fresh_share_min = 0.42,
-                "Goal held: tardiness 0.86 on average, set point 0.85; but only 42.0 % of the data was fresh at worst, under the minimum of 50.0 %.",
+                "Goal held: tardiness 0.86 on average, goal 0.85; but only 42.0 % of the data was fresh at worst, under the minimum of 50.0 %.",
             ),
             (
                 |report| report.summary.updates_lost = 3,
-                "Goal held: tardiness 0.86 on average, set point 0.85; but 3 updates were lost.",
+                "Goal held: tardiness 0.86 on average, goal 0.85; but 3 updates were lost.",
             ),
             (
                 |report| report.summary.inconclusive = true,

@@ -14,6 +14,9 @@ pub const SETTLING: Nanos = Nanos::from_secs(5);
 /// Late jobs that are kept for the comparison with the probe: an hour of nothing but late jobs at 100 ms.
 const LATE_JOBS_MAX: usize = 36_000;
 
+/// Busy share of a core from which the kernel's real-time throttle (95 %) must be reckoned with.
+const FULL_CORE: f64 = 0.94;
+
 /// A share of excused jobs above which a run concludes nothing.
 const EXCUSED_MAX: f64 = 0.01;
 
@@ -157,14 +160,37 @@ impl Collector {
         &self.late
     }
 
+    /// Whether the real-time core was full in a window in which `job` was under way.
+    pub fn core_was_full(&self, job: &JobOutcome) -> bool {
+        let released = job.released.since(self.start).as_secs_f64();
+        let finished = job.finished.since(self.start).as_secs_f64();
+        let ends = self.samples.iter().map(|sample| sample.t_s).chain([f64::INFINITY]);
+        let starts = [0.0].into_iter().chain(ends.clone());
+        let mut windows = starts.zip(ends).zip(&self.samples);
+        windows.any(|((start, end), sample)| start < finished && released < end && is_full(sample))
+    }
+
     /// Ends the run.
-    pub fn finish(self, ending: Ending) -> RunReport {
+    pub fn finish(mut self, ending: Ending) -> RunReport {
+        if let (Some(note), "linux") = (self.saturated(), self.header.platform.as_str()) {
+            self.note(note);
+        }
         let summary = self.summary(ending);
         RunReport {
             header: self.header,
             samples: self.samples,
             summary,
         }
+    }
+
+    fn saturated(&self) -> Option<String> {
+        let full = self.samples.iter().filter(|sample| is_full(sample)).count();
+        (full > 0).then(|| {
+            format!(
+                "the real-time core was busy for over 94 % of {full} of {} windows: the kernel throttles real-time threads at 95 % by default; ask for less, or raise /proc/sys/kernel/sched_rt_runtime_us",
+                self.samples.len()
+            )
+        })
     }
 
     fn busy_since(&self, readings: &Readings) -> Vec<f64> {
@@ -233,6 +259,11 @@ impl Collector {
             notes: self.notes.clone(),
         }
     }
+}
+
+/// Whether the real-time core, the last one, had no slack left in this window.
+fn is_full(sample: &Sample) -> bool {
+    sample.busy.last().is_some_and(|busy| *busy >= FULL_CORE)
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {

@@ -92,7 +92,7 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, Mismatch> {
             });
         }
     }
-    let mut admission = Updates::new(&log.admission.sensors, log.admission.options.clone());
+    let mut admission = Updates::new(&log.admission.sensors, log.admission.options);
     for (index, event) in log.updates.iter().enumerate() {
         match event {
             AdmissionEvent::Share(share) => admission.set_admitted_share(*share),

@@ -44,9 +44,9 @@ impl PlatformChoice {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControllerSource {
     /// A model: gains are designed from it.
-    Model(ModelDocument),
+    Model(Box<ModelDocument>),
     /// Gains that were designed before.
-    Controller(ControllerDocument),
+    Controller(Box<ControllerDocument>),
 }
 
 /// What to run.
@@ -219,7 +219,7 @@ fn design_for(request: &RunRequest) -> Result<Option<ControllerDocument>, RunErr
             }
             .into());
         }
-        Some(ControllerSource::Controller(document)) => document.clone(),
+        Some(ControllerSource::Controller(document)) => ControllerDocument::clone(document),
         Some(ControllerSource::Model(model)) => model.design()?,
     };
     document.check(&MadeFor::of(&request.scenario, request.platform.name()))?;

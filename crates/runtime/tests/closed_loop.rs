@@ -16,7 +16,7 @@ fn model() -> ModelDocument {
 
 fn controlled(kind: ControllerKind, model: &ModelDocument) -> RunReport {
     let mut request = request(PlatformChoice::Sim, kind, 40);
-    request.controller = Some(ControllerSource::Model(model.clone()));
+    request.controller = Some(ControllerSource::Model(Box::new(model.clone())));
     run(&request, &mut unwatched).expect("the run ends in order").report
 }
 
@@ -28,7 +28,10 @@ fn reaches_the_goal(report: &RunReport) -> Result<(), String> {
     if off <= 0.05 && fresh && summary.updates_lost == 0 {
         return Ok(());
     }
-    Err(format!("tardiness {}, fresh at least {}", summary.tardiness_mean, summary.fresh_share_min))
+    Err(format!(
+        "tardiness {}, fresh at least {}",
+        summary.tardiness_mean, summary.fresh_share_min
+    ))
 }
 
 #[test]
@@ -36,10 +39,19 @@ fn open_is_tardy_while_qod_and_mimo_reach_the_goal() {
     let model = model();
     model.check_fit().expect("the model explains its record");
     let open = controlled(ControllerKind::Open, &model);
-    assert!(open.summary.tardiness_mean > 1.1, "open: {}", open.summary.tardiness_mean);
+    assert!(
+        open.summary.tardiness_mean > 1.1,
+        "open: {}",
+        open.summary.tardiness_mean
+    );
     for kind in [ControllerKind::Qod, ControllerKind::Mimo] {
         let report = controlled(kind, &model);
-        assert_eq!(reaches_the_goal(&report), Ok(()), "{kind:?}, seed {}", report.header.seed);
+        assert_eq!(
+            reaches_the_goal(&report),
+            Ok(()),
+            "{kind:?}, seed {}",
+            report.header.seed
+        );
         assert!(report.samples.iter().all(|sample| sample.fallback.is_none()));
     }
 }
@@ -56,7 +68,10 @@ fn a_law_of_the_wrong_sign_is_caught() {
     }
     planted.tardiness = serde_json::from_value(flipped).unwrap();
     let report = controlled(ControllerKind::Qod, &planted);
-    assert!(reaches_the_goal(&report).is_err(), "a law that pushes the wrong way cannot hold the goal");
+    assert!(
+        reaches_the_goal(&report).is_err(),
+        "a law that pushes the wrong way cannot hold the goal"
+    );
 }
 
 #[test]
@@ -75,11 +90,17 @@ fn a_controller_for_something_else_is_refused() {
     let model = model();
     let mut other = request(PlatformChoice::Sim, ControllerKind::Qod, 4);
     other.scenario.name = "another".into();
-    other.controller = Some(ControllerSource::Model(model));
+    other.controller = Some(ControllerSource::Model(Box::new(model)));
     let error = run(&other, &mut unwatched).unwrap_err();
-    assert!(matches!(error, RunError::Mismatch(Mismatch::MadeForElse { .. })), "{error}");
+    assert!(
+        matches!(error, RunError::Mismatch(Mismatch::MadeForElse { .. })),
+        "{error}"
+    );
 
     let without = request(PlatformChoice::Sim, ControllerKind::Mimo, 4);
     let error = run(&without, &mut unwatched).unwrap_err();
-    assert!(matches!(error, RunError::Mismatch(Mismatch::NoDesign { .. })), "{error}");
+    assert!(
+        matches!(error, RunError::Mismatch(Mismatch::NoDesign { .. })),
+        "{error}"
+    );
 }

@@ -12,14 +12,12 @@ use punctual_engines::Memory;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Meter};
-use punctual_runtime::linux::{RunOptions, Runtime};
+use punctual_runtime::linux::Runtime;
 use punctual_runtime::report::Progress;
-use punctual_runtime::{
-    AdmissionEvent, ControllerSource, EventLog, Finished, PlatformChoice, RegulatorOptions, identify, replay, run,
-};
+use punctual_runtime::{AdmissionEvent, ControllerSource, EventLog, Finished, PlatformChoice, identify, replay, run};
 use punctual_store::{Store, StoreOptions};
-use punctual_units::{Nanos, Share, Time};
-use punctual_workload::{Arrival, Class, ControllerKind, Pace};
+use punctual_units::{Nanos, Share};
+use punctual_workload::{Arrival, Class, ControllerKind};
 
 fn recorded() -> EventLog {
     // A model of the simulated machine, relabelled: replay needs decisions, not good ones.
@@ -27,26 +25,45 @@ fn recorded() -> EventLog {
     let (mut model, _) = identify(&simulated, &mut unwatched).unwrap();
     model.made_for.platform = "linux".into();
     let mut request = request(PlatformChoice::Linux, ControllerKind::Mimo, 3);
-    request.controller = Some(ControllerSource::Model(model));
+    request.controller = Some(ControllerSource::Model(Box::new(model)));
     request.record = true;
     let Finished { report, log } = run(&request, &mut unwatched).unwrap();
-    assert_eq!((report.summary.updates_lost, report.summary.sensors_unreconciled), (0, 0));
+    assert_eq!(
+        (report.summary.updates_lost, report.summary.sensors_unreconciled),
+        (0, 0)
+    );
     log.unwrap()
 }
 
 #[test]
 fn the_log_of_a_linux_run_replays_to_identical_decisions() {
     let log = recorded();
-    assert!(log.steps.iter().filter(|step| step.answer.is_some()).count() >= 10, "the loop has stepped");
-    assert!(log.updates.iter().any(|event| matches!(event, AdmissionEvent::Offered { admitted: false, .. })));
+    assert!(
+        log.steps.iter().filter(|step| step.answer.is_some()).count() >= 10,
+        "the loop has stepped"
+    );
+    assert!(
+        log.updates
+            .iter()
+            .any(|event| matches!(event, AdmissionEvent::Offered { admitted: false, .. }))
+    );
     let text = serde_json::to_string(&log).unwrap();
     let log: EventLog = serde_json::from_str(&text).unwrap();
     assert_eq!(replay(&log).unwrap(), []);
 
     let mut planted = log.clone();
-    let answer = planted.steps.iter_mut().rev().find_map(|step| step.answer.as_mut()).unwrap();
+    let answer = planted
+        .steps
+        .iter_mut()
+        .rev()
+        .find_map(|step| step.answer.as_mut())
+        .unwrap();
     answer.plan.admitted = Share::clamped(1.0 - answer.plan.admitted.get());
-    assert_eq!(replay(&planted).unwrap().len(), 1, "a decision that was tampered with is found");
+    assert_eq!(
+        replay(&planted).unwrap().len(),
+        1,
+        "a decision that was tampered with is found"
+    );
 
     let mut planted = log;
     let admitted = planted.updates.iter_mut().find_map(|event| match event {
@@ -62,53 +79,40 @@ fn the_log_of_a_linux_run_replays_to_identical_decisions() {
 fn closures_run_as_tasks_and_every_job_is_accounted_for() {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
     let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap());
-    let offers = machine.offers().clone();
     let scenario = request(PlatformChoice::Linux, ControllerKind::Open, 1).scenario;
     let mut runtime = Runtime::new(machine, Arc::clone(&store));
     let ten_ms = Nanos::from_millis(10);
-    runtime.task("steer", Class::RealTime { deadline: ten_ms }, Arrival::Periodic { period: ten_ms }, |job| {
-        let number = job.number();
-        job.write(|store| store.put(b"last job", &number.to_le_bytes()))
-    });
-    let gaps = Arrival::Sporadic { gap_min: Nanos::from_millis(5), gap_max: ten_ms };
+    runtime.task(
+        "steer",
+        Class::RealTime { deadline: ten_ms },
+        Arrival::Periodic { period: ten_ms },
+        |job| {
+            let number = job.number();
+            job.write(|store| store.put(b"last job", &number.to_le_bytes()))
+        },
+    );
+    let gaps = Arrival::Sporadic {
+        gap_min: Nanos::from_millis(5),
+        gap_max: ten_ms,
+    };
     runtime.task("listen", Class::RealTime { deadline: ten_ms }, gaps, |job| {
         job.read(|store| store.get(b"last job").map(drop))
     });
-    let pauses = Arrival::AfterCompletion { pause_min: Nanos::from_millis(1), pause_max: Nanos::from_millis(3) };
-    runtime.task("log", Class::BestEffort, pauses, |job| job.read(|store| store.get(b"nothing").map(drop)));
+    let pauses = Arrival::AfterCompletion {
+        pause_min: Nanos::from_millis(1),
+        pause_max: Nanos::from_millis(3),
+    };
+    runtime.task("log", Class::BestEffort, pauses, |job| {
+        job.read(|store| store.get(b"nothing").map(drop))
+    });
 
-    let header = punctual_runtime::report::RunHeader {
-        scenario: "closures".into(),
-        platform: "linux".into(),
-        machine: offers.machine.clone(),
-        seed: 1,
-        controller: ControllerKind::Open,
-        goal: scenario.goal,
-        knobs: vec![],
-        protection: vec![],
-        load: Default::default(),
-        settle_s: 0.0,
-    };
-    let options = RunOptions {
-        header,
-        regulator: RegulatorOptions {
-            kind: ControllerKind::Open,
-            goal: scenario.goal,
-            offers,
-            start: Time::ZERO,
-            warm_up: Nanos::ZERO,
-            design: None,
-            excite: None,
-        },
-        pace: Pace::Job,
-        duration: Nanos::from_millis(500),
-        seed: 1,
-        best_effort_share: Share::ONE,
-        record: None,
-    };
+    let options = runtime.options("closures", scenario.goal, Nanos::from_millis(500));
     let report = runtime.run(options, &mut unwatched).unwrap().report;
     assert!(report.summary.jobs > 10, "{:?}", report.summary);
-    assert_eq!(report.samples.iter().map(|sample| u64::from(sample.jobs)).sum::<u64>(), report.samples.len() as u64);
+    assert_eq!(
+        report.samples.iter().map(|sample| u64::from(sample.jobs)).sum::<u64>(),
+        report.samples.len() as u64
+    );
     assert!(report.summary.best_effort_jobs > 0);
     assert!(report.summary.notes.is_empty(), "{:?}", report.summary.notes);
     assert!(store.get(b"last job").unwrap().is_some());
@@ -122,7 +126,11 @@ fn whoever_watches_can_end_a_run_and_the_clock_is_as_before() {
     let mut watch = |progress: Progress<'_>| match progress {
         Progress::Sample(_) => {
             samples += 1;
-            if samples == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if samples == 3 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         }
         _ => ControlFlow::Continue(()),
     };

@@ -43,6 +43,17 @@ pub struct Loaded {
     pub store_path: Option<PathBuf>,
 }
 
+impl Loaded {
+    /// Where the scenario came from, for messages.
+    pub fn shown(&self) -> String {
+        shown(self.file.as_deref())
+    }
+}
+
+fn shown(file: Option<&Path>) -> String {
+    file.map_or_else(|| format!("built-in {SHIPPED_PATH}"), |file| file.display().to_string())
+}
+
 /// Reads the scenario at `path` (or the shipped one) with `overrides` put over it.
 ///
 /// # Errors
@@ -54,12 +65,11 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         None if shipped.exists() => (Some(shipped), read(shipped)?),
         None => (None, SHIPPED_TEXT.to_string()),
     };
-    let shown = file.map_or_else(|| format!("built-in {SHIPPED_PATH}"), |file| file.display().to_string());
     let name = file
         .unwrap_or(shipped)
         .file_stem()
         .map_or("scenario".into(), |stem| stem.to_string_lossy());
-    let draft = check(&text, &shown, &name, overrides).map_err(Failure::input)?;
+    let draft = check(&text, &shown(file), &name, overrides).map_err(Failure::input)?;
     let folder = file.and_then(Path::parent);
     Ok(Loaded {
         scenario: draft.scenario,

@@ -1,5 +1,6 @@
 //! The panels of the live view: curves, jobs, cores.
 
+use punctual_platform::Provenance;
 use punctual_runtime::report::RunHeader;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -105,16 +106,17 @@ pub fn shares(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHead
 /// The clock, with how real it is.
 pub fn clock(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
     let points = state.curve(|sample| sample.clock_hz.map(|hz| hz as f64 * 1e-9));
-    let provenance = match state.clock_provenance() {
-        Some(provenance) => format!(" {provenance} "),
-        None => " no knob ".into(),
+    let (provenance, color) = match state.clock_provenance() {
+        Some(Provenance::Real) => (" real ".into(), Color::DarkGray),
+        Some(stand_in) => (format!(" {stand_in} "), Color::Yellow),
+        None => (" no knob ".to_string(), Color::DarkGray),
     };
     let now = state.last().and_then(|last| last.clock_hz);
     let now = now.map_or("-".into(), |hz| format!("{:.2} GHz ", hz as f64 * 1e-9));
     let title = Line::from(vec![
         " clock ".bold(),
         now.bold(),
-        Span::styled(provenance, Style::new().fg(Color::Black).bg(Color::DarkGray)),
+        Span::styled(provenance, Style::new().fg(Color::Black).bg(color)),
         Span::raw(" "),
     ]);
     let block = panel(title.clone());

@@ -1,9 +1,9 @@
 //! How busy each core was, by `/proc/stat` (proc_stat(5)).
 //!
 //! The kernel gives, per core and in ticks of 10 ms: user, nice, system, idle, iowait, irq, softirq, steal, guest,
-//! guest_nice. *Busy* is what ran here: user + nice + system + irq + softirq. Time of guests is part of user and nice already.
-//! *Steal* is what the hypervisor gave to others: neither busy nor idle, and told apart, because a job that is late by it
-//! was not slowed down by anything on this machine.
+//! guest_nice. *Busy* is what ran here: user + nice + system + irq + softirq. Time of guests is part of user and nice
+//! already. *Steal* is what the hypervisor gave to others: neither busy nor idle, and told apart, because a job that is
+//! late by it was not slowed down by anything on this machine.
 
 use punctual_units::{CoreId, Nanos};
 
@@ -44,8 +44,8 @@ fn tick() -> Nanos {
     Nanos(1_000_000_000 / u64::try_from(per_second).unwrap_or(100).max(1))
 }
 
-/// The cores' lines in the text of `/proc/stat`, whose unit is `tick`; ascending. Lines that are none, or are broken, are left
-/// out; fields that old kernels lack are zero.
+/// The cores' lines in the text of `/proc/stat`, whose unit is `tick`; ascending. Lines that are none, or are broken,
+/// are left out; fields that old kernels lack are zero.
 pub fn parse(stat: &[u8], tick: Nanos) -> Vec<CoreTimes> {
     let mut times: Vec<CoreTimes> = stat
         .split(|byte| *byte == b'\n')

@@ -1,18 +1,19 @@
 //! The CPU share of best-effort work: a cgroup with a quota around its threads.
 //!
 //! **Problem.** Best-effort threads on other cores may use what is left, but not more than the plan allows them.
-//! **Method.** A group `punctual-<pid>` below the group that this process is in; best-effort threads are moved into it one by
-//! one, the real-time ones stay where they are. CFS bandwidth control then stops the whole group for the rest of a period once
-//! it has used its quota (Documentation/scheduler/sched-bwc.rst). That is coarse: within a period the group runs at
-//! full speed and then not at all. It throttles throughput; it is no clock.
+//! **Method.** A group `punctual-<pid>` below the group that this process is in; best-effort threads are moved into it
+//! one by one, the real-time ones stay where they are. CFS bandwidth control then stops the whole group for the rest of
+//! a period once it has used its quota (Documentation/scheduler/sched-bwc.rst). That is coarse: within a period the
+//! group runs at full speed and then not at all. It throttles throughput; it is no clock.
 //!
 //! **Version 1** (a `cpu` hierarchy): `tasks` takes single threads, `cpu.cfs_quota_us` the quota. **Version 2**: the
 //! group is made *threaded* (Documentation/admin-guide/cgroup-v2.rst, "Threads"): then single threads can be moved,
 //! and the rule that forbids processes beside child groups does not apply, because `cpu` is a threaded controller. It
 //! asks for the `cpu` controller and for the right to write the current group, which systemd calls delegation.
 //!
-//! Kernels with group scheduling of real-time threads (`cpu.rt_runtime_us`) let no `SCHED_FIFO` thread into the
-//! version 1 group; best-effort threads are none.
+//! Kernels with group scheduling of real-time threads (they show `cpu.rt_runtime_us`) let no `SCHED_FIFO` thread into
+//! the version 1 group, and give none in it `SCHED_FIFO` (EINVAL, EPERM). Best-effort threads are none; and where one
+//! holds a [`PiMutex`](super::sync::PiMutex) that a real-time thread waits for, it inherits that priority all the same.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,8 +60,9 @@ pub struct Location {
     pub folder: PathBuf,
 }
 
-/// Where the `cpu` group of a process is, by its `/proc/<pid>/cgroup` and `/proc/<pid>/mountinfo` (cgroups(7), proc(5)): in a
-/// version 1 hierarchy that has the controller, else in the unified one. `None` where neither is mounted.
+/// Where the `cpu` group of a process is, by its `/proc/<pid>/cgroup` and `/proc/<pid>/mountinfo` (cgroups(7),
+/// proc(5)): in a version 1 hierarchy that has the controller, else in the unified one. `None` where neither is
+/// mounted.
 pub fn locate(cgroup: &str, mountinfo: &str) -> Option<Location> {
     let groups = cgroup.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');

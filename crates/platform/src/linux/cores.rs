@@ -7,8 +7,8 @@ use super::{KernelTree, thread};
 /// More cores than any machine that Linux is built for (NR_CPUS); bounds what a strange list can name.
 const CORES_MAX: u32 = 8_192;
 
-/// The cores in a list as the kernel writes them, e.g. "0-3,6" (Documentation/admin-guide/kernel-parameters.rst, "cpu lists");
-/// ascending, without the parts that are no range of cores.
+/// The cores in a list as the kernel writes them, e.g. "0-3,6" (Documentation/admin-guide/kernel-parameters.rst, "cpu
+/// lists"); ascending, without the parts that are no range of cores.
 pub fn parse_list(list: &str) -> Vec<CoreId> {
     let mut cores: Vec<CoreId> = list
         .trim()
@@ -26,7 +26,8 @@ pub fn parse_list(list: &str) -> Vec<CoreId> {
     cores
 }
 
-/// The cores that work may be placed on: those online under `tree` and, on the running machine, allowed to the calling thread.
+/// The cores that work may be placed on: those online under `tree` and, on the running machine, allowed to the calling
+/// thread.
 pub fn usable(tree: &KernelTree) -> Vec<CoreId> {
     let mut cores = parse_list(&tree.read("/sys/devices/system/cpu/online").unwrap_or_default());
     if tree.is_live() {

@@ -1,8 +1,8 @@
 //! What this machine offers, what is missing, and how to get it.
 //!
-//! Each finding answers one question about one facility. Kernel files are read below the given tree; what only a system call can
-//! tell (scheduling, locked memory) is asked of this process, by trying where that is harmless, on a thread or a group
-//! that is gone afterwards.
+//! Each finding answers one question about one facility. Kernel files are read below the given tree; what only a system
+//! call can tell (scheduling, locked memory) is asked of this process, by trying where that is harmless, on a thread or
+//! a group that is gone afterwards.
 
 use std::fmt;
 

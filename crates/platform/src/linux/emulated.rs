@@ -61,8 +61,8 @@ impl Calibration {
     }
 }
 
-/// Runs the arithmetic loop: a chain of dependent one-cycle steps (Marsaglia's xorshift), so that its cost does not depend
-/// on how wide the core is, touches no memory, and cannot be folded into a formula by the compiler.
+/// Runs the arithmetic loop: a chain of dependent one-cycle steps (Marsaglia's xorshift), so that its cost does not
+/// depend on how wide the core is, touches no memory, and cannot be folded into a formula by the compiler.
 #[inline(never)]
 fn spin(iterations: u64) {
     let mut state: u64 = black_box(0x9E37_79B9_7F4A_7C15);
@@ -94,8 +94,8 @@ pub struct EmulatedClock {
 }
 
 impl EmulatedClock {
-    /// Steps of the ladder, in percent of the top: from where the slowdown is fivefold, as on the A15 of the paper
-    /// (200 MHz to 1.4 GHz is sevenfold), by steps that a controller can tell apart.
+    /// Steps of the ladder, in percent of the top. About as many as the A15 of the paper has (19, from 200 MHz to 2
+    /// GHz), but fivefold slow at most instead of tenfold; chosen by hand.
     const STEPS_PERCENT: std::ops::RangeInclusive<u64> = 20..=100;
     const STEP_PERCENT: usize = 5;
     /// [`EmulatedClock::compute`] looks at the clock again after this many cycles (50 us at 2 GHz), so that a turn
@@ -181,8 +181,8 @@ const PLAUSIBLE: std::ops::RangeInclusive<f64> = 300.0..=10_000.0;
 /// What stands for the frequency of a CPU that does not tell it.
 const UNKNOWN_CPU: Hertz = Hertz::from_mhz(1000);
 
-/// The frequency of the first CPU in the text of `/proc/cpuinfo`: "cpu MHz", else half of its BogoMIPS (the delay loop runs
-/// twice per cycle), else 1 GHz.
+/// The frequency of the first CPU in the text of `/proc/cpuinfo`: "cpu MHz", else half of its BogoMIPS (the delay loop
+/// runs twice per cycle), else 1 GHz.
 ///
 /// The absolute figure only names the steps; what the emulation does depends on the ratio to it alone.
 pub fn nominal_frequency(cpuinfo: &str) -> Hertz {

@@ -14,7 +14,8 @@
 //! - *Twice forked.* The guardian is no child of the process, whose own `wait` calls never meet it.
 //! - *A pidfd beside the pipe.* A child that the process forked without executing holds a copy of the write end and
 //!   would hide its death. Kernels before 5.3 have no pidfd; there the guardian waits for such children too.
-//! - *The changes in shared memory, not sent through the pipe.* Registering one is a store, cannot block and needs no answer.
+//! - *The changes in shared memory, not sent through the pipe.* Registering one is a store, cannot block and needs no
+//!   answer.
 //! - *A session of its own, all signals blocked, no files open, ordinary scheduling on all cores, at `/`.* Ctrl-C, a
 //!   closed terminal and `kill` of the process group pass it by; it holds no pipe of the parent open and no mount busy.
 //!

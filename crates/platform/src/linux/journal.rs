@@ -1,8 +1,8 @@
 //! Putting the machine back: every change is written down here before it is made.
 //!
 //! **Problem.** A run turns knobs that outlive it: a governor, a clock limit, a cgroup. They must be put back on exit,
-//! on Ctrl-C, on a panic and after a kill. **Method.** A [`Journal`] records how to take a change back *before* the change is
-//! made; [`Journal::restore`], or dropping the last clone, takes them back newest first. For deaths without
+//! on Ctrl-C, on a panic and after a kill. **Method.** A [`Journal`] records how to take a change back *before* the
+//! change is made; [`Journal::restore`], or dropping the last clone, takes them back newest first. For deaths without
 //! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the
 //! same code. Each record is withdrawn once undone, so restoring twice is harmless, whoever does it.
 //!
@@ -116,14 +116,14 @@ impl Journal {
             .map(|_| ())
     }
 
-    /// Makes a temporary folder, readable by this user only, to be removed with all that is in it.
+    /// Makes a temporary folder in `within`, readable by this user only, to be removed with all that is in it.
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be made.
-    pub fn temporary_dir(&self) -> Result<PathBuf, Refusal> {
+    pub fn temporary_dir(&self, within: &Path) -> Result<PathBuf, Refusal> {
         // 64 random bits, so that the name recorded before the folder exists can belong to nobody else.
         let name = RandomState::new().hash_one(std::process::id());
-        let path = std::env::temp_dir().join(format!("punctual-{name:016x}"));
+        let path = within.join(format!("punctual-{name:016x}"));
         let record = self.record(Kind::RemoveTree, &path, b"")?;
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(|why| {
             self.withdraw(Some(record));
@@ -385,7 +385,7 @@ mod tests {
         let outside = testing::folder();
         fs::write(outside.path().join("kept"), "").unwrap();
         let journal = unguarded();
-        let folder = journal.temporary_dir().unwrap();
+        let folder = journal.temporary_dir(&std::env::temp_dir()).unwrap();
         let mut deep = folder.clone();
         for level in 0..10 {
             deep.push(format!("level{level}"));

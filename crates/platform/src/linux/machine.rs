@@ -14,6 +14,9 @@ use super::thread::Tid;
 use super::{KernelTree, busy, cores, refused};
 use crate::{Machine, Meter, Offers, Provenance, Readings, Refusal, Setting};
 
+/// Where Linux keeps POSIX shared memory: a file system without a medium (shm_overview(7)).
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// Which clock knob to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClockPreference {
@@ -147,8 +150,8 @@ impl LinuxMachine {
         self.journal.guarded()
     }
 
-    /// The emulated clock, to compute and to stretch work by. Where the clock knob is real, or there is none, it stays at
-    /// its top and adds nothing.
+    /// The emulated clock, to compute and to stretch work by. Where the clock knob is real, or there is none, it stays
+    /// at its top and adds nothing.
     pub fn emulated_clock(&self) -> Arc<EmulatedClock> {
         Arc::clone(&self.emulated)
     }
@@ -158,12 +161,21 @@ impl LinuxMachine {
         self.best_effort.clone()
     }
 
-    /// A folder for temporary files that is removed as everything else is put back, even after a kill.
+    /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the folder that
+    /// `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in shared memory, where the
+    /// traffic of other programs with the disk does not slow down who writes to them.
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be made.
-    pub fn temporary_dir(&self) -> Result<std::path::PathBuf, Refusal> {
-        self.journal.temporary_dir()
+    pub fn temporary_dir(&self, in_memory: bool) -> Result<std::path::PathBuf, Refusal> {
+        let shared_memory = self.tree.path(SHARED_MEMORY);
+        if in_memory && std::env::var_os("TMPDIR").is_none() && shared_memory.is_dir() {
+            let made = self.journal.temporary_dir(&shared_memory);
+            if made.is_ok() {
+                return made;
+            }
+        }
+        self.journal.temporary_dir(&std::env::temp_dir())
     }
 
     fn read_busy(&mut self) -> Meter<Vec<Nanos>> {

@@ -12,7 +12,6 @@ pub mod doctor;
 pub mod emulated;
 mod guardian;
 pub mod journal;
-
 mod machine;
 pub mod powercap;
 pub mod probe;

@@ -1,9 +1,10 @@
 //! Energy, by the counters of the CPU packages (Documentation/power/powercap/powercap.rst, intel-rapl).
 //!
-//! **Terms.** A *zone* is a folder `intel-rapl:N` under `/sys/class/powercap`, with `energy_uj` counting microjoules up to
-//! `max_energy_range_uj` and then from zero again. **Method.** Zones named `package-N` are summed; their
-//! sub-zones (core, uncore, dram) are parts of them or measured apart on some models only, and `psys` contains them. Each reading adds
-//! what each counter advanced since the last one; so read at least once per range, which is minutes even at full load.
+//! **Terms.** A *zone* is a folder `intel-rapl:N` under `/sys/class/powercap`, with `energy_uj` counting microjoules up
+//! to `max_energy_range_uj` and then from zero again. **Method.** Zones named `package-N` are summed; their
+//! sub-zones (core, uncore, dram) are parts of them or measured apart on some models only, and `psys` contains them.
+//! Each reading adds what each counter advanced since the last one; so read at least once per range, which is minutes
+//! even at full load.
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,10 @@
 //! A probe for time that was taken from a core, by the hypervisor, firmware or the kernel itself.
 //!
 //! **Problem.** A late job may be late because nobody ran on its core at all. That excuses it, but only with evidence.
-//! **Method.** A thread with a priority above all real-time work wakes periodically on the same core and does nothing. It is late
-//! only if the core was taken from everyone, so each *oversleep* (how much later than asked it woke) above a floor is
-//! recorded as a *gap*: from the instant at which it should have run to the one at which it did. A late job is excused only by
-//! a gap of a probe on the same core at least as long as its overrun ([`GapProbe::longest_gap`]).
+//! **Method.** A thread with a priority above all real-time work wakes periodically on the same core and does nothing.
+//! It is late only if the core was taken from everyone, so each *oversleep* (how much later than asked it woke) above a
+//! floor is recorded as a *gap*: from the instant at which it should have run to the one at which it did. A late job is
+//! excused only by a gap of a probe on the same core at least as long as its overrun ([`GapProbe::longest_gap`]).
 //!
 //! A gap may have begun up to one period before it is seen: it is underestimated, never overestimated. The
 //! distribution of all oversleeps is the no-op control of a latency run: nothing below it can be claimed.
@@ -213,8 +213,8 @@ fn wake_and_note(shared: &Shared, period: Nanos) {
     }
 }
 
-/// When to wake next: one period after the last time asked for, or, after a gap longer than that, after waking; then one gap
-/// is never counted again by the wakes that it swallowed.
+/// When to wake next: one period after the last time asked for, or, after a gap longer than that, after waking; then
+/// one gap is never counted again by the wakes that it swallowed.
 fn next_wake(asked: Time, woke: Time, period: Nanos) -> Time {
     if woke < asked + period {
         asked + period

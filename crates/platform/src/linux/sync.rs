@@ -340,7 +340,8 @@ mod tests {
         drop(held);
     }
 
-    /// The kernel's `prio` of a thread: field 18 of `/proc/<pid>/task/<tid>/stat`, -1 - priority under real time (proc(5)).
+    /// The kernel's `prio` of a thread: field 18 of `/proc/<pid>/task/<tid>/stat`, -1 - priority under real time
+    /// (proc(5)).
     fn effective_priority(thread: Tid) -> i32 {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         let after_name = &stat[stat.rfind(')').unwrap() + 2..];

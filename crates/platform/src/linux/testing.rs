@@ -4,8 +4,8 @@ use std::fs;
 
 use super::KernelTree;
 
-/// A folder for emulated kernel files, in memory where possible: ext4 flushes a file that is truncated and rewritten, which
-/// kernel files, rewritten all the time, do not.
+/// A folder for emulated kernel files, in memory where possible: ext4 flushes a file that is truncated and rewritten,
+/// which kernel files, rewritten all the time, do not.
 pub(super) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())

@@ -44,11 +44,11 @@ impl Feed<'_> {
     pub(super) fn run<E: Engine>(self, store: &Store<E, MonotonicClock>, shared: &Shared, starter: Starter) -> Fed {
         let _guard = StopOnPanic(shared);
         let mut fed = Fed::default();
-        if let Some(start) = starter.start() {
-            if let Err(error) = self.feed(store, shared, start, &mut fed.log) {
-                fed.error = Some(error);
-                shared.stop();
-            }
+        if let Some(start) = starter.start()
+            && let Err(error) = self.feed(store, shared, start, &mut fed.log)
+        {
+            fed.error = Some(error);
+            shared.stop();
         }
         shared.feed_over.store(true, std::sync::atomic::Ordering::Release);
         shared.updates.unpark();

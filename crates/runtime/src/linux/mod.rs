@@ -34,8 +34,8 @@ use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, threa
 use punctual_platform::{Machine, Meter, Refusal, Setting};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
-use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
-use punctual_workload::{Arrival, Class, JobOutcome, Pace, SensorUpdate};
+use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
+use punctual_workload::{Arrival, Class, ControllerKind, Goal, JobOutcome, Pace, SensorUpdate};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -49,7 +49,7 @@ use self::shared::{Crew, Placement, Shared, Starter, join, protection};
 use self::tasks::{Body, Failed, Running, sleep_until};
 use crate::collector::{Collector, Ending};
 use crate::record::{AdmissionSetup, EventLog};
-use crate::report::{Progress, Protection, RunHeader, Sample, Watch};
+use crate::report::{LoadReport, Progress, Protection, RunHeader, Sample, Watch};
 use crate::run::{Finished, RunError};
 use crate::tick::{Regulator, RegulatorOptions};
 
@@ -206,6 +206,43 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         self
     }
 
+    /// Options of a run that measures and reports but turns nothing (controller `open`), stepping at every job.
+    /// Set `regulator.kind` and `regulator.design` to control.
+    pub fn options(&self, name: impl Into<String>, goal: Goal, duration: Nanos) -> RunOptions {
+        let offers = self.machine.offers().clone();
+        let header = RunHeader {
+            scenario: name.into(),
+            platform: "linux".into(),
+            machine: offers.machine.clone(),
+            seed: 0,
+            controller: ControllerKind::Open,
+            goal,
+            knobs: Vec::new(),
+            protection: Vec::new(),
+            load: LoadReport::default(),
+            settle_s: 0.0,
+        };
+        let regulator = RegulatorOptions {
+            kind: ControllerKind::Open,
+            goal,
+            offers,
+            start: Time::ZERO,
+            warm_up: Nanos::ZERO,
+            design: None,
+            excite: None,
+        };
+        let (pace, best_effort_share) = (Pace::Job, Share::ONE);
+        RunOptions {
+            header,
+            regulator,
+            pace,
+            duration,
+            seed: 0,
+            best_effort_share,
+            record: None,
+        }
+    }
+
     /// Runs until the duration is over or `watch` breaks off.
     ///
     /// # Errors
@@ -226,8 +263,14 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let probe = GapProbe::start(self.real_time_core(), PROBE_PRIORITY, PROBE_PERIOD);
         let obtained = &mut options.header.protection;
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
-        obtained.push(protection("guardian puts the machine back after a kill".into(), self.guarded()));
-        obtained.push(protection("probe on the real-time core".into(), probe.as_ref().map(drop).map_err(Clone::clone)));
+        obtained.push(protection(
+            "guardian puts the machine back after a kill".into(),
+            self.guarded(),
+        ));
+        obtained.push(protection(
+            "probe on the real-time core".into(),
+            probe.as_ref().map(drop).map_err(Clone::clone),
+        ));
         obtained.extend(self.bound_best_effort(options.best_effort_share));
         let energy = self.machine.read().energy_j;
         let steal = stolen();
@@ -245,7 +288,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let ending = Ending {
             counts: self.store.counts(),
             reconciliation: self.store.reconcile(),
-            excused: probe.as_ref().map_or(0, |probe| excused(collector.late(), probe)),
+            excused: probe.as_ref().map_or(0, |probe| excused(collector, probe)),
             energy_j: energy_since(&energy, &self.machine.read().energy_j),
             controller_core_share: Some(controlled.cpu.ratio(duration)),
             probe_us: probe.as_ref().ok().map(oversleep_us),
@@ -411,12 +454,15 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
 }
 
 /// Late jobs that a gap of the probe explains: one at least as long as the overrun, between release and completion.
-fn excused(late: &[JobOutcome], probe: &GapProbe) -> u64 {
+///
+/// Not where our own threads filled the core: the kernel then takes it away from all of them for the rest of a second
+/// (real-time throttling, 95 % by default), which the probe sees like any other gap.
+fn excused(collector: &Collector, probe: &GapProbe) -> u64 {
     let explained = |job: &&JobOutcome| {
-        job.overrun()
-            .is_some_and(|overrun| probe.longest_gap(job.released, job.finished) >= overrun)
+        let gap = probe.longest_gap(job.released, job.finished);
+        job.overrun().is_some_and(|overrun| gap >= overrun) && !collector.core_was_full(job)
     };
-    late.iter().filter(explained).count() as u64
+    collector.late().iter().filter(explained).count() as u64
 }
 
 fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {

@@ -35,9 +35,10 @@ pub(super) const CALIBRATION_SENSORS: u32 = 10_000;
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let emulated = machine.emulated_clock();
+    let in_memory = setup.scenario().store.durability == workload::Durability::Volatile;
     let place = Place {
         given: setup.request.store_path.as_deref(),
-        scratch: machine.temporary_dir()?,
+        scratch: machine.temporary_dir(in_memory)?,
     };
     let rt_core = machine.offers().cores.last().copied().unwrap_or_default();
 
@@ -223,7 +224,12 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds) -> Result<(), Store
 }
 
 /// Measures costs on a scratch store, in a thread placed like a real-time task.
-fn measure(setup: &Setup, place: &Place<'_>, emulated: &Arc<EmulatedClock>, rt_core: CoreId) -> Result<Costs, RunError> {
+fn measure(
+    setup: &Setup,
+    place: &Place<'_>,
+    emulated: &Arc<EmulatedClock>,
+    rt_core: CoreId,
+) -> Result<Costs, RunError> {
     let scenario: &Scenario = setup.scenario();
     let sensor = SensorSpec {
         period: Nanos::from_secs(1),

@@ -18,7 +18,11 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         name: "test".into(),
         seed: 7,
         duration: Nanos::from_secs(seconds),
-        goal: Goal { tardiness: 0.85, drr: 0.66, min_fresh: Share::clamped(0.5) },
+        goal: Goal {
+            tardiness: 0.85,
+            drr: 0.66,
+            min_fresh: Share::clamped(0.5),
+        },
         control: Control {
             kind,
             pace: Pace::Period(Nanos::from_millis(200)),
@@ -34,32 +38,72 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
             object_bytes: 100,
         },
         sensors: SensorLoad {
-            source: SensorSource::Synthetic { count, period_min, period_max },
+            source: SensorSource::Synthetic {
+                count,
+                period_min,
+                period_max,
+            },
             speedup: 10.0,
             volume: Volume::Utilisation(0.6),
             value_bytes: 64,
         },
         tasks: vec![
-            task("analysis", Class::RealTime { deadline: Nanos::from_millis(50) }, 12),
+            task(
+                "analysis",
+                Class::RealTime {
+                    deadline: Nanos::from_millis(50),
+                },
+                12,
+            ),
             task("browse", Class::BestEffort, 2),
         ],
-        excitation: Excitation { clock: vec![1.0, 0.95, 0.9, 0.85], admitted: vec![0.5, 0.6, 0.7, 0.8], hold: 1 },
+        excitation: Excitation {
+            clock: vec![1.0, 0.95, 0.9, 0.85],
+            admitted: vec![0.5, 0.6, 0.7, 0.8],
+            hold: 1,
+        },
     };
     let trace = Trace::synthetic(count, period_min, period_max, Nanos::from_secs(30), scenario.seed);
-    RunRequest { scenario, trace: Arc::new(trace), platform, controller: None, store_path: None, record: false }
+    RunRequest {
+        scenario,
+        trace: Arc::new(trace),
+        platform,
+        controller: None,
+        store_path: None,
+        record: false,
+    }
 }
 
 fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
     let part = Nanos::from_millis(part_ms);
     let arrival = match class {
-        Class::RealTime { .. } => Arrival::Periodic { period: Nanos::from_millis(100) },
-        Class::BestEffort => {
-            Arrival::AfterCompletion { pause_min: Nanos::from_millis(50), pause_max: Nanos::from_millis(150) }
-        }
+        Class::RealTime { .. } => Arrival::Periodic {
+            period: Nanos::from_millis(100),
+        },
+        Class::BestEffort => Arrival::AfterCompletion {
+            pause_min: Nanos::from_millis(50),
+            pause_max: Nanos::from_millis(150),
+        },
     };
-    let reads = if name == "analysis" { Table::Sensors } else { Table::Objects };
-    let demand = Demand { compute: part, data: part, rounds: 8, reads, writes: 8 };
-    TaskSpec { name: name.into(), class, arrival, demand, per_core: 1 }
+    let reads = if name == "analysis" {
+        Table::Sensors
+    } else {
+        Table::Objects
+    };
+    let demand = Demand {
+        compute: part,
+        data: part,
+        rounds: 8,
+        reads,
+        writes: 8,
+    };
+    TaskSpec {
+        name: name.into(),
+        class,
+        arrival,
+        demand,
+        per_core: 1,
+    }
 }
 
 /// Watches nothing.

@@ -57,7 +57,7 @@ pub struct Regulator {
 /// Who moves the knobs while running.
 #[derive(Clone, Debug)]
 enum Driver {
-    Control(Controller),
+    Control(Box<Controller>),
     Excite(Exciter),
 }
 
@@ -78,7 +78,7 @@ impl Regulator {
         } = options;
         let driver = match excite {
             Some(levels) => Driver::Excite(Exciter::new(&levels)?),
-            None => Driver::Control(Controller::new(kind, goal, &offers, design.as_ref())?),
+            None => Driver::Control(Box::new(Controller::new(kind, goal, &offers, design.as_ref())?)),
         };
         let knobs = driver.operating_point();
         let plan = to_plan(knobs, offers.clock.as_ref());
@@ -217,3 +217,6 @@ fn to_knobs(plan: Plan, clock: Option<&ClockOffer>) -> Knobs {
         admitted: plan.admitted.get(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! `punctual doctor`: what this machine offers, what is missing, how to get it.
+
+use std::fmt::Write;
+
+use punctual_platform::linux::KernelTree;
+use punctual_platform::linux::doctor::{Finding, Status, examine};
+
+use crate::args::Doctor;
+use crate::failure::Failure;
+
+/// Carries out `punctual doctor`. What is missing is a finding, not a failure.
+pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
+    let findings = examine(&KernelTree::default());
+    if arguments.json {
+        let json = serde_json::to_string_pretty(&findings).map_err(|error| Failure::Internal(error.to_string()))?;
+        super::print(&format!("{json}\n"))
+    } else {
+        super::print(&told(&findings))
+    }
+}
+
+fn told(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let status = match finding.status {
+            Status::Offered => "offered",
+            Status::Emulated => "emulated",
+            Status::Missing => "missing",
+            Status::Refused => "refused",
+        };
+        let _ = writeln!(text, "{status:<9} {:<31} {}", finding.facility, finding.detail);
+        if !finding.remedy.is_empty() {
+            let _ = writeln!(text, "{:<42}-> {}", "", finding.remedy);
+        }
+    }
+    let wanting = findings.iter().filter(|finding| !finding.remedy.is_empty()).count();
+    let _ = writeln!(
+        text,
+        "\n{} of {} facilities could be better; `punctual run` uses what there is and says what it got.",
+        wanting,
+        findings.len()
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_platform::linux::doctor::Facility;
+
+    #[test]
+    fn findings_are_told_with_their_remedy() {
+        let finding = |facility, status, detail: &str, remedy: &str| Finding {
+            facility,
+            status,
+            detail: detail.into(),
+            remedy: remedy.into(),
+        };
+        let findings = [
+            finding(Facility::BusyTime, Status::Offered, "/proc/stat", ""),
+            finding(Facility::RealTime, Status::Refused, "not permitted", "ulimit -r 99"),
+        ];
+        assert_eq!(
+            told(&findings),
+            "\
+offered   busy time per core              /proc/stat
+refused   real-time scheduling            not permitted
+                                          -> ulimit -r 99
+
+1 of 2 facilities could be better; `punctual run` uses what there is and says what it got.
+"
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! Model and controller files: which kind a file is, and what is wrong with it.
+
+use std::path::Path;
+
+use punctual_runtime::{ControllerDocument, ControllerSource, ModelDocument};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+
+/// The first thing that a file says about itself.
+#[derive(Deserialize)]
+struct Kind {
+    kind: String,
+}
+
+/// Reads a file that `identify` or `design` wrote.
+///
+/// # Errors
+/// [`Failure::Input`] naming the file, and the line where it is not what it should be.
+pub fn controller(path: &Path) -> Result<ControllerSource, Failure> {
+    let text = read(path)?;
+    match kind(path, &text)?.as_str() {
+        "punctual-model" => Ok(ControllerSource::Model(parse(path, &text)?)),
+        "punctual-controller" => Ok(ControllerSource::Controller(parse(path, &text)?)),
+        other => Err(unknown(path, other)),
+    }
+}
+
+/// Reads a file that `identify` wrote.
+///
+/// # Errors
+/// As [`controller`]; also for a file that `design` wrote.
+pub fn model(path: &Path) -> Result<ModelDocument, Failure> {
+    match controller(path)? {
+        ControllerSource::Model(model) => Ok(model),
+        ControllerSource::Controller(ControllerDocument { .. }) => Err(refused(
+            path,
+            "is a controller already; give the model that `punctual identify` wrote",
+        )),
+    }
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => refused(
+            path,
+            "no such file; name one that `punctual identify` or `punctual design` wrote",
+        ),
+        _ => refused(path, &format!("cannot be read: {error}")),
+    })
+}
+
+fn kind(path: &Path, text: &str) -> Result<String, Failure> {
+    let parsed: Result<Kind, _> = serde_json::from_str(text);
+    parsed
+        .map(|parsed| parsed.kind)
+        .map_err(|error| malformed(path, &error))
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Failure> {
+    serde_json::from_str(text).map_err(|error| malformed(path, &error))
+}
+
+fn malformed(path: &Path, error: &serde_json::Error) -> Failure {
+    Failure::input([format!(
+        "{}:{}: neither a model nor a controller of this version: {error}; identify again with `punctual identify`",
+        path.display(),
+        error.line()
+    )])
+}
+
+fn unknown(path: &Path, kind: &str) -> Failure {
+    refused(
+        path,
+        &format!("is a \"{kind}\"; expected a file that `punctual identify` or `punctual design` wrote"),
+    )
+}
+
+fn refused(path: &Path, what: &str) -> Failure {
+    Failure::input([format!("{}: {what}", path.display())])
+}

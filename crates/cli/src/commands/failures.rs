@@ -1,0 +1,18 @@
+//! Whose turn it is after a run that did not take place.
+
+use punctual_runtime::RunError;
+
+use crate::failure::Failure;
+use crate::scenario::Loaded;
+
+/// What a refused or broken run means to the user of `loaded`.
+pub fn of_run(error: RunError, loaded: &Loaded) -> Failure {
+    let in_file = |what: String| Failure::input([format!("{}: {what}", loaded.shown())]);
+    match error {
+        RunError::Problem(_) | RunError::Demand(_) | RunError::Mismatch(_) | RunError::Excitation(_) => {
+            in_file(error.to_string())
+        }
+        RunError::Stopped | RunError::MachineModel(_) => Failure::Internal(error.to_string()),
+        error => Failure::input([error.to_string()]),
+    }
+}

@@ -1,0 +1,82 @@
+//! Models and controllers for people: matrices with their rows and columns named.
+
+use std::fmt::Write;
+
+use punctual_control::{ArxModel, DMatrix, Design, R2_ACCEPTED};
+
+/// A model's matrices, operating point and fit.
+pub fn model(model: &ArxModel) -> String {
+    let mut text = String::new();
+    for (name, matrices, columns) in [("A", model.a(), model.outputs()), ("B", model.b(), model.inputs())] {
+        for (i, matrix) in matrices.iter().enumerate() {
+            // One lag needs no number.
+            let name = if matrices.len() == 1 {
+                name.to_string()
+            } else {
+                format!("{name}_{}", i + 1)
+            };
+            text += &named(&name, matrix, model.outputs(), columns);
+        }
+    }
+    let point = |names: &[String], values: &[f64]| {
+        let pairs: Vec<String> = names
+            .iter()
+            .zip(values)
+            .map(|(name, value)| format!("{name} {value:.3}"))
+            .collect();
+        pairs.join(", ")
+    };
+    let _ = writeln!(
+        text,
+        "  around {} at {}",
+        point(model.outputs(), model.y0()),
+        point(model.inputs(), model.u0())
+    );
+    if let Some(fit) = model.fit() {
+        for (output, r2) in model.outputs().iter().zip(&fit.r2) {
+            let verdict = if *r2 >= R2_ACCEPTED { "accepted" } else { "too low" };
+            let _ = writeln!(text, "  R^2 of {output}: {r2:.3}, {verdict} (at least {R2_ACCEPTED})");
+        }
+        let _ = writeln!(text, "  from {} samples", fit.samples);
+    }
+    text
+}
+
+/// A controller's gains, poles, residual and verdict.
+pub fn controller(design: &Design) -> String {
+    let mut text = named("K_P", &design.kp, &design.inputs, &design.outputs);
+    text += &named("K_I", &design.ki, &design.inputs, &design.outputs);
+    let poles: Vec<String> = design.poles.iter().map(|pole| pole.to_string()).collect();
+    let _ = writeln!(text, "  poles     {}", poles.join(", "));
+    let _ = writeln!(
+        text,
+        "  residual  {:.1e} of the Riccati equation, relative",
+        design.residual
+    );
+    let _ = writeln!(text, "  verdict   {}", design.verdict);
+    for pinned in &design.pinned {
+        let _ = writeln!(
+            text,
+            "            with {} at a limit: {}",
+            pinned.knobs.join(" and "),
+            pinned.verdict
+        );
+    }
+    text
+}
+
+fn named(name: &str, matrix: &DMatrix<f64>, rows: &[String], columns: &[String]) -> String {
+    let mut text = format!("  {name:<10}");
+    for column in columns {
+        let _ = write!(text, "{column:>12}");
+    }
+    text.push('\n');
+    for (row, values) in rows.iter().zip(matrix.row_iter()) {
+        let _ = write!(text, "  {row:<10}");
+        for value in values.iter() {
+            let _ = write!(text, "{value:>12.4}");
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,94 @@
+//! `punctual run`: a scenario, from its file to its report.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use punctual_runtime::{ControllerSource, Finished, PlatformChoice, RunRequest};
+use punctual_workload::ControllerKind;
+
+use super::{document, failures, matrices};
+use crate::args::{Change, Platform, Run};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::scenario::{self, Loaded};
+use crate::watch::Watcher;
+use crate::{page, summary, trace};
+
+/// Carries out `punctual run`.
+pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
+    let change = &arguments.change;
+    let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(arguments.controller))?;
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let record = Output::prepare_some(arguments.record.as_ref())?;
+    let mut request = request(&loaded, change)?;
+    request.record = record.is_some();
+    let controlled = loaded.scenario.control.kind != ControllerKind::Open;
+    if controlled && !arguments.identify {
+        request.controller = given_controller(arguments.model.as_deref(), &loaded)?;
+    }
+
+    let watcher = Watcher::start(arguments.plain)?;
+    let mut learnt = String::new();
+    if controlled && arguments.identify {
+        let model = learn(&request, &watcher, &loaded)?;
+        learnt = format!("\nmodel learnt on this machine\n{}", matrices::model(&model.mimo));
+        model.check_fit().map_err(|error| Failure::input([error.to_string()]))?;
+        request.controller = Some(ControllerSource::Model(model));
+    }
+    let Finished { report, log } = perform(&request, &watcher, &loaded)?;
+    drop(watcher);
+
+    super::print(&learnt)?;
+    super::print(&summary::summary(&report))?;
+    json.map_or(Ok(()), |file| file.json(&report))?;
+    html.map_or(Ok(()), |file| file.text(&page::page(&report, command)))?;
+    match (record, log) {
+        (Some(file), Some(log)) => file.json(&log),
+        _ => Ok(()),
+    }
+}
+
+/// What the runtime is asked for, without a controller.
+pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
+    Ok(RunRequest {
+        scenario: loaded.scenario.clone(),
+        trace: Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?),
+        platform: match change.platform {
+            Platform::Linux => PlatformChoice::Linux,
+            Platform::Sim => PlatformChoice::Sim,
+        },
+        controller: None,
+        store_path: loaded.store_path.clone(),
+        record: false,
+    })
+}
+
+/// The controller of `--model`, else of the scenario; none if neither names one, which the runtime refuses in words.
+fn given_controller(option: Option<&Path>, loaded: &Loaded) -> Result<Option<ControllerSource>, Failure> {
+    option.or(loaded.model.as_deref()).map(document::controller).transpose()
+}
+
+/// Learns a model with the request's scenario, watched.
+pub fn learn(
+    request: &RunRequest,
+    watcher: &Watcher,
+    loaded: &Loaded,
+) -> Result<punctual_runtime::ModelDocument, Failure> {
+    watcher.begin(request.scenario.duration.as_secs_f64());
+    let identified = punctual_runtime::identify(request, &mut |progress| watcher.see(progress));
+    if watcher.stopped() {
+        return Err(Failure::input([
+            "stopped before a model was learnt; nothing was written",
+        ]));
+    }
+    identified
+        .map(|(model, _)| model)
+        .map_err(|error| failures::of_run(error, loaded))
+}
+
+fn perform(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<Finished, Failure> {
+    watcher.begin(request.scenario.duration.as_secs_f64());
+    let finished = punctual_runtime::run(request, &mut |progress| watcher.see(progress));
+    finished.map_err(|error| failures::of_run(error, loaded))
+}

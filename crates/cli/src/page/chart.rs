@@ -1,0 +1,303 @@
+//! One chart of the report page as inline SVG, without colours: the page's style sheet gives them by class.
+
+use std::fmt::Write;
+
+/// Size in the units of the drawing, which the browser scales to the width there is. Small, so that text stays legible
+/// on a phone.
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 210.0;
+/// Room around the plot: left for labels of the axis, below for seconds.
+const LEFT: f64 = 46.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 22.0;
+/// Columns into which a curve with many more points is thinned; each keeps its lowest and highest point.
+const COLUMNS: usize = 500;
+/// About so many labels on an axis.
+const TICKS: f64 = 5.0;
+
+/// A curve: `None` breaks it.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// In the legend.
+    pub name: String,
+    /// Its class in the style sheet.
+    pub class: &'static str,
+    /// Seconds and value.
+    pub points: Vec<(f64, Option<f64>)>,
+}
+
+/// A horizontal line: a set point or a limit.
+#[derive(Clone, Debug)]
+pub struct Level {
+    /// In the legend.
+    pub name: String,
+    /// Its class in the style sheet.
+    pub class: &'static str,
+    /// Where.
+    pub value: f64,
+}
+
+/// A stretch of time with a meaning.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Band {
+    /// Its class in the style sheet.
+    pub class: &'static str,
+    /// Seconds.
+    pub from: f64,
+    /// Seconds.
+    pub to: f64,
+}
+
+/// Everything in one chart.
+#[derive(Clone, Debug, Default)]
+pub struct Chart {
+    /// What is drawn, in plain text for those who cannot see it.
+    pub description: String,
+    /// Drawn in order.
+    pub curves: Vec<Curve>,
+    /// Drawn over the curves.
+    pub levels: Vec<Level>,
+    /// Drawn under everything.
+    pub bands: Vec<Band>,
+    /// Instants marked at the foot, in seconds.
+    pub marks: Vec<f64>,
+    /// The range of values that is shown whatever the curves do.
+    pub at_least: (f64, f64),
+    /// What is written after a label's number.
+    pub unit: &'static str,
+    /// The length of the time axis in seconds.
+    pub length_s: f64,
+}
+
+impl Chart {
+    /// The chart as an `svg` element.
+    pub fn svg(&self) -> String {
+        let axes = self.axes();
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
+            super::escape(&self.description)
+        );
+        for band in &self.bands {
+            let (x, width) = (axes.x(band.from), axes.x(band.to) - axes.x(band.from));
+            let height = HEIGHT - TOP - BOTTOM;
+            let _ = writeln!(
+                svg,
+                "<rect class=\"{}\" x=\"{x:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height}\"/>",
+                band.class
+            );
+        }
+        self.draw_axes(&axes, &mut svg);
+        for mark in &self.marks {
+            let (x, y) = (axes.x(*mark), HEIGHT - BOTTOM);
+            let _ = writeln!(
+                svg,
+                "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y}\" y2=\"{:.1}\"/>",
+                y - 8.0
+            );
+        }
+        for curve in &self.curves {
+            let _ = writeln!(
+                svg,
+                "<path class=\"curve {}\" d=\"{}\"/>",
+                curve.class,
+                path(curve, &axes)
+            );
+        }
+        for level in &self.levels {
+            let (y, end) = (axes.y(level.value), WIDTH - RIGHT);
+            let _ = writeln!(
+                svg,
+                "<line class=\"level {}\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
+                level.class
+            );
+        }
+        svg + "</svg>"
+    }
+
+    fn draw_axes(&self, axes: &Axes, svg: &mut String) {
+        let foot = HEIGHT - BOTTOM;
+        for value in ticks(axes.low, axes.high) {
+            let (y, label) = (axes.y(value), label(value, axes.high - axes.low));
+            let _ = writeln!(
+                svg,
+                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{label}{}</text>",
+                WIDTH - RIGHT,
+                LEFT - 5.0,
+                y + 4.0,
+                self.unit
+            );
+        }
+        for second in ticks(0.0, axes.length) {
+            let _ = writeln!(
+                svg,
+                "<text class=\"second\" x=\"{:.1}\" y=\"{:.1}\">{} s</text>",
+                axes.x(second),
+                foot + 15.0,
+                label(second, axes.length)
+            );
+        }
+    }
+
+    fn axes(&self) -> Axes {
+        let values = self
+            .curves
+            .iter()
+            .flat_map(|curve| curve.points.iter().filter_map(|(_, value)| *value));
+        let (low, high) = values
+            .filter(|value| value.is_finite())
+            .fold(self.at_least, |(low, high), value| (low.min(value), high.max(value)));
+        let step = step(high - low);
+        Axes {
+            low: (low / step).floor() * step,
+            high: (high / step - 1e-9).ceil() * step,
+            length: self.length_s.max(1.0),
+        }
+    }
+}
+
+/// From seconds and values to the drawing.
+struct Axes {
+    low: f64,
+    high: f64,
+    length: f64,
+}
+
+impl Axes {
+    fn x(&self, second: f64) -> f64 {
+        LEFT + (WIDTH - LEFT - RIGHT) * (second / self.length).clamp(0.0, 1.0)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let share = ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
+    }
+}
+
+fn path(curve: &Curve, axes: &Axes) -> String {
+    let mut path = String::new();
+    let mut pen_down = false;
+    for (second, value) in thinned(&curve.points) {
+        let Some(value) = value.filter(|value| value.is_finite()) else {
+            pen_down = false;
+            continue;
+        };
+        let command = if pen_down { 'L' } else { 'M' };
+        let _ = write!(path, "{command}{:.1} {:.1}", axes.x(second), axes.y(value));
+        pen_down = true;
+    }
+    path
+}
+
+/// A curve of at most 2 [`COLUMNS`] points whose extremes are those of `points`.
+fn thinned(points: &[(f64, Option<f64>)]) -> Vec<(f64, Option<f64>)> {
+    if points.len() <= 2 * COLUMNS {
+        return points.to_vec();
+    }
+    let extremes = |column: &[(f64, Option<f64>)]| {
+        let known = || column.iter().filter_map(|(second, value)| Some((*second, (*value)?)));
+        let lowest = known().min_by(|a, b| a.1.total_cmp(&b.1));
+        let highest = known().max_by(|a, b| a.1.total_cmp(&b.1));
+        let mut both: Vec<(f64, f64)> = lowest.into_iter().chain(highest).collect();
+        both.sort_by(|a, b| a.0.total_cmp(&b.0));
+        both.into_iter()
+            .map(|(second, value)| (second, Some(value)))
+            .collect::<Vec<_>>()
+    };
+    points
+        .chunks(points.len().div_ceil(COLUMNS))
+        .flat_map(extremes)
+        .collect()
+}
+
+/// A step of 1, 2 or 5 times a power of ten that divides `range` into about [`TICKS`] parts.
+fn step(range: f64) -> f64 {
+    let rough = (range / TICKS).max(1e-9);
+    let magnitude = 10f64.powf(rough.log10().floor());
+    let factor = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .find(|factor| factor * magnitude >= rough * 0.999);
+    factor.unwrap_or(10.0) * magnitude
+}
+
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let step = step(high - low);
+    let first = (low / step - 1e-9).ceil();
+    // The bound holds whatever the range: a step is at least a tenth of its rough size.
+    (0..=60)
+        .map(|i| (first + f64::from(i)) * step)
+        .take_while(|value| *value <= high + step * 1e-9)
+        .collect()
+}
+
+fn label(value: f64, range: f64) -> String {
+    let decimals = (-step(range).log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn curve(points: Vec<(f64, Option<f64>)>) -> Curve {
+        Curve {
+            name: "c".into(),
+            class: "a",
+            points,
+        }
+    }
+
+    #[test]
+    fn a_missing_value_breaks_the_curve() {
+        let axes = Axes {
+            low: 0.0,
+            high: 1.0,
+            length: 10.0,
+        };
+        let points = vec![
+            (0.0, Some(0.0)),
+            (5.0, Some(1.0)),
+            (6.0, None),
+            (10.0, Some(0.5)),
+            (10.0, Some(f64::NAN)),
+        ];
+        assert_eq!(path(&curve(points), &axes), "M46.0 188.0L275.0 10.0M504.0 99.0");
+    }
+
+    #[test]
+    fn labels_are_round_numbers() {
+        assert_eq!(ticks(0.0, 60.0), [0.0, 20.0, 40.0, 60.0]);
+        let shares: Vec<String> = ticks(0.0, 1.0).into_iter().map(|value| label(value, 1.0)).collect();
+        assert_eq!(shares, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+    }
+
+    proptest! {
+        #[test]
+        fn ticks_are_few_and_within(low in -1e3f64..1e3, range in 1e-3f64..1e6) {
+            let ticks = ticks(low, low + range);
+            prop_assert!((2..=12).contains(&ticks.len()), "{ticks:?}");
+            prop_assert!(ticks.iter().all(|tick| *tick >= low - range * 1e-6 && *tick <= low + range * (1.0 + 1e-6)));
+        }
+
+        #[test]
+        fn thinning_keeps_the_extremes(values in prop::collection::vec(prop::option::of(-1e3f64..1e3), 0..4000)) {
+            let points: Vec<_> = values.iter().enumerate().map(|(i, value)| (i as f64, *value)).collect();
+            let thin = thinned(&points);
+            prop_assert!(thin.len() <= 2 * COLUMNS);
+            let ends = |points: &[(f64, Option<f64>)]| {
+                let known = || points.iter().filter_map(|point| point.1);
+                (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max))
+            };
+            prop_assert_eq!(ends(&thin), ends(&points));
+            prop_assert!(thin.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+        }
+
+        #[test]
+        fn any_samples_can_be_drawn(values in prop::collection::vec(any::<f64>(), 0..40), length_s in any::<f64>()) {
+            let points = values.into_iter().enumerate().map(|(i, value)| (i as f64, Some(value))).collect();
+            let chart = Chart { curves: vec![curve(points)], at_least: (0.0, 1.0), length_s, ..Chart::default() };
+            prop_assert!(chart.svg().ends_with("</svg>"));
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! The report of a run as one HTML page that asks nobody for anything: style, curves and figures are in it.
+//!
+//! The curves are SVG of our own making rather than a plotting crate's: such crates write colours into the picture,
+//! and these take theirs from the style sheet, so that one page is right in light and in dark.
+
+mod chart;
+
+use std::fmt::Write;
+
+use punctual_runtime::report::{KnobReport, Protection, RunReport, Sample};
+
+use crate::summary::{count, percent, provenance, rows};
+use crate::verdict::Verdict;
+use chart::{Band, Chart, Curve, Level};
+
+const STYLE: &str = include_str!("style.css");
+/// Classes of curves, by their order in a chart.
+const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// The page of `report`; `command` is what was typed to get it.
+pub fn page(report: &RunReport, command: &str) -> String {
+    let header = &report.header;
+    let verdict = Verdict::of(report);
+    let good = if verdict.is_good() { " good" } else { "" };
+    let scenario = escape(&header.scenario);
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{scenario} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+    );
+    let _ = writeln!(
+        page,
+        "<h1><b>{scenario}</b> · {} on {}{}</h1>\n<p class=\"verdict{good}\">{}</p>",
+        header.controller.name(),
+        escape(&header.machine),
+        if header.platform == "sim" {
+            " · <span class=\"badge stand-in\">simulated</span>"
+        } else {
+            ""
+        },
+        escape(&verdict.sentence(report))
+    );
+    tiles(&mut page, report);
+    page += "<h2>Curves</h2>\n<div class=\"charts\">\n";
+    charts(report)
+        .iter()
+        .for_each(|(title, badge, chart)| figure(&mut page, title, badge.as_deref(), chart));
+    let _ = writeln!(
+        page,
+        "</div>\n<p class=\"note\">Shaded: the first {:.0} s, which the means leave out. Red shade: fallback. Red strokes: windows with late jobs.</p>",
+        header.settle_s
+    );
+    page += "<h2>Figures</h2>\n<div class=\"sheet\"><table>\n";
+    for (name, cells) in rows(report) {
+        let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
+        let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", cells.join("<br>"));
+    }
+    page += "</table></div>\n";
+    knobs(&mut page, &header.knobs);
+    protections(&mut page, &header.protection);
+    if !report.summary.notes.is_empty() {
+        let notes: Vec<String> = report.summary.notes.iter().map(|note| escape(note)).collect();
+        let _ = writeln!(
+            page,
+            "<h2>Notes</h2>\n<div class=\"sheet\"><pre>{}</pre></div>",
+            notes.join("\n")
+        );
+    }
+    let _ = writeln!(
+        page,
+        "<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}, seed {}, on {} ({}).</p>\n</main>\n</body>\n</html>",
+        escape(command),
+        env!("CARGO_PKG_VERSION"),
+        header.seed,
+        escape(&header.machine),
+        escape(&header.platform)
+    );
+    page
+}
+
+fn tiles(page: &mut String, report: &RunReport) {
+    let summary = &report.summary;
+    let late = summary.misses as f64 / summary.jobs.max(1) as f64;
+    let shed = summary.updates_shed as f64 / summary.updates_offered.max(1) as f64;
+    let tiles = [
+        (
+            format!("{:.2}", summary.tardiness_mean),
+            format!("mean tardiness, goal {:.2}", report.header.goal.tardiness),
+        ),
+        (format!("{:.2}", summary.tardiness_p99), "tardiness at p99".to_string()),
+        (
+            percent(late),
+            format!("late: {} of {} jobs", count(summary.misses), count(summary.jobs)),
+        ),
+        (
+            percent(summary.fresh_share_min),
+            format!("fresh at worst, minimum {}", report.header.goal.min_fresh),
+        ),
+        (
+            percent(shed),
+            format!("of {} updates shed", count(summary.updates_offered)),
+        ),
+        (count(summary.updates_lost), "updates lost".to_string()),
+    ];
+    *page += "<div class=\"tiles\">\n";
+    for (figure, what) in tiles {
+        let _ = writeln!(page, "<div class=\"tile\"><b>{figure}</b><span>{what}</span></div>");
+    }
+    *page += "</div>\n";
+}
+
+/// Title, badge and chart of each figure.
+fn charts(report: &RunReport) -> Vec<(&'static str, Option<String>, Chart)> {
+    let (goal, samples) = (&report.header.goal, &report.samples);
+    let level = |name: String, class, value| Level { name, class, value };
+    let mut charts = vec![
+        (
+            "Tardiness",
+            None,
+            Chart {
+                curves: curves(samples, &[("response time / deadline", &|sample| sample.tardiness)]),
+                levels: vec![
+                    level("deadline".into(), "late", 1.0),
+                    level(format!("goal {:.2}", goal.tardiness), "goal", goal.tardiness),
+                ],
+                marks: samples
+                    .iter()
+                    .filter(|sample| sample.misses > 0)
+                    .map(|sample| sample.t_s)
+                    .collect(),
+                at_least: (0.5, 1.2),
+                ..Chart::default()
+            },
+        ),
+        (
+            "Admitted and fresh",
+            provenance(report, "admitted-share").filter(|provenance| provenance != "real"),
+            Chart {
+                curves: curves(
+                    samples,
+                    &[
+                        ("updates admitted", &|sample| Some(sample.admitted_share * 100.0)),
+                        ("data fresh", &|sample| Some(sample.fresh_share * 100.0)),
+                    ],
+                ),
+                levels: vec![level(
+                    format!("minimum {:.0} %", goal.min_fresh.get() * 100.0),
+                    "goal",
+                    goal.min_fresh.get() * 100.0,
+                )],
+                at_least: (0.0, 100.0),
+                unit: " %",
+                ..Chart::default()
+            },
+        ),
+        (
+            "Data response ratio",
+            None,
+            Chart {
+                curves: curves(samples, &[("time in the store / response time", &|sample| sample.drr)]),
+                levels: vec![level(format!("goal {:.2}", goal.drr), "goal", goal.drr)],
+                at_least: (goal.drr - 0.2, goal.drr + 0.2),
+                ..Chart::default()
+            },
+        ),
+        (
+            "Clock",
+            Some(provenance(report, "clock").unwrap_or("no knob".into())),
+            Chart {
+                curves: curves(
+                    samples,
+                    &[("MHz", &|sample| sample.clock_hz.map(|hz| hz as f64 * 1e-6))],
+                ),
+                at_least: {
+                    let top = report.header.load.top_clock.as_mhz_f64();
+                    (0.5 * top, top)
+                },
+                ..Chart::default()
+            },
+        ),
+        (
+            "Core load",
+            None,
+            Chart {
+                curves: core_load(samples),
+                at_least: (0.0, 100.0),
+                unit: " %",
+                ..Chart::default()
+            },
+        ),
+        (
+            "The loop's own time",
+            None,
+            Chart {
+                curves: curves(
+                    samples,
+                    &[
+                        ("deciding, us", &|sample| sample.decision_us),
+                        ("turning knobs, us", &|sample| sample.actuation_us),
+                    ],
+                ),
+                at_least: (0.0, 10.0),
+                ..Chart::default()
+            },
+        ),
+    ];
+    charts.retain(|(_, _, chart)| {
+        chart
+            .curves
+            .iter()
+            .any(|curve| curve.points.iter().any(|(_, value)| value.is_some()))
+    });
+    let bands = bands(report);
+    for (title, _, chart) in &mut charts {
+        let names: Vec<&str> = chart.curves.iter().map(|curve| curve.name.as_str()).collect();
+        chart.description = format!("{title} over time: {}", names.join(", "));
+        chart.length_s = samples.last().map_or(0.0, |last| last.t_s);
+        chart.bands = bands.clone();
+    }
+    charts
+}
+
+type Figure<'f> = &'f dyn Fn(&Sample) -> Option<f64>;
+
+fn curves(samples: &[Sample], figures: &[(&str, Figure<'_>)]) -> Vec<Curve> {
+    let curve = |((name, figure), class): (&(&str, Figure<'_>), &&'static str)| Curve {
+        name: (*name).into(),
+        class,
+        points: samples.iter().map(|sample| (sample.t_s, figure(sample))).collect(),
+    };
+    figures.iter().zip(&CLASSES).map(curve).collect()
+}
+
+/// A curve per core; of many cores, the most and the least loaded.
+fn core_load(samples: &[Sample]) -> Vec<Curve> {
+    let cores = samples.iter().map(|sample| sample.busy.len()).max().unwrap_or(0);
+    if cores > CLASSES.len() {
+        let of = |pick: fn(f64, f64) -> f64| {
+            move |sample: &Sample| sample.busy.iter().copied().reduce(pick).map(|busy| busy * 100.0)
+        };
+        return curves(
+            samples,
+            &[("busiest core", &of(f64::max)), ("idlest core", &of(f64::min))],
+        );
+    }
+    (0..cores)
+        .flat_map(|core| {
+            let busy = move |sample: &Sample| sample.busy.get(core).map(|busy| busy * 100.0);
+            let mut curve = curves(samples, &[(&format!("core {core}"), &busy)]);
+            curve.iter_mut().for_each(|curve| curve.class = CLASSES[core]);
+            curve
+        })
+        .collect()
+}
+
+/// The time before means are taken, and every stretch of fallback.
+fn bands(report: &RunReport) -> Vec<Band> {
+    let mut bands = vec![Band {
+        class: "unsettled",
+        from: 0.0,
+        to: report.header.settle_s,
+    }];
+    let mut before = 0.0;
+    for sample in &report.samples {
+        if sample.mode == "fallback" {
+            match bands.last_mut() {
+                Some(band) if band.class == "fallback" && band.to == before => band.to = sample.t_s,
+                _ => bands.push(Band {
+                    class: "fallback",
+                    from: before,
+                    to: sample.t_s,
+                }),
+            }
+        }
+        before = sample.t_s;
+    }
+    bands
+}
+
+fn figure(page: &mut String, title: &str, badge: Option<&str>, chart: &Chart) {
+    let _ = write!(page, "<figure><figcaption><b>{title}</b>");
+    if let Some(badge) = badge {
+        let class = if badge == "real" { "badge" } else { "badge stand-in" };
+        let _ = write!(page, "<span class=\"{class}\">{}</span>", escape(badge));
+    }
+    for curve in &chart.curves {
+        let _ = write!(
+            page,
+            "<span class=\"key {}\">{}</span>",
+            curve.class,
+            escape(&curve.name)
+        );
+    }
+    for level in &chart.levels {
+        let _ = write!(
+            page,
+            "<span class=\"key {}\">{}</span>",
+            level.class,
+            escape(&level.name)
+        );
+    }
+    if !chart.marks.is_empty() {
+        *page += "<span class=\"key mark\">late jobs</span>";
+    }
+    let _ = writeln!(page, "</figcaption>\n{}\n</figure>", chart.svg());
+}
+
+fn knobs(page: &mut String, knobs: &[KnobReport]) {
+    *page += "<h2>Knobs</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th>knob</th><th>how real</th><th>in this run</th><th>range</th></tr></thead>\n<tbody>\n";
+    for knob in knobs {
+        let (provenance, used, range) = match knob.offered {
+            Some(provenance) => (
+                provenance.to_string(),
+                if knob.used { "turned" } else { "left alone" },
+                escape(&knob.range),
+            ),
+            None => ("not offered".into(), "-", "see <code>punctual doctor</code>".into()),
+        };
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td>{provenance}</td><td>{used}</td><td>{range}</td></tr>",
+            escape(&knob.knob)
+        );
+    }
+    *page += "</tbody></table></div>\n";
+}
+
+fn protections(page: &mut String, protections: &[Protection]) {
+    if protections.is_empty() {
+        return;
+    }
+    *page += "<h2>Protection</h2>\n<div class=\"sheet\"><table>\n";
+    for protection in protections {
+        let (class, state, why) = match &protection.refused {
+            None => ("yes", "obtained", String::new()),
+            Some(refusal) => (
+                "no",
+                "refused",
+                format!("<br>{}; {}", escape(&refusal.why), escape(&refusal.remedy)),
+            ),
+        };
+        let what = escape(&protection.what);
+        let _ = writeln!(page, "<tr><th class=\"{class}\">{state}</th><td>{what}{why}</td></tr>");
+    }
+    *page += "</table></div>\n";
+}
+
+/// Text as HTML, also inside attributes.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    /// Every opened element is closed in order; what HTML leaves open is allowed for.
+    fn check_nesting(page: &str) {
+        let body = page.split_once("</style>").expect("a style").1;
+        let mut open = vec!["html", "head"];
+        for tag in body
+            .split('<')
+            .skip(1)
+            .filter_map(|rest| rest.split_once('>').map(|(tag, _)| tag))
+        {
+            let name = tag.split_whitespace().next().unwrap_or("").trim_end_matches('/');
+            match name.strip_prefix('/') {
+                Some(closed) => assert_eq!(open.pop(), Some(closed), "</{closed}> closes something else"),
+                None if name == "br" || tag.ends_with('/') => {}
+                None => open.push(name),
+            }
+        }
+        assert!(open.is_empty(), "left open: {open:?}");
+    }
+
+    #[test]
+    fn the_page_is_whole_and_asks_nobody() {
+        let page = page(&fixture::report(), "punctual run");
+        check_nesting(&page);
+        for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        for part in [
+            "Goal held: tardiness 0.86",
+            "emulated",
+            "deadline",
+            "minimum 50 %",
+            "core 1",
+            "SCHED_FIFO 80",
+            "raise the limit",
+            "not offered",
+            "punctual run</pre>",
+            "5,000 superseded",
+        ] {
+            assert!(page.contains(part), "no {part}");
+        }
+        assert_eq!(page.matches("<svg").count(), 6);
+    }
+
+    #[test]
+    fn names_are_text_and_not_markup() {
+        let mut report = fixture::report();
+        report.header.scenario = "<script>alert(\"x\")</script>".into();
+        report.header.machine = "a & b".into();
+        let page = page(&report, "punctual run 'a<b'");
+        check_nesting(&page);
+        assert!(!page.contains("<script"));
+        assert!(page.contains("a &amp; b") && page.contains("a&lt;b"));
+    }
+
+    #[test]
+    fn an_empty_run_gives_a_page_without_curves() {
+        let mut report = fixture::report();
+        report.samples.clear();
+        report.summary = Default::default();
+        let page = page(&report, "punctual run");
+        check_nesting(&page);
+        assert_eq!(page.matches("<svg").count(), 0);
+    }
+
+    #[test]
+    fn many_cores_become_two_curves_and_a_machine_without_clock_none() {
+        let mut report = fixture::report();
+        report.samples.iter_mut().for_each(|sample| {
+            sample.busy = vec![0.5; 64];
+            sample.clock_hz = None;
+        });
+        let page = page(&report, "punctual run");
+        assert!(page.contains("busiest core") && !page.contains("core 63"));
+        assert!(!page.contains("<b>Clock</b>"));
+    }
+
+    #[test]
+    fn fallback_is_shaded_where_it_was() {
+        let mut report = fixture::report();
+        report.samples[50].mode = "fallback".into();
+        report.samples[51].mode = "fallback".into();
+        report.samples[90].mode = "fallback".into();
+        let bands = bands(&report);
+        assert_eq!(bands.len(), 3);
+        assert!((bands[1].from - 10.0).abs() < 1e-9 && (bands[1].to - 10.4).abs() < 1e-9);
+    }
+
+    /// To look at the page: `cargo test -p punctual write_the_page -- --ignored --nocapture`, then open the file it names.
+    #[test]
+    #[ignore = "writes a file to look at"]
+    fn write_the_page() {
+        let path = std::env::temp_dir().join("punctual-page.html");
+        std::fs::write(
+            &path,
+            page(
+                &fixture::report(),
+                "punctual run scenarios/fire-rescue.toml --html page.html",
+            ),
+        )
+        .unwrap();
+        println!("{}", path.display());
+    }
+}

@@ -1,0 +1,204 @@
+//! What a user sees of bad input: the program's whole answer, and exit code 2.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A sound scenario with eight made-up sensors, for changing.
+const SMALL: &str = "\
+duration = \"4s\"
+[control]
+controller = \"open\"
+warm_up = \"1s\"
+[trace]
+sensors = 8
+[[task]]
+name = \"answer\"
+class = \"real-time\"
+period = \"100ms\"
+deadline = \"50ms\"
+compute = \"2ms\"
+";
+
+/// Runs the program in `folder`.
+fn punctual(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_punctual"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the program starts")
+}
+
+/// What a refused command says on standard error; checks that it said nothing else and ended with 2.
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let output = punctual(folder, arguments);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    error
+}
+
+fn folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
+        fs::write(path, text).expect("a file");
+    }
+    folder
+}
+
+#[test]
+fn a_wrong_scenario_is_told_line_by_line() {
+    let text = SMALL
+        .replace("duration", "duratoin")
+        .replace("period = \"100ms\"", "period = \"-100ms\"");
+    let folder = folder_with(&[("x.toml", &text)]);
+    assert_eq!(
+        refused(folder.path(), &["run", "x.toml", "--set", "goal.tardiness=often"]),
+        "\
+x.toml:1: duratoin: unknown key; did you mean duration?
+x.toml:10: task[0].period: \"-100ms\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"
+--set goal.tardiness=often: goal.tardiness: expected a number, found the text \"often\"
+"
+    );
+}
+
+#[test]
+fn a_goal_out_of_reach_is_refused_before_anything_runs() {
+    let folder = folder_with(&[("x.toml", SMALL)]);
+    assert_eq!(
+        refused(folder.path(), &["run", "x.toml", "--set", "task.answer.compute=150ms"]),
+        "--set task.answer.compute=150ms: task[0].compute: a goal out of reach: one job needs 150.00 ms alone at full clock, but the next one is released after 100.00 ms\n"
+    );
+}
+
+#[test]
+fn a_missing_scenario_is_named() {
+    let folder = folder_with(&[]);
+    assert_eq!(
+        refused(folder.path(), &["run", "y.toml"]),
+        "y.toml: no such file; name a scenario file, such as scenarios/fire-rescue.toml\n"
+    );
+    assert_eq!(
+        refused(folder.path(), &["identify", "y.toml", "-o", "m.json"]),
+        "y.toml: no such file; name a scenario file, such as scenarios/fire-rescue.toml\n"
+    );
+}
+
+#[test]
+fn a_missing_trace_says_where_it_was_looked_for() {
+    let text = SMALL.replace("sensors = 8", "dir = \"no/such/trace\"");
+    let folder = folder_with(&[("x.toml", &text)]);
+    let here = folder.path().canonicalize().expect("a path");
+    assert_eq!(
+        refused(folder.path(), &["run", "x.toml"]),
+        format!(
+            "trace.dir: no folder \"no/such/trace\" in {}, nor beside or above the scenario file; name the folder that holds sensors.csv and readings.csv.zst: --set trace.dir=FOLDER\n",
+            here.display()
+        )
+    );
+}
+
+#[test]
+fn a_malformed_row_is_named_by_file_and_line() {
+    let text = SMALL.replace("sensors = 8", "dir = \"trace\"");
+    let readings = "time_s,sensor_id,value\n0.1,0,20\n0.2,0,hot\n";
+    let folder = folder_with(&[
+        ("scenarios/x.toml", &text),
+        ("trace/sensors.csv", "id,period_s,avi_s\n0,1,2\n"),
+        ("trace/readings.csv", readings),
+    ]);
+    let row = "readings.csv:3: value is \"hot\": expected a number; mend the row, or name another trace: --set trace.dir=FOLDER\n";
+    assert_eq!(
+        refused(folder.path(), &["run", "scenarios/x.toml"]),
+        format!("trace/{row}")
+    );
+    // From elsewhere, the folder above the scenario is found.
+    let elsewhere = folder_with(&[]);
+    let scenario = folder.path().join("scenarios/x.toml");
+    let scenario = scenario.to_str().expect("text");
+    assert!(refused(elsewhere.path(), &["run", scenario]).ends_with(row));
+}
+
+#[test]
+fn a_model_that_is_none_is_refused() {
+    let text = SMALL.replace("\"open\"", "\"qod\"");
+    let folder = folder_with(&[
+        ("x.toml", &text),
+        ("other.json", "{\"kind\": \"grocery-list\"}"),
+        ("cut.json", "{\"kind\": \"punctual-model\",\n"),
+    ]);
+    let refused = |arguments: &[&str]| refused(folder.path(), arguments);
+    assert_eq!(
+        refused(&["run", "x.toml"]),
+        "x.toml: the controller `qod` needs a model: give one with --model, learn one with --identify, or run `open`\n"
+    );
+    assert_eq!(
+        refused(&["run", "x.toml", "--model", "none.json"]),
+        "none.json: no such file; name one that `punctual identify` or `punctual design` wrote\n"
+    );
+    assert_eq!(
+        refused(&["run", "x.toml", "--model", "other.json"]),
+        "other.json: is a \"grocery-list\"; expected a file that `punctual identify` or `punctual design` wrote\n"
+    );
+    assert!(
+        refused(&["design", "cut.json", "-o", "c.json"]).starts_with("cut.json:2: neither a model nor a controller")
+    );
+    assert!(!folder.path().join("c.json").exists());
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_the_run() {
+    let folder = folder_with(&[("x.toml", SMALL)]);
+    for option in ["--json", "--html", "--record"] {
+        assert_eq!(
+            refused(folder.path(), &["run", "x.toml", option, "no/report"]),
+            "no/report: cannot be written: there is no folder no; name a file in a folder that is yours\n"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_with_a_hint() {
+    let folder = folder_with(&[("x.toml", SMALL)]);
+    for (arguments, part) in [
+        (&["frob"][..], "unrecognized subcommand 'frob'"),
+        (
+            &["run", "x.toml", "--set", "seed"],
+            "write key=value, such as goal.tardiness=0.9",
+        ),
+        (&["run", "x.toml", "--platform", "mac"], "[possible values: linux, sim]"),
+        (
+            &["run", "x.toml", "--controller", "pid"],
+            "[possible values: open, qod, clock, mimo]",
+        ),
+        (
+            &["run", "x.toml", "--model", "m.json", "--identify"],
+            "cannot be used with",
+        ),
+        (&["identify", "x.toml"], "--output <FILE>"),
+    ] {
+        let error = refused(folder.path(), arguments);
+        assert!(
+            error.contains(part) && error.contains("--help"),
+            "{arguments:?}: {error}"
+        );
+    }
+    for (arguments, line) in [
+        (
+            ["run", "x.toml", "--duration", "-4s"],
+            "--duration -4s: duration: \"-4s\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"\n",
+        ),
+        (
+            ["run", "x.toml", "--duration", "500ms"],
+            "x.toml:4: control.warm_up: 1.00 s leaves nothing of the run's 500.00 ms: make it shorter than `duration`\n",
+        ),
+        (
+            ["run", "x.toml", "--seed", "-1"],
+            "--seed -1: seed: -1 is out of range: write a number from 0 on\n",
+        ),
+    ] {
+        assert_eq!(refused(folder.path(), &arguments), line);
+    }
+}

@@ -1,0 +1,109 @@
+//! Runs on the simulated machine from the command line to the files they leave.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+fn punctual(folder: &Path, arguments: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_punctual"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the program starts");
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+#[test]
+fn a_run_is_told_summed_up_and_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let scenario = format!("{ROOT}/scenarios/robot.toml");
+    let arguments = [
+        "run",
+        &scenario,
+        "--platform",
+        "sim",
+        "--controller",
+        "open",
+        "--duration",
+        "8s",
+    ];
+    let files = ["--json", "run.json", "--html", "run.html", "--record", "run.log"];
+    let output = punctual(folder.path(), &[&arguments[..], &files[..]].concat());
+    let told = String::from_utf8(output.stderr).expect("text");
+    assert!(
+        told.contains("tardiness ") && told.lines().count() > 8,
+        "a line per second: {told}"
+    );
+    let summary = String::from_utf8(output.stdout).expect("text");
+    assert!(summary.starts_with("\nrobot on sim ("), "{summary}");
+    assert!(
+        summary.contains("superseded") && summary.contains("simulated"),
+        "{summary}"
+    );
+
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect(name);
+    let json: serde_json::Value = serde_json::from_str(&read("run.json")).expect("JSON");
+    for key in [
+        "scenario",
+        "platform",
+        "knobs",
+        "protection",
+        "goal",
+        "samples",
+        "summary",
+    ] {
+        assert!(!json[key].is_null(), "no {key}");
+    }
+    for key in ["k", "t_s", "admitted_share", "fresh_share", "jobs", "misses"] {
+        assert!(json["samples"][3][key].is_number(), "no {key}");
+    }
+    let page = read("run.html");
+    assert!(page.contains("<svg") && page.contains("--html run.html"));
+    let _: serde_json::Value = serde_json::from_str(&read("run.log")).expect("JSON");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_one_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let scenario = format!("{ROOT}/scenarios/robot.toml");
+    let run = |seed: &str, file: &str| {
+        let arguments = [
+            "run",
+            &scenario,
+            "--platform",
+            "sim",
+            "--controller",
+            "open",
+            "--duration",
+            "6s",
+        ];
+        punctual(
+            folder.path(),
+            &[&arguments[..], &["--seed", seed, "--json", file]].concat(),
+        );
+        let text = std::fs::read_to_string(folder.path().join(file)).expect(file);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        (json["samples"].clone(), json["summary"].clone())
+    };
+    assert_eq!(run("7", "a.json"), run("7", "b.json"));
+    assert_ne!(run("7", "a.json"), run("8", "c.json"));
+}
+
+#[test]
+fn the_doctor_speaks_to_people_and_to_programs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = String::from_utf8(punctual(folder.path(), &["doctor"]).stdout).expect("text");
+    assert!(text.contains("real-time scheduling"), "{text}");
+    let json = punctual(folder.path(), &["doctor", "--json"]).stdout;
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&json).expect("JSON");
+    assert!(findings.len() > 10);
+    for finding in findings {
+        assert!(finding["facility"].is_string() && finding["status"].is_string());
+    }
+}

@@ -1,0 +1,251 @@
+//! The loop under faults, and the law's manners: all from values.
+
+use punctual_platform::{Provenance, Readings};
+use punctual_units::{CoreId, Hertz, TaskId};
+use punctual_workload::{JobOutcome, Pace, Split, UpdateMode};
+
+use super::*;
+use crate::document::{MadeFor, ModelDocument};
+
+const STEP: Nanos = Nanos::from_millis(200);
+const TOP: Hertz = Hertz::from_mhz(2000);
+
+/// y(k+1) = 0.2 y(k) + B u(k): a faster clock lowers tardiness, more updates raise it, and drr tells the two apart.
+fn plant(tardiness: f64, clock: f64, admitted: f64) -> [f64; 2] {
+    [
+        0.2 * tardiness + 1.5 - 1.2 * clock + 0.6 * admitted,
+        0.5 - 0.05 * clock + 0.3 * admitted,
+    ]
+}
+
+fn design() -> ControllerDocument {
+    let (mut y, mut u) = (vec![[0.9, 0.6]], Vec::new());
+    for k in 0..120u32 {
+        let knobs = [0.8 + 0.05 * f64::from(k % 4), 0.5 + 0.1 * f64::from(k % 5)];
+        y.push(plant(y[k as usize][0], knobs[0], knobs[1]));
+        u.push(knobs);
+    }
+    y.pop();
+    let made_for = MadeFor {
+        scenario: "test".into(),
+        platform: "test".into(),
+        pace: Pace::Period(STEP),
+        update_mode: UpdateMode::Transaction,
+    };
+    ModelDocument::identify(made_for, &y, &u).unwrap().design().unwrap()
+}
+
+fn options(kind: ControllerKind) -> RegulatorOptions {
+    let steps = (8..=20).map(|hundreds| Hertz::from_mhz(hundreds * 100)).collect();
+    RegulatorOptions {
+        kind,
+        goal: Goal {
+            tardiness: 0.85,
+            drr: 0.6,
+            min_fresh: Share::clamped(0.5),
+        },
+        offers: Offers {
+            machine: "test".into(),
+            cores: vec![CoreId(0)],
+            clock: Some(ClockOffer {
+                steps,
+                provenance: Provenance::Simulated,
+            }),
+            best_effort_share: None,
+            energy: None,
+        },
+        start: Time::ZERO,
+        warm_up: Nanos::ZERO,
+        design: Some(design()),
+        excite: None,
+    }
+}
+
+/// A regulator with time around it.
+struct Bench {
+    regulator: Regulator,
+    now: Time,
+}
+
+impl Bench {
+    fn new(kind: ControllerKind) -> Bench {
+        Bench {
+            regulator: Regulator::new(options(kind)).unwrap(),
+            now: Time::ZERO,
+        }
+    }
+
+    fn job(&mut self, tardiness: f64, drr: f64) {
+        // A deadline of zero makes any response infinitely tardy.
+        let deadline = if tardiness.is_finite() {
+            Nanos::from_millis(50)
+        } else {
+            Nanos::ZERO
+        };
+        let response = Nanos::from_millis(50).scaled(if tardiness.is_finite() { tardiness } else { 1.0 });
+        let data = response.scaled(drr);
+        let split = Split {
+            data,
+            computation: response - data,
+            ..Split::default()
+        };
+        let (task, released) = (TaskId(0), self.now);
+        let finished = released + response;
+        let job = JobOutcome {
+            task,
+            job: 0,
+            released,
+            deadline: Some(deadline),
+            finished,
+            split,
+        };
+        assert_eq!(self.regulator.step(&Event::Completed(job), finished), None);
+    }
+
+    fn period(&mut self, clock: Meter<Hertz>) -> Step {
+        self.now = self.now + STEP;
+        let machine = Readings {
+            at: self.now,
+            clock,
+            busy: Meter::Absent,
+            energy_j: Meter::Absent,
+        };
+        let vitals = Vitals {
+            machine,
+            fresh: Share::ONE,
+            updates_offered: 0,
+            updates_admitted: 0,
+        };
+        let step = self
+            .regulator
+            .step(&Event::Period(vitals), self.now)
+            .expect("a period is answered");
+        let applied = Applied {
+            clock: step.plan.clock,
+            refused: None,
+        };
+        self.regulator.step(&Event::Applied(applied), self.now);
+        step
+    }
+
+    fn good(&mut self) -> Step {
+        self.job(0.85, 0.6);
+        self.period(Meter::Value(TOP))
+    }
+}
+
+/// Full clock, and no more updates than the minimum needs.
+fn is_safe(plan: Plan) -> bool {
+    plan == Plan {
+        clock: Some(TOP),
+        admitted: Share::clamped(0.5),
+    }
+}
+
+#[test]
+fn both_goals_are_reached_and_held() {
+    let mut bench = Bench::new(ControllerKind::Mimo);
+    let mut y = [1.4, 0.8];
+    let mut plan = bench.regulator.plan();
+    for _ in 0..150 {
+        bench.job(y[0], y[1]);
+        let clock = plan.clock.unwrap().ratio(TOP);
+        y = plant(y[0], clock, plan.admitted.get());
+        plan = bench.period(Meter::Value(TOP)).plan;
+    }
+    // One step of this clock is 5 % of the top, and moves the tardiness by 0.06.
+    assert!(
+        (y[0] - 0.85).abs() < 0.06 && (y[1] - 0.6).abs() < 0.02,
+        "{y:?} under {plan:?}"
+    );
+}
+
+#[test]
+fn a_failed_clock_meter_falls_back_to_the_safe_setting_until_it_is_trusted_again() {
+    let mut bench = Bench::new(ControllerKind::Mimo);
+    bench.good();
+    bench.job(0.85, 0.6);
+    let step = bench.period(Meter::Failed("no such file".into()));
+    assert!(is_safe(step.plan) && step.mode == "fallback", "{step:?}");
+    assert!(step.fallback.unwrap().contains("no such file"));
+    for _ in 0..crate::mode::GOOD_WINDOWS - 1 {
+        assert!(is_safe(bench.good().plan));
+    }
+    assert_eq!(bench.good().mode, "running");
+}
+
+#[test]
+fn a_refused_knob_a_senseless_reading_and_silence_fall_back_and_say_why() {
+    let mut bench = Bench::new(ControllerKind::Qod);
+    bench.good();
+    bench.job(f64::INFINITY, 0.6);
+    let step = bench.period(Meter::Value(TOP));
+    assert!(is_safe(step.plan) && step.fallback.unwrap().contains("senseless"));
+
+    let mut bench = Bench::new(ControllerKind::Clock);
+    bench.good();
+    let refused = Applied {
+        clock: None,
+        refused: Some("clock: read-only".into()),
+    };
+    bench.regulator.step(&Event::Applied(refused), bench.now);
+    let step = bench.good();
+    assert!(is_safe(step.plan) && step.fallback.unwrap().contains("read-only"));
+
+    let mut bench = Bench::new(ControllerKind::Qod);
+    bench.good();
+    let silence: Vec<Step> = (0..SILENT_WINDOWS).map(|_| bench.period(Meter::Value(TOP))).collect();
+    let (last, before) = silence.split_last().unwrap();
+    assert!(
+        before
+            .iter()
+            .all(|step| step.mode == "running" && step.plan == before[0].plan),
+        "the knobs stay meanwhile"
+    );
+    assert!(is_safe(last.plan) && last.fallback.as_ref().unwrap().contains("no real-time job"));
+}
+
+#[test]
+fn open_never_turns_a_knob_whatever_fails() {
+    let mut bench = Bench::new(ControllerKind::Open);
+    let untouched = Plan {
+        clock: None,
+        admitted: Share::ONE,
+    };
+    assert_eq!(bench.regulator.plan(), untouched);
+    bench.job(3.0, 0.9);
+    assert_eq!(bench.period(Meter::Failed("gone".into())).plan, untouched);
+}
+
+#[test]
+fn warm_up_holds_the_operating_point() {
+    let mut options = options(ControllerKind::Mimo);
+    options.warm_up = Nanos::from_secs(1);
+    let mut bench = Bench {
+        regulator: Regulator::new(options).unwrap(),
+        now: Time::ZERO,
+    };
+    let held = bench.regulator.plan();
+    for _ in 0..4 {
+        bench.job(2.0, 0.9);
+        let step = bench.period(Meter::Value(TOP));
+        assert_eq!((step.mode.as_str(), step.plan), ("warm-up", held));
+    }
+    bench.job(2.0, 0.9);
+    let step = bench.period(Meter::Value(TOP));
+    assert_eq!(step.mode, "running");
+    assert!(step.plan.clock > held.clock, "late jobs ask for a faster clock");
+    assert!(step.plan.admitted < held.admitted, "and for fewer updates");
+}
+
+#[test]
+fn a_machine_without_a_clock_refuses_the_controllers_that_need_one() {
+    let without = |kind| {
+        let mut options = options(kind);
+        options.offers.clock = None;
+        Regulator::new(options).map(drop)
+    };
+    assert!(matches!(without(ControllerKind::Mimo), Err(Mismatch::NoClock { .. })));
+    assert!(matches!(without(ControllerKind::Clock), Err(Mismatch::NoClock { .. })));
+    assert_eq!(without(ControllerKind::Qod), Ok(()));
+}

@@ -1,0 +1,42 @@
+//! Freshness as a question that the store answers: `get_fresh` instead of a timestamp that everybody has to check.
+//!
+//! A wall-follower steers by its lidar. When the lidar stalls, a plain `get` would go on returning the last distance.
+
+use punctual_engines::Memory;
+use punctual_store::temporal::ObjectSpec;
+use punctual_store::{Freshness, Store, StoreError, StoreOptions};
+use punctual_units::{Clock, ManualClock, Nanos, SensorId, Seq};
+
+fn main() -> Result<(), StoreError> {
+    let period = Nanos::from_millis(50);
+    let lidar = ObjectSpec {
+        key: b"lidar/left".into(),
+        period,
+        avi: period * 2,
+        max_len: 8,
+    };
+    let clock = ManualClock::default();
+    let options = StoreOptions {
+        objects: vec![lidar],
+        ..StoreOptions::default()
+    };
+    let store = Store::open(Memory::default(), clock.clone(), options)?;
+
+    for step in 1..=8u64 {
+        // The lidar reports every 50 ms, and falls silent after the fourth reading.
+        if step <= 4 {
+            let metres = 1.0 - 0.1 * step as f64;
+            store.offer(SensorId(0), Seq(step), clock.now(), &metres.to_le_bytes())?;
+            store.install_pending(1)?;
+        }
+        clock.advance(Nanos::from_millis(40));
+        let action = match store.get_fresh(b"lidar/left", Nanos::from_millis(100))? {
+            Freshness::Fresh { age, .. } => format!("follow the wall (reading is {age} old)"),
+            Freshness::Stale { age, .. } => format!("stop: the reading is {age} old"),
+            Freshness::NotFound => "wait for the first reading".into(),
+        };
+        println!("step {step}: fresh share {}, {action}", store.fresh_share(clock.now()));
+        clock.advance(Nanos::from_millis(10));
+    }
+    Ok(())
+}

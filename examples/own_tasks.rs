@@ -1,0 +1,59 @@
+//! Your own closures as real-time tasks: periods and deadlines in, tardiness and misses out.
+//!
+//! Runs for a second on this machine. Without permission for real-time scheduling it runs all the same, and says so.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use punctual_engines::Memory;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::{LinuxMachine, LinuxOptions};
+use punctual_runtime::linux::Runtime;
+use punctual_store::{Store, StoreOptions};
+use punctual_units::{Nanos, Share};
+use punctual_workload::{Arrival, Class, Goal};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let machine = LinuxMachine::open(LinuxOptions::default())?;
+    let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default())?);
+    let mut runtime = Runtime::new(machine, store);
+
+    let steer = Class::RealTime {
+        deadline: Nanos::from_millis(10),
+    };
+    let every_20_ms = Arrival::Periodic {
+        period: Nanos::from_millis(20),
+    };
+    runtime.task("steer", steer, every_20_ms, |job| {
+        let angle = (job.number() as f64 * 0.1).sin();
+        job.write(|store| store.put(b"angle", &angle.to_le_bytes()))
+    });
+    let now_and_then = Arrival::AfterCompletion {
+        pause_min: Nanos::from_millis(1),
+        pause_max: Nanos::from_millis(9),
+    };
+    runtime.task("log", Class::BestEffort, now_and_then, |job| {
+        job.read(|store| store.get(b"angle").map(drop))
+    });
+
+    let goal = Goal {
+        tardiness: 0.85,
+        drr: 0.5,
+        min_fresh: Share::ZERO,
+    };
+    let options = runtime.options("own tasks", goal, Nanos::from_secs(1));
+    let report = runtime.run(options, &mut |_| ControlFlow::Continue(()))?.report;
+    for protection in &report.header.protection {
+        match &protection.refused {
+            None => println!("obtained  {}", protection.what),
+            Some(refusal) => println!("refused   {}: {refusal}", protection.what),
+        }
+    }
+    let summary = &report.summary;
+    println!(
+        "{} jobs, {} late, mean tardiness {:.3}",
+        summary.jobs, summary.misses, summary.tardiness_mean
+    );
+    println!("{} best-effort jobs beside them", summary.best_effort_jobs);
+    Ok(())
+}
