@@ -153,8 +153,8 @@ impl<E: Engine, C: Clock> Store<E, C> {
             .with(|state| state.updates.offer(sensor, seq, sampled_at, value, self.clock.now()))?)
     }
 
-    /// Like [`offer`](Store::offer), decided at `now`: for a single feeder that keeps a log of its decisions. `now` must not run
-    /// backwards over all offers.
+    /// Like [`offer`](Store::offer), decided at `now`: for a single feeder that keeps a log of its decisions. `now`
+    /// must not run backwards over all offers.
     ///
     /// # Errors
     /// [`StoreError::Offer`], as above.
