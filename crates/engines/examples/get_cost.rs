@@ -1,8 +1,10 @@
 //! What the store adds to a get: nanoseconds and, under callgrind, instructions.
 //!
 //! ```text
-//! cargo run --release -p punctual-engines --example get_cost            # each get by itself, all kinds interleaved
-//! valgrind --tool=callgrind target/release/examples/get_cost KIND GETS  # twice, with different GETS: the difference counts
+//! # Each get by itself, all kinds interleaved:
+//! cargo run --release -p punctual-engines --example get_cost
+//! # Twice, with different numbers of gets; their difference counts, the set-up cancels out:
+//! valgrind --tool=callgrind target/release/examples/get_cost KIND GETS
 //! ```
 //!
 //! The no-op kind shows what the loop itself costs. A run on a loaded machine says nothing below it.
