@@ -15,8 +15,8 @@
 //! number of levels. Some levels are then held for one sample longer than others, and two knobs with four levels each
 //! (cycles of 4 and 5 samples, say) are possible.
 
-/// Longest period that is offered, in samples. At the shortest control period in use, 0.1 s, it would take over eleven days;
-/// longer ones are a mistake in the levels.
+/// Longest period that is offered, in samples. At the shortest control period in use, 0.1 s, it would take over
+/// eleven days; longer ones are a mistake in the levels.
 const PERIOD_MAX: u64 = 10_000_000;
 
 /// One knob's part of an excitation.

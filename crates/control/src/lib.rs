@@ -73,6 +73,7 @@ mod mimo;
 mod pi;
 mod riccati;
 mod rows;
+mod solvable;
 mod spectrum;
 mod state_space;
 

@@ -404,3 +404,27 @@ fn check_weights(weights: &'static str, values: &[f64], names: &[String], zero: 
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three knobs for one output: two pinned ones cannot both be asked for their limits exactly, and still stand
+    /// still.
+    #[test]
+    fn what_pinned_knobs_would_do_does_not_matter() {
+        let names = |prefix: &str, count: usize| (0..count).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+        let (a, b) = (
+            DMatrix::from_element(1, 1, 0.5),
+            DMatrix::from_row_slice(1, 3, &[1.0, 0.5, 0.7]),
+        );
+        let model = ArxModel::from_matrices(names("u", 3), names("y", 1), vec![a], vec![b]).unwrap();
+        let mut system = ErrorSystem::from(&model);
+        // Gains that no Riccati equation would give, so that the knobs disagree on what v should be.
+        let k = DMatrix::from_row_slice(3, 2, &[-0.3, -0.1, 0.2, -0.2, -0.1, -0.3]);
+        let relief = relief(&k.columns(1, 1).into_owned(), &[1.0], 0b011).unwrap();
+        let moves = system.pinned_loop(&k, &relief, 0b011);
+        system.b.columns_mut(0, 2).fill(7.0);
+        assert_eq!(system.pinned_loop(&k, &relief, 0b011), moves);
+    }
+}

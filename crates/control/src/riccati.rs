@@ -13,17 +13,18 @@
 //! Control 77(8), 2004. It needs one LU factorisation of the size of A per step and no ordered Schur form. A singular
 //! A (pure delays) is no special case.
 //!
-//! Doubling loses digits where A is unstable and its modes hardly react to the inputs. A Newton step (G. Hewer, "An
+//! Doubling loses digits where A is unstable and its modes hardly react to the inputs. Newton steps (G. Hewer, "An
 //! iterative technique for the computation of the steady state gains for the discrete optimal regulator", IEEE
-//! Transactions on Automatic Control 16(4), 1971) gets them back: it computes what the law of the present X costs, a sum of
-//! positive terms, and that is the next X.
+//! Transactions on Automatic Control 16(4), 1971) get them back; they are written as corrections, which need not be
+//! accurate themselves.
 //!
-//! **Checks.** That a stabilising X exists is decided beforehand by the Popov-Belevitch-Hautus (PBH) rank test, so the
-//! error can name the mode at fault; the residual of the equation is computed afterwards and bounded.
+//! **Checks.** That a stabilising X exists is decided beforehand (`solvable.rs`), so the error can name the mode at
+//! fault; the residual of the equation is computed afterwards and bounded.
 
-use nalgebra::{Complex, DMatrix, SymmetricEigen};
+use nalgebra::DMatrix;
 
-use crate::spectrum::{NoSpectrum, Pole, poles};
+use crate::solvable::check_solvable;
+use crate::spectrum::{NoSpectrum, Pole};
 
 /// Bound on doubling steps. A step squares the closed loop, so 60 of them reach poles 1e-17 short of the unit circle,
 /// closer than doubles can tell.
@@ -41,19 +42,6 @@ const REFINEMENTS_MAX: usize = 2;
 
 /// Largest accepted residual, |A'XA - X - ... + Q| / |X| in the Frobenius norm.
 const RESIDUAL_MAX: f64 = 1e-9;
-
-/// Asymmetry (and negative curvature) of a weight below this, relative to its largest entry, is rounding.
-const WEIGHT_ROUNDING: f64 = 1e-12;
-
-/// Modes with at least this modulus must be moved and seen. The eigenvalues of a double mode at 1 carry the square
-/// root of the rounding error, so this is a little inside of the unit circle.
-const MUST_BE_MOVED_FROM: f64 = 1.0 - 1e-7;
-
-/// A PBH matrix whose smallest singular value is below this, relative to its scale, has lost rank.
-const RANK_TOLERANCE: f64 = 1e-11;
-
-/// Bound on the iterations of the symmetric eigenvalue and singular value decompositions, per row.
-const ITERATIONS_PER_ROW: usize = 100;
 
 /// The stabilising solution of a discrete algebraic Riccati equation.
 #[derive(Clone, Debug, PartialEq)]
@@ -179,17 +167,16 @@ impl From<NoSpectrum> for RiccatiError {
 /// [`RiccatiError`]: shapes, entries that are not finite, weights of the wrong sign, a mode that cannot be stabilised
 /// or is not weighted, and numerical failure (never a silently inaccurate X).
 pub fn dare(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<Riccati, RiccatiError> {
-    check_shapes(a, b, q, r)?;
-    check_weights(q, r)?;
-    check_modes(a, b, q)?;
-    let (mut x, iterations) = double(a, b, q, r)?;
-    let mut residual = relative_residual(a, b, q, r, &x)?;
+    check_solvable(a, b, q, r)?;
+    let equation = Equation { a, b, q, r };
+    let (mut x, iterations) = equation.double()?;
+    let mut residual = equation.residual(&x)?;
     for _ in 0..REFINEMENTS_MAX {
         if residual <= REFINED_FROM {
             break;
         }
-        let refined = newton_step(a, b, q, r, &x)?;
-        let residual_refined = relative_residual(a, b, q, r, &refined)?;
+        let refined = equation.refine(&x)?;
+        let residual_refined = equation.residual(&refined)?;
         if residual_refined.total_cmp(&residual).is_ge() {
             break;
         }
@@ -227,180 +214,72 @@ pub(crate) fn gain(
     Ok(factored.solve(&(bx * a)))
 }
 
-/// The doubling iteration; Chu et al. 2004, with W = I + G H:
-/// A <- A W^-1 A, G <- G + A W^-1 G A', H <- H + A' H W^-1 A.
-fn double(
-    a: &DMatrix<f64>,
-    b: &DMatrix<f64>,
-    q: &DMatrix<f64>,
-    r: &DMatrix<f64>,
-) -> Result<(DMatrix<f64>, usize), RiccatiError> {
-    let n = a.nrows();
-    let input_cost = r.clone().cholesky().ok_or(RiccatiError::FreeInput)?;
-    let (mut a, mut g, mut h) = (a.clone(), b * input_cost.solve(&b.transpose()), symmetric_part(q));
-    for iteration in 1..=DOUBLINGS_MAX {
-        let w = (DMatrix::identity(n, n) + &g * &h).lu();
-        let failed = RiccatiError::Numerics {
-            step: "a doubling step",
-        };
-        let w_a = w.solve(&a).ok_or_else(|| failed.clone())?;
-        let w_g = w.solve(&g).ok_or(failed)?;
-        let step = symmetric_part(&(a.transpose() * &h * &w_a));
-        g += symmetric_part(&(&a * w_g * a.transpose()));
-        a = &a * w_a;
-        h += &step;
-        if step.norm() <= CONVERGED * h.norm() {
-            return Ok((h, iteration));
-        }
-    }
-    Err(RiccatiError::NoConvergence {
-        iterations: DOUBLINGS_MAX,
-    })
+struct Equation<'m> {
+    a: &'m DMatrix<f64>,
+    b: &'m DMatrix<f64>,
+    q: &'m DMatrix<f64>,
+    r: &'m DMatrix<f64>,
 }
 
-/// The cost of the law u = -K x that belongs to `x`: the sum of M'^i (Q + K'RK) M^i with M = A - BK, by doubling the
-/// number of terms.
-fn newton_step(
-    a: &DMatrix<f64>,
-    b: &DMatrix<f64>,
-    q: &DMatrix<f64>,
-    r: &DMatrix<f64>,
-    x: &DMatrix<f64>,
-) -> Result<DMatrix<f64>, RiccatiError> {
-    let k = gain(a, b, r, x)?;
-    let mut power = a - b * &k;
-    let mut cost = symmetric_part(&(q + k.transpose() * r * k));
-    for _ in 0..DOUBLINGS_MAX {
-        let later = symmetric_part(&(power.transpose() * &cost * &power));
-        cost += &later;
-        power = &power * &power;
-        if later.norm() <= CONVERGED * cost.norm() {
-            break;
-        }
-    }
-    Ok(cost)
-}
-
-fn relative_residual(
-    a: &DMatrix<f64>,
-    b: &DMatrix<f64>,
-    q: &DMatrix<f64>,
-    r: &DMatrix<f64>,
-    x: &DMatrix<f64>,
-) -> Result<f64, RiccatiError> {
-    let k = gain(a, b, r, x)?;
-    let xa = x * a;
-    let left_hand_side = a.transpose() * &xa - x - xa.transpose() * b * k + q;
-    let scale = x.norm();
-    // X = 0 exactly if Q = 0 and A is stable; then nothing is left to compare with.
-    Ok(if scale > 0.0 {
-        left_hand_side.norm() / scale
-    } else {
-        left_hand_side.norm()
-    })
-}
-
-fn check_shapes(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<(), RiccatiError> {
-    let (n, m) = (a.nrows().max(1), b.ncols().max(1));
-    for (matrix, value, rows_needed, columns_needed) in [("A", a, n, n), ("B", b, n, m), ("Q", q, n, n), ("R", r, m, m)]
-    {
-        let (rows, columns) = value.shape();
-        if (rows, columns) != (rows_needed, columns_needed) {
-            return Err(RiccatiError::Shape {
-                matrix,
-                rows,
-                columns,
-                rows_needed,
-                columns_needed,
-            });
-        }
-        for column in 0..columns {
-            for row in 0..rows {
-                let value = value[(row, column)];
-                if !value.is_finite() {
-                    return Err(RiccatiError::NotFinite {
-                        matrix,
-                        row,
-                        column,
-                        value,
-                    });
-                }
+impl Equation<'_> {
+    /// The doubling iteration; Chu et al. 2004, with W = I + G H:
+    /// A <- A W^-1 A, G <- G + A W^-1 G A', H <- H + A' H W^-1 A.
+    fn double(&self) -> Result<(DMatrix<f64>, usize), RiccatiError> {
+        let n = self.a.nrows();
+        let input_cost = self.r.clone().cholesky().ok_or(RiccatiError::FreeInput)?;
+        let (mut a, mut h) = (self.a.clone(), symmetric_part(self.q));
+        let mut g = symmetric_part(&(self.b * input_cost.solve(&self.b.transpose())));
+        for iteration in 1..=DOUBLINGS_MAX {
+            let w = (DMatrix::identity(n, n) + &g * &h).lu();
+            let step = "a doubling step";
+            let w_a = w.solve(&a).ok_or(RiccatiError::Numerics { step })?;
+            let w_g = w.solve(&g).ok_or(RiccatiError::Numerics { step })?;
+            let later = symmetric_part(&(a.transpose() * &h * &w_a));
+            g += symmetric_part(&(&a * w_g * a.transpose()));
+            a = &a * w_a;
+            h += &later;
+            if later.norm() <= CONVERGED * h.norm() {
+                return Ok((h, iteration));
             }
         }
+        Err(RiccatiError::NoConvergence {
+            iterations: DOUBLINGS_MAX,
+        })
     }
-    Ok(())
-}
 
-fn check_weights(q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<(), RiccatiError> {
-    for (matrix, weight) in [("Q", q), ("R", r)] {
-        if (weight - weight.transpose()).amax() > WEIGHT_ROUNDING * weight.amax() {
-            return Err(RiccatiError::NotSymmetric { matrix });
+    /// A Newton step: X + D, where D = M'D M + E solves for the error that leaves the left-hand side E, to first
+    /// order; M = A - BK. D is the sum of M'^i E M^i, computed by doubling the number of terms.
+    fn refine(&self, x: &DMatrix<f64>) -> Result<DMatrix<f64>, RiccatiError> {
+        let k = gain(self.a, self.b, self.r, x)?;
+        let mut power = self.a - self.b * k;
+        let mut correction = symmetric_part(&self.left_hand_side(x)?);
+        for _ in 0..DOUBLINGS_MAX {
+            let later = power.transpose() * &correction * &power;
+            correction += &later;
+            power = &power * &power;
+            if later.norm() <= CONVERGED * correction.norm() {
+                break;
+            }
         }
+        Ok(x + symmetric_part(&correction))
     }
-    let eigenvalue = smallest_eigenvalue(q)?;
-    if eigenvalue < -WEIGHT_ROUNDING * q.amax() {
-        return Err(RiccatiError::NegativeStateWeight { eigenvalue });
+
+    /// A'XA - X - A'XB (R + B'XB)^-1 B'XA + Q.
+    fn left_hand_side(&self, x: &DMatrix<f64>) -> Result<DMatrix<f64>, RiccatiError> {
+        let k = gain(self.a, self.b, self.r, x)?;
+        let xa = x * self.a;
+        Ok(self.a.transpose() * &xa - x - xa.transpose() * self.b * k + self.q)
     }
-    if r.clone().cholesky().is_none() {
-        return Err(RiccatiError::FreeInput);
+
+    fn residual(&self, x: &DMatrix<f64>) -> Result<f64, RiccatiError> {
+        let (left, scale) = (self.left_hand_side(x)?.norm(), x.norm());
+        // X = 0 exactly if Q = 0 and A is stable; then nothing is left to compare with.
+        Ok(if scale > 0.0 { left / scale } else { left })
     }
-    Ok(())
 }
 
-fn smallest_eigenvalue(symmetric: &DMatrix<f64>) -> Result<f64, RiccatiError> {
-    let iterations = ITERATIONS_PER_ROW * symmetric.nrows();
-    let eigen =
-        SymmetricEigen::try_new(symmetric_part(symmetric), f64::EPSILON, iterations).ok_or(RiccatiError::Numerics {
-            step: "the eigenvalues of Q",
-        })?;
-    Ok(eigen.eigenvalues.min())
-}
-
-/// PBH: the mode at z is moved by the inputs exactly if [zI - A, B] has full row rank, and seen by Q exactly if
-/// [zI - A', Q] has.
-fn check_modes(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>) -> Result<(), RiccatiError> {
-    let (moves, sees) = (unit_columns(b), unit_columns(q));
-    let transposed = a.transpose();
-    for mode in poles(a)? {
-        if mode.modulus() < MUST_BE_MOVED_FROM {
-            continue;
-        }
-        if loses_rank(a, &moves, mode)? {
-            return Err(RiccatiError::NotStabilisable { mode });
-        }
-        if loses_rank(&transposed, &sees, mode)? {
-            return Err(RiccatiError::NotDetectable { mode });
-        }
-    }
-    Ok(())
-}
-
-fn loses_rank(a: &DMatrix<f64>, beside: &DMatrix<f64>, mode: Pole) -> Result<bool, RiccatiError> {
-    let n = a.nrows();
-    let z = Complex::new(mode.re, mode.im);
-    let pbh = DMatrix::from_fn(n, n + beside.ncols(), |i, j| match j {
-        _ if j >= n => Complex::from(beside[(i, j - n)]),
-        _ if i == j => z - a[(i, j)],
-        _ => Complex::from(-a[(i, j)]),
-    });
-    let svd = pbh
-        .try_svd(false, false, f64::EPSILON, ITERATIONS_PER_ROW * n)
-        .ok_or(RiccatiError::Numerics {
-            step: "the stabilisability check",
-        })?;
-    Ok(svd.singular_values.min() <= RANK_TOLERANCE * (1.0 + a.norm()))
-}
-
-/// Columns scaled to length 1: the rank stays, and the unit of an input (hertz or gigahertz) no longer matters.
-fn unit_columns(m: &DMatrix<f64>) -> DMatrix<f64> {
-    let mut scaled = m.clone();
-    for mut column in scaled.column_iter_mut() {
-        column.try_normalize_mut(0.0);
-    }
-    scaled
-}
-
-fn symmetric_part(m: &DMatrix<f64>) -> DMatrix<f64> {
+/// (M + M') / 2: takes out of a symmetric result what rounding put in.
+pub(crate) fn symmetric_part(m: &DMatrix<f64>) -> DMatrix<f64> {
     (m + m.transpose()) * 0.5
 }
 
@@ -416,8 +295,14 @@ mod tests {
         );
         let (q, r) = (DMatrix::identity(2, 2), DMatrix::identity(1, 1));
         let right = dare(&a, &b, &q, &r).unwrap().x;
+        let equation = Equation {
+            a: &a,
+            b: &b,
+            q: &q,
+            r: &r,
+        };
         let wrong = &right * (1.0 + 1e-5);
-        let mended = newton_step(&a, &b, &q, &r, &wrong).unwrap();
+        let mended = equation.refine(&wrong).unwrap();
         assert!((mended - &right).norm() < 1e-9 * right.norm());
     }
 
@@ -430,8 +315,14 @@ mod tests {
         );
         let (q, r) = (DMatrix::identity(2, 2), DMatrix::identity(1, 1));
         let right = dare(&a, &b, &q, &r).unwrap().x;
+        let equation = Equation {
+            a: &a,
+            b: &b,
+            q: &q,
+            r: &r,
+        };
         let wrong = &right + DMatrix::identity(2, 2) * (1e-6 * right.norm());
-        assert!(relative_residual(&a, &b, &q, &r, &right).unwrap() <= RESIDUAL_MAX);
-        assert!(relative_residual(&a, &b, &q, &r, &wrong).unwrap() > RESIDUAL_MAX);
+        assert!(equation.residual(&right).unwrap() <= RESIDUAL_MAX);
+        assert!(equation.residual(&wrong).unwrap() > RESIDUAL_MAX);
     }
 }

@@ -41,12 +41,13 @@ impl PlatformChoice {
 }
 
 /// Where a controller's gains come from.
+#[expect(clippy::large_enum_variant, reason = "there is one per run")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControllerSource {
     /// A model: gains are designed from it.
-    Model(Box<ModelDocument>),
+    Model(ModelDocument),
     /// Gains that were designed before.
-    Controller(Box<ControllerDocument>),
+    Controller(ControllerDocument),
 }
 
 /// What to run.
@@ -219,7 +220,7 @@ fn design_for(request: &RunRequest) -> Result<Option<ControllerDocument>, RunErr
             }
             .into());
         }
-        Some(ControllerSource::Controller(document)) => ControllerDocument::clone(document),
+        Some(ControllerSource::Controller(document)) => document.clone(),
         Some(ControllerSource::Model(model)) => model.design()?,
     };
     document.check(&MadeFor::of(&request.scenario, request.platform.name()))?;

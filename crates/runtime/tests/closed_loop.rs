@@ -16,7 +16,7 @@ fn model() -> ModelDocument {
 
 fn controlled(kind: ControllerKind, model: &ModelDocument) -> RunReport {
     let mut request = request(PlatformChoice::Sim, kind, 40);
-    request.controller = Some(ControllerSource::Model(Box::new(model.clone())));
+    request.controller = Some(ControllerSource::Model(model.clone()));
     run(&request, &mut unwatched).expect("the run ends in order").report
 }
 
@@ -90,7 +90,7 @@ fn a_controller_for_something_else_is_refused() {
     let model = model();
     let mut other = request(PlatformChoice::Sim, ControllerKind::Qod, 4);
     other.scenario.name = "another".into();
-    other.controller = Some(ControllerSource::Model(Box::new(model)));
+    other.controller = Some(ControllerSource::Model(model));
     let error = run(&other, &mut unwatched).unwrap_err();
     assert!(
         matches!(error, RunError::Mismatch(Mismatch::MadeForElse { .. })),

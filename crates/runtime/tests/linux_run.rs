@@ -25,7 +25,7 @@ fn recorded() -> EventLog {
     let (mut model, _) = identify(&simulated, &mut unwatched).unwrap();
     model.made_for.platform = "linux".into();
     let mut request = request(PlatformChoice::Linux, ControllerKind::Mimo, 3);
-    request.controller = Some(ControllerSource::Model(Box::new(model)));
+    request.controller = Some(ControllerSource::Model(model));
     request.record = true;
     let Finished { report, log } = run(&request, &mut unwatched).unwrap();
     assert_eq!(

@@ -1,6 +1,6 @@
 //! `punctual run`: a scenario, from its file to its report.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_runtime::{ControllerSource, Finished, PlatformChoice, RunRequest};
@@ -25,7 +25,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     request.record = record.is_some();
     let controlled = loaded.scenario.control.kind != ControllerKind::Open;
     if controlled && !arguments.identify {
-        request.controller = given_controller(arguments.model.as_deref(), &loaded)?;
+        request.controller = given_controller(arguments.model.as_deref(), &loaded, request.platform)?;
     }
 
     let watcher = Watcher::start(arguments.plain)?;
@@ -65,8 +65,20 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
 }
 
 /// The controller of `--model`, else of the scenario; none if neither names one, which the runtime refuses in words.
-fn given_controller(option: Option<&Path>, loaded: &Loaded) -> Result<Option<ControllerSource>, Failure> {
-    option.or(loaded.model.as_deref()).map(document::controller).transpose()
+pub fn given_controller(
+    option: Option<&Path>,
+    loaded: &Loaded,
+    platform: PlatformChoice,
+) -> Result<Option<ControllerSource>, Failure> {
+    let of_scenario = || loaded.model.as_deref().map(|path| for_platform(path, platform));
+    let path = option.map(Path::to_path_buf).or_else(of_scenario);
+    path.as_deref().map(document::controller).transpose()
+}
+
+/// A scenario runs on both machines, and each needs a model of its own: `{platform}` in the name stands for `linux`
+/// or `sim`.
+fn for_platform(path: &Path, platform: PlatformChoice) -> PathBuf {
+    path.to_string_lossy().replace("{platform}", platform.name()).into()
 }
 
 /// Learns a model with the request's scenario, watched.

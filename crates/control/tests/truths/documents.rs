@@ -126,3 +126,12 @@ fn one_knob_of_a_model_keeps_its_name_place_and_column() {
     );
     assert!(model.with_input(2).unwrap_err().to_string().contains("2 inputs"));
 }
+
+#[test]
+fn the_fingerprint_knows_where_a_name_ends() {
+    let named = |outputs: [&str; 2]| {
+        let (a, b) = (DMatrix::identity(2, 2) * 0.5, DMatrix::identity(2, 2));
+        ArxModel::from_matrices(names("u", 2), outputs.map(String::from).to_vec(), vec![a], vec![b]).unwrap()
+    };
+    assert_ne!(named(["ab", "c"]).fingerprint(), named(["a", "bc"]).fingerprint());
+}

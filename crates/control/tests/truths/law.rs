@@ -170,6 +170,59 @@ proptest! {
         prop_assert!(worst(&plant.y, &goal) < 1e-6, "{:?}", plant.y);
     }
 
+    /// The law once more as its formula, with all of its past written down. Coarse knobs round every setting, which
+    /// the law hears of but does not correct v for.
+    #[test]
+    fn a_step_is_the_formula(
+        model in stable_arx(1..=2, 0..=1, 1..=3), u0 in prop::collection::vec(-2.0..2.0f64, 3), seed: u64,
+    ) {
+        let mut law = law_for(&model)?;
+        let (nu, ny) = (model.inputs().len(), model.outputs().len());
+        law.u0 = u0[..nu].to_vec();
+        let mut running = LqrPi::new(&law, vec![Knob::new(-1e9, 1e9, 1.0).unwrap(); nu]).unwrap();
+        let mut uniform = Uniform::new(seed);
+        let column = |values: &[f64]| DMatrix::from_column_slice(values.len(), 1, values);
+        let (mut errors, mut past, mut v) = (Vec::new(), Vec::new(), DMatrix::zeros(ny, 1));
+        for k in 0..20 {
+            let (y, goal) = (uniform.row(ny), uniform.row(ny));
+            errors.insert(0, column(&goal) - column(&y));
+            let mut u = -&law.kp * &errors[0] - &law.ki * &v;
+            law.kp_past.iter().zip(&errors[1..]).for_each(|(gain, e)| u -= gain * e);
+            law.ku_past.iter().zip(&past).for_each(|(gain, deviation)| u -= gain * deviation);
+            u += column(&law.u0);
+            v += &errors[0];
+            let stepped = running.step(&y, &goal).unwrap().to_vec();
+            prop_assert!(worst(&stepped, u.as_slice()) < 1e-9 * (1.0 + u.amax()), "{:?} {:?} at {}", stepped, u, k);
+            let rounded: Vec<f64> = stepped.iter().map(|u| u + 0.4 * uniform.draw()).collect();
+            past.insert(0, if k % 3 == 0 { column(&stepped) } else { column(&rounded) } - column(&law.u0));
+            if k % 3 != 0 {
+                running.applied(&rounded).unwrap();
+            }
+        }
+    }
+
+    /// What the design says of a loop with pinned knobs is what becomes of it.
+    #[test]
+    fn the_verdict_on_pinned_knobs_comes_true(
+        model in stable_arx(1..=2, 0..=2, 1..=1), which: prop::sample::Index, seed: u64,
+    ) {
+        let law = law_for(&model)?;
+        prop_assume!(!law.pinned.is_empty());
+        let pinned = &law.pinned[which.index(law.pinned.len())];
+        let radius = pinned.verdict.spectral_radius();
+        prop_assume!(!(0.95..1.05).contains(&radius));
+        let free = Knob::new(-1e6, 1e6, 0.0).unwrap();
+        let held = Knob::new(-1e-9, 1e-9, 0.0).unwrap();
+        let knobs = law.inputs.iter().map(|name| if pinned.knobs.contains(name) { held } else { free }).collect();
+        let (mut running, mut plant) = (LqrPi::new(&law, knobs).unwrap(), Plant::new(&model));
+        let goal = Uniform::new(seed).row(plant.y.len());
+        run(&mut running, &mut plant, &goal, 1000);
+        let before = plant.y.clone();
+        run(&mut running, &mut plant, &goal, 1);
+        let moved = worst(&plant.y, &before);
+        prop_assert_eq!(moved < 1e-5, radius < 1.0, "moves by {} with radius {}", moved, radius);
+    }
+
     #[test]
     fn taking_over_a_running_machine_gives_no_jolt(model in stable_arx(1..=3, 0..=0, 1..=3), seed: u64) {
         let mut law = LqrPi::new(&law_for(&model)?, wide(model.inputs().len())).unwrap();
@@ -202,7 +255,7 @@ proptest! {
         }
     }
 
-    /// The cost that the design promises is what the law spends on its own plant.
+    /// The closed loop of a first-order design is the one that the paper writes down.
     #[test]
     fn first_order_gains_are_those_of_the_paper(model in stable_arx(1..=3, 0..=1, 1..=1)) {
         let law = law_for(&model)?;

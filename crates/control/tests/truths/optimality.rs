@@ -122,22 +122,22 @@ fn a_mode_that_no_input_moves_is_named() {
 
 #[test]
 fn a_tiny_unit_is_not_taken_for_no_effect() {
-    // The clock in hertz: one hertz moves hardly anything, but the knob does move the mode.
+    // A clock in hertz: one hertz moves hardly anything, but the knob does move the mode.
     let solved = dare(
         &square(1, &[1.1]),
-        &square(1, &[1e-9]),
+        &square(1, &[1e-13]),
         &square(1, &[1.0]),
-        &square(1, &[1e-18]),
+        &square(1, &[1e-26]),
     )
     .unwrap();
-    let in_gigahertz = dare(
+    let in_better_units = dare(
         &square(1, &[1.1]),
         &square(1, &[1.0]),
         &square(1, &[1.0]),
         &square(1, &[1.0]),
     )
     .unwrap();
-    assert!((solved.x - in_gigahertz.x).amax() < 1e-9);
+    assert!((solved.x - in_better_units.x).amax() < 1e-9);
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! Whether a Riccati equation has a stabilising solution at all.
+//!
+//! It has one if Q is positive semidefinite, R positive definite, and every mode of A that does not die out by itself
+//! is moved by some input (stabilisability) and seen by Q (detectability). The last two are decided for each such
+//! mode z by the rank test of Popov, Belevitch and Hautus (PBH): the inputs move it exactly if [zI - A, B] has full
+//! row rank, and Q sees it exactly if [zI - A', Q] has. Checked beforehand, the error can name the mode, which a
+//! failed iteration cannot.
+
+use nalgebra::{Complex, DMatrix, SymmetricEigen};
+
+use crate::riccati::{RiccatiError, symmetric_part};
+use crate::spectrum::{Pole, poles};
+
+/// Asymmetry (and negative curvature) of a weight below this, relative to its largest entry, is rounding.
+const WEIGHT_ROUNDING: f64 = 1e-12;
+
+/// Modes with at least this modulus must be moved and seen. The eigenvalues of a double mode at 1 carry the square
+/// root of the rounding error, so this is a little inside of the unit circle.
+const MUST_BE_MOVED_FROM: f64 = 1.0 - 1e-7;
+
+/// A PBH matrix whose smallest singular value is below this, relative to its scale, has lost rank.
+const RANK_TOLERANCE: f64 = 1e-11;
+
+/// Bound on the iterations of the symmetric eigenvalue and singular value decompositions, per row.
+const ITERATIONS_PER_ROW: usize = 100;
+
+/// Refuses matrices that do not fit together, weights of the wrong sign, and modes that cannot be stabilised or that
+/// cost nothing.
+pub(crate) fn check_solvable(
+    a: &DMatrix<f64>,
+    b: &DMatrix<f64>,
+    q: &DMatrix<f64>,
+    r: &DMatrix<f64>,
+) -> Result<(), RiccatiError> {
+    check_shapes(a, b, q, r)?;
+    check_weights(q, r)?;
+    check_modes(a, b, q)
+}
+
+fn check_shapes(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<(), RiccatiError> {
+    let (n, m) = (a.nrows().max(1), b.ncols().max(1));
+    for (matrix, value, rows_needed, columns_needed) in [("A", a, n, n), ("B", b, n, m), ("Q", q, n, n), ("R", r, m, m)]
+    {
+        let (rows, columns) = value.shape();
+        if (rows, columns) != (rows_needed, columns_needed) {
+            return Err(RiccatiError::Shape {
+                matrix,
+                rows,
+                columns,
+                rows_needed,
+                columns_needed,
+            });
+        }
+        for column in 0..columns {
+            for row in 0..rows {
+                let value = value[(row, column)];
+                if !value.is_finite() {
+                    return Err(RiccatiError::NotFinite {
+                        matrix,
+                        row,
+                        column,
+                        value,
+                    });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_weights(q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<(), RiccatiError> {
+    for (matrix, weight) in [("Q", q), ("R", r)] {
+        if (weight - weight.transpose()).amax() > WEIGHT_ROUNDING * weight.amax() {
+            return Err(RiccatiError::NotSymmetric { matrix });
+        }
+    }
+    let eigenvalue = smallest_eigenvalue(q)?;
+    if eigenvalue < -WEIGHT_ROUNDING * q.amax() {
+        return Err(RiccatiError::NegativeStateWeight { eigenvalue });
+    }
+    if r.clone().cholesky().is_none() {
+        return Err(RiccatiError::FreeInput);
+    }
+    Ok(())
+}
+
+fn smallest_eigenvalue(symmetric: &DMatrix<f64>) -> Result<f64, RiccatiError> {
+    let iterations = ITERATIONS_PER_ROW * symmetric.nrows();
+    let eigen =
+        SymmetricEigen::try_new(symmetric_part(symmetric), f64::EPSILON, iterations).ok_or(RiccatiError::Numerics {
+            step: "the eigenvalues of Q",
+        })?;
+    Ok(eigen.eigenvalues.min())
+}
+
+fn check_modes(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>) -> Result<(), RiccatiError> {
+    let (moves, sees) = (unit_columns(b), unit_columns(q));
+    let transposed = a.transpose();
+    for mode in poles(a)? {
+        if mode.modulus() < MUST_BE_MOVED_FROM {
+            continue;
+        }
+        if loses_rank(a, &moves, mode)? {
+            return Err(RiccatiError::NotStabilisable { mode });
+        }
+        if loses_rank(&transposed, &sees, mode)? {
+            return Err(RiccatiError::NotDetectable { mode });
+        }
+    }
+    Ok(())
+}
+
+fn loses_rank(a: &DMatrix<f64>, beside: &DMatrix<f64>, mode: Pole) -> Result<bool, RiccatiError> {
+    let n = a.nrows();
+    let z = Complex::new(mode.re, mode.im);
+    let pbh = DMatrix::from_fn(n, n + beside.ncols(), |i, j| match j {
+        _ if j >= n => Complex::from(beside[(i, j - n)]),
+        _ if i == j => z - a[(i, j)],
+        _ => Complex::from(-a[(i, j)]),
+    });
+    let svd = pbh
+        .try_svd(false, false, f64::EPSILON, ITERATIONS_PER_ROW * n)
+        .ok_or(RiccatiError::Numerics {
+            step: "the stabilisability check",
+        })?;
+    Ok(svd.singular_values.min() <= RANK_TOLERANCE * (1.0 + a.norm()))
+}
+
+/// Columns scaled to length 1: the rank stays, and the unit of an input (hertz or gigahertz) no longer matters.
+fn unit_columns(m: &DMatrix<f64>) -> DMatrix<f64> {
+    let mut scaled = m.clone();
+    for mut column in scaled.column_iter_mut() {
+        column.try_normalize_mut(0.0);
+    }
+    scaled
+}
