@@ -1,14 +1,15 @@
 //! What the store adds to a get: nanoseconds and, under callgrind, instructions.
 //!
 //! ```text
-//! cargo run --release -p punctual-engines --example get_cost            # minimum time per get, all kinds interleaved
-//! valgrind --tool=callgrind target/release/examples/get_cost KIND GETS  # twice, with different GETS: the difference counts
+//! # Each get by itself, all kinds interleaved:
+//! cargo run --release -p punctual-engines --example get_cost
+//! # Twice, with different numbers of gets; their difference counts, the set-up cancels out:
+//! valgrind --tool=callgrind target/release/examples/get_cost KIND GETS
 //! ```
 //!
 //! The no-op kind shows what the loop itself costs. A run on a loaded machine says nothing below it.
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions};
@@ -23,7 +24,7 @@ const RECORDS: usize = 100_000;
 const VALUE_LEN: usize = 100;
 const OBJECTS: usize = 1_024;
 const ROUNDS: usize = 15;
-const GETS_PER_ROUND: usize = 20_000;
+const GETS_PER_ROUND: usize = 5_000;
 /// Odd, and not a divisor of the number of records: visits them all in an order that caches cannot guess.
 const STRIDE: usize = 61_803;
 
@@ -92,16 +93,27 @@ fn main() -> Result<(), AnyError> {
     if let [kind, gets] = arguments.as_slice() {
         return run(kind, gets.parse()?);
     }
-    let mut best = [f64::INFINITY; KINDS.len()];
+    // One get at a time, as a job meets it: the clock around it waits for it to finish, and keeps the processor from
+    // overlapping it with the next one.
+    let mut spans: [Vec<u64>; KINDS.len()] = Default::default();
     for _ in 0..ROUNDS {
-        for (kind, best) in KINDS.into_iter().zip(&mut best) {
-            let began = Instant::now();
-            run(kind, GETS_PER_ROUND)?;
-            *best = best.min(began.elapsed().as_nanos() as f64 / GETS_PER_ROUND as f64);
+        for (kind, spans) in KINDS.into_iter().zip(&mut spans) {
+            for _ in 0..GETS_PER_ROUND {
+                let began = MonotonicClock.now();
+                run(kind, 1)?;
+                spans.push(MonotonicClock.now().since(began).0);
+            }
         }
     }
-    for (kind, best) in KINDS.into_iter().zip(best) {
-        println!("{kind:<20} {best:>8.1} ns");
+    for (kind, mut spans) in KINDS.into_iter().zip(spans) {
+        spans.sort_unstable();
+        let at = |share: f64| spans[(share * (spans.len() - 1) as f64) as usize];
+        println!(
+            "{kind:<20} median {:>6} ns, p10 {:>6}, p99 {:>6}",
+            at(0.5),
+            at(0.1),
+            at(0.99)
+        );
     }
     Ok(())
 }

@@ -314,6 +314,22 @@ fn settings_that_cannot_work_are_named() {
 }
 
 #[test]
+fn a_refused_protection_of_the_map_is_told_and_the_store_works() {
+    let directory = tempfile::tempdir().unwrap();
+    write_some(directory.path());
+    let engine = open(directory.path()).unwrap();
+    let protection = engine.protection();
+    println!("{protection:?}");
+    if let Ok(bytes) = protection.prefaulted {
+        assert!(bytes > 0 && bytes <= OPTIONS.map_size, "{bytes}");
+    }
+    if let Ok(bytes) = protection.locked {
+        assert_eq!(bytes, OPTIONS.map_size);
+    }
+    exercise(&engine).unwrap();
+}
+
+#[test]
 fn more_readers_than_slots_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let engine = LmdbOptions {

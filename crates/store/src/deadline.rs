@@ -45,6 +45,11 @@ impl Deadline {
         self.at
     }
 
+    /// Whether a late transaction is refused.
+    pub const fn is_firm(self) -> bool {
+        self.firm
+    }
+
     /// Whether a transaction may go on at `now`.
     ///
     /// # Errors

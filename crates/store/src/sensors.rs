@@ -153,8 +153,8 @@ impl<E: Engine, C: Clock> Store<E, C> {
             .with(|state| state.updates.offer(sensor, seq, sampled_at, value, self.clock.now()))?)
     }
 
-    /// Like [`offer`](Store::offer), decided at `now`: for a single feeder that keeps a log of its decisions. `now` must not run
-    /// backwards over all offers.
+    /// Like [`offer`](Store::offer), decided at `now`: for a single feeder that keeps a log of its decisions. `now`
+    /// must not run backwards over all offers.
     ///
     /// # Errors
     /// [`StoreError::Offer`], as above.
@@ -166,7 +166,9 @@ impl<E: Engine, C: Clock> Store<E, C> {
         value: &[u8],
         now: Time,
     ) -> Result<Verdict, StoreError> {
-        Ok(self.sensors.with(|state| state.updates.offer(sensor, seq, sampled_at, value, now))?)
+        Ok(self
+            .sensors
+            .with(|state| state.updates.offer(sensor, seq, sampled_at, value, now))?)
     }
 
     /// Installs up to `limit` pending updates; how many updates it has dealt with. For the updater thread.
@@ -217,18 +219,19 @@ impl<E: Engine, C: Clock> Store<E, C> {
     /// Ranks the objects by how often they were read since the last call; once per control period. Returns those reads
     /// by object, for a log that replays.
     pub fn rebalance(&self) -> Vec<u64> {
-        let reads: Vec<u64> = self
-            .objects
-            .ids()
-            .map(|object| self.reads(object).unwrap_or(0))
-            .collect();
+        let reads = |object| self.objects.slot(object).map_or(0, |slot| slot.reads());
         self.sensors.with(|state| {
             let State {
                 updates, reads_ranked, ..
             } = state;
-            let since: Vec<u64> = reads.iter().zip(&*reads_ranked).map(|(now, before)| now - before).collect();
+            let now: Vec<u64> = self.objects.ids().map(reads).collect();
+            let since: Vec<u64> = now
+                .iter()
+                .zip(&*reads_ranked)
+                .map(|(now, before)| now - before)
+                .collect();
             updates.rebalance(|sensor| since[sensor.index()]);
-            *reads_ranked = reads;
+            *reads_ranked = now;
             since
         })
     }

@@ -185,7 +185,8 @@ impl<E: Engine, C: Clock> Store<E, C> {
         Ok(())
     }
 
-    /// Begins a read-only transaction. Its snapshot is taken by its first read.
+    /// Begins a read-only transaction. Its snapshot is taken, and its time counted, from its first call on; updates
+    /// that are pending now are installed first, see [`crate::sensors`].
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`].

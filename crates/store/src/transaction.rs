@@ -1,8 +1,10 @@
 //! Transactions: a deadline, a consistent view, and an account of where the time went.
 //!
-//! Each call stamps the clock when it is entered and when it returns; what lies between calls is computation. A read
-//! transaction takes its snapshot at its first read, as PostgreSQL does, which saves it two stamps: a transaction that
-//! reads one record stamps four times in all.
+//! Each call stamps the clock when it is entered and when it returns; what lies between calls is computation. A stamp
+//! costs more than it seems: it waits for all loads before it, so a read cannot overlap with what follows. A read
+//! transaction therefore begins with its first call, which takes the snapshot (as PostgreSQL does), and ends with the
+//! return of the last: one that reads a single record stamps the clock twice. What a job does before and after is the
+//! job's own time, not the transaction's.
 
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
@@ -19,33 +21,60 @@ use crate::{Deadline, Split, StoreError};
 struct Meter<'s, C> {
     clock: &'s C,
     deadline: Deadline,
-    began: Time,
+    /// When it began; `None` for a read transaction before its first call.
+    began: Cell<Option<Time>>,
+    /// When the last call returned.
+    returned: Cell<Time>,
     lock: Nanos,
     data: Cell<Nanos>,
 }
 
-impl<C: Clock> Meter<'_, C> {
+impl<'s, C: Clock> Meter<'s, C> {
+    /// An account that opens with the first call.
+    #[inline]
+    fn new(clock: &'s C, deadline: Deadline) -> Self {
+        let (began, returned, data) = (Cell::new(None), Cell::new(Time::ZERO), Cell::new(Nanos::ZERO));
+        Meter {
+            clock,
+            deadline,
+            began,
+            returned,
+            lock: Nanos::ZERO,
+            data,
+        }
+    }
+
     /// Runs a store call on the account of `data`, unless a firm deadline has passed.
     #[inline]
     fn call<T>(&self, call: impl FnOnce(Time) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let entered = self.clock.now();
         self.deadline.check(entered)?;
         let answer = call(entered);
-        self.data.set(self.data.get() + self.clock.now().since(entered));
+        self.book_data(entered, self.clock.now());
         answer
     }
 
     #[inline]
+    fn book_data(&self, entered: Time, returned: Time) {
+        if self.began.get().is_none() {
+            self.began.set(Some(entered));
+        }
+        self.data.set(self.data.get() + returned.since(entered));
+        self.returned.set(returned);
+    }
+
+    /// The split up to `ended`. What is left when all else is taken away is computation, so that the parts add up to
+    /// the elapsed time exactly. The wait from the release of the job to the begin of the transaction is the caller's
+    /// to fill in.
+    #[inline]
     fn split(&self, commit: Nanos, ended: Time) -> Split {
         let (lock, data) = (self.lock, self.data.get());
-        // What is left is computation, so that the parts add up to the elapsed time exactly. The wait from the
-        // release of the job to the begin of the transaction is the caller's to fill in.
-        let computation = ended.since(self.began) - lock - data - commit;
+        let elapsed = self.began.get().map_or(Nanos::ZERO, |began| ended.since(began));
         Split {
             wait: Nanos::ZERO,
             lock,
             data,
-            computation,
+            computation: elapsed - lock - data - commit,
             commit,
         }
     }
@@ -64,22 +93,14 @@ pub struct ReadTransaction<'s, E: Engine + 's, C> {
 impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
     #[inline]
     pub(crate) fn begin(store: &'s Store<E, C>, deadline: Deadline) -> Result<Self, StoreError> {
-        let began = store.clock.now();
-        deadline.check(began)?;
-        let data = match store.to_help() {
-            0 => Nanos::ZERO,
-            pending => {
-                store.help(pending, deadline, began);
-                store.clock.now().since(began)
-            }
-        };
-        let meter = Meter {
-            clock: &store.clock,
-            deadline,
-            began,
-            lock: Nanos::ZERO,
-            data: Cell::new(data),
-        };
+        let meter = Meter::new(&store.clock, deadline);
+        let pending = store.to_help();
+        if pending > 0 || deadline.is_firm() {
+            meter.call(|now| {
+                store.help(pending, deadline, now);
+                Ok(())
+            })?;
+        }
         Ok(ReadTransaction {
             store,
             meter,
@@ -130,11 +151,11 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
             .call(|_| self.store.scan_values(self.snapshot()?, range, visit))
     }
 
-    /// Ends the transaction; where its time went. Giving the snapshot back afterwards takes neither lock nor system
-    /// call.
+    /// Ends the transaction; where its time went, from the begin of its first call to the return of the last. Giving
+    /// the snapshot back afterwards takes neither lock nor system call.
     #[inline]
     pub fn finish(self) -> Split {
-        self.meter.split(Nanos::ZERO, self.meter.clock.now())
+        self.meter.split(Nanos::ZERO, self.meter.returned.get())
     }
 }
 
@@ -158,14 +179,12 @@ impl<'s, E: Engine, C: Clock> WriteTransaction<'s, E, C> {
             store.help_holding(pending, &permit);
         }
         let engine = store.engine.write()?;
-        let data = store.clock.now().since(began) - lock;
         let meter = Meter {
-            clock: &store.clock,
-            deadline,
-            began,
             lock,
-            data: Cell::new(data),
+            ..Meter::new(&store.clock, deadline)
         };
+        meter.began.set(Some(began));
+        meter.book_data(began + lock, store.clock.now());
         Ok(WriteTransaction {
             store,
             meter,
@@ -257,7 +276,7 @@ impl<'s, E: Engine, C: Clock> WriteTransaction<'s, E, C> {
         let entered = meter.clock.now();
         drop((engine, permit));
         let ended = meter.clock.now();
-        meter.data.set(meter.data.get() + ended.since(entered));
+        meter.book_data(entered, ended);
         meter.split(Nanos::ZERO, ended)
     }
 }

@@ -154,20 +154,30 @@ proptest! {
         prop_assert_eq!(split.response(), clock.now().since(began));
     }
 
+    /// It lasts from its first call to the return of its last.
     #[test]
-    fn a_read_transaction_accounts_for_every_nanosecond(spans in vec(0u64..1_000, 1..30)) {
+    fn a_read_transaction_accounts_for_every_nanosecond(
+        before: u16, spans in vec(0u64..1_000, 0..30), after: u16, firm: bool,
+    ) {
         let clock = ManualClock::default();
         let store = store(&clock);
-        let began = clock.now();
-        let transaction = store.read_transaction(Deadline::NONE).unwrap();
+        let deadline = if firm { Deadline::firm(Time::MAX) } else { Deadline::NONE };
+        let transaction = store.read_transaction(deadline).unwrap();
+        clock.advance(Nanos(before.into()));
+        let mut began = None;
         for span in &spans {
-            clock.advance(Nanos(*span));
+            began.get_or_insert(clock.now());
             transaction.get(b"key").unwrap();
+            clock.advance(Nanos(*span));
         }
+        clock.advance(Nanos(after.into()));
         let split = transaction.finish();
-        prop_assert_eq!(split.data, BEGIN + CALL * spans.len() as u64);
-        prop_assert_eq!(split.computation, Nanos(spans.iter().sum()));
-        prop_assert_eq!(split.response(), clock.now().since(began));
+        let data = began.map_or(Nanos::ZERO, |_| BEGIN + CALL * spans.len() as u64);
+        // A firm one begins when it is admitted.
+        let first = if firm && began.is_some() { Nanos(before.into()) } else { Nanos::ZERO };
+        let between = spans.iter().rev().skip(1).sum();
+        let expected = Split { data, computation: first + Nanos(between), ..Split::default() };
+        prop_assert_eq!(split, expected);
         prop_assert_eq!(split.data_response(), split.data);
     }
 }

@@ -262,6 +262,23 @@ fn reads_by_handle_or_key_are_counted_and_unknown_objects_refused() {
 }
 
 #[test]
+fn ranking_counts_the_reads_since_the_last_one() {
+    let store = open(
+        Memory::default(),
+        &ManualClock::default(),
+        options(UpdateMode::MemoryFirst, 2),
+    );
+    update(&store, 1, 1, Time(0), b"value");
+    let mut value = Vec::new();
+    for (reads, expected) in [(3, [0, 3]), (0, [0, 0]), (2, [0, 2])] {
+        for _ in 0..reads {
+            store.read(ObjectId(1), &mut value).unwrap();
+        }
+        assert_eq!(store.rebalance(), expected);
+    }
+}
+
+#[test]
 fn durability_is_acknowledged_after_the_commit_or_the_sync_and_not_before() {
     let object = ObjectId(0);
     for (durability, durable_at_commit) in [

@@ -142,9 +142,16 @@ impl Slot {
     #[inline]
     pub fn read(&self, value: &mut Vec<u8>) -> Option<Sample> {
         self.count_read();
+        self.peek(value)
+    }
+
+    /// Like [`read`](Slot::read), and not counted.
+    #[inline]
+    pub(crate) fn peek(&self, value: &mut Vec<u8>) -> Option<Sample> {
         self.consistent(|copy| {
             let len = copy[2].load(Ordering::Relaxed) as usize;
             value.clear();
+            // A length from one version beside the words of another may be too long, and is thrown away below.
             for word in &copy[HEADER_WORDS..][..len.div_ceil(WORD).min(copy.len() - HEADER_WORDS)] {
                 value.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
             }
@@ -156,13 +163,6 @@ impl Slot {
     #[inline]
     pub fn sample(&self) -> Option<Sample> {
         self.consistent(|_| ())
-    }
-
-    /// Like [`read`](Slot::read), and not counted.
-    pub(crate) fn peek(&self, value: &mut Vec<u8>) -> Option<Sample> {
-        let sample = self.read(value);
-        self.reads.fetch_sub(1, Ordering::Relaxed);
-        sample
     }
 
     #[inline]

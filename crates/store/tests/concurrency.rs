@@ -1,0 +1,147 @@
+//! Updaters, helpers, feeders and writers at the same time: no update hides, and every wait ends.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use punctual_engines::Memory;
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_store::engine::{Durability, Engine};
+use punctual_store::temporal::ObjectSpec;
+use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
+use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
+
+const SENSORS: u32 = 8;
+const UPDATES: u64 = 300;
+
+fn options(update_mode: UpdateMode) -> StoreOptions {
+    let spec = |sensor| ObjectSpec {
+        key: format!("sensor/{sensor}").into(),
+        avi: Nanos::from_millis(10),
+        period: Nanos::from_millis(10),
+        max_len: 8,
+    };
+    StoreOptions {
+        objects: (0..SENSORS).map(spec).collect(),
+        update_mode,
+        ..StoreOptions::default()
+    }
+}
+
+fn seq_in(value: Option<&[u8]>) -> u64 {
+    value.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()))
+}
+
+/// Whoever reads after an update was admitted sees it, or a newer one: whoever else is installing, writing or flushing.
+fn readers_see_what_was_admitted<E: Engine>(engine: E, mode: UpdateMode) {
+    let store = Store::open(engine, MonotonicClock, options(mode)).unwrap();
+    let admitted: Vec<AtomicU64> = (0..SENSORS).map(|_| AtomicU64::new(0)).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                store.install_pending(3).unwrap();
+                store.commit_group().unwrap();
+            }
+        });
+        scope.spawn(|| {
+            for number in 0u64.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                let sensor = number % u64::from(SENSORS);
+                let before = admitted[sensor as usize].load(Ordering::SeqCst);
+                let mut transaction = store.write_transaction(Deadline::soft(MonotonicClock.now())).unwrap();
+                let found = seq_in(
+                    transaction
+                        .get(format!("sensor/{sensor}").as_bytes())
+                        .unwrap()
+                        .as_deref(),
+                );
+                assert!(
+                    found >= before,
+                    "{mode:?}, writer, sensor {sensor}: saw {found} after {before}"
+                );
+                transaction.put(b"plain", &before.to_le_bytes()).unwrap();
+                transaction.commit().unwrap();
+            }
+        });
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let before: Vec<u64> = admitted.iter().map(|seq| seq.load(Ordering::SeqCst)).collect();
+                        let transaction = store.read_transaction(Deadline::soft(MonotonicClock.now())).unwrap();
+                        for (sensor, before) in before.into_iter().enumerate() {
+                            let value = transaction.get(format!("sensor/{sensor}").as_bytes()).unwrap();
+                            let found = seq_in(value.as_deref());
+                            assert!(found >= before, "{mode:?}, sensor {sensor}: saw {found} after {before}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        for seq in 1..=UPDATES {
+            for sensor in 0..SENSORS {
+                let (id, now) = (SensorId(sensor), MonotonicClock.now());
+                store.offer(id, Seq(seq), now, &seq.to_le_bytes()).unwrap();
+                admitted[sensor as usize].store(seq, Ordering::SeqCst);
+            }
+            std::thread::yield_now();
+        }
+        done.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+    store.install_pending(usize::MAX).unwrap();
+    let (counts, balance) = (store.counts(), store.reconcile());
+    assert_eq!(counts.offered, UPDATES * u64::from(SENSORS));
+    assert_eq!(counts.offered, counts.installed + counts.shed + counts.superseded);
+    assert!(balance.balances(), "{balance:?}");
+    let mut value = Vec::new();
+    for object in 0..SENSORS {
+        assert_eq!(
+            store.read(ObjectId(object), &mut value).unwrap().unwrap().seq,
+            Seq(UPDATES)
+        );
+    }
+}
+
+#[test]
+fn readers_see_what_was_admitted_in_memory_first_mode() {
+    readers_see_what_was_admitted(Memory::default(), UpdateMode::MemoryFirst);
+}
+
+#[test]
+fn readers_see_what_was_admitted_in_transaction_mode() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = LmdbOptions {
+        durability: Durability::Volatile,
+        ..LmdbOptions::default()
+    };
+    readers_see_what_was_admitted(options.open(directory.path()).unwrap(), UpdateMode::Transaction);
+}
+
+#[test]
+fn a_wait_for_the_write_lock_ends_at_its_bound_or_at_the_firm_deadline() {
+    let bounded = StoreOptions {
+        lock_wait_max: Nanos::from_millis(2),
+        ..StoreOptions::default()
+    };
+    let store = Store::open(Memory::default(), MonotonicClock, bounded).unwrap();
+    let held = store.write_transaction(Deadline::NONE).unwrap();
+    std::thread::scope(|scope| {
+        let wait = |deadline| store.write_transaction(deadline).map(drop).unwrap_err();
+        let soft = scope
+            .spawn(move || wait(Deadline::soft(MonotonicClock.now())))
+            .join()
+            .unwrap();
+        assert!(
+            matches!(soft, StoreError::LockTimeout { waited } if waited == Nanos::from_millis(2)),
+            "{soft}"
+        );
+        let firm = Deadline::firm(MonotonicClock.now() + Nanos::from_micros(500));
+        let firm = scope.spawn(move || wait(firm)).join().unwrap();
+        assert!(matches!(firm, StoreError::DeadlinePassed { .. }), "{firm}");
+    });
+    drop(held);
+    store.put(b"key", b"value").unwrap();
+}
