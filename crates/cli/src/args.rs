@@ -30,6 +30,9 @@ pub enum Command {
     Design(Design),
     /// Say what this machine offers, what is missing, and how to get it
     Doctor(Doctor),
+    /// Measure parts of `punctual` on this machine
+    #[command(subcommand)]
+    Bench(Bench),
 }
 
 /// `run`
@@ -93,6 +96,20 @@ pub struct Doctor {
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// `bench`
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Compare the store with the bare engine under it, interleaved, beside a no-op control
+    Store {
+        /// How often each case is measured
+        #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rounds: u32,
+        /// Write the figures as JSON
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
 }
 
 /// Where a scenario runs, and what is different this time.

@@ -39,6 +39,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Identify(identify) => commands::identify::identify(&identify),
         Command::Design(design) => commands::design::design(&design),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
+        Command::Bench(bench) => commands::bench::bench(&bench),
     }
 }
 

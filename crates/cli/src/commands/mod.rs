@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod bench;
 pub mod design;
 pub mod doctor;
 pub mod identify;

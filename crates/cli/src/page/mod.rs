@@ -4,18 +4,17 @@
 //! and these take theirs from the style sheet, so that one page is right in light and in dark.
 
 mod chart;
+mod figures;
 
 use std::fmt::Write;
 
-use punctual_runtime::report::{KnobReport, Protection, RunReport, Sample};
+use punctual_runtime::report::{KnobReport, Protection, RunReport};
 
-use crate::summary::{count, percent, provenance, rows};
+use crate::summary::{count, percent, rows};
 use crate::verdict::Verdict;
-use chart::{Band, Chart, Curve, Level};
+use figures::{Figure, figures};
 
 const STYLE: &str = include_str!("style.css");
-/// Classes of curves, by their order in a chart.
-const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// The page of `report`; `command` is what was typed to get it.
 pub fn page(report: &RunReport, command: &str) -> String {
@@ -40,9 +39,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
     );
     tiles(&mut page, report);
     page += "<h2>Curves</h2>\n<div class=\"charts\">\n";
-    charts(report)
-        .iter()
-        .for_each(|(title, badge, chart)| figure(&mut page, title, badge.as_deref(), chart));
+    figures(report).iter().for_each(|shown| figure(&mut page, shown));
     let _ = writeln!(
         page,
         "</div>\n<p class=\"note\">Shaded: the first {:.0} s, which the means leave out. Red shade: fallback. Red strokes: windows with late jobs.</p>",
@@ -107,175 +104,8 @@ fn tiles(page: &mut String, report: &RunReport) {
     *page += "</div>\n";
 }
 
-/// Title, badge and chart of each figure.
-fn charts(report: &RunReport) -> Vec<(&'static str, Option<String>, Chart)> {
-    let (goal, samples) = (&report.header.goal, &report.samples);
-    let level = |name: String, class, value| Level { name, class, value };
-    let mut charts = vec![
-        (
-            "Tardiness",
-            None,
-            Chart {
-                curves: curves(samples, &[("response time / deadline", &|sample| sample.tardiness)]),
-                levels: vec![
-                    level("deadline".into(), "late", 1.0),
-                    level(format!("goal {:.2}", goal.tardiness), "goal", goal.tardiness),
-                ],
-                marks: samples
-                    .iter()
-                    .filter(|sample| sample.misses > 0)
-                    .map(|sample| sample.t_s)
-                    .collect(),
-                at_least: (0.5, 1.2),
-                ..Chart::default()
-            },
-        ),
-        (
-            "Admitted and fresh",
-            provenance(report, "admitted-share").filter(|provenance| provenance != "real"),
-            Chart {
-                curves: curves(
-                    samples,
-                    &[
-                        ("updates admitted", &|sample| Some(sample.admitted_share * 100.0)),
-                        ("data fresh", &|sample| Some(sample.fresh_share * 100.0)),
-                    ],
-                ),
-                levels: vec![level(
-                    format!("minimum {:.0} %", goal.min_fresh.get() * 100.0),
-                    "goal",
-                    goal.min_fresh.get() * 100.0,
-                )],
-                at_least: (0.0, 100.0),
-                unit: " %",
-                ..Chart::default()
-            },
-        ),
-        (
-            "Data response ratio",
-            None,
-            Chart {
-                curves: curves(samples, &[("time in the store / response time", &|sample| sample.drr)]),
-                levels: vec![level(format!("goal {:.2}", goal.drr), "goal", goal.drr)],
-                at_least: (goal.drr - 0.2, goal.drr + 0.2),
-                ..Chart::default()
-            },
-        ),
-        (
-            "Clock",
-            Some(provenance(report, "clock").unwrap_or("no knob".into())),
-            Chart {
-                curves: curves(
-                    samples,
-                    &[("MHz", &|sample| sample.clock_hz.map(|hz| hz as f64 * 1e-6))],
-                ),
-                at_least: {
-                    let top = report.header.load.top_clock.as_mhz_f64();
-                    (0.5 * top, top)
-                },
-                ..Chart::default()
-            },
-        ),
-        (
-            "Core load",
-            None,
-            Chart {
-                curves: core_load(samples),
-                at_least: (0.0, 100.0),
-                unit: " %",
-                ..Chart::default()
-            },
-        ),
-        (
-            "The loop's own time",
-            None,
-            Chart {
-                curves: curves(
-                    samples,
-                    &[
-                        ("deciding, us", &|sample| sample.decision_us),
-                        ("turning knobs, us", &|sample| sample.actuation_us),
-                    ],
-                ),
-                at_least: (0.0, 10.0),
-                ..Chart::default()
-            },
-        ),
-    ];
-    charts.retain(|(_, _, chart)| {
-        chart
-            .curves
-            .iter()
-            .any(|curve| curve.points.iter().any(|(_, value)| value.is_some()))
-    });
-    let bands = bands(report);
-    for (title, _, chart) in &mut charts {
-        let names: Vec<&str> = chart.curves.iter().map(|curve| curve.name.as_str()).collect();
-        chart.description = format!("{title} over time: {}", names.join(", "));
-        chart.length_s = samples.last().map_or(0.0, |last| last.t_s);
-        chart.bands = bands.clone();
-    }
-    charts
-}
-
-type Figure<'f> = &'f dyn Fn(&Sample) -> Option<f64>;
-
-fn curves(samples: &[Sample], figures: &[(&str, Figure<'_>)]) -> Vec<Curve> {
-    let curve = |((name, figure), class): (&(&str, Figure<'_>), &&'static str)| Curve {
-        name: (*name).into(),
-        class,
-        points: samples.iter().map(|sample| (sample.t_s, figure(sample))).collect(),
-    };
-    figures.iter().zip(&CLASSES).map(curve).collect()
-}
-
-/// A curve per core; of many cores, the most and the least loaded.
-fn core_load(samples: &[Sample]) -> Vec<Curve> {
-    let cores = samples.iter().map(|sample| sample.busy.len()).max().unwrap_or(0);
-    if cores > CLASSES.len() {
-        let of = |pick: fn(f64, f64) -> f64| {
-            move |sample: &Sample| sample.busy.iter().copied().reduce(pick).map(|busy| busy * 100.0)
-        };
-        return curves(
-            samples,
-            &[("busiest core", &of(f64::max)), ("idlest core", &of(f64::min))],
-        );
-    }
-    (0..cores)
-        .flat_map(|core| {
-            let busy = move |sample: &Sample| sample.busy.get(core).map(|busy| busy * 100.0);
-            let mut curve = curves(samples, &[(&format!("core {core}"), &busy)]);
-            curve.iter_mut().for_each(|curve| curve.class = CLASSES[core]);
-            curve
-        })
-        .collect()
-}
-
-/// The time before means are taken, and every stretch of fallback.
-fn bands(report: &RunReport) -> Vec<Band> {
-    let mut bands = vec![Band {
-        class: "unsettled",
-        from: 0.0,
-        to: report.header.settle_s,
-    }];
-    let mut before = 0.0;
-    for sample in &report.samples {
-        if sample.mode == "fallback" {
-            match bands.last_mut() {
-                Some(band) if band.class == "fallback" && band.to == before => band.to = sample.t_s,
-                _ => bands.push(Band {
-                    class: "fallback",
-                    from: before,
-                    to: sample.t_s,
-                }),
-            }
-        }
-        before = sample.t_s;
-    }
-    bands
-}
-
-fn figure(page: &mut String, title: &str, badge: Option<&str>, chart: &Chart) {
+fn figure(page: &mut String, figure: &Figure) {
+    let Figure { title, badge, chart } = figure;
     let _ = write!(page, "<figure><figcaption><b>{title}</b>");
     if let Some(badge) = badge {
         let class = if badge == "real" { "badge" } else { "badge stand-in" };
@@ -437,17 +267,6 @@ mod tests {
         let page = page(&report, "punctual run");
         assert!(page.contains("busiest core") && !page.contains("core 63"));
         assert!(!page.contains("<b>Clock</b>"));
-    }
-
-    #[test]
-    fn fallback_is_shaded_where_it_was() {
-        let mut report = fixture::report();
-        report.samples[50].mode = "fallback".into();
-        report.samples[51].mode = "fallback".into();
-        report.samples[90].mode = "fallback".into();
-        let bands = bands(&report);
-        assert_eq!(bands.len(), 3);
-        assert!((bands[1].from - 10.0).abs() < 1e-9 && (bands[1].to - 10.4).abs() < 1e-9);
     }
 
     /// To look at the page: `cargo test -p punctual write_the_page -- --ignored --nocapture`, then open the file it names.

@@ -1,0 +1,315 @@
+//! What `bench store` measures: the same work on bare heed and on the store.
+//!
+//! Both hold the same records in LMDB files of their own, opened alike (thread-local readers, nothing synced). Each
+//! case is a function of its own that is not inlined, so that an instruction counter (callgrind) can tell them apart.
+
+use std::hint::black_box;
+
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithTls};
+use punctual_engines::lmdb::{Lmdb, LmdbOptions};
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_store::engine::EngineError;
+use punctual_store::temporal::ObjectSpec;
+use punctual_store::{Deadline, Freshness, Store, StoreError, StoreOptions};
+use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
+use punctual_workload::Durability;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tempfile::TempDir;
+
+/// Ordinary records, and temporal objects of the store beside them.
+pub const OBJECTS: u32 = 10_000;
+/// Bytes of a value.
+pub const VALUE_BYTES: usize = 100;
+/// Keys drawn ahead, so that drawing is not measured.
+const DRAWN: usize = 4096;
+/// Room for the records of either side.
+const MAP_SIZE: usize = 64 << 20;
+/// Gets in one transaction of the long cases.
+const GETS: usize = 100;
+
+type Records<'e> = Database<'e, Bytes, Bytes>;
+type OurStore = Store<Lmdb, MonotonicClock>;
+
+/// Why a case could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum CaseError {
+    #[error(transparent)]
+    Bare(#[from] heed::Error),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("temporary folder: {0}")]
+    Folder(#[from] std::io::Error),
+    #[error("a record that was written is not there")]
+    Missing,
+    #[error("figures: {0}")]
+    Figures(String),
+}
+
+/// One kind of operation.
+pub struct Case<'s> {
+    pub name: &'static str,
+    /// Does no work.
+    pub is_control: bool,
+    /// The case on the bare engine with the same work.
+    pub compared_with: Option<&'static str>,
+    /// Operations of a batch: about a millisecond.
+    pub batch: usize,
+    /// Does so many operations.
+    pub run: Box<dyn FnMut(usize) -> Result<(), CaseError> + 's>,
+}
+
+/// The bare engine, opened and empty.
+pub struct Bare {
+    env: Env<WithTls>,
+    _folder: TempDir,
+}
+
+impl Bare {
+    /// Opens LMDB in a temporary folder.
+    ///
+    /// # Errors
+    /// [`CaseError`], above all where there is no room.
+    pub fn open() -> Result<Bare, CaseError> {
+        let folder = tempfile::tempdir()?;
+        let mut options = EnvOpenOptions::new().read_txn_with_tls();
+        options.map_size(MAP_SIZE).max_dbs(1);
+        // SAFETY: the folder is new and this process's own: nothing else maps or changes the file.
+        let env = unsafe { options.flags(EnvFlags::NO_SYNC).open(folder.path())? };
+        Ok(Bare { env, _folder: folder })
+    }
+
+    fn fill(&self, value: &[u8]) -> Result<Records<'_>, CaseError> {
+        let txn = self.env.write_txn()?;
+        let table = self.env.create_databases_and_commit(txn, |opener, txn| {
+            let table = opener.create_database::<Bytes, Bytes>(txn, Some("records"))?;
+            Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(table))
+        })?;
+        let CommitOrAbort::Commit(table) = table;
+        let mut txn = self.env.write_txn()?;
+        for i in 0..OBJECTS {
+            table.put(&mut txn, &key(i), value)?;
+        }
+        txn.commit()?;
+        Ok(table)
+    }
+}
+
+/// The bare engine and the store, with the same records.
+pub struct Stores<'e> {
+    env: &'e Env<WithTls>,
+    bare: Records<'e>,
+    store: OurStore,
+    /// Keys of ordinary records, of temporal objects, and the latter's handles, in the order of use.
+    keys: Vec<Vec<u8>>,
+    temporal_keys: Vec<Vec<u8>>,
+    handles: Vec<ObjectId>,
+    _folder: TempDir,
+}
+
+impl<'e> Stores<'e> {
+    /// Fills `bare`, and opens and fills a store in a temporary folder.
+    ///
+    /// # Errors
+    /// [`CaseError`], above all where there is no room.
+    pub fn fill(bare: &'e Bare) -> Result<Stores<'e>, CaseError> {
+        let folder = tempfile::tempdir()?;
+        let value = [7; VALUE_BYTES];
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let drawn: Vec<u32> = (0..DRAWN).map(|_| rng.random_range(0..OBJECTS)).collect();
+        Ok(Stores {
+            env: &bare.env,
+            bare: bare.fill(&value)?,
+            store: filled_store(&folder, &value)?,
+            keys: drawn.iter().map(|i| key(*i)).collect(),
+            temporal_keys: drawn.iter().map(|i| temporal_key(*i)).collect(),
+            handles: drawn.iter().map(|i| ObjectId(*i)).collect(),
+            _folder: folder,
+        })
+    }
+
+    /// Every case.
+    pub fn cases(&self) -> Vec<Case<'_>> {
+        const BARE_GET: &str = "bare heed: get";
+        const BARE_GETS: &str = "bare heed: 100 gets";
+        const BARE_PUT: &str = "bare heed: put";
+        let case = |name, compared_with, batch, operation: Operation| {
+            let mut at = 0;
+            let run = move |n: usize| {
+                let done = operation(self, at, n);
+                at = (at + n) % DRAWN;
+                done
+            };
+            Case {
+                name,
+                is_control: false,
+                compared_with,
+                batch,
+                run: Box::new(run),
+            }
+        };
+        let control = Case {
+            is_control: true,
+            ..case("no-op control", None, 2000, nothing)
+        };
+        vec![
+            control,
+            case(BARE_GET, None, 2000, bare_get),
+            case("transactional get", Some(BARE_GET), 2000, transactional_get),
+            case(BARE_GETS, None, 20, bare_gets),
+            case("transactional 100 gets", Some(BARE_GETS), 20, transactional_gets),
+            case("temporal get by handle", Some(BARE_GET), 2000, temporal_by_handle),
+            case("temporal get by key", Some(BARE_GET), 2000, temporal_by_key),
+            case("temporal get_fresh", Some(BARE_GET), 2000, temporal_fresh),
+            case(BARE_PUT, None, 100, bare_put),
+            case("put", Some(BARE_PUT), 100, put),
+        ]
+    }
+}
+
+/// `n` of the drawn items from `at` on, beginning again at their end.
+fn from<T>(items: &[T], at: usize, n: usize) -> impl Iterator<Item = &T> {
+    items.iter().cycle().skip(at).take(n)
+}
+
+/// Does `n` operations, beginning with the key number `at` of those drawn.
+type Operation = fn(&Stores<'_>, usize, usize) -> Result<(), CaseError>;
+
+#[inline(never)]
+fn nothing(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    for key in from(&stores.keys, at, n) {
+        black_box(key);
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn bare_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    for key in from(&stores.keys, at, n) {
+        let txn = stores.env.read_txn()?;
+        black_box(stores.bare.get(&txn, key)?.ok_or(CaseError::Missing)?);
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn transactional_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    for key in from(&stores.keys, at, n) {
+        let transaction = stores.store.read_transaction(Deadline::NONE)?;
+        black_box(transaction.get(key)?.ok_or(CaseError::Missing)?);
+        black_box(transaction.finish());
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn bare_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    for i in 0..n {
+        let txn = stores.env.read_txn()?;
+        for key in from(&stores.keys, (at + i) % DRAWN, GETS) {
+            black_box(stores.bare.get(&txn, key)?.ok_or(CaseError::Missing)?);
+        }
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    for i in 0..n {
+        let transaction = stores.store.read_transaction(Deadline::NONE)?;
+        for key in from(&stores.keys, (at + i) % DRAWN, GETS) {
+            black_box(transaction.get(key)?.ok_or(CaseError::Missing)?);
+        }
+        black_box(transaction.finish());
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn temporal_by_handle(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    let mut value = Vec::with_capacity(VALUE_BYTES);
+    for handle in from(&stores.handles, at, n) {
+        black_box(stores.store.read(*handle, &mut value)?.ok_or(CaseError::Missing)?);
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn temporal_by_key(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    let mut value = Vec::with_capacity(VALUE_BYTES);
+    for key in from(&stores.temporal_keys, at, n) {
+        let handle = stores.store.object(key).ok_or(CaseError::Missing)?;
+        black_box(stores.store.read(handle, &mut value)?.ok_or(CaseError::Missing)?);
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn temporal_fresh(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    for key in from(&stores.temporal_keys, at, n) {
+        match stores.store.get_fresh(key, Nanos::MAX)? {
+            Freshness::Fresh { value, .. } => black_box(value),
+            Freshness::Stale { .. } | Freshness::NotFound => return Err(CaseError::Missing),
+        };
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn bare_put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    for key in from(&stores.keys, at, n) {
+        let mut txn = stores.env.write_txn()?;
+        stores.bare.put(&mut txn, key, &[8; VALUE_BYTES])?;
+        txn.commit()?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+    for key in from(&stores.keys, at, n) {
+        stores.store.put(key, &[8; VALUE_BYTES])?;
+    }
+    Ok(())
+}
+
+fn filled_store(folder: &TempDir, value: &[u8]) -> Result<OurStore, CaseError> {
+    let engine = LmdbOptions {
+        durability: Durability::Volatile,
+        map_size: MAP_SIZE,
+        ..LmdbOptions::default()
+    };
+    let period = Nanos::from_secs(1);
+    let object = |i| ObjectSpec {
+        key: temporal_key(i),
+        avi: period * 2,
+        period,
+        max_len: VALUE_BYTES,
+    };
+    let options = StoreOptions {
+        objects: (0..OBJECTS).map(object).collect(),
+        ..StoreOptions::default()
+    };
+    let store = Store::open(engine.open(folder.path())?, MonotonicClock, options)?;
+    let mut transaction = store.write_transaction(Deadline::NONE)?;
+    for i in 0..OBJECTS {
+        transaction.put(&key(i), value)?;
+    }
+    transaction.commit()?;
+    for i in 0..OBJECTS {
+        store.offer(SensorId(i), Seq(1), MonotonicClock.now(), value)?;
+        store.install_pending(1)?;
+    }
+    Ok(store)
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("object/{i:08}").into_bytes()
+}
+
+fn temporal_key(i: u32) -> Vec<u8> {
+    format!("sensor/{i:08}").into_bytes()
+}

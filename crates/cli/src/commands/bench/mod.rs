@@ -1,0 +1,140 @@
+//! `punctual bench store`: the store beside the bare engine under it, in one run.
+//!
+//! All cases are measured in every round, in an order drawn anew, so that whatever disturbs the machine disturbs all of
+//! them alike; a case is compared with the bare engine within its round, and the median of these ratios is told. A case
+//! without any work is measured with the rest: nothing below its figures means anything.
+
+mod cases;
+mod rounds;
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::args::Bench;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::summary::count;
+use rounds::{Figures, measure};
+
+/// What was measured, for programs.
+#[derive(Debug, Serialize)]
+struct BenchReport {
+    rounds: u32,
+    objects: u32,
+    value_bytes: usize,
+    cases: Vec<Figures>,
+}
+
+/// Carries out `punctual bench`.
+pub fn bench(arguments: &Bench) -> Result<(), Failure> {
+    let Bench::Store { rounds, json } = arguments;
+    let output = Output::prepare_some(json.as_ref())?;
+    let failed = |error: cases::CaseError| Failure::input([format!("the store of the benchmark failed: {error}")]);
+    let bare = cases::Bare::open().map_err(failed)?;
+    let stores = cases::Stores::fill(&bare).map_err(failed)?;
+    let cases = measure(&mut stores.cases(), *rounds).map_err(failed)?;
+    let report = BenchReport {
+        rounds: *rounds,
+        objects: cases::OBJECTS,
+        value_bytes: cases::VALUE_BYTES,
+        cases,
+    };
+    super::print(&told(&report))?;
+    output.map_or(Ok(()), |file| file.json(&report))
+}
+
+fn told(report: &BenchReport) -> String {
+    let mut text = format!(
+        "{} rounds, cases interleaved in random order; {} objects of {} bytes, nothing synced\n\n{:<32}{:>12}{:>14}   ratio to its bare counterpart\n",
+        report.rounds,
+        count(report.objects.into()),
+        report.value_bytes,
+        "",
+        "median",
+        "p99 of one"
+    );
+    let control = report
+        .cases
+        .iter()
+        .find(|case| case.compared_with.is_none() && case.is_control);
+    let floor = control.map_or(0.0, |control| control.one_p99_ns);
+    for case in &report.cases {
+        let p99 = if case.is_control || case.one_p99_ns > floor {
+            nanos(case.one_p99_ns)
+        } else {
+            "-".into()
+        };
+        let _ = write!(text, "{:<32}{:>12}{p99:>14}", case.name, nanos(case.median_ns));
+        if let (Some(ratio), Some(with)) = (&case.ratio, &case.compared_with) {
+            let _ = write!(
+                text,
+                "   {:.2}  (middle half {:.2} to {:.2})  {with}",
+                ratio.median, ratio.quartiles[0], ratio.quartiles[1]
+            );
+        }
+        text.push('\n');
+    }
+    let _ = writeln!(
+        text,
+        "\nMedians are of whole batches. \"p99 of one\" is timed one by one and contains reading the clock: where it is not\nabove the control's {}, nothing can be said (-).",
+        nanos(floor)
+    );
+    text
+}
+
+fn nanos(ns: f64) -> String {
+    match ns {
+        ns if ns < 10.0 => format!("{ns:.1} ns"),
+        ns if ns < 10_000.0 => format!("{ns:.0} ns"),
+        ns => format!("{:.1} us", ns * 1e-3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_bench_measures_every_case() {
+        let bare = cases::Bare::open().unwrap();
+        let stores = cases::Stores::fill(&bare).unwrap();
+        let figures = measure(&mut stores.cases(), 3).unwrap();
+        assert_eq!(figures.iter().filter(|case| case.is_control).count(), 1);
+        for case in &figures {
+            assert!(case.median_ns >= 0.0 && case.one_p99_ns > 0.0, "{case:?}");
+            assert_eq!(case.ratio.is_some(), case.compared_with.is_some());
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_below_the_control() {
+        let case = |name: &str, is_control, one_p99_ns| Figures {
+            name: name.into(),
+            is_control,
+            median_ns: 300.0,
+            one_p99_ns,
+            compared_with: None,
+            ratio: None,
+        };
+        let report = BenchReport {
+            rounds: 3,
+            objects: 1,
+            value_bytes: 1,
+            cases: vec![
+                case("control", true, 40.0),
+                case("below", false, 40.0),
+                case("above", false, 41.0),
+            ],
+        };
+        let text = told(&report);
+        let line = |name: &str| {
+            text.lines()
+                .find(|line| line.starts_with(name))
+                .unwrap()
+                .split_whitespace()
+                .last()
+        };
+        assert_eq!((line("below"), line("above")), (Some("-"), Some("ns")));
+    }
+}
