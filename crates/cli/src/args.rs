@@ -106,6 +106,12 @@ pub enum Bench {
         /// How often each case is measured
         #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         rounds: u32,
+        /// Ordinary records on either side
+        #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+        objects: u32,
+        /// Bytes of each record's value
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+        value_bytes: u32,
         /// Write the figures as JSON
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,

@@ -16,20 +16,37 @@ use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
 use punctual_workload::Durability;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
 use tempfile::TempDir;
 
-/// Ordinary records, and temporal objects of the store beside them.
-pub const OBJECTS: u32 = 10_000;
-/// Bytes of a value.
-pub const VALUE_BYTES: usize = 100;
+/// The records on either side.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Records {
+    /// How many, at least 1.
+    pub objects: u32,
+    /// Bytes of each value.
+    pub value_bytes: usize,
+}
+
+impl Records {
+    /// Room for them, for as much again that copy-on-write needs, and for keys and pages half full.
+    fn map_size(self) -> usize {
+        (64 << 20) + 4 * self.objects as usize * (self.value_bytes + 64)
+    }
+}
+
+/// Temporal objects of the store, beside the records: the sensors of ten of the fire scenario's buildings.
+pub const TEMPORAL_OBJECTS: u32 = 10_240;
+/// Bytes of a temporal object's value.
+pub const TEMPORAL_BYTES: usize = 100;
 /// Keys drawn ahead, so that drawing is not measured.
-const DRAWN: usize = 4096;
-/// Room for the records of either side.
-const MAP_SIZE: usize = 64 << 20;
+const DRAWN: usize = 1 << 16;
+/// Records filled in by one transaction.
+const FILL: u32 = 10_000;
 /// Gets in one transaction of the long cases.
 const GETS: usize = 100;
 
-type Records<'e> = Database<'e, Bytes, Bytes>;
+type Table<'e> = Database<'e, Bytes, Bytes>;
 type OurStore = Store<Lmdb, MonotonicClock>;
 
 /// Why a case could not be measured.
@@ -65,6 +82,7 @@ pub struct Case<'s> {
 /// The bare engine, opened and empty.
 pub struct Bare {
     env: Env<WithTls>,
+    records: Records,
     _folder: TempDir,
 }
 
@@ -73,27 +91,33 @@ impl Bare {
     ///
     /// # Errors
     /// [`CaseError`], above all where there is no room.
-    pub fn open() -> Result<Bare, CaseError> {
+    pub fn open(records: Records) -> Result<Bare, CaseError> {
         let folder = tempfile::tempdir()?;
         let mut options = EnvOpenOptions::new().read_txn_with_tls();
-        options.map_size(MAP_SIZE).max_dbs(1);
+        options.map_size(records.map_size().next_multiple_of(4096)).max_dbs(1);
         // SAFETY: the folder is new and this process's own: nothing else maps or changes the file.
         let env = unsafe { options.flags(EnvFlags::NO_SYNC).open(folder.path())? };
-        Ok(Bare { env, _folder: folder })
+        Ok(Bare {
+            env,
+            records,
+            _folder: folder,
+        })
     }
 
-    fn fill(&self, value: &[u8]) -> Result<Records<'_>, CaseError> {
+    fn fill(&self, value: &[u8]) -> Result<Table<'_>, CaseError> {
         let txn = self.env.write_txn()?;
         let table = self.env.create_databases_and_commit(txn, |opener, txn| {
             let table = opener.create_database::<Bytes, Bytes>(txn, Some("records"))?;
             Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(table))
         })?;
         let CommitOrAbort::Commit(table) = table;
-        let mut txn = self.env.write_txn()?;
-        for i in 0..OBJECTS {
-            table.put(&mut txn, &key(i), value)?;
+        for group in groups(self.records.objects) {
+            let mut txn = self.env.write_txn()?;
+            for i in group {
+                table.put(&mut txn, &key(i), value)?;
+            }
+            txn.commit()?;
         }
-        txn.commit()?;
         Ok(table)
     }
 }
@@ -101,8 +125,10 @@ impl Bare {
 /// The bare engine and the store, with the same records.
 pub struct Stores<'e> {
     env: &'e Env<WithTls>,
-    bare: Records<'e>,
+    bare: Table<'e>,
     store: OurStore,
+    /// What puts write.
+    value: Vec<u8>,
     /// Keys of ordinary records, of temporal objects, and the latter's handles, in the order of use.
     keys: Vec<Vec<u8>>,
     temporal_keys: Vec<Vec<u8>>,
@@ -117,16 +143,19 @@ impl<'e> Stores<'e> {
     /// [`CaseError`], above all where there is no room.
     pub fn fill(bare: &'e Bare) -> Result<Stores<'e>, CaseError> {
         let folder = tempfile::tempdir()?;
-        let value = [7; VALUE_BYTES];
+        let records = bare.records;
+        let value = vec![7; records.value_bytes];
         let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let drawn: Vec<u32> = (0..DRAWN).map(|_| rng.random_range(0..OBJECTS)).collect();
+        let mut draw = |of: u32| -> Vec<u32> { (0..DRAWN).map(|_| rng.random_range(0..of)).collect() };
+        let (drawn, drawn_temporal) = (draw(records.objects), draw(TEMPORAL_OBJECTS));
         Ok(Stores {
             env: &bare.env,
             bare: bare.fill(&value)?,
-            store: filled_store(&folder, &value)?,
+            store: filled_store(&folder, records, &value)?,
+            value,
             keys: drawn.iter().map(|i| key(*i)).collect(),
-            temporal_keys: drawn.iter().map(|i| temporal_key(*i)).collect(),
-            handles: drawn.iter().map(|i| ObjectId(*i)).collect(),
+            temporal_keys: drawn_temporal.iter().map(|i| temporal_key(*i)).collect(),
+            handles: drawn_temporal.iter().map(|i| ObjectId(*i)).collect(),
             _folder: folder,
         })
     }
@@ -230,7 +259,7 @@ fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), Ca
 
 #[inline(never)]
 fn temporal_by_handle(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
-    let mut value = Vec::with_capacity(VALUE_BYTES);
+    let mut value = Vec::with_capacity(TEMPORAL_BYTES);
     for handle in from(&stores.handles, at, n) {
         black_box(stores.store.read(*handle, &mut value)?.ok_or(CaseError::Missing)?);
     }
@@ -239,7 +268,7 @@ fn temporal_by_handle(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), Ca
 
 #[inline(never)]
 fn temporal_by_key(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
-    let mut value = Vec::with_capacity(VALUE_BYTES);
+    let mut value = Vec::with_capacity(TEMPORAL_BYTES);
     for key in from(&stores.temporal_keys, at, n) {
         let handle = stores.store.object(key).ok_or(CaseError::Missing)?;
         black_box(stores.store.read(handle, &mut value)?.ok_or(CaseError::Missing)?);
@@ -262,7 +291,7 @@ fn temporal_fresh(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseEr
 fn bare_put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         let mut txn = stores.env.write_txn()?;
-        stores.bare.put(&mut txn, key, &[8; VALUE_BYTES])?;
+        stores.bare.put(&mut txn, key, &stores.value)?;
         txn.commit()?;
     }
     Ok(())
@@ -271,15 +300,15 @@ fn bare_put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
 #[inline(never)]
 fn put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
-        stores.store.put(key, &[8; VALUE_BYTES])?;
+        stores.store.put(key, &stores.value)?;
     }
     Ok(())
 }
 
-fn filled_store(folder: &TempDir, value: &[u8]) -> Result<OurStore, CaseError> {
+fn filled_store(folder: &TempDir, records: Records, value: &[u8]) -> Result<OurStore, CaseError> {
     let engine = LmdbOptions {
         durability: Durability::Volatile,
-        map_size: MAP_SIZE,
+        map_size: records.map_size(),
         ..LmdbOptions::default()
     };
     let period = Nanos::from_secs(1);
@@ -287,23 +316,32 @@ fn filled_store(folder: &TempDir, value: &[u8]) -> Result<OurStore, CaseError> {
         key: temporal_key(i),
         avi: period * 2,
         period,
-        max_len: VALUE_BYTES,
+        max_len: TEMPORAL_BYTES,
     };
     let options = StoreOptions {
-        objects: (0..OBJECTS).map(object).collect(),
+        objects: (0..TEMPORAL_OBJECTS).map(object).collect(),
         ..StoreOptions::default()
     };
     let store = Store::open(engine.open(folder.path())?, MonotonicClock, options)?;
-    let mut transaction = store.write_transaction(Deadline::NONE)?;
-    for i in 0..OBJECTS {
-        transaction.put(&key(i), value)?;
+    for group in groups(records.objects) {
+        let mut transaction = store.write_transaction(Deadline::NONE)?;
+        for i in group {
+            transaction.put(&key(i), value)?;
+        }
+        transaction.commit()?;
     }
-    transaction.commit()?;
-    for i in 0..OBJECTS {
-        store.offer(SensorId(i), Seq(1), MonotonicClock.now(), value)?;
+    for i in 0..TEMPORAL_OBJECTS {
+        store.offer(SensorId(i), Seq(1), MonotonicClock.now(), &[7; TEMPORAL_BYTES])?;
         store.install_pending(1)?;
     }
     Ok(store)
+}
+
+/// `0..objects` in parts of [`FILL`].
+fn groups(objects: u32) -> impl Iterator<Item = std::ops::Range<u32>> {
+    (0..objects)
+        .step_by(FILL as usize)
+        .map(move |start| start..objects.min(start.saturating_add(FILL)))
 }
 
 fn key(i: u32) -> Vec<u8> {

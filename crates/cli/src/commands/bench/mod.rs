@@ -21,23 +21,31 @@ use rounds::{Figures, measure};
 #[derive(Debug, Serialize)]
 struct BenchReport {
     rounds: u32,
-    objects: u32,
-    value_bytes: usize,
+    #[serde(flatten)]
+    records: cases::Records,
     cases: Vec<Figures>,
 }
 
 /// Carries out `punctual bench`.
 pub fn bench(arguments: &Bench) -> Result<(), Failure> {
-    let Bench::Store { rounds, json } = arguments;
+    let Bench::Store {
+        rounds,
+        objects,
+        value_bytes,
+        json,
+    } = arguments;
+    let records = cases::Records {
+        objects: *objects,
+        value_bytes: *value_bytes as usize,
+    };
     let output = Output::prepare_some(json.as_ref())?;
     let failed = |error: cases::CaseError| Failure::input([format!("the store of the benchmark failed: {error}")]);
-    let bare = cases::Bare::open().map_err(failed)?;
+    let bare = cases::Bare::open(records).map_err(failed)?;
     let stores = cases::Stores::fill(&bare).map_err(failed)?;
     let cases = measure(&mut stores.cases(), *rounds).map_err(failed)?;
     let report = BenchReport {
         rounds: *rounds,
-        objects: cases::OBJECTS,
-        value_bytes: cases::VALUE_BYTES,
+        records,
         cases,
     };
     super::print(&told(&report))?;
@@ -46,10 +54,12 @@ pub fn bench(arguments: &Bench) -> Result<(), Failure> {
 
 fn told(report: &BenchReport) -> String {
     let mut text = format!(
-        "{} rounds, cases interleaved in random order; {} objects of {} bytes, nothing synced\n\n{:<32}{:>12}{:>14}   ratio to its bare counterpart\n",
+        "{} rounds, cases interleaved in random order; {} objects of {} bytes, {} temporal objects of {} bytes, nothing synced\n\n{:<32}{:>12}{:>14}   ratio to its bare counterpart\n",
         report.rounds,
-        count(report.objects.into()),
-        report.value_bytes,
+        count(report.records.objects.into()),
+        report.records.value_bytes,
+        count(cases::TEMPORAL_OBJECTS.into()),
+        cases::TEMPORAL_BYTES,
         "",
         "median",
         "p99 of one"
@@ -97,7 +107,11 @@ mod tests {
 
     #[test]
     fn a_short_bench_measures_every_case() {
-        let bare = cases::Bare::open().unwrap();
+        let bare = cases::Bare::open(cases::Records {
+            objects: 1000,
+            value_bytes: 100,
+        })
+        .unwrap();
         let stores = cases::Stores::fill(&bare).unwrap();
         let figures = measure(&mut stores.cases(), 3).unwrap();
         assert_eq!(figures.iter().filter(|case| case.is_control).count(), 1);
@@ -119,8 +133,10 @@ mod tests {
         };
         let report = BenchReport {
             rounds: 3,
-            objects: 1,
-            value_bytes: 1,
+            records: cases::Records {
+                objects: 1,
+                value_bytes: 1,
+            },
             cases: vec![
                 case("control", true, 40.0),
                 case("below", false, 40.0),
