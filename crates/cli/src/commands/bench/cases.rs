@@ -138,8 +138,9 @@ impl<'e> Stores<'e> {
         const BARE_PUT: &str = "bare heed: put";
         let case = |name, compared_with, batch, operation: Operation| {
             let mut at = 0;
+            let mut value = Vec::with_capacity(VALUE_BYTES);
             let run = move |n: usize| {
-                let done = operation(self, at, n);
+                let done = operation(self, at, n, &mut value);
                 at = (at + n) % DRAWN;
                 done
             };
@@ -175,11 +176,11 @@ fn from<T>(items: &[T], at: usize, n: usize) -> impl Iterator<Item = &T> {
     items.iter().cycle().skip(at).take(n)
 }
 
-/// Does `n` operations, beginning with the key number `at` of those drawn.
-type Operation = fn(&Stores<'_>, usize, usize) -> Result<(), CaseError>;
+/// Does `n` operations, beginning with the key number `at` of those drawn; with a buffer for copies of values.
+type Operation = fn(&Stores<'_>, usize, usize, &mut Vec<u8>) -> Result<(), CaseError>;
 
 #[inline(never)]
-fn nothing(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn nothing(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         black_box(key);
     }
@@ -187,7 +188,7 @@ fn nothing(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
 }
 
 #[inline(never)]
-fn bare_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn bare_get(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         let txn = stores.env.read_txn()?;
         black_box(stores.bare.get(&txn, key)?.ok_or(CaseError::Missing)?);
@@ -196,7 +197,7 @@ fn bare_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
 }
 
 #[inline(never)]
-fn transactional_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn transactional_get(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         let transaction = stores.store.read_transaction(Deadline::NONE)?;
         black_box(transaction.get(key)?.ok_or(CaseError::Missing)?);
@@ -206,7 +207,7 @@ fn transactional_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), Cas
 }
 
 #[inline(never)]
-fn bare_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn bare_gets(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for i in 0..n {
         let txn = stores.env.read_txn()?;
         for key in from(&stores.keys, (at + i) % DRAWN, GETS) {
@@ -217,7 +218,7 @@ fn bare_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> 
 }
 
 #[inline(never)]
-fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for i in 0..n {
         let transaction = stores.store.read_transaction(Deadline::NONE)?;
         for key in from(&stores.keys, (at + i) % DRAWN, GETS) {
@@ -229,26 +230,24 @@ fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), Ca
 }
 
 #[inline(never)]
-fn temporal_by_handle(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
-    let mut value = Vec::with_capacity(VALUE_BYTES);
+fn temporal_by_handle(stores: &Stores<'_>, at: usize, n: usize, value: &mut Vec<u8>) -> Result<(), CaseError> {
     for handle in from(&stores.handles, at, n) {
-        black_box(stores.store.read(*handle, &mut value)?.ok_or(CaseError::Missing)?);
+        black_box(stores.store.read(*handle, value)?.ok_or(CaseError::Missing)?);
     }
     Ok(())
 }
 
 #[inline(never)]
-fn temporal_by_key(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
-    let mut value = Vec::with_capacity(VALUE_BYTES);
+fn temporal_by_key(stores: &Stores<'_>, at: usize, n: usize, value: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.temporal_keys, at, n) {
         let handle = stores.store.object(key).ok_or(CaseError::Missing)?;
-        black_box(stores.store.read(handle, &mut value)?.ok_or(CaseError::Missing)?);
+        black_box(stores.store.read(handle, value)?.ok_or(CaseError::Missing)?);
     }
     Ok(())
 }
 
 #[inline(never)]
-fn temporal_fresh(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn temporal_fresh(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.temporal_keys, at, n) {
         match stores.store.get_fresh(key, Nanos::MAX)? {
             Freshness::Fresh { value, .. } => black_box(value),
@@ -259,7 +258,7 @@ fn temporal_fresh(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseEr
 }
 
 #[inline(never)]
-fn bare_put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn bare_put(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         let mut txn = stores.env.write_txn()?;
         stores.bare.put(&mut txn, key, &[8; VALUE_BYTES])?;
@@ -269,7 +268,7 @@ fn bare_put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
 }
 
 #[inline(never)]
-fn put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn put(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         stores.store.put(key, &[8; VALUE_BYTES])?;
     }
