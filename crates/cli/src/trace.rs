@@ -13,6 +13,9 @@ const SENSORS: &str = "sensors.csv";
 const READINGS: &str = "readings.csv";
 const READINGS_PACKED: &str = "readings.csv.zst";
 
+/// Made-up readings kept in memory (24 MB), unless two of each sensor are more; a longer run replays them.
+const READINGS_MAX: f64 = 1e6;
+
 /// The readings of `scenario`: loaded from its folder, or drawn from its seed. `file` is where the scenario lies.
 ///
 /// # Errors
@@ -23,13 +26,17 @@ pub fn load(scenario: &Scenario, file: Option<&Path>) -> Result<Trace, Failure> 
             count,
             period_min,
             period_max,
-        } => Ok(Trace::synthetic(
-            *count,
-            *period_min,
-            *period_max,
-            scenario.duration,
-            scenario.seed,
-        )),
+        } => {
+            let bounded = period_min.scaled(READINGS_MAX / f64::from(*count));
+            let length = scenario.duration.min(bounded);
+            Ok(Trace::synthetic(
+                *count,
+                *period_min,
+                *period_max,
+                length,
+                scenario.seed,
+            ))
+        }
         SensorSource::Trace { dir } => {
             let beside = if file.is_some() {
                 "beside or above the scenario file"

@@ -225,7 +225,8 @@ impl Display {
     }
 
     fn leave(&self) {
-        if matches!(self.screen, Screen::Live(_)) {
+        // A panic has given the terminal back already; once more would move the cursor over its message.
+        if matches!(self.screen, Screen::Live(_)) && !self.panicked.load(Ordering::Acquire) {
             ratatui::restore();
         }
     }

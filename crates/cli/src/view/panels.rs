@@ -136,7 +136,7 @@ pub fn clock(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeade
     draw_curves(frame, area, state, curves);
 }
 
-/// The whole steps around everything that is to be seen, at least two steps apart.
+/// The whole steps around everything that is to be seen; an even number of them, so that the middle is one too.
 fn bounds(points: &[(f64, f64)], levels: &[(Color, f64)], step: f64) -> [f64; 2] {
     let values = || {
         points
@@ -144,9 +144,10 @@ fn bounds(points: &[(f64, f64)], levels: &[(Color, f64)], step: f64) -> [f64; 2]
             .map(|(_, y)| *y)
             .chain(levels.iter().map(|(_, level)| *level))
     };
-    let low = (values().fold(f64::INFINITY, f64::min) / step - 0.2).floor().max(0.0) * step;
-    let high = (values().fold(0.0, f64::max) / step + 0.2).ceil() * step;
-    [low, high.max(low + 2.0 * step)]
+    let low = (values().fold(f64::INFINITY, f64::min) / step - 0.2).floor().max(0.0);
+    let high = (values().fold(0.0, f64::max) / step + 0.2).ceil();
+    let pairs = ((high - low) / 2.0).ceil().max(1.0);
+    [low * step, (low + 2.0 * pairs) * step]
 }
 
 fn dataset(color: Color, points: &[(f64, f64)]) -> Dataset<'_> {
