@@ -167,8 +167,9 @@ impl<'e> Stores<'e> {
         const BARE_PUT: &str = "bare heed: put";
         let case = |name, compared_with, batch, operation: Operation| {
             let mut at = 0;
+            let mut value = Vec::with_capacity(TEMPORAL_BYTES);
             let run = move |n: usize| {
-                let done = operation(self, at, n);
+                let done = operation(self, at, n, &mut value);
                 at = (at + n) % DRAWN;
                 done
             };
@@ -204,11 +205,11 @@ fn from<T>(items: &[T], at: usize, n: usize) -> impl Iterator<Item = &T> {
     items.iter().cycle().skip(at).take(n)
 }
 
-/// Does `n` operations, beginning with the key number `at` of those drawn.
-type Operation = fn(&Stores<'_>, usize, usize) -> Result<(), CaseError>;
+/// Does `n` operations, beginning with the key number `at` of those drawn; with a buffer for copies of values.
+type Operation = fn(&Stores<'_>, usize, usize, &mut Vec<u8>) -> Result<(), CaseError>;
 
 #[inline(never)]
-fn nothing(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn nothing(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         black_box(key);
     }
@@ -216,7 +217,7 @@ fn nothing(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
 }
 
 #[inline(never)]
-fn bare_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn bare_get(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         let txn = stores.env.read_txn()?;
         black_box(stores.bare.get(&txn, key)?.ok_or(CaseError::Missing)?);
@@ -225,7 +226,7 @@ fn bare_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
 }
 
 #[inline(never)]
-fn transactional_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn transactional_get(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         let transaction = stores.store.read_transaction(Deadline::NONE)?;
         black_box(transaction.get(key)?.ok_or(CaseError::Missing)?);
@@ -235,7 +236,7 @@ fn transactional_get(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), Cas
 }
 
 #[inline(never)]
-fn bare_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn bare_gets(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for i in 0..n {
         let txn = stores.env.read_txn()?;
         for key in from(&stores.keys, (at + i) % DRAWN, GETS) {
@@ -246,7 +247,7 @@ fn bare_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> 
 }
 
 #[inline(never)]
-fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for i in 0..n {
         let transaction = stores.store.read_transaction(Deadline::NONE)?;
         for key in from(&stores.keys, (at + i) % DRAWN, GETS) {
@@ -258,26 +259,24 @@ fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), Ca
 }
 
 #[inline(never)]
-fn temporal_by_handle(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
-    let mut value = Vec::with_capacity(TEMPORAL_BYTES);
+fn temporal_by_handle(stores: &Stores<'_>, at: usize, n: usize, value: &mut Vec<u8>) -> Result<(), CaseError> {
     for handle in from(&stores.handles, at, n) {
-        black_box(stores.store.read(*handle, &mut value)?.ok_or(CaseError::Missing)?);
+        black_box(stores.store.read(*handle, value)?.ok_or(CaseError::Missing)?);
     }
     Ok(())
 }
 
 #[inline(never)]
-fn temporal_by_key(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
-    let mut value = Vec::with_capacity(TEMPORAL_BYTES);
+fn temporal_by_key(stores: &Stores<'_>, at: usize, n: usize, value: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.temporal_keys, at, n) {
         let handle = stores.store.object(key).ok_or(CaseError::Missing)?;
-        black_box(stores.store.read(handle, &mut value)?.ok_or(CaseError::Missing)?);
+        black_box(stores.store.read(handle, value)?.ok_or(CaseError::Missing)?);
     }
     Ok(())
 }
 
 #[inline(never)]
-fn temporal_fresh(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn temporal_fresh(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.temporal_keys, at, n) {
         match stores.store.get_fresh(key, Nanos::MAX)? {
             Freshness::Fresh { value, .. } => black_box(value),
@@ -288,7 +287,7 @@ fn temporal_fresh(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseEr
 }
 
 #[inline(never)]
-fn bare_put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn bare_put(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         let mut txn = stores.env.write_txn()?;
         stores.bare.put(&mut txn, key, &stores.value)?;
@@ -298,7 +297,7 @@ fn bare_put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
 }
 
 #[inline(never)]
-fn put(stores: &Stores<'_>, at: usize, n: usize) -> Result<(), CaseError> {
+fn put(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
         stores.store.put(key, &stores.value)?;
     }
