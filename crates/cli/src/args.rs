@@ -10,7 +10,6 @@ use crate::scenario::Override;
 #[derive(Debug, Parser)]
 #[command(
     version,
-    about,
     after_help = "Without a command, `punctual` runs the shipped scenario: `punctual run`."
 )]
 pub struct Arguments {
