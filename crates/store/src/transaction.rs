@@ -54,6 +54,19 @@ impl<'s, C: Clock> Meter<'s, C> {
         answer
     }
 
+    /// As [`call`](Meter::call), for the calls of a read transaction, of which there may be very many: timed with the
+    /// clock's cheaper stamps.
+    #[inline]
+    fn read_call<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        if self.deadline.is_firm() {
+            self.deadline.check(self.clock.now())?;
+        }
+        let entered = self.clock.stamp();
+        let answer = call();
+        self.book_data(entered, self.clock.stamp());
+        answer
+    }
+
     #[inline]
     fn book_data(&self, entered: Time, returned: Time) {
         if self.began.get().is_none() {
@@ -96,8 +109,8 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
         let meter = Meter::new(&store.clock, deadline);
         let pending = store.to_help();
         if pending > 0 || deadline.is_firm() {
-            meter.call(|now| {
-                store.help(pending, deadline, now);
+            meter.read_call(|| {
+                store.help(pending, deadline, store.clock.now());
                 Ok(())
             })?;
         }
@@ -125,7 +138,7 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, StoreError> {
-        self.meter.call(|_| self.store.value(self.snapshot()?, key))
+        self.meter.read_call(|| self.store.value(self.snapshot()?, key))
     }
 
     /// The value of the temporal object `key` if it is not older than `max_age`.
@@ -133,8 +146,9 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
     /// # Errors
     /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<'_>, StoreError> {
+        let now = self.meter.clock.now();
         self.meter
-            .call(|now| self.store.fresh_value(self.snapshot()?, key, max_age, now))
+            .read_call(|| self.store.fresh_value(self.snapshot()?, key, max_age, now))
     }
 
     /// Calls `visit` with the records in `range` in ascending order, until it breaks. The time in `visit` counts as
@@ -148,7 +162,7 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         self.meter
-            .call(|_| self.store.scan_values(self.snapshot()?, range, visit))
+            .read_call(|| self.store.scan_values(self.snapshot()?, range, visit))
     }
 
     /// Ends the transaction; where its time went, from the begin of its first call to the return of the last. Giving

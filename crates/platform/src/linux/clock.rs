@@ -3,9 +3,10 @@
 //! Why not the time-stamp counter, when the store stamps every transaction twice? Measured on a virtual machine with
 //! an invariant TSC (clock source `tsc`, minimum of 15 runs of a million calls): `clock_gettime` through the vDSO
 //! 37.1 ns, a scaled `rdtsc` 23.8 ns, but `rdtscp` 35.7 ns and `lfence; rdtsc` 37.1 ns. Only the unordered read is
-//! cheaper, and it may move past the very work that it should time; the ordered ones cost what the vDSO costs. Against
-//! that, a private TSC scale drifts away from the clock that [`MonotonicClock::sleep_until`] and every futex deadline
-//! use, because the kernel slews `CLOCK_MONOTONIC` to network time. So there is one clock.
+//! cheaper, and it may move past the very work that it should time; the ordered ones cost what the vDSO costs. And a private
+//! TSC scale drifts away from the clock that [`MonotonicClock::sleep_until`] and every futex deadline use, because the
+//! kernel slews `CLOCK_MONOTONIC` to network time. So there is one clock for instants. Only spans inside of read
+//! transactions, where nothing is compared with a deadline, are measured by the unordered read (`stamp.rs`).
 
 use punctual_units::{Clock, Nanos, Time};
 
@@ -26,6 +27,11 @@ impl Clock for MonotonicClock {
     #[inline]
     fn now(&self) -> Time {
         read(libc::CLOCK_MONOTONIC).map_or(Time::ZERO, |since| Time(since.0))
+    }
+
+    #[inline]
+    fn stamp(&self) -> Time {
+        super::stamp::stamp()
     }
 }
 

@@ -15,6 +15,7 @@ pub mod journal;
 mod machine;
 pub mod powercap;
 pub mod probe;
+mod stamp;
 pub mod sync;
 #[cfg(test)]
 mod testing;
