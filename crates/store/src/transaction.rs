@@ -55,9 +55,12 @@ impl<'s, C: Clock> Meter<'s, C> {
     }
 
     /// As [`call`](Meter::call), for the calls of a read transaction, of which there may be very many: timed with the
-    /// clock's cheaper stamps.
+    /// clock's cheaper stamps, and not at all without a deadline that anybody could miss.
     #[inline]
     fn read_call<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        if self.deadline == Deadline::NONE {
+            return call();
+        }
         if self.deadline.is_firm() {
             self.deadline.check(self.clock.now())?;
         }
@@ -165,8 +168,9 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
             .read_call(|| self.store.scan_values(self.snapshot()?, range, visit))
     }
 
-    /// Ends the transaction; where its time went, from the begin of its first call to the return of the last. Giving
-    /// the snapshot back afterwards takes neither lock nor system call.
+    /// Ends the transaction; where its time went, from the begin of its first call to the return of the last. All zero
+    /// without a deadline ([`Deadline::NONE`]): such a transaction is not timed. Giving the snapshot back afterwards
+    /// takes neither lock nor system call.
     #[inline]
     pub fn finish(self) -> Split {
         self.meter.split(Nanos::ZERO, self.meter.returned.get())

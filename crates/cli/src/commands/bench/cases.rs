@@ -189,8 +189,10 @@ impl<'e> Stores<'e> {
             control,
             case(BARE_GET, None, 2000, bare_get),
             case("transactional get", Some(BARE_GET), 2000, transactional_get),
+            case("the same, with a deadline, timed", Some(BARE_GET), 2000, timed_get),
             case(BARE_GETS, None, 20, bare_gets),
             case("transactional 100 gets", Some(BARE_GETS), 20, transactional_gets),
+            case("the same, with a deadline, timed", Some(BARE_GETS), 20, timed_gets),
             case("temporal get by handle", Some(BARE_GET), 2000, temporal_by_handle),
             case("temporal get by key", Some(BARE_GET), 2000, temporal_by_key),
             case("temporal get_fresh", Some(BARE_GET), 2000, temporal_fresh),
@@ -227,8 +229,18 @@ fn bare_get(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result
 
 #[inline(never)]
 fn transactional_get(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
+    gets_one_by_one(stores, at, n, Deadline::NONE)
+}
+
+#[inline(never)]
+fn timed_get(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
+    gets_one_by_one(stores, at, n, Deadline::soft(MonotonicClock.now()))
+}
+
+#[inline(always)]
+fn gets_one_by_one(stores: &Stores<'_>, at: usize, n: usize, deadline: Deadline) -> Result<(), CaseError> {
     for key in from(&stores.keys, at, n) {
-        let transaction = stores.store.read_transaction(Deadline::NONE)?;
+        let transaction = stores.store.read_transaction(deadline)?;
         black_box(transaction.get(key)?.ok_or(CaseError::Missing)?);
         black_box(transaction.finish());
     }
@@ -248,8 +260,18 @@ fn bare_gets(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Resul
 
 #[inline(never)]
 fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
+    gets_together(stores, at, n, Deadline::NONE)
+}
+
+#[inline(never)]
+fn timed_gets(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
+    gets_together(stores, at, n, Deadline::soft(MonotonicClock.now()))
+}
+
+#[inline(always)]
+fn gets_together(stores: &Stores<'_>, at: usize, n: usize, deadline: Deadline) -> Result<(), CaseError> {
     for i in 0..n {
-        let transaction = stores.store.read_transaction(Deadline::NONE)?;
+        let transaction = stores.store.read_transaction(deadline)?;
         for key in from(&stores.keys, (at + i) % DRAWN, GETS) {
             black_box(transaction.get(key)?.ok_or(CaseError::Missing)?);
         }
