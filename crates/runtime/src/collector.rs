@@ -88,6 +88,11 @@ impl Collector {
         }
     }
 
+    /// Takes the readings at the start, from which the first window's busy times count.
+    pub fn begin(&mut self, readings: Readings) {
+        self.last = Some(readings);
+    }
+
     /// Takes a finished job.
     pub fn job(&mut self, job: &JobOutcome) {
         let Some(tardiness) = job.tardiness() else {

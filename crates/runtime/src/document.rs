@@ -214,20 +214,37 @@ impl ControllerDocument {
     /// [`Mismatch::MadeForElse`] names what differs.
     pub fn check(&self, run: &MadeFor) -> Result<(), Mismatch> {
         let made = &self.made_for;
-        let show = |value: &dyn std::fmt::Debug| format!("{value:?}");
         let differs = |what, made_for, run| Err(Mismatch::MadeForElse { what, made_for, run });
         if made.scenario != run.scenario {
-            return differs("the scenario", show(&made.scenario), show(&run.scenario));
+            return differs("the scenario", quoted(&made.scenario), quoted(&run.scenario));
         }
         if made.platform != run.platform {
-            return differs("the platform", show(&made.platform), show(&run.platform));
+            return differs("the platform", quoted(&made.platform), quoted(&run.platform));
         }
         if made.pace != run.pace {
-            return differs("the pace", show(&made.pace), show(&run.pace));
+            return differs("the pace", paced(made.pace), paced(run.pace));
         }
         if made.update_mode != run.update_mode {
-            return differs("the update mode", show(&made.update_mode), show(&run.update_mode));
+            return differs("the update mode", moded(made.update_mode), moded(run.update_mode));
         }
         Ok(())
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
+}
+
+fn paced(pace: Pace) -> String {
+    match pace {
+        Pace::Job => "of every job".into(),
+        Pace::Period(period) => format!("of a period of {period}"),
+    }
+}
+
+fn moded(mode: UpdateMode) -> String {
+    match mode {
+        UpdateMode::MemoryFirst => "memory-first".into(),
+        UpdateMode::Transaction => "transaction".into(),
     }
 }

@@ -121,6 +121,9 @@ pub enum RunError {
     /// The simulated machine's model is not sound.
     #[error(transparent)]
     MachineModel(#[from] MachineModelError),
+    /// Whoever watches broke off before the run began.
+    #[error("stopped before the run began: nothing was measured")]
+    Interrupted,
     /// The run ended before it began.
     #[error("a thread of the run ended early: see the messages above")]
     Stopped,

@@ -70,6 +70,7 @@ struct Run<'t> {
 
 impl Run<'_> {
     fn until(&mut self, end: Time, watch: Watch) {
+        self.collector.begin(self.machine.read());
         self.bound_best_effort();
         self.act(self.regulator.plan());
         let mut due = self.next_due();

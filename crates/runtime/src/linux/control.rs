@@ -48,6 +48,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     pub(super) fn run(mut self, starter: Starter) -> Option<Controlled> {
         let _guard = StopOnPanic(self.shared);
         let start = starter.start()?;
+        self.collector.begin(self.machine.read());
         self.act(self.regulator.plan());
         let mut due = match self.pace {
             Pace::Period(period) => start + period,

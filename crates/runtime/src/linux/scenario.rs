@@ -42,12 +42,12 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     };
     let rt_core = machine.offers().cores.last().copied().unwrap_or_default();
 
-    stage(watch, "measuring what store accesses cost here");
+    stage(watch, "measuring what store accesses cost here")?;
     let costs = measure(setup, &place, &emulated, rt_core)?;
     let compiled = setup.compile(&costs)?;
     let stream = setup.stream(compiled.replicas);
 
-    stage(watch, "filling the store");
+    stage(watch, "filling the store")?;
     let scenario = setup.scenario();
     let sensors = setup.sensor_specs(&stream);
     let store = Arc::new(open_store(setup, &place.main(), &sensors, &emulated)?);
@@ -78,13 +78,17 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     if scenario.store.update_mode == workload::UpdateMode::MemoryFirst {
         runtime.group_commit_every(scenario.store.group_commit);
     }
-    stage(watch, "starting");
+    stage(watch, "starting")?;
     runtime.run(options, watch)
 }
 
-fn stage(watch: &mut dyn FnMut(Progress<'_>) -> std::ops::ControlFlow<()>, what: &str) {
-    // Stages are too short to be broken off.
-    let _ = watch(Progress::Stage(what));
+/// Says what is being done, and hears whether to go on.
+fn stage(watch: &mut dyn FnMut(Progress<'_>) -> std::ops::ControlFlow<()>, what: &str) -> Result<(), RunError> {
+    if watch(Progress::Stage(what)).is_break() {
+        Err(RunError::Interrupted)
+    } else {
+        Ok(())
+    }
 }
 
 /// Where the stores of a run are.
