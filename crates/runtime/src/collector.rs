@@ -165,14 +165,11 @@ impl Collector {
         &self.late
     }
 
-    /// Whether the real-time core was full in a window in which `job` was under way.
+    /// Whether the real-time core was full in the second up to the end of the window in which `job` ended.
     pub fn core_was_full(&self, job: &JobOutcome) -> bool {
-        let released = job.released.since(self.start).as_secs_f64();
         let finished = job.finished.since(self.start).as_secs_f64();
-        let ends = self.samples.iter().map(|sample| sample.t_s).chain([f64::INFINITY]);
-        let starts = [0.0].into_iter().chain(ends.clone());
-        let mut windows = starts.zip(ends).zip(&self.samples);
-        windows.any(|((start, end), sample)| start < finished && released < end && is_full(sample))
+        let window = self.samples.partition_point(|sample| sample.t_s < finished);
+        is_full(&self.samples[..self.samples.len().min(window + 1)])
     }
 
     /// Ends the run.
@@ -189,10 +186,12 @@ impl Collector {
     }
 
     fn saturated(&self) -> Option<String> {
-        let full = self.samples.iter().filter(|sample| is_full(sample)).count();
+        let full = (1..=self.samples.len())
+            .filter(|end| is_full(&self.samples[..*end]))
+            .count();
         (full > 0).then(|| {
             format!(
-                "the real-time core was busy for over 94 % of {full} of {} windows: the kernel throttles real-time threads at 95 % by default; ask for less, or raise /proc/sys/kernel/sched_rt_runtime_us",
+                "the real-time core was busy for over 94 % of a second, in {full} of {} windows: if that was this run's own work, the kernel throttled it (at 95 % by default); ask for less, or raise /proc/sys/kernel/sched_rt_runtime_us",
                 self.samples.len()
             )
         })
@@ -266,9 +265,20 @@ impl Collector {
     }
 }
 
-/// Whether the real-time core, the last one, had no slack left in this window.
-fn is_full(sample: &Sample) -> bool {
-    sample.busy.last().is_some_and(|busy| *busy >= FULL_CORE)
+/// Whether the real-time core, the last one, had no slack left in the last second of `samples`: the kernel's period of
+/// real-time throttling. Single windows can be shorter than the 10 ms in which busy time is counted.
+fn is_full(samples: &[Sample]) -> bool {
+    const SECOND: f64 = 1.0;
+    let (mut busy, mut span) = (0.0, 0.0);
+    for (i, sample) in samples.iter().enumerate().rev() {
+        let window = sample.t_s - i.checked_sub(1).map_or(0.0, |before| samples[before].t_s);
+        busy += sample.busy.last().copied().unwrap_or(0.0) * window;
+        span += window;
+        if span >= SECOND {
+            return busy >= FULL_CORE * span;
+        }
+    }
+    false
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -287,6 +297,19 @@ fn percentile(values: &[f64], q: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_core_is_full_by_the_second_not_by_the_window() {
+        let sample = |k: u32, busy| Sample {
+            t_s: f64::from(k + 1) * 0.1,
+            busy: vec![0.0, busy],
+            ..Sample::default()
+        };
+        let alternating: Vec<Sample> = (0..20).map(|k| sample(k, f64::from(k % 2))).collect();
+        assert!(!is_full(&alternating));
+        let full: Vec<Sample> = (0..20).map(|k| sample(k, 0.96)).collect();
+        assert!(is_full(&full) && !is_full(&full[..5]), "half a second says nothing");
+    }
 
     #[test]
     fn percentiles_are_by_nearest_rank() {

@@ -114,7 +114,12 @@ fn closures_run_as_tasks_and_every_job_is_accounted_for() {
         report.samples.len() as u64
     );
     assert!(report.summary.best_effort_jobs > 0);
-    assert!(report.summary.notes.is_empty(), "{:?}", report.summary.notes);
+    // Another program may fill the core meanwhile, which is noted as well.
+    assert!(
+        !report.summary.notes.iter().any(|note| note.contains("ended early")),
+        "{:?}",
+        report.summary.notes
+    );
     assert!(store.get(b"last job").unwrap().is_some());
 }
 

@@ -198,6 +198,7 @@ fn scenario(demand: Demand) -> Scenario {
             kind: ControllerKind::Open,
             pace: Pace::Job,
             warm_up: Nanos::ZERO,
+            best_effort_share: Share::ONE,
         },
         store: StoreNeeds {
             update_mode: UpdateMode::Transaction,
