@@ -53,7 +53,6 @@ pub struct Ending {
 pub struct Collector {
     header: RunHeader,
     start: Time,
-    warm_up: Nanos,
     plan: Plan,
     last: Option<Readings>,
     samples: Vec<Sample>,
@@ -69,11 +68,10 @@ pub struct Collector {
 
 impl Collector {
     /// Begins a run at `start` with `plan` in force.
-    pub fn new(header: RunHeader, start: Time, warm_up: Nanos, plan: Plan) -> Collector {
+    pub fn new(header: RunHeader, start: Time, plan: Plan) -> Collector {
         Collector {
             header,
             start,
-            warm_up,
             plan,
             last: None,
             samples: Vec::new(),
@@ -223,10 +221,6 @@ impl Collector {
 
     fn summary(&self, ending: Ending) -> Summary {
         let settled = || self.samples.iter().filter(|sample| sample.t_s >= self.header.settle_s);
-        let warm = self
-            .samples
-            .iter()
-            .filter(|sample| sample.t_s >= self.warm_up.as_secs_f64());
         let decisions: Vec<f64> = self.samples.iter().filter_map(|sample| sample.decision_us).collect();
         let clocks: Vec<f64> = settled()
             .filter_map(|sample| sample.clock_hz.map(|hz| hz as f64))
@@ -245,7 +239,7 @@ impl Collector {
                 self.drr_sum / self.tardiness.len() as f64
             },
             fresh_share_mean: mean(settled().map(|sample| sample.fresh_share)).unwrap_or(0.0),
-            fresh_share_min: warm.map(|sample| sample.fresh_share).fold(1.0, f64::min),
+            fresh_share_min: settled().map(|sample| sample.fresh_share).fold(1.0, f64::min),
             admitted_share_mean: mean(settled().map(|sample| sample.admitted_share)).unwrap_or(0.0),
             clock_hz_mean: mean(clocks.into_iter()),
             updates_offered: ending.counts.offered,

@@ -17,10 +17,6 @@ use punctual_workload::{ControllerKind, Goal};
 use crate::document::{ADMITTED, CLOCK, ControllerDocument, DRR, Mismatch, TARDINESS};
 use crate::event::Window;
 
-/// By how much more than asked admission must let in before it counts as forced by the freshness minimum. Rounding
-/// of a small window stays below it.
-const FORCED: f64 = 0.05;
-
 /// Meters that there are.
 pub const METERS_MAX: usize = 2;
 /// Knobs that there are.
@@ -39,8 +35,10 @@ pub struct Knobs {
 #[derive(Clone, Debug)]
 pub struct Controller {
     law: Option<Law>,
-    /// Where the knobs are, as far as known: knobs that the law does not turn stay here.
+    /// Where the knobs are, as far as known.
     held: Knobs,
+    /// Where knobs belong that the law does not turn.
+    rest: Knobs,
 }
 
 #[derive(Clone, Debug)]
@@ -74,12 +72,18 @@ impl Controller {
         offers: &Offers,
         document: Option<&ControllerDocument>,
     ) -> Result<Controller, Mismatch> {
-        let held = Knobs {
+        let rest = Knobs {
             clock: None,
             admitted: 1.0,
         };
         let design = match (kind, document) {
-            (ControllerKind::Open, _) => return Ok(Controller { law: None, held }),
+            (ControllerKind::Open, _) => {
+                return Ok(Controller {
+                    law: None,
+                    held: rest,
+                    rest,
+                });
+            }
             (_, None) => {
                 return Err(Mismatch::NoDesign {
                     controller: kind.name(),
@@ -122,8 +126,12 @@ impl Controller {
             meters,
             knobs,
         };
-        let held = law.merge(held);
-        Ok(Controller { law: Some(law), held })
+        let held = law.merge(rest);
+        Ok(Controller {
+            law: Some(law),
+            held,
+            rest,
+        })
     }
 
     /// Where the knobs are held until the law takes over, and where it starts from.
@@ -140,7 +148,7 @@ impl Controller {
     pub fn step(&mut self, window: &Window) -> Knobs {
         let Some(law) = &mut self.law else { return self.held };
         if let Some(y) = law.measured(window) {
-            law.account(self.held, window.admitted);
+            law.account(self.held, window.forced);
             // An unusable value leaves the law as it was; the regulator reports it as a fault of the meter.
             let _ = law.pi.step(&y[..law.meters.len()], &law.goal);
             self.held = law.merge(self.held);
@@ -161,7 +169,7 @@ impl Controller {
             let settings = law.settings(knobs);
             // Settings come from the law's own knobs, so they are usable.
             let _ = law.pi.resume(&settings[..law.knobs.len()]);
-            self.held = knobs;
+            self.held = law.merge(self.rest);
         }
     }
 }
@@ -183,12 +191,9 @@ impl Law {
 
     /// Tells the law where the knobs really were in the window that was measured: on the machine's steps, and with
     /// what admission let in where the freshness minimum forced it to let in more than asked.
-    fn account(&mut self, held: Knobs, admitted: Option<f64>) {
-        let forced = admitted.filter(|admitted| *admitted > held.admitted + FORCED);
-        let settings = self.settings(Knobs {
-            admitted: forced.unwrap_or(held.admitted),
-            ..held
-        });
+    fn account(&mut self, held: Knobs, forced: f64) {
+        let admitted = (held.admitted + forced).min(1.0);
+        let settings = self.settings(Knobs { admitted, ..held });
         let _ = self.pi.applied(&settings[..self.knobs.len()]);
     }
 

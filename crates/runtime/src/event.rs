@@ -30,6 +30,8 @@ pub struct Vitals {
     pub updates_offered: u64,
     /// Of those, admitted.
     pub updates_admitted: u64,
+    /// Of those, admitted above the knob because the freshness minimum needed them.
+    pub updates_for_minimum: u64,
 }
 
 /// Where the knobs are to be until the next decision.
@@ -76,6 +78,8 @@ pub struct Window {
     pub misses: u32,
     /// Share of the offered updates that was admitted; none where none was offered.
     pub admitted: Option<f64>,
+    /// Share of the offered updates that was admitted above the knob because the freshness minimum needed them.
+    pub forced: f64,
     /// Fresh share at the window's end.
     pub fresh: f64,
 }

@@ -27,7 +27,7 @@ pub use collector::SETTLING;
 pub use controller::Knobs;
 pub use document::{ADMITTED, CLOCK, ControllerDocument, DRR, MadeFor, Mismatch, ModelDocument, ModelError, TARDINESS};
 pub use event::{Applied, Event, Plan, Step, Vitals, Window};
-pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_WINDOWS};
+pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;
 pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, replay};
 pub use run::{ControllerSource, Finished, PlatformChoice, RunError, RunRequest, identify, run};

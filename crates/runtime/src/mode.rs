@@ -11,15 +11,16 @@
 //!
 //! In fallback the knobs go to the safe setting (see [`crate::Regulator`]) and the user is told why. Readings may be
 //! missing for a while without harm (a window in which no job ended), so silence becomes a failure only after
-//! [`SILENT_WINDOWS`].
+//! [`SILENT_WINDOWS`] and [`SILENT_RELEASES`].
 
 use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
-/// Windows without a finished real-time job after which tardiness counts as lost. A job may outlive a few windows
-/// when windows are shorter than its period, or when it is late; ten windows of 0.2 s are 20 periods of the fire
-/// scenario's job.
-pub const SILENT_WINDOWS: u32 = 10;
+/// Windows without a finished real-time job after which tardiness counts as lost, at the least.
+pub const SILENT_WINDOWS: u64 = 10;
+
+/// The same in releases of the rarest real-time task: a job may be late, or outlive a few windows.
+pub const SILENT_RELEASES: u64 = 10;
 
 /// Good windows in a row after which the loop trusts its meters and knobs again.
 pub const GOOD_WINDOWS: u32 = 5;

@@ -13,6 +13,7 @@ pub struct Monitor {
     misses: u32,
     offered_before: u64,
     admitted_before: u64,
+    forced_before: u64,
 }
 
 impl Monitor {
@@ -30,17 +31,24 @@ impl Monitor {
         let mean = |sum: f64| (self.jobs > 0).then(|| sum / f64::from(self.jobs));
         let offered = vitals.updates_offered.saturating_sub(self.offered_before);
         let admitted = vitals.updates_admitted.saturating_sub(self.admitted_before);
+        let forced = vitals.updates_for_minimum.saturating_sub(self.forced_before);
         let window = Window {
             tardiness: mean(self.tardiness_sum),
             drr: mean(self.drr_sum),
             jobs: self.jobs,
             misses: self.misses,
             admitted: (offered > 0).then(|| admitted as f64 / offered as f64),
+            forced: if offered > 0 {
+                forced as f64 / offered as f64
+            } else {
+                0.0
+            },
             fresh: vitals.fresh.get(),
         };
         *self = Monitor {
             offered_before: vitals.updates_offered,
             admitted_before: vitals.updates_admitted,
+            forced_before: vitals.updates_for_minimum,
             ..Monitor::default()
         };
         window

@@ -142,7 +142,7 @@ pub struct Summary {
     pub drr_mean: f64,
     /// Mean fresh share after settling.
     pub fresh_share_mean: f64,
-    /// Least fresh share of any sample after warm-up.
+    /// Least fresh share of any sample after settling: before, not every sensor has spoken.
     pub fresh_share_min: f64,
     /// Mean admitted share after settling.
     pub admitted_share_mean: f64,

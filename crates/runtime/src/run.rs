@@ -8,15 +8,17 @@ use punctual_platform::{Offers, Provenance, Refusal};
 use punctual_sim::{ModelError as MachineModelError, SimulationError};
 use punctual_store::StoreError;
 use punctual_store::engine::EngineError;
-use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding};
+use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
-    Compiled, ControllerKind, Costs, ImpossibleDemand, Problem, Scenario, SensorStream, Trace, UpdateMode,
+    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, TaskSpec, Trace,
+    UpdateMode,
 };
 
 use crate::collector::SETTLING;
 use crate::document::{ControllerDocument, MadeFor, Mismatch, ModelDocument, ModelError};
 use crate::exciter::Exciter;
+use crate::mode::{SILENT_RELEASES, SILENT_WINDOWS};
 use crate::record::{AdmissionSetup, EventLog};
 use crate::report::{KnobReport, LoadReport, RunHeader, RunReport, Watch};
 use crate::tick::RegulatorOptions;
@@ -82,6 +84,16 @@ pub enum RunError {
     /// The scenario is not sound.
     #[error(transparent)]
     Problem(#[from] Problem),
+    /// The sensors are too slow for the minimum that is asked for.
+    #[error(
+        "goal.min_fresh: a goal out of reach: even if every update is let in, only {best} of the objects can be kept fresh, because the others are valid for less than their period and {margin} for installing; ask for at most that"
+    )]
+    Freshness {
+        /// What can be promised.
+        best: Share,
+        /// What an installation may take.
+        margin: Nanos,
+    },
     /// A task demands what no program can do here.
     #[error(transparent)]
     Demand(#[from] ImpossibleDemand),
@@ -124,6 +136,14 @@ pub enum RunError {
     /// Whoever watches broke off before the run began.
     #[error("stopped before the run began: nothing was measured")]
     Interrupted,
+    /// The run failed, and part of the machine could not be put back.
+    #[error("{error}; and not put back: {left}")]
+    NotPutBack {
+        /// Why the run failed.
+        error: Box<RunError>,
+        /// What is not as it was found.
+        left: Refusal,
+    },
     /// The run ended before it began.
     #[error("a thread of the run ended early: see the messages above")]
     Stopped,
@@ -251,6 +271,19 @@ impl Setup<'_> {
         )?)
     }
 
+    /// Refuses a freshness minimum that these sensors cannot keep.
+    pub(crate) fn check_freshness(&self, stream: &SensorStream) -> Result<(), RunError> {
+        let options = self.admission();
+        let best = Updates::new(&self.sensor_specs(stream), options).best_fresh_share();
+        if best < options.minimum_fresh {
+            return Err(RunError::Freshness {
+                best,
+                margin: options.margin,
+            });
+        }
+        Ok(())
+    }
+
     pub(crate) fn stream(&self, replicas: u32) -> SensorStream<'_> {
         SensorStream::new(&self.request.trace, self.scenario().sensors.speedup, replicas)
     }
@@ -297,9 +330,40 @@ impl Setup<'_> {
             offers: offers.clone(),
             start,
             warm_up: scenario.control.warm_up,
+            silence: self.silence(),
             design: self.design.clone(),
             excite: self.excite.then(|| scenario.excitation.clone()),
         }
+    }
+
+    /// How long no job may end: several windows, and several releases of the rarest real-time task.
+    fn silence(&self) -> Nanos {
+        let scenario = self.scenario();
+        let gap = |task: &TaskSpec| match task.arrival {
+            Arrival::Periodic { period } => period,
+            Arrival::Sporadic { gap_max, .. } => gap_max,
+            Arrival::AfterCompletion { pause_max, .. } => pause_max + task.demand.compute + task.demand.data,
+        };
+        let rarest = scenario
+            .tasks
+            .iter()
+            .filter(|task| task.deadline().is_some())
+            .map(gap)
+            .max();
+        let window = match scenario.control.pace {
+            Pace::Period(period) => period,
+            Pace::Job => Nanos::ZERO,
+        };
+        (window * SILENT_WINDOWS).max(rarest.unwrap_or_default() * SILENT_RELEASES)
+    }
+
+    /// From when on means count: the loop has had time to settle, and every sensor has spoken. At most half of the run.
+    fn settle(&self) -> Nanos {
+        let scenario = self.scenario();
+        let slowest = self.request.trace.sensors.iter().map(|sensor| sensor.period).max();
+        let spoken = slowest.unwrap_or_default().scaled(1.0 / scenario.sensors.speedup) + self.admission().margin;
+        let settled = scenario.control.warm_up + SETTLING.max(spoken);
+        settled.min(scenario.duration.scaled(0.5))
     }
 
     pub(crate) fn header(&self, offers: &Offers, costs: &Costs, replicas: u32) -> RunHeader {
@@ -358,9 +422,9 @@ impl Setup<'_> {
                 update_mode: update_mode.into(),
                 update_us: costs.update_ns * 1e-3,
                 get_ns: costs.get_ns,
-                top_clock: costs.top,
+                top_clock: clock.map_or(costs.top, |clock| clock.top()),
             },
-            settle_s: (scenario.control.warm_up + SETTLING).as_secs_f64(),
+            settle_s: self.settle().as_secs_f64(),
         }
     }
 }

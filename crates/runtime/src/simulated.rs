@@ -22,6 +22,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let costs = costs(&model, scenario.store.update_mode)?;
     let compiled = setup.compile(&costs)?;
     let stream = setup.stream(compiled.replicas);
+    setup.check_freshness(&stream)?;
     let log_setup = setup.log_setup(&stream);
     let load = Load {
         tasks: scenario.tasks.iter().cloned().zip(compiled.programs).collect(),
@@ -38,7 +39,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let regulator = Regulator::new(options.clone())?;
     let header = setup.header(machine.offers(), &costs, compiled.replicas);
     let stop = watch(Progress::Started(&header)).is_break();
-    let collector = Collector::new(header, start, scenario.control.warm_up, regulator.plan());
+    let collector = Collector::new(header, start, regulator.plan());
     let log = log_setup.is_some().then(Vec::new);
     let mut run = Run {
         machine,
@@ -120,6 +121,7 @@ impl Run<'_> {
             fresh,
             updates_offered: counts.offered,
             updates_admitted: counts.admitted,
+            updates_for_minimum: counts.for_minimum,
             machine: readings.clone(),
         };
         self.machine.rebalance();

@@ -150,6 +150,8 @@ impl<E: Engine, C: Clock> Store<E, C> {
             objects,
         };
         store.load(&specs)?;
+        // A clock may take some time over its first stamp: not in the first transaction.
+        store.clock.stamp();
         Ok(store)
     }
 

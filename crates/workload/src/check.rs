@@ -76,6 +76,7 @@ impl Scenario {
         check_sensors(&mut check, &self.sensors);
         check_excitation(&mut check, &self.excitation);
         check_tasks(&mut check, &self.tasks);
+        check_reach(&mut check, self);
         check.0
     }
 }
@@ -173,6 +174,41 @@ fn check_excitation(check: &mut Checker, excitation: &Excitation) {
         "identify.hold",
         "a level is held for at least 1 sample",
     );
+}
+
+/// Goals that no controller can reach: a job that alone at full clock is later than its goal, and real-time tasks that
+/// together need more than their core has.
+fn check_reach(check: &mut Checker, scenario: &Scenario) {
+    let mut utilisation = 0.0;
+    let (mut tardiness, mut tasks) = (0.0, 0.0);
+    for task in &scenario.tasks {
+        let Class::RealTime { deadline } = task.class else {
+            continue;
+        };
+        let needs = task.demand.compute + task.demand.data;
+        tardiness += needs.ratio(deadline);
+        tasks += 1.0;
+        utilisation += match task.arrival {
+            Arrival::Periodic { period } => needs.ratio(period),
+            Arrival::Sporadic { gap_min, .. } => needs.ratio(gap_min),
+            Arrival::AfterCompletion { pause_min, .. } => needs.ratio(needs + pause_min),
+        };
+    }
+    let alone = tardiness / tasks;
+    let goal = scenario.goal.tardiness;
+    let what = format!(
+        "a goal out of reach: alone at full clock the jobs' tardiness is {alone:.2} on average, but {goal} is asked for; ask for more, or for less of the jobs"
+    );
+    check.require(
+        tasks == 0.0 || alone < goal || goal.is_nan() || goal <= 0.0,
+        "goal.tardiness",
+        what,
+    );
+    let what = format!(
+        "a goal out of reach: the real-time tasks together need {:.0} % of their core",
+        utilisation * 100.0
+    );
+    check.require(utilisation < 1.0 || tasks < 2.0, "task", what);
 }
 
 fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
@@ -276,13 +312,31 @@ mod tests {
     }
 
     #[test]
+    fn goals_that_no_controller_can_reach_are_named() {
+        // 20 ms alone against a deadline of 50 ms.
+        assert_eq!(keys(|s| s.goal.tardiness = 0.3), ["goal.tardiness"]);
+        assert_eq!(keys(|s| s.goal.tardiness = 0.41), Vec::<String>::new());
+        let crowd = |s: &mut Scenario| {
+            for i in 0..5 {
+                let copy = TaskSpec {
+                    name: format!("copy {i}"),
+                    ..s.tasks[0].clone()
+                };
+                s.tasks.push(copy);
+            }
+        };
+        assert_eq!(keys(crowd), ["task"]);
+    }
+
+    #[test]
     fn a_job_longer_than_its_period_is_out_of_reach() {
         let problems = {
             let mut scenario = example();
             scenario.tasks[0].demand.compute = Nanos::from_millis(200);
             scenario.problems()
         };
-        assert_eq!(problems.len(), 1);
+        let keys: Vec<&str> = problems.iter().map(|problem| problem.key.as_str()).collect();
+        assert_eq!(keys, ["task[0].compute", "goal.tardiness"]);
         assert!(problems[0].what.contains("out of reach"), "{problems:?}");
     }
 }

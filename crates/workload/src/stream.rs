@@ -1,5 +1,8 @@
 //! The stream of sensor updates that a run sees: a trace, sped up, repeated and replicated.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use punctual_units::{Nanos, SensorId, Seq};
 
 use crate::trace::{Sensor, Trace};
@@ -25,16 +28,18 @@ pub struct SensorUpdate {
 pub struct SensorStream<'t> {
     trace: &'t Trace,
     speedup: f64,
-    /// Per replica: how often the trace was run through, the next reading, and when it arrives in trace time.
-    heads: Vec<Head>,
+    /// The next reading of each replica, the earliest first.
+    heads: BinaryHeap<Reverse<Head>>,
     seqs: Vec<u64>,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// Ordered by when the reading arrives, in trace time, then by replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
+    at: Nanos,
+    replica: u32,
     lap: u64,
     next: usize,
-    at: Nanos,
 }
 
 impl<'t> SensorStream<'t> {
@@ -42,10 +47,14 @@ impl<'t> SensorStream<'t> {
     pub fn new(trace: &'t Trace, speedup: f64, replicas: u32) -> Self {
         let first = trace.readings.first().map_or(Nanos::ZERO, |reading| reading.at);
         let heads = (0..replicas)
-            .map(|replica| Head {
-                lap: 0,
-                next: 0,
-                at: first + delay(replica, replicas),
+            .map(|replica| {
+                let at = first + delay(replica, replicas);
+                Reverse(Head {
+                    at,
+                    replica,
+                    lap: 0,
+                    next: 0,
+                })
             })
             .collect();
         let seqs = vec![0; trace.sensors.len() * replicas as usize];
@@ -71,10 +80,8 @@ impl<'t> SensorStream<'t> {
     /// When the next update arrives, since the start of the run.
     pub fn next_at(&self) -> Nanos {
         self.heads
-            .iter()
-            .map(|head| head.at)
-            .min()
-            .unwrap_or(Nanos::MAX)
+            .peek()
+            .map_or(Nanos::MAX, |Reverse(head)| head.at)
             .scaled(1.0 / self.speedup)
     }
 }
@@ -88,10 +95,10 @@ impl Iterator for SensorStream<'_> {
 
     fn next(&mut self) -> Option<SensorUpdate> {
         let replicas = self.heads.len() as u32;
-        // The few replicas make a linear search cheaper than a heap.
-        let (replica, head) = self.heads.iter_mut().enumerate().min_by_key(|(_, head)| head.at)?;
+        let mut earliest = self.heads.peek_mut()?;
+        let Reverse(head) = &mut *earliest;
         let reading = self.trace.readings.get(head.next)?;
-        let sensor = SensorId(replica as u32 * self.trace.sensors.len() as u32 + reading.sensor);
+        let sensor = SensorId(head.replica * self.trace.sensors.len() as u32 + reading.sensor);
         let seq = &mut self.seqs[sensor.index()];
         *seq += 1;
         let update = SensorUpdate {
@@ -107,7 +114,7 @@ impl Iterator for SensorStream<'_> {
             head.lap += 1;
         }
         let lap_start = self.trace.length() * head.lap;
-        head.at = lap_start + self.trace.readings[head.next].at + delay(replica as u32, replicas);
+        head.at = lap_start + self.trace.readings[head.next].at + delay(head.replica, replicas);
         Some(update)
     }
 }

@@ -100,6 +100,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             fresh: self.store.fresh_share(readings.at),
             updates_offered: counts.offered,
             updates_admitted: counts.admitted,
+            updates_for_minimum: counts.for_minimum,
             machine: readings.clone(),
         };
         let begun = MonotonicClock.now();

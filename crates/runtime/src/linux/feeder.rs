@@ -40,9 +40,20 @@ pub(super) struct Fed {
     pub(super) error: Option<StoreError>,
 }
 
+/// Lets the updater end when the feeder has, however that came about: it would wait for ever for a feeder that panicked.
+struct FeedOver<'s>(&'s Shared);
+
+impl Drop for FeedOver<'_> {
+    fn drop(&mut self) {
+        self.0.feed_over.store(true, std::sync::atomic::Ordering::Release);
+        self.0.updates.unpark();
+    }
+}
+
 impl Feed<'_> {
     pub(super) fn run<E: Engine>(self, store: &Store<E, MonotonicClock>, shared: &Shared, starter: Starter) -> Fed {
         let _guard = StopOnPanic(shared);
+        let _over = FeedOver(shared);
         let mut fed = Fed::default();
         if let Some(start) = starter.start()
             && let Err(error) = self.feed(store, shared, start, &mut fed.log)
@@ -50,8 +61,6 @@ impl Feed<'_> {
             fed.error = Some(error);
             shared.stop();
         }
-        shared.feed_over.store(true, std::sync::atomic::Ordering::Release);
-        shared.updates.unpark();
         fed
     }
 
@@ -67,10 +76,10 @@ impl Feed<'_> {
         let mut share: Option<Share> = None;
         let mut wake = start;
         while sleep_until(wake, shared) {
-            if share != Some(shared.admitted()) {
-                share = Some(shared.admitted());
-                store.set_admitted_share(shared.admitted());
-                note(log, self.record, || AdmissionEvent::Share(shared.admitted()));
+            let asked = shared.admitted();
+            if share.replace(asked) != Some(asked) {
+                store.set_admitted_share(asked);
+                note(log, self.record, || AdmissionEvent::Share(asked));
             }
             if shared.rebalance_due() {
                 rebalance(store, log, self.record);
@@ -130,7 +139,8 @@ pub(super) fn install<E: Engine>(
                     .updates
                     .park_until(MonotonicClock.now() + Nanos::from_millis(100));
             }
-            Ok(_) => {}
+            // The lock was busy for long; the update in hand is kept, and tried again.
+            Ok(_) | Err(StoreError::LockTimeout { .. } | StoreError::TooManyWaiters) => {}
             Err(error) => {
                 shared.stop();
                 return Some(error);

@@ -65,6 +65,9 @@ const UPDATER_PRIORITY: u8 = 50;
 /// Between "go" and the first release, so that every thread is asleep by then.
 const LEAD: Nanos = Nanos::from_millis(20);
 
+/// Without a scenario that says how often jobs come.
+const SILENCE: Nanos = Nanos::from_secs(10);
+
 /// Samples that may wait for whoever watches: a minute at ten per second.
 const SAMPLES_MAX: usize = 600;
 
@@ -228,6 +231,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             offers,
             start: Time::ZERO,
             warm_up: Nanos::ZERO,
+            silence: SILENCE,
             design: None,
             excite: None,
         };
@@ -250,7 +254,15 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     pub fn run(mut self, options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
         let result = self.run_inner(options, watch);
         let left_over = self.machine.restore();
-        let mut finished = result?;
+        let mut finished = match (result, left_over.first()) {
+            (Err(error), Some(left)) => {
+                return Err(RunError::NotPutBack {
+                    error: Box::new(error),
+                    left: left.clone(),
+                });
+            }
+            (result, _) => result?,
+        };
         finished
             .report
             .summary
@@ -274,27 +286,28 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         obtained.extend(self.bound_best_effort(options.best_effort_share));
         let energy = self.machine.read().energy_j;
         let steal = stolen();
-        let duration = options.duration;
+        let cores = self.machine.offers().cores.len();
         let ran = self.run_threads(options, watch);
         thread::unlock_memory();
         let Ran {
-            mut controlled,
+            controlled,
             regulator,
             fed,
             record,
         } = ran?;
 
-        let collector = &mut controlled.collector;
+        let collector = &controlled.collector;
+        let elapsed = MonotonicClock.now().since(regulator.start);
         let ending = Ending {
             counts: self.store.counts(),
             reconciliation: self.store.reconcile(),
             excused: probe.as_ref().map_or(0, |probe| excused(collector, probe)),
             energy_j: energy_since(&energy, &self.machine.read().energy_j),
-            controller_core_share: Some(controlled.cpu.ratio(duration)),
+            controller_core_share: Some(controlled.cpu.ratio(elapsed)),
             probe_us: probe.as_ref().ok().map(oversleep_us),
             steal_share: steal
                 .zip(stolen())
-                .map(|(before, after)| after.saturating_sub(before).ratio(duration)),
+                .map(|(before, after)| after.saturating_sub(before).ratio(elapsed * cores as u64)),
         };
         let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
             regulator,
@@ -389,7 +402,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 store,
                 shared,
                 regulator: Regulator::new(regulator.clone())?,
-                collector: Collector::new(header.clone(), start, regulator.warm_up, plan),
+                collector: Collector::new(header.clone(), start, plan),
                 pace,
                 until: start + duration,
                 outcomes,
@@ -411,6 +424,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 .map(|(fed, installed)| (join(fed), join(installed)))
                 .unwrap_or_default();
             let flushed = flushing.and_then(join);
+            // What the updater installed after the last group.
+            let flushed = flushed.or_else(|| group_commit.and_then(|_| store.commit_group().err()));
             let mut controlled = controlled.ok_or(RunError::Stopped)?;
             if let Some(error) = fed.error.take().or(installed).or(flushed) {
                 return Err(error.into());
@@ -529,9 +544,13 @@ fn flush<E: Engine>(
     loop {
         wake = wake + interval;
         let going_on = sleep_until(wake, shared);
-        if let Err(error) = store.commit_group() {
-            shared.stop();
-            return Some(error);
+        match store.commit_group() {
+            // What was not written is written with the next group.
+            Ok(_) | Err(StoreError::LockTimeout { .. } | StoreError::TooManyWaiters) => {}
+            Err(error) => {
+                shared.stop();
+                return Some(error);
+            }
         }
         if !going_on {
             return None;

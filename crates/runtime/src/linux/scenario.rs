@@ -8,8 +8,7 @@ use punctual_engines::lmdb::LmdbOptions;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions, thread};
-use punctual_platform::{Machine, Refusal};
-use punctual_store::engine::Durability;
+use punctual_platform::{Machine, Refusal, Setting};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::SensorSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
@@ -33,19 +32,21 @@ pub(super) const CALIBRATION_SENSORS: u32 = 10_000;
 
 /// Runs the scenario on this machine.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
+    if let Some(path) = setup.request.store_path.as_deref() {
+        // In use, damaged, of another version, read-only: said before real-time work disturbs anybody.
+        drop(engine_options(setup).open(path)?);
+    }
+    stage(watch, "measuring what store accesses cost here")?;
+    let costs = measure(setup)?;
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let emulated = machine.emulated_clock();
-    let in_memory = setup.scenario().store.durability == workload::Durability::Volatile;
     let place = Place {
         given: setup.request.store_path.as_deref(),
-        scratch: machine.temporary_dir(in_memory)?,
+        scratch: machine.temporary_dir(in_memory(setup))?,
     };
-    let rt_core = machine.offers().cores.last().copied().unwrap_or_default();
-
-    stage(watch, "measuring what store accesses cost here")?;
-    let costs = measure(setup, &place, &emulated, rt_core)?;
     let compiled = setup.compile(&costs)?;
     let stream = setup.stream(compiled.replicas);
+    setup.check_freshness(&stream)?;
 
     stage(watch, "filling the store")?;
     let scenario = setup.scenario();
@@ -80,6 +81,14 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     }
     stage(watch, "starting")?;
     runtime.run(options, watch)
+}
+
+/// Costs are those at full clock, whatever the governor made of the clock so far. Where the clock cannot be turned the
+/// run's own plan meets the same refusal and reports it.
+fn to_full_clock(machine: &mut LinuxMachine) {
+    if let Some(top) = machine.offers().clock.as_ref().map(|clock| clock.top()) {
+        let _ = machine.apply(Setting::Clock(top));
+    }
 }
 
 /// Says what is being done, and hears whether to go on.
@@ -173,6 +182,18 @@ impl Placing<'_, '_> {
     }
 }
 
+fn engine_options(setup: &Setup) -> LmdbOptions {
+    LmdbOptions {
+        durability: setup.scenario().store.durability,
+        ..LmdbOptions::default()
+    }
+}
+
+/// Stores that need not survive the machine need no medium.
+fn in_memory(setup: &Setup) -> bool {
+    setup.scenario().store.durability == workload::Durability::Volatile
+}
+
 fn open_store(
     setup: &Setup,
     path: &Path,
@@ -180,16 +201,7 @@ fn open_store(
     emulated: &Arc<EmulatedClock>,
 ) -> Result<ScenarioStore, RunError> {
     let needs = &setup.scenario().store;
-    let durability = match needs.durability {
-        workload::Durability::Durable => Durability::Durable,
-        workload::Durability::NoMetaSync => Durability::NoMetaSync,
-        workload::Durability::Volatile => Durability::Volatile,
-    };
-    let engine = LmdbOptions {
-        durability,
-        ..LmdbOptions::default()
-    }
-    .open(path)?;
+    let engine = engine_options(setup).open(path)?;
     let object = |(index, sensor): (usize, &SensorSpec)| ObjectSpec {
         key: sensor_key(index as u32).into(),
         avi: sensor.avi,
@@ -227,21 +239,21 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds) -> Result<(), Store
     Ok(())
 }
 
-/// Measures costs on a scratch store, in a thread placed like a real-time task.
-fn measure(
-    setup: &Setup,
-    place: &Place<'_>,
-    emulated: &Arc<EmulatedClock>,
-    rt_core: CoreId,
-) -> Result<Costs, RunError> {
+/// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put back
+/// before the run.
+fn measure(setup: &Setup) -> Result<Costs, RunError> {
+    let mut machine = LinuxMachine::open(LinuxOptions::default())?;
+    to_full_clock(&mut machine);
+    let emulated = machine.emulated_clock();
+    let rt_core = machine.offers().cores.last().copied().unwrap_or_default();
     let scenario: &Scenario = setup.scenario();
     let sensor = SensorSpec {
         period: Nanos::from_secs(1),
         avi: Nanos::from_secs(2),
         value_bytes_max: scenario.sensors.value_bytes,
     };
-    let path = place.other("calibration");
-    let store = open_store(setup, &path, &vec![sensor; CALIBRATION_SENSORS as usize], emulated)?;
+    let path = machine.temporary_dir(in_memory(setup))?.join("calibration");
+    let store = open_store(setup, &path, &vec![sensor; CALIBRATION_SENSORS as usize], &emulated)?;
     fill(&store, &scenario.store)?;
     let measured = std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
@@ -251,7 +263,7 @@ fn measure(
             let bytes = scenario.sensors.value_bytes;
             calibrate::costs(
                 &store,
-                emulated,
+                &emulated,
                 CALIBRATION_SENSORS,
                 needs.objects,
                 needs.object_bytes,
@@ -260,8 +272,5 @@ fn measure(
         });
         worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    drop(store);
-    // A folder that cannot be removed now goes with its parent at the end.
-    let _ = std::fs::remove_dir_all(path);
     Ok(measured?)
 }

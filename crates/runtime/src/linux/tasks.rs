@@ -44,11 +44,14 @@ impl<E: Engine> Running<'_, E> {
         let mut number = 0;
         while sleep_until(release, shared) {
             let mut job = Job::begin(store, number, release, self.deadline);
-            if let Err(error) = (self.body)(&mut job) {
-                failed.get_or_insert(Failed { first: error, jobs: 0 }).jobs += 1;
-            }
+            let result = (self.body)(&mut job);
             let outcome = job.end(self.id);
-            shared.report(outcome);
+            // A job that failed at once was not early: it has no response time.
+            if let Err(error) = result {
+                failed.get_or_insert(Failed { first: error, jobs: 0 }).jobs += 1;
+            } else {
+                shared.report(outcome);
+            }
             number += 1;
             release = self.arrival.next(release, outcome.finished, &mut self.rng);
             release = self.drop_backlog(release, outcome.finished, shared);

@@ -19,7 +19,7 @@ use crate::controller::{Controller, Knobs};
 use crate::document::{ControllerDocument, Mismatch};
 use crate::event::{Applied, Event, Plan, Step, Vitals, Window};
 use crate::exciter::Exciter;
-use crate::mode::{Mode, SILENT_WINDOWS};
+use crate::mode::Mode;
 use crate::monitor::Monitor;
 
 /// All that a regulator is made from: with the log of a run, enough to replay it.
@@ -35,6 +35,8 @@ pub struct RegulatorOptions {
     pub start: Time,
     /// How long the operating point is held at first.
     pub warm_up: Nanos,
+    /// Without a finished real-time job for this long, tardiness counts as lost.
+    pub silence: Nanos,
     /// Gains, for every controller but `open`.
     pub design: Option<ControllerDocument>,
     /// Instead of controlling, move the knobs to learn a model.
@@ -51,7 +53,9 @@ pub struct Regulator {
     driver: Driver,
     plan: Plan,
     refused: Option<String>,
-    silent: u32,
+    /// When a window last held a finished job.
+    heard: Time,
+    silence: Nanos,
 }
 
 /// Who moves the knobs while running.
@@ -73,6 +77,7 @@ impl Regulator {
             offers,
             start,
             warm_up,
+            silence,
             design,
             excite,
         } = options;
@@ -90,7 +95,8 @@ impl Regulator {
             driver,
             plan,
             refused: None,
-            silent: 0,
+            heard: start,
+            silence,
         })
     }
 
@@ -112,7 +118,7 @@ impl Regulator {
     /// Sense, decide; the caller acts.
     fn decide(&mut self, vitals: &Vitals, now: Time) -> Step {
         let window = self.monitor.close_window(vitals);
-        let fault = self.fault(&window, vitals);
+        let fault = self.fault(&window, vitals, now);
         let was_running = self.mode == Mode::Running;
         self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
         if self.mode == Mode::Running && !was_running {
@@ -141,8 +147,11 @@ impl Regulator {
     }
 
     /// What went wrong in this window, if anything.
-    fn fault(&mut self, window: &Window, vitals: &Vitals) -> Option<String> {
-        self.silent = if window.jobs == 0 { self.silent + 1 } else { 0 };
+    fn fault(&mut self, window: &Window, vitals: &Vitals, now: Time) -> Option<String> {
+        if window.jobs > 0 {
+            self.heard = now;
+        }
+        let silent = now.since(self.heard);
         if let Some(refused) = self.refused.take() {
             return Some(refused);
         }
@@ -153,7 +162,7 @@ impl Regulator {
         if senseless(window.tardiness) || senseless(window.drr) {
             return Some("the response-time meter gave a senseless value".into());
         }
-        (self.silent >= SILENT_WINDOWS).then(|| format!("no real-time job ended in {} windows", self.silent))
+        (silent >= self.silence).then(|| format!("no real-time job ended for {silent}"))
     }
 }
 

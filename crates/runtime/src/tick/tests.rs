@@ -6,6 +6,7 @@ use punctual_workload::{JobOutcome, Pace, Split, UpdateMode};
 
 use super::*;
 use crate::document::{MadeFor, ModelDocument};
+use crate::mode::SILENT_WINDOWS;
 
 const STEP: Nanos = Nanos::from_millis(200);
 const TOP: Hertz = Hertz::from_mhz(2000);
@@ -56,6 +57,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
         },
         start: Time::ZERO,
         warm_up: Nanos::ZERO,
+        silence: STEP * SILENT_WINDOWS,
         design: Some(design()),
         excite: None,
     }
@@ -115,6 +117,7 @@ impl Bench {
             fresh: Share::ONE,
             updates_offered: 0,
             updates_admitted: 0,
+            updates_for_minimum: 0,
         };
         let step = self
             .regulator
