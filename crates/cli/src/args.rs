@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use punctual_workload::ControllerKind;
 
 use crate::scenario::Override;
 
@@ -115,6 +116,68 @@ pub enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Run a scenario under each controller in turn, several times, and compare them
+    ///
+    /// Each run lasts 30s unless --duration says otherwise, and has a temporary store of its own. Repetition k, from 0,
+    /// adds k to the seed: `punctual run` repeats a single run.
+    Controllers(Controllers),
+    /// Find the highest rate of sensor updates held with nothing shed, in each update mode
+    ///
+    /// Copies of the sensors are added until the goal's mean tardiness is exceeded, an update is shed, superseded or
+    /// lost, or data is stale. Each run lasts 10s with 1s of warm-up unless --duration and --set control.warm_up say
+    /// otherwise, and has a temporary store of its own; a rate that is not held is tried once more. About 20 runs.
+    Rates(Rates),
+}
+
+/// `bench controllers`
+#[derive(Debug, Args)]
+pub struct Controllers {
+    /// The scenario file [default: scenarios/fire-rescue.toml]
+    pub scenario: Option<PathBuf>,
+    #[command(flatten)]
+    pub change: Change,
+    /// Which controllers, each once in every repetition
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "open,qod,mimo"
+    )]
+    pub controllers: Vec<Controller>,
+    /// How often each controller runs
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// A model (from `identify`) or controller (from `design`) to run with, in place of the scenario's
+    #[arg(long, value_name = "FILE", conflicts_with = "identify")]
+    pub model: Option<PathBuf>,
+    /// Learn a model on this machine first, and use it in every run
+    #[arg(long)]
+    pub identify: bool,
+    /// How long to learn, warm-up included
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "80s",
+        requires = "identify",
+        allow_hyphen_values = true
+    )]
+    pub identify_duration: String,
+    /// Write every run's summary and the table as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `bench rates`
+#[derive(Debug, Args)]
+pub struct Rates {
+    /// The scenario file [default: scenarios/fire-rescue.toml]
+    pub scenario: Option<PathBuf>,
+    #[command(flatten)]
+    pub change: Change,
+    /// Write every run's summary and the result as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// Where a scenario runs, and what is different this time.
@@ -155,6 +218,18 @@ pub enum Controller {
     Clock,
     /// Both.
     Mimo,
+}
+
+impl Controller {
+    /// The controller that is meant.
+    pub const fn kind(self) -> ControllerKind {
+        match self {
+            Controller::Open => ControllerKind::Open,
+            Controller::Qod => ControllerKind::Qod,
+            Controller::Clock => ControllerKind::Clock,
+            Controller::Mimo => ControllerKind::Mimo,
+        }
+    }
 }
 
 impl Change {

@@ -1,13 +1,19 @@
-//! `punctual bench store`: the store beside the bare engine under it, in one run.
+//! `punctual bench`: what `punctual` achieves on this machine. `controllers` and `rates` have files of their own.
 //!
+//! `store` measures the store beside the bare engine under it, in one run.
 //! All cases are measured in every round, in an order drawn anew, so that whatever disturbs the machine disturbs all of
 //! them alike; a case is compared with the bare engine within its round, and the median of these ratios is told. A case
 //! without any work is measured with the rest: nothing below its figures means anything.
 
 mod cases;
+mod columns;
+mod controllers;
+mod rates;
 mod rounds;
+mod series;
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -28,26 +34,31 @@ struct BenchReport {
 
 /// Carries out `punctual bench`.
 pub fn bench(arguments: &Bench) -> Result<(), Failure> {
-    let Bench::Store {
-        rounds,
-        objects,
-        value_bytes,
-        json,
-    } = arguments;
-    let records = cases::Records {
-        objects: *objects,
-        value_bytes: *value_bytes as usize,
-    };
-    let output = Output::prepare_some(json.as_ref())?;
+    match arguments {
+        Bench::Store {
+            rounds,
+            objects,
+            value_bytes,
+            json,
+        } => {
+            let records = cases::Records {
+                objects: *objects,
+                value_bytes: *value_bytes as usize,
+            };
+            store(records, *rounds, json.as_ref())
+        }
+        Bench::Controllers(arguments) => controllers::controllers(arguments),
+        Bench::Rates(arguments) => rates::rates(arguments),
+    }
+}
+
+fn store(records: cases::Records, rounds: u32, json: Option<&PathBuf>) -> Result<(), Failure> {
+    let output = Output::prepare_some(json)?;
     let failed = |error: cases::CaseError| Failure::input([format!("the store of the benchmark failed: {error}")]);
     let bare = cases::Bare::open(records).map_err(failed)?;
     let stores = cases::Stores::fill(&bare).map_err(failed)?;
-    let cases = measure(&mut stores.cases(), *rounds).map_err(failed)?;
-    let report = BenchReport {
-        rounds: *rounds,
-        records,
-        cases,
-    };
+    let cases = measure(&mut stores.cases(), rounds).map_err(failed)?;
+    let report = BenchReport { rounds, records, cases };
     super::print(&told(&report))?;
     output.map_or(Ok(()), |file| file.json(&report))
 }

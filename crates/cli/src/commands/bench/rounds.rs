@@ -96,7 +96,7 @@ fn ratio(ours: &[f64], theirs: &[f64]) -> Ratio {
 }
 
 /// By nearest rank; 0 of nothing.
-fn quantile(values: &[f64], q: f64) -> f64 {
+pub fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (q * sorted.len() as f64).ceil() as usize;

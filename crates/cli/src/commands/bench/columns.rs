@@ -1,0 +1,43 @@
+//! Text in columns: names on the left, figures aligned on the right.
+
+/// Between two columns.
+const GAP: usize = 3;
+
+/// Lines of `rows`, each cell as wide as its column's widest; the first column to the left, the others to the right.
+/// Rows may be of different lengths.
+pub fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate();
+        let line: String = cells
+            .map(|(column, (cell, width))| match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{:GAP$}{cell:>width$}", ""),
+            })
+            .collect();
+        format!("{}\n", line.trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_stand_under_each_other() {
+        let row = |cells: &[&str]| cells.iter().map(|cell| cell.to_string()).collect();
+        let rows: Vec<Vec<String>> = vec![
+            row(&["", "open", "qod"]),
+            row(&["late", "7.5 %"]),
+            row(&["x", "-", "12"]),
+        ];
+        assert_eq!(columns(&rows), "        open   qod\nlate   7.5 %\nx          -    12\n");
+        assert_eq!(columns(&[]), "");
+    }
+}
