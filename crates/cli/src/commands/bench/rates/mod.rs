@@ -23,8 +23,8 @@ use crate::scenario::{self, Loaded};
 use crate::summary::count;
 use search::Search;
 
-/// 1 s of warm-up and 5 s of settling, in which no means are taken, and 4 s in which they are: about 20 such runs, with
-/// what it takes to start each, take about 4 minutes.
+/// 1 s of warm-up and 5 s of settling, in which no means are taken, and 4 s in which they are. A shorter run would
+/// have no means; the search takes about 20 of them.
 const DEFAULTS: [(&str, &str); 2] = [("duration", "10s"), ("control.warm_up", "1s")];
 /// The most copies of the sensors: a scenario takes no more.
 const COPIES_MAX: u32 = 1000;
@@ -226,23 +226,21 @@ impl Mode {
             .or(failed)
             .map(|tried| format!("{:.1} us", tried.header.load.update_us));
         let at_least = if self.is_lower_bound { ">= " } else { "" };
-        let why = match failed {
-            Some(tried) => tried.failings.join(", "),
-            None if self.search.is_bound_held() => "the bound of the search".into(),
-            None => String::new(),
+        let mut why = match failed {
+            Some(tried) => tried.failings.clone(),
+            None if self.search.is_bound_held() => vec!["the bound of the search".into()],
+            None => Vec::new(),
         };
-        let early = if self.search.next().is_some() {
-            "; the search ended early"
-        } else {
-            ""
-        };
+        if self.search.next().is_some() {
+            why.push("the search ended early".into());
+        }
         let cells = vec![
             self.update_mode.into(),
             held.map_or("none".into(), |tried| format!("{at_least}{}", tried.rate())),
             alone.unwrap_or("-".into()),
             failed.map_or("-".into(), Try::rate),
         ];
-        (cells, format!("{why}{early}"))
+        (cells, why.join(", "))
     }
 }
 
