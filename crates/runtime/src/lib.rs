@@ -1,6 +1,6 @@
 //! Keeps soft real-time work on time: monitor, modes, controllers and the loop that joins them.
 //!
-//! Start with `tick.rs`: it is the loop. Around it
+//! Start with `tick`: it is the loop. Around it
 //! * `monitor` closes windows of job outcomes into means, `mode` says whether to trust them, `controller` turns them
 //!   into knob positions, `exciter` moves the knobs to learn a model instead;
 //! * [`linux`] runs tasks on real threads, `simulated` runs the same programs on the simulated machine; both drive the

@@ -184,7 +184,8 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
 #[derive(Clone, Copy)]
 struct Excite;
 
-/// Rows for identification: the means of a window, and the knobs decided at its end (in force in the next one).
+/// Rows for identification: the means of a window, and the knobs decided at its end (in force in the next one). Of the
+/// updates, the share that was really admitted: the freshness minimum may have added to the knob.
 ///
 /// A window without a finished job repeats the one before: its jobs are under way, nothing new is known.
 fn recording(report: &RunReport) -> (Vec<[f64; 2]>, Vec<[f64; 2]>) {
@@ -203,7 +204,7 @@ fn recording(report: &RunReport) -> (Vec<[f64; 2]>, Vec<[f64; 2]>) {
         y.push([tardiness, drr]);
         u.push([
             pair[1].clock_hz.map_or(1.0, |hz| hz as f64 / top),
-            pair[1].admitted_knob,
+            pair[1].admitted_share,
         ]);
     }
     (y, u)

@@ -34,6 +34,12 @@ use crate::temporal::{Installation, ObjectSpec, Sample, encode};
 use crate::updates::{AdmissionOptions, Counts, Pending, Reconciliation, SensorSpec, Updates, Verdict};
 use crate::{Deadline, StoreError, UpdateMode};
 
+/// Updates that are offered or installed under one hold of the mutex: some microseconds' worth.
+pub const TOGETHER: usize = 32;
+
+/// Offers one update: sensor, number, timestamp, value, now.
+pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Verdict, StoreError> + 'o;
+
 /// All sensors, their updates, and the account of them.
 #[derive(Debug)]
 pub(crate) struct Sensors {
@@ -171,29 +177,41 @@ impl<E: Engine, C: Clock> Store<E, C> {
             .with(|state| state.updates.offer(sensor, seq, sampled_at, value, now))?)
     }
 
+    /// Offers many updates under one hold of the mutex: `offers` is called with a function that offers one update as
+    /// [`offer_at`](Store::offer_at) does. For a feeder of a hundred thousand updates per second and more, which would
+    /// otherwise meet the updater at the mutex for each of them. Transactions wait meanwhile: offer at most some dozens.
+    pub fn offer_together<T>(&self, offers: impl FnOnce(&mut Offer<'_>) -> T) -> T {
+        self.sensors.with(|state| {
+            let updates = &mut state.updates;
+            offers(&mut |sensor, seq, sampled_at, value, now| Ok(updates.offer(sensor, seq, sampled_at, value, now)?))
+        })
+    }
+
     /// Installs up to `limit` pending updates; how many updates it has dealt with. For the updater thread.
     ///
     /// # Errors
     /// In transaction mode those of [`write_transaction`](Store::write_transaction) and of a commit. The update in
     /// hand is not lost, the next call tries it again.
     pub fn install_pending(&self, limit: usize) -> Result<usize, StoreError> {
-        for installed in 0..limit {
-            let more = match self.update_mode {
-                UpdateMode::MemoryFirst => self.install_in_memory(),
+        let mut installed = 0;
+        while installed < limit {
+            let now = match self.update_mode {
+                UpdateMode::MemoryFirst => self.install_in_memory(limit - installed),
                 UpdateMode::Transaction => match self.sensors.with(State::stage) {
                     Some(expires) => {
                         // Soft: late or not, it is the newest that is known of its object.
                         let (permit, _) = self.permit(Deadline::soft(expires), self.clock.now())?;
-                        self.install_in_engine(&permit)?
+                        usize::from(self.install_in_engine(&permit)?)
                     }
-                    None => false,
+                    None => 0,
                 },
             };
-            if !more {
-                return Ok(installed);
+            if now == 0 {
+                break;
             }
+            installed += now;
         }
-        Ok(limit)
+        Ok(installed)
     }
 
     /// How many updates are admitted and not installed yet.
@@ -277,35 +295,39 @@ impl<E: Engine, C: Clock> Store<E, C> {
     }
 
     fn help_in_memory(&self, pending: usize) {
-        for _ in 0..pending {
-            if !self.install_in_memory() {
-                return;
+        let mut helped = 0;
+        while helped < pending {
+            match self.install_in_memory(pending - helped) {
+                0 => return,
+                now => helped += now,
             }
         }
     }
 
-    /// Takes the next update and puts it into its slot; false if there is none.
-    fn install_in_memory(&self) -> bool {
+    /// Installs up to `limit` updates, at most [`TOGETHER`], under one hold of the mutex; how many there were.
+    fn install_in_memory(&self, limit: usize) -> usize {
         self.sensors.with(|state| {
-            let Some(update) = state.take_staged() else {
-                return false;
-            };
-            let Pending {
-                sensor,
-                seq,
-                sampled_at,
-                ..
-            } = update.pending;
-            let sample = Sample {
-                seq,
-                sampled_at: Some(sampled_at),
-            };
-            let installation = match self.objects.slot(ObjectId(sensor.0)) {
-                Some(slot) => slot.install(sample, &update.value),
-                None => unreachable!("sensors are numbered like objects, and unknown ones are refused on arrival"),
-            };
-            state.finished(update, installation);
-            true
+            let mut installed = 0;
+            while installed < limit.min(TOGETHER) {
+                let Some(update) = state.take_staged() else { break };
+                let Pending {
+                    sensor,
+                    seq,
+                    sampled_at,
+                    ..
+                } = update.pending;
+                let sample = Sample {
+                    seq,
+                    sampled_at: Some(sampled_at),
+                };
+                let installation = match self.objects.slot(ObjectId(sensor.0)) {
+                    Some(slot) => slot.install(sample, &update.value),
+                    None => unreachable!("sensors are numbered like objects, and unknown ones are refused on arrival"),
+                };
+                state.finished(update, installation);
+                installed += 1;
+            }
+            installed
         })
     }
 

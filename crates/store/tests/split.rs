@@ -161,7 +161,9 @@ proptest! {
     ) {
         let clock = ManualClock::default();
         let store = store(&clock);
-        let deadline = if firm { Deadline::firm(Time::MAX) } else { Deadline::NONE };
+        // Without any deadline a read transaction is not timed.
+        let late = Time(u64::MAX - 1);
+        let deadline = if firm { Deadline::firm(late) } else { Deadline::soft(late) };
         let transaction = store.read_transaction(deadline).unwrap();
         clock.advance(Nanos(before.into()));
         let mut began = None;

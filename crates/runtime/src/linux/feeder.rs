@@ -7,6 +7,7 @@
 
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
+use punctual_store::sensors::TOGETHER;
 use punctual_store::updates::Verdict;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, Share, Time};
@@ -85,26 +86,34 @@ impl Feed<'_> {
                 rebalance(store, log, self.record);
             }
             let now = MonotonicClock.now();
-            let mut any = false;
-            while let Some(update) = stream.next_if(|update| start + update.at <= now) {
-                value[..8].copy_from_slice(&update.value.to_le_bytes());
-                let sampled_at = start + update.at;
-                let verdict = store.offer_at(update.sensor, update.seq, sampled_at, &value, now)?;
-                let admitted = verdict == Verdict::Admitted;
-                any |= admitted;
-                note(log, self.record, || {
-                    let SensorUpdate { sensor, seq, .. } = update;
-                    AdmissionEvent::Offered {
-                        sensor,
-                        seq,
-                        sampled_at,
-                        now,
-                        admitted,
+            loop {
+                let group: Vec<SensorUpdate> = std::iter::from_fn(|| stream.next_if(|update| start + update.at <= now))
+                    .take(TOGETHER)
+                    .collect();
+                if group.is_empty() {
+                    break;
+                }
+                let any = store.offer_together(|offer| -> Result<bool, StoreError> {
+                    let mut any = false;
+                    for update in &group {
+                        value[..8].copy_from_slice(&update.value.to_le_bytes());
+                        let SensorUpdate { sensor, seq, .. } = *update;
+                        let sampled_at = start + update.at;
+                        let admitted = offer(sensor, seq, sampled_at, &value, now)? == Verdict::Admitted;
+                        any |= admitted;
+                        note(log, self.record, || AdmissionEvent::Offered {
+                            sensor,
+                            seq,
+                            sampled_at,
+                            now,
+                            admitted,
+                        });
                     }
-                });
-            }
-            if any {
-                shared.updates.unpark();
+                    Ok(any)
+                })?;
+                if any {
+                    shared.updates.unpark();
+                }
             }
             wake = (wake + FEED_PERIOD).max(now);
         }
