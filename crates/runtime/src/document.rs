@@ -127,6 +127,24 @@ pub enum Mismatch {
     Excitation(#[from] ExcitationError),
 }
 
+/// Why a model that was identified is not to be used.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Unfit {
+    /// R^2 is too low.
+    #[error("{0}; record for longer (--duration), or widen the levels under [identify]")]
+    Poor(#[from] PoorFit),
+    /// A knob works against its nature.
+    #[error(
+        "the model says that more of `{knob}` makes jobs {effect}, which cannot be: something else moved the jobs; identify again while nothing else uses the real-time core"
+    )]
+    Backwards {
+        /// The knob.
+        knob: &'static str,
+        /// What more of it would do.
+        effect: &'static str,
+    },
+}
+
 /// Why a model was not accepted or a controller could not be designed.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -136,9 +154,6 @@ pub enum ModelError {
     /// Part of a model could not be taken.
     #[error(transparent)]
     Arx(#[from] punctual_control::ArxError),
-    /// R^2 is too low.
-    #[error("{0}; record for longer (--duration), or widen the levels under [identify]")]
-    PoorFit(#[from] PoorFit),
     /// The Riccati equation has no usable solution.
     #[error(transparent)]
     Design(#[from] DesignError),
@@ -181,13 +196,30 @@ impl ModelDocument {
         })
     }
 
-    /// Refuses a model that does not explain its record.
+    /// Refuses a model that does not explain its record, or explains it by something that cannot be: a faster clock that makes
+    /// jobs later, or more updates that make them earlier. A law of the wrong sign drives its knob to the wrong end.
     ///
     /// # Errors
-    /// [`PoorFit`] names the output with R^2 under 0.8.
-    pub fn check_fit(&self) -> Result<(), PoorFit> {
+    /// [`Unfit`] names the output with R^2 under 0.8, or the knob that works backwards.
+    pub fn check_fit(&self) -> Result<(), Unfit> {
         self.mimo.check_fit(R2_ACCEPTED)?;
-        self.tardiness.check_fit(R2_ACCEPTED)
+        self.tardiness.check_fit(R2_ACCEPTED)?;
+        for model in [&self.mimo, &self.tardiness] {
+            let (clock, admitted) = (model.b()[0][(0, 0)], model.b()[0][(0, 1)]);
+            if clock >= 0.0 {
+                return Err(Unfit::Backwards {
+                    knob: CLOCK,
+                    effect: "later",
+                });
+            }
+            if admitted <= 0.0 {
+                return Err(Unfit::Backwards {
+                    knob: ADMITTED,
+                    effect: "earlier",
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Designs all three laws from the model.

@@ -25,7 +25,9 @@ mod tick;
 
 pub use collector::SETTLING;
 pub use controller::Knobs;
-pub use document::{ADMITTED, CLOCK, ControllerDocument, DRR, MadeFor, Mismatch, ModelDocument, ModelError, TARDINESS};
+pub use document::{
+    ADMITTED, CLOCK, ControllerDocument, DRR, MadeFor, Mismatch, ModelDocument, ModelError, TARDINESS, Unfit,
+};
 pub use event::{Applied, Event, Plan, Step, Vitals, Window};
 pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;

@@ -5,7 +5,7 @@ mod common;
 
 use common::{request, unwatched};
 use punctual_runtime::report::RunReport;
-use punctual_runtime::{ControllerSource, Mismatch, ModelDocument, PlatformChoice, RunError, identify, run};
+use punctual_runtime::{ControllerSource, Mismatch, ModelDocument, PlatformChoice, RunError, Unfit, identify, run};
 use punctual_workload::ControllerKind;
 
 fn model() -> ModelDocument {
@@ -67,6 +67,10 @@ fn a_law_of_the_wrong_sign_is_caught() {
         }
     }
     planted.tardiness = serde_json::from_value(flipped).unwrap();
+    assert!(
+        matches!(planted.check_fit(), Err(Unfit::Backwards { .. })),
+        "and identification would refuse it"
+    );
     let report = controlled(ControllerKind::Qod, &planted);
     assert!(
         reaches_the_goal(&report).is_err(),
