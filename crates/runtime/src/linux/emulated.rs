@@ -7,8 +7,8 @@
 //! **Terms.** A transaction *owes* the extra work for the calls that it has made. It pays in portions of at least
 //! [`PORTION`] of calls, and whatever is left before a commit gives the lock away.
 //!
-//! **Timing must not be the slowdown.** Reading the clock around a get costs a tenth of the get, more than a clock one step
-//! below the top is to cost. So one get in [`TIMED_GET`] is timed, and the others are taken to be like those. All other calls
+//! **Timing must not be the slowdown.** Reading the clock around each get would cost about what a clock one step below
+//! the top is to cost. So one get in [`TIMED_GET`] is timed, and the others are taken to be like those. All other calls
 //! are microseconds long and timed each.
 
 use std::cell::Cell;

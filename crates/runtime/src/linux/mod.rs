@@ -54,7 +54,7 @@ use crate::run::{Finished, RunError};
 use crate::tick::{Regulator, RegulatorOptions};
 
 const PROBE_PRIORITY: u8 = 95;
-/// How often the probe wakes. Its wake-ups cost the core they watch about half a percent.
+/// How often the probe wakes: often enough for gaps of a few milliseconds, rarely enough to leave the core to its jobs.
 const PROBE_PERIOD: Nanos = Nanos::from_millis(1);
 const CONTROL_PRIORITY: u8 = 90;
 const FEEDER_PRIORITY: u8 = 85;
