@@ -15,11 +15,12 @@
 //! updates is complete at every instant.
 //!
 //! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the
-//! update expires. To know it, the updater *stages* the next update before it asks for the permit, and takes it when
-//! it has the permit. A helper that comes in between takes the staged one, too; and one that comes later waits for
-//! the permit, and hence for the update being written, whose writer runs with the helper's priority meanwhile. So no
-//! update hides behind a thread that lost its core. An update whose write fails stays staged, and the next call tries
-//! it again.
+//! update expires. To know it, the updater *stages* the next update before it asks for the permit. Who has the permit
+//! takes up to [`TOGETHER`] updates under one hold of the mutex, the staged one first, and writes one after the other;
+//! with a hold per update it would meet the feeder there tens of thousands of times per second. When somebody waits for the
+//! permit, whoever has it gives back what it has not written yet. So a helper that comes late waits for at most one
+//! update, whose writer runs with the helper's priority meanwhile, and no update hides behind a thread that lost its
+//! core. An update whose write fails is given back, too: the next call tries it again, before all others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,6 +38,9 @@ use crate::{Deadline, StoreError, UpdateMode};
 /// Updates that are offered or installed under one hold of the mutex: some microseconds' worth.
 pub const TOGETHER: usize = 32;
 
+/// Updates that are out of the queue at most: those being written, and one that was staged meanwhile.
+const AT_HAND: usize = TOGETHER + 1;
+
 /// Offers one update: sensor, number, timestamp, value, now.
 pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Verdict, StoreError> + 'o;
 
@@ -51,12 +55,14 @@ pub(crate) struct Sensors {
 #[derive(Debug)]
 struct State {
     updates: Updates,
-    /// At most two: one that waits for the permit, and one whose write failed.
+    /// Out of the queue but in nobody's hands: the one that waits for the permit, and those that were given back.
     staged: VecDeque<Update>,
-    /// An update is between the queue and the engine.
-    writing: bool,
-    /// Buffers for values, to be used again: one for the staged update, one for the update being written.
+    /// How many updates are between the queue and the engine.
+    writing: usize,
+    /// Buffers for values, to be used again: as many as updates are staged and written at a time.
     spare: Vec<Vec<u8>>,
+    /// Holds the updates being written, to be used again.
+    batch: Vec<Update>,
     /// How often each object had been read when its sensor was last ranked.
     reads_ranked: Vec<u64>,
 }
@@ -65,6 +71,8 @@ struct State {
 struct Update {
     pending: Pending,
     value: Vec<u8>,
+    /// What came of it; none while it is not in the engine.
+    installation: Option<Installation>,
 }
 
 impl Sensors {
@@ -80,9 +88,10 @@ impl Sensors {
         let longest = specs.iter().map(|spec| spec.max_len).max().unwrap_or(0);
         let state = State {
             updates: Updates::new(&sensors, admission),
-            staged: VecDeque::with_capacity(2),
-            writing: false,
-            spare: (0..2).map(|_| Vec::with_capacity(longest)).collect(),
+            staged: VecDeque::with_capacity(AT_HAND),
+            writing: 0,
+            spare: (0..AT_HAND).map(|_| Vec::with_capacity(longest)).collect(),
+            batch: Vec::with_capacity(TOGETHER),
             reads_ranked: vec![0; specs.len()],
         };
         Sensors {
@@ -100,7 +109,7 @@ impl Sensors {
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let answer = change(&mut state);
-        let outstanding = state.updates.pending() + state.staged.len() + usize::from(state.writing);
+        let outstanding = state.updates.pending() + state.staged.len() + state.writing;
         self.outstanding.store(outstanding, Ordering::Release);
         answer
     }
@@ -110,31 +119,55 @@ impl State {
     /// Stages the next update, if none is; when it expires.
     fn stage(&mut self) -> Option<Time> {
         if self.staged.is_empty() {
-            let mut value = self.spare.pop().unwrap_or_default();
-            match self.updates.next(&mut value) {
-                Some(pending) => self.staged.push_back(Update { pending, value }),
-                None => self.spare.push(value),
-            }
+            let next = self.dequeue()?;
+            self.staged.push_back(next);
         }
         self.staged.front().map(|update| update.pending.expires)
     }
 
-    fn take_staged(&mut self) -> Option<Update> {
-        self.stage()?;
-        self.writing = true;
-        self.staged.pop_front()
+    /// The update to install next.
+    fn take(&mut self) -> Option<Update> {
+        self.staged.pop_front().or_else(|| self.dequeue())
+    }
+
+    fn dequeue(&mut self) -> Option<Update> {
+        let mut value = self.spare.pop().unwrap_or_default();
+        match self.updates.next(&mut value) {
+            Some(pending) => Some(Update {
+                pending,
+                value,
+                installation: None,
+            }),
+            None => {
+                self.spare.push(value);
+                None
+            }
+        }
+    }
+
+    /// The next updates, at most `limit`, to be written and then [settled](State::settle).
+    fn take_together(&mut self, limit: usize) -> Vec<Update> {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.extend(std::iter::from_fn(|| self.take()).take(limit));
+        self.writing += batch.len();
+        batch
+    }
+
+    /// Accounts for what was written. The rest comes next, before all others and in its order.
+    fn settle(&mut self, mut batch: Vec<Update>) {
+        self.writing -= batch.len();
+        for update in batch.drain(..).rev() {
+            match update.installation {
+                Some(installation) => self.finished(update, installation),
+                None => self.staged.push_front(update),
+            }
+        }
+        self.batch = batch;
     }
 
     fn finished(&mut self, update: Update, installation: Installation) {
-        self.writing = false;
         self.account(&update.pending, installation);
         self.spare.push(update.value);
-    }
-
-    /// To be tried again, before all others.
-    fn failed(&mut self, update: Update) {
-        self.writing = false;
-        self.staged.push_front(update);
     }
 
     fn account(&mut self, pending: &Pending, installation: Installation) {
@@ -201,7 +234,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
                     Some(expires) => {
                         // Soft: late or not, it is the newest that is known of its object.
                         let (permit, _) = self.permit(Deadline::soft(expires), self.clock.now())?;
-                        usize::from(self.install_in_engine(&permit)?)
+                        self.install_in_engine(limit - installed, &permit)?
                     }
                     None => 0,
                 },
@@ -235,21 +268,23 @@ impl<E: Engine, C: Clock> Store<E, C> {
     }
 
     /// Ranks the objects by how often they were read since the last call; once per control period. Returns those reads
-    /// by object, for a log that replays.
+    /// by object, for a log that replays; none where shedding does not depend on them.
     pub fn rebalance(&self) -> Vec<u64> {
+        if !self.sensors.with(|state| state.updates.ranks_objects()) {
+            return Vec::new();
+        }
+        // Outside of the mutex: it goes through all objects.
         let reads = |object| self.objects.slot(object).map_or(0, |slot| slot.reads());
+        let now: Vec<u64> = self.objects.ids().map(reads).collect();
         self.sensors.with(|state| {
-            let State {
-                updates, reads_ranked, ..
-            } = state;
-            let now: Vec<u64> = self.objects.ids().map(reads).collect();
-            let since: Vec<u64> = now
+            let before = std::mem::replace(&mut state.reads_ranked, now);
+            let since: Vec<u64> = state
+                .reads_ranked
                 .iter()
-                .zip(&*reads_ranked)
-                .map(|(now, before)| now - before)
+                .zip(&before)
+                .map(|(now, before)| now.saturating_sub(*before))
                 .collect();
-            updates.rebalance(|sensor| since[sensor.index()]);
-            *reads_ranked = now;
+            state.updates.rebalance(|sensor| since[sensor.index()]);
             since
         })
     }
@@ -285,9 +320,11 @@ impl<E: Engine, C: Clock> Store<E, C> {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
             UpdateMode::Transaction => {
-                for _ in 0..pending {
-                    if !matches!(self.install_in_engine(permit), Ok(true)) {
-                        return;
+                let mut helped = 0;
+                while helped < pending {
+                    match self.install_in_engine(pending - helped, permit) {
+                        Ok(0) | Err(_) => return,
+                        Ok(now) => helped += now,
                     }
                 }
             }
@@ -309,7 +346,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
         self.sensors.with(|state| {
             let mut installed = 0;
             while installed < limit.min(TOGETHER) {
-                let Some(update) = state.take_staged() else { break };
+                let Some(update) = state.take() else { break };
                 let Pending {
                     sensor,
                     seq,
@@ -331,22 +368,30 @@ impl<E: Engine, C: Clock> Store<E, C> {
         })
     }
 
-    /// Takes the next update and writes it in a transaction of its own; false if there is none.
-    fn install_in_engine(&self, permit: &Permit<'_>) -> Result<bool, StoreError> {
-        let Some(update) = self.sensors.with(State::take_staged) else {
-            return Ok(false);
-        };
-        let written = self.write_update(&update, permit);
-        self.sensors.with(|state| match written {
-            Ok(installation) => {
-                state.finished(update, installation);
-                Ok(true)
+    /// Writes up to `limit` updates, at most [`TOGETHER`], each in a transaction of its own; how many. At least one, if
+    /// there is one, and then no more as soon as somebody waits for the permit.
+    fn install_in_engine(&self, limit: usize, permit: &Permit<'_>) -> Result<usize, StoreError> {
+        let mut batch = self.sensors.with(|state| state.take_together(limit.min(TOGETHER)));
+        let mut written = 0;
+        let mut failure = None;
+        for update in &mut batch {
+            match self.write_update(update, permit) {
+                Ok(installation) => update.installation = Some(installation),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
             }
-            Err(error) => {
-                state.failed(update);
-                Err(error)
+            written += 1;
+            if permit.is_wanted() {
+                break;
             }
-        })
+        }
+        self.sensors.with(|state| state.settle(batch));
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(written),
+        }
     }
 
     fn write_update(&self, update: &Update, _permit: &Permit<'_>) -> Result<Installation, StoreError> {

@@ -1,9 +1,9 @@
 //! What store accesses cost on this machine, measured at start-up.
 //!
-//! Each figure is the lower quartile of [`BATCHES`] batches of a few milliseconds on a scratch store of the run's shape, on
-//! the real-time core, at full clock. The lower quartile, because whatever else runs on the machine only ever adds to
-//! a batch. Costs come from the same interpreter and the same transactions that the run uses, so that a compiled program
-//! takes what was demanded.
+//! Each figure is the median of [`ROUNDS`] batches of a few milliseconds on a scratch store of the run's shape, on the
+//! real-time core, at full clock. All figures take turns, over more than a second: on a shared machine memory is faster at one
+//! moment and slower at the next, and a load that was sized in a lucky moment is an overload a second later. Costs come from the
+//! same interpreter and the same transactions that the run uses, so that a compiled program takes what was demanded.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::interpret::Interpreter;
 use super::job::Job;
 
 /// Batches per figure.
-const BATCHES: usize = 25;
+const ROUNDS: usize = 40;
 /// Objects per long transaction: enough for the transaction itself to vanish in the figure.
 const MANY: u32 = 256;
 /// Updates that arrive together: about a millisecond's worth of the fire scenario.
@@ -28,10 +28,10 @@ const ARRIVALS: usize = 64;
 /// Coprime to [`super::scenario::CALIBRATION_SENSORS`]; a prime.
 const STRIDE: u32 = 7919;
 /// What a batch lasts at least: long against the cold start of a core that was idle.
-const BATCH: Nanos = Nanos::from_millis(4);
+const BATCH: Nanos = Nanos::from_millis(3);
 /// Not counted before each batch: caches and core wake up.
 const WARM_UP: Nanos = Nanos::from_millis(1);
-/// Between two batches, so that real-time calibration stays far below the kernel's 95 % throttle.
+/// After each batch, so that real-time calibration stays far below the kernel's 95 % throttle.
 const BREATH: Nanos = Nanos::from_millis(2);
 
 /// Measures what accesses cost on `store`, which holds `sensors` temporal and `objects` ordinary objects of
@@ -55,26 +55,27 @@ pub(super) fn costs<E: Engine>(
         // Every sensor has spoken, as in a running system: a get that finds nothing would be too cheap.
         updates.arrive()?;
     }
-    let time_of = |op: Op| -> Result<f64, StoreError> {
-        let program = Program { ops: vec![op] };
+    let perform = |op: Op| {
         let rng = ChaCha8Rng::seed_from_u64(0);
-        let mut interpreter = Interpreter::new(program, sensors, objects, Arc::clone(emulated), rng);
-        quiet_batch(|| interpreter.perform(&mut Job::begin(store, 0, Time::ZERO, None)))
+        let mut interpreter = Interpreter::new(Program { ops: vec![op] }, sensors, objects, Arc::clone(emulated), rng);
+        move || interpreter.perform(&mut Job::begin(store, 0, Time::ZERO, None))
     };
     let get = |count| {
-        time_of(Op::Get {
+        perform(Op::Get {
             table: Table::Sensors,
             count,
         })
     };
     let put = |count| {
-        time_of(Op::Put {
+        perform(Op::Put {
             count,
             bytes: object_bytes,
         })
     };
-    let (one_get, many_gets) = (get(1)?, get(MANY)?);
-    let (one_put, many_puts) = (put(1)?, put(MANY)?);
+    let [one_get, many_gets, one_put, many_puts, arrivals] =
+        typical([&mut get(1), &mut get(MANY), &mut put(1), &mut put(MANY), &mut || {
+            updates.arrive()
+        }])?;
     let get_ns = slope(one_get, many_gets);
     let put_ns = slope(one_put, many_puts);
     Ok(Costs {
@@ -83,7 +84,7 @@ pub(super) fn costs<E: Engine>(
         read_txn_ns: (one_get - get_ns).max(0.0),
         put_ns,
         write_txn_ns: (one_put - put_ns).max(0.0),
-        update_ns: updates.cost_ns()?,
+        update_ns: arrivals / ARRIVALS as f64,
     })
 }
 
@@ -115,28 +116,32 @@ impl<E: Engine> UpdateStream<'_, E> {
         }
         self.store.install_pending(ARRIVALS).map(drop)
     }
-
-    /// What one update costs, in nanoseconds.
-    fn cost_ns(&mut self) -> Result<f64, StoreError> {
-        Ok(quiet_batch(|| self.arrive())? / ARRIVALS as f64)
-    }
 }
 
-/// The time that `work` takes in a batch that little disturbed, in nanoseconds.
-fn quiet_batch(mut work: impl FnMut() -> Result<(), StoreError>) -> Result<f64, StoreError> {
-    let mut times = Vec::with_capacity(BATCHES);
-    for _ in 0..BATCHES {
-        let (warm, _) = repeat(&mut work, WARM_UP)?;
-        let (begun, (ended, times_done)) = (warm, repeat(&mut work, BATCH)?);
-        times.push(ended.since(begun).0 as f64 / times_done as f64);
-        MonotonicClock.sleep_until(ended + BREATH);
+/// What one call of each of `works` typically takes, in nanoseconds.
+fn typical<const N: usize>(mut works: [&mut dyn FnMut() -> Result<(), StoreError>; N]) -> Result<[f64; N], StoreError> {
+    let mut times = [const { Vec::new() }; N];
+    for _ in 0..ROUNDS {
+        for (work, times) in works.iter_mut().zip(&mut times) {
+            times.push(batch(work)?);
+        }
     }
-    times.sort_unstable_by(f64::total_cmp);
-    Ok(times[BATCHES / 4])
+    Ok(times.map(|mut times| {
+        times.sort_unstable_by(f64::total_cmp);
+        times[ROUNDS / 2]
+    }))
+}
+
+/// What one call takes in a batch of them, in nanoseconds.
+fn batch(work: &mut dyn FnMut() -> Result<(), StoreError>) -> Result<f64, StoreError> {
+    let (warm, _) = repeat(work, WARM_UP)?;
+    let (ended, calls) = repeat(work, BATCH)?;
+    MonotonicClock.sleep_until(ended + BREATH);
+    Ok(ended.since(warm).0 as f64 / calls as f64)
 }
 
 /// Repeats `work` for at least `span`; when it ended and how often it was done.
-fn repeat(work: &mut impl FnMut() -> Result<(), StoreError>, span: Nanos) -> Result<(Time, u64), StoreError> {
+fn repeat(work: &mut dyn FnMut() -> Result<(), StoreError>, span: Nanos) -> Result<(Time, u64), StoreError> {
     let begun = MonotonicClock.now();
     for done in 1.. {
         work()?;

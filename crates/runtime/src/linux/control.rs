@@ -34,6 +34,8 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) samples: Sender<Sample>,
     /// Log of the regulator, where one is kept.
     pub(super) log: Option<Vec<Decision>>,
+    /// The last period, for [`rehearse`](Control::rehearse).
+    pub(super) rehearsal: Option<Event>,
 }
 
 /// What is left of the loop at the end.
@@ -94,20 +96,25 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
     /// Sense, decide, act: the loop.
     fn tick(&mut self) {
-        let readings = self.machine.read();
+        // What goes through all objects comes first, so that nothing long lies between the other readings and the knobs.
+        let fresh = self.store.fresh_share(MonotonicClock.now());
         let counts = self.store.counts();
+        self.rehearse();
+        let readings = self.machine.read();
         let vitals = Vitals {
-            fresh: self.store.fresh_share(readings.at),
+            fresh,
             updates_offered: counts.offered,
             updates_admitted: counts.admitted,
             updates_for_minimum: counts.for_minimum,
             machine: readings.clone(),
         };
         let begun = MonotonicClock.now();
-        let Some(step) = self.step(Event::Period(vitals), begun) else {
-            return;
-        };
+        let period = Event::Period(vitals);
+        let answer = self.regulator.step(&period, begun);
         let decided = MonotonicClock.now();
+        self.note(&period, begun, &answer);
+        self.rehearsal = Some(period);
+        let Some(step) = answer else { return };
         self.act(step.plan);
         let took = Took {
             decision: Some(decided.since(begun)),
@@ -125,16 +132,27 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.step(Event::Applied(applied), MonotonicClock.now());
     }
 
-    fn step(&mut self, event: Event, now: Time) -> Option<Step> {
+    /// Takes the last decision once more, on a copy. What the loop last did a period ago has left the caches meanwhile, and
+    /// fetching it would otherwise lie between the reading of the meters and the turning of the knobs.
+    fn rehearse(&mut self) {
+        if let Some(event) = &self.rehearsal {
+            std::hint::black_box(self.regulator.clone().step(event, MonotonicClock.now()));
+        }
+    }
+
+    fn step(&mut self, event: Event, now: Time) {
         let answer = self.regulator.step(&event, now);
+        self.note(&event, now, &answer);
+    }
+
+    fn note(&mut self, event: &Event, now: Time, answer: &Option<Step>) {
         if let Some(log) = &mut self.log {
             log.push(Decision {
                 now,
-                event,
+                event: event.clone(),
                 answer: answer.clone(),
             });
         }
-        answer
     }
 }
 

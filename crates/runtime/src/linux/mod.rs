@@ -408,6 +408,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 outcomes,
                 samples,
                 log: record.is_some().then(Vec::new),
+                rehearsal: None,
             };
             let control = crew.spawn(place("control", house, Some(CONTROL_PRIORITY)), |starter| {
                 control.run(starter)

@@ -16,6 +16,9 @@ use crate::report::Protection;
 /// Outcomes that may wait for the control thread: more than a second of the busiest scenario's jobs.
 pub(super) const OUTCOMES_MAX: usize = 4096;
 
+/// What `std::thread::spawn` would panic with.
+const THREADS: &str = "a thread can be started: raise the limit on threads (ulimit -u)";
+
 /// What the threads of a run share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -176,13 +179,15 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         placement: Placement,
         body: impl FnOnce(Starter) -> T + Send + 'scope,
     ) -> ScopedJoinHandle<'scope, T> {
+        // For `top -H` and debuggers.
+        let thread = std::thread::Builder::new().name(placement.role.clone());
         let starter = Starter {
             placement,
             ready: self.ready.0.clone(),
             go: self.go.1.clone(),
         };
         self.spawned += 1;
-        self.scope.spawn(move || body(starter))
+        thread.spawn_scoped(self.scope, move || body(starter)).expect(THREADS)
     }
 
     /// Waits until every thread spawned so far is in its place; returns what those obtained that had not said so yet.

@@ -280,6 +280,13 @@ impl PermitQueue {
     }
 }
 
+impl Permit<'_> {
+    /// Whether somebody waits for it.
+    pub fn is_wanted(&self) -> bool {
+        self.queue.state.lock().queue.iter().next().is_some()
+    }
+}
+
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.queue.release(self.place);

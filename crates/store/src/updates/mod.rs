@@ -263,6 +263,11 @@ impl Updates {
         self.admission.shares_mut().rank(reads);
     }
 
+    /// Whether [`rebalance`](Self::rebalance) does anything: with [`Shedding::ColdestFirst`].
+    pub fn ranks_objects(&self) -> bool {
+        self.admission.shares().ranks_objects()
+    }
+
     /// The largest fresh share that can be promised with everything admitted: that of objects with
     /// `avi >= period + margin`. O(N).
     pub fn best_fresh_share(&self) -> Share {

@@ -75,6 +75,11 @@ impl Shares {
         }
     }
 
+    /// Whether reads decide on anything.
+    pub fn ranks_objects(&self) -> bool {
+        self.ranking.is_some()
+    }
+
     /// The share of this sensor's updates, 0 to 1.
     pub fn of(&self, sensor: usize) -> f64 {
         match &self.ranking {
