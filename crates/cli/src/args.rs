@@ -75,6 +75,9 @@ pub struct Identify {
     pub output: PathBuf,
     #[command(flatten)]
     pub change: Change,
+    /// Write what was recorded, sample by sample, as JSON: also where the model is not accepted
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
     /// One line per second in place of the live view
     #[arg(long)]
     pub plain: bool,

@@ -92,7 +92,9 @@ impl Watcher {
 
     /// Takes what a run tells; `Break` once the user asked for the end.
     pub fn see(&self, progress: Progress<'_>) -> ControlFlow<()> {
-        self.tell(Notice::News(progress.into()));
+        if let Some(news) = News::of(progress) {
+            self.tell(Notice::News(news));
+        }
         if self.stopped() {
             ControlFlow::Break(())
         } else {

@@ -186,6 +186,8 @@ pub enum Progress<'a> {
     Started(&'a RunHeader),
     /// One step of the loop is complete.
     Sample(&'a Sample),
+    /// Nothing new; told several times per second on a real machine, so that a run can be ended between two samples.
+    Waiting,
 }
 
 /// Whoever watches a run; `Break` ends it early, in order, with a report.

@@ -306,6 +306,8 @@ impl<E: Engine, C: Clock> Store<E, C> {
     pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
+            // Who reads inside of a write transaction of its own would wait for itself, and reads the last commit anyway.
+            UpdateMode::Transaction if self.permits.is_mine() => {}
             UpdateMode::Transaction => {
                 if let Ok((permit, _)) = self.permit(deadline, now) {
                     self.help_holding(pending, &permit);

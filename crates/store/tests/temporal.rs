@@ -9,6 +9,7 @@ use punctual_engines::Memory;
 use punctual_engines::lmdb::{Lmdb, LmdbOptions};
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, Sample};
+use punctual_store::updates::Shedding;
 use punctual_store::{Deadline, Flushed, Freshness, GROUP_OBJECTS_MAX, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_units::{Clock, ManualClock, Nanos, ObjectId, SensorId, Seq, Share, Time};
 
@@ -263,18 +264,19 @@ fn reads_by_handle_or_key_are_counted_and_unknown_objects_refused() {
 
 #[test]
 fn ranking_counts_the_reads_since_the_last_one() {
-    let store = open(
-        Memory::default(),
-        &ManualClock::default(),
-        options(UpdateMode::MemoryFirst, 2),
-    );
-    update(&store, 1, 1, Time(0), b"value");
-    let mut value = Vec::new();
-    for (reads, expected) in [(3, [0, 3]), (0, [0, 0]), (2, [0, 2])] {
-        for _ in 0..reads {
-            store.read(ObjectId(1), &mut value).unwrap();
+    for (shedding, ranks) in [(Shedding::ColdestFirst, true), (Shedding::Uniform, false)] {
+        let mut options = options(UpdateMode::MemoryFirst, 2);
+        options.admission.shedding = shedding;
+        let store = open(Memory::default(), &ManualClock::default(), options);
+        update(&store, 1, 1, Time(0), b"value");
+        let mut value = Vec::new();
+        for (reads, expected) in [(3, vec![0, 3]), (0, vec![0, 0]), (2, vec![0, 2])] {
+            for _ in 0..reads {
+                store.read(ObjectId(1), &mut value).unwrap();
+            }
+            let expected = if ranks { expected } else { Vec::new() };
+            assert_eq!(store.rebalance(), expected, "{shedding:?}");
         }
-        assert_eq!(store.rebalance(), expected);
     }
 }
 

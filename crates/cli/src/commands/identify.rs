@@ -11,10 +11,14 @@ use crate::watch::Watcher;
 pub fn identify(arguments: &Identify) -> Result<(), Failure> {
     let loaded = scenario::load(Some(&arguments.scenario), &arguments.change.overrides(None))?;
     let output = Output::prepare(&arguments.output)?;
+    let record = Output::prepare_some(arguments.json.as_ref())?;
     let request = run::request(&loaded, &arguments.change)?;
     let watcher = Watcher::start(arguments.plain)?;
-    let model = run::learn(&request, &watcher, &loaded)?;
+    let (model, report) = run::learn(&request, &watcher, &loaded)?;
     drop(watcher);
+    if let Some(record) = record {
+        record.json(&report)?;
+    }
     let (both, one) = (matrices::model(&model.mimo), matrices::model(&model.tardiness));
     super::print(&format!("\ntardiness and drr\n{both}\ntardiness alone\n{one}"))?;
     model

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use punctual_runtime::{ControllerSource, Finished, PlatformChoice, RunRequest};
+use punctual_runtime::report::RunReport;
+use punctual_runtime::{ControllerSource, Finished, ModelDocument, PlatformChoice, RunRequest};
 use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices};
@@ -31,7 +32,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     let watcher = Watcher::start(arguments.plain)?;
     let mut learnt = String::new();
     if controlled && arguments.identify {
-        let model = learn(&request, &watcher, &loaded)?;
+        let (model, _) = learn(&request, &watcher, &loaded)?;
         learnt = format!("\nmodel learnt on this machine\n{}", matrices::model(&model.mimo));
         model.check_fit().map_err(|error| Failure::input([error.to_string()]))?;
         request.controller = Some(ControllerSource::Model(model));
@@ -82,11 +83,7 @@ fn for_platform(path: &Path, platform: PlatformChoice) -> PathBuf {
 }
 
 /// Learns a model with the request's scenario, watched.
-pub fn learn(
-    request: &RunRequest,
-    watcher: &Watcher,
-    loaded: &Loaded,
-) -> Result<punctual_runtime::ModelDocument, Failure> {
+pub fn learn(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<(ModelDocument, RunReport), Failure> {
     watcher.begin(request.scenario.duration.as_secs_f64());
     let identified = punctual_runtime::identify(request, &mut |progress| watcher.see(progress));
     if watcher.stopped() {
@@ -94,9 +91,7 @@ pub fn learn(
             "stopped before a model was learnt; nothing was written",
         ]));
     }
-    identified
-        .map(|(model, _)| model)
-        .map_err(|error| failures::of_run(error, loaded))
+    identified.map_err(|error| failures::of_run(error, loaded))
 }
 
 fn perform(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<Finished, Failure> {

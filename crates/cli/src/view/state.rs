@@ -21,13 +21,15 @@ pub enum News {
     Sample(Box<Sample>),
 }
 
-impl From<Progress<'_>> for News {
-    fn from(progress: Progress<'_>) -> News {
-        match progress {
+impl News {
+    /// What is new, if anything.
+    pub fn of(progress: Progress<'_>) -> Option<News> {
+        Some(match progress {
             Progress::Stage(stage) => News::Stage(stage.into()),
             Progress::Started(header) => News::Started(Box::new(header.clone())),
             Progress::Sample(sample) => News::Sample(Box::new(sample.clone())),
-        }
+            Progress::Waiting => return None,
+        })
     }
 }
 

@@ -19,6 +19,7 @@ mod emulated;
 mod feeder;
 mod interpret;
 mod job;
+mod releases;
 mod scenario;
 mod shared;
 mod tasks;
@@ -27,7 +28,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
@@ -67,6 +68,9 @@ const LEAD: Nanos = Nanos::from_millis(20);
 
 /// Without a scenario that says how often jobs come.
 const SILENCE: Nanos = Nanos::from_secs(10);
+
+/// How long whoever watches is left alone without a sample.
+const PATIENCE: Nanos = Nanos::from_millis(100);
 
 /// Samples that may wait for whoever watches: a minute at ten per second.
 const SAMPLES_MAX: usize = 600;
@@ -527,8 +531,13 @@ fn watch_samples(header: &RunHeader, samples: &Receiver<Sample>, shared: &Shared
     if watch(Progress::Started(header)) == ControlFlow::Break(()) {
         shared.stop();
     }
-    while let Ok(sample) = samples.recv() {
-        if watch(Progress::Sample(&sample)) == ControlFlow::Break(()) {
+    loop {
+        let answer = match samples.recv_timeout(PATIENCE.into()) {
+            Ok(sample) => watch(Progress::Sample(&sample)),
+            Err(RecvTimeoutError::Timeout) => watch(Progress::Waiting),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if answer == ControlFlow::Break(()) {
             shared.stop();
         }
     }

@@ -8,10 +8,8 @@ use punctual_workload::Arrival;
 use rand_chacha::ChaCha8Rng;
 
 use super::job::Job;
+use super::releases::Releases;
 use super::shared::{Shared, Starter, StopOnPanic};
-
-/// Jobs of one task that may wait while an earlier one is late; further releases are dropped and counted.
-pub(super) const BACKLOG_MAX: u64 = 8;
 
 /// How long a thread sleeps before it looks whether the run is over.
 const NAP: Nanos = Nanos::from_millis(50);
@@ -40,10 +38,10 @@ impl<E: Engine> Running<'_, E> {
         let _guard = StopOnPanic(shared);
         let start = starter.start()?;
         let mut failed: Option<Failed> = None;
-        let mut release = start + self.arrival.first(&mut self.rng);
+        let mut releases = Releases::new(self.arrival, start, &mut self.rng);
         let mut number = 0;
-        while sleep_until(release, shared) {
-            let mut job = Job::begin(store, number, release, self.deadline);
+        while sleep_until(releases.next(), shared) {
+            let mut job = Job::begin(store, number, releases.next(), self.deadline);
             let result = (self.body)(&mut job);
             let outcome = job.end(self.id);
             // A job that failed at once was not early: it has no response time.
@@ -53,23 +51,9 @@ impl<E: Engine> Running<'_, E> {
                 shared.report(outcome);
             }
             number += 1;
-            release = self.arrival.next(release, outcome.finished, &mut self.rng);
-            release = self.drop_backlog(release, outcome.finished, shared);
+            shared.skip(releases.ended(outcome.finished, &mut self.rng));
         }
         failed
-    }
-
-    /// Drops releases beyond the bound of the backlog: a task that cannot keep up loses jobs, not ever more time.
-    fn drop_backlog(&self, release: Time, now: Time, shared: &Shared) -> Time {
-        let Arrival::Periodic { period } = self.arrival else {
-            return release;
-        };
-        let waiting = now.since(release).0 / period.0;
-        let dropped = waiting.saturating_sub(BACKLOG_MAX);
-        if dropped > 0 {
-            shared.skip(dropped);
-        }
-        release + period * dropped
     }
 }
 

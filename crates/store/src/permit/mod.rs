@@ -280,6 +280,14 @@ impl PermitQueue {
     }
 }
 
+impl PermitQueue {
+    /// Whether the calling thread holds the permit.
+    pub fn is_mine(&self) -> bool {
+        let holder = &self.state.lock().holder;
+        holder.as_ref().is_some_and(|holder| holder.thread == this_thread())
+    }
+}
+
 impl Permit<'_> {
     /// Whether somebody waits for it.
     pub fn is_wanted(&self) -> bool {
