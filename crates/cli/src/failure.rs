@@ -17,6 +17,25 @@ impl Failure {
         Failure::Input(lines.into_iter().map(Into::into).collect())
     }
 
+    /// All failures among `results` as one.
+    ///
+    /// # Errors
+    /// Where there is one; an internal one comes before what the user can mend.
+    pub fn all(results: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
+        let mut lines = Vec::new();
+        for failure in results.into_iter().filter_map(Result::err) {
+            match failure {
+                Failure::Input(more) => lines.extend(more),
+                internal => return Err(internal),
+            }
+        }
+        if lines.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::Input(lines))
+        }
+    }
+
     /// 2 for what the user can mend (as for a wrong command line), 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {

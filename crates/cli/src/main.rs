@@ -46,14 +46,15 @@ fn perform(command: Command) -> Result<(), Failure> {
 /// What was typed, quoted where a shell needs it, for the report to repeat.
 fn command_line() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
-    let quoted = |word: String| {
+    let quoted = |word: std::ffi::OsString| {
+        let word = word.to_string_lossy();
         if !word.is_empty() && word.chars().all(plain) {
-            word
+            word.into_owned()
         } else {
             format!("'{}'", word.replace('\'', "'\\''"))
         }
     };
-    let words = std::env::args().skip(1).map(quoted);
+    let words = std::env::args_os().skip(1).map(quoted);
     std::iter::once("punctual".to_string())
         .chain(words)
         .collect::<Vec<_>>()

@@ -26,6 +26,42 @@ enum Place {
     InPlace,
 }
 
+/// Refuses a file that is named twice: what is written last would be all that is left.
+///
+/// # Errors
+/// [`Failure::Input`] naming both places.
+pub fn apart(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    let named = |path: &Path| {
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let regular = path.metadata().map_or(true, |meta| meta.is_file());
+        regular.then(|| {
+            (
+                folder.canonicalize().ok(),
+                path.file_name().map(std::ffi::OsString::from),
+            )
+        })
+    };
+    let files: Vec<_> = files
+        .iter()
+        .filter_map(|(what, path)| Some((*what, (*path)?)))
+        .collect();
+    for (i, (what, path)) in files.iter().enumerate() {
+        let same = files[..i]
+            .iter()
+            .find(|(_, other)| named(path).is_some_and(|name| Some(name) == named(other)));
+        if let Some((first, _)) = same {
+            return Err(refused(
+                path,
+                format!("is named as {what}, but also as {first}: name another file"),
+            ));
+        }
+    }
+    Ok(())
+}
+
 impl Output {
     /// Makes sure that `path` can be written; nothing is there yet.
     ///

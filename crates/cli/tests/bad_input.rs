@@ -202,3 +202,77 @@ fn a_wrong_command_line_is_refused_with_a_hint() {
         assert_eq!(refused(folder.path(), &arguments), line);
     }
 }
+
+#[test]
+fn what_would_never_end_or_upset_a_terminal_is_refused() {
+    let folder = folder_with(&[("x.toml", SMALL)]);
+    for (set, answer) in [
+        (
+            "control.period=10us",
+            "control.period: 10.0 us is out of range: write a time of at least 100.0 us and at most 24 h, such as \"100ms\"",
+        ),
+        (
+            "store.group_commit=1ns",
+            "store.group_commit: 1 ns is out of range: write a time of at least 100.0 us and at most 24 h, such as \"100ms\"",
+        ),
+        (
+            r#"task.answer.name="a\u001b[2J""#,
+            "task[0].name: has control characters in it: use letters, digits, signs and spaces",
+        ),
+    ] {
+        let said = refused(folder.path(), &["run", "x.toml", "--set", set]);
+        assert_eq!(said, format!("--set {set}: {answer}\n"));
+    }
+}
+
+#[test]
+fn a_file_named_twice_is_refused_before_anything_runs() {
+    let folder = folder_with(&[("x.toml", SMALL)]);
+    assert_eq!(
+        refused(folder.path(), &["run", "x.toml", "--json", "out", "--html", "./out"]),
+        "./out: is named as --html, but also as --json: name another file\n"
+    );
+    assert_eq!(
+        refused(folder.path(), &["run", "x.toml", "--json", "x.toml"]),
+        "x.toml: is named as --json, but also as the scenario: name another file\n"
+    );
+    assert_eq!(
+        fs::read_to_string(folder.path().join("x.toml")).expect("the scenario"),
+        SMALL
+    );
+}
+
+#[test]
+fn an_output_that_cannot_be_written_does_not_take_the_others_with_it() {
+    let folder = folder_with(&[("x.toml", SMALL)]);
+    let run = [
+        "run",
+        "x.toml",
+        "--platform",
+        "sim",
+        "--json",
+        "/dev/full",
+        "--html",
+        "page.html",
+    ];
+    let output = punctual(folder.path(), &run);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert!(error.contains("/dev/full: cannot be written"), "{error}");
+    assert!(folder.path().join("page.html").exists());
+}
+
+#[test]
+fn a_trace_that_ends_before_it_begins_is_refused() {
+    let text = SMALL.replace("sensors = 8", "dir = \"trace\"");
+    let folder = folder_with(&[
+        ("x.toml", &text),
+        ("trace/sensors.csv", "id,period_s,avi_s\n0,1,2\n"),
+        ("trace/readings.csv", "time_s,sensor_id,value\n0,0,20\n"),
+    ]);
+    let said = refused(folder.path(), &["run", "x.toml"]);
+    assert!(
+        said.contains("trace/readings.csv:2: the readings end after 1 ns"),
+        "{said}"
+    );
+}

@@ -158,16 +158,14 @@ impl Collector {
         &self.samples[self.samples.len() - 1]
     }
 
-    /// The late jobs so far.
-    pub fn late(&self) -> &[JobOutcome] {
-        &self.late
-    }
-
-    /// Whether the real-time core was full in the second up to the end of the window in which `job` ended.
-    pub fn core_was_full(&self, job: &JobOutcome) -> bool {
-        let finished = job.finished.since(self.start).as_secs_f64();
-        let window = self.samples.partition_point(|sample| sample.t_s < finished);
-        is_full(&self.samples[..self.samples.len().min(window + 1)])
+    /// The late jobs so far in whose window, or the second before its end, the real-time core had slack.
+    pub fn late_with_slack(&self) -> impl Iterator<Item = &JobOutcome> {
+        let full = full_windows(&self.samples);
+        self.late.iter().filter(move |job| {
+            let finished = job.finished.since(self.start).as_secs_f64();
+            let window = self.samples.partition_point(|sample| sample.t_s < finished);
+            !full.get(window).or(full.last()).is_some_and(|full| *full)
+        })
     }
 
     /// Ends the run.
@@ -184,9 +182,7 @@ impl Collector {
     }
 
     fn saturated(&self) -> Option<String> {
-        let full = (1..=self.samples.len())
-            .filter(|end| is_full(&self.samples[..*end]))
-            .count();
+        let full = full_windows(&self.samples).into_iter().filter(|full| *full).count();
         (full > 0).then(|| {
             format!(
                 "the real-time core was busy for over 94 % of a second, in {full} of {} windows: if that was this run's own work, the kernel throttled it (at 95 % by default); ask for less, or raise /proc/sys/kernel/sched_rt_runtime_us",
@@ -259,20 +255,25 @@ impl Collector {
     }
 }
 
-/// Whether the real-time core, the last one, had no slack left in the last second of `samples`: the kernel's period of
+/// Which windows end a second in which the real-time core, the last one, had no slack left: the kernel's period of
 /// real-time throttling. Single windows can be shorter than the 10 ms in which busy time is counted.
-fn is_full(samples: &[Sample]) -> bool {
+fn full_windows(samples: &[Sample]) -> Vec<bool> {
     const SECOND: f64 = 1.0;
-    let (mut busy, mut span) = (0.0, 0.0);
-    for (i, sample) in samples.iter().enumerate().rev() {
-        let window = sample.t_s - i.checked_sub(1).map_or(0.0, |before| samples[before].t_s);
-        busy += sample.busy.last().copied().unwrap_or(0.0) * window;
-        span += window;
-        if span >= SECOND {
-            return busy >= FULL_CORE * span;
+    let length = |i: usize| samples[i].t_s - i.checked_sub(1).map_or(0.0, |before| samples[before].t_s);
+    let busy_in = |i: usize| samples[i].busy.last().copied().unwrap_or(0.0) * length(i);
+    // The shortest run of windows that ends with this one and lasts a second.
+    let (mut first, mut busy, mut span) = (0, 0.0, 0.0);
+    let ends_full_second = |last: usize| {
+        busy += busy_in(last);
+        span += length(last);
+        while span - length(first) >= SECOND {
+            busy -= busy_in(first);
+            span -= length(first);
+            first += 1;
         }
-    }
-    false
+        span >= SECOND && busy >= FULL_CORE * span
+    };
+    (0..samples.len()).map(ends_full_second).collect()
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -300,9 +301,15 @@ mod tests {
             ..Sample::default()
         };
         let alternating: Vec<Sample> = (0..20).map(|k| sample(k, f64::from(k % 2))).collect();
-        assert!(!is_full(&alternating));
+        let count = |samples| full_windows(samples).into_iter().filter(|full| *full).count();
+        assert_eq!(count(&alternating), 0);
         let full: Vec<Sample> = (0..20).map(|k| sample(k, 0.96)).collect();
-        assert!(is_full(&full) && !is_full(&full[..5]), "half a second says nothing");
+        let ended = count(&full);
+        assert!(
+            (10..=11).contains(&ended),
+            "each window that ends a full second: {ended}"
+        );
+        assert_eq!(count(&full[..5]), 0, "half a second says nothing");
     }
 
     #[test]

@@ -144,6 +144,14 @@ pub enum RunError {
         /// What is not as it was found.
         left: Refusal,
     },
+    /// The machine has no room for one more thread.
+    #[error("no thread for `{role}`: {why}; use fewer tasks, or raise the limit on threads (ulimit -u)")]
+    Thread {
+        /// What it was to do.
+        role: String,
+        /// In the system's words.
+        why: std::io::Error,
+    },
     /// The run ended before it began.
     #[error("a thread of the run ended early: see the messages above")]
     Stopped,

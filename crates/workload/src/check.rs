@@ -26,6 +26,8 @@ impl std::error::Error for Problem {}
 
 /// Longest time that a scenario may speak of: a run of a day.
 const LONGEST: Nanos = Nanos::from_secs(24 * 3600);
+/// Shortest time between two events that anybody has to look at each time: below it, looking costs more than is left.
+const SHORTEST: Nanos = Nanos::from_micros(100);
 /// The trace has readings 18 us apart at this speed; faster replay would bunch them under the feeder's resolution.
 const SPEEDUP_MAX: f64 = 20.0;
 /// Replicas of 1024 sensors beyond which the sensors no longer fit the id space that tests cover.
@@ -48,6 +50,23 @@ impl Checker {
         self.require(span > Nanos::ZERO && span <= LONGEST, key, what);
     }
 
+    /// For what comes again and again.
+    fn interval(&mut self, span: Nanos, key: impl Into<String>) {
+        let what =
+            format!("{span} is out of range: write a time of at least {SHORTEST} and at most 24 h, such as \"100ms\"");
+        self.require(span >= SHORTEST && span <= LONGEST, key, what);
+    }
+
+    /// For what people read: a terminal must not obey it.
+    fn printable(&mut self, text: &str, key: impl Into<String>) {
+        let plain = !text.chars().any(char::is_control);
+        self.require(
+            plain,
+            key,
+            "has control characters in it: use letters, digits, signs and spaces",
+        );
+    }
+
     fn ordered(&mut self, low: Nanos, high: Nanos, key: impl Into<String>) {
         self.require(
             low <= high,
@@ -62,10 +81,11 @@ impl Scenario {
     pub fn problems(&self) -> Vec<Problem> {
         let mut check = Checker(Vec::new());
         check.span(self.duration, "duration");
+        check.printable(&self.name, "name");
         check_goal(&mut check, self);
         check_control(&mut check, self);
         let store = &self.store;
-        check.span(store.group_commit, "store.group_commit");
+        check.interval(store.group_commit, "store.group_commit");
         check.require(store.objects > 0, "store.objects", "a store needs at least 1 object");
         let size = 1..=65_536;
         check.require(
@@ -102,7 +122,7 @@ fn check_goal(check: &mut Checker, scenario: &Scenario) {
 
 fn check_control(check: &mut Checker, scenario: &Scenario) {
     if let Pace::Period(period) = scenario.control.pace {
-        check.span(period, "control.period");
+        check.interval(period, "control.period");
     }
     let share = scenario.control.best_effort_share.get();
     let what = format!("{share} leaves best-effort tasks nothing: above 0, at most 1 (not bounded)");
@@ -225,6 +245,7 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
     for (i, task) in tasks.iter().enumerate() {
         let key = |field: &str| format!("task[{i}].{field}");
         check.require(!task.name.is_empty(), key("name"), "a task needs a name");
+        check.printable(&task.name, key("name"));
         check.require(
             names.insert(&task.name),
             key("name"),
@@ -244,10 +265,10 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
             Class::BestEffort => {}
         }
         match task.arrival {
-            Arrival::Periodic { period } => check.span(period, key("period")),
+            Arrival::Periodic { period } => check.interval(period, key("period")),
             Arrival::Sporadic { gap_min, gap_max } => {
-                check.span(gap_min, key("gap"));
-                check.span(gap_max, key("gap"));
+                check.interval(gap_min, key("gap"));
+                check.interval(gap_max, key("gap"));
                 check.ordered(gap_min, gap_max, key("gap"));
             }
             Arrival::AfterCompletion { pause_min, pause_max } => {

@@ -46,6 +46,9 @@ pub struct TraceError {
     pub what: String,
 }
 
+/// Readings over what the sensors' periods promise, beyond which a trace is not one of these sensors.
+const BUNCHED: f64 = 100.0;
+
 impl Trace {
     /// Reads `sensors.csv` (columns `id`, `period_s`, `avi_s`; others are passed over). Ids count up from 0.
     ///
@@ -116,7 +119,20 @@ impl Trace {
                 what: "no readings: the file has no rows".into(),
             });
         }
-        Ok(Trace { sensors, readings })
+        let trace = Trace { sensors, readings };
+        let per_second = trace.readings.len() as f64 / trace.length().as_secs_f64();
+        if per_second > BUNCHED * trace.rate() {
+            return Err(TraceError {
+                line: trace.readings.len() as u64 + 1,
+                what: format!(
+                    "the readings end after {} and come {:.0} times as often as the sensors' periods say: a replay, which starts \
+                     over at the end, would be nothing but bursts; record for longer",
+                    trace.length(),
+                    per_second / trace.rate()
+                ),
+            });
+        }
+        Ok(trace)
     }
 
     /// Draws a trace from a seed: `count` sensors with periods uniform between the bounds, avi twice the period, and

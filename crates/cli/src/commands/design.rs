@@ -3,11 +3,15 @@
 use super::{document, matrices};
 use crate::args::Design;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// Carries out `punctual design`.
 pub fn design(arguments: &Design) -> Result<(), Failure> {
     let model = document::model(&arguments.model)?;
+    output::apart(&[
+        ("the model", Some(&arguments.model)),
+        ("--output", Some(&arguments.output)),
+    ])?;
     let output = Output::prepare(&arguments.output)?;
     let controller = model
         .design()

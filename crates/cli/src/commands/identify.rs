@@ -3,13 +3,18 @@
 use super::{matrices, run};
 use crate::args::Identify;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::scenario;
 use crate::watch::Watcher;
 
 /// Carries out `punctual identify`. A model that explains too little is printed, but not written.
 pub fn identify(arguments: &Identify) -> Result<(), Failure> {
     let loaded = scenario::load(Some(&arguments.scenario), &arguments.change.overrides(None))?;
+    output::apart(&[
+        ("the scenario", Some(&arguments.scenario)),
+        ("--output", Some(&arguments.output)),
+        ("--json", arguments.json.as_deref()),
+    ])?;
     let output = Output::prepare(&arguments.output)?;
     let record = Output::prepare_some(arguments.json.as_ref())?;
     let request = run::request(&loaded, &arguments.change)?;

@@ -10,7 +10,7 @@ use punctual_workload::ControllerKind;
 use super::{document, failures, matrices};
 use crate::args::{Change, Platform, Run};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::scenario::{self, Loaded};
 use crate::watch::Watcher;
 use crate::{page, summary, trace};
@@ -19,6 +19,13 @@ use crate::{page, summary, trace};
 pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     let change = &arguments.change;
     let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(arguments.controller))?;
+    output::apart(&[
+        ("the scenario", loaded.file.as_deref()),
+        ("--model", arguments.model.as_deref()),
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
+        ("--record", arguments.record.as_deref()),
+    ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;
     let record = Output::prepare_some(arguments.record.as_ref())?;
@@ -40,14 +47,15 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     let Finished { report, log } = perform(&request, &watcher, &loaded)?;
     drop(watcher);
 
-    super::print(&learnt)?;
-    super::print(&summary::summary(&report))?;
-    json.map_or(Ok(()), |file| file.json(&report))?;
-    html.map_or(Ok(()), |file| file.text(&page::page(&report, command)))?;
-    match (record, log) {
+    // What can be told is told: one output that cannot be written does not take the others with it.
+    let told = super::print(&learnt).and_then(|()| super::print(&summary::summary(&report)));
+    let json = json.map_or(Ok(()), |file| file.json(&report));
+    let html = html.map_or(Ok(()), |file| file.text(&page::page(&report, command)));
+    let record = match (record, log) {
         (Some(file), Some(log)) => file.json(&log),
         _ => Ok(()),
-    }
+    };
+    Failure::all([told, json, html, record])
 }
 
 /// What the runtime is asked for, without a controller.

@@ -88,7 +88,7 @@ fn each_wrong_line_is_told_in_full() {
         (
             "period = \"100ms\"",
             "period = \"25h\"",
-            "x.toml:11: task[0].period: 90000.00 s is out of range: write a time above 0 and at most 24 h, such as \"100ms\"",
+            "x.toml:11: task[0].period: 90000.00 s is out of range: write a time of at least 100.0 us and at most 24 h, such as \"100ms\"",
         ),
         (
             "period = \"100ms\"",

@@ -58,13 +58,14 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         };
         while !self.shared.stopping() {
             let now = MonotonicClock.now();
-            if now >= self.until {
-                break;
-            }
+            // The last period ends with the run, and counts.
             if now >= due {
                 self.tick();
                 due = next_due(due, self.pace, now);
                 continue;
+            }
+            if now >= self.until {
+                break;
             }
             let wait = due.min(self.until).min(now + NAP).since(now);
             match self.outcomes.recv_timeout(wait.into()) {

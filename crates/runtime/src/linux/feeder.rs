@@ -86,7 +86,8 @@ impl Feed<'_> {
                 rebalance(store, log, self.record);
             }
             let now = MonotonicClock.now();
-            loop {
+            // Whoever cannot keep up still hears that the run is over.
+            while !shared.stopping() {
                 let group: Vec<SensorUpdate> = std::iter::from_fn(|| stream.next_if(|update| start + update.at <= now))
                     .take(TOGETHER)
                     .collect();

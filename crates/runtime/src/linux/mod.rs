@@ -381,21 +381,21 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
 
         std::thread::scope(|scope| {
             let mut crew = Crew::new(scope);
-            let tasks = spawn_tasks(&mut crew, tasks, seed, shared);
-            let feeding = feed.map(|feed| {
-                let updater = place("updater", rt_core, Some(UPDATER_PRIORITY));
-                let installed = crew.spawn(updater, move |starter| install(store, shared, starter));
+            let tasks = spawn_tasks(&mut crew, tasks, seed, shared)?;
+            let mut feeding = None;
+            if let Some(feed) = feed {
+                // The feeder first: whoever installs waits for it to be over.
                 let feeder = place("feeder", house, Some(FEEDER_PRIORITY));
-                (
-                    crew.spawn(feeder, move |starter| feed.run(store, shared, starter)),
-                    installed,
-                )
-            });
-            let flushing = group_commit.map(|interval| {
-                crew.spawn(place("group commit", house, None), move |starter| {
-                    flush(store, shared, starter, interval)
-                })
-            });
+                let fed = crew.spawn(feeder, move |starter| feed.run(store, shared, starter))?;
+                let updater = place("updater", rt_core, Some(UPDATER_PRIORITY));
+                let installed = crew.spawn(updater, move |starter| install(store, shared, starter))?;
+                feeding = Some((fed, installed));
+            }
+            let mut flushing = None;
+            if let Some(interval) = group_commit {
+                let committer = place("group commit", house, None);
+                flushing = Some(crew.spawn(committer, move |starter| flush(store, shared, starter, interval))?);
+            }
 
             // The control thread comes last: it reports under a header that says what everybody obtained.
             header.protection.extend(crew.ready());
@@ -416,7 +416,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             };
             let control = crew.spawn(place("control", house, Some(CONTROL_PRIORITY)), |starter| {
                 control.run(starter)
-            });
+            })?;
             let control_obtained = crew.ready();
             header.protection.extend(control_obtained.iter().cloned());
             crew.go(start);
@@ -459,7 +459,7 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
     tasks: Vec<(Placement, TaskSetup<'env, E>)>,
     seed: u64,
     shared: &'scope Shared,
-) -> Vec<ScopedJoinHandle<'scope, Option<Failed>>> {
+) -> Result<Vec<ScopedJoinHandle<'scope, Option<Failed>>>, RunError> {
     let spawn = |(index, (placement, setup)): (usize, (Placement, TaskSetup<'env, E>))| {
         let running = Running {
             id: TaskId(index as u32),
@@ -480,9 +480,9 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
 fn excused(collector: &Collector, probe: &GapProbe) -> u64 {
     let explained = |job: &&JobOutcome| {
         let gap = probe.longest_gap(job.released, job.finished);
-        job.overrun().is_some_and(|overrun| gap >= overrun) && !collector.core_was_full(job)
+        job.overrun().is_some_and(|overrun| gap >= overrun)
     };
-    collector.late().iter().filter(explained).count() as u64
+    collector.late_with_slack().filter(explained).count() as u64
 }
 
 fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {

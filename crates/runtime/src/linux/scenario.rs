@@ -256,7 +256,8 @@ fn measure(setup: &Setup) -> Result<Costs, RunError> {
     let store = open_store(setup, &path, &vec![sensor; CALIBRATION_SENSORS as usize], &emulated)?;
     fill(&store, &scenario.store)?;
     let measured = std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
+        let thread = std::thread::Builder::new().name("calibration".into());
+        let worker = thread.spawn_scoped(scope, || {
             // Where placement is refused, the run's own report says so.
             let _: [Result<(), Refusal>; 2] = [thread::pin(rt_core), thread::real_time(TASK_PRIORITY)];
             let needs = &scenario.store;
@@ -270,7 +271,11 @@ fn measure(setup: &Setup) -> Result<Costs, RunError> {
                 bytes,
             )
         });
-        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let worker = worker.map_err(|why| RunError::Thread {
+            role: "calibration".into(),
+            why,
+        })?;
+        Ok::<_, RunError>(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    Ok(measured?)
+    Ok(measured??)
 }

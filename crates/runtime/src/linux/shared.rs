@@ -12,12 +12,10 @@ use punctual_units::{CoreId, Share, Time};
 use punctual_workload::JobOutcome;
 
 use crate::report::Protection;
+use crate::run::RunError;
 
 /// Outcomes that may wait for the control thread: more than a second of the busiest scenario's jobs.
 pub(super) const OUTCOMES_MAX: usize = 4096;
-
-/// What `std::thread::spawn` would panic with.
-const THREADS: &str = "a thread can be started: raise the limit on threads (ulimit -u)";
 
 /// What the threads of a run share.
 #[derive(Debug)]
@@ -178,16 +176,19 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         &mut self,
         placement: Placement,
         body: impl FnOnce(Starter) -> T + Send + 'scope,
-    ) -> ScopedJoinHandle<'scope, T> {
+    ) -> Result<ScopedJoinHandle<'scope, T>, RunError> {
         // For `top -H` and debuggers.
-        let thread = std::thread::Builder::new().name(placement.role.clone());
+        let role = placement.role.clone();
+        let thread = std::thread::Builder::new().name(role.clone());
         let starter = Starter {
             placement,
             ready: self.ready.0.clone(),
             go: self.go.1.clone(),
         };
+        let started = thread.spawn_scoped(self.scope, move || body(starter));
+        let thread = started.map_err(|why| RunError::Thread { role, why })?;
         self.spawned += 1;
-        thread.spawn_scoped(self.scope, move || body(starter)).expect(THREADS)
+        Ok(thread)
     }
 
     /// Waits until every thread spawned so far is in its place; returns what those obtained that had not said so yet.

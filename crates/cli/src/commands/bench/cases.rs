@@ -29,6 +29,11 @@ pub struct Records {
 }
 
 impl Records {
+    /// Bytes of all values on one side.
+    pub fn bytes(self) -> u64 {
+        u64::from(self.objects) * self.value_bytes as u64
+    }
+
     /// Room for them, for as much again that copy-on-write needs, and for keys and pages half full.
     fn map_size(self) -> usize {
         (64 << 20) + 4 * self.objects as usize * (self.value_bytes + 64)
@@ -64,7 +69,12 @@ pub enum CaseError {
     Missing,
     #[error("figures: {0}")]
     Figures(String),
+    #[error("stopped before it was measured; nothing is left behind")]
+    Stopped,
 }
+
+/// Asked every so often; an error ends the benchmark, in order: its folders are removed.
+pub type GoingOn<'g> = &'g dyn Fn() -> Result<(), CaseError>;
 
 /// One kind of operation.
 pub struct Case<'s> {
@@ -104,7 +114,7 @@ impl Bare {
         })
     }
 
-    fn fill(&self, value: &[u8]) -> Result<Table<'_>, CaseError> {
+    fn fill(&self, value: &[u8], going_on: GoingOn<'_>) -> Result<Table<'_>, CaseError> {
         let txn = self.env.write_txn()?;
         let table = self.env.create_databases_and_commit(txn, |opener, txn| {
             let table = opener.create_database::<Bytes, Bytes>(txn, Some("records"))?;
@@ -112,6 +122,7 @@ impl Bare {
         })?;
         let CommitOrAbort::Commit(table) = table;
         for group in groups(self.records.objects) {
+            going_on()?;
             let mut txn = self.env.write_txn()?;
             for i in group {
                 table.put(&mut txn, &key(i), value)?;
@@ -141,7 +152,7 @@ impl<'e> Stores<'e> {
     ///
     /// # Errors
     /// [`CaseError`], above all where there is no room.
-    pub fn fill(bare: &'e Bare) -> Result<Stores<'e>, CaseError> {
+    pub fn fill(bare: &'e Bare, going_on: GoingOn<'_>) -> Result<Stores<'e>, CaseError> {
         let folder = tempfile::tempdir()?;
         let records = bare.records;
         let value = vec![7; records.value_bytes];
@@ -150,8 +161,8 @@ impl<'e> Stores<'e> {
         let (drawn, drawn_temporal) = (draw(records.objects), draw(TEMPORAL_OBJECTS));
         Ok(Stores {
             env: &bare.env,
-            bare: bare.fill(&value)?,
-            store: filled_store(&folder, records, &value)?,
+            bare: bare.fill(&value, going_on)?,
+            store: filled_store(&folder, records, &value, going_on)?,
             value,
             keys: drawn.iter().map(|i| key(*i)).collect(),
             temporal_keys: drawn_temporal.iter().map(|i| temporal_key(*i)).collect(),
@@ -326,7 +337,12 @@ fn put(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-fn filled_store(folder: &TempDir, records: Records, value: &[u8]) -> Result<OurStore, CaseError> {
+fn filled_store(
+    folder: &TempDir,
+    records: Records,
+    value: &[u8],
+    going_on: GoingOn<'_>,
+) -> Result<OurStore, CaseError> {
     let engine = LmdbOptions {
         durability: Durability::Volatile,
         map_size: records.map_size(),
@@ -345,6 +361,7 @@ fn filled_store(folder: &TempDir, records: Records, value: &[u8]) -> Result<OurS
     };
     let store = Store::open(engine.open(folder.path())?, MonotonicClock, options)?;
     for group in groups(records.objects) {
+        going_on()?;
         let mut transaction = store.write_transaction(Deadline::NONE)?;
         for i in group {
             transaction.put(&key(i), value)?;

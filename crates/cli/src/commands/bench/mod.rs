@@ -22,6 +22,10 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::summary::count;
 use rounds::{Figures, measure};
+use series::Interrupt;
+
+/// Values that either side may hold: far beyond the caches of any machine, and little enough for a temporary folder.
+const BYTES_MAX: u64 = 8 << 30;
 
 /// What was measured, for programs.
 #[derive(Debug, Serialize)]
@@ -55,9 +59,21 @@ pub fn bench(arguments: &Bench) -> Result<(), Failure> {
 fn store(records: cases::Records, rounds: u32, json: Option<&PathBuf>) -> Result<(), Failure> {
     let output = Output::prepare_some(json)?;
     let failed = |error: cases::CaseError| Failure::input([format!("the store of the benchmark failed: {error}")]);
+    if records.bytes() > BYTES_MAX {
+        return Err(Failure::input([format!(
+            "--objects times --value-bytes is {} bytes: at most {} (twice that is written to the temporary folder)",
+            count(records.bytes()),
+            count(BYTES_MAX)
+        )]));
+    }
+    let interrupt = Interrupt::listen()?;
+    let going_on = || match interrupt.asked() {
+        true => Err(cases::CaseError::Stopped),
+        false => Ok(()),
+    };
     let bare = cases::Bare::open(records).map_err(failed)?;
-    let stores = cases::Stores::fill(&bare).map_err(failed)?;
-    let cases = measure(&mut stores.cases(), rounds).map_err(failed)?;
+    let stores = cases::Stores::fill(&bare, &going_on).map_err(failed)?;
+    let cases = measure(&mut stores.cases(), rounds, &going_on).map_err(failed)?;
     let report = BenchReport { rounds, records, cases };
     super::print(&told(&report))?;
     output.map_or(Ok(()), |file| file.json(&report))
@@ -123,8 +139,8 @@ mod tests {
             value_bytes: 100,
         })
         .unwrap();
-        let stores = cases::Stores::fill(&bare).unwrap();
-        let figures = measure(&mut stores.cases(), 3).unwrap();
+        let stores = cases::Stores::fill(&bare, &|| Ok(())).unwrap();
+        let figures = measure(&mut stores.cases(), 3, &|| Ok(())).unwrap();
         assert_eq!(figures.iter().filter(|case| case.is_control).count(), 1);
         for case in &figures {
             assert!(case.median_ns >= 0.0 && case.one_p99_ns > 0.0, "{case:?}");

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::cases::{Case, CaseError};
+use super::cases::{Case, CaseError, GoingOn};
 
 /// Operations timed one by one in each round.
 const SINGLES: usize = 50;
@@ -44,7 +44,7 @@ pub struct Ratio {
 ///
 /// # Errors
 /// What a case failed of.
-pub fn measure(cases: &mut [Case<'_>], rounds: u32) -> Result<Vec<Figures>, CaseError> {
+pub fn measure(cases: &mut [Case<'_>], rounds: u32, going_on: GoingOn<'_>) -> Result<Vec<Figures>, CaseError> {
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let mut order: Vec<usize> = (0..cases.len()).collect();
     let mut batches = vec![Vec::new(); cases.len()];
@@ -52,6 +52,7 @@ pub fn measure(cases: &mut [Case<'_>], rounds: u32) -> Result<Vec<Figures>, Case
         Histogram::<u64>::new_with_bounds(1, LONGEST_NS, 3).map_err(|error| CaseError::Figures(error.to_string()))?;
     let mut singles = vec![empty; cases.len()];
     for round in 0..=rounds {
+        going_on()?;
         order.shuffle(&mut rng);
         for &i in &order {
             let Case { batch, run, .. } = &mut cases[i];
@@ -131,6 +132,6 @@ mod tests {
             batch: 1,
             run,
         };
-        assert!(measure(&mut [case], 1).is_err());
+        assert!(measure(&mut [case], 1, &|| Ok(())).is_err());
     }
 }
