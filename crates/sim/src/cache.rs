@@ -165,6 +165,7 @@ mod tests {
     fn model(masks: &[u32]) -> CacheModel {
         CacheModel {
             masks: masks.to_vec(),
+            locality: 1.0,
             ..MachineModel::exynos5422_a15().cache
         }
     }

@@ -225,7 +225,11 @@ mod tests {
                 "HERE: cores: invalid type: string \"two\", expected u32",
             ),
             ("cores = 2", "cores = 0", "HERE: cores: must lie between 1 and 64"),
-            ("locality = 1", "locality = 0", "HERE: cache.locality: must be above 0"),
+            (
+                "locality = 0.5",
+                "locality = 0",
+                "HERE: cache.locality: must be above 0",
+            ),
             (
                 "get = { cycles = 500, accesses = 8 }",
                 "get = { cycles = 500, access = 8 }",

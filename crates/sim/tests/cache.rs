@@ -56,7 +56,7 @@ fn a_neighbour_pollutes_and_ways_of_its_own_protect() {
     let data = |masks: &[u32], neighbour: Option<&[Op]>| {
         let model = quad(|model| {
             model.cache.masks = masks.to_vec();
-            model.store.working_set_kib = 768.0;
+            model.cache.locality = 1.0;
             // The queue is no part of this.
             model.memory.latency_ns = 109.0;
             (model.memory.service_ns, model.memory.service_cycles) = (1.0, 0.0);
