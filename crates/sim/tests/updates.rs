@@ -220,7 +220,7 @@ proptest! {
         for mode in [UpdateMode::Transaction, UpdateMode::MemoryFirst] {
             let mut load = load(&trace, vec![real_time(&[get(100), compute(8_000_000), put(3)])]);
             load.update_mode = mode;
-            let mut machine = machine(bare_duo(), load);
+            let mut machine = machine(MachineModel::duo(), load);
             machine.updates().set_admitted_share(Share::clamped(share));
             run(&mut machine, Nanos::from_micros(stop_us));
             let arrived = trace.readings.iter().filter(|reading| reading.at <= Nanos::from_micros(stop_us)).count();
