@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use punctual_platform::{Machine, Setting, conformance};
-use punctual_sim::{Happening, MachineModel, Parts, Simulation, costs};
+use punctual_sim::{Failing, Fault, Faults, Faulty, Happening, MachineModel, MeterName, Parts, Simulation, costs};
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
@@ -31,11 +31,41 @@ fn the_machine_conforms() {
     ];
     for model in [MachineModel::exynos5422_a15(), MachineModel::duo()] {
         let mut machine = machine(model, load(&trace, tasks.clone()));
+        let end = |machine: &Simulation| machine.now() + Nanos::from_millis(10);
         let pass_time = |machine: &mut Simulation| {
-            let end = machine.now() + Nanos::from_millis(10);
+            let end = end(machine);
             while machine.run_until(end) != Happening::Reached {}
         };
         assert_eq!(conformance::check(&mut machine, pass_time), Vec::<String>::new());
+        // Seen through sound knobs and meters it is the same machine.
+        let mut seen = Faulty::new(machine, Faults::default());
+        let pass_time = |seen: &mut Faulty| pass_time(&mut seen.machine);
+        assert_eq!(conformance::check(&mut seen, pass_time), Vec::<String>::new());
+    }
+}
+
+/// The planted faults: the contract is broken where a knob or a meter fails.
+#[test]
+fn the_conformance_suite_sees_faults() {
+    let trace = silence();
+    let tasks = vec![real_time(&[compute(1_000_000)])];
+    let lie = Failing::Wrong(MeterName::Clock, 0.5);
+    for failing in [Failing::StuckClock, Failing::RefusedClock, lie] {
+        let fault = Fault {
+            failing,
+            from: Nanos::ZERO,
+            until: Nanos::from_secs(1),
+        };
+        let faults = Faults {
+            seed: 1,
+            list: vec![fault],
+        };
+        let mut seen = Faulty::new(machine(MachineModel::duo(), load(&trace, tasks.clone())), faults);
+        let pass_time = |seen: &mut Faulty| {
+            let end = seen.now() + Nanos::from_millis(10);
+            while seen.machine.run_until(end) != Happening::Reached {}
+        };
+        assert!(!conformance::check(&mut seen, pass_time).is_empty(), "{failing:?}");
     }
 }
 
