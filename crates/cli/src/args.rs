@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use punctual_runtime::{Fault, Governor};
 use punctual_workload::ControllerKind;
 
+use crate::fault;
 use crate::scenario::Override;
 
 /// Keeps soft real-time work on time on multicore Linux.
@@ -198,6 +200,32 @@ pub struct Change {
     /// Change a key of the scenario for this run, such as goal.tardiness=0.9 or task.analysis.period=80ms
     #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
     pub set: Vec<Override>,
+    #[command(flatten)]
+    pub simulated: Simulated,
+}
+
+/// What only the simulated machine has.
+#[derive(Debug, Default, Args)]
+pub struct Simulated {
+    /// The machine to simulate [default: the built-in machines/exynos5422-a15.toml]
+    #[arg(long, value_name = "FILE")]
+    pub machine: Option<PathBuf>,
+    /// The kernel's governor that sets the simulated clock while no controller does: performance, userspace:1000MHz,
+    /// ondemand-old, ondemand-old:20..90 (thresholds in percent), ondemand or schedutil
+    #[arg(long, value_name = "NAME")]
+    pub governor: Option<Governor>,
+    /// Let a knob or a meter fail: stuck:clock@10s..20s, refuse:clock@10s..20s, late:METER@10s..20s=500ms,
+    /// freeze:METER@10s..20s, wrong:METER@10s..20s=0.5 (a factor), lose:METER@10s..20s=0.3 (a probability); METER is clock,
+    /// busy, energy or response
+    #[arg(long, value_name = "SPEC", value_parser = fault::parse)]
+    pub fault: Vec<Fault>,
+}
+
+impl Simulated {
+    /// Whether anything is asked for.
+    pub fn is_some(&self) -> bool {
+        self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty()
+    }
 }
 
 /// Which machine.

@@ -123,6 +123,7 @@ pub fn report() -> RunReport {
             updates_lost: 0,
             sensors_unreconciled: 0,
             energy_j: None,
+            energy_parts_j: None,
             best_effort_jobs: 5_321,
             decision_us_median: Some(1.1),
             controller_core_share: Some(0.0004),

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod failure;
+mod fault;
 #[cfg(test)]
 mod fixture;
 mod output;

@@ -159,6 +159,73 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     }
 }
 
+/// The shipped machine, for changing.
+const MACHINE: &str = include_str!("../../../machines/exynos5422-duo.toml");
+
+#[test]
+fn a_machine_that_cannot_be_simulated_is_refused_by_file_line_and_key() {
+    let changed = |from: &str, to: &str| {
+        assert!(MACHINE.contains(from), "{from}");
+        MACHINE.replacen(from, to, 1)
+    };
+    let line_of = |text: &str, part: &str| 1 + text.lines().position(|line| line.contains(part)).expect("the part");
+    let (third, fifth) = ("{ mhz =  400, volt = 0.9 }", "{ mhz = 1300, volt = 1.1 }");
+    let unsorted = changed(third, "{ mhz = 4000, volt = 0.9 }");
+    let no_voltage = changed(fifth, "{ mhz = 1300 }");
+    let misspelt = changed("service-ns", "service-nanos");
+    let folder = folder_with(&[
+        ("x.toml", SMALL),
+        ("unsorted.toml", &unsorted),
+        ("no_voltage.toml", &no_voltage),
+        ("misspelt.toml", &misspelt),
+    ]);
+    let refused = |machine: &str| {
+        refused(
+            folder.path(),
+            &["run", "x.toml", "--platform", "sim", "--machine", machine],
+        )
+    };
+    assert_eq!(
+        refused("unsorted.toml"),
+        format!(
+            "unsorted.toml:{}: steps[3].mhz: steps are above 0 and ascending, none twice\n",
+            line_of(&unsorted, "{ mhz =  500")
+        )
+    );
+    assert_eq!(
+        refused("no_voltage.toml"),
+        format!(
+            "no_voltage.toml:{}: steps[11].volt: missing field `volt`\n",
+            line_of(&no_voltage, "{ mhz = 1300 }")
+        )
+    );
+    let error = refused("misspelt.toml");
+    let expected = format!(
+        "misspelt.toml:{}: memory.service-nanos: unknown field",
+        line_of(&misspelt, "service-nanos")
+    );
+    assert!(error.starts_with(&expected), "{error}");
+    assert_eq!(
+        refused("none.toml"),
+        "none.toml: no such file; name a machine file, such as machines/exynos5422-a15.toml\n"
+    );
+}
+
+#[test]
+fn what_only_the_simulated_machine_has_is_refused_elsewhere() {
+    let folder = folder_with(&[("x.toml", SMALL)]);
+    for option in [
+        ["--machine", "m.toml"],
+        ["--governor", "ondemand"],
+        ["--fault", "stuck:clock@1s..2s"],
+    ] {
+        assert_eq!(
+            refused(folder.path(), &[&["run", "x.toml"][..], &option].concat()),
+            "--machine, --governor and --fault are for the simulated machine: add --platform sim\n"
+        );
+    }
+}
+
 #[test]
 fn a_wrong_command_line_is_refused_with_a_hint() {
     let folder = folder_with(&[("x.toml", SMALL)]);
@@ -178,6 +245,14 @@ fn a_wrong_command_line_is_refused_with_a_hint() {
             "cannot be used with",
         ),
         (&["identify", "x.toml"], "--output <FILE>"),
+        (
+            &["run", "x.toml", "--governor", "conservative"],
+            "is no governor: write performance",
+        ),
+        (
+            &["run", "x.toml", "--fault", "melt:clock@1s..2s"],
+            "write KIND:METER@FROM..UNTIL",
+        ),
     ] {
         let error = refused(folder.path(), arguments);
         assert!(

@@ -5,6 +5,9 @@ use punctual_platform::{Machine, Setting};
 use crate::event::{Applied, Plan};
 
 /// Turns the clock as `plan` says. The admitted share belongs to the store and is set there.
+///
+/// A plan names a step of the machine, so a machine that stays elsewhere has a knob that is stuck: as good as refused,
+/// except that the clock in force is known.
 pub(crate) fn turn_clock(machine: &mut impl Machine, plan: Plan) -> Applied {
     let Some(clock) = plan.clock else {
         return Applied {
@@ -13,9 +16,9 @@ pub(crate) fn turn_clock(machine: &mut impl Machine, plan: Plan) -> Applied {
         };
     };
     match machine.apply(Setting::Clock(clock)) {
-        Ok(Setting::Clock(clock)) => Applied {
-            clock: Some(clock),
-            refused: None,
+        Ok(Setting::Clock(obtained)) => Applied {
+            clock: Some(obtained),
+            refused: (obtained != clock).then(|| format!("the clock was set to {clock} and stayed at {obtained}")),
         },
         Ok(other) => Applied {
             clock: None,

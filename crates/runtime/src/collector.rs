@@ -6,7 +6,7 @@ use punctual_units::{Nanos, Time};
 use punctual_workload::JobOutcome;
 
 use crate::event::{Plan, Step};
-use crate::report::{Protection, RunHeader, RunReport, Sample, Summary};
+use crate::report::{EnergyParts, Protection, RunHeader, RunReport, Sample, Summary};
 
 /// After warm-up the loop is given this long to reach its goal before means are taken.
 pub const SETTLING: Nanos = Nanos::from_secs(5);
@@ -40,6 +40,8 @@ pub struct Ending {
     pub excused: u64,
     /// Energy of the run.
     pub energy_j: Option<f64>,
+    /// The same by parts of the machine, where they are metered.
+    pub energy_parts_j: Option<EnergyParts>,
     /// CPU time of the control thread as a share of one core.
     pub controller_core_share: Option<f64>,
     /// Oversleep of the probe: median, p99, maximum.
@@ -245,6 +247,7 @@ impl Collector {
             updates_lost: ending.reconciliation.lost,
             sensors_unreconciled: ending.reconciliation.unbalanced.len() as u64,
             energy_j: ending.energy_j,
+            energy_parts_j: ending.energy_parts_j,
             best_effort_jobs: self.best_effort_jobs,
             decision_us_median: percentile(&decisions, 0.5),
             controller_core_share: ending.controller_core_share,

@@ -31,6 +31,7 @@ pub use document::{
 pub use event::{Applied, Event, Plan, Step, Vitals, Window};
 pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;
+pub use punctual_sim::{Failing, Fault, Faults, Governor, MachineFileError, MachineModel, MeterName, UnknownGovernor};
 pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, replay};
 pub use run::{ControllerSource, Finished, PlatformChoice, RunError, RunRequest, identify, run};
 pub use tick::{Regulator, RegulatorOptions};

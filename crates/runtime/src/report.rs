@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use punctual_platform::{Provenance, Refusal};
+pub use punctual_sim::Parts as EnergyParts;
 use punctual_units::Hertz;
 use punctual_workload::{ControllerKind, Goal};
 use serde::{Deserialize, Serialize};
@@ -162,6 +163,9 @@ pub struct Summary {
     pub sensors_unreconciled: u64,
     /// Energy of the run in joules, where there is a meter.
     pub energy_j: Option<f64>,
+    /// The same by parts of the machine, in joules; simulated machine only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_parts_j: Option<EnergyParts>,
     /// Best-effort jobs that finished.
     pub best_effort_jobs: u64,
     /// Median decision time in microseconds.

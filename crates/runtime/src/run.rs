@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_control::ExcitationError;
 use punctual_platform::{Offers, Provenance, Refusal};
-use punctual_sim::{ModelError as MachineModelError, SimulationError};
+use punctual_sim::{Faults, Governor, MachineModel, ModelError as MachineModelError, SimulationError};
 use punctual_store::StoreError;
 use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
@@ -67,6 +67,12 @@ pub struct RunRequest {
     pub store_path: Option<PathBuf>,
     /// Whether to keep a log that replays to the same decisions.
     pub record: bool,
+    /// The machine to simulate; the shipped Exynos 5422 if none is given. Of no meaning on Linux.
+    pub machine: Option<MachineModel>,
+    /// The kernel's governor that sets the simulated clock while no controller does; none leaves it at its highest step.
+    pub governor: Option<Governor>,
+    /// What goes wrong with the simulated machine's knobs and meters.
+    pub faults: Faults,
 }
 
 /// A finished run.

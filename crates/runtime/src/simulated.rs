@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use punctual_platform::{Machine, Setting};
-use punctual_sim::{Happening, Load, MachineModel, Simulation, costs};
+use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, Share, Time};
-use punctual_workload::Pace;
+use punctual_workload::{JobOutcome, Pace};
 
 use crate::actuate::turn_clock;
 use crate::collector::{Collector, Ending, Took};
@@ -18,7 +18,8 @@ use crate::tick::Regulator;
 /// Runs the scenario in simulated time.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
     let scenario = setup.scenario();
-    let model = MachineModel::exynos5422_a15();
+    let request = setup.request;
+    let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);
     let costs = costs(&model, scenario.store.update_mode)?;
     let compiled = setup.compile(&costs)?;
     let stream = setup.stream(compiled.replicas);
@@ -33,13 +34,23 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         value_bytes: scenario.sensors.value_bytes,
         seed: scenario.seed,
     };
-    let machine = Simulation::new(model, load)?;
+    let mut machine = Simulation::new(model, load)?;
+    if let Some(governor) = request.governor {
+        machine.govern_with(governor);
+    }
+    let machine = Faulty::new(machine, request.faults.clone());
     let start = machine.now();
     let options = setup.regulator(machine.offers(), start);
     let regulator = Regulator::new(options.clone())?;
     let header = setup.header(machine.offers(), &costs, compiled.replicas);
     let stop = watch(Progress::Started(&header)).is_break();
-    let collector = Collector::new(header, start, regulator.plan());
+    let mut collector = Collector::new(header, start, regulator.plan());
+    if let (Some(governor), None) = (request.governor, regulator.plan().clock) {
+        collector.note(format!("the clock was left to the governor {governor}"));
+    }
+    for fault in &request.faults.list {
+        collector.note(format!("a fault was simulated: {fault}"));
+    }
     let log = log_setup.is_some().then(Vec::new);
     let mut run = Run {
         machine,
@@ -61,7 +72,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
 }
 
 struct Run<'t> {
-    machine: Simulation<'t>,
+    machine: Faulty<'t>,
     regulator: Regulator,
     collector: Collector,
     log: Option<Vec<Decision>>,
@@ -76,10 +87,9 @@ impl Run<'_> {
         self.act(self.regulator.plan());
         let mut due = self.next_due();
         while self.machine.now() < end {
-            let ticked = match self.machine.run_until(due.min(end)) {
+            let ticked = match self.machine.machine.run_until(due.min(end)) {
                 Happening::Completed(outcome) => {
-                    self.collector.job(&outcome);
-                    self.step(Event::Completed(outcome));
+                    self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
                 }
                 Happening::Skipped { .. } => {
@@ -95,6 +105,18 @@ impl Run<'_> {
                     return;
                 }
             }
+        }
+    }
+
+    /// The report counts the job as it was; the loop is told what the response meter says of it.
+    fn completed(&mut self, outcome: JobOutcome) {
+        self.collector.job(&outcome);
+        let told = match outcome.deadline {
+            Some(_) => self.machine.observe(outcome),
+            None => Some(outcome),
+        };
+        if let Some(outcome) = told {
+            self.step(Event::Completed(outcome));
         }
     }
 
@@ -114,9 +136,12 @@ impl Run<'_> {
 
     /// Sense, decide, act: the loop.
     fn tick(&mut self, watch: Watch) -> ControlFlow<()> {
+        for late in self.machine.overdue() {
+            self.step(Event::Completed(late));
+        }
         let readings = self.machine.read();
-        let fresh = self.machine.fresh_share();
-        let counts = self.machine.updates().counts();
+        let fresh = self.machine.machine.fresh_share();
+        let counts = self.machine.machine.updates().counts();
         let vitals = Vitals {
             fresh,
             updates_offered: counts.offered,
@@ -124,7 +149,7 @@ impl Run<'_> {
             updates_for_minimum: counts.for_minimum,
             machine: readings.clone(),
         };
-        self.machine.rebalance();
+        self.machine.machine.rebalance();
         let Some(step) = self.step(Event::Period(vitals)) else {
             return ControlFlow::Continue(());
         };
@@ -134,7 +159,7 @@ impl Run<'_> {
     }
 
     fn act(&mut self, plan: Plan) {
-        self.machine.updates().set_admitted_share(plan.admitted);
+        self.machine.machine.updates().set_admitted_share(plan.admitted);
         let applied = turn_clock(&mut self.machine, plan);
         self.step(Event::Applied(applied));
     }
@@ -153,12 +178,13 @@ impl Run<'_> {
     }
 
     fn finish(mut self, log: Option<EventLog>) -> Finished {
-        let energy_j = self.machine.read().energy_j.value().copied();
-        let updates = self.machine.updates();
+        let energy = self.machine.machine.energy();
+        let updates = self.machine.machine.updates();
         let ending = Ending {
             counts: updates.counts(),
             reconciliation: updates.reconcile(),
-            energy_j,
+            energy_j: Some(energy.total()),
+            energy_parts_j: Some(energy),
             ..Ending::default()
         };
         let log = log.map(|log| EventLog {

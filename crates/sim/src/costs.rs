@@ -2,6 +2,8 @@
 
 use punctual_workload::{Costs, UpdateMode};
 
+use crate::cache::hit_ratio_alone;
+use crate::memory::NEVER;
 use crate::model::{ClockStep, Effort, MachineModel, MemoryModel, ModelError};
 
 impl MemoryModel {
@@ -16,13 +18,50 @@ pub(crate) fn ns_per_cycle(step: ClockStep) -> f64 {
     1e9 / step.clock.0 as f64
 }
 
-/// How long `effort` takes on an otherwise idle machine, in nanoseconds.
-fn alone_ns(model: &MachineModel, step: ClockStep, effort: Effort) -> f64 {
-    let access = model.memory.private_cycles * ns_per_cycle(step) + model.memory.service_at(step);
-    effort.cycles * ns_per_cycle(step) + effort.accesses * access
+/// A stretch of work as the memory sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Traffic {
+    /// Nanoseconds in which the core keeps nobody waiting: cycles, accesses to the shared cache, latency.
+    pub private_ns: f64,
+    /// Accesses to the shared memory.
+    pub accesses: f64,
 }
 
-/// What accesses cost at the top clock with nothing else running: what programs are compiled with.
+impl Traffic {
+    /// `effort` at this step where so many of its accesses to the working set hit.
+    pub fn of(model: &MachineModel, step: ClockStep, effort: Effort, hit_ratio: f64) -> Traffic {
+        let looked_up = effort.accesses + effort.uncached;
+        let accesses = effort.accesses * (1.0 - hit_ratio) + effort.uncached;
+        let cycles = effort.cycles + looked_up * model.cache.hit_cycles;
+        Traffic {
+            private_ns: cycles * ns_per_cycle(step) + accesses * model.memory.latency_ns,
+            accesses,
+        }
+    }
+
+    /// Private time per access.
+    pub fn think_ns(self) -> f64 {
+        if self.accesses > 0.0 {
+            self.private_ns / self.accesses
+        } else {
+            NEVER
+        }
+    }
+
+    /// How long it all takes where an access to the shared path takes so long.
+    pub fn duration_ns(self, residence_ns: f64) -> f64 {
+        self.private_ns + self.accesses * residence_ns
+    }
+}
+
+/// How long `effort` takes on an otherwise idle machine, in nanoseconds, its working set being held as far as it can.
+fn alone_ns(model: &MachineModel, step: ClockStep, effort: Effort) -> f64 {
+    let real_time_core = model.cores as usize - 1;
+    let hits = hit_ratio_alone(&model.cache, real_time_core, model.store.working_set_kib);
+    Traffic::of(model, step, effort, hits).duration_ns(model.memory.service_at(step))
+}
+
+/// What accesses cost at the top clock with nothing else running, with a warm cache: what programs are compiled with.
 ///
 /// In memory-first mode an update costs its slot write; group commits come on top, as a load of their own.
 ///

@@ -6,8 +6,10 @@
 //!     └──────────────────────────── each running segment's end at this pace ◄───────────────────────┘
 //! ```
 //!
-//! Between two events every core works at a constant pace, so nothing needs to be stepped. All instants are whole
-//! nanoseconds; what happens at one instant happens in the order of the picture, cores and runners by number.
+//! Between two events every core works at a constant pace, so nothing needs to be stepped. What the cache holds changes
+//! all the time: hit ratios are revised, as an event of its own, whenever so many lines were fetched that they may have
+//! changed. All instants are whole nanoseconds; what happens at one instant happens in the order of the picture, cores
+//! and runners by number.
 
 use std::collections::VecDeque;
 
@@ -18,15 +20,15 @@ use punctual_workload::{Class, JobOutcome, Op, Program, SensorStream, TaskSpec, 
 
 use crate::committer::Committer;
 use crate::cores::{Core, Occupant};
-use crate::costs::ns_per_cycle;
 use crate::feed::Feed;
+use crate::governed::Governed;
 use crate::job::Stage;
-use crate::memory::{Contention, NEVER};
 use crate::model::{ClockStep, MachineModel, ModelError};
-use crate::power::EnergyMeter;
+use crate::power::{EnergyMeter, Parts};
 use crate::runner::Runner;
 use crate::scheduler::Lock;
 use crate::throttle::Throttle;
+use crate::traffic::Shared;
 
 /// What a simulated machine has to do.
 #[derive(Clone, Debug)]
@@ -148,9 +150,12 @@ pub struct Simulation<'t> {
     pub(crate) lock: Lock,
     /// Whether who runs where must be decided again before time passes.
     pub(crate) stale: bool,
-    contention: Contention,
-    /// Room for the think time of each core.
-    think: Vec<f64>,
+    /// Whether how fast they run must be worked out again before time passes.
+    pub(crate) unpaced: bool,
+    /// Cache and memory.
+    pub(crate) shared: Shared,
+    /// Who sets the clock while no controller does.
+    pub(crate) governed: Option<Governed>,
     /// Jobs released per task.
     released: Vec<u64>,
     /// The earliest next release of all runners.
@@ -181,10 +186,11 @@ impl<'t> Simulation<'t> {
             load.update_mode,
             &model.store,
         );
-        let mut simulation = Simulation {
+        let step = model.top();
+        Ok(Simulation {
             offers: offers(&model),
             now: Time::ZERO,
-            step: model.top(),
+            step,
             throttle: Throttle { share: Share::ONE },
             meter: EnergyMeter::default(),
             cores: vec![Core::new(); cores],
@@ -196,16 +202,15 @@ impl<'t> Simulation<'t> {
             feed,
             lock: Lock::default(),
             stale: true,
-            contention: Contention::new(cores),
-            think: vec![NEVER; cores],
+            unpaced: true,
+            shared: Shared::new(&model),
+            governed: None,
             released: vec![0; load.tasks.len()],
             next_release: Time::ZERO,
             untold: VecDeque::with_capacity(2 * runners.len()),
             runners,
             model,
-        };
-        simulation.retune(simulation.step);
-        Ok(simulation)
+        })
     }
 
     /// Runs to the first release or completion at or before `until`, or to `until`; the clock then stands there.
@@ -251,10 +256,24 @@ impl<'t> Simulation<'t> {
         self.feed.fresh_share(self.now)
     }
 
+    /// Energy drawn by each part of the machine since the start, in joules.
+    pub fn energy(&self) -> Parts {
+        self.meter.joules(self.now)
+    }
+
+    /// Lines that each core holds in the shared cache, as of the latest revision.
+    pub fn held_lines(&self) -> Vec<f64> {
+        self.shared.held_lines()
+    }
+
     /// Decides who runs where and how fast, if that may have changed.
     fn settle(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.schedule();
+            self.unpaced = true;
+        }
+        self.govern();
+        if std::mem::take(&mut self.unpaced) {
             self.set_paces();
         }
     }
@@ -262,7 +281,8 @@ impl<'t> Simulation<'t> {
     fn next_event(&self) -> Time {
         let segment = self.cores.iter().map(Core::finish).min().unwrap_or(Time::MAX);
         let commit = self.committer.as_ref().map_or(Time::MAX, Committer::next);
-        let mut next = segment.min(commit).min(self.next_release);
+        let mut next = segment.min(commit).min(self.next_release).min(self.shared.revision());
+        next = next.min(self.next_sample());
         // While the installer is busy, or cannot run, an arrival changes nothing that the next event does not look up.
         if self.installer_waits() {
             next = next.min(self.feed.next_arrival());
@@ -331,6 +351,7 @@ impl<'t> Simulation<'t> {
             self.stale = true;
         }
         self.stale |= self.feed.has_work() && self.installer_waits();
+        self.unpaced |= self.shared.revision() <= self.now;
     }
 
     fn release(&mut self) {
@@ -357,35 +378,18 @@ impl<'t> Simulation<'t> {
 
     /// Sets the clock of all cores.
     pub(crate) fn retune(&mut self, step: ClockStep) {
+        self.unpaced |= step != self.step;
         self.step = step;
-        self.contention.retune(self.model.memory.service_at(step));
-        self.stale = true;
     }
 
     /// How fast each core works in the present mix, and what the machine draws.
     fn set_paces(&mut self) {
-        let cycle = ns_per_cycle(self.step);
-        let private = self.model.memory.private_cycles * cycle;
-        for (core, think) in self.cores.iter().zip(&mut self.think) {
-            *think = match core.effort() {
-                Some(effort) if effort.accesses > 0.0 => effort.cycles / effort.accesses * cycle + private,
-                _ => NEVER,
-            };
-        }
-        let residence = self.contention.residence(&self.think);
-        let (mut accesses_per_ns, mut busy) = (0.0, 0);
-        for (core, residence) in self.cores.iter_mut().zip(residence) {
-            let Some(effort) = core.effort() else { continue };
-            let pace = effort.cycles * cycle + effort.accesses * (private + residence);
-            core.pace_at(pace, self.now);
-            accesses_per_ns += effort.accesses / pace;
-            busy += 1;
-        }
-        let watts = self
-            .model
-            .power
-            .watts(self.step, self.cores.len(), busy, accesses_per_ns);
+        let activity = self
+            .shared
+            .pace(&self.model, self.step, &mut self.cores, &self.runners, self.now);
+        let watts = self.model.power.watts(self.step, self.cores.len(), activity);
         self.meter.draw(watts, self.now);
+        self.track_utilisation();
     }
 }
 

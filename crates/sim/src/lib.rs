@@ -3,21 +3,30 @@
 //! **Problem.** Clock steps, shared memory and power meters cannot be had on every machine, and no run on a real one
 //! can be repeated to the last bit. Here the same [`Program`](punctual_workload::Program)s run as timed segments.
 //!
-//! **Terms.** A *segment* is work that a core does without a decision in between: so many core cycles and so many memory
-//! accesses. Its *pace* is how long it would take as a whole at the present clock and traffic.
+//! **Terms.** A *segment* is work that a core does without a decision in between: so many core cycles and so many
+//! accesses. Its *pace* is how long it would take as a whole at the present clock, cache and traffic.
 //!
-//! **Method.** Durations emerge, they are never scripted: cycles take time by the clock (`model`, `engine`), accesses by
-//! the queue that all cores' traffic makes at the shared memory (`memory`), and updates take the lock and the time
-//! that they need (`feed`, `committer`, `scheduler`). The same load and seed give the same bytes.
+//! **Method.** Durations emerge, they are never scripted: cycles take time by the clock (`model`, `engine`), accesses hit
+//! what the core still holds in the shared cache after what all cores have fetched (`cache`), those that miss wait in
+//! the queue that all cores' traffic makes at the shared memory (`memory`), and updates take the lock and the time that
+//! they need (`feed`, `committer`, `scheduler`). The same load and seed give the same bytes.
 //!
-//! **Left out.** Caches (pollution is part of no figure), the size of values, the cost of scheduling and of turning
-//! a knob, interrupts, media: commits are volatile.
+//! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work: the kernel's governors, which set
+//! the clock while no controller does (`governor`), and faults of knobs and meters (`faults`).
+//!
+//! **Left out.** Write-backs, the size of values, the cost of scheduling and of turning a knob, interrupts, media:
+//! commits are volatile.
 
+mod cache;
 mod committer;
 mod cores;
 mod costs;
 mod engine;
+mod faults;
 mod feed;
+mod file;
+mod governed;
+pub mod governor;
 mod job;
 mod machine;
 mod memory;
@@ -26,9 +35,17 @@ mod power;
 mod runner;
 mod scheduler;
 mod throttle;
+mod traffic;
 
 pub use costs::costs;
 pub use engine::{Happening, Load, Simulation, SimulationError};
-pub use model::{CORES_MAX, ClockStep, Effort, MachineModel, MemoryModel, ModelError, PowerModel, StoreModel};
+pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
+pub use file::MachineFileError;
+pub use governor::{Governor, UnknownGovernor};
+pub use model::{
+    CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, ModelError,
+    PowerModel, StoreModel, UncorePower, WAYS_MAX,
+};
+pub use power::Parts;
 pub use runner::BACKLOG_MAX;
 pub use throttle::THROTTLE_PERIOD;

@@ -14,14 +14,15 @@ impl Clock for Simulation<'_> {
 
 impl Simulation<'_> {
     /// The step nearest to `wanted`.
-    fn nearest_step(&self, wanted: Hertz) -> ClockStep {
+    pub(crate) fn nearest_step(&self, wanted: Hertz) -> ClockStep {
         let nearest = self.offers.clock.as_ref().map(|clock| clock.nearest(wanted));
         let step = self.model.steps.iter().find(|step| Some(step.clock) == nearest);
         step.copied().unwrap_or(self.step)
     }
 }
 
-/// Knobs act at once: the 140 us that the real clock takes to change (Linux, `exynos5422-cpus.dtsi`) are not simulated.
+/// Knobs act at once: the time that the real clock takes to change is not simulated. Who sets the clock takes it from the
+/// governor; [`Machine::restore`] gives it back.
 impl Machine for Simulation<'_> {
     fn offers(&self) -> &Offers {
         &self.offers
@@ -31,6 +32,7 @@ impl Machine for Simulation<'_> {
         match setting {
             Setting::Clock(wanted) => {
                 let step = self.nearest_step(wanted);
+                self.suspend_governor();
                 self.retune(step);
                 Ok(Setting::Clock(step.clock))
             }
@@ -47,13 +49,15 @@ impl Machine for Simulation<'_> {
             at: self.now,
             clock: Meter::Value(self.step.clock),
             busy: Meter::Value(self.cores.iter().map(|core| core.busy(self.now)).collect()),
-            energy_j: Meter::Value(self.meter.joules(self.now)),
+            energy_j: Meter::Value(self.energy().total()),
         }
     }
 
     fn restore(&mut self) -> Vec<Refusal> {
         self.throttle.share = Share::ONE;
+        self.stale = true;
         self.retune(self.model.top());
+        self.resume_governor();
         Vec::new()
     }
 }

@@ -1,45 +1,108 @@
-//! Power and energy.
+//! Power and energy, of each part for itself.
 //!
 //! ```text
-//! P = sum over cores of (static: g V^2) + sum over busy cores of (dynamic: C f V^2) + (accesses per second) * e
+//! cores:   for every core g V^2, for every busy one C f V^2
+//! uncore:  g V^2, while any core is busy C f V^2, and (accesses to the shared cache per second) e
+//! memory:  a constant, and (accesses per second) e
 //! E = integral of P
 //! ```
 //!
-//! A busy core draws its full dynamic power while it waits for memory: its clock runs on. An idle core is clock-gated
-//! and keeps its voltage. P is constant between two events, so the integral is a sum.
+//! with coefficients of each part's own. A busy core draws its full dynamic power while it waits for memory: its clock
+//! runs on. An idle core is clock-gated and keeps its voltage. P is constant between two events, so the integral is a sum.
+
+use std::ops::{Add, Mul};
 
 use punctual_units::Time;
+use serde::{Deserialize, Serialize};
 
 use crate::model::{ClockStep, PowerModel};
 
+/// Something of each part of the machine: joules, or watts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Parts {
+    /// The cores.
+    pub cores: f64,
+    /// The shared cache and what joins it to the cores.
+    pub uncore: f64,
+    /// The memory.
+    pub memory: f64,
+}
+
+impl Parts {
+    /// Of the whole machine.
+    pub fn total(self) -> f64 {
+        self.cores + self.uncore + self.memory
+    }
+}
+
+impl Add for Parts {
+    type Output = Parts;
+    fn add(self, other: Parts) -> Parts {
+        Parts {
+            cores: self.cores + other.cores,
+            uncore: self.uncore + other.uncore,
+            memory: self.memory + other.memory,
+        }
+    }
+}
+
+impl Mul<f64> for Parts {
+    type Output = Parts;
+    fn mul(self, times: f64) -> Parts {
+        Parts {
+            cores: self.cores * times,
+            uncore: self.uncore * times,
+            memory: self.memory * times,
+        }
+    }
+}
+
+/// What a machine is doing, as far as power goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Activity {
+    /// Cores that work.
+    pub busy: usize,
+    /// Accesses to the shared cache per nanosecond, of all cores.
+    pub cache_per_ns: f64,
+    /// Accesses to memory per nanosecond, of all cores.
+    pub memory_per_ns: f64,
+}
+
 impl PowerModel {
-    /// Watts drawn by `cores` cores at `step`, `busy` of them working, with `accesses_per_ns` memory accesses per
-    /// nanosecond together.
-    pub(crate) fn watts(&self, step: ClockStep, cores: usize, busy: usize, accesses_per_ns: f64) -> f64 {
+    /// Watts drawn by a machine of so many cores at `step`.
+    pub(crate) fn watts(&self, step: ClockStep, cores: usize, activity: Activity) -> Parts {
         let v2 = step.volt * step.volt;
-        let leakage = self.static_mw_per_v2 * 1e-3 * v2;
-        let dynamic = self.dynamic_uw_per_mhz_v2 * 1e-6 * step.clock.as_mhz_f64() * v2;
+        let leakage = |mw_per_v2: f64| mw_per_v2 * 1e-3 * v2;
+        let dynamic = |uw_per_mhz_v2: f64| uw_per_mhz_v2 * 1e-6 * step.clock.as_mhz_f64() * v2;
+        let awake = if activity.busy > 0 { 1.0 } else { 0.0 };
         // nJ per access * accesses per ns = W
-        cores as f64 * leakage + busy as f64 * dynamic + accesses_per_ns * self.access_nj
+        Parts {
+            cores: cores as f64 * leakage(self.core.static_mw_per_v2)
+                + activity.busy as f64 * dynamic(self.core.dynamic_uw_per_mhz_v2),
+            uncore: leakage(self.uncore.static_mw_per_v2)
+                + awake * dynamic(self.uncore.dynamic_uw_per_mhz_v2)
+                + activity.cache_per_ns * self.uncore.access_nj,
+            memory: self.memory.static_mw * 1e-3 + activity.memory_per_ns * self.memory.access_nj,
+        }
     }
 }
 
 /// The integral of power. Reading it changes nothing, so a run that is watched is the same run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EnergyMeter {
-    joules: f64,
+    joules: Parts,
     since: Time,
-    watts: f64,
+    watts: Parts,
 }
 
 impl EnergyMeter {
     /// Energy up to `now`, which is not before the latest change of power.
-    pub(crate) fn joules(&self, now: Time) -> f64 {
+    pub(crate) fn joules(&self, now: Time) -> Parts {
         self.joules + self.watts * now.since(self.since).as_secs_f64()
     }
 
     /// From `now` on, so many watts are drawn.
-    pub(crate) fn draw(&mut self, watts: f64, now: Time) {
+    pub(crate) fn draw(&mut self, watts: Parts, now: Time) {
         if watts != self.watts {
             self.joules = self.joules(now);
             self.since = now;
@@ -53,20 +116,64 @@ mod tests {
     use super::*;
     use crate::MachineModel;
 
+    fn busy(busy: usize) -> Activity {
+        Activity {
+            busy,
+            ..Activity::default()
+        }
+    }
+
     #[test]
     fn a_core_at_2_ghz_and_1_3125_v_is_busy_at_1068_mw() {
         let model = MachineModel::exynos5422_a15();
-        let idle = model.power.watts(model.top(), 4, 0, 0.0);
-        let busy = model.power.watts(model.top(), 4, 1, 0.0);
-        assert!((busy - idle - 1.068).abs() < 0.001, "{}", busy - idle);
+        let watts = |n| model.power.watts(model.top(), 4, busy(n)).cores;
+        assert!((watts(1) - watts(0) - 1.068).abs() < 0.001);
+        assert!((watts(4) - watts(0) - 4.0 * 1.068).abs() < 0.004);
+    }
+
+    #[test]
+    fn an_idle_machine_leaks_and_refreshes() {
+        let model = MachineModel::exynos5422_a15();
+        let v2 = 1.3125 * 1.3125;
+        let idle = model.power.watts(model.top(), 4, busy(0));
+        assert!((idle.cores - 4.0 * 10.8e-3 * v2).abs() < 1e-12);
+        assert!((idle.uncore - 14.4e-3 * v2).abs() < 1e-12);
+        assert_eq!(idle.memory, 0.06);
+    }
+
+    #[test]
+    fn traffic_is_paid_for_where_it_goes() {
+        let power = MachineModel::exynos5422_a15().power;
+        let top = MachineModel::exynos5422_a15().top();
+        let quiet = power.watts(top, 4, busy(1));
+        let traffic = Activity {
+            busy: 1,
+            cache_per_ns: 0.1,
+            memory_per_ns: 0.01,
+        };
+        let loud = power.watts(top, 4, traffic);
+        assert_eq!(loud.cores, quiet.cores);
+        assert!((loud.uncore - quiet.uncore - 0.1 * power.uncore.access_nj).abs() < 1e-12);
+        assert!((loud.memory - quiet.memory - 0.01 * power.memory.access_nj).abs() < 1e-12);
     }
 
     #[test]
     fn energy_is_the_sum_of_power_times_time() {
+        let watts = |cores| Parts {
+            cores,
+            uncore: 1.0,
+            memory: 0.25,
+        };
         let mut meter = EnergyMeter::default();
-        meter.draw(2.0, Time(0));
-        meter.draw(0.5, Time(1_000_000_000));
-        assert_eq!(meter.joules(Time(3_000_000_000)), 3.0);
-        assert_eq!(meter.joules(Time(3_000_000_000)), 3.0);
+        meter.draw(watts(2.0), Time(0));
+        meter.draw(watts(0.5), Time(1_000_000_000));
+        let joules = Parts {
+            cores: 3.0,
+            uncore: 3.0,
+            memory: 0.75,
+        };
+        assert_eq!(meter.joules(Time(3_000_000_000)), joules);
+        assert_eq!(meter.joules(Time(3_000_000_000)), joules);
+        assert_eq!(joules.total(), 6.75);
     }
 }

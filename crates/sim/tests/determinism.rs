@@ -83,6 +83,41 @@ proptest! {
     }
 }
 
+/// A machine with all that it has: a governor, ways of its own for the real-time core, dead lines, interferers.
+fn everything<'t>(trace: &'t Trace, seed: u64, governor: &str) -> Simulation<'t> {
+    let mut model = MachineModel::exynos5422_a15();
+    model.cache.masks = vec![0x0fff, 0x0fff, 0x0fff, 0xfff0];
+    model.cache.locality = 0.7;
+    let mut machine = machine(model, busy_load(trace, seed));
+    machine.govern_with(governor.parse().unwrap());
+    machine
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn governors_and_the_cache_keep_the_bytes_however_a_run_is_sliced(seed in any::<u64>(), which in 0usize..4, slice_us in 50u64..30_000) {
+        let trace = trace(seed);
+        let governor = ["ondemand-old:20..90", "ondemand", "schedutil", "userspace:900MHz"][which];
+        let [mut whole, mut again, mut sliced] = [(); 3].map(|()| everything(&trace, seed, governor));
+        prop_assert!(same_bytes(&mut whole, &mut again));
+        let mut told = Vec::new();
+        while sliced.now() < Time::ZERO + END {
+            let next = (sliced.now() + Nanos::from_micros(slice_us)).min(Time::ZERO + END);
+            told.extend(run_until_end(&mut sliced, next));
+            sliced.read();
+            sliced.energy();
+            sliced.held_lines();
+        }
+        let mut whole = everything(&trace, seed, governor);
+        prop_assert_eq!(run(&mut whole, END), told);
+        prop_assert_eq!(whole.read(), sliced.read());
+        prop_assert_eq!(whole.energy(), sliced.energy());
+        prop_assert_eq!(whole.held_lines(), sliced.held_lines());
+    }
+}
+
 /// The planted faults: the smallest disturbances that a run can suffer.
 #[test]
 fn the_checker_sees_the_smallest_disturbance() {

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use punctual_platform::{Machine, Setting, conformance};
-use punctual_sim::{Happening, MachineModel, Simulation, costs};
+use punctual_sim::{Failing, Fault, Faults, Faulty, Happening, MachineModel, MeterName, Parts, Simulation, costs};
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
@@ -31,11 +31,41 @@ fn the_machine_conforms() {
     ];
     for model in [MachineModel::exynos5422_a15(), MachineModel::duo()] {
         let mut machine = machine(model, load(&trace, tasks.clone()));
+        let end = |machine: &Simulation| machine.now() + Nanos::from_millis(10);
         let pass_time = |machine: &mut Simulation| {
-            let end = machine.now() + Nanos::from_millis(10);
+            let end = end(machine);
             while machine.run_until(end) != Happening::Reached {}
         };
         assert_eq!(conformance::check(&mut machine, pass_time), Vec::<String>::new());
+        // Seen through sound knobs and meters it is the same machine.
+        let mut seen = Faulty::new(machine, Faults::default());
+        let pass_time = |seen: &mut Faulty| pass_time(&mut seen.machine);
+        assert_eq!(conformance::check(&mut seen, pass_time), Vec::<String>::new());
+    }
+}
+
+/// The planted faults: the contract is broken where a knob or a meter fails.
+#[test]
+fn the_conformance_suite_sees_faults() {
+    let trace = silence();
+    let tasks = vec![real_time(&[compute(1_000_000)])];
+    let lie = Failing::Wrong(MeterName::Clock, 0.5);
+    for failing in [Failing::StuckClock, Failing::RefusedClock, lie] {
+        let fault = Fault {
+            failing,
+            from: Nanos::ZERO,
+            until: Nanos::from_secs(1),
+        };
+        let faults = Faults {
+            seed: 1,
+            list: vec![fault],
+        };
+        let mut seen = Faulty::new(machine(MachineModel::duo(), load(&trace, tasks.clone())), faults);
+        let pass_time = |seen: &mut Faulty| {
+            let end = seen.now() + Nanos::from_millis(10);
+            while seen.machine.run_until(end) != Happening::Reached {}
+        };
+        assert!(!conformance::check(&mut seen, pass_time).is_empty(), "{failing:?}");
     }
 }
 
@@ -70,7 +100,7 @@ fn a_clock_that_changes_midway_splits_the_cycles() {
 #[test]
 fn energy_is_the_integral_worked_out_by_hand() {
     let trace = silence();
-    let mut model = MachineModel::duo();
+    let mut model = bare_duo();
     model.cores = 1;
     let tasks = vec![real_time(&[compute(20_000_000), get(1000)])];
     let mut machine = machine(model.clone(), load(&trace, tasks));
@@ -78,15 +108,24 @@ fn energy_is_the_integral_worked_out_by_hand() {
     run(&mut machine, Nanos::from_secs(2));
 
     let v2 = 1.0 * 1.0;
-    let leakage = 14.4e-3 * v2;
-    let dynamic = 310e-6 * 1000.0 * v2;
     let accesses = model.store.read_txn.accesses + 1000.0 * model.store.get.accesses;
     let cycles = 20e6 + model.store.read_txn.cycles + 1000.0 * model.store.get.cycles;
-    // An access at 1 GHz: 21 cycles of its own, 60 ns + 100 cycles of service.
-    let busy_s = 20.0 * (cycles + accesses * (21.0 + 60.0 + 100.0)) * 1e-9;
-    let by_hand = 2.0 * leakage + busy_s * dynamic + 20.0 * accesses * 20e-9;
-    let metered = energy(&mut machine);
-    assert!(alike(metered, by_hand), "{metered} J metered, {by_hand} J by hand");
+    // An access at 1 GHz: 21 cycles of its own and 40 ns of latency, 40 ns + 60 cycles of service.
+    let busy_s = 20.0 * (cycles + accesses * (21.0 + 40.0 + 40.0 + 60.0)) * 1e-9;
+    let by_hand = Parts {
+        cores: 2.0 * 10.8e-3 * v2 + busy_s * 310e-6 * 1000.0 * v2,
+        uncore: 2.0 * 14.4e-3 * v2 + busy_s * 30e-6 * 1000.0 * v2 + 20.0 * accesses * 0.5e-9,
+        memory: 2.0 * 60e-3 + 20.0 * accesses * 20e-9,
+    };
+    let metered = machine.energy();
+    for (metered, by_hand) in [
+        (metered.cores, by_hand.cores),
+        (metered.uncore, by_hand.uncore),
+        (metered.memory, by_hand.memory),
+        (energy(&mut machine), by_hand.total()),
+    ] {
+        assert!(alike(metered, by_hand), "{metered} J metered, {by_hand} J by hand");
+    }
     let busy_metered = busy(&mut machine)[0].as_secs_f64();
     assert!(
         alike(busy_metered, busy_s),
@@ -125,7 +164,7 @@ proptest! {
         };
         let scenario = scenario(demand);
         for mode in [UpdateMode::Transaction, UpdateMode::MemoryFirst] {
-            let model = MachineModel::exynos5422_a15();
+            let model = bare(MachineModel::exynos5422_a15());
             let costs = costs(&model, mode).unwrap();
             let Ok(compiled) = compile(&scenario, &costs, 1.0) else { continue };
             let trace = silence();

@@ -68,7 +68,7 @@ proptest! {
 fn throttled_interferers_delay_less() {
     let trace = silence();
     let mean_data = |share: f64| {
-        let tasks = vec![real_time(&[get(5000)]), interferer(&[get(100)])];
+        let tasks = vec![real_time(&[get(5000)]), interferer(&[get(1000)])];
         let mut machine = machine(MachineModel::exynos5422_a15(), load(&trace, tasks));
         machine
             .apply(Setting::BestEffortShare(punctual_units::Share::clamped(share)))

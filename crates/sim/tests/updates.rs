@@ -10,10 +10,7 @@ use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{JobOutcome, Reading, Sensor, SensorStream, Trace, UpdateMode};
 
 fn update_ns() -> u64 {
-    costs(&MachineModel::duo(), UpdateMode::Transaction)
-        .unwrap()
-        .update_ns
-        .round() as u64
+    costs(&bare_duo(), UpdateMode::Transaction).unwrap().update_ns.round() as u64
 }
 
 #[test]
@@ -23,7 +20,7 @@ fn an_update_preempted_half_way_holds_the_lock() {
     let trace = readings(&[(begun, 0), (3_600_000_000_000, 0)]);
     for first in [get(10), put(1)] {
         let ops = [compute(1_000_000), first];
-        let mut machine = machine(MachineModel::duo(), load(&trace, vec![real_time(&ops)]));
+        let mut machine = machine(bare_duo(), load(&trace, vec![real_time(&ops)]));
         let jobs = jobs(&mut machine, PERIOD * 2);
         assert_eq!(jobs[0].split.lock, Nanos::ZERO);
         let expected = update - update / 3;
@@ -52,7 +49,7 @@ fn a_job_installs_first_what_was_admitted_before_its_transaction_began() {
         (3_600_000_000_000, 0),
     ]);
     let ops = [compute(1_000_000), get(1000), compute(1_000), get(1000)];
-    let mut machine = machine(MachineModel::duo(), load(&trace, vec![real_time(&ops)]));
+    let mut machine = machine(bare_duo(), load(&trace, vec![real_time(&ops)]));
     let jobs = jobs(&mut machine, PERIOD * 2);
     let helped = jobs[1].split.data.0 - jobs[0].split.data.0;
     assert!(
@@ -72,10 +69,7 @@ fn helping_stretches_a_job_by_the_utilisation_of_updates() {
     let rho = 800.0 * update_ns() as f64 / period.0 as f64;
     let ops = [get(50), compute(100_000)].repeat(300);
     let mean = |trace: &Trace| {
-        let jobs = jobs(
-            &mut machine(MachineModel::duo(), load(trace, vec![real_time(&ops)])),
-            END,
-        );
+        let jobs = jobs(&mut machine(bare_duo(), load(trace, vec![real_time(&ops)])), END);
         jobs.iter().map(|job| job.response().0 as f64).sum::<f64>() / jobs.len() as f64
     };
     let expected = mean(&silence()) / (1.0 - rho);
@@ -89,7 +83,7 @@ fn helping_stretches_a_job_by_the_utilisation_of_updates() {
 #[test]
 fn updates_in_slack_cost_the_job_nothing() {
     let trace = readings(&[(PERIOD.0 / 2, 0), (PERIOD.0 / 2 + 1, 1), (3_600_000_000_000, 0)]);
-    let mut machine = machine(MachineModel::duo(), load(&trace, vec![real_time(&[get(100), put(1)])]));
+    let mut machine = machine(bare_duo(), load(&trace, vec![real_time(&[get(100), put(1)])]));
     let jobs = jobs(&mut machine, PERIOD * 2);
     assert_eq!(jobs[0].split, jobs[1].split);
     assert_eq!(machine.updates().counts().installed, 2);
@@ -106,11 +100,11 @@ fn memory_first_updates_leave_the_job_alone_but_for_a_group_commit() {
     let mut load = load(&trace, vec![real_time(&[put(1)])]);
     load.update_mode = UpdateMode::MemoryFirst;
     load.group_commit = PERIOD;
-    let mut machine = machine(MachineModel::duo(), load);
+    let mut machine = machine(bare_duo(), load);
     let jobs = jobs(&mut machine, PERIOD * 3);
     assert_eq!(jobs[1].split.lock, Nanos::ZERO);
-    let store = MachineModel::duo().store;
-    let alone = |effort: Effort| effort.cycles * 0.5 + effort.accesses * (21.0 * 0.5 + 110.0);
+    let store = bare_duo().store;
+    let alone = |effort: Effort| effort.cycles * 0.5 + (effort.accesses + effort.uncached) * (21.0 * 0.5 + 110.0);
     let expected = alone(store.write_txn(50.0));
     let waited = jobs[2].split.lock.0 as f64;
     assert!((waited - expected).abs() <= 1.0, "{waited} of {expected} ns");
@@ -120,7 +114,7 @@ fn memory_first_updates_leave_the_job_alone_but_for_a_group_commit() {
 #[test]
 fn a_version_is_fresh_until_its_interval_ends() {
     let trace = readings(&[(1_000_000, 0), (3_600_000_000_000, 1)]);
-    let mut machine = machine(MachineModel::duo(), load(&trace, vec![]));
+    let mut machine = machine(bare_duo(), load(&trace, vec![]));
     let expires = 1_000_000 + Nanos::from_secs(1).0;
     let mut share_at = |at: u64| {
         machine.run_until(Time(at));
@@ -154,7 +148,7 @@ fn what_is_read_decides_what_is_kept_fresh() {
     let mean_fresh = |rebalance: bool| {
         let mut load = load(&trace, vec![real_time(&[get(100)])]);
         load.admission.shedding = Shedding::ColdestFirst;
-        let mut machine = machine(MachineModel::duo(), load);
+        let mut machine = machine(bare_duo(), load);
         // Enough for the slow sensor and for nobody else.
         machine.updates().set_admitted_share(Share::clamped(0.01));
         run(&mut machine, Nanos::from_secs(1));
@@ -176,7 +170,7 @@ fn what_is_read_decides_what_is_kept_fresh() {
 
 const END: Nanos = Nanos::from_secs(1);
 
-/// Jobs and machine at the end of a second with this share of updates admitted, and interferers if wanted.
+/// Jobs and machine at the end of a second, without a cache, with this share of updates admitted, and interferers if wanted.
 fn with_share(
     trace: &Trace,
     share: f64,
@@ -191,7 +185,7 @@ fn with_share(
     let mut load = load(trace, tasks);
     load.update_mode = mode;
     load.stream = SensorStream::new(trace, 1.0, 2);
-    let mut machine = machine(MachineModel::exynos5422_a15(), load);
+    let mut machine = machine(bare(MachineModel::exynos5422_a15()), load);
     machine.updates().set_admitted_share(Share::clamped(share));
     (jobs(&mut machine, END), machine)
 }
@@ -207,6 +201,7 @@ fn none_slower(fewer: &[JobOutcome], more: &[JobOutcome]) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
+    // Not so with a cache: updates that run while the job rests fetch lines that the job would have to fetch.
     #[test]
     fn fewer_updates_never_make_jobs_slower(
         seed in any::<u64>(), sensors in 10u32..400, share in 0.0f64..1.0, crowd in any::<bool>(), gets in 10u32..2000

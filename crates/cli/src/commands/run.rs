@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_runtime::report::RunReport;
-use punctual_runtime::{ControllerSource, Finished, ModelDocument, PlatformChoice, RunRequest};
+use punctual_runtime::{ControllerSource, Faults, Finished, MachineModel, ModelDocument, PlatformChoice, RunRequest};
 use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices};
@@ -60,6 +60,11 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
 
 /// What the runtime is asked for, without a controller.
 pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
+    let simulated = &change.simulated;
+    if change.platform == Platform::Linux && simulated.is_some() {
+        let what = "--machine, --governor and --fault are for the simulated machine: add --platform sim";
+        return Err(Failure::input([what]));
+    }
     Ok(RunRequest {
         scenario: loaded.scenario.clone(),
         trace: Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?),
@@ -70,7 +75,25 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
         controller: None,
         store_path: loaded.store_path.clone(),
         record: false,
+        machine: simulated.machine.as_deref().map(machine).transpose()?,
+        governor: simulated.governor,
+        faults: Faults {
+            seed: loaded.scenario.seed,
+            list: simulated.fault.clone(),
+        },
     })
+}
+
+/// The machine in this file.
+fn machine(path: &Path) -> Result<MachineModel, Failure> {
+    let refused = |what: String| Failure::input([format!("{}:{what}", path.display())]);
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            refused(" no such file; name a machine file, such as machines/exynos5422-a15.toml".into())
+        }
+        _ => refused(format!(" cannot be read: {error}")),
+    })?;
+    MachineModel::from_toml(&text).map_err(|error| refused(error.to_string()))
 }
 
 /// The controller of `--model`, else of the scenario; none if neither names one, which the runtime refuses in words.

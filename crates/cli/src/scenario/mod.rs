@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use punctual_workload::Scenario;
 
 pub use set::Override;
+pub use time::parse_time;
 
 use build::draft;
 use report::{Report, origin_of};

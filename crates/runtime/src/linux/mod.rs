@@ -307,6 +307,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             reconciliation: self.store.reconcile(),
             excused: probe.as_ref().map_or(0, |probe| excused(collector, probe)),
             energy_j: energy_since(&energy, &self.machine.read().energy_j),
+            energy_parts_j: None,
             controller_core_share: Some(controlled.cpu.ratio(elapsed)),
             probe_us: probe.as_ref().ok().map(oversleep_us),
             steal_share: steal

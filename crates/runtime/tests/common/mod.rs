@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use punctual_runtime::report::Progress;
-use punctual_runtime::{PlatformChoice, RunRequest};
+use punctual_runtime::{Faults, PlatformChoice, RunRequest};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
@@ -71,6 +71,9 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         controller: None,
         store_path: None,
         record: false,
+        machine: None,
+        governor: None,
+        faults: Faults::default(),
     }
 }
 

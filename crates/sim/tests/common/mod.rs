@@ -103,6 +103,17 @@ pub fn load(trace: &Trace, tasks: Vec<(TaskSpec, Program)>) -> Load<'_> {
     }
 }
 
+/// The model without a cache: every access goes to memory, so that times are worked out by hand.
+pub fn bare(mut model: MachineModel) -> MachineModel {
+    model.cache.size_kib = 0.0;
+    model
+}
+
+/// Two cores and no cache.
+pub fn bare_duo() -> MachineModel {
+    bare(MachineModel::duo())
+}
+
 pub fn machine(model: MachineModel, load: Load<'_>) -> Simulation<'_> {
     Simulation::new(model, load).unwrap()
 }

@@ -1,0 +1,326 @@
+//! Faults of knobs and meters, as data: the machine itself stays sound, only what is turned and read goes wrong.
+//!
+//! ```text
+//! apply ─► stuck: stays where it is, and says so │ refused: an error
+//! read  ─► late │ frozen │ wrong by a factor │ lost: "failed" in its place
+//! ```
+//!
+//! The *response* meter is what a job's completion tells the loop. Where the runtime measures it, a fault of it falls
+//! on the outcome that the loop is told, not on the job.
+//!
+//! A lost reading is drawn from the seed and the instant alone, so reading once more changes nothing.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use punctual_platform::{Machine, Meter, Offers, Readings, Refusal, Setting};
+use punctual_units::{Clock, Hertz, Nanos, Time};
+use punctual_workload::{JobOutcome, Split};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Simulation;
+
+/// Readings that are kept for late and frozen meters; older ones are forgotten.
+const HISTORY_MAX: usize = 4096;
+
+/// What goes wrong in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Faults {
+    /// Draws which readings are lost.
+    pub seed: u64,
+    /// The faults. Of several that hit the same meter at once, the later ones in the list see what the earlier ones left.
+    pub list: Vec<Fault>,
+}
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What fails, and how.
+    pub failing: Failing,
+    /// Since the start of the run.
+    pub from: Nanos,
+    /// Since the start of the run; the fault is over then.
+    pub until: Nanos,
+}
+
+/// What fails, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Failing {
+    /// The clock stays where it is, and says so when it is set.
+    StuckClock,
+    /// Setting the clock is an error.
+    RefusedClock,
+    /// The meter shows what was so long ago.
+    Late(MeterName, Nanos),
+    /// The meter shows what was when the fault began.
+    Frozen(MeterName),
+    /// The meter is wrong by this factor, at least 0.
+    Wrong(MeterName, f64),
+    /// Each reading fails with this probability.
+    Lost(MeterName, f64),
+}
+
+/// A meter that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MeterName {
+    /// The clock in force.
+    Clock,
+    /// Busy time of the cores.
+    Busy,
+    /// Energy.
+    Energy,
+    /// Response times of real-time jobs.
+    Response,
+}
+
+impl MeterName {
+    /// The meter's name for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MeterName::Clock => "clock",
+            MeterName::Busy => "busy",
+            MeterName::Energy => "energy",
+            MeterName::Response => "response",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.failing {
+            Failing::StuckClock => f.write_str("clock stuck")?,
+            Failing::RefusedClock => f.write_str("clock refused")?,
+            Failing::Late(meter, by) => write!(f, "{} meter late by {by}", meter.name())?,
+            Failing::Frozen(meter) => write!(f, "{} meter frozen", meter.name())?,
+            Failing::Wrong(meter, factor) => write!(f, "{} meter wrong by a factor of {factor}", meter.name())?,
+            Failing::Lost(meter, share) => write!(f, "{} readings lost with probability {share}", meter.name())?,
+        }
+        write!(f, ", from {} to {}", self.from, self.until)
+    }
+}
+
+impl Fault {
+    fn active(&self, now: Time) -> bool {
+        (Time::ZERO + self.from..Time::ZERO + self.until).contains(&now)
+    }
+}
+
+impl Faults {
+    fn active(&self, now: Time) -> impl Iterator<Item = Fault> + '_ {
+        self.list.iter().copied().filter(move |fault| fault.active(now))
+    }
+
+    /// Whether the reading of this meter at this instant is lost.
+    fn loses(&self, meter: MeterName, probability: f64, at: Time) -> bool {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        rng.set_stream(at.0.wrapping_mul(4).wrapping_add(meter as u64));
+        rng.random_bool(probability.clamp(0.0, 1.0))
+    }
+}
+
+/// A simulated machine seen through faulty knobs and meters. Without faults it is the machine itself.
+#[derive(Clone, Debug)]
+pub struct Faulty<'t> {
+    /// The machine as it is.
+    pub machine: Simulation<'t>,
+    faults: Faults,
+    /// True readings, oldest first; empty without faults.
+    history: VecDeque<Readings>,
+    /// The latest outcome of a job that was told while its meter was sound.
+    last: Option<JobOutcome>,
+    /// Outcomes that are late, and when they are told.
+    late: VecDeque<(Time, JobOutcome)>,
+}
+
+impl<'t> Faulty<'t> {
+    /// `machine` with these faults.
+    pub fn new(machine: Simulation<'t>, faults: Faults) -> Faulty<'t> {
+        Faulty {
+            machine,
+            faults,
+            history: VecDeque::new(),
+            last: None,
+            late: VecDeque::new(),
+        }
+    }
+
+    /// What the response meter makes of a job that just ended: none if the reading is lost, or still under way.
+    pub fn observe(&mut self, outcome: JobOutcome) -> Option<JobOutcome> {
+        let now = self.machine.now();
+        let mut told = Some(outcome);
+        let mut sound = true;
+        for fault in self.faults.active(now) {
+            let Some(seen) = told else { break };
+            told = match fault.failing {
+                Failing::Frozen(MeterName::Response) => Some(self.last.map_or(seen, |last| replace(seen, last.split))),
+                Failing::Wrong(MeterName::Response, factor) => Some(replace(seen, scaled(seen.split, factor))),
+                Failing::Lost(MeterName::Response, probability)
+                    if self.faults.loses(MeterName::Response, probability, now) =>
+                {
+                    None
+                }
+                Failing::Late(MeterName::Response, by) => {
+                    self.late.push_back((now + by, seen));
+                    None
+                }
+                _ => continue,
+            };
+            sound = false;
+        }
+        if sound {
+            self.last = told;
+        }
+        told
+    }
+
+    /// Late outcomes that are told by now.
+    pub fn overdue(&mut self) -> Vec<JobOutcome> {
+        let now = self.machine.now();
+        let due = |(at, outcome): &(Time, JobOutcome)| (*at <= now).then_some(*outcome);
+        let told = self.late.iter().filter_map(due).collect();
+        self.late.retain(|(at, _)| *at > now);
+        told
+    }
+
+    /// The latest true reading at or before `at`.
+    fn reading_at(&self, at: Time) -> Option<&Readings> {
+        let after = self.history.partition_point(|readings| readings.at <= at);
+        after.checked_sub(1).map(|i| &self.history[i])
+    }
+
+    fn remember(&mut self, readings: &Readings) {
+        if self.faults.list.is_empty() || self.history.back().is_some_and(|last| last.at == readings.at) {
+            return;
+        }
+        if self.history.len() == HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back(readings.clone());
+    }
+
+    /// What `fault` makes of `readings`.
+    fn distort(&self, readings: &mut Readings, fault: Fault) {
+        match fault.failing {
+            Failing::Late(meter, by) => {
+                let shown = Time(readings.at.0.saturating_sub(by.0));
+                self.show(readings, meter, self.reading_at(shown));
+            }
+            Failing::Frozen(meter) => self.show(readings, meter, self.reading_at(Time::ZERO + fault.from)),
+            Failing::Wrong(meter, factor) => multiply(readings, meter, factor),
+            Failing::Lost(meter, probability) if self.faults.loses(meter, probability, readings.at) => {
+                fail(readings, meter, "the reading was lost (simulated fault)");
+            }
+            Failing::Lost(..) | Failing::StuckClock | Failing::RefusedClock => {}
+        }
+    }
+
+    /// Lets `meter` show what it showed in `past`.
+    fn show(&self, readings: &mut Readings, meter: MeterName, past: Option<&Readings>) {
+        let Some(past) = past else {
+            return fail(readings, meter, "nothing was read yet (simulated fault)");
+        };
+        match meter {
+            MeterName::Clock => readings.clock = past.clock.clone(),
+            MeterName::Busy => readings.busy = past.busy.clone(),
+            MeterName::Energy => readings.energy_j = past.energy_j.clone(),
+            MeterName::Response => {}
+        }
+    }
+}
+
+fn multiply(readings: &mut Readings, meter: MeterName, factor: f64) {
+    match meter {
+        MeterName::Clock => readings.clock = map(&readings.clock, |clock: &Hertz| clock.scaled(factor)),
+        MeterName::Busy => {
+            readings.busy = map(&readings.busy, |busy: &Vec<Nanos>| {
+                busy.iter().map(|b| b.scaled(factor)).collect()
+            });
+        }
+        MeterName::Energy => readings.energy_j = map(&readings.energy_j, |joules: &f64| joules * factor),
+        MeterName::Response => {}
+    }
+}
+
+fn map<T>(meter: &Meter<T>, change: impl Fn(&T) -> T) -> Meter<T> {
+    match meter {
+        Meter::Value(value) => Meter::Value(change(value)),
+        Meter::Absent => Meter::Absent,
+        Meter::Failed(why) => Meter::Failed(why.clone()),
+    }
+}
+
+fn fail(readings: &mut Readings, meter: MeterName, why: &str) {
+    match meter {
+        MeterName::Clock => readings.clock = Meter::Failed(why.into()),
+        MeterName::Busy => readings.busy = Meter::Failed(why.into()),
+        MeterName::Energy => readings.energy_j = Meter::Failed(why.into()),
+        MeterName::Response => {}
+    }
+}
+
+/// The same job with its time split otherwise: the parts still add up to the response time.
+fn replace(outcome: JobOutcome, split: Split) -> JobOutcome {
+    JobOutcome {
+        finished: outcome.released + split.response(),
+        split,
+        ..outcome
+    }
+}
+
+fn scaled(split: Split, factor: f64) -> Split {
+    Split {
+        wait: split.wait.scaled(factor),
+        lock: split.lock.scaled(factor),
+        data: split.data.scaled(factor),
+        computation: split.computation.scaled(factor),
+        commit: split.commit.scaled(factor),
+    }
+}
+
+impl Clock for Faulty<'_> {
+    fn now(&self) -> Time {
+        self.machine.now()
+    }
+}
+
+impl Machine for Faulty<'_> {
+    fn offers(&self) -> &Offers {
+        self.machine.offers()
+    }
+
+    fn apply(&mut self, setting: Setting) -> Result<Setting, Refusal> {
+        if let Setting::Clock(_) = setting {
+            for fault in self.faults.active(self.machine.now()) {
+                match fault.failing {
+                    Failing::StuckClock => return Ok(Setting::Clock(self.machine.step.clock)),
+                    Failing::RefusedClock => {
+                        return Err(Refusal {
+                            what: "setting the clock".into(),
+                            why: "the knob does not answer (simulated fault)".into(),
+                            remedy: "the run goes on at the safe setting".into(),
+                        });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.machine.apply(setting)
+    }
+
+    fn read(&mut self) -> Readings {
+        let mut readings = self.machine.read();
+        self.remember(&readings);
+        for fault in self.faults.active(readings.at) {
+            self.distort(&mut readings, fault);
+        }
+        readings
+    }
+
+    fn restore(&mut self) -> Vec<Refusal> {
+        self.machine.restore()
+    }
+}
