@@ -41,6 +41,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Design(design) => commands::design::design(&design),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
         Command::Bench(bench) => commands::bench::bench(&bench),
+        Command::Calibrate(calibrate) => commands::calibrate::calibrate(&calibrate, &command_line()),
     }
 }
 

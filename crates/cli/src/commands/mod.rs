@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod bench;
+pub mod calibrate;
 pub mod design;
 pub mod doctor;
 pub mod identify;

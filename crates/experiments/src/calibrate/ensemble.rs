@@ -1,0 +1,115 @@
+//! The ensemble: machines that differ in the physics that the figures leave open.
+//!
+//! For each open question two members pin its parameter at opposite ends of what is plausible, and leave the rest to the
+//! figures. What all members predict alike, the figures decide; where the two members of a question disagree, that
+//! question decides.
+
+use serde::Serialize;
+
+use super::parameter::{Parameter, Point};
+
+/// One machine to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Its name: the file is `qedb-NAME.toml`.
+    pub name: &'static str,
+    /// What it supposes, in a sentence.
+    pub about: &'static str,
+    /// Which of the open questions it answers.
+    pub question: Question,
+    /// The parameters that it does not leave to the figures.
+    pub pinned: Vec<(Parameter, f64)>,
+}
+
+/// What the figures do not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// How much of the memory's service follows the clock.
+    Service,
+    /// How soon the shared cache is polluted.
+    Pollution,
+    /// How much of an update falls on what the cores share.
+    Update,
+}
+
+impl Question {
+    /// All of them.
+    pub const ALL: [Question; 3] = [Question::Service, Question::Pollution, Question::Update];
+
+    /// The question in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Question::Service => "how much of the memory's service follows the clock",
+            Question::Pollution => "how soon the shared cache is polluted",
+            Question::Update => "how much of an update falls on what the cores share",
+        }
+    }
+}
+
+/// Where every search starts, beside what is pinned.
+fn starting_points() -> Vec<Point> {
+    vec![Point::middle()]
+}
+
+/// The six members; the two of a question stand together.
+pub fn ensemble() -> Vec<Member> {
+    let member = |name, about, question, pinned| Member { name, about, question, pinned };
+    use Parameter::{ClockedService, UpdateShared};
+    vec![
+        member(
+            "constant-memory",
+            "most of the memory's service takes the same time at every clock",
+            Question::Service,
+            vec![(ClockedService, 0.2)],
+        ),
+        member(
+            "clocked-memory",
+            "most of the memory's service follows the cores' clock",
+            Question::Service,
+            vec![(ClockedService, 0.8)],
+        ),
+        member(
+            "cheap-updates",
+            "an update is mostly computation on its own core",
+            Question::Update,
+            vec![(UpdateShared, 0.2)],
+        ),
+        member(
+            "dear-updates",
+            "an update is mostly traffic to the shared memory",
+            Question::Update,
+            vec![(UpdateShared, 0.8)],
+        ),
+    ]
+}
+
+impl Member {
+    /// The name of its machine file.
+    pub fn file_name(&self) -> String {
+        format!("qedb-{}.toml", self.name)
+    }
+
+    /// The parameters left to the figures.
+    pub fn free(&self) -> Vec<Parameter> {
+        let pinned = |parameter: &Parameter| self.pinned.iter().any(|(other, _)| other == parameter);
+        Parameter::ALL.into_iter().filter(|parameter| !pinned(parameter)).collect()
+    }
+
+    /// Where its searches start.
+    pub fn starts(&self) -> Vec<Point> {
+        starting_points().into_iter().map(|point| self.pin(point)).collect()
+    }
+
+    /// `point` with what is pinned.
+    pub fn pin(&self, point: Point) -> Point {
+        self.pinned.iter().fold(point, |point, (parameter, value)| point.with(*parameter, *value))
+    }
+
+    /// `start` with the free parameters at these places of their ranges, 0 to 1.
+    pub fn place(&self, start: &Point, free: &[Parameter], places: &[f64]) -> Point {
+        free.iter().zip(places).fold(start.clone(), |point, (parameter, place)| {
+            point.with(*parameter, parameter.description().value_at(*place))
+        })
+    }
+}

@@ -1,0 +1,3 @@
+//! The papers' evaluations on the simulated machine, and its calibration.
+
+pub mod calibrate;
