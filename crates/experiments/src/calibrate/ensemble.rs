@@ -47,15 +47,29 @@ impl Question {
     }
 }
 
-/// Where every search starts, beside what is pinned.
+/// Where every search starts, beside what is pinned: one point by hand, where the machine is near what its
+/// documentation says (see `machines/exynos5422-a15.toml`), and the middle of all ranges.
 fn starting_points() -> Vec<Point> {
-    vec![Point::middle()]
+    let by_hand = [
+        (Parameter::Compute, 8.75),
+        (Parameter::Data, 1.5),
+        (Parameter::CachedShare, 0.3),
+        (Parameter::WorkingSet, 1536.0),
+        (Parameter::Locality, 1.0),
+        (Parameter::LinesPerMiss, 1.0),
+        (Parameter::SharedService, 0.6),
+        (Parameter::ClockedService, 0.5),
+        (Parameter::Update, 150.0),
+        (Parameter::UncachedShare, 0.2),
+    ];
+    let by_hand = by_hand.into_iter().fold(Point::middle(), |point, (parameter, value)| point.with(parameter, value));
+    vec![by_hand, Point::middle()]
 }
 
 /// The six members; the two of a question stand together.
 pub fn ensemble() -> Vec<Member> {
     let member = |name, about, question, pinned| Member { name, about, question, pinned };
-    use Parameter::{ClockedService, UpdateShared};
+    use Parameter::{ClockedService, LinesPerMiss, UncachedShare};
     vec![
         member(
             "constant-memory",
@@ -70,16 +84,28 @@ pub fn ensemble() -> Vec<Member> {
             vec![(ClockedService, 0.8)],
         ),
         member(
+            "slow-pollution",
+            "a miss pushes out fewer lines than it reads, as where replacement protects lines in use",
+            Question::Pollution,
+            vec![(LinesPerMiss, 0.3)],
+        ),
+        member(
+            "fast-pollution",
+            "a miss brings neighbouring lines along, as a prefetcher does",
+            Question::Pollution,
+            vec![(LinesPerMiss, 3.0)],
+        ),
+        member(
             "cheap-updates",
-            "an update is mostly computation on its own core",
+            "an update works in the cache almost alone",
             Question::Update,
-            vec![(UpdateShared, 0.2)],
+            vec![(UncachedShare, 0.05)],
         ),
         member(
             "dear-updates",
-            "an update is mostly traffic to the shared memory",
+            "an update spends most of its time writing lines to the memory",
             Question::Update,
-            vec![(UpdateShared, 0.8)],
+            vec![(UncachedShare, 0.6)],
         ),
     ]
 }

@@ -17,14 +17,22 @@ pub enum Parameter {
     Compute,
     /// The job's data accesses, without updates.
     Data,
-    /// How much of the time of a get is spent in the shared memory.
-    GetShared,
-    /// How much of the shared memory's service follows the clock.
+    /// How much of the time of a get, all hits, is spent reading the shared cache.
+    CachedShare,
+    /// What a core's store accesses range over; the interferers' databases are taken to be as large as the job's.
+    WorkingSet,
+    /// How hits follow from what is held.
+    Locality,
+    /// How many lines a miss brings, and pushes out.
+    LinesPerMiss,
+    /// How much of a miss other cores have to wait for.
+    SharedService,
+    /// How much of that follows the clock.
     ClockedService,
     /// What an update transaction takes.
     Update,
-    /// How much of the time of an update transaction is spent in the shared memory.
-    UpdateShared,
+    /// How much of the time of an update transaction goes to lines that are used once, and so to the memory.
+    UncachedShare,
 }
 
 /// How a parameter's range is walked.
@@ -65,13 +73,17 @@ pub struct Candidate {
 
 impl Parameter {
     /// All of them.
-    pub const ALL: [Parameter; 6] = [
+    pub const ALL: [Parameter; 10] = [
         Parameter::Compute,
         Parameter::Data,
-        Parameter::GetShared,
+        Parameter::CachedShare,
+        Parameter::WorkingSet,
+        Parameter::Locality,
+        Parameter::LinesPerMiss,
+        Parameter::SharedService,
         Parameter::ClockedService,
         Parameter::Update,
-        Parameter::UpdateShared,
+        Parameter::UncachedShare,
     ];
 
     /// Name, unit and range.
@@ -80,10 +92,14 @@ impl Parameter {
         let (name, unit, low, high, scale) = match self {
             Parameter::Compute => ("compute", "ms alone at the top clock", 6.0, 11.0, Linear),
             Parameter::Data => ("data", "ms alone at the top clock", 0.25, 4.0, Logarithmic),
-            Parameter::GetShared => ("get-shared", "of a get's time", 0.05, 0.95, Linear),
-            Parameter::ClockedService => ("clocked-service", "of the service at the top clock", 0.0, 1.0, Linear),
+            Parameter::CachedShare => ("cached-share", "of a get that hits", 0.02, 0.9, Logarithmic),
+            Parameter::WorkingSet => ("working-set", "KiB", 64.0, 4096.0, Logarithmic),
+            Parameter::Locality => ("locality", "exponent", 0.25, 4.0, Logarithmic),
+            Parameter::LinesPerMiss => ("lines-per-miss", "lines", 0.1, 10.0, Logarithmic),
+            Parameter::SharedService => ("shared-service", "of a miss at the top clock", 0.05, 0.95, Linear),
+            Parameter::ClockedService => ("clocked-service", "of the shared part at the top clock", 0.0, 1.0, Linear),
             Parameter::Update => ("update", "us alone at the top clock", 10.0, 2000.0, Logarithmic),
-            Parameter::UpdateShared => ("update-shared", "of an update's time", 0.05, 0.95, Linear),
+            Parameter::UncachedShare => ("uncached-share", "of an update", 0.01, 0.9, Logarithmic),
         };
         Description { name, unit, low, high, scale }
     }
@@ -133,33 +149,50 @@ impl Point {
     }
 }
 
-/// What a get takes alone at the highest clock, in nanoseconds, by hand: a search through a B+tree of some thousand objects.
-/// The figures do not show it, only how many gets make up a given time.
+/// What a get takes at the highest clock when it hits, in nanoseconds, by hand: a search through a B+tree of some thousand
+/// objects. The figures do not show it, only how many gets make up a given time.
 const GET_NS: f64 = 1500.0;
-/// What part of an update transaction goes into its beginning and into its commit, by hand; the rest is the put.
+/// What part of an update transaction goes into its beginning and into its commit, by hand; the rest is the put. The
+/// figures show the sum only.
 const UPDATE_PARTS: [f64; 2] = [0.3, 0.5];
 
 impl Point {
-    /// The machine that these values make of `base`, and the job.
+    /// The machine that these values make of `base`, and the job. What a miss takes in all at the highest clock remains
+    /// the base machine's; a new update is a get's work and so many lines that are used once.
     pub fn candidate(&self, base: &MachineModel) -> Candidate {
         let value = |parameter| self.get(parameter);
         let mut machine = base.clone();
-        let top_ns = 1e9 / machine.steps.last().map_or(1e9, |step| step.clock.0 as f64);
-        let service = base.memory.service_ns + base.memory.service_cycles * top_ns;
+        let cycle_ns = 1e9 / machine.steps.last().map_or(1e9, |step| step.clock.0 as f64);
+
+        let miss_ns = base.memory.latency_ns + base.memory.service_ns + base.memory.service_cycles * cycle_ns;
+        let shared_ns = miss_ns * value(Parameter::SharedService);
         let clocked = value(Parameter::ClockedService);
-        machine.memory.service_ns = tidy(service * (1.0 - clocked));
-        machine.memory.service_cycles = tidy(service * clocked / top_ns);
-        let access_ns = machine.memory.private_cycles * top_ns + service;
-        let effort = |ns: f64, shared: f64| {
-            Effort::new(tidy(ns * (1.0 - shared) / top_ns), tidy(ns * shared / access_ns))
+        machine.memory.latency_ns = tidy(miss_ns - shared_ns);
+        machine.memory.service_ns = tidy(shared_ns * (1.0 - clocked));
+        machine.memory.service_cycles = tidy(shared_ns * clocked / cycle_ns);
+
+        machine.cache.locality = tidy(value(Parameter::Locality));
+        machine.cache.lines_per_miss = tidy(value(Parameter::LinesPerMiss));
+        machine.store.working_set_kib = tidy(value(Parameter::WorkingSet));
+        machine.store.others_working_set_kib = machine.store.working_set_kib;
+
+        let hit_ns = machine.cache.hit_cycles * cycle_ns;
+        let effort = |ns: f64, uncached: f64| {
+            let (cached_share, tree_ns) = (value(Parameter::CachedShare), ns * (1.0 - uncached));
+            Effort {
+                cycles: tidy(tree_ns * (1.0 - cached_share) / cycle_ns),
+                accesses: tidy(tree_ns * cached_share / hit_ns),
+                uncached: tidy(ns * uncached / (hit_ns + miss_ns)),
+            }
         };
-        machine.store.get = effort(GET_NS, value(Parameter::GetShared));
+        machine.store.get = effort(GET_NS, 0.0);
         let update_ns = value(Parameter::Update) * 1e3;
-        let part = |part: f64| effort(update_ns * part, value(Parameter::UpdateShared));
+        let part = |part: f64| effort(update_ns * part, value(Parameter::UncachedShare));
         let [begin, commit] = UPDATE_PARTS;
         machine.store.write_begin = part(begin);
         machine.store.commit = part(commit);
         machine.store.put = part(1.0 - begin - commit);
+
         let job = Work {
             compute_ms: value(Parameter::Compute),
             data_ms: value(Parameter::Data),

@@ -50,13 +50,14 @@ fn alone_and_without_updates_a_job_takes_what_it_was_given() {
 
 #[test]
 fn what_follows_the_clock_doubles_at_half_the_clock_and_the_rest_stays() {
-    let mut clocked = base();
-    clocked.memory.service_ns = 0.0;
-    let slow = measure(&clocked, JOB, condition(1000, 0, 0.0));
+    // The working set fits: all hits, and a hit takes cycles.
+    let slow = measure(&base(), JOB, condition(1000, 0, 0.0));
     assert!(close(slow.computation, 0.32) && close(slow.data, 0.1), "{slow:?}");
 
     let mut constant = base();
-    constant.memory = punctual_sim::MemoryModel { private_cycles: 0.0, service_cycles: 0.0, ..constant.memory };
+    constant.cache.size_kib = 0.0;
+    constant.cache.hit_cycles = 0.0;
+    constant.memory.service_cycles = 0.0;
     for effort in [&mut constant.store.read_txn, &mut constant.store.get] {
         *effort = Effort::new(0.0, effort.accesses);
     }
@@ -148,7 +149,7 @@ fn a_machine_that_is_known_is_fitted() {
     let truth = Point::middle()
         .with(Parameter::Compute, 8.0)
         .with(Parameter::Data, 1.5)
-        .with(Parameter::GetShared, 0.7)
+        .with(Parameter::CachedShare, 0.4)
         .with(Parameter::Update, 60.0);
     let targets = figures_of(&truth.candidate(&base()));
     let bench = bench();
