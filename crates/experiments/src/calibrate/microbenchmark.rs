@@ -20,9 +20,12 @@ use serde::{Deserialize, Serialize};
 
 use super::targets::Targets;
 
-/// How often a transaction alternates between data and computation. The paper does not say; the more often, the less
-/// it matters which part of the one transaction meets which part of the other.
-const ROUNDS: u32 = 4;
+/// How often the job alternates between data and computation, by hand: the paper does not say. At each data access it
+/// first installs the updates that have come in, so the more often, the more of them it meets.
+pub const JOB_ROUNDS: u32 = 16;
+/// How often an interfering transaction alternates, by hand: often enough that it matters little which part of it meets
+/// which part of the job.
+pub const INTERFERER_ROUNDS: u32 = 4;
 /// Jobs that run before any is measured: caches fill, and the first sensors report.
 const WARM_UP_JOBS: u64 = 5;
 /// A run is given up when it has taken this many times its nominal length: the job does not fit into its period.
@@ -140,20 +143,20 @@ impl Work {
         }
     }
 
-    /// The steps of one transaction on a machine with these costs.
-    fn program(&self, reads: Table, costs: &Costs) -> Program {
-        let rounds = f64::from(ROUNDS);
-        let gets = (self.data_ms * 1e6 - rounds * costs.read_txn_ns) / costs.get_ns;
-        let gets = gets.round().clamp(rounds, f64::from(u32::MAX)) as u32;
-        let cycles = (self.compute_ms * 1e-3 / rounds * costs.top.0 as f64).round() as u64;
+    /// The steps of one transaction in so many rounds, on a machine with these costs.
+    fn program(&self, reads: Table, rounds: u32, costs: &Costs) -> Program {
+        let n = f64::from(rounds);
+        let gets = (self.data_ms * 1e6 - n * costs.read_txn_ns) / costs.get_ns;
+        let gets = gets.round().clamp(n, f64::from(u32::MAX)) as u32;
+        let cycles = (self.compute_ms * 1e-3 / n * costs.top.0 as f64).round() as u64;
         let round = |k: u32| {
             // What does not divide evenly goes to the first rounds.
-            let count = gets / ROUNDS + u32::from(k < gets % ROUNDS);
+            let count = gets / rounds + u32::from(k < gets % rounds);
             [Op::Get { table: reads, count }, Op::Compute { cycles }]
         };
         let nothing = |op: &Op| matches!(op, Op::Compute { cycles: 0 });
         Program {
-            ops: (0..ROUNDS).flat_map(round).filter(|op| !nothing(op)).collect(),
+            ops: (0..rounds).flat_map(round).filter(|op| !nothing(op)).collect(),
         }
     }
 }
@@ -201,9 +204,9 @@ impl Bench {
     ) -> Result<Response, MeasureError> {
         self.check(machine, condition)?;
         let costs = costs(machine, UpdateMode::Transaction)?;
-        let mut tasks = vec![(self.job_spec(), job.program(Table::Sensors, &costs))];
+        let mut tasks = vec![(self.job_spec(), job.program(Table::Sensors, JOB_ROUNDS, &costs))];
         if condition.interferers > 0 {
-            let program = interferer.work.program(Table::Objects, &costs);
+            let program = interferer.work.program(Table::Objects, INTERFERER_ROUNDS, &costs);
             tasks.push((interferer_spec(interferer), program));
         }
         // As in the paper, a lower QoD is longer intervals between reports; none at all is no copy of the trace.
@@ -302,7 +305,7 @@ fn interferer_spec(interferer: Interferer) -> TaskSpec {
 const COMPILED: Demand = Demand {
     compute: Nanos(1),
     data: Nanos::ZERO,
-    rounds: ROUNDS,
+    rounds: 1,
     reads: Table::Sensors,
     writes: 0,
 };

@@ -27,7 +27,7 @@ use punctual_sim::MachineModel;
 
 pub use ensemble::{Member, Question, ensemble};
 pub use fit::{Figure, Fit, Task, interferer_of};
-pub use microbenchmark::{Bench, Condition, Interferer, MeasureError, Response, Work};
+pub use microbenchmark::{Bench, Condition, INTERFERER_ROUNDS, Interferer, JOB_ROUNDS, MeasureError, Response, Work};
 pub use parameter::{Candidate, Description, Parameter, Point};
 pub use predictions::{ALONE, Prediction, SITUATIONS, Situation, predictions};
 pub use result::{Calibration, MemberResult, Setting, Sensitivity};

@@ -5,8 +5,8 @@
 //! **Why this one.** A candidate is judged by simulated runs, whose events make the sum of squares jump a little everywhere:
 //! differences for a gradient would measure those jumps. There are few free parameters, and a run costs milliseconds.
 //!
-//! **The box.** Points are clamped to it. That can flatten the simplex into a face of the box, from which it never
-//! rises again; the fresh simplex of the next round does, and its edges point away from the nearer face.
+//! **The box.** The simplex moves in the whole space, and the objective is mirrored at the faces of the box: a point beyond
+//! a face is asked as its mirror image. Clamping would flatten the simplex into a face, and no step raises it from there.
 
 /// Edge of the first simplex, as a share of the box; each further round begins with half of the edge before.
 const EDGE: f64 = 0.25;
@@ -30,7 +30,7 @@ pub struct Found {
     pub evaluations: usize,
 }
 
-/// A point and the objective's value there.
+/// A point, not yet folded into the box, and the objective's value there.
 #[derive(Clone, Debug, PartialEq)]
 struct Vertex {
     at: Vec<f64>,
@@ -59,7 +59,7 @@ pub fn minimise(objective: impl FnMut(&[f64]) -> f64, start: &[f64], evaluations
         edge = (edge / 2.0).max(EDGE_MIN);
     }
     Found {
-        at: best.at,
+        at: fold(&best.at),
         value: best.value,
         evaluations: judge.evaluations,
     }
@@ -77,16 +77,22 @@ impl<F: FnMut(&[f64]) -> f64> Judge<F> {
         self.evaluations < self.evaluations_max
     }
 
-    /// The vertex at this point, moved into the box.
-    fn vertex(&mut self, mut at: Vec<f64>) -> Vertex {
-        for coordinate in &mut at {
-            *coordinate = coordinate.clamp(0.0, 1.0);
-        }
+    /// The vertex at this point.
+    fn vertex(&mut self, at: Vec<f64>) -> Vertex {
         self.evaluations += 1;
-        let value = (self.objective)(&at);
+        let value = (self.objective)(&fold(&at));
         let value = if value.is_nan() { f64::INFINITY } else { value };
         Vertex { at, value }
     }
+}
+
+/// Mirrors a point at the faces of the unit box, as often as it takes to be inside.
+fn fold(at: &[f64]) -> Vec<f64> {
+    let mirrored = |x: &f64| {
+        let x = x.rem_euclid(2.0);
+        if x > 1.0 { 2.0 - x } else { x }
+    };
+    at.iter().map(mirrored).collect()
 }
 
 /// One simplex, from its first size until it has contracted or nothing more may be asked; its best vertex.
