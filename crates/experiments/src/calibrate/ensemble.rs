@@ -63,14 +63,20 @@ fn starting_points() -> Vec<Point> {
         (Parameter::Update, 150.0, 300.0),
         (Parameter::UncachedShare, 0.2, 0.1),
     ];
-    let put = |(first, second): (Point, Point), (parameter, a, b)| (first.with(parameter, a), second.with(parameter, b));
+    let put =
+        |(first, second): (Point, Point), (parameter, a, b)| (first.with(parameter, a), second.with(parameter, b));
     let (first, second) = by_hand.into_iter().fold((Point::middle(), Point::middle()), put);
     vec![first, second]
 }
 
 /// The six members; the two of a question stand together.
 pub fn ensemble() -> Vec<Member> {
-    let member = |name, about, question, pinned| Member { name, about, question, pinned };
+    let member = |name, about, question, pinned| Member {
+        name,
+        about,
+        question,
+        pinned,
+    };
     use Parameter::{ClockedService, LinesPerMiss, UncachedShare};
     vec![
         member(
@@ -121,7 +127,10 @@ impl Member {
     /// The parameters left to the figures.
     pub fn free(&self) -> Vec<Parameter> {
         let pinned = |parameter: &Parameter| self.pinned.iter().any(|(other, _)| other == parameter);
-        Parameter::ALL.into_iter().filter(|parameter| !pinned(parameter)).collect()
+        Parameter::ALL
+            .into_iter()
+            .filter(|parameter| !pinned(parameter))
+            .collect()
     }
 
     /// Where its searches start.
@@ -131,13 +140,17 @@ impl Member {
 
     /// `point` with what is pinned.
     pub fn pin(&self, point: Point) -> Point {
-        self.pinned.iter().fold(point, |point, (parameter, value)| point.with(*parameter, *value))
+        self.pinned
+            .iter()
+            .fold(point, |point, (parameter, value)| point.with(*parameter, *value))
     }
 
     /// `start` with the free parameters at these places of their ranges, 0 to 1.
     pub fn place(&self, start: &Point, free: &[Parameter], places: &[f64]) -> Point {
-        free.iter().zip(places).fold(start.clone(), |point, (parameter, place)| {
-            point.with(*parameter, parameter.description().value_at(*place))
-        })
+        free.iter()
+            .zip(places)
+            .fold(start.clone(), |point, (parameter, place)| {
+                point.with(*parameter, parameter.description().value_at(*place))
+            })
     }
 }

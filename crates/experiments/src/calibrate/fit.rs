@@ -1,13 +1,14 @@
 //! One member's fit: the free parameters that bring the microbenchmark nearest to the figures.
 
 use punctual_sim::MachineModel;
+use punctual_units::Nanos;
 use serde::Serialize;
 
 use super::ensemble::Member;
-use super::microbenchmark::{Bench, Condition, Interferer, MeasureError, Response};
+use super::microbenchmark::{Bench, Condition, Interferer, MeasureError, Response, Work};
 use super::parameter::{Candidate, Parameter, Point};
-use super::search::{Found, minimise};
-use super::targets::{Targets, rms};
+use super::search::{EDGE, Found, minimise};
+use super::targets::{Target, Targets, rms};
 
 /// How often the search tells how far it is.
 const TELL_EVERY: usize = 100;
@@ -38,7 +39,7 @@ pub struct Fit {
     pub rms: f64,
     /// Candidates measured.
     pub evaluations: usize,
-    /// The rms reached from each starting point.
+    /// The rms that exploring reached from each starting point.
     pub rms_by_start: Vec<f64>,
 }
 
@@ -60,62 +61,53 @@ pub struct Figure {
 /// pause, as data-intensive as any of its evaluation (C10-D90) and alone as long as the job.
 pub fn interferer_of(candidate: &Candidate) -> Interferer {
     Interferer {
-        work: super::Work::of(candidate.job.nominal_ms(), 0.9),
-        pause_min: punctual_units::Nanos::ZERO,
-        pause_max: punctual_units::Nanos::ZERO,
+        work: Work::of(candidate.job.nominal_ms(), 0.9),
+        pause_min: Nanos::ZERO,
+        pause_max: Nanos::ZERO,
     }
 }
 
 impl Task<'_> {
     /// Fits `member`, telling `progress` the number of candidates measured and the best rms so far.
     ///
+    /// Half of the candidates go to exploring from every starting point alike, the other half to going on from the best.
+    ///
     /// # Errors
     /// [`MeasureError`] where a figure asks for what the machine does not have.
     pub fn fit(&self, member: &Member, progress: &mut dyn FnMut(usize, f64)) -> Result<Fit, MeasureError> {
-        let free = member.free();
-        let share = self.evaluations_max / member.starts().len().max(1);
-        let mut searched = Vec::new();
-        let (mut asked, mut best) = (0, f64::INFINITY);
-        for start in member.starts() {
-            let mut failure = None;
+        let (free, starts) = (member.free(), member.starts());
+        let (mut asked, mut best, mut failure) = (0, f64::INFINITY, None);
+        let rms_of = |squares: f64| (squares / self.targets.figures.len() as f64).sqrt();
+        let mut search = |from: &Point, edge: f64, evaluations_max: usize| {
             let objective = |at: &[f64]| {
-                let squares = self.judge(&member.place(&start, &free, at));
-                let squares = squares.unwrap_or_else(|error| {
+                let squares = self.judge(&member.place(from, &free, at)).unwrap_or_else(|error| {
                     failure.get_or_insert(error);
                     f64::NAN
                 });
                 asked += 1;
                 best = squares.min(best);
                 if asked % TELL_EVERY == 0 {
-                    progress(asked, (best / self.targets.figures.len() as f64).sqrt());
+                    progress(asked, rms_of(best));
                 }
                 squares
             };
-            let from: Vec<f64> = free.iter().map(|p| p.description().place_of(start.get(*p))).collect();
-            let found = minimise(objective, &from, share);
-            if let Some(error) = failure {
-                return Err(error);
-            }
-            searched.push((start, found));
-        }
-        self.conclude(member, &free, searched)
-    }
-
-    /// The best of the searches, measured once more figure by figure.
-    fn conclude(
-        &self,
-        member: &Member,
-        free: &[Parameter],
-        searched: Vec<(Point, Found)>,
-    ) -> Result<Fit, MeasureError> {
-        let count = self.targets.figures.len() as f64;
-        let rms_by_start = searched.iter().map(|(_, found)| (found.value / count).sqrt()).collect();
-        let evaluations = searched.iter().map(|(_, found)| found.evaluations).sum();
-        let best = searched.iter().min_by(|a, b| a.1.value.total_cmp(&b.1.value));
-        let point = match best {
-            Some((start, found)) => member.place(start, free, &found.at),
-            None => member.pin(Point::middle()),
+            let start: Vec<f64> = free.iter().map(|p| p.description().place_of(from.get(*p))).collect();
+            let found = minimise(objective, &start, edge, evaluations_max);
+            (member.place(from, &free, &found.at), found)
         };
+        let each = self.evaluations_max / (2 * starts.len().max(1));
+        let explored: Vec<(Point, Found)> = starts.iter().map(|start| search(start, EDGE, each)).collect();
+        let mut searched: Vec<(Point, Found)> = explored.clone();
+        if let Some((point, _)) = explored.iter().min_by(|a, b| a.1.value.total_cmp(&b.1.value)) {
+            let asked: usize = explored.iter().map(|(_, found)| found.evaluations).sum();
+            searched.push(search(point, EDGE / 2.0, self.evaluations_max.saturating_sub(asked)));
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let evaluations = searched.iter().map(|(_, found)| found.evaluations).sum();
+        let best = searched.into_iter().min_by(|a, b| a.1.value.total_cmp(&b.1.value));
+        let point = best.map_or_else(|| member.pin(Point::middle()), |(point, _)| point);
         let candidate = point.candidate(self.base);
         let figures = self.figures(&candidate)?;
         Ok(Fit {
@@ -124,7 +116,7 @@ impl Task<'_> {
             candidate,
             figures,
             evaluations,
-            rms_by_start,
+            rms_by_start: explored.iter().map(|(_, found)| rms_of(found.value)).collect(),
         })
     }
 
@@ -142,11 +134,13 @@ impl Task<'_> {
             .conditions()
             .into_iter()
             .map(|condition| {
-                let response = self.bench.measure(&candidate.machine, candidate.job, interferer, condition)?;
+                let response = self
+                    .bench
+                    .measure(&candidate.machine, candidate.job, interferer, condition)?;
                 Ok((condition, response))
             })
             .collect::<Result<_, MeasureError>>()?;
-        let figure = |target: &super::Target| {
+        let figure = |target: &Target| {
             let under = measured.iter().find(|(condition, _)| *condition == target.condition());
             let ours = under.map_or(f64::INFINITY, |(_, response)| target.of(response));
             Figure {

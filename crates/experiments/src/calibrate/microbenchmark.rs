@@ -26,8 +26,8 @@ pub const JOB_ROUNDS: u32 = 16;
 /// How often an interfering transaction alternates, by hand: often enough that it matters little which part of it meets
 /// which part of the job.
 pub const INTERFERER_ROUNDS: u32 = 4;
-/// Jobs that run before any is measured: caches fill, and the first sensors report.
-const WARM_UP_JOBS: u64 = 5;
+/// Jobs that run before any is measured: at ten a second, time for the caches to fill and many sensors to report.
+const WARM_UP_JOBS: u64 = 10;
 /// A run is given up when it has taken this many times its nominal length: the job does not fit into its period.
 const OVERRUN_MAX: u64 = 2;
 
@@ -210,7 +210,11 @@ impl Bench {
             tasks.push((interferer_spec(interferer), program));
         }
         // As in the paper, a lower QoD is longer intervals between reports; none at all is no copy of the trace.
-        let (speedup, copies) = if condition.qod > 0.0 { (condition.qod, 1) } else { (1.0, 0) };
+        let (speedup, copies) = if condition.qod > 0.0 {
+            (condition.qod, 1)
+        } else {
+            (1.0, 0)
+        };
         let load = Load {
             tasks,
             stream: SensorStream::new(&self.trace, speedup, copies),

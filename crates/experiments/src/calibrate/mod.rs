@@ -30,8 +30,8 @@ pub use fit::{Figure, Fit, Task, interferer_of};
 pub use microbenchmark::{Bench, Condition, INTERFERER_ROUNDS, Interferer, JOB_ROUNDS, MeasureError, Response, Work};
 pub use parameter::{Candidate, Description, Parameter, Point};
 pub use predictions::{ALONE, Prediction, SITUATIONS, Situation, predictions};
-pub use result::{Calibration, MemberResult, Setting, Sensitivity};
-pub use search::{Found, minimise};
+pub use result::{Calibration, MemberResult, Sensitivity, Setting};
+pub use search::{EDGE, Found, minimise};
 pub use targets::{Kind, Quantity, Target, TargetError, Targets, rms};
 pub use tensions::{Tension, tensions};
 
@@ -104,7 +104,11 @@ pub fn calibrate(plan: &Plan, progress: &(dyn Fn(Progress) + Sync)) -> Result<Ca
     let fitted = in_parallel(&plan.members, plan.threads, |member| {
         let mut tell = |evaluations, rms| {
             let member = member.name;
-            progress(Progress::Searching { member, evaluations, rms });
+            progress(Progress::Searching {
+                member,
+                evaluations,
+                rms,
+            });
         };
         let fit = task.fit(member, &mut tell)?;
         let predictions = predictions(&bench, &fit.candidate)?;

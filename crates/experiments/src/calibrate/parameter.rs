@@ -97,11 +97,23 @@ impl Parameter {
             Parameter::Locality => ("locality", "exponent", 0.25, 4.0, Logarithmic),
             Parameter::LinesPerMiss => ("lines-per-miss", "lines", 0.1, 10.0, Logarithmic),
             Parameter::SharedService => ("shared-service", "of a miss at the top clock", 0.05, 0.95, Linear),
-            Parameter::ClockedService => ("clocked-service", "of the shared part at the top clock", 0.0, 1.0, Linear),
+            Parameter::ClockedService => (
+                "clocked-service",
+                "of the shared part at the top clock",
+                0.0,
+                1.0,
+                Linear,
+            ),
             Parameter::Update => ("update", "us alone at the top clock", 10.0, 2000.0, Logarithmic),
             Parameter::UncachedShare => ("uncached-share", "of an update", 0.01, 0.9, Logarithmic),
         };
-        Description { name, unit, low, high, scale }
+        Description {
+            name,
+            unit,
+            low,
+            high,
+            scale,
+        }
     }
 }
 
@@ -208,7 +220,11 @@ fn tidy(value: f64) -> f64 {
     }
     let digits = 3 - value.abs().log10().floor() as i32;
     let scale = 10f64.powi(digits.abs());
-    if digits >= 0 { (value * scale).round() / scale } else { (value / scale).round() * scale }
+    if digits >= 0 {
+        (value * scale).round() / scale
+    } else {
+        (value / scale).round() * scale
+    }
 }
 
 #[cfg(test)]
@@ -227,7 +243,13 @@ mod tests {
 
     #[test]
     fn four_digits_are_kept() {
-        let cases = [(123_456.0, 123_500.0), (1.23456, 1.235), (0.000_123_456, 0.000_123_5), (0.0, 0.0), (-9.99996, -10.0)];
+        let cases = [
+            (123_456.0, 123_500.0),
+            (1.23456, 1.235),
+            (0.000_123_456, 0.000_123_5),
+            (0.0, 0.0),
+            (-9.99996, -10.0),
+        ];
         for (value, expected) in cases {
             assert_eq!(tidy(value), expected);
         }

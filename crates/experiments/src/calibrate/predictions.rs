@@ -55,7 +55,12 @@ pub struct Prediction {
 /// The situations that the paper's claims are about.
 pub const SITUATIONS: [Situation; 6] = {
     const fn situation(name: &'static str, interferers: u32, data_share: f64, qod: f64) -> Situation {
-        Situation { name, interferers, data_share, qod }
+        Situation {
+            name,
+            interferers,
+            data_share,
+            qod,
+        }
     }
     [
         situation("alone, QoD 1", 0, 0.5, 1.0),
@@ -91,13 +96,21 @@ pub fn predictions(bench: &Bench, candidate: &Candidate) -> Result<Vec<Predictio
 
 /// The job that takes its deadline alone at [`ALONE`].
 fn evaluation_job(bench: &Bench, candidate: &Candidate) -> Result<Work, MeasureError> {
-    let alone = Condition { clock: ALONE, interferers: 0, qod: 1.0 };
+    let alone = Condition {
+        clock: ALONE,
+        interferers: 0,
+        qod: 1.0,
+    };
     let (mut short, mut long) = (0.0, LONGEST);
     for _ in 0..HALVINGS {
         let middle = (short + long) / 2.0;
         let job = candidate.job.scaled(middle);
         let response = bench.measure(&candidate.machine, job, interferer(job, 0.0), alone)?;
-        if response.response() > 1.0 { long = middle } else { short = middle }
+        if response.response() > 1.0 {
+            long = middle
+        } else {
+            short = middle
+        }
     }
     Ok(candidate.job.scaled(short))
 }
@@ -130,7 +143,11 @@ fn at_deadline(
     let (mut slow, mut fast) = (0, machine.steps.len());
     while slow < fast {
         let middle = (slow + fast) / 2;
-        if at(middle)?.response() > 1.0 { slow = middle + 1 } else { fast = middle }
+        if at(middle)?.response() > 1.0 {
+            slow = middle + 1
+        } else {
+            fast = middle
+        }
     }
     if fast == machine.steps.len() {
         return Ok(None);
@@ -145,5 +162,8 @@ fn at_deadline(
     }
     let part = (before.response() - 1.0) / (before.response() - above.response());
     let between = |a: f64, b: f64| a + part * (b - a);
-    Ok(Some((between(mhz(below), mhz(fast)), between(before.drr(), above.drr()))))
+    Ok(Some((
+        between(mhz(below), mhz(fast)),
+        between(before.drr(), above.drr()),
+    )))
 }

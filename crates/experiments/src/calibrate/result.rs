@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use punctual_sim::MachineModel;
 use serde::Serialize;
 
+use super::Plan;
 use super::ensemble::{Member, Question};
 use super::fit::{Figure, Fit};
 use super::microbenchmark::Work;
@@ -12,7 +13,6 @@ use super::parameter::Parameter;
 use super::predictions::Prediction;
 use super::targets::Targets;
 use super::tensions::{Tension, tensions};
-use super::Plan;
 
 /// The ensemble and everything that is known of it. All figures are simulated, the paper's excepted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -64,7 +64,7 @@ pub struct MemberResult {
     pub figures: Vec<Figure>,
     /// Root mean square of the relative residuals.
     pub rms: f64,
-    /// The rms reached from each starting point.
+    /// The rms that exploring reached from each starting point.
     pub rms_by_start: Vec<f64>,
     /// Candidates measured.
     pub evaluations: usize,
@@ -102,7 +102,10 @@ impl MemberResult {
             question: member.question,
             pinned: member.pinned.iter().map(|(parameter, _)| *parameter).collect(),
             at_bound: free.into_iter().filter(bound).collect(),
-            parameters: Parameter::ALL.iter().map(|p| (p.description().name, value(p))).collect(),
+            parameters: Parameter::ALL
+                .iter()
+                .map(|p| (p.description().name, value(p)))
+                .collect(),
             figures: fit.figures,
             rms: fit.rms,
             rms_by_start: fit.rms_by_start,
@@ -128,7 +131,10 @@ impl Calibration {
             },
             targets: plan.targets.clone(),
             tensions: tensions(&plan.targets),
-            sensitivities: Question::ALL.into_iter().filter_map(|q| sensitivity(q, &members)).collect(),
+            sensitivities: Question::ALL
+                .into_iter()
+                .filter_map(|q| sensitivity(q, &members))
+                .collect(),
             members,
         }
     }

@@ -8,8 +8,9 @@
 //! **The box.** The simplex moves in the whole space, and the objective is mirrored at the faces of the box: a point beyond
 //! a face is asked as its mirror image. Clamping would flatten the simplex into a face, and no step raises it from there.
 
-/// Edge of the first simplex, as a share of the box; each further round begins with half of the edge before.
-const EDGE: f64 = 0.25;
+/// Edge of the first simplex of a search that knows nothing, as a share of the box. Each further round begins with half of
+/// the edge before.
+pub const EDGE: f64 = 0.25;
 /// The smallest edge that a round begins with.
 const EDGE_MIN: f64 = 0.01;
 /// A round ends when its simplex is this small.
@@ -37,18 +38,18 @@ struct Vertex {
     value: f64,
 }
 
-/// Looks for the minimum of `objective` over the unit box from `start`, asking at most `evaluations_max` times (at least
-/// once). What is not a number counts as infinitely bad.
+/// Looks for the minimum of `objective` over the unit box from `start`, with a first simplex of this `edge` (0 to 1), asking at
+/// most `evaluations_max` times (at least once). What is not a number counts as infinitely bad.
 ///
 /// The same objective and start give the same answer, to the last bit.
-pub fn minimise(objective: impl FnMut(&[f64]) -> f64, start: &[f64], evaluations_max: usize) -> Found {
+pub fn minimise(objective: impl FnMut(&[f64]) -> f64, start: &[f64], edge: f64, evaluations_max: usize) -> Found {
     let mut judge = Judge {
         objective,
         evaluations: 0,
         evaluations_max,
     };
     let mut best = judge.vertex(start.to_vec());
-    let (mut edge, mut idle) = (EDGE, 0);
+    let (mut edge, mut idle) = (edge, 0);
     while !start.is_empty() && idle < ROUNDS_IDLE && judge.may_ask() {
         let found = round(&mut judge, &best, edge);
         let gained = best.value - found.value > GAIN_MIN * best.value.abs();
@@ -132,7 +133,9 @@ fn step<F: FnMut(&[f64]) -> f64>(judge: &mut Judge<F>, simplex: &mut [Vertex]) {
         .collect();
     let along = |t: f64| -> Vec<f64> {
         let from_worst = centroid.iter().zip(&worst.at);
-        from_worst.map(|(centre, worst)| centre + t * (centre - worst)).collect()
+        from_worst
+            .map(|(centre, worst)| centre + t * (centre - worst))
+            .collect()
     };
 
     let reflected = judge.vertex(along(1.0));
@@ -197,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_curved_valley_is_followed_to_its_end() {
-        let found = minimise(rosenbrock, &[0.2, 0.75], 2000);
+        let found = minimise(rosenbrock, &[0.2, 0.75], EDGE, 2000);
         assert!(found.value < 1e-6, "{found:?}");
         assert!(found.at.iter().all(|x| (x - 0.75).abs() < 1e-3), "{found:?}");
     }
@@ -206,35 +209,35 @@ mod tests {
     fn a_minimum_on_the_edge_of_the_box_is_found() {
         // The slope leads out of the box at x = 1 and y = 0; along z there is a minimum within.
         let slope = |at: &[f64]| 2.0 - at[0] + at[1] + (at[2] - 0.3).powi(2);
-        let found = minimise(slope, &[0.5, 0.5, 0.5], 1000);
+        let found = minimise(slope, &[0.5, 0.5, 0.5], EDGE, 1000);
         assert!((found.value - 1.0).abs() < 1e-4, "{found:?}");
     }
 
     #[test]
     fn small_jumps_everywhere_do_not_stop_it() {
         let stairs = |at: &[f64]| (bowl(&[0.37, 0.62])(at) / 1e-4).floor() * 1e-4;
-        let found = minimise(stairs, &[0.9, 0.1], 1000);
+        let found = minimise(stairs, &[0.9, 0.1], EDGE, 1000);
         assert!(found.value <= 2e-4, "{found:?}");
     }
 
     #[test]
     fn what_is_not_a_number_is_avoided() {
         let cliff = |at: &[f64]| if at[0] < 0.4 { f64::NAN } else { at[0] };
-        let found = minimise(cliff, &[0.9], 300);
+        let found = minimise(cliff, &[0.9], EDGE, 300);
         assert!(found.value < 0.41, "{found:?}");
-        assert_eq!(minimise(|_| f64::NAN, &[0.5], 10).value, f64::INFINITY);
+        assert_eq!(minimise(|_| f64::NAN, &[0.5], EDGE, 10).value, f64::INFINITY);
     }
 
     #[test]
     fn nothing_to_choose_is_one_question() {
-        let found = minimise(|_| 7.0, &[], 100);
+        let found = minimise(|_| 7.0, &[], EDGE, 100);
         assert_eq!((found.value, found.evaluations), (7.0, 1));
     }
 
     proptest! {
         #[test]
         fn a_bowl_has_its_minimum_where_it_is(minimum in prop::collection::vec(0.0f64..=1.0, 1..=6), start in prop::array::uniform6(0.0f64..=1.0)) {
-            let found = minimise(bowl(&minimum), &start[..minimum.len()], 4000);
+            let found = minimise(bowl(&minimum), &start[..minimum.len()], EDGE, 4000);
             prop_assert!(found.value < 1e-5, "{found:?} for {minimum:?}");
         }
 
@@ -248,7 +251,7 @@ mod tests {
                 asked.push((at.to_vec(), value));
                 value
             };
-            let found = minimise(objective, &start[..minimum.len()], budget);
+            let found = minimise(objective, &start[..minimum.len()], EDGE, budget);
             prop_assert!(asked.len() <= budget && asked.len() == found.evaluations);
             prop_assert!(asked.iter().all(|(at, _)| at.iter().all(|x| (0.0..=1.0).contains(x))));
             let least = asked.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);

@@ -153,7 +153,11 @@ impl Targets {
         require(least, "report-min-s".into(), "must be a number of seconds above 0")?;
         let most = self.report_max_s.is_finite() && self.report_max_s >= self.report_min_s;
         require(most, "report-max-s".into(), "must be at least report-min-s")?;
-        require(!self.figures.is_empty(), "target".into(), "nothing to fit to: add a [[target]]")?;
+        require(
+            !self.figures.is_empty(),
+            "target".into(),
+            "nothing to fit to: add a [[target]]",
+        )?;
         for (i, target) in self.figures.iter().enumerate() {
             let key = |field: &str| format!("target[{i}].{field}");
             let first = self.figures[..i].iter().all(|other| other.id != target.id);
@@ -171,9 +175,9 @@ impl Targets {
 
 /// Root of the mean of the squares; 0 of nothing.
 pub fn rms(residuals: impl IntoIterator<Item = f64>) -> f64 {
-    let (sum, count) = residuals
-        .into_iter()
-        .fold((0.0, 0usize), |(sum, count), residual| (sum + residual * residual, count + 1));
+    let (sum, count) = residuals.into_iter().fold((0.0, 0usize), |(sum, count), residual| {
+        (sum + residual * residual, count + 1)
+    });
     (sum / count.max(1) as f64).sqrt()
 }
 

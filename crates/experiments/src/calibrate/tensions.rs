@@ -131,7 +131,7 @@ fn updates(a: &Target, b: &Target) -> Option<Tension> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::search::minimise;
+    use super::super::search::{EDGE, minimise};
     use super::super::targets::tests::example;
     use super::*;
 
@@ -184,9 +184,12 @@ mod tests {
             });
             errors.map(|error| error * error).sum()
         };
-        let found = minimise(misfit, &[0.5; 4], 10_000);
+        let found = minimise(misfit, &[0.5; 4], EDGE, 10_000);
         assert!((found.at[0] / 2.0 - best).abs() < 1e-3, "{found:?} and {best}");
-        assert!(((found.value / 6.0).sqrt() - floor_rms).abs() < 1e-5, "{found:?} and {floor_rms}");
+        assert!(
+            ((found.value / 6.0).sqrt() - floor_rms).abs() < 1e-5,
+            "{found:?} and {floor_rms}"
+        );
     }
 
     #[test]
@@ -197,7 +200,15 @@ mod tests {
             target(Quantity::Data, 1000, 3, 0.5, 0.3),
         ];
         let found = of(figures);
-        let [Tension::Growth { clock_ratio, time_ratio, .. }, Tension::Updates { share, gets, .. }] = &found[..] else {
+        let [
+            Tension::Growth {
+                clock_ratio,
+                time_ratio,
+                ..
+            },
+            Tension::Updates { share, gets, .. },
+        ] = &found[..]
+        else {
             panic!("{found:?}")
         };
         assert_eq!((*clock_ratio, *time_ratio), (2.0, 2.0));

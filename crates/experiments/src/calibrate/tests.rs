@@ -10,7 +10,10 @@ use punctual_workload::UpdateMode;
 use super::targets::tests::example;
 use super::*;
 
-const JOB: Work = Work { compute_ms: 8.0, data_ms: 2.5 };
+const JOB: Work = Work {
+    compute_ms: 8.0,
+    data_ms: 2.5,
+};
 const JOBS: u64 = 4;
 
 fn base() -> MachineModel {
@@ -22,7 +25,11 @@ fn bench() -> Bench {
 }
 
 fn condition(mhz: u64, interferers: u32, qod: f64) -> Condition {
-    Condition { clock: Hertz::from_mhz(mhz), interferers, qod }
+    Condition {
+        clock: Hertz::from_mhz(mhz),
+        interferers,
+        qod,
+    }
 }
 
 fn busy(job: Work) -> Interferer {
@@ -78,14 +85,22 @@ fn gets_are_counted_so_that_the_data_time_is_met() {
 
 #[test]
 fn a_job_that_does_not_fit_is_never_done() {
-    let long = Work { compute_ms: 250.0, data_ms: 1.0 };
+    let long = Work {
+        compute_ms: 250.0,
+        data_ms: 1.0,
+    };
     assert_eq!(measure(&base(), long, condition(2000, 0, 1.0)), Response::NEVER);
     assert_eq!(Response::NEVER.drr(), 0.0);
 }
 
 #[test]
 fn a_condition_that_does_not_fit_the_machine_is_refused() {
-    let refused = |condition| bench().measure(&base(), JOB, busy(JOB), condition).unwrap_err().to_string();
+    let refused = |condition| {
+        bench()
+            .measure(&base(), JOB, busy(JOB), condition)
+            .unwrap_err()
+            .to_string()
+    };
     let name = base().name;
     assert_eq!(
         refused(condition(1050, 0, 1.0)),
@@ -101,7 +116,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn more_interferers_slower_clocks_and_more_updates_never_help(
+    fn more_interferers_and_slower_clocks_never_help(
         x in prop::collection::vec(0.0f64..=1.0, Parameter::ALL.len()), cores in 0u32..3, step in 8usize..18, qod in 0.0f64..0.9,
     ) {
         let point = Parameter::ALL.iter().zip(&x).fold(Point::middle(), |point, (p, x)| {
@@ -109,19 +124,32 @@ proptest! {
         });
         let Candidate { machine, job } = point.candidate(&base());
         let mhz = |step: usize| machine.steps[step].clock.0 / 1_000_000;
-        let data = |step, cores, qod| measure(&machine, job, condition(mhz(step), cores, qod)).data;
-        let here = data(step, cores, qod);
-        // One report more or less may fall into a job by the shift of its end: a few jobs are few. 2 %.
-        prop_assert!(data(step, cores + 1, qod) >= here * 0.98);
-        prop_assert!(data(step - 1, cores, qod) >= here * 0.98);
-        prop_assert!(data(step, cores, 0.0) <= here * 1.02);
+        let data = |step, cores| measure(&machine, job, condition(mhz(step), cores, qod)).data;
+        let here = data(step, cores);
+        // One report more or less may fall into a job by the shift of its end, and the jobs are few: 2 %.
+        prop_assert!(data(step, cores + 1) >= here * 0.98);
+        prop_assert!(data(step - 1, cores) >= here * 0.98);
     }
+}
+
+#[test]
+fn more_updates_take_more_of_the_job() {
+    // Not so on every machine: where a job reads little, updates keep its working set in the cache.
+    let start = ensemble()[0].starts()[0].candidate(&base());
+    let data = [0.0, 0.25, 0.5, 1.0].map(|qod| measure(&start.machine, start.job, condition(1000, 3, qod)).data);
+    assert!(data.is_sorted() && data[0] < 0.9 * data[3], "{data:?}");
 }
 
 /// The figures that this machine gives.
 fn figures_of(candidate: &Candidate) -> Targets {
     let mut targets = example();
-    let conditions = [(2000, 0, 1.0), (2000, 3, 1.0), (1000, 0, 1.0), (1000, 3, 1.0), (1000, 3, 0.5)];
+    let conditions = [
+        (2000, 0, 1.0),
+        (2000, 3, 1.0),
+        (1000, 0, 1.0),
+        (1000, 3, 1.0),
+        (1000, 3, 0.5),
+    ];
     let model = targets.figures[0].clone();
     targets.figures = conditions
         .into_iter()
@@ -137,7 +165,12 @@ fn figures_of(candidate: &Candidate) -> Targets {
         })
         .collect();
     let bench = bench();
-    let task = Task { targets: &targets, bench: &bench, base: &base(), evaluations_max: 0 };
+    let task = Task {
+        targets: &targets,
+        bench: &bench,
+        base: &base(),
+        evaluations_max: 0,
+    };
     let figures = task.figures(candidate).unwrap();
     for (target, figure) in targets.figures.iter_mut().zip(figures) {
         target.value = figure.ours;
@@ -154,7 +187,12 @@ fn a_machine_that_is_known_is_fitted() {
         .with(Parameter::Update, 60.0);
     let targets = figures_of(&truth.candidate(&base()));
     let bench = bench();
-    let task = Task { targets: &targets, bench: &bench, base: &base(), evaluations_max: 250 };
+    let task = Task {
+        targets: &targets,
+        bench: &bench,
+        base: &base(),
+        evaluations_max: 250,
+    };
     let member = Member {
         name: "known",
         about: "",
@@ -168,7 +206,11 @@ fn a_machine_that_is_known_is_fitted() {
     assert!(fit.evaluations <= 250);
     assert!((fit.candidate.job.compute_ms - 8.0).abs() < 0.2, "{fit:?}");
     let told = told.into_inner().unwrap();
-    assert!(told.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 >= pair[1].1), "{told:?}");
+    assert!(
+        told.windows(2)
+            .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 >= pair[1].1),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -219,7 +261,12 @@ fn members_pin_what_they_say_and_have_names_of_their_own() {
         assert!(!member.pinned.is_empty());
         for start in member.starts() {
             for (parameter, value) in &member.pinned {
-                assert_eq!(start.get(*parameter), *value, "{}: {parameter:?} is out of its range", member.name);
+                assert_eq!(
+                    start.get(*parameter),
+                    *value,
+                    "{}: {parameter:?} is out of its range",
+                    member.name
+                );
             }
         }
         assert_eq!(member.free().len() + member.pinned.len(), Parameter::ALL.len());

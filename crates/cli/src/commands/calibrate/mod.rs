@@ -87,7 +87,10 @@ fn tell(plan: &Plan, progress: Progress) {
             member,
             evaluations,
             rms,
-        } => format!("{member:<18} {evaluations:>5} of {} candidates, rms {rms:.4}", plan.evaluations_max),
+        } => format!(
+            "{member:<18} {evaluations:>5} of {} candidates, rms {rms:.4}",
+            plan.evaluations_max
+        ),
         Progress::Done {
             member,
             evaluations,
@@ -113,7 +116,9 @@ mod tests {
     fn what_is_wrong_with_figures_is_named_by_line_or_key() {
         let refused = |from: &str, to: &str| parse(&SHIPPED_TEXT.replacen(from, to, 1), "x.toml").unwrap_err();
         let misspelt = refused("\nvalue = 0.16", "\nvalu = 0.16");
-        let line = 1 + SHIPPED_TEXT[..SHIPPED_TEXT.find("\nvalue = 0.16").unwrap() + 1].matches('\n').count();
+        let line = 1 + SHIPPED_TEXT[..SHIPPED_TEXT.find("\nvalue = 0.16").unwrap() + 1]
+            .matches('\n')
+            .count();
         assert!(
             misspelt.starts_with(&format!("x.toml:{line}: unknown field `valu`")),
             "{misspelt}"
@@ -139,6 +144,6 @@ mod tests {
         let member = &result.members[0];
         let text = machine_file(&result, member, "punctual calibrate -o machines").unwrap();
         assert!(text.contains("# made by    punctual calibrate -o machines\n"), "{text}");
-        assert_eq!(toml::from_str::<MachineModel>(&text).unwrap(), member.machine);
+        assert_eq!(MachineModel::from_toml(&text).unwrap(), member.machine);
     }
 }

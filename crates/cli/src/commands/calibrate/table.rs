@@ -45,7 +45,12 @@ fn figures(result: &Calibration) -> String {
         rows.push(row);
     }
     let mut row = vec!["rms of the residuals".to_string(), String::new()];
-    row.extend(result.members.iter().map(|member| format!("{:.1} %", 100.0 * member.rms)));
+    row.extend(
+        result
+            .members
+            .iter()
+            .map(|member| format!("{:.1} %", 100.0 * member.rms)),
+    );
     rows.push(row);
     columns(&rows)
 }
@@ -106,7 +111,10 @@ fn digits(value: f64) -> String {
 
 /// What each machine predicts for the evaluation: the clock's rise, and drr there.
 fn predictions(result: &Calibration) -> String {
-    let first = format!("predicted: clock to meet the deadline (alone: {} MHz), drr", ALONE.as_mhz_f64());
+    let first = format!(
+        "predicted: clock to meet the deadline (alone: {} MHz), drr",
+        ALONE.as_mhz_f64()
+    );
     let mut rows: Rows = vec![heading(&[&first], result)];
     let situations = result.members.first().map_or(&[][..], |member| &member.predictions);
     for (i, Prediction { situation, .. }) in situations.iter().enumerate() {
@@ -126,7 +134,10 @@ fn predicted(prediction: &Prediction) -> String {
 
 /// Which open question moves which prediction, in points.
 fn sensitivities(result: &Calibration) -> String {
-    let names = result.sensitivities.iter().map(|s| format!("{} - {}", s.between[1], s.between[0]));
+    let names = result
+        .sensitivities
+        .iter()
+        .map(|s| format!("{} - {}", s.between[1], s.between[0]));
     let mut rows: Rows = vec![
         std::iter::once("what a question decides: clock in points, drr".to_string())
             .chain(names)
@@ -172,7 +183,16 @@ fn sentence(tension: &Tension) -> String {
         } => {
             let implied: Vec<String> = implied
                 .iter()
-                .map(|(cores, c)| format!("{c:.2} {}", if *cores == 0 { "alone".into() } else { format!("beside {}", beside(*cores)) }))
+                .map(|(cores, c)| {
+                    format!(
+                        "{c:.2} {}",
+                        if *cores == 0 {
+                            "alone".into()
+                        } else {
+                            format!("beside {}", beside(*cores))
+                        }
+                    )
+                })
                 .collect();
             format!(
                 "{clock_mhz} MHz: c = r - d is {}; one c for all of them, at best {best:.3}, leaves {:.1} % rms over all figures",
