@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::ensemble::Member;
 use super::microbenchmark::{Bench, Condition, Interferer, MeasureError, Response, Work};
-use super::parameter::{Candidate, Parameter, Point};
+use super::parameter::{Candidate, Point};
 use super::search::{EDGE, Found, minimise};
 use super::targets::{Target, Targets, rms};
 
