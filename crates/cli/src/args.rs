@@ -203,7 +203,7 @@ pub struct Calibrate {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Jobs over which each figure is a mean
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub jobs: u64,
     /// How many candidates may be measured for each machine
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -48,20 +48,20 @@ impl Question {
 }
 
 /// Where every search starts, beside what is pinned: points by hand, of the orders of magnitude of the machine's
-/// documentation (see `machines/exynos5422-a15.toml`). They differ in who makes data slow: the first has cheap updates and
-/// a working set that just fits the cache, the second dear updates and a smaller one.
+/// documentation (see `machines/exynos5422-a15.toml`) and of earlier fits. They differ in who makes data slow: the first
+/// has updates that are cheaper and a working set that nearly fills the cache, the second dearer ones and a smaller set.
 fn starting_points() -> Vec<Point> {
     let by_hand = [
-        (Parameter::Compute, 8.75, 8.75),
-        (Parameter::Data, 1.5, 1.0),
+        (Parameter::Compute, 8.5, 8.5),
+        (Parameter::Data, 1.3, 1.0),
         (Parameter::CachedShare, 0.3, 0.3),
-        (Parameter::WorkingSet, 1536.0, 1024.0),
-        (Parameter::Locality, 1.0, 1.5),
+        (Parameter::WorkingSet, 1792.0, 1024.0),
+        (Parameter::Locality, 2.0, 1.5),
         (Parameter::LinesPerMiss, 1.0, 1.0),
-        (Parameter::SharedService, 0.6, 0.4),
+        (Parameter::SharedService, 0.4, 0.4),
         (Parameter::ClockedService, 0.5, 0.7),
-        (Parameter::Update, 150.0, 300.0),
-        (Parameter::UncachedShare, 0.2, 0.1),
+        (Parameter::Update, 200.0, 300.0),
+        (Parameter::UncachedShare, 0.1, 0.2),
     ];
     let put =
         |(first, second): (Point, Point), (parameter, a, b)| (first.with(parameter, a), second.with(parameter, b));
@@ -95,7 +95,7 @@ pub fn ensemble() -> Vec<Member> {
             "slow-pollution",
             "a miss pushes out fewer lines than it reads, as where replacement protects lines in use",
             Question::Pollution,
-            vec![(LinesPerMiss, 0.3)],
+            vec![(LinesPerMiss, 0.1)],
         ),
         member(
             "fast-pollution",

@@ -26,8 +26,9 @@ pub const JOB_ROUNDS: u32 = 16;
 /// How often an interfering transaction alternates, by hand: often enough that it matters little which part of it meets
 /// which part of the job.
 pub const INTERFERER_ROUNDS: u32 = 4;
-/// Jobs that run before any is measured: at ten a second, time for the caches to fill and many sensors to report.
-const WARM_UP_JOBS: u64 = 10;
+/// Jobs that run before any is measured: at ten a second, time for the caches to fill even where a miss brings little, and
+/// for many sensors to report.
+const WARM_UP_JOBS: u64 = 20;
 /// A run is given up when it has taken this many times its nominal length: the job does not fit into its period.
 const OVERRUN_MAX: u64 = 2;
 

@@ -95,7 +95,7 @@ impl Parameter {
             Parameter::CachedShare => ("cached-share", "of a get that hits", 0.02, 0.9, Logarithmic),
             Parameter::WorkingSet => ("working-set", "KiB", 64.0, 4096.0, Logarithmic),
             Parameter::Locality => ("locality", "exponent", 0.25, 4.0, Logarithmic),
-            Parameter::LinesPerMiss => ("lines-per-miss", "lines", 0.1, 10.0, Logarithmic),
+            Parameter::LinesPerMiss => ("lines-per-miss", "lines", 0.05, 10.0, Logarithmic),
             Parameter::SharedService => ("shared-service", "of a miss at the top clock", 0.05, 0.95, Linear),
             Parameter::ClockedService => (
                 "clocked-service",
