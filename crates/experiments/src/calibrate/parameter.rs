@@ -19,8 +19,10 @@ pub enum Parameter {
     Data,
     /// How much of the time of a get, all hits, is spent reading the shared cache.
     CachedShare,
-    /// What a core's store accesses range over; the interferers' databases are taken to be as large as the job's.
+    /// What the job's store accesses range over.
     WorkingSet,
+    /// What those of each interfering core range over.
+    Neighbours,
     /// How hits follow from what is held.
     Locality,
     /// How many lines a miss brings, and pushes out.
@@ -73,11 +75,12 @@ pub struct Candidate {
 
 impl Parameter {
     /// All of them.
-    pub const ALL: [Parameter; 10] = [
+    pub const ALL: [Parameter; 11] = [
         Parameter::Compute,
         Parameter::Data,
         Parameter::CachedShare,
         Parameter::WorkingSet,
+        Parameter::Neighbours,
         Parameter::Locality,
         Parameter::LinesPerMiss,
         Parameter::SharedService,
@@ -94,6 +97,7 @@ impl Parameter {
             Parameter::Data => ("data", "ms alone at the top clock", 0.25, 4.0, Logarithmic),
             Parameter::CachedShare => ("cached-share", "of a get that hits", 0.02, 0.9, Logarithmic),
             Parameter::WorkingSet => ("working-set", "KiB", 64.0, 4096.0, Logarithmic),
+            Parameter::Neighbours => ("neighbours", "of the working set, each", 0.1, 2.0, Logarithmic),
             Parameter::Locality => ("locality", "exponent", 0.25, 4.0, Logarithmic),
             Parameter::LinesPerMiss => ("lines-per-miss", "lines", 0.05, 10.0, Logarithmic),
             Parameter::SharedService => ("shared-service", "of a miss at the top clock", 0.05, 0.95, Linear),
@@ -186,7 +190,7 @@ impl Point {
         machine.cache.locality = tidy(value(Parameter::Locality));
         machine.cache.lines_per_miss = tidy(value(Parameter::LinesPerMiss));
         machine.store.working_set_kib = tidy(value(Parameter::WorkingSet));
-        machine.store.others_working_set_kib = machine.store.working_set_kib;
+        machine.store.others_working_set_kib = tidy(value(Parameter::WorkingSet) * value(Parameter::Neighbours));
 
         let hit_ns = machine.cache.hit_cycles * cycle_ns;
         let effort = |ns: f64, uncached: f64| {
