@@ -13,7 +13,7 @@
 use punctual_units::{Hertz, Nanos};
 use punctual_workload::{Active, ControllerKind};
 
-use super::setting::{self, Ask, CONTROL_PERIOD, Interference, Job, MIXES, Mix};
+use super::setting::{Ask, CONTROL_PERIOD, EVALUATION_JOB, Interference, MIXES, Mix, Work};
 use crate::samples::{Labels, labels};
 
 /// A part of the evaluation: one experiment each.
@@ -98,8 +98,8 @@ pub struct Planned {
     pub labels: Labels,
     /// Who decides.
     pub approach: Approach,
-    /// The real-time job.
-    pub job: Job,
+    /// The real-time job, as a multiple of the microbenchmark's.
+    pub job: f64,
     /// Who interferes.
     pub interference: Option<Interference>,
     /// Sensor updates over the full rate.
@@ -210,7 +210,7 @@ fn microbenchmark(labels: Labels, clock_mhz: u64, cores: u32, rate: f64) -> Plan
     Planned {
         labels,
         approach: Approach::Pinned(clock_mhz),
-        job: Job::Microbenchmark,
+        job: 1.0,
         interference: (cores > 0).then_some(beside),
         rate,
         samples,
@@ -240,7 +240,7 @@ fn steady(name: &str, approach: Approach, load: Option<(Mix, u32)>) -> Planned {
     Planned {
         labels: labels([("part", "steady"), ("approach", name), ("workload", &workload), ("cores", &cores)]),
         approach,
-        job: Job::Evaluation,
+        job: EVALUATION_JOB,
         interference: load.map(|(mix, cores)| beside(mix, cores, Active::ALWAYS)),
         rate: 1.0,
         samples,
@@ -260,7 +260,7 @@ fn transient() -> Vec<Planned> {
         Planned {
             labels,
             approach,
-            job: Job::Evaluation,
+            job: EVALUATION_JOB,
             interference: Some(beside(mix, cores, Active { from, until })),
             rate: 1.0,
             samples: TRANSIENT_SAMPLES.0,
@@ -286,8 +286,8 @@ fn beside(mix: Mix, cores: u32, active: Active) -> Interference {
 }
 
 impl Planned {
-    /// The scenario's particulars, for a seed and a job of this nominal drr.
-    pub fn ask(&self, seed: u64, nominal_drr: f64) -> Ask {
+    /// The scenario's particulars, where the microbenchmark's job is `work` and the evaluation's has this nominal drr.
+    pub fn ask(&self, work: Work, seed: u64, nominal_drr: f64) -> Ask {
         let (controller, drr) = match self.approach {
             Approach::Open | Approach::Pinned(_) => (ControllerKind::Open, nominal_drr),
             Approach::DvfsOnly => (ControllerKind::Clock, nominal_drr),
@@ -295,7 +295,7 @@ impl Planned {
             Approach::Mimo(goal) => (ControllerKind::Mimo, goal.of(nominal_drr)),
         };
         Ask {
-            job: self.job,
+            job: work.scaled(self.job),
             controller,
             drr,
             rate: self.rate,
@@ -315,10 +315,10 @@ impl Planned {
 }
 
 /// What identification asks for.
-pub fn identify_ask(seed: u64) -> Ask {
+pub fn identify_ask(work: Work, seed: u64) -> Ask {
     let (mix, cores) = IDENTIFY;
     Ask {
-        job: Job::Evaluation,
+        job: work.scaled(EVALUATION_JOB),
         controller: ControllerKind::Mimo,
         drr: NOMINAL_DRR_IN_THE_PAPER,
         rate: 1.0,
@@ -333,7 +333,7 @@ pub const NOMINAL_DRR_IN_THE_PAPER: f64 = 0.28;
 
 /// The longest run, for the length of the readings.
 pub fn longest() -> Nanos {
-    setting::CONTROL_PERIOD * TRANSIENT_SAMPLES.0
+    CONTROL_PERIOD * TRANSIENT_SAMPLES.0
 }
 
 #[cfg(test)]
