@@ -40,6 +40,8 @@ pub enum Command {
     /// Each machine answers one question that the figures leave open, and leaves the rest to them; see
     /// docs/calibration.md. Prints every figure beside the paper's, and what each machine predicts for the evaluation.
     Calibrate(Calibrate),
+    /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
+    Experiment(Experiment),
 }
 
 /// `run`
@@ -103,6 +105,31 @@ pub struct Doctor {
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// `experiment`
+#[derive(Debug, Args)]
+pub struct Experiment {
+    /// Which, such as qedb-transient; `list` shows all
+    pub name: String,
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How many seeds, counting up from the first
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub seeds: u32,
+    /// Machine files to run on, in place of the calibrated ones
+    #[arg(long, value_name = "FILES", value_delimiter = ',')]
+    pub machines: Vec<PathBuf>,
+    /// A file of claims, in place of the shipped one
+    #[arg(long, value_name = "FILE")]
+    pub claims: Option<PathBuf>,
+    /// Write claims, means and samples as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the figures and the claims, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `bench`

@@ -28,7 +28,7 @@ pub use outcome::{Bars, Chart, Curve, Figure, Outcome};
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The ensemble: at least one machine, each with a name of its own.
-    pub machines: Vec<MachineModel>,
+    pub machines: Vec<Subject>,
     /// The first seed.
     pub seed: u64,
     /// How many seeds, counting up from the first.
@@ -39,6 +39,15 @@ pub struct Settings {
     pub reasons: Reasons,
     /// On how many threads; as many as there are cores, if none is given.
     pub workers: Option<NonZeroUsize>,
+}
+
+/// A machine to experiment on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subject {
+    /// The machine.
+    pub machine: MachineModel,
+    /// The job of the microbenchmarks on it: what they show is calibrated together with the machine.
+    pub job: qedb::Work,
 }
 
 /// Hears how far an experiment is, in words.
@@ -112,11 +121,11 @@ impl Settings {
         if self.machines.is_empty() || self.seeds == 0 {
             return refuse("an experiment needs at least one machine and one seed".into());
         }
-        for (i, machine) in self.machines.iter().enumerate() {
+        for (i, Subject { machine, .. }) in self.machines.iter().enumerate() {
             if let Err(error) = machine.check() {
                 return refuse(format!("machine \"{}\": {error}", machine.name));
             }
-            if self.machines[..i].iter().any(|other| other.name == machine.name) {
+            if self.machines[..i].iter().any(|other| other.machine.name == machine.name) {
                 return refuse(format!("two machines are called \"{}\": give each a name of its own", machine.name));
             }
         }

@@ -117,6 +117,19 @@ impl Work {
     }
 }
 
+/// The setting for people.
+pub fn rows() -> Vec<(String, String)> {
+    let row = |name: &str, value: String| (name.to_string(), value);
+    vec![
+        row("real-time transaction", format!("every {PERIOD}, deadline {DEADLINE}, {EVALUATION_JOB} times the microbenchmark's")),
+        row("sensors", format!("{SENSORS}, periods {} to {}", SENSOR_PERIODS[0], SENSOR_PERIODS[1])),
+        row("goal", format!("tardiness {TARDINESS}, QoD at least {MIN_QOD}")),
+        row("control period", CONTROL_PERIOD.to_string()),
+        row("interferers", format!("pauses of {} to {}, as long as the transaction", PAUSE[0], PAUSE[1])),
+        row("weights", "Q = diag(1, 0.1, 1, 0.1) on tardiness, drr and their sums; R = 0.01 on each knob".into()),
+    ]
+}
+
 /// The sensors' readings for a seed: made up, with objects that are valid for a period and a little.
 pub fn trace(length: Nanos, seed: u64) -> Trace {
     let [shortest, longest] = SENSOR_PERIODS;

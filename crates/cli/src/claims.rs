@@ -1,0 +1,84 @@
+//! Claims for people: the table on the terminal, and the cells that the page shares with it.
+
+use std::fmt::Write;
+
+use punctual_experiments::Outcome;
+use punctual_experiments::claims::{ClaimResult, Kind, Paper, Role, Rule};
+
+/// A figure with three digits behind the point, or a dash.
+pub fn figure(value: Option<f64>) -> String {
+    value.map_or("-".into(), |value| format!("{value:.3}"))
+}
+
+/// What the paper has, and how it binds.
+pub fn paper(claim: &ClaimResult) -> String {
+    match (&claim.paper, claim.rule) {
+        (Paper::Figure(figure), Rule::Within(tolerance)) => format!("{figure} ± {:.0} %", tolerance * 100.0),
+        (Paper::Figure(figure), Rule::AtMost) => format!("at most {figure}"),
+        (Paper::Figure(figure), Rule::AtLeast) => format!("at least {figure}"),
+        (Paper::Figure(figure), Rule::Comparison) => figure.to_string(),
+        (Paper::Finding(finding), _) => finding.clone(),
+    }
+}
+
+/// The range over machines and seeds.
+pub fn range(claim: &ClaimResult) -> String {
+    claim.ours_range.map_or("-".into(), |[low, high]| format!("{low:.3} .. {high:.3}"))
+}
+
+/// In how many of the replications the claim holds by itself.
+pub fn held(claim: &ClaimResult) -> String {
+    format!("{} of {}", claim.held, claim.of)
+}
+
+/// All claims with a line each, by experiment, and how many hold.
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let width = outcome.claims.iter().map(|claim| claim.id.len()).max().unwrap_or(0);
+    let mut experiment = "";
+    for claim in &outcome.claims {
+        if claim.experiment != experiment {
+            experiment = &claim.experiment;
+            let _ = writeln!(text, "\n{experiment} ({})", platform(outcome));
+            let _ = writeln!(
+                text,
+                "  {:<5} {:<width$} {:>34}  {:>8}  {:>22}  {:>10}",
+                "holds", "claim", "paper", "ours", "range", "runs"
+            );
+        }
+        let holds = if claim.holds { "yes" } else { "NO" };
+        let note = match claim.role {
+            Role::Prediction => "",
+            Role::Calibration => "  (fitted)",
+            Role::Setting => "  (setting)",
+        };
+        let _ = writeln!(
+            text,
+            "  {holds:<5} {:<width$} {:>34}  {:>8}  {:>22}  {:>10}{note}",
+            claim.id,
+            paper(claim),
+            figure(claim.ours),
+            range(claim),
+            held(claim)
+        );
+    }
+    text + &count(outcome)
+}
+
+fn platform(outcome: &Outcome) -> &'static str {
+    if outcome.platform == "sim" { "simulated" } else { "measured" }
+}
+
+fn count(outcome: &Outcome) -> String {
+    let of = |kind: Kind| {
+        let claims = outcome.claims.iter().filter(move |claim| claim.kind == kind);
+        let all = claims.clone().count();
+        (claims.filter(|claim| claim.holds).count(), all)
+    };
+    let ((structural, all_structural), (quantitative, all_quantitative)) = (of(Kind::Structural), of(Kind::Quantitative));
+    format!(
+        "\n{structural} of {all_structural} structural claims hold on every machine with every seed, {quantitative} of {all_quantitative} figures by the median;\n{} machines, {} seeds\n",
+        outcome.machines.len(),
+        outcome.seeds.len()
+    )
+}
