@@ -3,6 +3,7 @@
 //! `setting` is what the paper sets, and what was chosen where it is silent; `plan` says which runs there are; `replicate`
 //! carries them out on one machine with one seed; `figures` says what is drawn. One Q, one R, one excitation throughout.
 
+mod columns;
 mod figures;
 mod plan;
 mod replicate;
@@ -18,8 +19,9 @@ use crate::samples::{Labels, Replication, Run};
 use crate::stats::{Spread, mean};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
 
+pub use columns::SERIES;
 pub use plan::{Approach, DrrGoal, Part, Planned, plan};
-pub use replicate::{IDENTIFIED, SERIES};
+pub use replicate::IDENTIFIED;
 pub use setting::{Interference, Mix, Work};
 
 use plan::{identify_labels, longest, needs_model};

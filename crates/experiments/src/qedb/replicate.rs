@@ -1,24 +1,19 @@
 //! The plan on one machine with one seed: learn a model, design the laws, profile the job, run.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use punctual_control::design;
-use punctual_runtime::report::{RunReport, Sample};
 use punctual_runtime::{ControllerDocument, ControllerSource, ModelDocument, ModelError, RunError};
 use punctual_workload::Trace;
 
 use super::plan::{self, NOMINAL_DRR_IN_THE_PAPER, Planned, profile};
-use super::setting::{self, Ask, weights};
-use super::{Subject, request};
+use super::columns::columns;
+use super::request;
+use super::setting::weights;
+use crate::Subject;
 use crate::samples::Run;
 use crate::stats::mean;
-
-/// Columns of every run.
-pub const SERIES: [&str; 9] = [
-    "tardiness", "drr", "data", "compute", "admitted", "fresh", "clock", "power", "misses",
-];
 
 /// Columns of the identification, of one sample each.
 pub const IDENTIFIED: [&str; 7] = [
@@ -98,7 +93,7 @@ impl Place {
         let mut run = Run {
             labels: plan::identify_labels(),
             settled_from: 0,
-            series: columns(&report, &ask),
+            series: columns(&report.samples),
         };
         for (name, value) in IDENTIFIED.into_iter().zip(identified(&model, &laws)) {
             run.series.insert(name.into(), vec![value]);
@@ -119,7 +114,7 @@ impl Place {
         Ok(Run {
             labels: planned.labels.clone(),
             settled_from: planned.settled_from,
-            series: columns(&finished.report, &ask),
+            series: columns(&finished.report.samples),
         })
     }
 
@@ -148,25 +143,3 @@ fn identified(model: &ModelDocument, laws: &ControllerDocument) -> [Option<f64>;
     let radius = laws.mimo.verdict.spectral_radius();
     [r2(0), r2(1), Some(radius), b(0, 0), b(0, 1), b(1, 0), b(1, 1)]
 }
-
-/// The columns of [`SERIES`], one value per control period.
-fn columns(report: &RunReport, ask: &Ask) -> BTreeMap<String, Vec<Option<f64>>> {
-    let samples = &report.samples[..report.samples.len().min(ask.samples as usize)];
-    let column = |value: &dyn Fn(&Sample) -> Option<f64>| samples.iter().map(value).collect::<Vec<_>>();
-    let data = |sample: &Sample| sample.tardiness.zip(sample.drr).map(|(tardiness, drr)| tardiness * drr);
-    let compute = |sample: &Sample| sample.tardiness.zip(data(sample)).map(|(tardiness, data)| tardiness - data);
-    let period = setting::CONTROL_PERIOD.as_secs_f64();
-    let columns: [Vec<Option<f64>>; SERIES.len()] = [
-        column(&|sample| sample.tardiness),
-        column(&|sample| sample.drr),
-        column(&data),
-        column(&compute),
-        column(&|sample| Some(sample.admitted_share)),
-        column(&|sample| Some(sample.fresh_share)),
-        column(&|sample| sample.clock_hz.map(|hz| hz as f64 * 1e-6)),
-        column(&|sample| sample.energy_j.map(|joules| joules / period)),
-        column(&|sample| (sample.jobs > 0).then(|| f64::from(sample.misses) / f64::from(sample.jobs))),
-    ];
-    SERIES.into_iter().map(String::from).zip(columns).collect()
-}
-
