@@ -115,9 +115,15 @@ pub struct Experiment {
     /// The first seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How many seeds, counting up from the first
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub seeds: u32,
+    /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub seeds: Option<u32>,
+    /// Simulated machines; `linux` runs qedb-transient on this one, with a scenario
+    #[arg(long, value_enum, default_value_t = Platform::Sim)]
+    pub platform: Platform,
+    /// The scenario whose best-effort tasks come and go in qedb-transient [on linux: scenarios/fire-rescue.toml]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machines", "claims"])]
+    pub scenario: Option<PathBuf>,
     /// Machine files to run on, in place of the calibrated ones
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     pub machines: Vec<PathBuf>,

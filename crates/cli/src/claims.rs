@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_experiments::Outcome;
+use punctual_experiments::{Measure, Outcome};
 use punctual_experiments::claims::{ClaimResult, Kind, Paper, Role, Rule};
 
 /// A figure with three digits behind the point, or a dash.
@@ -62,7 +62,21 @@ pub fn table(outcome: &Outcome) -> String {
             held(claim)
         );
     }
-    text + &count(outcome)
+    text + &measures(outcome) + &count(outcome)
+}
+
+/// What was measured without a claim.
+fn measures(outcome: &Outcome) -> String {
+    let width = outcome.measures.iter().map(|measure| measure.name.len()).max().unwrap_or(0);
+    let row = |measure: &Measure| {
+        let spread = measure.spread.map_or("-".into(), |s| format!("{:>8.3}  {:.3} .. {:.3}", s.median, s.low, s.high));
+        format!("  {:<width$}  {spread}\n", measure.name)
+    };
+    let title = format!("\n{} ({}): median and range\n", outcome.name, platform(outcome));
+    match outcome.measures.as_slice() {
+        [] => String::new(),
+        measures => title + &measures.iter().map(row).collect::<String>(),
+    }
 }
 
 fn platform(outcome: &Outcome) -> &'static str {
@@ -76,6 +90,9 @@ fn count(outcome: &Outcome) -> String {
         (claims.filter(|claim| claim.holds).count(), all)
     };
     let ((structural, all_structural), (quantitative, all_quantitative)) = (of(Kind::Structural), of(Kind::Quantitative));
+    if outcome.claims.is_empty() {
+        return String::new();
+    }
     format!(
         "\n{structural} of {all_structural} structural claims hold on every machine with every seed, {quantitative} of {all_quantitative} figures by the median;\n{} machines, {} seeds\n",
         outcome.machines.len(),

@@ -22,7 +22,7 @@ use std::num::NonZeroUsize;
 use claims::{ClaimError, Claims, Reasons};
 use punctual_sim::MachineModel;
 
-pub use outcome::{Bars, Chart, Curve, Figure, Outcome};
+pub use outcome::{Bars, Chart, Curve, Figure, Measure, Outcome};
 
 /// What an experiment runs on.
 #[derive(Clone, Debug)]

@@ -21,6 +21,8 @@ pub struct Outcome {
     pub setting: Vec<(String, String)>,
     /// Every claim beside what came out.
     pub claims: Vec<ClaimResult>,
+    /// What was measured without a claim.
+    pub measures: Vec<Measure>,
     /// What to draw.
     pub figures: Vec<Figure>,
     /// The means of each run over all replications: labels, and the spread of the mean of each series.
@@ -29,6 +31,17 @@ pub struct Outcome {
     pub samples: Vec<Replication>,
     /// What could not be run, and why.
     pub failures: Vec<String>,
+}
+
+/// A figure without a claim.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measure {
+    /// What it is.
+    pub name: String,
+    /// Its formula.
+    pub formula: String,
+    /// Over all replications; none where it could not be evaluated.
+    pub spread: Option<Spread>,
 }
 
 /// One picture.

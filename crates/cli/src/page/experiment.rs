@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use punctual_experiments::claims::ClaimResult;
-use punctual_experiments::{Chart as Shape, Figure, Outcome};
+use punctual_experiments::{Chart as Shape, Figure, Measure, Outcome};
 
 use super::chart::{Band, Chart, Curve, Level};
 use super::{STYLE, bars, escape};
@@ -18,17 +18,12 @@ pub fn experiment(outcome: &Outcome, command: &str) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{name} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1><b>{name}</b> · {platform}</h1>\n"
     );
-    let held = outcome.claims.iter().filter(|claim| claim.holds).count();
-    let good = if held == outcome.claims.len() { " good" } else { "" };
-    let _ = writeln!(
-        page,
-        "<p class=\"verdict{good}\">{held} of {} claims hold, on {} machines with {} seeds each</p>",
-        outcome.claims.len(),
-        outcome.machines.len(),
-        outcome.seeds.len()
-    );
-    claims(&mut page, &outcome.claims);
-    page += "<h2>Figures</h2>\n<p class=\"note\">All simulated. Bars are medians over machines and seeds, strokes their ranges; curves over time are those of each machine's first seed. Shaded: the disturbance.</p>\n<div class=\"charts\">\n";
+    if !outcome.claims.is_empty() {
+        verdict(&mut page, outcome);
+        claims(&mut page, &outcome.claims);
+    }
+    measures(&mut page, &outcome.measures);
+    page += "<h2>Figures</h2>\n<p class=\"note\">Bars are medians over machines and seeds, strokes their ranges; curves over time are those of the first seed. Shaded: the disturbance.</p>\n<div class=\"charts\">\n";
     outcome.figures.iter().for_each(|figure| draw(&mut page, figure));
     page += "</div>\n<h2>Setting</h2>\n<div class=\"sheet\"><table>\n";
     let machines = ("machines".to_string(), outcome.machines.join("; "));
@@ -50,6 +45,37 @@ pub fn experiment(outcome: &Outcome, command: &str) -> String {
         env!("CARGO_PKG_VERSION")
     );
     page
+}
+
+fn verdict(page: &mut String, outcome: &Outcome) {
+    let held = outcome.claims.iter().filter(|claim| claim.holds).count();
+    let good = if held == outcome.claims.len() { " good" } else { "" };
+    let _ = writeln!(
+        page,
+        "<p class=\"verdict{good}\">{held} of {} claims hold, on {} machines with {} seeds each</p>",
+        outcome.claims.len(),
+        outcome.machines.len(),
+        outcome.seeds.len()
+    );
+}
+
+fn measures(page: &mut String, measures: &[Measure]) {
+    if measures.is_empty() {
+        return;
+    }
+    *page += "<h2>Measured</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th>what</th><th>median</th><th>range</th></tr></thead>\n<tbody>\n";
+    for measure in measures {
+        let cell = |value: Option<f64>| figure(value);
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td class=\"figure\">{}</td><td class=\"figure\">{} .. {}</td></tr>",
+            escape(&measure.name),
+            cell(measure.spread.map(|spread| spread.median)),
+            cell(measure.spread.map(|spread| spread.low)),
+            cell(measure.spread.map(|spread| spread.high))
+        );
+    }
+    *page += "</tbody></table></div>\n";
 }
 
 fn badge(outcome: &Outcome) -> &'static str {

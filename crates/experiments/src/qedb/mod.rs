@@ -4,6 +4,8 @@
 //! carries them out on one machine with one seed; `figures` says what is drawn. One Q, one R, one excitation throughout.
 
 mod columns;
+mod disturbed;
+mod ensemble;
 mod figures;
 mod plan;
 mod replicate;
@@ -20,6 +22,8 @@ use crate::stats::{Spread, mean};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
 
 pub use columns::SERIES;
+pub use disturbed::{CONTROLLERS, Course, disturbed};
+pub use ensemble::ensemble;
 pub use plan::{Approach, DrrGoal, Part, Planned, plan};
 pub use replicate::IDENTIFIED;
 pub use setting::{Interference, Mix, Work};
@@ -93,6 +97,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         seeds: settings.seeds().collect(),
         setting: setting::rows(),
         claims: judged(parts, settings, &replications),
+        measures: Vec::new(),
         figures: figures::figures(parts, &replications),
         means: means(&replications),
         failures: replications.iter().flat_map(|replication| replication.failures.clone()).collect(),
