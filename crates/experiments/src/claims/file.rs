@@ -138,10 +138,10 @@ fn claim(row: Row, text: &str) -> Result<Claim, ClaimError> {
     };
     let formula = Formula::parse(row.formula.get_ref()).map_err(|error| refused(&id, line, &error))?;
     let rule = match (row.kind, row.tolerance, row.bound) {
-        (Kind::Structural, None, None) if formula.is_comparison() => Rule::Comparison,
-        (Kind::Structural, None, None) => {
+        (Kind::Structural, ..) if !formula.is_comparison() => {
             return Err(refuse("a structural claim compares two sides: with <, <=, > or >="));
         }
+        (Kind::Structural, None, None) => Rule::Comparison,
         (Kind::Structural, _, _) => return Err(refuse("a structural claim has no `tolerance` and no `bound`")),
         (Kind::Quantitative, ..) if formula.is_comparison() => {
             return Err(refuse("the formula of a quantitative claim is a number; `bound` and `tolerance` compare it"));

@@ -18,7 +18,7 @@ const SHOWN: [(&str, &str); 5] = [
 
 /// The figures of `parts`.
 pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
-    let of_part = |part: &Part| {
+    let of_part = |part: Part| {
         let charts = match part {
             Part::Interference => interference(replications),
             Part::Qod => qod(replications),
@@ -27,13 +27,13 @@ pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
             Part::Cores => cores(replications),
             Part::Transient => transient(replications),
         };
-        charts.into_iter().map(|(title, chart)| Figure {
+        charts.into_iter().map(move |(title, chart)| Figure {
             experiment: part.name().into(),
             title,
             chart,
         })
     };
-    parts.iter().flat_map(of_part).collect()
+    parts.iter().copied().flat_map(of_part).collect()
 }
 
 type Titled = (String, Chart);
