@@ -10,7 +10,7 @@
 //! | `steady` | `approach`, `workload`, `cores` | `qedb-average` (one core), `qedb-cores` |
 //! | `transient` | `approach`, of `mimo` also `drr` | `qedb-transient` |
 
-use punctual_units::{Hertz, Nanos};
+use punctual_units::Nanos;
 use punctual_workload::{Active, ControllerKind};
 
 use super::setting::{Ask, CONTROL_PERIOD, EVALUATION_JOB, Interference, MIXES, Mix, Work};
@@ -302,14 +302,6 @@ impl Planned {
             interference: self.interference,
             samples: self.samples,
             seed,
-        }
-    }
-
-    /// Where the clock is pinned, if it is.
-    pub fn pinned(&self) -> Option<Hertz> {
-        match self.approach {
-            Approach::Qod(mhz) | Approach::Pinned(mhz) => Some(Hertz::from_mhz(mhz)),
-            Approach::Open | Approach::DvfsOnly | Approach::Mimo(_) => None,
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use punctual_runtime::{PlatformChoice, RunRequest};
+use punctual_runtime::{Faults, Governor, PlatformChoice, RunRequest};
+use punctual_sim::governor::Ondemand;
 use punctual_units::Hertz;
 
 use super::plan::Approach;
@@ -14,7 +15,8 @@ use super::setting::{Ask, scenario};
 pub enum Clocking {
     /// The law.
     Law,
-    /// The `ondemand` governor, which keeps the utilisation between 20 and 90 % (section 5.2).
+    /// The `ondemand` governor, which keeps the utilisation between 20 and 90 % (section 5.2), as it was in the kernels that
+    /// ran on the paper's board (3.10).
     Ondemand,
     /// Nobody: it stands at this step.
     Pinned(Hertz),
@@ -29,11 +31,18 @@ impl Clocking {
             Approach::Qod(mhz) | Approach::Pinned(mhz) => Clocking::Pinned(Hertz::from_mhz(mhz)),
         }
     }
+
+    fn governor(self) -> Option<Governor> {
+        match self {
+            Clocking::Law => None,
+            Clocking::Ondemand => Some(Governor::Ondemand(Ondemand::old_between(20, 90))),
+            Clocking::Pinned(clock) => Some(Governor::Userspace(clock)),
+        }
+    }
 }
 
 /// The request of one run, without gains.
 pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
-    let _ = clocking;
     RunRequest {
         scenario: scenario(ask),
         trace: Arc::clone(&place.trace),
@@ -41,5 +50,8 @@ pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
         controller: None,
         store_path: None,
         record: false,
+        machine: Some(place.subject.machine.clone()),
+        governor: clocking.governor(),
+        faults: Faults::default(),
     }
 }
