@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use punctual_experiments::{Measure, Outcome};
 use punctual_experiments::claims::{ClaimResult, Kind, Paper, Role, Rule};
+use punctual_experiments::{Measure, Outcome};
 
 /// A figure with three digits behind the point, or a dash.
 pub fn figure(value: Option<f64>) -> String {
@@ -23,7 +23,9 @@ pub fn paper(claim: &ClaimResult) -> String {
 
 /// The range over machines and seeds.
 pub fn range(claim: &ClaimResult) -> String {
-    claim.ours_range.map_or("-".into(), |[low, high]| format!("{low:.3} .. {high:.3}"))
+    claim
+        .ours_range
+        .map_or("-".into(), |[low, high]| format!("{low:.3} .. {high:.3}"))
 }
 
 /// In how many of the replications the claim holds by itself.
@@ -35,6 +37,7 @@ pub fn held(claim: &ClaimResult) -> String {
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
     let width = outcome.claims.iter().map(|claim| claim.id.len()).max().unwrap_or(0);
+    let papers = outcome.claims.iter().map(|claim| paper(claim).len()).max().unwrap_or(0);
     let mut experiment = "";
     for claim in &outcome.claims {
         if claim.experiment != experiment {
@@ -42,7 +45,7 @@ pub fn table(outcome: &Outcome) -> String {
             let _ = writeln!(text, "\n{experiment} ({})", platform(outcome));
             let _ = writeln!(
                 text,
-                "  {:<5} {:<width$} {:>34}  {:>8}  {:>22}  {:>10}",
+                "  {:<5} {:<width$} {:>papers$}  {:>8}  {:>22}  {:>10}",
                 "holds", "claim", "paper", "ours", "range", "runs"
             );
         }
@@ -54,7 +57,7 @@ pub fn table(outcome: &Outcome) -> String {
         };
         let _ = writeln!(
             text,
-            "  {holds:<5} {:<width$} {:>34}  {:>8}  {:>22}  {:>10}{note}",
+            "  {holds:<5} {:<width$} {:>papers$}  {:>8}  {:>22}  {:>10}{note}",
             claim.id,
             paper(claim),
             figure(claim.ours),
@@ -67,9 +70,16 @@ pub fn table(outcome: &Outcome) -> String {
 
 /// What was measured without a claim.
 fn measures(outcome: &Outcome) -> String {
-    let width = outcome.measures.iter().map(|measure| measure.name.len()).max().unwrap_or(0);
+    let width = outcome
+        .measures
+        .iter()
+        .map(|measure| measure.name.len())
+        .max()
+        .unwrap_or(0);
     let row = |measure: &Measure| {
-        let spread = measure.spread.map_or("-".into(), |s| format!("{:>8.3}  {:.3} .. {:.3}", s.median, s.low, s.high));
+        let spread = measure.spread.map_or("-".into(), |s| {
+            format!("{:>8.3}  {:.3} .. {:.3}", s.median, s.low, s.high)
+        });
         format!("  {:<width$}  {spread}\n", measure.name)
     };
     let title = format!("\n{} ({}): median and range\n", outcome.name, platform(outcome));
@@ -80,7 +90,11 @@ fn measures(outcome: &Outcome) -> String {
 }
 
 fn platform(outcome: &Outcome) -> &'static str {
-    if outcome.platform == "sim" { "simulated" } else { "measured" }
+    if outcome.platform == "sim" {
+        "simulated"
+    } else {
+        "measured"
+    }
 }
 
 fn count(outcome: &Outcome) -> String {
@@ -89,7 +103,8 @@ fn count(outcome: &Outcome) -> String {
         let all = claims.clone().count();
         (claims.filter(|claim| claim.holds).count(), all)
     };
-    let ((structural, all_structural), (quantitative, all_quantitative)) = (of(Kind::Structural), of(Kind::Quantitative));
+    let ((structural, all_structural), (quantitative, all_quantitative)) =
+        (of(Kind::Structural), of(Kind::Quantitative));
     if outcome.claims.is_empty() {
         return String::new();
     }

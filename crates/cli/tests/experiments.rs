@@ -34,8 +34,19 @@ formula = \"mean(data, qod=50) < mean(data, qod=100)\"
 fn an_unknown_experiment_is_answered_with_the_list() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = refused(folder.path(), &["experiment", "qebd"]);
-    assert!(error.starts_with("there is no experiment \"qebd\"; there are\n"), "{error}");
-    for name in ["qedb-interference", "qedb-qod", "qedb-identify", "qedb-average", "qedb-cores", "qedb-transient", "qedb "] {
+    assert!(
+        error.starts_with("there is no experiment \"qebd\"; there are\n"),
+        "{error}"
+    );
+    for name in [
+        "qedb-interference",
+        "qedb-qod",
+        "qedb-identify",
+        "qedb-average",
+        "qedb-cores",
+        "qedb-transient",
+        "qedb ",
+    ] {
         assert!(error.contains(&format!("  {name}")), "{name}: {error}");
     }
 }
@@ -43,8 +54,15 @@ fn an_unknown_experiment_is_answered_with_the_list() {
 #[test]
 fn a_formula_with_an_unknown_sample_is_refused_before_anything_runs() {
     let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("c.toml"), CLAIM.replacen("mean(data", "mean(date", 1)).expect("a file");
-    let error = refused(folder.path(), &["experiment", "qedb-qod", "--claims", "c.toml", "--json", "out.json"]);
+    std::fs::write(
+        folder.path().join("c.toml"),
+        CLAIM.replacen("mean(data", "mean(date", 1),
+    )
+    .expect("a file");
+    let error = refused(
+        folder.path(),
+        &["experiment", "qedb-qod", "--claims", "c.toml", "--json", "out.json"],
+    );
     assert!(
         error.starts_with(
             "c.toml: line 8: claim \"faster\": formula: at character 1: there are no samples called `date`; there are tardiness, drr"
@@ -68,10 +86,16 @@ fn an_experiment_is_told_written_and_drawn() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("c.toml"), CLAIM).expect("a file");
     let arguments = ["experiment", "qedb-qod", "--seeds", "2", "--claims", "c.toml"];
-    let output = punctual(folder.path(), &[&arguments[..], &["--json", "out.json", "--html", "out.html"]].concat());
+    let output = punctual(
+        folder.path(),
+        &[&arguments[..], &["--json", "out.json", "--html", "out.html"]].concat(),
+    );
     let table = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(table.contains("qedb-qod (simulated)") && table.contains("faster"), "{table}");
+    assert!(
+        table.contains("qedb-qod (simulated)") && table.contains("faster"),
+        "{table}"
+    );
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("a file");
     let json: serde_json::Value = serde_json::from_str(&read("out.json")).expect("JSON");
     let claim = &json["claims"][0];

@@ -99,13 +99,16 @@ pub fn experiments() -> Vec<Experiment> {
 /// ```
 pub fn find(name: &str) -> Result<Experiment, ExperimentError> {
     let all = experiments();
-    all.iter().find(|experiment| experiment.name == name).copied().ok_or_else(|| {
-        let line = |experiment: &Experiment| format!("  {:<18} {}", experiment.name, experiment.about);
-        ExperimentError::Unknown {
-            name: name.into(),
-            known: all.iter().map(line).collect::<Vec<_>>().join("\n"),
-        }
-    })
+    all.iter()
+        .find(|experiment| experiment.name == name)
+        .copied()
+        .ok_or_else(|| {
+            let line = |experiment: &Experiment| format!("  {:<18} {}", experiment.name, experiment.about);
+            ExperimentError::Unknown {
+                name: name.into(),
+                known: all.iter().map(line).collect::<Vec<_>>().join("\n"),
+            }
+        })
 }
 
 impl Settings {
@@ -125,8 +128,14 @@ impl Settings {
             if let Err(error) = machine.check() {
                 return refuse(format!("machine \"{}\": {error}", machine.name));
             }
-            if self.machines[..i].iter().any(|other| other.machine.name == machine.name) {
-                return refuse(format!("two machines are called \"{}\": give each a name of its own", machine.name));
+            if self.machines[..i]
+                .iter()
+                .any(|other| other.machine.name == machine.name)
+            {
+                return refuse(format!(
+                    "two machines are called \"{}\": give each a name of its own",
+                    machine.name
+                ));
             }
         }
         Ok(())

@@ -39,7 +39,13 @@ impl Run {
     pub fn window(&self, series: &str, from: usize, to: usize) -> Vec<f64> {
         let column = self.series.get(series).map_or(&[][..], Vec::as_slice);
         let to = to.min(column.len());
-        column.get(from.min(to)..to).unwrap_or_default().iter().flatten().copied().collect()
+        column
+            .get(from.min(to)..to)
+            .unwrap_or_default()
+            .iter()
+            .flatten()
+            .copied()
+            .collect()
     }
 }
 

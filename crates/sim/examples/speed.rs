@@ -9,7 +9,9 @@ use punctual_platform::Machine;
 use punctual_sim::{Happening, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, Time};
-use punctual_workload::{Active, Arrival, Class, Demand, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode};
+use punctual_workload::{
+    Active, Arrival, Class, Demand, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode,
+};
 
 const SECONDS: u64 = 60;
 

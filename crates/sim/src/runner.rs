@@ -58,7 +58,10 @@ impl Runner {
             core,
             program: program.ops.as_slice().into(),
             job: None,
-            next_release: within(spec.active, Time::ZERO + spec.active.from + spec.arrival.first(&mut gaps)),
+            next_release: within(
+                spec.active,
+                Time::ZERO + spec.active.from + spec.arrival.first(&mut gaps),
+            ),
             backlog: VecDeque::with_capacity(BACKLOG_MAX),
             arrival: spec.arrival,
             active: spec.active,

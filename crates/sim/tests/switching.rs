@@ -35,12 +35,12 @@ fn a_task_runs_on_as_many_cores_as_it_is_given() {
         let trace = silence();
         let (mut spec, program) = interferer(&[compute(1_000_000)]);
         spec.cores = cores;
-        let mut machine = machine(
-            MachineModel::exynos5422_a15(),
-            load(&trace, vec![(spec, program)]),
-        );
+        let mut machine = machine(MachineModel::exynos5422_a15(), load(&trace, vec![(spec, program)]));
         run(&mut machine, Nanos::from_millis(20));
-        let at_work = busy(&mut machine).into_iter().filter(|busy| *busy > Nanos::ZERO).count();
+        let at_work = busy(&mut machine)
+            .into_iter()
+            .filter(|busy| *busy > Nanos::ZERO)
+            .count();
         assert_eq!(at_work, expected, "{cores:?}");
     }
 }

@@ -249,7 +249,8 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
             Class::BestEffort => {
                 check.require(task.cores != Some(0), key("cores"), "a task runs on at least 1 core");
                 let Active { from, until } = task.active;
-                let what = format!("the task would be switched off after {until}, before it is switched on after {from}");
+                let what =
+                    format!("the task would be switched off after {until}, before it is switched on after {from}");
                 check.require(from < until, key("until"), what);
             }
         }

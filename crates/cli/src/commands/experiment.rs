@@ -88,14 +88,19 @@ fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
     let request = super::run::request(&loaded, &change)?;
     let teller = Teller::new();
     let repetitions = arguments.seeds.unwrap_or(REPETITIONS);
-    let outcome = qedb::disturbed(&request, qedb::Course::default(), repetitions, &|what| teller.tell(what))
-        .map_err(|error| failures::of_run(error, &loaded))?;
+    let outcome = qedb::disturbed(&request, qedb::Course::default(), repetitions, &|what| {
+        teller.tell(what)
+    })
+    .map_err(|error| failures::of_run(error, &loaded))?;
     teller.done();
     Ok(outcome)
 }
 
 fn list() -> String {
-    experiments().iter().map(|experiment| format!("{:<18} {}\n", experiment.name, experiment.about)).collect()
+    experiments()
+        .iter()
+        .map(|experiment| format!("{:<18} {}\n", experiment.name, experiment.about))
+        .collect()
 }
 
 fn refused(error: ExperimentError) -> Failure {
@@ -150,7 +155,11 @@ impl Teller {
     fn tell(&self, what: &str) {
         // Another thread is telling, or something was told just now.
         let Ok(mut told) = self.told.try_lock() else { return };
-        let every = if self.terminal { TELL_EVERY / 10 } else { TELL_EVERY * 10 };
+        let every = if self.terminal {
+            TELL_EVERY / 10
+        } else {
+            TELL_EVERY * 10
+        };
         if told.elapsed() < every {
             return;
         }
@@ -161,6 +170,10 @@ impl Teller {
 
     fn done(&self) {
         let before = if self.terminal { "\r\x1b[K" } else { "" };
-        let _ = writeln!(std::io::stderr(), "{before}took {:.1} s", self.begun.elapsed().as_secs_f64());
+        let _ = writeln!(
+            std::io::stderr(),
+            "{before}took {:.1} s",
+            self.begun.elapsed().as_secs_f64()
+        );
     }
 }

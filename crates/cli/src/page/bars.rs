@@ -67,7 +67,10 @@ fn draw(svg: &mut String, spread: &Spread, class: &str, x: f64, width: f64, y: &
 /// The top of the axis: a round number that nothing exceeds.
 fn top(bars: &[Bars]) -> f64 {
     let values = bars.iter().flat_map(|series| series.values.iter().flatten());
-    let most = values.map(|spread| spread.high).filter(|high| high.is_finite()).fold(0.0, f64::max);
+    let most = values
+        .map(|spread| spread.high)
+        .filter(|high| high.is_finite())
+        .fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
     let step = step(most);
     (most / step).ceil() * step
@@ -79,10 +82,22 @@ mod tests {
 
     #[test]
     fn each_value_is_a_bar_with_its_range() {
-        let spread = |median| Some(Spread { median, low: median - 0.1, high: median + 0.1 });
+        let spread = |median| {
+            Some(Spread {
+                median,
+                low: median - 0.1,
+                high: median + 0.1,
+            })
+        };
         let bars = [
-            Bars { name: "open".into(), values: vec![spread(1.0), spread(2.0)] },
-            Bars { name: "mimo".into(), values: vec![spread(0.5), None] },
+            Bars {
+                name: "open".into(),
+                values: vec![spread(1.0), spread(2.0)],
+            },
+            Bars {
+                name: "mimo".into(),
+                values: vec![spread(0.5), None],
+            },
         ];
         let svg = svg("x & y", &["none".into(), "c90-d10".into()], &bars, &["a", "b"]);
         assert_eq!(svg.matches("<rect").count(), 3);

@@ -84,7 +84,11 @@ impl Claims {
             let claim = claim(row.into_inner(), text)?;
             if claims.iter().any(|other| other.id == claim.id) {
                 let what = "an earlier claim has this id; give it one of its own".into();
-                return Err(ClaimError::Claim { line, id: claim.id, what });
+                return Err(ClaimError::Claim {
+                    line,
+                    id: claim.id,
+                    what,
+                });
             }
             claims.push(claim);
         }
@@ -111,7 +115,11 @@ impl Claims {
             Some(claim) => Err(ClaimError::Claim {
                 line: claim.line,
                 id: claim.id.clone(),
-                what: format!("there is no experiment \"{}\"; there are {}", claim.experiment, known.join(", ")),
+                what: format!(
+                    "there is no experiment \"{}\"; there are {}",
+                    claim.experiment,
+                    known.join(", ")
+                ),
             }),
         }
     }
@@ -144,7 +152,9 @@ fn claim(row: Row, text: &str) -> Result<Claim, ClaimError> {
         (Kind::Structural, None, None) => Rule::Comparison,
         (Kind::Structural, _, _) => return Err(refuse("a structural claim has no `tolerance` and no `bound`")),
         (Kind::Quantitative, ..) if formula.is_comparison() => {
-            return Err(refuse("the formula of a quantitative claim is a number; `bound` and `tolerance` compare it"));
+            return Err(refuse(
+                "the formula of a quantitative claim is a number; `bound` and `tolerance` compare it",
+            ));
         }
         (Kind::Quantitative, Some(tolerance), None) if tolerance > 0.0 && tolerance < 1.0 => Rule::Within(tolerance),
         (Kind::Quantitative, Some(_), None) => return Err(refuse("`tolerance` lies above 0 and below 1")),
@@ -212,7 +222,10 @@ tolerance = 0.25
     fn a_claim_is_read_as_written() {
         let claims = Claims::parse(SOUND).unwrap();
         let claim = claims.of("one").next().unwrap();
-        assert_eq!((claim.rule, claim.line, claim.role), (Rule::Within(0.25), 9, Role::Prediction));
+        assert_eq!(
+            (claim.rule, claim.line, claim.role),
+            (Rule::Within(0.25), 9, Role::Prediction)
+        );
         assert_eq!(claim.paper, Paper::Figure(2.0));
         assert_eq!(claims.of("two").count(), 0);
     }
@@ -230,7 +243,10 @@ tolerance = 0.25
         assert!(refused(&[("tolerance", "tolerence")]).starts_with("line 10: unknown field `tolerence`"));
         assert!(refused(&[("[[claim]]", "[[claim]")]).starts_with("line 2: "));
         let twice = Claims::parse(&format!("{SOUND}{SOUND}")).unwrap_err().to_string();
-        assert_eq!(twice, "line 12: claim \"ratio\": an earlier claim has this id; give it one of its own");
+        assert_eq!(
+            twice,
+            "line 12: claim \"ratio\": an earlier claim has this id; give it one of its own"
+        );
     }
 
     #[test]
@@ -244,7 +260,10 @@ tolerance = 0.25
         );
         assert_eq!(claims.check_experiments(&["one"]), Ok(()));
         let unknown = claims.check_experiments(&["two", "three"]).unwrap_err().to_string();
-        assert!(unknown.ends_with("there is no experiment \"one\"; there are two, three"), "{unknown}");
+        assert!(
+            unknown.ends_with("there is no experiment \"one\"; there are two, three"),
+            "{unknown}"
+        );
     }
 
     proptest! {

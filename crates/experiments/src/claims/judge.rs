@@ -76,7 +76,9 @@ pub fn judge(claim: &Claim, replications: &[Replication], reasons: &Reasons) -> 
     let (held, of) = held(seen.iter());
     let holds = match claim.rule {
         Rule::Comparison => of > 0 && held == of,
-        rule => spread.zip(figure(claim)).is_some_and(|(ours, paper)| rule.keeps(ours.median, paper)),
+        rule => spread
+            .zip(figure(claim))
+            .is_some_and(|(ours, paper)| rule.keeps(ours.median, paper)),
     };
     ClaimResult {
         id: claim.id.clone(),

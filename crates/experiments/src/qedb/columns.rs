@@ -7,14 +7,27 @@ use punctual_runtime::report::Sample;
 /// Columns of every run: tardiness and its parts `data` and `compute`, drr, admitted and fresh shares, clock (MHz), power (W),
 /// and the share of jobs that missed their deadline.
 pub const SERIES: [&str; 9] = [
-    "tardiness", "drr", "data", "compute", "admitted", "fresh", "clock", "power", "misses",
+    "tardiness",
+    "drr",
+    "data",
+    "compute",
+    "admitted",
+    "fresh",
+    "clock",
+    "power",
+    "misses",
 ];
 
 /// The columns of [`SERIES`], one value per sample.
 pub fn columns(samples: &[Sample]) -> BTreeMap<String, Vec<Option<f64>>> {
     let column = |value: &dyn Fn(&Sample) -> Option<f64>| samples.iter().map(value).collect::<Vec<_>>();
     let data = |sample: &Sample| sample.tardiness.zip(sample.drr).map(|(tardiness, drr)| tardiness * drr);
-    let compute = |sample: &Sample| sample.tardiness.zip(data(sample)).map(|(tardiness, data)| tardiness - data);
+    let compute = |sample: &Sample| {
+        sample
+            .tardiness
+            .zip(data(sample))
+            .map(|(tardiness, data)| tardiness - data)
+    };
     let columns: [Vec<Option<f64>>; SERIES.len()] = [
         column(&|sample| sample.tardiness),
         column(&|sample| sample.drr),

@@ -55,7 +55,12 @@ impl Default for Course {
 ///
 /// # Errors
 /// [`RunError`]; whatever was changed on the machine has been put back.
-pub fn disturbed(request: &RunRequest, course: Course, repetitions: u32, progress: Progress) -> Result<Outcome, RunError> {
+pub fn disturbed(
+    request: &RunRequest,
+    course: Course,
+    repetitions: u32,
+    progress: Progress,
+) -> Result<Outcome, RunError> {
     let mut request = request.clone();
     request.record = false;
     request.scenario.duration = course.identification;
@@ -67,7 +72,11 @@ pub fn disturbed(request: &RunRequest, course: Course, repetitions: u32, progres
     for repetition in 0..repetitions {
         let mut runs = Vec::new();
         for kind in CONTROLLERS {
-            progress(&format!("repetition {} of {repetitions}: {}", repetition + 1, kind.name()));
+            progress(&format!(
+                "repetition {} of {repetitions}: {}",
+                repetition + 1,
+                kind.name()
+            ));
             runs.push(one(&request, kind, repetition)?);
         }
         replications.push(Replication {
@@ -95,7 +104,10 @@ fn one(request: &RunRequest, kind: ControllerKind, repetition: u32) -> Result<Ru
     request.scenario.control.kind = kind;
     request.scenario.seed = request.scenario.seed.wrapping_add(repetition.into());
     let report = run(&request, &mut |_| ControlFlow::Continue(()))?.report;
-    let settled = report.samples.iter().position(|sample| sample.t_s >= report.header.settle_s);
+    let settled = report
+        .samples
+        .iter()
+        .position(|sample| sample.t_s >= report.header.settle_s);
     Ok(Run {
         labels: labels([("approach", kind.name())]),
         settled_from: settled.unwrap_or(report.samples.len()),
@@ -108,12 +120,19 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
     Outcome {
         name: "qedb-transient".into(),
         platform: request.platform.name().into(),
-        machines: replications.first().map(|replication| replication.machine.clone()).into_iter().collect(),
+        machines: replications
+            .first()
+            .map(|replication| replication.machine.clone())
+            .into_iter()
+            .collect(),
         seeds: replications.iter().map(|replication| replication.seed).collect(),
         setting: vec![
             ("scenario".into(), scenario.name.clone()),
             ("goal".into(), format!("tardiness {}", scenario.goal.tardiness)),
-            ("best-effort tasks".into(), format!("from {} to {}", course.disturbance.from, course.disturbance.until)),
+            (
+                "best-effort tasks".into(),
+                format!("from {} to {}", course.disturbance.from, course.disturbance.until),
+            ),
         ],
         claims: Vec::new(),
         measures: measures(scenario, course, &replications),
@@ -131,8 +150,14 @@ fn measures(scenario: &Scenario, course: Course, replications: &[Replication]) -
     let of_controller = |kind: ControllerKind| {
         let (name, during) = (kind.name(), format!("from={on}, to={off}"));
         [
-            ("settling, samples", format!("settling(tardiness, approach={name}, {during}, goal={goal}, band=0.1)")),
-            ("overshoot", format!("overshoot(tardiness, approach={name}, {during}, goal={goal})")),
+            (
+                "settling, samples",
+                format!("settling(tardiness, approach={name}, {during}, goal={goal}, band=0.1)"),
+            ),
+            (
+                "overshoot",
+                format!("overshoot(tardiness, approach={name}, {during}, goal={goal})"),
+            ),
             ("late share before", format!("mean(misses, approach={name}, to={on})")),
             ("late share during", format!("mean(misses, approach={name}, {during})")),
             ("late share after", format!("mean(misses, approach={name}, from={off})")),
@@ -159,7 +184,12 @@ fn sample_at(scenario: &Scenario, at: Nanos) -> u64 {
     let period = match scenario.control.pace {
         Pace::Period(period) => period,
         // At every job: as many as its tasks release, or a sample a second where that cannot be told.
-        Pace::Job => scenario.tasks.iter().filter(|task| task.deadline().is_some()).find_map(period_of).unwrap_or(Nanos::from_secs(1)),
+        Pace::Job => scenario
+            .tasks
+            .iter()
+            .filter(|task| task.deadline().is_some())
+            .find_map(period_of)
+            .unwrap_or(Nanos::from_secs(1)),
     };
     at.0.div_ceil(period.0.max(1))
 }
@@ -173,7 +203,9 @@ fn period_of(task: &punctual_workload::TaskSpec) -> Option<Nanos> {
 
 /// Tardiness, fresh share and clock over time, a curve per controller, of the first repetition.
 fn figures(scenario: &Scenario, course: Course, replications: &[Replication]) -> Vec<Figure> {
-    let Some(first) = replications.first() else { return Vec::new() };
+    let Some(first) = replications.first() else {
+        return Vec::new();
+    };
     let length = course.duration.as_secs_f64();
     let chart = |series: &str| {
         let curve = |run: &Run| {
@@ -193,7 +225,10 @@ fn figures(scenario: &Scenario, course: Course, replications: &[Replication]) ->
                 length,
                 curves: first.runs.iter().map(curve).collect(),
                 levels: if series == "tardiness" { vec![goal] } else { Vec::new() },
-                band: Some((course.disturbance.from.as_secs_f64(), course.disturbance.until.as_secs_f64())),
+                band: Some((
+                    course.disturbance.from.as_secs_f64(),
+                    course.disturbance.until.as_secs_f64(),
+                )),
             },
         }
     };

@@ -40,12 +40,18 @@ type Titled = (String, Chart);
 
 fn interference(replications: &[Replication]) -> Vec<Titled> {
     let run = |clock: u64, cores: u32| {
-        labels([("part", "interference"), ("clock", &clock.to_string()), ("cores", &cores.to_string())])
+        labels([
+            ("part", "interference"),
+            ("clock", &clock.to_string()),
+            ("cores", &cores.to_string()),
+        ])
     };
     let chart = |series: &str| {
         let curve = |cores: u32| Curve {
             name: format!("{cores} interfering"),
-            points: CLOCKS.map(|clock| (clock as f64, of_median(replications, &run(clock, cores), series))).to_vec(),
+            points: CLOCKS
+                .map(|clock| (clock as f64, of_median(replications, &run(clock, cores), series)))
+                .to_vec(),
         };
         Chart::Curves {
             x_unit: "MHz".into(),
@@ -93,17 +99,28 @@ fn identify(replications: &[Replication]) -> Vec<Titled> {
 fn average(replications: &[Replication]) -> Vec<Titled> {
     let mixes = MIXES.map(|mix| (mix.name(), mix.name(), "1".to_string()));
     let groups: Vec<_> = std::iter::once(idle()).chain(mixes).collect();
-    SHOWN.iter().map(|shown| bars("Fig. 7", shown, &groups, replications)).collect()
+    SHOWN
+        .iter()
+        .map(|shown| bars("Fig. 7", shown, &groups, replications))
+        .collect()
 }
 
 fn cores(replications: &[Replication]) -> Vec<Titled> {
     let of_mix = |(figure, mix): (&str, String)| {
         let some = (1..=3).map(|cores: u32| (format!("{cores}"), mix.clone(), cores.to_string()));
-        let groups: Vec<_> = std::iter::once(("0".to_string(), "none".to_string(), "0".to_string())).chain(some).collect();
+        let groups: Vec<_> = std::iter::once(("0".to_string(), "none".to_string(), "0".to_string()))
+            .chain(some)
+            .collect();
         let figure = format!("{figure}, cores of {mix}");
-        SHOWN.iter().map(|shown| bars(&figure, shown, &groups, replications)).collect::<Vec<_>>()
+        SHOWN
+            .iter()
+            .map(|shown| bars(&figure, shown, &groups, replications))
+            .collect::<Vec<_>>()
     };
-    [("Fig. 8", MIXES[0].name()), ("Fig. 9", MIXES[4].name())].into_iter().flat_map(of_mix).collect()
+    [("Fig. 8", MIXES[0].name()), ("Fig. 9", MIXES[4].name())]
+        .into_iter()
+        .flat_map(of_mix)
+        .collect()
 }
 
 /// A group of bars: its name, and the labels `workload` and `cores`.
@@ -116,7 +133,12 @@ fn idle() -> Group {
 fn bars(figure: &str, (series, name): &(&str, &str), groups: &[Group], replications: &[Replication]) -> Titled {
     let of_approach = |(approach, _): (&str, _)| {
         let value = |(_, workload, cores): &Group| {
-            let run = labels([("part", "steady"), ("approach", approach), ("workload", workload), ("cores", cores)]);
+            let run = labels([
+                ("part", "steady"),
+                ("approach", approach),
+                ("workload", workload),
+                ("cores", cores),
+            ]);
             Spread::of(&means_of(replications, &run, series))
         };
         Bars {
@@ -136,8 +158,14 @@ fn transient(replications: &[Replication]) -> Vec<Titled> {
         ("Fig. 10(a), open", labels([("approach", "open")])),
         ("Fig. 10(b), dvfs-only", labels([("approach", "dvfs-only")])),
         ("Fig. 10(c), qod1000", labels([("approach", "qod1000")])),
-        ("Fig. 10(d), mimo, nominal drr", labels([("approach", "mimo"), ("drr", "nominal")])),
-        ("Fig. 10(e), mimo, high drr", labels([("approach", "mimo"), ("drr", "high")])),
+        (
+            "Fig. 10(d), mimo, nominal drr",
+            labels([("approach", "mimo"), ("drr", "nominal")]),
+        ),
+        (
+            "Fig. 10(e), mimo, high drr",
+            labels([("approach", "mimo"), ("drr", "high")]),
+        ),
     ];
     let charts = |(figure, mut run): (&str, Labels)| {
         run.insert("part".into(), "transient".into());
@@ -167,14 +195,21 @@ fn over_time(
         let known = curves.iter().any(|curve| curve.name == replication.machine);
         let found = replication.runs.iter().find(|other| other.labels == *run);
         if let (false, Some(samples)) = (known, found.and_then(|run| run.series.get(series))) {
-            let points = samples.iter().enumerate().map(|(k, value)| ((k + 1) as f64 * period, *value));
+            let points = samples
+                .iter()
+                .enumerate()
+                .map(|(k, value)| ((k + 1) as f64 * period, *value));
             curves.push(Curve {
                 name: replication.machine.clone(),
                 points: points.collect(),
             });
         }
     }
-    let length = curves.iter().filter_map(|curve| curve.points.last()).map(|point| point.0).fold(0.0, f64::max);
+    let length = curves
+        .iter()
+        .filter_map(|curve| curve.points.last())
+        .map(|point| point.0)
+        .fold(0.0, f64::max);
     Chart::Curves {
         x_unit: "s".into(),
         length,

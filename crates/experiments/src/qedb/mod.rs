@@ -93,14 +93,21 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
     Ok(Outcome {
         name: name(parts).into(),
         platform: "sim".into(),
-        machines: settings.machines.iter().map(|subject| subject.machine.name.clone()).collect(),
+        machines: settings
+            .machines
+            .iter()
+            .map(|subject| subject.machine.name.clone())
+            .collect(),
         seeds: settings.seeds().collect(),
         setting: setting::rows(),
         claims: judged(parts, settings, &replications),
         measures: Vec::new(),
         figures: figures::figures(parts, &replications),
         means: means(&replications),
-        failures: replications.iter().flat_map(|replication| replication.failures.clone()).collect(),
+        failures: replications
+            .iter()
+            .flat_map(|replication| replication.failures.clone())
+            .collect(),
         samples: of_first_seed(replications, settings.seed),
     })
 }
@@ -116,7 +123,11 @@ fn name(parts: &[Part]) -> &'static str {
 fn check_claims(parts: &[Part], settings: &Settings, planned: &[Planned]) -> Result<(), ExperimentError> {
     let known: Vec<&str> = Part::ALL.iter().map(|part| part.name()).collect();
     settings.claims.check_experiments(&known)?;
-    let everything = if parts.len() < Part::ALL.len() { plan(&Part::ALL) } else { planned.to_vec() };
+    let everything = if parts.len() < Part::ALL.len() {
+        plan(&Part::ALL)
+    } else {
+        planned.to_vec()
+    };
     let mut labels: Vec<Labels> = everything.into_iter().map(|run| run.labels).collect();
     labels.push(identify_labels());
     let series: Vec<&str> = SERIES.into_iter().chain(IDENTIFIED).collect();
@@ -128,14 +139,20 @@ fn check_claims(parts: &[Part], settings: &Settings, planned: &[Planned]) -> Res
 
 /// Every machine with every seed; one set of readings per seed.
 fn places(settings: &Settings) -> Vec<Place> {
-    let traces: BTreeMap<u64, _> = settings.seeds().map(|seed| (seed, Arc::new(setting::trace(longest(), seed)))).collect();
+    let traces: BTreeMap<u64, _> = settings
+        .seeds()
+        .map(|seed| (seed, Arc::new(setting::trace(longest(), seed))))
+        .collect();
     let place = |subject: &Arc<Subject>, (seed, trace): (&u64, &Arc<_>)| Place {
         subject: Arc::clone(subject),
         seed: *seed,
         trace: Arc::clone(trace),
     };
     let subjects: Vec<Arc<Subject>> = settings.machines.iter().cloned().map(Arc::new).collect();
-    subjects.iter().flat_map(|subject| traces.iter().map(move |entry| place(subject, entry))).collect()
+    subjects
+        .iter()
+        .flat_map(|subject| traces.iter().map(move |entry| place(subject, entry)))
+        .collect()
 }
 
 fn learn(parts: &[Part], places: &[Place], workers: usize, progress: Progress) -> Vec<Learnt> {
@@ -153,7 +170,9 @@ fn carry_out(
     workers: usize,
     progress: Progress,
 ) -> Vec<Replication> {
-    let jobs: Vec<(usize, &Planned)> = (0..places.len()).flat_map(|i| plan.iter().map(move |run| (i, run))).collect();
+    let jobs: Vec<(usize, &Planned)> = (0..places.len())
+        .flat_map(|i| plan.iter().map(move |run| (i, run)))
+        .collect();
     let done = |count: usize| progress(&format!("{count} of {} runs", jobs.len()));
     let carry_out = |(i, planned): &(usize, &Planned)| places[*i].run(planned, &learnt[*i]);
     let mut results = in_order(&jobs, workers, carry_out, &done).into_iter();
@@ -171,7 +190,9 @@ fn carry_out(
 
 fn judged(parts: &[Part], settings: &Settings, replications: &[Replication]) -> Vec<ClaimResult> {
     let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
-    claims.map(|claim| judge(claim, replications, &settings.reasons)).collect()
+    claims
+        .map(|claim| judge(claim, replications, &settings.reasons))
+        .collect()
 }
 
 /// The mean of each series of each run after settling, over all replications.
@@ -191,12 +212,18 @@ fn means(replications: &[Replication]) -> Vec<(Labels, Vec<(String, Spread)>)> {
 
 /// The mean of one series after settling of the run with exactly these labels, replication by replication.
 fn means_of(replications: &[Replication], labels: &Labels, series: &str) -> Vec<f64> {
-    let runs = replications.iter().filter_map(|replication| replication.runs.iter().find(|run| run.labels == *labels));
-    runs.filter_map(|run| mean(&run.window(series, run.settled_from, usize::MAX))).collect()
+    let runs = replications
+        .iter()
+        .filter_map(|replication| replication.runs.iter().find(|run| run.labels == *labels));
+    runs.filter_map(|run| mean(&run.window(series, run.settled_from, usize::MAX)))
+        .collect()
 }
 
 fn of_first_seed(replications: Vec<Replication>, seed: u64) -> Vec<Replication> {
-    replications.into_iter().filter(|replication| replication.seed == seed).collect()
+    replications
+        .into_iter()
+        .filter(|replication| replication.seed == seed)
+        .collect()
 }
 
 #[cfg(test)]

@@ -121,12 +121,24 @@ impl Work {
 pub fn rows() -> Vec<(String, String)> {
     let row = |name: &str, value: String| (name.to_string(), value);
     vec![
-        row("real-time transaction", format!("every {PERIOD}, deadline {DEADLINE}, {EVALUATION_JOB} times the microbenchmark's")),
-        row("sensors", format!("{SENSORS}, periods {} to {}", SENSOR_PERIODS[0], SENSOR_PERIODS[1])),
+        row(
+            "real-time transaction",
+            format!("every {PERIOD}, deadline {DEADLINE}, {EVALUATION_JOB} times the microbenchmark's"),
+        ),
+        row(
+            "sensors",
+            format!("{SENSORS}, periods {} to {}", SENSOR_PERIODS[0], SENSOR_PERIODS[1]),
+        ),
         row("goal", format!("tardiness {TARDINESS}, QoD at least {MIN_QOD}")),
         row("control period", CONTROL_PERIOD.to_string()),
-        row("interferers", format!("pauses of {} to {}, as long as the transaction", PAUSE[0], PAUSE[1])),
-        row("weights", "Q = diag(1, 0.1, 1, 0.1) on tardiness, drr and their sums; R = 0.01 on each knob".into()),
+        row(
+            "interferers",
+            format!("pauses of {} to {}, as long as the transaction", PAUSE[0], PAUSE[1]),
+        ),
+        row(
+            "weights",
+            "Q = diag(1, 0.1, 1, 0.1) on tardiness, drr and their sums; R = 0.01 on each knob".into(),
+        ),
     ]
 }
 
@@ -170,7 +182,9 @@ pub fn scenario(ask: &Ask) -> Scenario {
         cores: None,
         active: Active::ALWAYS,
     };
-    let interferer = ask.interference.map(|interference| interferer(interference, ask.job.response()));
+    let interferer = ask
+        .interference
+        .map(|interference| interferer(interference, ask.job.response()));
     Scenario {
         name: "qedb".into(),
         seed: ask.seed,
@@ -222,9 +236,7 @@ fn demand(work: Work, rounds: u32, reads: Table) -> Demand {
 /// All interfering transactions have the same nominal response time (section 5.3); which, is not legible. Here it is that of
 /// the real-time one.
 fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
-    let Interference {
-        mix, cores, active, ..
-    } = interference;
+    let Interference { mix, cores, active, .. } = interference;
     let data = response.scaled(f64::from(mix.0) / 100.0);
     let work = Work {
         compute: response - data,

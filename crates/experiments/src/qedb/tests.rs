@@ -32,7 +32,10 @@ fn claims_about_unknown_runs_are_refused_before_anything_runs() {
     let wrong = CLAIMS.replacen("workload=c90-d10", "workload=c90-d11", 1);
     let progress = |_: &str| panic!("something ran");
     let error = run(&[Part::Qod], &settings(&wrong), &progress).unwrap_err().to_string();
-    assert!(error.contains("no run has workload=c90-d11; there are c10-d90, c30-d70"), "{error}");
+    assert!(
+        error.contains("no run has workload=c90-d11; there are c10-d90, c30-d70"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -55,5 +58,9 @@ fn the_same_settings_give_the_same_outcome_on_any_number_of_threads() {
     assert_eq!(one.samples.len(), 1, "the first seed's");
     assert_eq!(one.samples[0].runs.len(), plan(&[Part::Qod]).len());
     assert!(one.failures.is_empty(), "{:?}", one.failures);
-    assert!(one.claims.iter().all(|claim| claim.experiment == "qedb-qod" && claim.of == 2));
+    assert!(
+        one.claims
+            .iter()
+            .all(|claim| claim.experiment == "qedb-qod" && claim.of == 2)
+    );
 }

@@ -6,7 +6,8 @@ use punctual_sim::{Happening, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
-    Active, Arrival, Class, Demand, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace, UpdateMode,
+    Active, Arrival, Class, Demand, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace,
+    UpdateMode,
 };
 
 pub const PERIOD: Nanos = Nanos::from_millis(100);

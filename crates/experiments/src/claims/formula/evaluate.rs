@@ -24,7 +24,9 @@ impl Formula {
     /// [`Missing`] names samples that there are none of.
     pub fn sides(&self, runs: &[Run]) -> Result<(f64, Option<f64>), Missing> {
         match &self.root {
-            Node::Two(operator, left, right) if operator.compares() => Ok((left.value(runs)?, Some(right.value(runs)?))),
+            Node::Two(operator, left, right) if operator.compares() => {
+                Ok((left.value(runs)?, Some(right.value(runs)?)))
+            }
             other => Ok((other.value(runs)?, None)),
         }
     }
@@ -38,7 +40,10 @@ impl Node {
             Node::Two(operator, left, right) => operator.apply(left.value(runs)?, right.value(runs)?),
             Node::Samples(query) => query.value(runs)?,
             Node::Function(function, arguments) => {
-                let values = arguments.iter().map(|argument| argument.value(runs)).collect::<Result<Vec<_>, _>>()?;
+                let values = arguments
+                    .iter()
+                    .map(|argument| argument.value(runs))
+                    .collect::<Result<Vec<_>, _>>()?;
                 function.apply(&values)
             }
         })
@@ -77,7 +82,13 @@ impl Query {
         let windows: Vec<Vec<f64>> = runs
             .iter()
             .filter(|run| run.is(&self.labels))
-            .map(|run| run.window(&self.series, self.from.unwrap_or(run.settled_from), self.to.unwrap_or(usize::MAX)))
+            .map(|run| {
+                run.window(
+                    &self.series,
+                    self.from.unwrap_or(run.settled_from),
+                    self.to.unwrap_or(usize::MAX),
+                )
+            })
             .filter(|window| !window.is_empty())
             .collect();
         let value = match self.aggregate {
@@ -120,7 +131,11 @@ impl Query {
 
 impl std::fmt::Display for Query {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let labels: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let labels: Vec<String> = self
+            .labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         write!(f, "`{}` where {}", self.series, labels.join(", "))
     }
 }

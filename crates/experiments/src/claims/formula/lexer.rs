@@ -37,7 +37,9 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, FormulaError> {
             let belongs = |c: &&char| starts_word(**c) || (hyphens && **c == '-');
             Token::Word(rest.iter().take_while(belongs).collect())
         } else {
-            let sign = SIGNS.into_iter().find(|sign| sign.chars().eq(rest.iter().copied().take(sign.len())));
+            let sign = SIGNS
+                .into_iter()
+                .find(|sign| sign.chars().eq(rest.iter().copied().take(sign.len())));
             let what = || format!("`{first}` has no place in a formula");
             Token::Sign(sign.ok_or_else(|| FormulaError { at, what: what() })?)
         };

@@ -145,7 +145,9 @@ impl Formula {
     /// # Errors
     /// [`FormulaError`] with the name and those that there are.
     pub fn check(&self, series: &[&str], planned: &[Labels]) -> Result<(), FormulaError> {
-        self.queries().into_iter().try_for_each(|query| query.check(series, planned))
+        self.queries()
+            .into_iter()
+            .try_for_each(|query| query.check(series, planned))
     }
 }
 
@@ -219,7 +221,11 @@ impl Query {
         }
         let all = |labels: &Labels| self.labels.iter().all(|(key, value)| labels.get(key) == Some(value));
         if !planned.iter().any(all) {
-            let wanted: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let wanted: Vec<String> = self
+                .labels
+                .iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect();
             return refuse(format!("no run has {} together", wanted.join(" and ")));
         }
         Ok(())
@@ -228,9 +234,17 @@ impl Query {
 
 /// The values that runs have for `key`, or the keys that there are.
 fn values(key: &str, planned: &[Labels]) -> String {
-    let mut known: Vec<&str> = planned.iter().filter_map(|labels| labels.get(key)).map(String::as_str).collect();
+    let mut known: Vec<&str> = planned
+        .iter()
+        .filter_map(|labels| labels.get(key))
+        .map(String::as_str)
+        .collect();
     if known.is_empty() {
-        known = planned.iter().flat_map(|labels| labels.keys()).map(String::as_str).collect();
+        known = planned
+            .iter()
+            .flat_map(|labels| labels.keys())
+            .map(String::as_str)
+            .collect();
     }
     known.sort_unstable();
     known.dedup();

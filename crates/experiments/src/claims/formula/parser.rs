@@ -100,7 +100,10 @@ impl Parser {
         match named(&Aggregate::ALL, &word) {
             Some(aggregate) => self.query(aggregate, at).map(Node::Samples),
             None => {
-                let names = Function::ALL.iter().map(|f| f.0).chain(Aggregate::ALL.iter().map(|a| a.0));
+                let names = Function::ALL
+                    .iter()
+                    .map(|f| f.0)
+                    .chain(Aggregate::ALL.iter().map(|a| a.0));
                 let names: Vec<&str> = names.collect();
                 let what = format!("`{word}` is no function or aggregate; there are {}", names.join(", "));
                 Err(FormulaError { at, what })
@@ -172,7 +175,9 @@ impl Parser {
 
     /// Takes the next token if it is one of these signs.
     fn take<T: Copy>(&mut self, signs: &[(&str, T)]) -> Option<T> {
-        let Some(Token::Sign(sign)) = self.peek() else { return None };
+        let Some(Token::Sign(sign)) = self.peek() else {
+            return None;
+        };
         let found = named(signs, sign)?;
         self.next += 1;
         Some(found)

@@ -7,7 +7,11 @@ fn run(pairs: &[(&str, &str)], samples: &[f64]) -> Run {
     Run {
         labels: labels(pairs.iter().copied()),
         settled_from: 1,
-        series: [("clock".to_string(), samples.iter().map(|sample| Some(*sample)).collect())].into(),
+        series: [(
+            "clock".to_string(),
+            samples.iter().map(|sample| Some(*sample)).collect(),
+        )]
+        .into(),
     }
 }
 
@@ -44,7 +48,9 @@ fn samples_are_chosen_by_label_and_number() {
     assert_eq!(value("max(clock, approach=mimo) - min(clock, approach=mimo)"), 5.0);
     assert_eq!(value("highest(clock) + lowest(clock)"), 5.0, "of the runs' means");
     assert_eq!(value("mean(clock, approach=mimo, workload=c50-d50, from=0, to=2)"), 5.0);
-    let missing = Formula::parse("mean(clock, approach=mimo, from=9)").unwrap().evaluate(&runs());
+    let missing = Formula::parse("mean(clock, approach=mimo, from=9)")
+        .unwrap()
+        .evaluate(&runs());
     assert_eq!(missing, Err(Missing("`clock` where approach=mimo".into())));
 }
 
@@ -59,7 +65,11 @@ fn goals_are_met_or_missed() {
         formula.evaluate(&[run(&[], samples)]).unwrap()
     };
     assert_eq!(of(&[9.0, 1.0, 1.05, 0.95]), 0.0);
-    assert_eq!(of(&[9.0, 2.0, 1.0, 2.0, 1.0, 1.0, 1.0, 9.0]), 3.0, "one sample in the band is no rest");
+    assert_eq!(
+        of(&[9.0, 2.0, 1.0, 2.0, 1.0, 1.0, 1.0, 9.0]),
+        3.0,
+        "one sample in the band is no rest"
+    );
     assert_eq!(of(&[9.0, 2.0, 2.0, 2.0, 2.0, 2.0]), 5.0, "never");
 }
 
@@ -75,7 +85,10 @@ fn what_is_compared_is_told_apart() {
 
 #[test]
 fn complaints_name_their_place() {
-    assert_eq!(refused("1 +"), "at character 4: expected a number, a function or an aggregate, found the end");
+    assert_eq!(
+        refused("1 +"),
+        "at character 4: expected a number, a function or an aggregate, found the end"
+    );
     assert_eq!(refused("1 ? 2"), "at character 3: `?` has no place in a formula");
     assert_eq!(refused("(1 2)"), "at character 4: expected `)`, found `2`");
     assert_eq!(refused("1 2"), "at character 3: `2` is one too many");
@@ -83,9 +96,17 @@ fn complaints_name_their_place() {
     assert_eq!(refused("1e999"), "at character 1: `1e999` is no number");
     assert_eq!(refused("abs(1, 2)"), "at character 1: `abs` takes one number");
     assert_eq!(refused("off(clock, goal=1)"), "at character 1: `band=` is missing");
-    assert_eq!(refused("mean(clock, from=-1)"), "at character 18: expected a value, found `-`");
-    assert_eq!(refused("mean(clock, cores=1, cores=2)"), "at character 22: `cores` is given twice");
-    assert!(refused("average(clock)").starts_with("at character 1: `average` is no function or aggregate; there are abs"));
+    assert_eq!(
+        refused("mean(clock, from=-1)"),
+        "at character 18: expected a value, found `-`"
+    );
+    assert_eq!(
+        refused("mean(clock, cores=1, cores=2)"),
+        "at character 22: `cores` is given twice"
+    );
+    assert!(
+        refused("average(clock)").starts_with("at character 1: `average` is no function or aggregate; there are abs")
+    );
     assert!(refused(&"(".repeat(1000)).contains("more than 32 levels deep"));
     assert!(refused(&"-".repeat(1000)).contains("more than 32 levels deep"));
     assert!(refused(&"1".repeat(5000)).contains("at most 4096 characters"));
