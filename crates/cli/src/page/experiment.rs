@@ -158,3 +158,95 @@ fn curves(description: String, shape: &Shape) -> Chart {
         ..Chart::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_experiments::claims::{Claims, Reasons, judge};
+    use punctual_experiments::samples::{Replication, Run, labels};
+    use punctual_experiments::stats::Spread;
+    use punctual_experiments::{Bars, Curve as Line};
+
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let claim = "[[claim]]\nid = \"c\"\nexperiment = \"e\"\nkind = \"structural\"\nsource = \"Fig. 1\"\ntext = \"a < b\"\npaper = \"less\"\nformula = \"mean(power) < 1\"\n";
+        let claims = Claims::parse(claim).unwrap();
+        let run = Run {
+            labels: labels([("approach", "mimo")]),
+            settled_from: 0,
+            series: [("power".to_string(), vec![Some(2.0)])].into(),
+        };
+        let replication = Replication {
+            machine: "m & n".into(),
+            seed: 1,
+            runs: vec![run],
+            failures: Vec::new(),
+        };
+        let reasons = Reasons::from([("c".to_string(), "because <of> that".to_string())]);
+        let figure = |chart| Figure {
+            experiment: "e".into(),
+            title: "x".into(),
+            chart,
+        };
+        let spread = Spread {
+            median: 1.0,
+            low: 0.5,
+            high: 2.0,
+        };
+        Outcome {
+            name: "e".into(),
+            platform: "sim".into(),
+            machines: vec!["m & n".into()],
+            seeds: vec![1],
+            setting: vec![("goal".into(), "1".into())],
+            claims: claims
+                .iter()
+                .map(|claim| judge(claim, &[replication.clone()], &reasons))
+                .collect(),
+            measures: Vec::new(),
+            figures: vec![
+                figure(Shape::Bars {
+                    groups: vec!["none".into()],
+                    bars: vec![Bars {
+                        name: "open".into(),
+                        values: vec![Some(spread)],
+                    }],
+                }),
+                figure(Shape::Curves {
+                    x_unit: "MHz".into(),
+                    length: 2000.0,
+                    curves: vec![Line {
+                        name: "m".into(),
+                        points: vec![(800.0, Some(1.0)), (2000.0, None)],
+                    }],
+                    levels: vec![("goal".into(), 1.0)],
+                    band: Some((100.0, 200.0)),
+                }),
+            ],
+            means: Vec::new(),
+            samples: vec![replication],
+            failures: vec!["m, seed 2: too slow".into()],
+        }
+    }
+
+    #[test]
+    fn the_page_is_whole_labelled_and_asks_nobody() {
+        let page = experiment(&outcome(), "punctual experiment e");
+        super::super::tests::check_nesting(&page);
+        for part in [
+            "simulated",
+            "0 of 1 claims hold",
+            "a &lt; b",
+            "because &lt;of&gt; that",
+            "m &amp; n",
+            "2000 MHz",
+            "too slow",
+        ] {
+            assert!(page.contains(part), "no {part}");
+        }
+        assert_eq!(page.matches("<svg").count(), 2);
+        for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

@@ -193,12 +193,12 @@ fn escape(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::fixture;
 
     /// Every opened element is closed in order; what HTML leaves open is allowed for.
-    fn check_nesting(page: &str) {
+    pub(crate) fn check_nesting(page: &str) {
         let body = page.split_once("</style>").expect("a style").1;
         let mut open = vec!["html", "head"];
         for tag in body

@@ -64,3 +64,48 @@ fn the_same_settings_give_the_same_outcome_on_any_number_of_threads() {
             .all(|claim| claim.experiment == "qedb-qod" && claim.of == 2)
     );
 }
+
+/// The evaluation's own scenario with three interfering cores, on the simulated machine.
+fn request() -> punctual_runtime::RunRequest {
+    let place = Place {
+        subject: Arc::new(settings(CLAIMS).machines.remove(0)),
+        seed: 1,
+        trace: Arc::new(setting::trace(punctual_units::Nanos::from_secs(20), 1)),
+    };
+    let mut ask = plan::identify_ask(Work::PAPER, 1);
+    if let Some(interference) = &mut ask.interference {
+        interference.cores = 3;
+    }
+    request::request(&place, &ask, request::Clocking::Law)
+}
+
+#[test]
+fn a_disturbance_is_felt_while_it_lasts() {
+    let seconds = punctual_units::Nanos::from_secs;
+    let course = Course {
+        duration: seconds(30),
+        disturbance: punctual_workload::Active {
+            from: seconds(15),
+            until: seconds(22),
+        },
+        identification: seconds(60),
+    };
+    let outcome = disturbed(&request(), course, 2, &|_| {}).unwrap();
+    assert_eq!(
+        (outcome.platform.as_str(), outcome.seeds.as_slice()),
+        ("sim", &[1, 2][..])
+    );
+    assert_eq!(outcome.samples.len(), 2, "every repetition's samples are kept");
+    assert!(
+        outcome.measures.iter().all(|measure| measure.spread.is_some()),
+        "{:?}",
+        outcome.measures
+    );
+    let open = |from, to| {
+        let formula = format!("mean(tardiness, approach=open, from={from}, to={to})");
+        let formula = crate::claims::Formula::parse(&formula).unwrap();
+        formula.evaluate(&outcome.samples[0].runs).unwrap()
+    };
+    assert!(open(15, 22) > 1.2 * open(5, 15), "{} and {}", open(5, 15), open(15, 22));
+    assert!(open(24, 30) < 1.1 * open(5, 15), "it ends");
+}
