@@ -289,6 +289,8 @@ impl Bench {
             arrival: Arrival::Periodic { period: self.period },
             demand: COMPILED,
             per_core: 1,
+            cores: None,
+            active: punctual_workload::Active::ALWAYS,
         }
     }
 }
@@ -303,6 +305,8 @@ fn interferer_spec(interferer: Interferer) -> TaskSpec {
         },
         demand: COMPILED,
         per_core: 1,
+        cores: None,
+        active: punctual_workload::Active::ALWAYS,
     }
 }
 
