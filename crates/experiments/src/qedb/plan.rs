@@ -111,30 +111,28 @@ pub struct Planned {
 }
 
 /// Clocks of Fig. 3, in MHz: below the first the job outlives its period beside interfering cores.
-pub const CLOCKS: [u64; 6] = [800, 1000, 1100, 1400, 1700, 2000];
+pub const CLOCKS: [u64; 4] = [800, 1100, 1400, 2000];
 /// Interfering cores of Fig. 3.
 pub const MICROBENCHMARK_CORES: [u32; 3] = [0, 1, 3];
 /// QoD of Fig. 4, in percent, at [`QOD_CLOCK`] beside three cores.
-pub const QODS: [u32; 10] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
+pub const QODS: [u32; 5] = [10, 30, 50, 70, 100];
 /// Fig. 4: in MHz.
 pub const QOD_CLOCK: u64 = 1000;
 /// The microbenchmark's interferers are not specified: transactions like the most data-intensive ones, one after the other.
 const MICROBENCHMARK_MIX: Mix = Mix(90);
 
 /// Of a microbenchmark, and the first that counts: by then the cache is warm. Not stated.
-const MICROBENCHMARK_SAMPLES: (u64, usize) = (12, 2);
-/// Of a run of Figs. 7 to 9: after 15 s every sensor has spoken and the loop has settled. Not stated.
-const STEADY_SAMPLES: (u64, usize) = (60, 15);
+const MICROBENCHMARK_SAMPLES: (u64, usize) = (7, 2);
+/// Of a run of Figs. 7 to 9: after 12 s every sensor has spoken and the loop has settled. Not stated.
+const STEADY_SAMPLES: (u64, usize) = (45, 12);
 /// Of the recording of Fig. 6: eight rounds of the excitation's 20 samples. Not stated.
 pub const IDENTIFY_SAMPLES: u64 = 164;
 /// Section 5.4: the disturbance begins and ends at these samples.
 pub const DISTURBED: [u64; 2] = [150, 400];
 /// Section 5.4. The figure's end is not stated.
-const TRANSIENT_SAMPLES: (u64, usize) = (430, 15);
+const TRANSIENT_SAMPLES: (u64, usize) = (415, 12);
 /// Section 5.4: the disturbance.
 const TRANSIENT: (Mix, u32) = (Mix(50), 3);
-/// A model is learnt beside the middle one of the mixes on two cores: the paper does not say beside which.
-pub const IDENTIFY: (Mix, u32) = (Mix(50), 2);
 
 /// The approaches of Figs. 7 to 9, by label.
 pub const APPROACHES: [(&str, Approach); 5] = [
@@ -325,14 +323,16 @@ impl Planned {
 }
 
 /// What identification asks for.
+///
+/// Nothing interferes while a model is learnt: interference is what the law is to reject. (Beside two cores of C50-D50, which
+/// come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own criterion no valid model.)
 pub fn identify_ask(work: Work, seed: u64) -> Ask {
-    let (mix, cores) = IDENTIFY;
     Ask {
         job: work.scaled(EVALUATION_JOB),
         controller: ControllerKind::Mimo,
         drr: NOMINAL_DRR_IN_THE_PAPER,
         rate: 1.0,
-        interference: Some(beside(mix, cores, Active::ALWAYS)),
+        interference: None,
         samples: IDENTIFY_SAMPLES,
         seed,
     }
@@ -364,7 +364,7 @@ mod tests {
             let own = plan(&[part]);
             assert!(own.iter().all(|run| whole.contains(run)), "{part:?}");
         }
-        assert_eq!(whole.len(), 6 * 3 + 10 + 5 * (1 + 5 + 2 * 2) + 5);
+        assert_eq!(whole.len(), 4 * 3 + 5 + 5 * (1 + 5 + 2 * 2) + 5);
     }
 
     #[test]

@@ -73,9 +73,12 @@ fn request() -> punctual_runtime::RunRequest {
         trace: Arc::new(setting::trace(punctual_units::Nanos::from_secs(20), 1)),
     };
     let mut ask = plan::identify_ask(Work::PAPER, 1);
-    if let Some(interference) = &mut ask.interference {
-        interference.cores = 3;
-    }
+    ask.interference = Some(Interference {
+        mix: Mix(90),
+        cores: 3,
+        active: punctual_workload::Active::ALWAYS,
+        dense: false,
+    });
     request::request(&place, &ask, request::Clocking::Law)
 }
 
