@@ -65,7 +65,26 @@ pub fn table(outcome: &Outcome) -> String {
             held(claim)
         );
     }
-    text + &measures(outcome) + &count(outcome)
+    text + &measures(outcome) + &reasons(outcome) + &count(outcome)
+}
+
+/// Why claims do not hold, as far as known; claims with one reason together.
+fn reasons(outcome: &Outcome) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for claim in &outcome.claims {
+        let Some(why) = claim.why.as_deref().or(claim.missing.as_deref()) else {
+            continue;
+        };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, ids)) => ids.push(&claim.id),
+            None => reasons.push((why, vec![&claim.id])),
+        }
+    }
+    let row = |(why, ids): &(&str, Vec<&str>)| format!("  {}: {why}\n", ids.join(", "));
+    match reasons.as_slice() {
+        [] => String::new(),
+        reasons => String::from("\nwhy not\n") + &reasons.iter().map(row).collect::<String>(),
+    }
 }
 
 /// What was measured without a claim.
