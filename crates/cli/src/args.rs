@@ -35,6 +35,13 @@ pub enum Command {
     /// Measure parts of `punctual` on this machine
     #[command(subcommand)]
     Bench(Bench),
+    /// Fit the simulated machine to the QeDB paper's microbenchmarks: an ensemble of machines
+    ///
+    /// Each machine answers one question that the figures leave open, and leaves the rest to them; see
+    /// docs/calibration.md. Prints every figure beside the paper's, and what each machine predicts for the evaluation.
+    Calibrate(Calibrate),
+    /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
+    Experiment(Experiment),
 }
 
 /// `run`
@@ -101,6 +108,37 @@ pub struct Doctor {
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// `experiment`
+#[derive(Debug, Args)]
+pub struct Experiment {
+    /// Which, such as qedb-transient; `list` shows all
+    pub name: String,
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub seeds: Option<u32>,
+    /// Simulated machines; `linux` runs qedb-transient on this one, with a scenario
+    #[arg(long, value_enum, default_value_t = Platform::Sim)]
+    pub platform: Platform,
+    /// The scenario whose best-effort tasks come and go in qedb-transient [on linux: scenarios/fire-rescue.toml]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machines", "claims"])]
+    pub scenario: Option<PathBuf>,
+    /// Machine files to run on, in place of the calibrated ones
+    #[arg(long, value_name = "FILES", value_delimiter = ',')]
+    pub machines: Vec<PathBuf>,
+    /// A file of claims, in place of the shipped one
+    #[arg(long, value_name = "FILE")]
+    pub claims: Option<PathBuf>,
+    /// Write claims, means and samples as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the figures and the claims, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `bench`
@@ -183,6 +221,29 @@ pub struct Rates {
     /// Write every run's summary and the result as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// `calibrate`
+#[derive(Debug, Args)]
+pub struct Calibrate {
+    /// The figures to fit to [default: a built-in copy of crates/experiments/data/qedb-calibration.toml]
+    #[arg(long, value_name = "FILE")]
+    pub targets: Option<PathBuf>,
+    /// Write the machines into this folder, as qedb-NAME.toml
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The seed of sensor reports, pauses and objects read
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Jobs over which each figure is a mean
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub jobs: u64,
+    /// How many candidates may be measured for each machine
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub evaluations: u32,
 }
 
 /// Where a scenario runs, and what is different this time.

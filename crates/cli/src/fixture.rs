@@ -88,6 +88,7 @@ pub fn sample(k: u64) -> Sample {
             ((1400.0 + 500.0 * (1.0 - settling) + 80.0 * noise + 60.0 * disturbance) / 100.0).round() as u64
                 * 100_000_000,
         ),
+        energy_j: None,
         jobs: 2,
         misses: u32::from(tardiness > 1.0) + u32::from(tardiness > 1.2),
         decision_us: Some(0.9 + 0.4 * (noise + 0.5)),

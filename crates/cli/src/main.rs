@@ -1,6 +1,7 @@
 //! The `punctual` command: terminals, files and exit codes around the runtime.
 
 mod args;
+mod claims;
 mod commands;
 mod failure;
 mod fault;
@@ -41,6 +42,8 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Design(design) => commands::design::design(&design),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
         Command::Bench(bench) => commands::bench::bench(&bench),
+        Command::Calibrate(calibrate) => commands::calibrate::calibrate(&calibrate, &command_line()),
+        Command::Experiment(experiment) => commands::experiment::experiment(&experiment, &command_line()),
     }
 }
 

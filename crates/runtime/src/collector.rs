@@ -143,6 +143,7 @@ impl Collector {
             admitted_knob: self.plan.admitted.get(),
             fresh_share: window.fresh,
             clock_hz: readings.clock.value().map(|clock| clock.0),
+            energy_j: self.energy_since(readings),
             jobs: window.jobs,
             misses: window.misses,
             decision_us: micros(took.decision),
@@ -211,6 +212,11 @@ impl Collector {
             }
         };
         now.iter().enumerate().map(|(core, busy)| share(core, *busy)).collect()
+    }
+
+    fn energy_since(&self, readings: &Readings) -> Option<f64> {
+        let before = self.last.as_ref()?.energy_j.value()?;
+        Some(readings.energy_j.value()? - before)
     }
 
     fn settled(&self, at: Time) -> bool {

@@ -106,6 +106,8 @@ pub struct Sample {
     pub fresh_share: f64,
     /// Clock in force during the window, in hertz; none where the machine has none to show.
     pub clock_hz: Option<u64>,
+    /// Energy drawn in the window, in joules; none where there is no meter.
+    pub energy_j: Option<f64>,
     /// Real-time jobs that finished in this window.
     pub jobs: u32,
     /// Of those, late.

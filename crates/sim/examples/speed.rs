@@ -9,7 +9,9 @@ use punctual_platform::Machine;
 use punctual_sim::{Happening, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, Time};
-use punctual_workload::{Arrival, Class, Demand, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode};
+use punctual_workload::{
+    Active, Arrival, Class, Demand, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode,
+};
 
 const SECONDS: u64 = 60;
 
@@ -27,6 +29,8 @@ fn task(name: &str, class: Class, arrival: Arrival, ops: Vec<Op>) -> (TaskSpec, 
         arrival,
         demand,
         per_core: 1,
+        cores: None,
+        active: Active::ALWAYS,
     };
     (spec, Program { ops })
 }

@@ -99,9 +99,9 @@ pub enum SimulationError {
 /// use punctual_store::updates::AdmissionOptions;
 /// use punctual_units::{Clock, Nanos, Time};
 /// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
-/// # use punctual_workload::{Arrival, Class, Demand, Table, TaskSpec};
+/// # use punctual_workload::{Active, Arrival, Class, Demand, Table, TaskSpec};
 /// # let spec = TaskSpec {
-/// #     name: "analysis".into(), per_core: 1, class: Class::RealTime { deadline: Nanos::from_millis(50) },
+/// #     name: "analysis".into(), per_core: 1, cores: None, active: Active::ALWAYS, class: Class::RealTime { deadline: Nanos::from_millis(50) },
 /// #     arrival: Arrival::Periodic { period: Nanos::from_millis(100) },
 /// #     demand: Demand { compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0 },
 /// # };
@@ -400,7 +400,7 @@ fn place(tasks: &[(TaskSpec, Program)], cores: usize, seed: u64) -> Vec<Runner> 
     for (id, (spec, program)) in (0..).zip(tasks) {
         let homes = match spec.class {
             Class::RealTime { .. } => last..cores,
-            Class::BestEffort => 0..last.max(1),
+            Class::BestEffort => 0..spec.cores_of(last.max(1)),
         };
         for core in homes {
             for _ in 0..spec.per_core {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use punctual_units::{Nanos, TaskId, Time};
-use punctual_workload::{Arrival, Op, Program, TaskSpec};
+use punctual_workload::{Active, Arrival, Op, Program, TaskSpec};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -27,6 +27,7 @@ pub(crate) struct Runner {
     /// Released jobs behind it: number and instant.
     backlog: VecDeque<(u64, Time)>,
     arrival: Arrival,
+    active: Active,
     /// Draws gaps and pauses.
     gaps: ChaCha8Rng,
     /// Draws the objects that are read: apart, so that what is read never moves a release.
@@ -42,6 +43,11 @@ fn generators(seed: u64, runner: usize) -> [ChaCha8Rng; 2] {
     })
 }
 
+/// `release`, or never where the task is switched off by then.
+fn within(active: Active, release: Time) -> Time {
+    active.admit(Time::ZERO, release).unwrap_or(Time::MAX)
+}
+
 impl Runner {
     /// The `index`-th runner of a machine.
     pub fn new(task: TaskId, spec: &TaskSpec, program: &Program, core: usize, seed: u64, index: usize) -> Runner {
@@ -52,9 +58,13 @@ impl Runner {
             core,
             program: program.ops.as_slice().into(),
             job: None,
-            next_release: Time::ZERO + spec.arrival.first(&mut gaps),
+            next_release: within(
+                spec.active,
+                Time::ZERO + spec.active.from + spec.arrival.first(&mut gaps),
+            ),
             backlog: VecDeque::with_capacity(BACKLOG_MAX),
             arrival: spec.arrival,
+            active: spec.active,
             gaps,
             reads,
         }
@@ -66,7 +76,8 @@ impl Runner {
             Arrival::AfterCompletion { .. } => Time::MAX,
             // At least a nanosecond on, so that releases come to an end.
             Arrival::Periodic { .. } | Arrival::Sporadic { .. } => {
-                self.arrival.next(now, now, &mut self.gaps).max(now + Nanos(1))
+                let next = self.arrival.next(now, now, &mut self.gaps).max(now + Nanos(1));
+                within(self.active, next)
             }
         };
         if self.job.is_none() {
@@ -83,7 +94,7 @@ impl Runner {
     /// Takes off the job that has ended; the next one that waits is up.
     pub fn retire(&mut self, now: Time) -> Option<Job> {
         if let Arrival::AfterCompletion { .. } = self.arrival {
-            self.next_release = self.arrival.next(now, now, &mut self.gaps);
+            self.next_release = within(self.active, self.arrival.next(now, now, &mut self.gaps));
         }
         let next = self.backlog.pop_front().map(|(number, at)| Job::new(number, at));
         std::mem::replace(&mut self.job, next)

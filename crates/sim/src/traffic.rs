@@ -202,6 +202,8 @@ mod tests {
             arrival,
             demand,
             per_core: 1,
+            cores: None,
+            active: punctual_workload::Active::ALWAYS,
         };
         (spec, Program { ops: ops.to_vec() })
     }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use punctual_units::Nanos;
 
+use crate::Active;
 use crate::scenario::{Arrival, Class, Demand, Excitation, Pace, Scenario, SensorLoad, SensorSource, TaskSpec, Volume};
 
 /// One thing that is wrong: which key, and what to do about it.
@@ -261,8 +262,18 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
                 check.span(deadline, key("deadline"));
                 let once = "a real-time task runs once; give it a task of its own instead";
                 check.require(task.per_core == 1, key("per_core"), once);
+                let there = "a real-time task has one core of its own; remove this key";
+                check.require(task.cores.is_none(), key("cores"), there);
+                let always = "a real-time task runs from start to end; only best-effort tasks are switched on and off";
+                check.require(task.active == Active::ALWAYS, key("from"), always);
             }
-            Class::BestEffort => {}
+            Class::BestEffort => {
+                check.require(task.cores != Some(0), key("cores"), "a task runs on at least 1 core");
+                let Active { from, until } = task.active;
+                let what =
+                    format!("the task would be switched off after {until}, before it is switched on after {from}");
+                check.require(from < until, key("until"), what);
+            }
         }
         match task.arrival {
             Arrival::Periodic { period } => check.interval(period, key("period")),
@@ -333,6 +344,10 @@ mod tests {
         assert_eq!(keys(|s| s.tasks.clear()), ["task"]);
         assert_eq!(keys(|s| s.tasks[1].name = s.tasks[0].name.clone()), ["task[1].name"]);
         assert_eq!(keys(|s| s.tasks[0].demand.rounds = 0), ["task[0].rounds"]);
+        assert_eq!(keys(|s| s.tasks[1].active.until = Nanos::ZERO), ["task[1].until"]);
+        assert_eq!(keys(|s| s.tasks[0].active.from = Nanos(1)), ["task[0].from"]);
+        assert_eq!(keys(|s| s.tasks[1].cores = Some(0)), ["task[1].cores"]);
+        assert_eq!(keys(|s| s.tasks[0].cores = Some(1)), ["task[0].cores"]);
     }
 
     #[test]

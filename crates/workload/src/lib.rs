@@ -7,6 +7,7 @@
 //!
 //! Nothing here reads a clock, a file or the environment; randomness comes from the scenario's seed.
 
+mod active;
 mod check;
 mod compile;
 mod outcome;
@@ -15,6 +16,7 @@ mod scenario;
 mod stream;
 mod trace;
 
+pub use active::Active;
 pub use check::Problem;
 pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
 pub use outcome::{JobOutcome, Split};

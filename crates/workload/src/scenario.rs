@@ -4,7 +4,7 @@ use punctual_units::{Nanos, Share, Time};
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
-use crate::Table;
+use crate::{Active, Table};
 
 /// One complete description of a run. Checked by [`Scenario::problems`]; compiled by [`crate::compile()`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -267,6 +267,11 @@ pub struct TaskSpec {
     pub demand: Demand,
     /// How many such tasks run on each core that its class is placed on; best-effort only, else 1.
     pub per_core: u32,
+    /// On how many of the cores that best-effort tasks are placed on it runs, the first ones; none means on all, and so do
+    /// more than there are. Best-effort only.
+    pub cores: Option<u32>,
+    /// When it releases jobs; best-effort only, else the whole run.
+    pub active: Active,
 }
 
 impl TaskSpec {
@@ -276,6 +281,11 @@ impl TaskSpec {
             Class::RealTime { deadline } => Some(deadline),
             Class::BestEffort => None,
         }
+    }
+
+    /// On how many of the `others` cores beside the real-time one a best-effort task runs.
+    pub fn cores_of(&self, others: usize) -> usize {
+        self.cores.map_or(others, |cores| others.min(cores as usize))
     }
 }
 
@@ -346,6 +356,8 @@ pub(crate) mod tests {
                         writes: 8,
                     },
                     per_core: 1,
+                    cores: None,
+                    active: Active::ALWAYS,
                 },
                 TaskSpec {
                     name: "browse".into(),
@@ -362,6 +374,8 @@ pub(crate) mod tests {
                         writes: 0,
                     },
                     per_core: 1,
+                    cores: None,
+                    active: Active::ALWAYS,
                 },
             ],
             excitation: Excitation {

@@ -1,8 +1,10 @@
 //! One file per command.
 
 pub mod bench;
+pub mod calibrate;
 pub mod design;
 pub mod doctor;
+pub mod experiment;
 pub mod identify;
 pub mod run;
 

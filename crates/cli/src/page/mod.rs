@@ -3,7 +3,9 @@
 //! The curves are SVG of our own making rather than a plotting crate's: such crates write colours into the picture,
 //! and these take theirs from the style sheet, so that one page is right in light and in dark.
 
+mod bars;
 mod chart;
+mod experiment;
 mod figures;
 
 use std::fmt::Write;
@@ -13,6 +15,8 @@ use punctual_runtime::report::{KnobReport, Protection, RunReport};
 use crate::summary::{count, percent, rows};
 use crate::verdict::Verdict;
 use figures::{Figure, figures};
+
+pub use experiment::experiment;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -189,12 +193,12 @@ fn escape(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::fixture;
 
     /// Every opened element is closed in order; what HTML leaves open is allowed for.
-    fn check_nesting(page: &str) {
+    pub(crate) fn check_nesting(page: &str) {
         let body = page.split_once("</style>").expect("a style").1;
         let mut open = vec!["html", "head"];
         for tag in body

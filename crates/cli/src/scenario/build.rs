@@ -4,7 +4,7 @@
 
 use punctual_units::{Nanos, Share};
 use punctual_workload::{
-    Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
+    Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
     SensorSource, StoreNeeds, Table, TaskSpec, UpdateMode, Volume,
 };
 
@@ -162,6 +162,11 @@ fn task(section: &mut Section<'_, '_>) -> TaskSpec {
         arrival: arrival(section),
         demand: demand(section),
         per_core: section.count("per_core").unwrap_or(1),
+        cores: section.count("cores"),
+        active: Active {
+            from: section.time("from").unwrap_or(Active::ALWAYS.from),
+            until: section.time("until").unwrap_or(Active::ALWAYS.until),
+        },
     }
 }
 

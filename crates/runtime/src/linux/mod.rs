@@ -36,7 +36,7 @@ use punctual_platform::{Machine, Meter, Refusal, Setting};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
-use punctual_workload::{Arrival, Class, ControllerKind, Goal, JobOutcome, Pace, SensorUpdate};
+use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, JobOutcome, Pace, SensorUpdate};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -105,6 +105,7 @@ struct TaskSetup<'env, E: Engine> {
     name: String,
     class: Class,
     arrival: Arrival,
+    active: Active,
     /// None: the real-time core for a real-time task, the first other core for a best-effort one.
     core: Option<CoreId>,
     store: Arc<Store<E, MonotonicClock>>,
@@ -169,26 +170,19 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         body: impl FnMut(&mut Job<'_, E>) -> Result<(), StoreError> + Send + 'env,
     ) -> &mut Self {
         let store = Arc::clone(&self.store);
-        self.place(name, class, arrival, None, store, Box::new(body))
-    }
-
-    fn place(
-        &mut self,
-        name: impl Into<String>,
-        class: Class,
-        arrival: Arrival,
-        core: Option<CoreId>,
-        store: Arc<Store<E, MonotonicClock>>,
-        body: Body<'env, E>,
-    ) -> &mut Self {
-        self.tasks.push(TaskSetup {
+        self.add(TaskSetup {
             name: name.into(),
             class,
             arrival,
-            core,
+            active: Active::ALWAYS,
+            core: None,
             store,
-            body,
-        });
+            body: Box::new(body),
+        })
+    }
+
+    fn add(&mut self, task: TaskSetup<'env, E>) -> &mut Self {
+        self.tasks.push(task);
         self
     }
 
@@ -466,6 +460,7 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
             id: TaskId(index as u32),
             deadline: deadline_of(setup.class),
             arrival: setup.arrival,
+            active: setup.active,
             body: setup.body,
             rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64)),
         };

@@ -18,7 +18,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::interpret::{Interpreter, object_key, sensor_key};
-use super::{Emulated, RunOptions, Runtime, TASK_PRIORITY, calibrate};
+use super::{Emulated, RunOptions, Runtime, TASK_PRIORITY, TaskSetup, calibrate};
 use crate::report::{Progress, Watch};
 use crate::run::{Finished, RunError, Setup};
 
@@ -141,7 +141,8 @@ impl Placing<'_, '_> {
                 });
             }
             Class::BestEffort => {
-                for core in runtime.other_cores() {
+                let others = runtime.other_cores();
+                for core in others.iter().copied().take(task.cores_of(others.len())) {
                     for _ in 0..task.per_core {
                         self.add_best_effort(runtime, task, program, core)?;
                     }
@@ -164,7 +165,15 @@ impl Placing<'_, '_> {
         let store = Arc::new(open_store(self.setup, &path, &[], self.emulated)?);
         fill(&store, &self.setup.scenario().store)?;
         let body = Box::new(move |job: &mut super::Job<'_, ScenarioEngine>| interpreter.perform(job));
-        runtime.place(&task.name, task.class, task.arrival, Some(core), store, body);
+        runtime.add(TaskSetup {
+            name: task.name.clone(),
+            class: task.class,
+            arrival: task.arrival,
+            active: task.active,
+            core: Some(core),
+            store,
+            body,
+        });
         Ok(())
     }
 

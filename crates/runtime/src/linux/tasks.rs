@@ -4,7 +4,7 @@ use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, TaskId, Time};
-use punctual_workload::Arrival;
+use punctual_workload::{Active, Arrival};
 use rand_chacha::ChaCha8Rng;
 
 use super::job::Job;
@@ -28,6 +28,7 @@ pub(super) struct Running<'env, E: Engine> {
     pub(super) id: TaskId,
     pub(super) deadline: Option<Nanos>,
     pub(super) arrival: Arrival,
+    pub(super) active: Active,
     pub(super) body: Body<'env, E>,
     pub(super) rng: ChaCha8Rng,
 }
@@ -38,9 +39,9 @@ impl<E: Engine> Running<'_, E> {
         let _guard = StopOnPanic(shared);
         let start = starter.start()?;
         let mut failed: Option<Failed> = None;
-        let mut releases = Releases::new(self.arrival, start, &mut self.rng);
+        let mut releases = Releases::new(self.arrival, start + self.active.from, &mut self.rng);
         let mut number = 0;
-        while sleep_until(releases.next(), shared) {
+        while self.active.admit(start, releases.next()).is_some() && sleep_until(releases.next(), shared) {
             let mut job = Job::begin(store, number, releases.next(), self.deadline);
             let result = (self.body)(&mut job);
             let outcome = job.end(self.id);

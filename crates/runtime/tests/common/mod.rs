@@ -7,7 +7,7 @@ use punctual_runtime::report::Progress;
 use punctual_runtime::{Faults, PlatformChoice, RunRequest};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{
-    Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
+    Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
     SensorSource, StoreNeeds, Table, TaskSpec, Trace, UpdateMode, Volume,
 };
 
@@ -106,6 +106,8 @@ fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
         arrival,
         demand,
         per_core: 1,
+        cores: None,
+        active: Active::ALWAYS,
     }
 }
 

@@ -6,7 +6,8 @@ use punctual_sim::{Happening, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Class, Demand, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace, UpdateMode,
+    Active, Arrival, Class, Demand, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace,
+    UpdateMode,
 };
 
 pub const PERIOD: Nanos = Nanos::from_millis(100);
@@ -53,6 +54,8 @@ pub fn real_time(ops: &[Op]) -> (TaskSpec, Program) {
         arrival: Arrival::Periodic { period: PERIOD },
         demand: NO_DEMAND,
         per_core: 1,
+        cores: None,
+        active: Active::ALWAYS,
     };
     (spec, Program { ops: ops.to_vec() })
 }
@@ -68,6 +71,8 @@ pub fn interferer(ops: &[Op]) -> (TaskSpec, Program) {
         },
         demand: NO_DEMAND,
         per_core: 1,
+        cores: None,
+        active: Active::ALWAYS,
     };
     (spec, Program { ops: ops.to_vec() })
 }

@@ -1,0 +1,135 @@
+//! Claims for people: the table on the terminal, and the cells that the page shares with it.
+
+use std::fmt::Write;
+
+use punctual_experiments::claims::{ClaimResult, Kind, Paper, Role, Rule};
+use punctual_experiments::{Measure, Outcome};
+
+/// A figure with three digits behind the point, or a dash.
+pub fn figure(value: Option<f64>) -> String {
+    value.map_or("-".into(), |value| format!("{value:.3}"))
+}
+
+/// What the paper has, and how it binds.
+pub fn paper(claim: &ClaimResult) -> String {
+    match (&claim.paper, claim.rule) {
+        (Paper::Figure(figure), Rule::Within(tolerance)) => format!("{figure} ± {:.0} %", tolerance * 100.0),
+        (Paper::Figure(figure), Rule::AtMost) => format!("at most {figure}"),
+        (Paper::Figure(figure), Rule::AtLeast) => format!("at least {figure}"),
+        (Paper::Figure(figure), Rule::Comparison) => figure.to_string(),
+        (Paper::Finding(finding), _) => finding.clone(),
+    }
+}
+
+/// The range over machines and seeds.
+pub fn range(claim: &ClaimResult) -> String {
+    claim
+        .ours_range
+        .map_or("-".into(), |[low, high]| format!("{low:.3} .. {high:.3}"))
+}
+
+/// In how many of the replications the claim holds by itself.
+pub fn held(claim: &ClaimResult) -> String {
+    format!("{} of {}", claim.held, claim.of)
+}
+
+/// All claims with a line each, by experiment, and how many hold.
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let width = outcome.claims.iter().map(|claim| claim.id.len()).max().unwrap_or(0);
+    let papers = outcome.claims.iter().map(|claim| paper(claim).len()).max().unwrap_or(0);
+    let mut experiment = "";
+    for claim in &outcome.claims {
+        if claim.experiment != experiment {
+            experiment = &claim.experiment;
+            let _ = writeln!(text, "\n{experiment} ({})", platform(outcome));
+            let _ = writeln!(
+                text,
+                "  {:<5} {:<width$} {:>papers$}  {:>8}  {:>22}  {:>10}",
+                "holds", "claim", "paper", "ours", "range", "runs"
+            );
+        }
+        let holds = if claim.holds { "yes" } else { "NO" };
+        let note = match claim.role {
+            Role::Prediction => "",
+            Role::Calibration => "  (fitted)",
+            Role::Setting => "  (setting)",
+        };
+        let _ = writeln!(
+            text,
+            "  {holds:<5} {:<width$} {:>papers$}  {:>8}  {:>22}  {:>10}{note}",
+            claim.id,
+            paper(claim),
+            figure(claim.ours),
+            range(claim),
+            held(claim)
+        );
+    }
+    text + &measures(outcome) + &reasons(outcome) + &count(outcome)
+}
+
+/// Why claims do not hold, as far as known; claims with one reason together.
+fn reasons(outcome: &Outcome) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for claim in &outcome.claims {
+        let Some(why) = claim.why.as_deref().or(claim.missing.as_deref()) else {
+            continue;
+        };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, ids)) => ids.push(&claim.id),
+            None => reasons.push((why, vec![&claim.id])),
+        }
+    }
+    let row = |(why, ids): &(&str, Vec<&str>)| format!("  {}: {why}\n", ids.join(", "));
+    match reasons.as_slice() {
+        [] => String::new(),
+        reasons => String::from("\nwhy not\n") + &reasons.iter().map(row).collect::<String>(),
+    }
+}
+
+/// What was measured without a claim.
+fn measures(outcome: &Outcome) -> String {
+    let width = outcome
+        .measures
+        .iter()
+        .map(|measure| measure.name.len())
+        .max()
+        .unwrap_or(0);
+    let row = |measure: &Measure| {
+        let spread = measure.spread.map_or("-".into(), |s| {
+            format!("{:>8.3}  {:.3} .. {:.3}", s.median, s.low, s.high)
+        });
+        format!("  {:<width$}  {spread}\n", measure.name)
+    };
+    let title = format!("\n{} ({}): median and range\n", outcome.name, platform(outcome));
+    match outcome.measures.as_slice() {
+        [] => String::new(),
+        measures => title + &measures.iter().map(row).collect::<String>(),
+    }
+}
+
+fn platform(outcome: &Outcome) -> &'static str {
+    if outcome.platform == "sim" {
+        "simulated"
+    } else {
+        "measured"
+    }
+}
+
+fn count(outcome: &Outcome) -> String {
+    let of = |kind: Kind| {
+        let claims = outcome.claims.iter().filter(move |claim| claim.kind == kind);
+        let all = claims.clone().count();
+        (claims.filter(|claim| claim.holds).count(), all)
+    };
+    let ((structural, all_structural), (quantitative, all_quantitative)) =
+        (of(Kind::Structural), of(Kind::Quantitative));
+    if outcome.claims.is_empty() {
+        return String::new();
+    }
+    format!(
+        "\n{structural} of {all_structural} structural claims hold on every machine with every seed, {quantitative} of {all_quantitative} figures by the median;\n{} machines, {} seeds\n",
+        outcome.machines.len(),
+        outcome.seeds.len()
+    )
+}

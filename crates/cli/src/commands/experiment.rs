@@ -1,0 +1,179 @@
+//! `punctual experiment`: a paper's evaluation, from its claims to the table.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use punctual_experiments::claims::{Claims, Reasons};
+use punctual_experiments::{ExperimentError, Outcome, Settings, Subject, experiments, find, qedb};
+use punctual_sim::MachineModel;
+
+use super::failures;
+use crate::args::{Change, Experiment, Platform};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::{claims, page, scenario};
+
+/// Between two lines of progress.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Seeds of an experiment, and repetitions of a scenario, where none are given.
+const SEEDS: u32 = 10;
+const REPETITIONS: u32 = 5;
+
+/// Carries out `punctual experiment`.
+pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> {
+    if arguments.name == "list" {
+        return super::print(&list());
+    }
+    let experiment = find(&arguments.name).map_err(refused)?;
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let outcome = if arguments.platform == Platform::Linux || arguments.scenario.is_some() {
+        with_scenario(arguments)?
+    } else {
+        with_machines(arguments, &experiment)?
+    };
+    super::print(&claims::table(&outcome))?;
+    for failure in &outcome.failures {
+        super::print(&format!("could not be run: {failure}\n"))?;
+    }
+    if let Some(file) = json {
+        let text = serde_json::to_string(&outcome).map_err(|error| Failure::Internal(error.to_string()))?;
+        file.text(&(text + "\n"))?;
+    }
+    html.map_or(Ok(()), |file| file.text(&page::experiment(&outcome, command)))
+}
+
+/// On simulated machines, against the claims.
+fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Experiment) -> Result<Outcome, Failure> {
+    let (file, text) = match &arguments.claims {
+        Some(path) => (path.display().to_string(), read(path)?),
+        None => ("claims".into(), qedb::CLAIMS.to_string()),
+    };
+    let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    let settings = Settings {
+        machines: machines(arguments)?,
+        seed: arguments.seed,
+        seeds: arguments.seeds.unwrap_or(SEEDS),
+        claims: Claims::parse(&text).map_err(|error| at(&error))?,
+        reasons: reasons()?,
+        workers: None,
+    };
+    let teller = Teller::new();
+    let outcome = (experiment.run)(&settings, &|what| teller.tell(what)).map_err(|error| match error {
+        ExperimentError::Claims(error) => at(&error),
+        error => refused(error),
+    })?;
+    teller.done();
+    Ok(outcome)
+}
+
+/// With a scenario, on this machine or on the simulated one.
+fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
+    if arguments.name != qedb::Part::Transient.name() {
+        return Err(Failure::input([format!(
+            "{}: only {} runs with a scenario; leave out --platform and --scenario",
+            arguments.name,
+            qedb::Part::Transient.name()
+        )]));
+    }
+    let change = Change {
+        platform: arguments.platform,
+        seed: Some(arguments.seed.to_string()),
+        ..Change::default()
+    };
+    let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(None))?;
+    let request = super::run::request(&loaded, &change)?;
+    let teller = Teller::new();
+    let repetitions = arguments.seeds.unwrap_or(REPETITIONS);
+    let outcome = qedb::disturbed(&request, qedb::Course::default(), repetitions, &|what| {
+        teller.tell(what)
+    })
+    .map_err(|error| failures::of_run(error, &loaded))?;
+    teller.done();
+    Ok(outcome)
+}
+
+fn list() -> String {
+    experiments()
+        .iter()
+        .map(|experiment| format!("{:<18} {}\n", experiment.name, experiment.about))
+        .collect()
+}
+
+fn refused(error: ExperimentError) -> Failure {
+    Failure::input([error.to_string()])
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))
+}
+
+fn reasons() -> Result<Reasons, Failure> {
+    toml::from_str(qedb::REASONS).map_err(|error| Failure::Internal(error.to_string()))
+}
+
+/// The machines of the command line, else those that were calibrated.
+fn machines(arguments: &Experiment) -> Result<Vec<Subject>, Failure> {
+    if arguments.machines.is_empty() {
+        return Ok(qedb::ensemble());
+    }
+    arguments.machines.iter().map(|path| machine(path)).collect()
+}
+
+/// A machine of the ensemble keeps the job that was calibrated with it; any other runs the paper's.
+fn machine(path: &Path) -> Result<Subject, Failure> {
+    let machine = MachineModel::from_toml(&read(path)?)
+        .map_err(|error| Failure::input([format!("{}:{error}", path.display())]))?;
+    let known = qedb::ensemble().into_iter().find(|subject| subject.machine == machine);
+    Ok(known.unwrap_or(Subject {
+        machine,
+        job: qedb::Work::PAPER,
+    }))
+}
+
+/// Tells how far the experiment is, on standard error: over and over on the same line of a terminal, else now and then.
+struct Teller {
+    terminal: bool,
+    begun: Instant,
+    told: Mutex<Instant>,
+}
+
+impl Teller {
+    fn new() -> Teller {
+        let begun = Instant::now();
+        Teller {
+            terminal: std::io::stderr().is_terminal(),
+            begun,
+            told: Mutex::new(begun),
+        }
+    }
+
+    fn tell(&self, what: &str) {
+        // Another thread is telling, or something was told just now.
+        let Ok(mut told) = self.told.try_lock() else { return };
+        let every = if self.terminal {
+            TELL_EVERY / 10
+        } else {
+            TELL_EVERY * 10
+        };
+        if told.elapsed() < every {
+            return;
+        }
+        *told = Instant::now();
+        let (before, after) = if self.terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+        let _ = write!(std::io::stderr(), "{before}{what}{after}");
+    }
+
+    fn done(&self) {
+        let before = if self.terminal { "\r\x1b[K" } else { "" };
+        let _ = writeln!(
+            std::io::stderr(),
+            "{before}took {:.1} s",
+            self.begun.elapsed().as_secs_f64()
+        );
+    }
+}

@@ -1,0 +1,252 @@
+//! The page of an experiment: what was set, every claim beside what came out, and the figures.
+
+use std::fmt::Write;
+
+use punctual_experiments::claims::ClaimResult;
+use punctual_experiments::{Chart as Shape, Figure, Measure, Outcome};
+
+use super::chart::{Band, Chart, Curve, Level};
+use super::{STYLE, bars, escape};
+use crate::claims::{figure, held, paper, range};
+
+/// Classes of curves and bars, by their order in a figure.
+const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// The page of `outcome`; `command` is what was typed to get it.
+pub fn experiment(outcome: &Outcome, command: &str) -> String {
+    let (name, platform) = (escape(&outcome.name), badge(outcome));
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{name} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1><b>{name}</b> · {platform}</h1>\n"
+    );
+    if !outcome.claims.is_empty() {
+        verdict(&mut page, outcome);
+        claims(&mut page, &outcome.claims);
+    }
+    measures(&mut page, &outcome.measures);
+    page += "<h2>Figures</h2>\n<p class=\"note\">Bars are medians over machines and seeds, strokes their ranges; curves over time are those of the first seed. Shaded: the disturbance.</p>\n<div class=\"charts\">\n";
+    outcome.figures.iter().for_each(|figure| draw(&mut page, figure));
+    page += "</div>\n<h2>Setting</h2>\n<div class=\"sheet\"><table>\n";
+    let machines = ("machines".to_string(), outcome.machines.join("; "));
+    for (name, value) in outcome.setting.iter().chain([&machines]) {
+        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
+    }
+    page += "</table></div>\n";
+    if !outcome.failures.is_empty() {
+        let _ = writeln!(
+            page,
+            "<h2>What could not be run</h2>\n<div class=\"sheet\"><pre>{}</pre></div>",
+            escape(&outcome.failures.join("\n"))
+        );
+    }
+    let _ = writeln!(
+        page,
+        "<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}</p>\n</main>\n</body>\n</html>",
+        escape(command),
+        env!("CARGO_PKG_VERSION")
+    );
+    page
+}
+
+fn verdict(page: &mut String, outcome: &Outcome) {
+    let held = outcome.claims.iter().filter(|claim| claim.holds).count();
+    let good = if held == outcome.claims.len() { " good" } else { "" };
+    let _ = writeln!(
+        page,
+        "<p class=\"verdict{good}\">{held} of {} claims hold, on {} machines with {} seeds each</p>",
+        outcome.claims.len(),
+        outcome.machines.len(),
+        outcome.seeds.len()
+    );
+}
+
+fn measures(page: &mut String, measures: &[Measure]) {
+    if measures.is_empty() {
+        return;
+    }
+    *page += "<h2>Measured</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th>what</th><th>median</th><th>range</th></tr></thead>\n<tbody>\n";
+    for measure in measures {
+        let cell = |value: Option<f64>| figure(value);
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td class=\"figure\">{}</td><td class=\"figure\">{} .. {}</td></tr>",
+            escape(&measure.name),
+            cell(measure.spread.map(|spread| spread.median)),
+            cell(measure.spread.map(|spread| spread.low)),
+            cell(measure.spread.map(|spread| spread.high))
+        );
+    }
+    *page += "</tbody></table></div>\n";
+}
+
+fn badge(outcome: &Outcome) -> &'static str {
+    match outcome.platform.as_str() {
+        "sim" => "<span class=\"badge stand-in\">simulated</span>",
+        _ => "<span class=\"badge\">measured on Linux</span>",
+    }
+}
+
+fn claims(page: &mut String, claims: &[ClaimResult]) {
+    *page += "<h2>Claims</h2>\n<p class=\"note\">Quantitative: the median over all machines and seeds keeps the tolerance. Structural: holds on every machine with every seed.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>claim</th><th>paper</th><th>ours</th><th>range</th><th>runs</th></tr></thead>\n<tbody>\n";
+    for claim in claims {
+        let (class, holds) = if claim.holds { ("yes", "yes") } else { ("no", "no") };
+        let mut notes = vec![format!("{} · {}", escape(&claim.id), escape(&claim.source))];
+        notes.extend(claim.why.iter().chain(&claim.missing).map(|note| escape(note)));
+        let _ = writeln!(
+            page,
+            "<tr><th class=\"{class}\">{holds}</th><td class=\"text\">{}<br><span class=\"key\" style=\"white-space:normal\">{}</span></td><td>{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td></tr>",
+            escape(&claim.text),
+            notes.join("<br>"),
+            escape(&paper(claim)),
+            figure(claim.ours),
+            range(claim),
+            held(claim)
+        );
+    }
+    *page += "</tbody></table></div>\n";
+}
+
+fn draw(page: &mut String, figure: &Figure) {
+    let _ = write!(page, "<figure><figcaption><b>{}</b>", escape(&figure.title));
+    let names: Vec<&str> = match &figure.chart {
+        Shape::Curves { curves, .. } => curves.iter().map(|curve| curve.name.as_str()).collect(),
+        Shape::Bars { bars, .. } => bars.iter().map(|bar| bar.name.as_str()).collect(),
+    };
+    for (name, class) in names.iter().zip(CLASSES.iter().cycle()) {
+        let _ = write!(page, "<span class=\"key {class}\">{}</span>", escape(name));
+    }
+    let description = format!("{}: {}", figure.title, names.join(", "));
+    let svg = match &figure.chart {
+        Shape::Bars { groups, bars } => bars::svg(&description, groups, bars, &CLASSES),
+        Shape::Curves { .. } => curves(description, &figure.chart).svg(),
+    };
+    let _ = writeln!(page, "</figcaption>\n{svg}\n</figure>");
+}
+
+fn curves(description: String, shape: &Shape) -> Chart {
+    let Shape::Curves {
+        x_unit,
+        length,
+        curves,
+        levels,
+        band,
+    } = shape
+    else {
+        return Chart::default();
+    };
+    let curve = |(curve, class): (&punctual_experiments::Curve, &&'static str)| Curve {
+        name: curve.name.clone(),
+        class,
+        points: curve.points.clone(),
+    };
+    let level = |(name, value): &(String, f64)| Level {
+        name: name.clone(),
+        class: "goal",
+        value: *value,
+    };
+    let stretch = |(from, to): (f64, f64)| Band {
+        class: "unsettled",
+        from,
+        to,
+    };
+    Chart {
+        description,
+        curves: curves.iter().zip(CLASSES.iter().cycle()).map(curve).collect(),
+        levels: levels.iter().map(level).collect(),
+        bands: band.map(stretch).into_iter().collect(),
+        length_s: *length,
+        x_unit: Some(x_unit.clone()),
+        ..Chart::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_experiments::claims::{Claims, Reasons, judge};
+    use punctual_experiments::samples::{Replication, Run, labels};
+    use punctual_experiments::stats::Spread;
+    use punctual_experiments::{Bars, Curve as Line};
+
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let claim = "[[claim]]\nid = \"c\"\nexperiment = \"e\"\nkind = \"structural\"\nsource = \"Fig. 1\"\ntext = \"a < b\"\npaper = \"less\"\nformula = \"mean(power) < 1\"\n";
+        let claims = Claims::parse(claim).unwrap();
+        let run = Run {
+            labels: labels([("approach", "mimo")]),
+            settled_from: 0,
+            series: [("power".to_string(), vec![Some(2.0)])].into(),
+        };
+        let replication = Replication {
+            machine: "m & n".into(),
+            seed: 1,
+            runs: vec![run],
+            failures: Vec::new(),
+        };
+        let reasons = Reasons::from([("c".to_string(), "because <of> that".to_string())]);
+        let figure = |chart| Figure {
+            experiment: "e".into(),
+            title: "x".into(),
+            chart,
+        };
+        let spread = Spread {
+            median: 1.0,
+            low: 0.5,
+            high: 2.0,
+        };
+        Outcome {
+            name: "e".into(),
+            platform: "sim".into(),
+            machines: vec!["m & n".into()],
+            seeds: vec![1],
+            setting: vec![("goal".into(), "1".into())],
+            claims: claims
+                .iter()
+                .map(|claim| judge(claim, &[replication.clone()], &reasons))
+                .collect(),
+            measures: Vec::new(),
+            figures: vec![
+                figure(Shape::Bars {
+                    groups: vec!["none".into()],
+                    bars: vec![Bars {
+                        name: "open".into(),
+                        values: vec![Some(spread)],
+                    }],
+                }),
+                figure(Shape::Curves {
+                    x_unit: "MHz".into(),
+                    length: 2000.0,
+                    curves: vec![Line {
+                        name: "m".into(),
+                        points: vec![(800.0, Some(1.0)), (2000.0, None)],
+                    }],
+                    levels: vec![("goal".into(), 1.0)],
+                    band: Some((100.0, 200.0)),
+                }),
+            ],
+            means: Vec::new(),
+            samples: vec![replication],
+            failures: vec!["m, seed 2: too slow".into()],
+        }
+    }
+
+    #[test]
+    fn the_page_is_whole_labelled_and_asks_nobody() {
+        let page = experiment(&outcome(), "punctual experiment e");
+        super::super::tests::check_nesting(&page);
+        for part in [
+            "simulated",
+            "0 of 1 claims hold",
+            "a &lt; b",
+            "because &lt;of&gt; that",
+            "m &amp; n",
+            "2000 MHz",
+            "too slow",
+        ] {
+            assert!(page.contains(part), "no {part}");
+        }
+        assert_eq!(page.matches("<svg").count(), 2);
+        for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

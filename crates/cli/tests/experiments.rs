@@ -1,0 +1,112 @@
+//! `punctual experiment`: what it leaves, and what it says of bad input.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn punctual(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_punctual"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the program starts")
+}
+
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let output = punctual(folder, arguments);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    error
+}
+
+const CLAIM: &str = "\
+[[claim]]
+id = \"faster\"
+experiment = \"qedb-qod\"
+kind = \"structural\"
+source = \"nowhere\"
+text = \"Fewer updates, shorter accesses.\"
+paper = \"shorter\"
+formula = \"mean(data, qod=50) < mean(data, qod=100)\"
+";
+
+#[test]
+fn an_unknown_experiment_is_answered_with_the_list() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = refused(folder.path(), &["experiment", "qebd"]);
+    assert!(
+        error.starts_with("there is no experiment \"qebd\"; there are\n"),
+        "{error}"
+    );
+    for name in [
+        "qedb-interference",
+        "qedb-qod",
+        "qedb-identify",
+        "qedb-average",
+        "qedb-cores",
+        "qedb-transient",
+        "qedb ",
+    ] {
+        assert!(error.contains(&format!("  {name}")), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_formula_with_an_unknown_sample_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(
+        folder.path().join("c.toml"),
+        CLAIM.replacen("mean(data", "mean(date", 1),
+    )
+    .expect("a file");
+    let error = refused(
+        folder.path(),
+        &["experiment", "qedb-qod", "--claims", "c.toml", "--json", "out.json"],
+    );
+    assert!(
+        error.starts_with(
+            "c.toml: line 8: claim \"faster\": formula: at character 1: there are no samples called `date`; there are tardiness, drr"
+        ),
+        "{error}"
+    );
+    assert!(!folder.path().join("out.json").exists());
+}
+
+#[test]
+fn a_file_that_is_missing_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = refused(folder.path(), &["experiment", "qedb", "--claims", "none.toml"]);
+    assert!(error.starts_with("none.toml: cannot be read: "), "{error}");
+    let error = refused(folder.path(), &["experiment", "qedb", "--machines", "none.toml"]);
+    assert!(error.starts_with("none.toml: cannot be read: "), "{error}");
+}
+
+#[test]
+fn an_experiment_is_told_written_and_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("c.toml"), CLAIM).expect("a file");
+    let arguments = ["experiment", "qedb-qod", "--seeds", "2", "--claims", "c.toml"];
+    let output = punctual(
+        folder.path(),
+        &[&arguments[..], &["--json", "out.json", "--html", "out.html"]].concat(),
+    );
+    let table = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        table.contains("qedb-qod (simulated)") && table.contains("faster"),
+        "{table}"
+    );
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("a file");
+    let json: serde_json::Value = serde_json::from_str(&read("out.json")).expect("JSON");
+    let claim = &json["claims"][0];
+    for key in ["id", "kind", "text", "paper", "ours", "ours_range", "holds"] {
+        assert!(!claim[key].is_null(), "{key}: {claim}");
+    }
+    assert_eq!(json["seeds"], serde_json::json!([1, 2]));
+    assert!(!json["samples"][0]["runs"][0]["series"]["power"][0].is_null());
+    let page = read("out.html");
+    assert!(page.contains("simulated") && page.contains("Fewer updates, shorter accesses.") && page.contains("<svg"));
+    for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}

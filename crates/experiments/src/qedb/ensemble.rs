@@ -1,0 +1,88 @@
+//! The machines that the evaluation runs on when none are given: those that were calibrated on the paper's
+//! microbenchmarks, each with the job that was calibrated together with it (`machines/qedb-*`, docs/calibration.md).
+
+use punctual_sim::MachineModel;
+use punctual_units::Nanos;
+use serde::Deserialize;
+
+use super::setting::Work;
+use crate::Subject;
+
+/// What `punctual calibrate` wrote.
+const CALIBRATION: &str = include_str!("../../../../machines/qedb-calibration.json");
+
+macro_rules! machine {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../../../machines/qedb-", $name, ".toml")),
+        )
+    };
+}
+
+/// The machine files, by the name of the calibration's member.
+const MACHINES: [(&str, &str); 6] = [
+    machine!("constant-memory"),
+    machine!("clocked-memory"),
+    machine!("slow-pollution"),
+    machine!("fast-pollution"),
+    machine!("cheap-updates"),
+    machine!("dear-updates"),
+];
+
+#[derive(Deserialize)]
+struct Calibration {
+    members: Vec<Member>,
+}
+
+#[derive(Deserialize)]
+struct Member {
+    name: String,
+    job: Job,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Job {
+    compute_ms: f64,
+    data_ms: f64,
+}
+
+/// The calibrated machines with their jobs.
+pub fn ensemble() -> Vec<Subject> {
+    // These files are part of the program; a test reads them.
+    let calibration: Calibration = match serde_json::from_str(CALIBRATION) {
+        Ok(calibration) => calibration,
+        Err(error) => unreachable!("the shipped calibration is no calibration: {error}"),
+    };
+    calibration.members.into_iter().filter_map(subject).collect()
+}
+
+fn subject(Member { name, job }: Member) -> Option<Subject> {
+    let (_, text) = MACHINES.into_iter().find(|(known, _)| *known == name)?;
+    let millis = |ms: f64| Nanos::from_secs_f64(ms * 1e-3);
+    Some(Subject {
+        machine: MachineModel::from_toml(text).ok()?,
+        job: Work {
+            compute: millis(job.compute_ms),
+            data: millis(job.data_ms),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qedb::setting::DEADLINE;
+
+    #[test]
+    fn every_calibrated_machine_is_there_with_its_job() {
+        let ensemble = ensemble();
+        assert_eq!(ensemble.len(), MACHINES.len());
+        for Subject { machine, job } in ensemble {
+            assert_eq!(machine.check(), Ok(()), "{}", machine.name);
+            let share = job.response().ratio(DEADLINE);
+            assert!((0.1..0.3).contains(&share), "{}: {share}", machine.name);
+        }
+    }
+}

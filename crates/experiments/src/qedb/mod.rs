@@ -1,0 +1,230 @@
+//! The evaluation of the first paper: QeDB with MIMO control (W. Kang and J. Chung, 2015), Figs. 3, 4 and 6 to 10.
+//!
+//! `setting` is what the paper sets, and what was chosen where it is silent; `plan` says which runs there are; `replicate`
+//! carries them out on one machine with one seed; `figures` says what is drawn. One Q, one R, one excitation throughout.
+
+mod columns;
+mod disturbed;
+mod ensemble;
+mod figures;
+mod plan;
+mod replicate;
+mod request;
+mod setting;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::claims::{ClaimResult, judge};
+use crate::parallel::in_order;
+use crate::samples::{Labels, Replication, Run};
+use crate::stats::{Spread, mean};
+use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
+
+pub use columns::SERIES;
+pub use disturbed::{CONTROLLERS, Course, disturbed};
+pub use ensemble::ensemble;
+pub use plan::{Approach, DrrGoal, Part, Planned, plan};
+pub use replicate::IDENTIFIED;
+pub use setting::{Interference, Mix, Work};
+
+use plan::{identify_labels, longest, needs_model};
+use replicate::{Learnt, Place};
+
+/// The claims that the paper makes, as written before the first run.
+pub const CLAIMS: &str = include_str!("../../data/qedb-claims.toml");
+/// Why some of them do not hold, as far as known.
+pub const REASONS: &str = include_str!("../../data/qedb-reasons.toml");
+
+/// The paper's experiments, and all of them together.
+pub const EXPERIMENTS: [Experiment; 7] = [
+    Experiment {
+        name: "qedb-interference",
+        about: "Fig. 3: what interfering cores do to a job, by clock",
+        run: |settings, progress| run(&[Part::Interference], settings, progress),
+    },
+    Experiment {
+        name: "qedb-qod",
+        about: "Fig. 4: what fewer updates do to its data accesses",
+        run: |settings, progress| run(&[Part::Qod], settings, progress),
+    },
+    Experiment {
+        name: "qedb-identify",
+        about: "Fig. 6: a model by least squares, and the law designed from it",
+        run: |settings, progress| run(&[Part::Identify], settings, progress),
+    },
+    Experiment {
+        name: "qedb-average",
+        about: "Fig. 7: five approaches beside five mixes on one core",
+        run: |settings, progress| run(&[Part::Average], settings, progress),
+    },
+    Experiment {
+        name: "qedb-cores",
+        about: "Figs. 8 and 9: the same beside one to three cores",
+        run: |settings, progress| run(&[Part::Cores], settings, progress),
+    },
+    Experiment {
+        name: "qedb-transient",
+        about: "Fig. 10: a disturbance comes and goes",
+        run: |settings, progress| run(&[Part::Transient], settings, progress),
+    },
+    Experiment {
+        name: "qedb",
+        about: "all of them, no run twice",
+        run: |settings, progress| run(&Part::ALL, settings, progress),
+    },
+];
+
+/// Runs `parts` on every machine with every seed.
+///
+/// # Errors
+/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
+    settings.check()?;
+    let plan = plan(parts);
+    check_claims(parts, settings, &plan)?;
+    let places = places(settings);
+    let learnt = learn(parts, &places, settings.workers(), progress);
+    let mut replications = carry_out(&plan, &places, &learnt, settings.workers(), progress);
+    for (replication, learnt) in replications.iter_mut().zip(learnt) {
+        replication.runs.extend(learnt.run);
+        replication.failures.splice(0..0, learnt.failures);
+    }
+    Ok(Outcome {
+        name: name(parts).into(),
+        platform: "sim".into(),
+        machines: settings
+            .machines
+            .iter()
+            .map(|subject| subject.machine.name.clone())
+            .collect(),
+        seeds: settings.seeds().collect(),
+        setting: setting::rows(),
+        claims: judged(parts, settings, &replications),
+        measures: Vec::new(),
+        figures: figures::figures(parts, &replications),
+        means: means(&replications),
+        failures: replications
+            .iter()
+            .flat_map(|replication| replication.failures.clone())
+            .collect(),
+        samples: of_first_seed(replications, settings.seed),
+    })
+}
+
+fn name(parts: &[Part]) -> &'static str {
+    match parts {
+        [one] => one.name(),
+        _ => "qedb",
+    }
+}
+
+/// Every formula must name samples and runs that there will be; those of other parts are checked as well.
+fn check_claims(parts: &[Part], settings: &Settings, planned: &[Planned]) -> Result<(), ExperimentError> {
+    let known: Vec<&str> = Part::ALL.iter().map(|part| part.name()).collect();
+    settings.claims.check_experiments(&known)?;
+    let everything = if parts.len() < Part::ALL.len() {
+        plan(&Part::ALL)
+    } else {
+        planned.to_vec()
+    };
+    let mut labels: Vec<Labels> = everything.into_iter().map(|run| run.labels).collect();
+    labels.push(identify_labels());
+    let series: Vec<&str> = SERIES.into_iter().chain(IDENTIFIED).collect();
+    for part in Part::ALL {
+        settings.claims.check_names(part.name(), &series, &labels)?;
+    }
+    Ok(())
+}
+
+/// Every machine with every seed; one set of readings per seed.
+fn places(settings: &Settings) -> Vec<Place> {
+    let traces: BTreeMap<u64, _> = settings
+        .seeds()
+        .map(|seed| (seed, Arc::new(setting::trace(longest(), seed))))
+        .collect();
+    let place = |subject: &Arc<Subject>, (seed, trace): (&u64, &Arc<_>)| Place {
+        subject: Arc::clone(subject),
+        seed: *seed,
+        trace: Arc::clone(trace),
+    };
+    let subjects: Vec<Arc<Subject>> = settings.machines.iter().cloned().map(Arc::new).collect();
+    subjects
+        .iter()
+        .flat_map(|subject| traces.iter().map(move |entry| place(subject, entry)))
+        .collect()
+}
+
+fn learn(parts: &[Part], places: &[Place], workers: usize, progress: Progress) -> Vec<Learnt> {
+    if !needs_model(parts) {
+        return places.iter().map(|_| Learnt::nothing()).collect();
+    }
+    let done = |count: usize| progress(&format!("learnt {count} of {} models", places.len()));
+    in_order(places, workers, Place::learn, &done)
+}
+
+fn carry_out(
+    plan: &[Planned],
+    places: &[Place],
+    learnt: &[Learnt],
+    workers: usize,
+    progress: Progress,
+) -> Vec<Replication> {
+    let jobs: Vec<(usize, &Planned)> = (0..places.len())
+        .flat_map(|i| plan.iter().map(move |run| (i, run)))
+        .collect();
+    let done = |count: usize| progress(&format!("{count} of {} runs", jobs.len()));
+    let carry_out = |(i, planned): &(usize, &Planned)| places[*i].run(planned, &learnt[*i]);
+    let mut results = in_order(&jobs, workers, carry_out, &done).into_iter();
+    let replication = |place: &Place| {
+        let (runs, failures): (Vec<_>, Vec<_>) = results.by_ref().take(plan.len()).partition(Result::is_ok);
+        Replication {
+            machine: place.subject.machine.name.clone(),
+            seed: place.seed,
+            runs: runs.into_iter().filter_map(Result::ok).collect(),
+            failures: failures.into_iter().filter_map(Result::err).collect(),
+        }
+    };
+    places.iter().map(replication).collect()
+}
+
+fn judged(parts: &[Part], settings: &Settings, replications: &[Replication]) -> Vec<ClaimResult> {
+    let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
+    claims
+        .map(|claim| judge(claim, replications, &settings.reasons))
+        .collect()
+}
+
+/// The mean of each series of each run after settling, over all replications.
+fn means(replications: &[Replication]) -> Vec<(Labels, Vec<(String, Spread)>)> {
+    let Some(first) = replications.iter().max_by_key(|replication| replication.runs.len()) else {
+        return Vec::new();
+    };
+    let of_run = |run: &Run| {
+        let series = run.series.keys().filter_map(|series| {
+            let means = means_of(replications, &run.labels, series);
+            Some((series.clone(), Spread::of(&means)?))
+        });
+        (run.labels.clone(), series.collect())
+    };
+    first.runs.iter().map(of_run).collect()
+}
+
+/// The mean of one series after settling of the run with exactly these labels, replication by replication.
+fn means_of(replications: &[Replication], labels: &Labels, series: &str) -> Vec<f64> {
+    let runs = replications
+        .iter()
+        .filter_map(|replication| replication.runs.iter().find(|run| run.labels == *labels));
+    runs.filter_map(|run| mean(&run.window(series, run.settled_from, usize::MAX)))
+        .collect()
+}
+
+fn of_first_seed(replications: Vec<Replication>, seed: u64) -> Vec<Replication> {
+    replications
+        .into_iter()
+        .filter(|replication| replication.seed == seed)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! What experiments leave behind: runs with labels, and columns of samples.
+//!
+//! A *run* is one scenario under one approach. A *replication* is all runs of one machine and one seed: a claim is
+//! evaluated in each by itself, so that its spread is the spread over machines and seeds.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What tells one run from the others, such as `approach = mimo`, `cores = 3`.
+pub type Labels = BTreeMap<String, String>;
+
+/// Labels from pairs.
+pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Labels {
+    pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect()
+}
+
+/// The samples of one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// What was run.
+    pub labels: Labels,
+    /// The first sample that means count from: before, the loop has not settled.
+    pub settled_from: usize,
+    /// Columns of samples by name, all of one length; the sample's number k is its index. None where nothing was measured.
+    pub series: BTreeMap<String, Vec<Option<f64>>>,
+}
+
+impl Run {
+    /// Whether this run has all of these labels.
+    pub fn is(&self, labels: &Labels) -> bool {
+        labels.iter().all(|(key, value)| self.labels.get(key) == Some(value))
+    }
+
+    /// The measured samples of a column from sample `from` up to but without sample `to`.
+    pub fn window(&self, series: &str, from: usize, to: usize) -> Vec<f64> {
+        let column = self.series.get(series).map_or(&[][..], Vec::as_slice);
+        let to = to.min(column.len());
+        column
+            .get(from.min(to)..to)
+            .unwrap_or_default()
+            .iter()
+            .flatten()
+            .copied()
+            .collect()
+    }
+}
+
+/// All runs of one machine and one seed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Replication {
+    /// The machine's name.
+    pub machine: String,
+    /// The seed of everything that is drawn.
+    pub seed: u64,
+    /// The runs, in the order of the plan.
+    pub runs: Vec<Run>,
+    /// What could not be run, and why.
+    pub failures: Vec<String>,
+}
