@@ -1,12 +1,12 @@
 //! Calibration of the simulated machine on the paper's microbenchmarks: an ensemble of machines, all near the same
 //! figures, that differ in what the figures leave open.
 //!
-//! **Problem.** The figures (`data/qedb-calibration.toml`) are ten, some contradict each other ([`tensions`]), and they do not
+//! **Problem.** The figures (`data/qedb-calibration.toml`) are ten, some contradict each other ([`tensions()`]), and they do not
 //! identify the machine: fits that are equally near them predict very different evaluations. One fit would hide that.
 //!
-//! **Method.** Every candidate runs the microbenchmark itself on the simulator ([`microbenchmark`]); the free parameters
-//! ([`parameter`]) move by a derivative-free search ([`search`]) until the relative residuals are least ([`fit`]). Each member of
-//! the [`ensemble`] pins one open question at one end. What the members then [`predict`](predictions()) for the evaluation,
+//! **Method.** Every candidate runs the microbenchmark itself on the simulator (`microbenchmark.rs`); the free parameters
+//! ([`Parameter`]) move by a derivative-free search ([`minimise`]) until the relative residuals are least ([`Task::fit`]). Each member of
+//! the [`ensemble()`] pins one open question at one end. What the members then predict ([`predictions()`]) for the evaluation,
 //! which no figure of the calibration knows, shows which question decides which claim.
 //!
 //! Same plan, same result, to the last bit, on however many threads.
