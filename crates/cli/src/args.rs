@@ -310,6 +310,8 @@ pub enum Controller {
     Clock,
     /// Both.
     Mimo,
+    /// Both, by inverting the model at every step.
+    OneStep,
 }
 
 impl Controller {
@@ -320,6 +322,7 @@ impl Controller {
             Controller::Qod => ControllerKind::Qod,
             Controller::Clock => ControllerKind::Clock,
             Controller::Mimo => ControllerKind::Mimo,
+            Controller::OneStep => ControllerKind::OneStep,
         }
     }
 }

@@ -199,6 +199,38 @@ impl ArxModel {
         .checked()
     }
 
+    /// The same model with the effects of all inputs times `factor`: what a wrong model looks like, for tests of what
+    /// becomes of a loop around it. A factor that makes them infinite leaves them as they are.
+    pub fn with_gain(&self, factor: f64) -> ArxModel {
+        let scaled = ArxModel {
+            b: self.b.iter().map(|b| b * factor).collect(),
+            ..self.clone()
+        };
+        scaled.checked().unwrap_or_else(|_| self.clone())
+    }
+
+    /// The same machine with other first-order dynamics, around an equilibrium: no drift.
+    ///
+    /// # Errors
+    /// [`ArxError`] if a size does not fit or a number is not finite.
+    pub(crate) fn with_dynamics(
+        &self,
+        a: DMatrix<f64>,
+        b: DMatrix<f64>,
+        y0: Vec<f64>,
+        fit: Option<Fit>,
+    ) -> Result<ArxModel, ArxError> {
+        ArxModel {
+            a: vec![a],
+            b: vec![b],
+            drift: vec![0.0; y0.len()],
+            y0,
+            fit,
+            ..self.clone()
+        }
+        .checked()
+    }
+
     /// The same model with one knob only, the others held at the operating point. What the fit says stays as it was
     /// identified: with all knobs.
     ///

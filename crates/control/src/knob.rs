@@ -37,6 +37,25 @@ pub enum KnobError {
         /// The step.
         quantum: f64,
     },
+    /// The settings of a knob with steps are not a list of ascending numbers.
+    #[error("setting {index} of a knob is {value}: give at least two settings, finite and ascending")]
+    Steps {
+        /// The setting that is out of order, from 0.
+        index: usize,
+        /// Its value.
+        value: f64,
+    },
+    /// The knob could never leave a step, or not move at all.
+    #[error(
+        "a knob with steps of up to {quantum} cannot be bound to {rate} per sample: the bound must be finite, above 0 \
+         and no less than a step"
+    )]
+    Rate {
+        /// The bound, in the knob's unit per sample.
+        rate: f64,
+        /// The widest gap between two settings.
+        quantum: f64,
+    },
 }
 
 impl Knob {

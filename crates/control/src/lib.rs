@@ -20,6 +20,10 @@
 //!
 //! [`Pi`] is the plain law for one knob with gains from elsewhere.
 //!
+//! Beyond the paper: knobs with steps and rates inside of the law ([`Actuator`]), set-point feed-forward
+//! ([`LqrPi::feeding_forward`], [`SteadyState`]), models for a shorter sample ([`quasi_static`]), a law that inverts the
+//! model in one step ([`OneStep`]), and a [`Supervisor`] that notices when a model is wrong.
+//!
 //! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
 //! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
 //! (gigahertz, not hertz): weights then compare what they seem to compare, and the numerics stay accurate.
@@ -61,25 +65,32 @@
 //! assert!((y[0] - 0.85).abs() < 1e-3 && (y[1] - 0.4).abs() < 1e-3);
 //! ```
 
+mod actuator;
 mod antiwindup;
 mod arx;
+mod box_qp;
 mod excitation;
+mod feed_forward;
 mod fingerprint;
 mod identify;
 mod knob;
 mod lqr;
 mod lqr_pi;
 mod mimo;
+mod one_step;
 mod pi;
 mod riccati;
 mod rows;
 mod solvable;
 mod spectrum;
 mod state_space;
+mod steady;
+mod supervisor;
 
 /// The matrix type of this crate's interface.
 pub use nalgebra::DMatrix;
 
+pub use actuator::Actuator;
 pub use arx::{ArxError, ArxModel, Fit, PoorFit, R2_ACCEPTED, Size};
 pub use excitation::{Cycle, Excitation, ExcitationError};
 pub use fingerprint::{Fingerprint, NotAFingerprint};
@@ -88,7 +99,10 @@ pub use knob::{Knob, KnobError};
 pub use lqr::{Lqr, dlqr};
 pub use lqr_pi::{LqrPi, LqrPiError, StepError};
 pub use mimo::{Design, DesignError, Pinned, Weights, WrongModel, design};
+pub use one_step::{OneStep, OneStepError, OneStepTuning};
 pub use pi::{Pi, PiError, PiGains};
 pub use riccati::{Riccati, RiccatiError, dare};
 pub use spectrum::{NoSpectrum, Pole, Verdict};
 pub use state_space::StateSpace;
+pub use steady::{NoSteadyState, SteadyState, quasi_static};
+pub use supervisor::{Doubt, Effect, LATE_SAMPLES, MEMORY, RMS_MAX, SWING_SAMPLES, SWINGS_MAX, Supervisor};

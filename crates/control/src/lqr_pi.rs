@@ -11,14 +11,32 @@
 //! nearest setting is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean
 //! is the right one.
 //!
+//! Two things can be had inside of the law. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the
+//! rounding carried, and change by no more than the knobs' rates (`actuator.rs`); a rate is a limit like any other, so
+//! v is moved to where the law asks exactly what the rate allows. With [`LqrPi::feeding_forward`] the operating point
+//! moves with the goal, to the settings that the new goal needs in the long run, and the error is that from the
+//! *trajectory* t on which the model goes there under these settings (`feed_forward.rs`),
+//!
+//! ```text
+//! e = t - y;  u = u0 + s(goal) - s(first goal) - K [e; v];  t <- goal + A (t - goal)
+//! ```
+//!
+//! While machine and model agree, a change of the goal within reach is no error and the feedback does nothing; t ends
+//! at the goal, so the errors that v accumulates are in the end those from the goal.
+//!
 //! A step allocates nothing and takes time proportional to the number of gains.
 
 use nalgebra::DMatrix;
 
+use crate::actuator::Actuator;
 use crate::antiwindup::{KNOBS_MAX, knobs_of, relief};
+use crate::arx::ArxModel;
+use crate::box_qp::QP_KNOBS_MAX;
+use crate::feed_forward::FeedForward;
 use crate::knob::Knob;
-use crate::mimo::{Design, DesignError};
+use crate::mimo::{Design, DesignError, WrongModel};
 use crate::spectrum::NoSpectrum;
+use crate::steady::NoSteadyState;
 
 /// Larger values are refused like infinities. A law that has swallowed one of this size is back in a few samples,
 /// because v is set back to the limits each time; after an overflow to NaN it would never be.
@@ -29,15 +47,19 @@ const MAGNITUDE_MAX: f64 = 1e100;
 pub struct LqrPi {
     /// K; u = -K z.
     gain: DMatrix<f64>,
+    /// What the law moves the knobs around: the operating point, or what feed-forward says.
     u0: Vec<f64>,
-    knobs: Vec<Knob>,
+    actuators: Vec<Actuator>,
+    feed_forward: Option<FeedForward>,
     /// M for each set of pinned knobs, indexed by the set.
     relief: Vec<DMatrix<f64>>,
     /// z = [e; past e; past u; v], deviations.
     state: Vec<f64>,
     layout: Layout,
-    /// Settings asked for last, absolute.
+    /// Settings asked for last, absolute, before the knobs' steps.
     u: Vec<f64>,
+    /// The same on the knobs' steps, or what the machine made of them: where rates count from.
+    set: Vec<f64>,
     /// What the law asked beyond what was possible; scratch space.
     excess: Vec<f64>,
 }
@@ -74,6 +96,23 @@ pub enum LqrPiError {
     Part {
         /// `operating point` or `weights`.
         what: &'static str,
+    },
+    /// Feed-forward needs the very model of the design.
+    #[error(transparent)]
+    WrongModel(#[from] WrongModel),
+    /// The model has no settings for a goal.
+    #[error(transparent)]
+    NoSteadyState(#[from] NoSteadyState),
+    /// Feed-forward follows small models of first order.
+    #[error(
+        "feed-forward follows models of first order with at most {QP_KNOBS_MAX} inputs, but this one is of order \
+         {order} with {inputs}"
+    )]
+    FeedForward {
+        /// Order of the model.
+        order: usize,
+        /// Its inputs.
+        inputs: usize,
     },
 }
 
@@ -116,11 +155,19 @@ impl LqrPi {
     /// [`LqrPiError`] if the parts do not fit each other; a design made by [`design`](crate::design) always fits
     /// itself.
     pub fn new(design: &Design, knobs: Vec<Knob>) -> Result<LqrPi, LqrPiError> {
+        LqrPi::on_actuators(design, knobs.into_iter().map(Actuator::from).collect())
+    }
+
+    /// The law of `design` for knobs with steps and rates, at rest at the operating point.
+    ///
+    /// # Errors
+    /// As [`LqrPi::new`].
+    pub fn on_actuators(design: &Design, actuators: Vec<Actuator>) -> Result<LqrPi, LqrPiError> {
         let (nu, ny) = (design.inputs.len(), design.outputs.len());
         let gain = design.gain()?;
-        if knobs.len() != nu {
+        if actuators.len() != nu {
             return Err(LqrPiError::KnobCount {
-                got: knobs.len(),
+                got: actuators.len(),
                 needed: nu,
             });
         }
@@ -150,16 +197,38 @@ impl LqrPi {
             accumulated: past_inputs + nu * design.ku_past.len(),
         };
         let state = vec![0.0; gain.ncols()];
-        let u = knobs.iter().zip(&design.u0).map(|(knob, u0)| knob.clamp(*u0)).collect();
+        let limited = |(actuator, u0): (&Actuator, &f64)| actuator.knob().clamp(*u0);
+        let u: Vec<f64> = actuators.iter().zip(&design.u0).map(limited).collect();
         Ok(LqrPi {
             gain,
             u0: design.u0.clone(),
-            knobs,
+            actuators,
+            feed_forward: None,
             relief,
             state,
             layout,
+            set: u.clone(),
             u,
             excess: vec![0.0; nu],
+        })
+    }
+
+    /// The same law with set-point feed-forward from `model`, the one of `design`. It acts when the goal changes; the
+    /// first goal, and the first after [`resume`](Self::resume), are left to the feedback.
+    ///
+    /// # Errors
+    /// [`LqrPiError`] for another model, one without resting points, one of higher order, or with more than three knobs.
+    pub fn feeding_forward(self, model: &ArxModel, design: &Design) -> Result<LqrPi, LqrPiError> {
+        design.check_model(model)?;
+        let knobs: Vec<Knob> = self.actuators.iter().map(Actuator::knob).collect();
+        if model.order() != 1 || knobs.len() != model.inputs().len() || knobs.len() > QP_KNOBS_MAX {
+            let (order, inputs) = (model.order(), model.inputs().len());
+            return Err(LqrPiError::FeedForward { order, inputs });
+        }
+        let feed_forward = FeedForward::new(model, &design.weights.accumulated, &knobs)?;
+        Ok(LqrPi {
+            feed_forward: Some(feed_forward),
+            ..self
         })
     }
 
@@ -171,8 +240,12 @@ impl LqrPi {
     /// # Errors
     /// [`StepError`] if `u` has the wrong length or cannot be used.
     pub fn resume(&mut self, u: &[f64]) -> Result<(), StepError> {
-        check("applied setting", u, self.knobs.len())?;
+        check("applied setting", u, self.actuators.len())?;
         self.state.fill(0.0);
+        if let Some(feed_forward) = &mut self.feed_forward {
+            feed_forward.forget();
+            self.u0.copy_from_slice(feed_forward.operating_point());
+        }
         let Layout {
             past_inputs,
             accumulated,
@@ -186,8 +259,10 @@ impl LqrPi {
         }
         let every = self.relief.len() - 1;
         for (i, u) in u.iter().enumerate() {
-            self.excess[i] = law(&self.gain, &self.u0, &self.state, i) - self.knobs[i].clamp(*u);
-            self.u[i] = self.knobs[i].clamp(*u);
+            let u = self.actuators[i].knob().clamp(*u);
+            self.excess[i] = law(&self.gain, &self.u0, &self.state, i) - u;
+            (self.u[i], self.set[i]) = (u, u);
+            self.actuators[i].forget();
         }
         self.relieve(every);
         Ok(())
@@ -202,12 +277,29 @@ impl LqrPi {
     pub fn step(&mut self, y: &[f64], goal: &[f64]) -> Result<&[f64], StepError> {
         check("measurement", y, self.layout.outputs)?;
         check("goal", goal, self.layout.outputs)?;
-        for (o, (y, goal)) in y.iter().zip(goal).enumerate() {
-            self.state[o] = goal - y;
+        let target = match &mut self.feed_forward {
+            None => goal,
+            Some(feed_forward) => {
+                feed_forward.aim(goal);
+                for (i, u0) in self.u0.iter_mut().enumerate() {
+                    *u0 = feed_forward.settings()[i];
+                }
+                feed_forward.trajectory()
+            }
+        };
+        for (o, (y, target)) in y.iter().zip(target).enumerate() {
+            self.state[o] = target - y;
+        }
+        if let Some(feed_forward) = &mut self.feed_forward {
+            feed_forward.advance(goal);
         }
         self.settle_within_limits();
         self.advance();
-        Ok(&self.u)
+        for (i, actuator) in self.actuators.iter_mut().enumerate() {
+            let reach = actuator.reach(self.set[i]);
+            self.set[i] = actuator.set(self.u[i], reach);
+        }
+        Ok(&self.set)
     }
 
     /// Tells what the machine did, if it is not what [`step`](Self::step) returned: settings rounded, refused or cut.
@@ -217,10 +309,11 @@ impl LqrPi {
     /// [`StepError`] if `u` has the wrong length or cannot be used; the law then goes on as if its settings had been
     /// applied.
     pub fn applied(&mut self, u: &[f64]) -> Result<(), StepError> {
-        check("applied setting", u, self.knobs.len())?;
+        check("applied setting", u, self.actuators.len())?;
         let mut refused = 0;
         for (i, applied) in u.iter().enumerate() {
-            if !self.knobs[i].is_rounding(self.u[i], *applied) {
+            self.set[i] = *applied;
+            if !self.actuators[i].knob().is_rounding(self.u[i], *applied) {
                 refused |= 1 << i;
             }
             self.excess[i] = self.u[i] - applied;
@@ -232,9 +325,13 @@ impl LqrPi {
         Ok(())
     }
 
-    /// The settings of the last good step (or start), absolute.
+    /// The settings of the last good step (or start), absolute; on the knobs' steps where they are known.
     pub fn settings(&self) -> &[f64] {
-        &self.u
+        if self.actuators.iter().any(|actuator| !actuator.steps().is_empty()) {
+            &self.set
+        } else {
+            &self.u
+        }
     }
 
     /// The accumulated error of each output, in the output's unit times samples.
@@ -248,9 +345,10 @@ impl LqrPi {
         let mut pinned = 0;
         loop {
             let before = pinned;
-            for i in 0..self.knobs.len() {
+            for i in 0..self.actuators.len() {
                 let asked = law(&self.gain, &self.u0, &self.state, i);
-                self.u[i] = self.knobs[i].clamp(asked);
+                let (lowest, highest) = self.actuators[i].reach(self.set[i]);
+                self.u[i] = asked.clamp(lowest, highest);
                 self.excess[i] = asked - self.u[i];
                 if self.excess[i] != 0.0 {
                     pinned |= 1 << i;
@@ -282,7 +380,7 @@ impl LqrPi {
             self.state[accumulated + o] += self.state[o];
         }
         self.state.copy_within(0..past_inputs - outputs, outputs);
-        let knobs = self.knobs.len();
+        let knobs = self.actuators.len();
         if past_inputs < accumulated {
             self.state
                 .copy_within(past_inputs..accumulated - knobs, past_inputs + knobs);

@@ -3,7 +3,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use punctual_control::{ArxModel, DMatrix, Knob, LqrPi, Weights, design};
+use punctual_control::{
+    Actuator, ArxModel, DMatrix, Effect, Knob, LqrPi, OneStep, OneStepTuning, Supervisor, Weights, design,
+};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -67,4 +69,45 @@ fn a_step_allocates_nothing_within_limits_at_them_and_on_errors() {
     });
     assert_eq!(steps, 0);
     assert_eq!(allocations_of(|| drop(vec![1u8])), 1, "the counter counts");
+}
+
+#[test]
+fn nor_do_the_one_step_law_feed_forward_and_the_supervisor() {
+    let model = ArxModel::from_matrices(
+        vec!["clock".into(), "share".into()],
+        vec!["tardiness".into(), "drr".into()],
+        vec![DMatrix::from_row_slice(2, 2, &[0.3, 0.1, 0.05, 0.4])],
+        vec![DMatrix::from_row_slice(2, 2, &[-0.6, 0.4, 0.1, 0.3])],
+    )
+    .unwrap();
+    let clock = Actuator::on_steps((0..=20).map(|i| f64::from(i) * 0.1 - 1.0).collect()).unwrap();
+    let share = Knob::new(-1.0, 1.0, 0.0).unwrap();
+    let actuators = vec![clock.with_rate(0.3).unwrap(), Actuator::from(share)];
+    let tuning = OneStepTuning {
+        error: vec![1.0, 0.1],
+        moves: vec![0.01; 2],
+        filter: vec![0.6; 2],
+    };
+    let weights = Weights {
+        error: vec![10.0, 1.0],
+        accumulated: vec![10.0, 1.0],
+        effort: vec![1.0, 1.0],
+    };
+    let mut law = OneStep::new(&model, actuators.clone(), tuning).unwrap();
+    let gains = design(&model, &weights).unwrap();
+    let pi = LqrPi::on_actuators(&gains, actuators).unwrap();
+    let mut pi = pi.feeding_forward(&model, &gains).unwrap();
+    let mut supervisor = Supervisor::new(&model, vec![share; 2], vec![Effect::Lowers, Effect::Raises], 0.1).unwrap();
+    let steps = allocations_of(|| {
+        for k in 0..100 {
+            let y = [if k % 10 == 0 { 50.0 } else { 0.1 }, 0.3];
+            let goal = [0.2 + 0.01 * f64::from(k), 0.3];
+            law.step(&y, &goal, &[]).unwrap();
+            law.applied(&[0.2, -0.2]).unwrap();
+            law.step(&[f64::NAN, 0.3], &goal, &[]).unwrap_err();
+            pi.step(&y, &goal).unwrap();
+            supervisor.observe(&y, goal[0], law.settings());
+        }
+    });
+    assert_eq!(steps, 0);
 }

@@ -1,26 +1,43 @@
-//! The four controllers of the first paper as one: which meters a law reads and which knobs it turns.
+//! The controllers by name: which meters a law reads, which knobs it turns, and which law it is.
 //!
-//! | name    | reads            | turns                 | in the paper |
-//! |---------|------------------|-----------------------|--------------|
-//! | `open`  | nothing          | nothing               | Open         |
-//! | `qod`   | tardiness        | admitted share        | QoDxxx       |
-//! | `clock` | tardiness        | clock                 | DVFSonly     |
-//! | `mimo`  | tardiness, drr   | clock, admitted share | MIMO         |
+//! | name       | reads            | turns                 | law             | in the paper |
+//! |------------|------------------|-----------------------|-----------------|--------------|
+//! | `open`     | nothing          | nothing               | none            | Open         |
+//! | `qod`      | tardiness        | admitted share        | LQR-PI          | QoDxxx       |
+//! | `clock`    | tardiness        | clock                 | LQR-PI          | DVFSonly     |
+//! | `mimo`     | tardiness, drr   | clock, admitted share | LQR-PI          | MIMO         |
+//! | `one-step` | tardiness, drr   | clock, admitted share | model inversion | none         |
 //!
-//! The laws are LQR-PI of `punctual-control`; `qod` and `clock` are its one-by-one case. Knobs are shares of their
-//! range: the clock as a share of the top clock, so that a model says the same on machines of different speed.
+//! The laws are those of `punctual-control`; `qod` and `clock` are the one-by-one case of `mimo`. Knobs are shares of
+//! their range: the clock as a share of the top clock, so that a model says the same on machines of different speed.
+//!
+//! At `pace = "period"` the LQR-PI laws are the paper's, which round the clock only when the plan is made. At
+//! `pace = "job"` they know the clock's steps and carry the rounding (a single job answers to a single step, so there
+//! is no mean over a period to hide it in), and `mimo` feeds changes of the goal forward. `one-step` does so at any
+//! pace. What goes beyond the paper is also watched: see [`Controller::watch`].
 
-use punctual_control::{Knob, LqrPi};
+use punctual_control::{Actuator, Design, Doubt, Effect, Knob, LqrPi, OneStep, OneStepTuning, StepError, Supervisor};
 use punctual_platform::{ClockOffer, Offers};
-use punctual_workload::{ControllerKind, Goal};
+use punctual_workload::{ControllerKind, Goal, Pace};
 
-use crate::document::{ADMITTED, CLOCK, ControllerDocument, DRR, Mismatch, TARDINESS};
+use crate::document::{ADMITTED, CLOCK, ControllerDocument, DRR, Mismatch, ModelDocument, TARDINESS};
 use crate::event::Window;
 
 /// Meters that there are.
 pub const METERS_MAX: usize = 2;
 /// Knobs that there are.
 pub const KNOBS_MAX: usize = 2;
+
+/// Filter gain of `one-step`: the part of a surprise that is believed at once. Chosen by hand between 1 (a surprise
+/// gone after one sample, noise sqrt(2) times as large) and the slowness of small values: 0.6 leaves 16 % of a step
+/// after two samples, lets gains be 3.3 times the model's, and adds 20 % to the noise.
+const FILTER: f64 = 0.6;
+/// Price of moves of `one-step`: half of a knob's range costs what an error of 0.05 in tardiness does. It slows down what the
+/// knobs can hardly do; chosen by hand, one value for all machines and goals.
+const MOVES: f64 = 0.01;
+
+/// How far above its goal, relative to it, mean tardiness counts as late to the watcher over a model.
+const LATE_MARGIN: f64 = 0.1;
 
 /// Knob positions as shares of their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,10 +60,18 @@ pub struct Controller {
 
 #[derive(Clone, Debug)]
 struct Law {
-    pi: LqrPi,
+    pilot: Pilot,
     meters: Vec<MeterName>,
     knobs: Vec<KnobName>,
     goal: Vec<f64>,
+    supervisor: Option<Supervisor>,
+}
+
+/// The mathematics of a law.
+#[derive(Clone, Debug)]
+enum Pilot {
+    LqrPi(Box<LqrPi>),
+    OneStep(Box<OneStep>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,7 +101,7 @@ impl Controller {
             clock: None,
             admitted: 1.0,
         };
-        let design = match (kind, document) {
+        let document = match (kind, document) {
             (ControllerKind::Open, _) => {
                 return Ok(Controller {
                     law: None,
@@ -89,42 +114,13 @@ impl Controller {
                     controller: kind.name(),
                 });
             }
-            (ControllerKind::Qod, Some(document)) => &document.qod,
-            (ControllerKind::Clock, Some(document)) => &document.clock,
-            (ControllerKind::Mimo, Some(document)) => &document.mimo,
+            (_, Some(document)) => document,
         };
-        let meters = design
-            .outputs
-            .iter()
-            .map(|name| meter(name))
-            .collect::<Result<Vec<_>, _>>()?;
-        let knobs = design
-            .inputs
-            .iter()
-            .map(|name| knob(name))
-            .collect::<Result<Vec<_>, _>>()?;
-        if meters.len() > METERS_MAX || knobs.len() > KNOBS_MAX {
-            return Err(Mismatch::TooMany {
-                meters: meters.len(),
-                knobs: knobs.len(),
-            });
-        }
-        let ranges = knobs
-            .iter()
-            .map(|knob| range(*knob, offers.clock.as_ref(), kind))
-            .collect::<Result<Vec<_>, _>>()?;
-        let goal = meters.iter().map(|meter| {
-            if *meter == MeterName::Tardiness {
-                goal.tardiness
-            } else {
-                goal.drr
-            }
-        });
-        let law = Law {
-            pi: LqrPi::new(design, ranges)?,
-            goal: goal.collect(),
-            meters,
-            knobs,
+        let law = match kind {
+            ControllerKind::OneStep => Law::one_step(goal, offers.clock.as_ref(), document)?,
+            ControllerKind::Qod => Law::lqr_pi(kind, &document.qod, goal, offers.clock.as_ref(), document)?,
+            ControllerKind::Clock => Law::lqr_pi(kind, &document.clock, goal, offers.clock.as_ref(), document)?,
+            _ => Law::lqr_pi(kind, &document.mimo, goal, offers.clock.as_ref(), document)?,
         };
         let held = law.merge(rest);
         Ok(Controller {
@@ -150,10 +146,49 @@ impl Controller {
         if let Some(y) = law.measured(window) {
             law.account(self.held, window.forced);
             // An unusable value leaves the law as it was; the regulator reports it as a fault of the meter.
-            let _ = law.pi.step(&y[..law.meters.len()], &law.goal);
+            let _ = law.pilot.step(&y[..law.meters.len()], &law.goal);
             self.held = law.merge(self.held);
         }
         self.held
+    }
+
+    /// Whether the window that was just measured, under the knobs that are held, speaks against the law's model. Ask
+    /// before [`step`](Self::step), once per window. The paper's laws at a fixed period are not watched: they are the
+    /// baseline that others are compared with.
+    pub fn watch(&mut self, window: &Window) -> Option<Doubt> {
+        let law = self.law.as_mut()?;
+        let y = law.measured(window)?;
+        let settings = law.settings(really(self.held, window.forced));
+        let (meters, knobs) = (law.meters.len(), law.knobs.len());
+        law.supervisor
+            .as_mut()?
+            .observe(&y[..meters], law.goal[0], &settings[..knobs])
+    }
+
+    /// What a doubt says, with the names of meters and knobs.
+    pub fn explain(&self, doubt: Doubt) -> String {
+        let law = self.law.as_ref();
+        let meter = |o: usize| {
+            law.and_then(|law| law.meters.get(o))
+                .map_or("a meter", |meter| meter.name())
+        };
+        let knob = |i: usize| {
+            law.and_then(|law| law.knobs.get(i))
+                .map_or("a knob", |knob| knob.name())
+        };
+        match doubt {
+            Doubt::Mispredicts { output, rms, residual } => format!(
+                "the model is wrong here: it misses changes of {} by {rms:.3}, its own record by {residual:.3}; identify again",
+                meter(output)
+            ),
+            Doubt::Swings { knob: i, times } => format!(
+                "the model is wrong here: {} went from limit to limit {times} times in a row; identify again",
+                knob(i)
+            ),
+            Doubt::Backwards { samples } => format!(
+                "the model is wrong here: jobs stayed late for {samples} windows while the knobs made them later; identify again"
+            ),
+        }
     }
 
     /// Where the machine really put the knobs.
@@ -168,13 +203,105 @@ impl Controller {
         if let Some(law) = &mut self.law {
             let settings = law.settings(knobs);
             // Settings come from the law's own knobs, so they are usable.
-            let _ = law.pi.resume(&settings[..law.knobs.len()]);
+            let _ = law.pilot.resume(&settings[..law.knobs.len()]);
+            if let Some(supervisor) = &mut law.supervisor {
+                supervisor.reset();
+            }
             self.held = law.merge(self.rest);
         }
     }
 }
 
 impl Law {
+    /// LQR-PI with the gains of `design`.
+    fn lqr_pi(
+        kind: ControllerKind,
+        design: &Design,
+        goal: Goal,
+        clock: Option<&ClockOffer>,
+        document: &ControllerDocument,
+    ) -> Result<Law, Mismatch> {
+        let (meters, knobs) = names(&design.outputs, &design.inputs)?;
+        let pilot = match document.made_for.pace {
+            Pace::Period(_) => {
+                let ranges = knobs.iter().map(|knob| range(*knob, clock, kind));
+                LqrPi::new(design, ranges.collect::<Result<_, _>>()?)?
+            }
+            Pace::Job => {
+                let actuators = knobs.iter().map(|knob| actuator(*knob, clock, kind));
+                let law = LqrPi::on_actuators(design, actuators.collect::<Result<_, _>>()?)?;
+                match document.model.as_ref().map(|model| &model.mimo) {
+                    Some(model) if design.check_model(model).is_ok() => law.feeding_forward(model, design)?,
+                    _ => law,
+                }
+            }
+        };
+        let watched = document.made_for.pace == Pace::Job;
+        let mut law = Law {
+            pilot: Pilot::LqrPi(Box::new(pilot)),
+            goal: meters.iter().map(|meter| meter.goal(goal)).collect(),
+            meters,
+            knobs,
+            supervisor: None,
+        };
+        if let (true, Some(model)) = (watched, &document.model) {
+            law.supervisor = law.supervisor(model, clock, kind)?;
+        }
+        Ok(law)
+    }
+
+    /// The law that inverts the document's model.
+    fn one_step(goal: Goal, clock: Option<&ClockOffer>, document: &ControllerDocument) -> Result<Law, Mismatch> {
+        let kind = ControllerKind::OneStep;
+        let document_model = document.model.as_ref().ok_or(Mismatch::NoModel {
+            controller: kind.name(),
+        })?;
+        let model = &document_model.mimo;
+        let (meters, knobs) = names(model.outputs(), model.inputs())?;
+        let actuators = knobs.iter().map(|knob| actuator(*knob, clock, kind));
+        let tuning = OneStepTuning {
+            error: document.mimo.weights.error.clone(),
+            moves: vec![MOVES; knobs.len()],
+            filter: vec![FILTER; meters.len()],
+        };
+        let pilot = OneStep::new(model, actuators.collect::<Result<_, _>>()?, tuning)?;
+        let mut law = Law {
+            pilot: Pilot::OneStep(Box::new(pilot)),
+            goal: meters.iter().map(|meter| meter.goal(goal)).collect(),
+            meters,
+            knobs,
+            supervisor: None,
+        };
+        law.supervisor = law.supervisor(document_model, clock, kind)?;
+        Ok(law)
+    }
+
+    /// A watcher with the model of this law's meters and knobs; none where tardiness does not come first, or where the
+    /// model is about others.
+    fn supervisor(
+        &self,
+        model: &ModelDocument,
+        clock: Option<&ClockOffer>,
+        kind: ControllerKind,
+    ) -> Result<Option<Supervisor>, Mismatch> {
+        let one_knob = |input: usize| model.tardiness.with_input(input).ok();
+        let model = match self.knobs.as_slice() {
+            [KnobName::Clock, KnobName::Admitted] if self.meters.len() == 2 => Some(model.mimo.clone()),
+            [KnobName::Clock] => one_knob(0),
+            [KnobName::Admitted] => one_knob(1),
+            _ => None,
+        };
+        let ranges = self
+            .knobs
+            .iter()
+            .map(|knob| range(*knob, clock, kind))
+            .collect::<Result<Vec<_>, _>>()?;
+        let natures = self.knobs.iter().map(|knob| knob.effect_on_tardiness()).collect();
+        let tardiness_first = self.meters.first() == Some(&MeterName::Tardiness);
+        let model = model.filter(|model| tardiness_first && model.outputs().len() == self.meters.len());
+        Ok(model.and_then(|model| Supervisor::new(&model, ranges, natures, LATE_MARGIN)))
+    }
+
     /// What the law reads, in its order; only the first as many as it has meters count. Arrays, so that a step allocates
     /// nothing.
     fn measured(&self, window: &Window) -> Option<[f64; METERS_MAX]> {
@@ -192,9 +319,8 @@ impl Law {
     /// Tells the law where the knobs really were in the window that was measured: on the machine's steps, and with
     /// what admission let in where the freshness minimum forced it to let in more than asked.
     fn account(&mut self, held: Knobs, forced: f64) {
-        let admitted = (held.admitted + forced).min(1.0);
-        let settings = self.settings(Knobs { admitted, ..held });
-        let _ = self.pi.applied(&settings[..self.knobs.len()]);
+        let settings = self.settings(really(held, forced));
+        let _ = self.pilot.applied(&settings[..self.knobs.len()]);
     }
 
     fn settings(&self, knobs: Knobs) -> [f64; KNOBS_MAX] {
@@ -211,7 +337,7 @@ impl Law {
 
     /// `held`, with the law's settings for the knobs that it turns.
     fn merge(&self, mut held: Knobs) -> Knobs {
-        for (knob, setting) in self.knobs.iter().zip(self.pi.settings()) {
+        for (knob, setting) in self.knobs.iter().zip(self.pilot.settings()) {
             match knob {
                 KnobName::Clock => held.clock = Some(*setting),
                 KnobName::Admitted => held.admitted = *setting,
@@ -219,6 +345,90 @@ impl Law {
         }
         held
     }
+}
+
+impl Pilot {
+    fn step(&mut self, y: &[f64], goal: &[f64]) -> Result<(), StepError> {
+        match self {
+            Pilot::LqrPi(law) => law.step(y, goal).map(drop),
+            Pilot::OneStep(law) => law.step(y, goal, &[]).map(drop),
+        }
+    }
+
+    fn applied(&mut self, u: &[f64]) -> Result<(), StepError> {
+        match self {
+            Pilot::LqrPi(law) => law.applied(u),
+            Pilot::OneStep(law) => law.applied(u),
+        }
+    }
+
+    fn resume(&mut self, u: &[f64]) -> Result<(), StepError> {
+        match self {
+            Pilot::LqrPi(law) => law.resume(u),
+            Pilot::OneStep(law) => law.resume(u),
+        }
+    }
+
+    fn settings(&self) -> &[f64] {
+        match self {
+            Pilot::LqrPi(law) => law.settings(),
+            Pilot::OneStep(law) => law.settings(),
+        }
+    }
+}
+
+impl MeterName {
+    const fn name(self) -> &'static str {
+        match self {
+            MeterName::Tardiness => TARDINESS,
+            MeterName::Drr => DRR,
+        }
+    }
+
+    const fn goal(self, goal: Goal) -> f64 {
+        match self {
+            MeterName::Tardiness => goal.tardiness,
+            MeterName::Drr => goal.drr,
+        }
+    }
+}
+
+impl KnobName {
+    const fn name(self) -> &'static str {
+        match self {
+            KnobName::Clock => CLOCK,
+            KnobName::Admitted => ADMITTED,
+        }
+    }
+
+    /// What more of the knob must do, whatever a record says.
+    const fn effect_on_tardiness(self) -> Effect {
+        match self {
+            KnobName::Clock => Effect::Lowers,
+            KnobName::Admitted => Effect::Raises,
+        }
+    }
+}
+
+/// The knobs as they really were in a window: admission lets in more than asked where the freshness minimum forces it.
+fn really(held: Knobs, forced: f64) -> Knobs {
+    Knobs {
+        admitted: (held.admitted + forced).min(1.0),
+        ..held
+    }
+}
+
+/// Meters and knobs by their names in a model, in its order.
+fn names(outputs: &[String], inputs: &[String]) -> Result<(Vec<MeterName>, Vec<KnobName>), Mismatch> {
+    let meters = outputs.iter().map(|name| meter(name)).collect::<Result<Vec<_>, _>>()?;
+    let knobs = inputs.iter().map(|name| knob(name)).collect::<Result<Vec<_>, _>>()?;
+    if meters.len() > METERS_MAX || knobs.len() > KNOBS_MAX {
+        return Err(Mismatch::TooMany {
+            meters: meters.len(),
+            knobs: knobs.len(),
+        });
+    }
+    Ok((meters, knobs))
 }
 
 fn meter(name: &str) -> Result<MeterName, Mismatch> {
@@ -253,4 +463,15 @@ fn range(knob: KnobName, clock: Option<&ClockOffer>, kind: ControllerKind) -> Re
         }
     };
     Ok(knob?)
+}
+
+/// A knob with its steps, as shares of its range.
+fn actuator(knob: KnobName, clock: Option<&ClockOffer>, kind: ControllerKind) -> Result<Actuator, Mismatch> {
+    match (knob, clock) {
+        (KnobName::Clock, Some(offer)) => {
+            let steps = offer.steps.iter().map(|step| step.ratio(offer.top())).collect();
+            Ok(Actuator::on_steps(steps)?)
+        }
+        _ => Ok(Actuator::from(range(knob, clock, kind)?)),
+    }
 }

@@ -1,8 +1,8 @@
 //! The two files that outlive a run: a model that was identified, and the controller designed from it.
 
 use punctual_control::{
-    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, OperatingPoint, Orders, PoorFit,
-    R2_ACCEPTED, Recording, Weights, design, identify,
+    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OneStepError, OperatingPoint,
+    Orders, PoorFit, R2_ACCEPTED, Recording, Weights, design, identify, quasi_static,
 };
 use punctual_workload::{Pace, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,10 @@ pub struct ControllerDocument {
     pub qod: Design,
     /// Gains of `clock`.
     pub clock: Design,
+    /// The model that the gains come from: `one-step` inverts it, and whoever watches a law compares with it. None in
+    /// files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<ModelDocument>>,
 }
 
 /// Why a controller cannot run here.
@@ -80,6 +84,17 @@ pub enum Mismatch {
         /// The controller.
         controller: &'static str,
     },
+    /// Gains alone do not make this law.
+    #[error(
+        "the controller `{controller}` works with the model itself, which this controller file does not hold: give the model, or design it again with `punctual design`"
+    )]
+    NoModel {
+        /// The controller.
+        controller: &'static str,
+    },
+    /// The model cannot be inverted.
+    #[error(transparent)]
+    OneStep(#[from] OneStepError),
     /// The machine has no clock knob.
     #[error(
         "the controller `{controller}` turns the clock, but this machine offers no clock knob: use `qod` or `open`"
@@ -157,6 +172,9 @@ pub enum ModelError {
     /// The Riccati equation has no usable solution.
     #[error(transparent)]
     Design(#[from] DesignError),
+    /// A model without resting points says nothing about another pace.
+    #[error(transparent)]
+    NoSteadyState(#[from] NoSteadyState),
 }
 
 /// The weights of every design, one Q and R throughout (SYSTEMS.md, section 1: tardiness over drr).
@@ -204,7 +222,18 @@ impl ModelDocument {
     pub fn check_fit(&self) -> Result<(), Unfit> {
         self.mimo.check_fit(R2_ACCEPTED)?;
         self.tardiness.check_fit(R2_ACCEPTED)?;
+        self.check_nature()
+    }
+
+    /// Refuses a model in which a knob works against its nature, wherever the model comes from.
+    ///
+    /// # Errors
+    /// [`Unfit::Backwards`] names the knob.
+    pub fn check_nature(&self) -> Result<(), Unfit> {
         for model in [&self.mimo, &self.tardiness] {
+            if model.b()[0].ncols() < 2 {
+                continue;
+            }
             let (clock, admitted) = (model.b()[0][(0, 0)], model.b()[0][(0, 1)]);
             if clock >= 0.0 {
                 return Err(Unfit::Backwards {
@@ -222,11 +251,35 @@ impl ModelDocument {
         Ok(())
     }
 
-    /// Designs all three laws from the model.
+    /// The model for a loop that steps at every job, from one for a period of `jobs` jobs: the same resting points,
+    /// reached within one job ([`quasi_static`]). Better is a record at that pace, but the machine may not be at hand.
+    ///
+    /// # Errors
+    /// [`ModelError::NoSteadyState`].
+    pub fn for_every_job(&self, jobs: f64) -> Result<ModelDocument, ModelError> {
+        Ok(ModelDocument {
+            made_for: MadeFor {
+                pace: Pace::Job,
+                ..self.made_for.clone()
+            },
+            mimo: quasi_static(&self.mimo, jobs)?,
+            tardiness: quasi_static(&self.tardiness, jobs)?,
+        })
+    }
+
+    /// Designs all laws from the model.
     ///
     /// # Errors
     /// [`ModelError::Design`] where a law does not exist, e.g. because a knob has no effect.
     pub fn design(&self) -> Result<ControllerDocument, ModelError> {
+        self.design_with(weights)
+    }
+
+    /// The same with other weights, by the number of outputs and inputs: an experiment has a Q and an R of its own.
+    ///
+    /// # Errors
+    /// As [`ModelDocument::design`].
+    pub fn design_with(&self, weights: impl Fn(usize, usize) -> Weights) -> Result<ControllerDocument, ModelError> {
         let one_knob = |input: usize| -> Result<Design, ModelError> {
             Ok(design(&self.tardiness.with_input(input)?, &weights(1, 1))?)
         };
@@ -235,6 +288,7 @@ impl ModelDocument {
             mimo: design(&self.mimo, &weights(2, 2))?,
             clock: one_knob(0)?,
             qod: one_knob(1)?,
+            model: Some(Box::new(self.clone())),
         })
     }
 }

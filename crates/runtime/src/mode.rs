@@ -1,7 +1,7 @@
 //! The modes of the loop.
 //!
 //! ```text
-//!            warm-up is over                 a reading or a knob fails
+//!            warm-up is over            a reading, a knob or the model fails
 //!  WarmUp ────────────────────► Running ────────────────────────────────► Fallback
 //!     │                            ▲                                          │
 //!     │ a reading or a knob fails  │  GOOD_WINDOWS good windows in a row      │

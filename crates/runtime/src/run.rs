@@ -16,7 +16,7 @@ use punctual_workload::{
 };
 
 use crate::collector::SETTLING;
-use crate::document::{ControllerDocument, MadeFor, Mismatch, ModelDocument, ModelError};
+use crate::document::{ControllerDocument, MadeFor, Mismatch, ModelDocument, ModelError, Unfit};
 use crate::exciter::Exciter;
 use crate::mode::{SILENT_RELEASES, SILENT_WINDOWS};
 use crate::record::{AdmissionSetup, EventLog};
@@ -109,6 +109,9 @@ pub enum RunError {
     /// The model was not accepted.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The model cannot be true.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
     /// The levels of an excitation teach nothing.
     #[error(transparent)]
     Excitation(#[from] ExcitationError),
@@ -259,10 +262,32 @@ fn design_for(request: &RunRequest) -> Result<Option<ControllerDocument>, RunErr
             .into());
         }
         Some(ControllerSource::Controller(document)) => document.clone(),
-        Some(ControllerSource::Model(model)) => model.design()?,
+        Some(ControllerSource::Model(model)) => {
+            model.check_nature()?;
+            match jobs_per_period(model.made_for.pace, &request.scenario) {
+                Some(jobs) => model.for_every_job(jobs)?.design()?,
+                None => model.design()?,
+            }
+        }
     };
     document.check(&MadeFor::of(&request.scenario, request.platform.name()))?;
     Ok(Some(document))
+}
+
+/// Where the loop steps at every job and the model is for a period: how many jobs of the most frequent real-time task
+/// end in a period.
+fn jobs_per_period(made_for: Pace, scenario: &Scenario) -> Option<f64> {
+    let (Pace::Period(period), Pace::Job) = (made_for, scenario.control.pace) else {
+        return None;
+    };
+    let real_time = scenario.tasks.iter().filter(|task| task.deadline().is_some());
+    let gap = |task: &TaskSpec| match task.arrival {
+        Arrival::Periodic { period } => period,
+        Arrival::Sporadic { gap_min, .. } => gap_min,
+        Arrival::AfterCompletion { pause_min, .. } => pause_min + task.demand.compute + task.demand.data,
+    };
+    let shortest = real_time.map(gap).min().filter(|gap| *gap > Nanos::ZERO)?;
+    Some(period.ratio(shortest).max(1.0))
 }
 
 /// What both machines need to know before they start.
@@ -410,7 +435,7 @@ impl Setup<'_> {
                 knob(
                     "clock",
                     clock.map(|clock| clock.provenance),
-                    turns(&[ControllerKind::Clock, ControllerKind::Mimo]),
+                    turns(&[ControllerKind::Clock, ControllerKind::Mimo, ControllerKind::OneStep]),
                     clock_range,
                 ),
                 knob(
@@ -419,7 +444,7 @@ impl Setup<'_> {
                         PlatformChoice::Linux => Provenance::Real,
                         PlatformChoice::Sim => Provenance::Simulated,
                     }),
-                    turns(&[ControllerKind::Qod, ControllerKind::Mimo]),
+                    turns(&[ControllerKind::Qod, ControllerKind::Mimo, ControllerKind::OneStep]),
                     "0 to 1".into(),
                 ),
                 knob(

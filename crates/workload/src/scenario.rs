@@ -35,13 +35,14 @@ pub struct Goal {
     /// Mean tardiness (response time / deadline) of real-time jobs, above 0. At 1 about half of the jobs are late,
     /// so the default is 0.85.
     pub tardiness: f64,
-    /// Data response ratio (data response time / response time), 0 to 1; only `mimo` controls it.
+    /// Data response ratio (data response time / response time), 0 to 1; only `mimo` and
+    /// `one-step` control it.
     pub drr: f64,
     /// The least share of temporal objects that must be fresh in every period (QoD in the paper).
     pub min_fresh: Share,
 }
 
-/// The controllers of the first paper: see `SYSTEMS.md`, section 1, and `runtime::controller`.
+/// The controllers of the first paper, and one beyond it: see `runtime::controller`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControllerKind {
@@ -53,6 +54,8 @@ pub enum ControllerKind {
     Clock,
     /// Clock and admitted share from tardiness and data response ratio (LQR-PI).
     Mimo,
+    /// The same meters and knobs, by inverting the model in one step.
+    OneStep,
 }
 
 impl ControllerKind {
@@ -63,6 +66,7 @@ impl ControllerKind {
             ControllerKind::Qod => "qod",
             ControllerKind::Clock => "clock",
             ControllerKind::Mimo => "mimo",
+            ControllerKind::OneStep => "one-step",
         }
     }
 }

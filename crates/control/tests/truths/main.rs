@@ -2,10 +2,14 @@
 //!
 //! A failing property prints the smallest input that fails; every random number here comes from such an input.
 
+mod actuators;
 mod documents;
 mod excitation;
 mod identification;
 mod law;
+mod one_step;
 mod optimality;
 mod reference;
+mod steady;
+mod supervision;
 mod systems;

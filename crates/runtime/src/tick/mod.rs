@@ -9,6 +9,9 @@
 //! [`Regulator::step`] takes an [`Event`] and the time and returns a [`Step`]: no clock, no file, no thread. What the
 //! machine made of the plan comes back as [`Event::Applied`], so that the integrators never count on a knob that did
 //! not turn.
+//!
+//! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
+//! time (`distrust.rs`).
 
 use punctual_platform::{ClockOffer, Meter, Offers};
 use punctual_units::{Nanos, Share, Time};
@@ -21,6 +24,10 @@ use crate::event::{Applied, Event, Plan, Step, Vitals, Window};
 use crate::exciter::Exciter;
 use crate::mode::Mode;
 use crate::monitor::Monitor;
+
+mod distrust;
+
+use distrust::Distrust;
 
 /// All that a regulator is made from: with the log of a run, enough to replay it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +60,8 @@ pub struct Regulator {
     driver: Driver,
     plan: Plan,
     refused: Option<String>,
+    /// Whether the law's model is to be left alone for a while.
+    distrust: Distrust,
     /// When a window last held a finished job.
     heard: Time,
     silence: Nanos,
@@ -95,6 +104,7 @@ impl Regulator {
             driver,
             plan,
             refused: None,
+            distrust: Distrust::default(),
             heard: start,
             silence,
         })
@@ -118,8 +128,10 @@ impl Regulator {
     /// Sense, decide; the caller acts.
     fn decide(&mut self, vitals: &Vitals, now: Time) -> Step {
         let window = self.monitor.close_window(vitals);
-        let fault = self.fault(&window, vitals, now);
         let was_running = self.mode == Mode::Running;
+        let doubt = was_running.then(|| self.driver.watch(&window)).flatten();
+        let distrusted = self.distrust.next(doubt, was_running);
+        let fault = self.fault(&window, vitals, now).or(distrusted);
         self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
         if self.mode == Mode::Running && !was_running {
             self.driver.resume(to_knobs(self.plan, self.clock.as_ref()));
@@ -178,6 +190,14 @@ impl Driver {
         match self {
             Driver::Control(controller) => controller.step(window),
             Driver::Excite(exciter) => exciter.step(),
+        }
+    }
+
+    /// Why the law's model is not to be trusted, if this window says so.
+    fn watch(&mut self, window: &Window) -> Option<String> {
+        match self {
+            Driver::Control(controller) => controller.watch(window).map(|doubt| controller.explain(doubt)),
+            Driver::Excite(_) => None,
         }
     }
 

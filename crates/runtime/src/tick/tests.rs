@@ -145,22 +145,121 @@ fn is_safe(plan: Plan) -> bool {
     }
 }
 
-#[test]
-fn both_goals_are_reached_and_held() {
-    let mut bench = Bench::new(ControllerKind::Mimo);
+/// Closes the loop around `plant` for so many windows; the steps, and the last outputs.
+fn closed(bench: &mut Bench, windows: usize, plant: impl Fn(f64, f64, f64) -> [f64; 2]) -> (Vec<Step>, [f64; 2]) {
     let mut y = [1.4, 0.8];
     let mut plan = bench.regulator.plan();
-    for _ in 0..150 {
+    let mut steps = Vec::new();
+    for _ in 0..windows {
         bench.job(y[0], y[1]);
         let clock = plan.clock.unwrap().ratio(TOP);
         y = plant(y[0], clock, plan.admitted.get());
-        plan = bench.period(Meter::Value(TOP)).plan;
+        steps.push(bench.period(Meter::Value(TOP)));
+        plan = steps[steps.len() - 1].plan;
     }
+    (steps, y)
+}
+
+#[test]
+fn both_goals_are_reached_and_held() {
+    let mut bench = Bench::new(ControllerKind::Mimo);
+    let (steps, y) = closed(&mut bench, 150, plant);
+    let plan = steps[149].plan;
     // One step of this clock is 5 % of the top, and moves the tardiness by 0.06.
     assert!(
         (y[0] - 0.85).abs() < 0.06 && (y[1] - 0.6).abs() < 0.02,
         "{y:?} under {plan:?}"
     );
+}
+
+/// The plant's clock steps are 5 % of the top and move tardiness by 0.06; the rounding is carried, so the mean is on the
+/// goal.
+#[test]
+fn the_one_step_law_is_there_in_a_few_windows_and_stays() {
+    let mut bench = Bench::new(ControllerKind::OneStep);
+    let (early, y) = closed(&mut bench, 8, plant);
+    assert!((y[0] - 0.85).abs() < 0.08, "{y:?} after {early:?}");
+    let (steps, _) = closed(&mut bench, 400, plant);
+    let late = &steps[200..];
+    let mean = |read: fn(&Window) -> Option<f64>| {
+        late.iter().filter_map(|step| read(&step.window)).sum::<f64>() / late.len() as f64
+    };
+    let (tardiness, drr) = (mean(|window| window.tardiness), mean(|window| window.drr));
+    assert!(
+        (tardiness - 0.85).abs() < 0.01 && (drr - 0.6).abs() < 0.01,
+        "{tardiness} {drr}"
+    );
+    assert!(steps.iter().all(|step| step.fallback.is_none()));
+    assert!(late.windows(2).all(|pair| {
+        let [a, b] = [&pair[0], &pair[1]].map(|step| step.plan.clock.unwrap().0);
+        a.abs_diff(b) <= TOP.0 / 20
+    }));
+}
+
+/// The gains that suit the paper's period, at the pace of jobs: on the clock's steps, and the mean on the goal.
+#[test]
+fn at_the_pace_of_jobs_mimo_carries_the_rounding() {
+    let mut options = options(ControllerKind::Mimo);
+    let model = design().model.unwrap().for_every_job(1.0).unwrap();
+    assert_eq!(model.made_for.pace, Pace::Job);
+    options.design = Some(model.design().unwrap());
+    let mut bench = Bench {
+        regulator: Regulator::new(options).unwrap(),
+        now: Time::ZERO,
+    };
+    let (steps, _) = closed(&mut bench, 600, plant);
+    let late: Vec<f64> = steps[300..].iter().filter_map(|step| step.window.tardiness).collect();
+    let mean = late.iter().sum::<f64>() / late.len() as f64;
+    assert!((mean - 0.85).abs() < 0.01, "{mean}");
+    assert!(steps.iter().all(|step| step.fallback.is_none()));
+}
+
+/// A machine whose knobs do the opposite of what the model says. The law would hold the clock at its bottom.
+#[test]
+fn a_wrong_model_falls_back_says_why_and_is_tried_less_and_less() {
+    let mut bench = Bench::new(ControllerKind::OneStep);
+    let mut turned = options(ControllerKind::OneStep);
+    turned.design = Some(opposite_design());
+    bench.regulator = Regulator::new(turned).unwrap();
+    let (steps, _) = closed(&mut bench, 2000, plant);
+    let first = steps
+        .iter()
+        .position(|step| step.fallback.is_some())
+        .expect("it is noticed");
+    assert!(first < 60, "only in window {first}");
+    assert!(
+        steps[first]
+            .fallback
+            .as_ref()
+            .unwrap()
+            .contains("the model is wrong here")
+    );
+    assert!(is_safe(steps[first].plan));
+    let in_fallback = |steps: &[Step]| steps.iter().filter(|step| step.fallback.is_some()).count();
+    assert!(in_fallback(&steps[1000..]) > 900, "{}", in_fallback(&steps[1000..]));
+}
+
+/// The design for [`plant`] with the signs of B turned round.
+fn opposite_design() -> ControllerDocument {
+    let mut model = *design().model.unwrap();
+    for model in [&mut model.mimo, &mut model.tardiness] {
+        let mut json = serde_json::to_value(&*model).unwrap();
+        for row in json["b"][0].as_array_mut().unwrap() {
+            for gain in row.as_array_mut().unwrap() {
+                *gain = serde_json::json!(-gain.as_f64().unwrap());
+            }
+        }
+        *model = serde_json::from_value(json).unwrap();
+    }
+    assert!(model.check_nature().is_err(), "a model file like that is refused");
+    model.design().unwrap()
+}
+
+#[test]
+fn gains_without_their_model_do_not_make_a_one_step_law() {
+    let mut options = options(ControllerKind::OneStep);
+    options.design.as_mut().unwrap().model = None;
+    assert!(matches!(Regulator::new(options), Err(Mismatch::NoModel { .. })));
 }
 
 #[test]

@@ -1,0 +1,155 @@
+//! Where a model comes to rest: the outputs that settings lead to, and the settings that a goal needs.
+//!
+//! With the settings held, y(k+1) = y(k) gives, in deviations from the operating point and with A and B the sums of
+//! the A_i and B_j,
+//!
+//! ```text
+//! y = G u + (I - A)^-1 drift,   G = (I - A)^-1 B          u = G^+ (goal - rest),  G^+ the pseudo-inverse
+//! ```
+//!
+//! The second formula is *feed-forward*: the settings for a goal before any error has shown.
+//!
+//! **Another pace.** A model identified at one sampling time is wanted at a shorter one. Exact resampling takes the
+//! n-th root of A. It does not help here: at the paces in use a machine settles within one sample, A is within its own
+//! error of zero (or negative, and has no real root), and the root turns 0.01 into 0.63 for n = 10. What the slow
+//! record does tell is G. [`quasi_static`] keeps G and drops A: the machine is taken to settle within one of the new,
+//! shorter samples. That is exact for jobs that do not overlap, each of which answers to the settings that it ran under.
+//!
+//! *It is safe where it is wrong.* Let the true machine move slower than that, y(k+1) = a y(k) + (1 - a) g u(k) + d
+//! with 0 <= a < 1, and the one-step law ([`OneStep`](crate::OneStep)) work with the quasi-static model, filter gain l
+//! in (0, 1]: g u = goal - d^, d^ <- d^ + l (y - goal). The loop's characteristic polynomial is z^2 - (a + 1 - l (1 -
+//! a)) z + a, and Jury's conditions |a| < 1, l (1 - a) > 0 and l (1 - a) < 2 (1 + a) all hold. So the unknown pole
+//! makes it slower, never unstable.
+
+use nalgebra::DMatrix;
+
+use crate::arx::{ArxModel, Fit};
+
+/// Singular values of G below this, relative to the largest, are none: the goals depend on each other.
+const RANK_TOLERANCE: f64 = 1e-9;
+
+/// Bound on the iterations of the singular value decomposition.
+const ITERATIONS_MAX: usize = 1000;
+
+/// The resting points of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SteadyState {
+    /// G; ny x nu.
+    gain: DMatrix<f64>,
+    /// G^+; nu x ny.
+    inverse: DMatrix<f64>,
+    u0: Vec<f64>,
+    /// Outputs at rest under u0, absolute.
+    rest: Vec<f64>,
+}
+
+/// A model that does not come to rest, or not everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSteadyState {
+    /// A mode of the model is at 1.
+    #[error("the model accumulates: under constant settings its outputs never come to rest; identify it again")]
+    Accumulates,
+    /// In the long run the knobs move the outputs in fewer directions than there are goals.
+    #[error(
+        "the knobs cannot hold all outputs at goals of their own: in the long run their effects are the same up to a \
+         factor; leave an output out of the model, or use other knobs"
+    )]
+    DependentKnobs,
+}
+
+impl SteadyState {
+    /// The resting points of `model`.
+    ///
+    /// ```
+    /// use punctual_control::{ArxModel, DMatrix, SteadyState};
+    /// let [a, b] = [0.5, -0.25].map(|v| vec![DMatrix::from_element(1, 1, v)]);
+    /// let model = ArxModel::from_matrices(vec!["clock".into()], vec!["tardiness".into()], a, b).unwrap();
+    /// let rests = SteadyState::of(&model).unwrap();
+    /// assert_eq!((rests.outputs(&[2.0]), rests.settings(&[-1.0])), (vec![-1.0], vec![2.0]));
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoSteadyState`].
+    pub fn of(model: &ArxModel) -> Result<SteadyState, NoSteadyState> {
+        let (ny, nu) = (model.outputs().len(), model.inputs().len());
+        let a = model.a().iter().fold(DMatrix::zeros(ny, ny), |sum, a| sum + a);
+        let b = model.b().iter().fold(DMatrix::zeros(ny, nu), |sum, b| sum + b);
+        let settle = (DMatrix::identity(ny, ny) - a)
+            .try_inverse()
+            .filter(|inverse| inverse.iter().all(|v| v.is_finite()))
+            .ok_or(NoSteadyState::Accumulates)?;
+        let drift = DMatrix::from_column_slice(ny, 1, model.drift());
+        let rest = &settle * drift + DMatrix::from_column_slice(ny, 1, model.y0());
+        let gain = settle * b;
+        Ok(SteadyState {
+            inverse: pseudo_inverse(&gain).ok_or(NoSteadyState::DependentKnobs)?,
+            gain,
+            u0: model.u0().to_vec(),
+            rest: rest.iter().copied().collect(),
+        })
+    }
+
+    /// G: what each output moves by in the long run per unit of each input; ny x nu.
+    pub fn gain(&self) -> &DMatrix<f64> {
+        &self.gain
+    }
+
+    /// The outputs, absolute, that the settings `u`, absolute, lead to.
+    pub fn outputs(&self, u: &[f64]) -> Vec<f64> {
+        let moved = |o: usize| {
+            (0..u.len())
+                .map(|i| self.gain[(o, i)] * (u[i] - self.u0[i]))
+                .sum::<f64>()
+        };
+        self.rest.iter().enumerate().map(|(o, rest)| rest + moved(o)).collect()
+    }
+
+    /// The settings, absolute and without regard to limits, that hold the outputs at `goal`; with more knobs than
+    /// goals, those nearest to the operating point.
+    pub fn settings(&self, goal: &[f64]) -> Vec<f64> {
+        let asked = |i: usize| {
+            (0..goal.len())
+                .map(|o| self.inverse[(i, o)] * (goal[o] - self.rest[o]))
+                .sum::<f64>()
+        };
+        self.u0.iter().enumerate().map(|(i, u0)| u0 + asked(i)).collect()
+    }
+
+    /// The outputs at rest at the operating point, absolute.
+    pub fn rest(&self) -> &[f64] {
+        &self.rest
+    }
+}
+
+/// The model of a machine that comes to rest where `model` does, within one sample, for samples `finer` times as
+/// frequent as its own (see the module's text).
+///
+/// R^2 stays that of the record. The residuals grow by sqrt(finer): a mean of n jobs is that much quieter than a job,
+/// if jobs miss their mean independently of each other.
+///
+/// # Errors
+/// [`NoSteadyState`].
+pub fn quasi_static(model: &ArxModel, finer: f64) -> Result<ArxModel, NoSteadyState> {
+    let rests = SteadyState::of(model)?;
+    let ny = model.outputs().len();
+    let fit = model.fit().map(|fit| Fit {
+        residual_std: fit.residual_std.iter().map(|std| std * finer.max(1.0).sqrt()).collect(),
+        ..fit.clone()
+    });
+    model
+        .with_dynamics(DMatrix::zeros(ny, ny), rests.gain, rests.rest, fit)
+        .map_err(|_| NoSteadyState::Accumulates)
+}
+
+/// The pseudo-inverse of a matrix of full row rank.
+fn pseudo_inverse(gain: &DMatrix<f64>) -> Option<DMatrix<f64>> {
+    if !gain.iter().all(|v| v.is_finite()) {
+        return None;
+    }
+    let svd = gain.clone().try_svd(true, true, f64::EPSILON, ITERATIONS_MAX)?;
+    let weakest = RANK_TOLERANCE * svd.singular_values.max();
+    if gain.ncols() < gain.nrows() || svd.singular_values.min() <= weakest {
+        return None;
+    }
+    svd.pseudo_inverse(weakest).ok()
+}

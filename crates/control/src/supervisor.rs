@@ -1,0 +1,274 @@
+//! Watches a loop for signs that its model is wrong.
+//!
+//! **Problem.** A law is as good as its model. On a machine that answers otherwise than the model says (another
+//! workload, a file from elsewhere, a sign that a noisy record turned round) the loop may push the wrong way or swing
+//! from limit to limit. The limits bound the damage; somebody has to notice.
+//!
+//! **What must not raise an alarm.** A disturbance, however large: it also misses every prediction once. More noise
+//! than in the record. Gains that are off by a factor with which the loop still settles. So none of the tests asks
+//! whether the model is *exact*; each asks for a pattern that a settling loop does not show for long.
+//!
+//! **Tests.** After each sample, with D for the difference from the sample before:
+//! - *Misprediction.* The innovation of the differenced model, in which constant disturbances, drift and operating
+//!   point cancel, against that of assuming that the knobs do nothing:
+//!
+//!   ```text
+//!   model    Dy(k) - A Dy(k-1) - B Du(k-1)           naive    Dy(k)
+//!   ```
+//!
+//!   Alarm if over a memory of [`MEMORY`] samples (exponential weights) the model's root mean square exceeds
+//!   [`RMS_MAX`] times the residuals of its own record *and* the naive one's. The first holds only while the loop is
+//!   moving much; the second says that these moves are not what the model makes of them. Noise enters both alike, and
+//!   so does a step. Differences of white residuals are sqrt(2) times as large as they are; that is part of `RMS_MAX`.
+//! - *Swinging.* A knob goes from one limit to the other [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples: gains
+//!   so large that the loop overshoots the whole range.
+//! - *Backwards.* The first output stays above its goal by more than a margin for [`LATE_SAMPLES`] samples, while
+//!   knobs stand where their nature makes the output largest, or went that way, and the others have nothing left to
+//!   give. A settling law with an integrator cannot do that for long; one with the wrong sign ends there. The nature of a knob is what its effect must be
+//!   whatever a record says (a faster clock makes no job later).
+//!
+//! A step takes a few multiplications and allocates nothing.
+
+use nalgebra::DMatrix;
+
+use crate::arx::ArxModel;
+use crate::knob::Knob;
+
+/// Memory of the misprediction test, in samples: exponential weights that add up to so many.
+pub const MEMORY: f64 = 20.0;
+/// Samples that the misprediction test needs before it speaks.
+const SAMPLES_MIN: u32 = 10;
+/// Root mean square of the innovations, in residuals of the record, from which on a loop moves too much for its model.
+/// A step of the disturbance by s residuals adds s / sqrt(MEMORY), so it takes one of 18 to get there by itself.
+pub const RMS_MAX: f64 = 4.0;
+/// Samples over which swings are counted.
+pub const SWING_SAMPLES: u32 = 30;
+/// Swings from limit to limit within them that no settling loop makes.
+pub const SWINGS_MAX: u32 = 6;
+/// Samples in a row for which an output may be above its goal while no knob works against it.
+pub const LATE_SAMPLES: u32 = 8;
+/// A knob within this part of its range from a limit is at it.
+const AT_LIMIT: f64 = 0.01;
+
+/// What a knob does to the first output by its nature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// More of the knob makes the output smaller: the clock, to tardiness.
+    Lowers,
+    /// More of the knob makes the output larger: admitted updates, to tardiness.
+    Raises,
+}
+
+/// A pattern that says that the model is wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Doubt {
+    /// The model is worse than none.
+    Mispredicts {
+        /// Which output, from 0.
+        output: usize,
+        /// Root mean square of what its predictions of changes missed, in the output's unit.
+        rms: f64,
+        /// Residual of the record that the model comes from, in the output's unit.
+        residual: f64,
+    },
+    /// A knob swings from limit to limit.
+    Swings {
+        /// Which knob, from 0.
+        knob: usize,
+        /// How often within [`SWING_SAMPLES`].
+        times: u32,
+    },
+    /// The first output stays above its goal, and every knob is where that makes it worse.
+    Backwards {
+        /// For so many samples.
+        samples: u32,
+    },
+}
+
+/// The watcher's memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Supervisor {
+    a: DMatrix<f64>,
+    b: DMatrix<f64>,
+    /// Residuals of the record per output; none for a model that was written down.
+    residual: Option<Vec<f64>>,
+    nature: Vec<Effect>,
+    /// How far above its goal, relative to it, the first output counts as late.
+    margin: f64,
+    knobs: Vec<Knob>,
+    past: Past,
+    /// Per output: weighted sums of squares of the model's and the naive innovations.
+    model: Vec<f64>,
+    naive: Vec<f64>,
+    /// Sum of the weights.
+    weight: f64,
+    innovations: u32,
+    swings: Vec<Swings>,
+    late: u32,
+}
+
+/// The last samples: their outputs, and the settings under which they came about.
+#[derive(Clone, Debug, PartialEq)]
+struct Past {
+    samples: u32,
+    y: Vec<f64>,
+    dy: Vec<f64>,
+    u: Vec<f64>,
+}
+
+/// How a knob went between its limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Swings {
+    /// Visited last.
+    at_top: Option<bool>,
+    times: u32,
+    /// Samples of the count so far.
+    since: u32,
+}
+
+impl Supervisor {
+    /// A watcher over the loop around `model`'s first inputs, one per knob, first-order part. `nature` says what each
+    /// knob does to the first output, `margin` how far that one may be above its goal, relative to it, without being
+    /// late (0.1: by a tenth).
+    ///
+    /// None if there are not as many natures as knobs, or more knobs than inputs.
+    pub fn new(model: &ArxModel, knobs: Vec<Knob>, nature: Vec<Effect>, margin: f64) -> Option<Supervisor> {
+        let (ny, nu) = (model.outputs().len(), knobs.len());
+        if nature.len() != nu || nu > model.inputs().len() {
+            return None;
+        }
+        Some(Supervisor {
+            a: model.a()[0].clone(),
+            b: model.b()[0].columns(0, nu).into_owned(),
+            residual: model.fit().map(|fit| fit.residual_std.clone()),
+            nature,
+            margin,
+            past: Past {
+                samples: 0,
+                y: vec![0.0; ny],
+                dy: vec![0.0; ny],
+                u: vec![0.0; nu],
+            },
+            model: vec![0.0; ny],
+            naive: vec![0.0; ny],
+            weight: 0.0,
+            innovations: 0,
+            swings: vec![Swings::default(); nu],
+            knobs,
+            late: 0,
+        })
+    }
+
+    /// Forgets everything: the loop begins anew.
+    pub fn reset(&mut self) {
+        self.past.samples = 0;
+        self.model.fill(0.0);
+        self.naive.fill(0.0);
+        (self.weight, self.innovations, self.late) = (0.0, 0, 0);
+        self.swings.fill(Swings::default());
+    }
+
+    /// Takes a sample: outputs, the first one's goal, and the settings that were in force while it came about. A sample
+    /// with a value that is not finite, or of another size, is passed over.
+    pub fn observe(&mut self, y: &[f64], goal: f64, u: &[f64]) -> Option<Doubt> {
+        let fits = y.len() == self.past.y.len() && u.len() == self.knobs.len();
+        if !fits || !y.iter().chain(u).chain([&goal]).all(|v| v.is_finite()) {
+            return None;
+        }
+        let backwards = self.is_backwards(y[0], goal, u);
+        self.compare(y, u);
+        self.count_swings(u);
+        self.remember(y, u);
+        let mispredicts = self.mispredicts();
+        let swings = self.swings.iter().position(|knob| knob.times >= SWINGS_MAX);
+        let swings = swings.map(|knob| Doubt::Swings {
+            knob,
+            times: self.swings[knob].times,
+        });
+        backwards.or(swings).or(mispredicts)
+    }
+
+    /// Adds this sample's innovations to the memory.
+    fn compare(&mut self, y: &[f64], u: &[f64]) {
+        if self.past.samples < 2 {
+            return;
+        }
+        const KEEP: f64 = 1.0 - 1.0 / MEMORY;
+        for (o, y) in y.iter().enumerate() {
+            let naive = y - self.past.y[o];
+            let passed: f64 = (0..self.past.dy.len()).map(|j| self.a[(o, j)] * self.past.dy[j]).sum();
+            let moved: f64 = (0..u.len()).map(|i| self.b[(o, i)] * (u[i] - self.past.u[i])).sum();
+            let model = naive - passed - moved;
+            self.model[o] = KEEP * self.model[o] + model * model;
+            self.naive[o] = KEEP * self.naive[o] + naive * naive;
+        }
+        self.weight = KEEP * self.weight + 1.0;
+        self.innovations = self.innovations.saturating_add(1);
+    }
+
+    fn mispredicts(&self) -> Option<Doubt> {
+        let residual = self.residual.as_ref()?;
+        if self.innovations < SAMPLES_MIN {
+            return None;
+        }
+        let rms = |o: usize| (self.model[o] / self.weight).sqrt();
+        let is_worse = |o: &usize| self.model[*o] > self.naive[*o] && rms(*o) > RMS_MAX * residual[*o];
+        (0..residual.len()).find(is_worse).map(|output| Doubt::Mispredicts {
+            output,
+            rms: rms(output),
+            residual: residual[output],
+        })
+    }
+
+    fn count_swings(&mut self, u: &[f64]) {
+        for ((swings, knob), u) in self.swings.iter_mut().zip(&self.knobs).zip(u) {
+            let at_top = match (is_at(*knob, *u, knob.max()), is_at(*knob, *u, knob.min())) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => None,
+            };
+            swings.since += 1;
+            if swings.since > SWING_SAMPLES {
+                (swings.since, swings.times) = (1, 0);
+            }
+            if at_top.is_some() {
+                swings.times += u32::from(swings.at_top.is_some() && swings.at_top != at_top);
+                swings.at_top = at_top;
+            }
+        }
+    }
+
+    /// Counts samples above the goal in which no knob works against that: some went, or stand at the limit, where the
+    /// output is largest, and all others have nothing left to give.
+    fn is_backwards(&mut self, y: f64, goal: f64, u: &[f64]) -> Option<Doubt> {
+        let worse = |i: usize| {
+            let (knob, moved) = (self.knobs[i], u[i] - self.past.u[i]);
+            match self.nature[i] {
+                Effect::Lowers => moved < 0.0 || is_at(knob, u[i], knob.min()),
+                Effect::Raises => moved > 0.0 || is_at(knob, u[i], knob.max()),
+            }
+        };
+        let spent = |i: usize| match self.nature[i] {
+            Effect::Lowers => is_at(self.knobs[i], u[i], self.knobs[i].max()),
+            Effect::Raises => is_at(self.knobs[i], u[i], self.knobs[i].min()),
+        };
+        let knobs = 0..u.len();
+        let given_up = knobs.clone().any(worse) && knobs.clone().all(|i| worse(i) || spent(i));
+        let late = y > goal + self.margin * goal.abs() && self.past.samples > 0;
+        self.late = if late && given_up { self.late + 1 } else { 0 };
+        (self.late >= LATE_SAMPLES).then_some(Doubt::Backwards { samples: self.late })
+    }
+
+    fn remember(&mut self, y: &[f64], u: &[f64]) {
+        for (o, y) in y.iter().enumerate() {
+            self.past.dy[o] = y - self.past.y[o];
+            self.past.y[o] = *y;
+        }
+        self.past.u.copy_from_slice(u);
+        self.past.samples = self.past.samples.saturating_add(1);
+    }
+}
+
+fn is_at(knob: Knob, u: f64, limit: f64) -> bool {
+    (u - limit).abs() <= AT_LIMIT * (knob.max() - knob.min())
+}

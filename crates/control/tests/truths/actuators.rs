@@ -1,0 +1,175 @@
+//! Knobs with steps and rates, alone and inside of the LQR-PI law.
+
+use proptest::prelude::*;
+use punctual_control::{Actuator, ArxModel, DMatrix, Knob, KnobError, LqrPi, LqrPiError, Weights, design};
+
+use crate::systems::{Plant, Uniform, names, stable_arx};
+
+fn weights(model: &ArxModel) -> Weights {
+    let (ny, nu) = (model.outputs().len(), model.inputs().len());
+    Weights {
+        error: vec![1.0; ny],
+        accumulated: vec![1.0; ny],
+        effort: vec![1.0; nu],
+    }
+}
+
+/// Uneven steps over -3..3.
+fn uneven(gaps: &[f64]) -> Vec<f64> {
+    let total: f64 = gaps.iter().sum();
+    let mut at = -3.0;
+    let ends = gaps.iter().map(|gap| {
+        at += 6.0 * gap / total;
+        at
+    });
+    std::iter::once(-3.0).chain(ends).collect()
+}
+
+fn siso(a: f64, b: f64) -> ArxModel {
+    let [a, b] = [a, b].map(|v| vec![DMatrix::from_element(1, 1, v)]);
+    ArxModel::from_matrices(names("u", 1), names("y", 1), a, b).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Without steps and rates, actuators are knobs: bit by bit the same law.
+    #[test]
+    fn a_law_on_bare_actuators_is_the_law_on_knobs(model in stable_arx(1..=2, 0..=1, 1..=2), seed: u64, limit in 0.05..3.0f64) {
+        let gains = design(&model, &weights(&model)).map_err(|e| TestCaseError::reject(e.to_string()))?;
+        let knobs = vec![Knob::new(-limit, limit, 0.1).unwrap(); model.inputs().len()];
+        let mut plain = LqrPi::new(&gains, knobs.clone()).unwrap();
+        let mut same = LqrPi::on_actuators(&gains, knobs.into_iter().map(Actuator::from).collect()).unwrap();
+        let mut uniform = Uniform::new(seed);
+        for k in 0..100 {
+            let (y, goal) = (uniform.row(model.outputs().len()), uniform.row(model.outputs().len()));
+            let u = plain.step(&y, &goal).unwrap().to_vec();
+            prop_assert_eq!(same.step(&y, &goal).unwrap(), u.as_slice());
+            if k % 5 == 0 {
+                let refused = vec![0.0; u.len()];
+                plain.applied(&refused).unwrap();
+                same.applied(&refused).unwrap();
+            }
+            prop_assert_eq!(plain.accumulated(), same.accumulated());
+        }
+    }
+
+    /// Whatever is measured: on a step, within the limits, and never faster than the rate.
+    #[test]
+    fn steps_and_rates_are_kept(gaps in prop::collection::vec(0.2..1.0f64, 2..19), faster in 1.0..4.0f64, seed: u64) {
+        let model = siso(0.3, -1.0);
+        let steps = uneven(&gaps);
+        let clock = Actuator::on_steps(steps.clone()).unwrap();
+        let rate = faster * clock.knob().quantum();
+        let gains = design(&model, &weights(&model)).unwrap();
+        let mut law = LqrPi::on_actuators(&gains, vec![clock.with_rate(rate).unwrap()]).unwrap();
+        let mut uniform = Uniform::new(seed);
+        let mut before: Option<f64> = None;
+        for k in 0..300 {
+            let size = if k % 7 == 0 { 100.0 } else { 1.0 };
+            let u = law.step(&[size * uniform.draw()], &[uniform.draw()]).unwrap()[0];
+            prop_assert!(steps.contains(&u), "{u} is no step of {steps:?}");
+            if let Some(before) = before {
+                prop_assert!((u - before).abs() <= rate * (1.0 + 1e-6), "from {before} to {u} with a rate of {rate}");
+            }
+            before = Some(u);
+        }
+    }
+
+    /// A steady load: the knob alternates between two neighbours at most, and the mean is on the goal.
+    #[test]
+    fn a_limit_cycle_is_one_step_wide(gaps in prop::collection::vec(0.5..1.0f64, 6..19), a in 0.0..0.6f64, goal in -1.0..1.0f64) {
+        let model = siso(a, -1.0);
+        let steps = uneven(&gaps);
+        let gains = design(&model, &weights(&model)).unwrap();
+        let mut law = LqrPi::on_actuators(&gains, vec![Actuator::on_steps(steps.clone()).unwrap()]).unwrap();
+        let mut plant = Plant::new(&model);
+        let (mut sum, mut visited) = (0.0, Vec::new());
+        for k in 0..3000 {
+            let u = law.step(&plant.y, &[goal]).unwrap().to_vec();
+            plant.advance(&u);
+            if k >= 1000 {
+                sum += plant.y[0];
+                visited.push(steps.iter().position(|step| *step == u[0]).unwrap());
+            }
+        }
+        let (low, high) = (visited.iter().min().unwrap(), visited.iter().max().unwrap());
+        // The rounded settings move y, and the law answers: by less than a step around the two.
+        prop_assert!(high - low <= 2, "between {low} and {high} of {steps:?}");
+        prop_assert!((sum / 2000.0 - goal).abs() < 0.01, "mean {}", sum / 2000.0);
+    }
+
+    /// With feed-forward and a true model, a new goal is no error: the accumulated one does not move.
+    #[test]
+    fn a_new_goal_is_no_error_to_a_law_that_is_fed_forward(model in stable_arx(1..=2, 0..=1, 1..=1), seed: u64) {
+        let gains = design(&model, &weights(&model)).map_err(|e| TestCaseError::reject(e.to_string()))?;
+        prop_assume!(gains.verdict.spectral_radius() < 0.97 && gains.ki.amax() < 100.0);
+        let knobs = vec![Actuator::from(Knob::new(-1e3, 1e3, 0.0).unwrap()); model.inputs().len()];
+        let law = LqrPi::on_actuators(&gains, knobs).unwrap().feeding_forward(&model, &gains);
+        let mut law = law.map_err(|e| TestCaseError::reject(e.to_string()))?;
+        let (mut plant, mut uniform) = (Plant::new(&model), Uniform::new(seed));
+        let (first, second) = (uniform.row(plant.y.len()), uniform.row(plant.y.len()));
+        let mut run = |law: &mut LqrPi, goal: &[f64], samples: usize| {
+            for _ in 0..samples {
+                let u = law.step(&plant.y, goal).unwrap().to_vec();
+                plant.advance(&u);
+            }
+            plant.y.iter().zip(goal).map(|(y, goal)| (y - goal).abs()).fold(0.0, f64::max)
+        };
+        prop_assert!(run(&mut law, &first, 1500) < 1e-6);
+        let found = law.accumulated().to_vec();
+        for _ in 0..50 {
+            run(&mut law, &second, 1);
+            for (v, found) in law.accumulated().iter().zip(&found) {
+                prop_assert!((v - found).abs() < 1e-4, "{v} was {found}");
+            }
+        }
+        prop_assert!(run(&mut law, &second, 1500) < 1e-6);
+    }
+}
+
+/// A rate below the step would pin the knob; equal to the step it must not, rounding or not.
+#[test]
+fn a_knob_at_the_rate_of_its_steps_gets_across_its_range() {
+    let steps: Vec<f64> = (2..=20).map(|i| f64::from(i) * 0.05).collect();
+    let widest = steps.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+    let clock = Actuator::on_steps(steps.clone()).unwrap().with_rate(widest).unwrap();
+    let model = siso(0.0, -1.0);
+    let mut law = LqrPi::on_actuators(&design(&model, &weights(&model)).unwrap(), vec![clock]).unwrap();
+    law.resume(&[0.1]).unwrap();
+    let mut samples = 0;
+    while law.settings()[0] < 1.0 {
+        law.step(&[100.0], &[0.0]).unwrap();
+        samples += 1;
+        assert!(samples <= 18, "{:?}", law.settings());
+    }
+    assert_eq!(samples, 18, "a step per sample");
+}
+
+#[test]
+fn actuators_and_goals_that_cannot_be_are_refused() {
+    for steps in [
+        vec![],
+        vec![1.0],
+        vec![1.0, 1.0],
+        vec![1.0, 0.5],
+        vec![0.0, f64::NAN],
+        vec![0.0, f64::INFINITY],
+    ] {
+        assert!(matches!(Actuator::on_steps(steps), Err(KnobError::Steps { .. })));
+    }
+    let clock = || Actuator::on_steps(vec![0.0, 0.5, 1.5]).unwrap();
+    for rate in [0.0, -1.0, 0.9, f64::NAN, f64::INFINITY] {
+        assert!(matches!(clock().with_rate(rate), Err(KnobError::Rate { .. })), "{rate}");
+    }
+    assert_eq!(clock().with_rate(1.0).unwrap().rate(), 1.0);
+    let model = siso(0.3, -1.0);
+    let gains = design(&model, &weights(&model)).unwrap();
+    let law = || LqrPi::on_actuators(&gains, vec![clock()]).unwrap();
+    let other = siso(0.3, 1.0);
+    assert!(matches!(
+        law().feeding_forward(&other, &gains),
+        Err(LqrPiError::WrongModel(_))
+    ));
+    assert!(law().feeding_forward(&model, &gains).is_ok());
+}
