@@ -21,7 +21,7 @@
 //! [`Pi`] is the plain law for one knob with gains from elsewhere.
 //!
 //! Beyond the paper: knobs with steps and rates inside of the law ([`Actuator`]), set-point feed-forward
-//! ([`LqrPi::feeding_forward`], [`SteadyState`]), models for a shorter sample ([`quasi_static`]), a law that inverts the
+//! ([`LqrPi::with_model`], [`SteadyState`]), models for a shorter sample ([`quasi_static`]), a law that inverts the
 //! model in one step ([`OneStep`]), and a [`Supervisor`] that notices when a model is wrong.
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
@@ -80,6 +80,7 @@ mod mimo;
 mod one_step;
 mod pi;
 mod riccati;
+mod rounding;
 mod rows;
 mod solvable;
 mod spectrum;
@@ -105,4 +106,4 @@ pub use riccati::{Riccati, RiccatiError, dare};
 pub use spectrum::{NoSpectrum, Pole, Verdict};
 pub use state_space::StateSpace;
 pub use steady::{NoSteadyState, SteadyState, quasi_static};
-pub use supervisor::{Doubt, Effect, LATE_SAMPLES, MEMORY, RMS_MAX, SWING_SAMPLES, SWINGS_MAX, Supervisor};
+pub use supervisor::{Doubt, Effect, BAD_FROM, BAD_MAX, LATE_SAMPLES, MEMORY, SWING_PART, SWING_SAMPLES, SWINGS_MAX, Supervisor};

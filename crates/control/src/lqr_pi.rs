@@ -11,14 +11,15 @@
 //! nearest setting is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean
 //! is the right one.
 //!
-//! Two things can be had inside of the law. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the
+//! More can be had inside of the law. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the
 //! rounding carried, and change by no more than the knobs' rates (`actuator.rs`); a rate is a limit like any other, so
-//! v is moved to where the law asks exactly what the rate allows. With [`LqrPi::feeding_forward`] the operating point
-//! moves with the goal, to the settings that the new goal needs in the long run, and the error is that from the
-//! *trajectory* t on which the model goes there under these settings (`feed_forward.rs`),
+//! v is moved to where the law asks exactly what the rate allows. With [`LqrPi::with_model`] the effect of rounding is
+//! not taken for an error (`rounding.rs`), and goals are fed forward (`feed_forward.rs`): the operating point moves
+//! with the goal, to the settings that the new goal needs in the long run, and the error is that from the *trajectory*
+//! t on which the model goes there under these settings,
 //!
 //! ```text
-//! e = t - y;  u = u0 + s(goal) - s(first goal) - K [e; v];  t <- goal + A (t - goal)
+//! e = t - (y + x);  u = u0 + s(goal) - s(first goal) - K [e; v];  t <- goal + A (t - goal)
 //! ```
 //!
 //! While machine and model agree, a change of the goal within reach is no error and the feedback does nothing; t ends
@@ -35,6 +36,7 @@ use crate::box_qp::QP_KNOBS_MAX;
 use crate::feed_forward::FeedForward;
 use crate::knob::Knob;
 use crate::mimo::{Design, DesignError, WrongModel};
+use crate::rounding::RoundingEffect;
 use crate::spectrum::NoSpectrum;
 use crate::steady::NoSteadyState;
 
@@ -50,7 +52,7 @@ pub struct LqrPi {
     /// What the law moves the knobs around: the operating point, or what feed-forward says.
     u0: Vec<f64>,
     actuators: Vec<Actuator>,
-    feed_forward: Option<FeedForward>,
+    model: Option<ModelInLaw>,
     /// M for each set of pinned knobs, indexed by the set.
     relief: Vec<DMatrix<f64>>,
     /// z = [e; past e; past u; v], deviations.
@@ -62,6 +64,13 @@ pub struct LqrPi {
     set: Vec<f64>,
     /// What the law asked beyond what was possible; scratch space.
     excess: Vec<f64>,
+}
+
+/// What a law does with the model that it was designed for.
+#[derive(Clone, Debug, PartialEq)]
+struct ModelInLaw {
+    feed_forward: FeedForward,
+    rounding: RoundingEffect,
 }
 
 /// Where the parts of the state are.
@@ -203,7 +212,7 @@ impl LqrPi {
             gain,
             u0: design.u0.clone(),
             actuators,
-            feed_forward: None,
+            model: None,
             relief,
             state,
             layout,
@@ -213,21 +222,25 @@ impl LqrPi {
         })
     }
 
-    /// The same law with set-point feed-forward from `model`, the one of `design`. It acts when the goal changes; the
-    /// first goal, and the first after [`resume`](Self::resume), are left to the feedback.
+    /// The same law with `model`, the one of `design`, inside: changes of the goal are fed forward, and what the rounding of
+    /// knobs does to the outputs is no error (`rounding.rs`). The first goal, and the first after
+    /// [`resume`](Self::resume), are left to the feedback.
     ///
     /// # Errors
     /// [`LqrPiError`] for another model, one without resting points, one of higher order, or with more than three knobs.
-    pub fn feeding_forward(self, model: &ArxModel, design: &Design) -> Result<LqrPi, LqrPiError> {
+    pub fn with_model(self, model: &ArxModel, design: &Design) -> Result<LqrPi, LqrPiError> {
         design.check_model(model)?;
         let knobs: Vec<Knob> = self.actuators.iter().map(Actuator::knob).collect();
         if model.order() != 1 || knobs.len() != model.inputs().len() || knobs.len() > QP_KNOBS_MAX {
             let (order, inputs) = (model.order(), model.inputs().len());
             return Err(LqrPiError::FeedForward { order, inputs });
         }
-        let feed_forward = FeedForward::new(model, &design.weights.accumulated, &knobs)?;
+        let inside = ModelInLaw {
+            feed_forward: FeedForward::new(model, &design.weights.accumulated, &knobs)?,
+            rounding: RoundingEffect::new(model),
+        };
         Ok(LqrPi {
-            feed_forward: Some(feed_forward),
+            model: Some(inside),
             ..self
         })
     }
@@ -242,9 +255,10 @@ impl LqrPi {
     pub fn resume(&mut self, u: &[f64]) -> Result<(), StepError> {
         check("applied setting", u, self.actuators.len())?;
         self.state.fill(0.0);
-        if let Some(feed_forward) = &mut self.feed_forward {
-            feed_forward.forget();
-            self.u0.copy_from_slice(feed_forward.operating_point());
+        if let Some(model) = &mut self.model {
+            model.rounding.forget();
+            model.feed_forward.forget();
+            self.u0.copy_from_slice(model.feed_forward.operating_point());
         }
         let Layout {
             past_inputs,
@@ -277,27 +291,29 @@ impl LqrPi {
     pub fn step(&mut self, y: &[f64], goal: &[f64]) -> Result<&[f64], StepError> {
         check("measurement", y, self.layout.outputs)?;
         check("goal", goal, self.layout.outputs)?;
-        let target = match &mut self.feed_forward {
-            None => goal,
-            Some(feed_forward) => {
-                feed_forward.aim(goal);
-                for (i, u0) in self.u0.iter_mut().enumerate() {
-                    *u0 = feed_forward.settings()[i];
+        match &mut self.model {
+            None => {
+                for (o, (y, goal)) in y.iter().zip(goal).enumerate() {
+                    self.state[o] = goal - y;
                 }
-                feed_forward.trajectory()
             }
-        };
-        for (o, (y, target)) in y.iter().zip(target).enumerate() {
-            self.state[o] = target - y;
-        }
-        if let Some(feed_forward) = &mut self.feed_forward {
-            feed_forward.advance(goal);
+            Some(ModelInLaw { feed_forward, rounding }) => {
+                feed_forward.aim(goal);
+                self.u0.copy_from_slice(feed_forward.settings());
+                for (o, (y, target)) in y.iter().zip(feed_forward.trajectory()).enumerate() {
+                    self.state[o] = target - (y + rounding.outputs()[o]);
+                }
+                feed_forward.advance(goal);
+            }
         }
         self.settle_within_limits();
         self.advance();
         for (i, actuator) in self.actuators.iter_mut().enumerate() {
             let reach = actuator.reach(self.set[i]);
             self.set[i] = actuator.set(self.u[i], reach);
+        }
+        if let Some(model) = &mut self.model {
+            model.rounding.advance(&self.u, &self.set);
         }
         Ok(&self.set)
     }

@@ -16,12 +16,13 @@
 //!   model    Dy(k) - A Dy(k-1) - B Du(k-1)           naive    Dy(k)
 //!   ```
 //!
-//!   Alarm if over a memory of [`MEMORY`] samples (exponential weights) the model's root mean square exceeds
-//!   [`RMS_MAX`] times the residuals of its own record *and* the naive one's. The first holds only while the loop is
-//!   moving much; the second says that these moves are not what the model makes of them. Noise enters both alike, and
-//!   so does a step. Differences of white residuals are sqrt(2) times as large as they are; that is part of `RMS_MAX`.
-//! - *Swinging.* A knob goes from one limit to the other [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples: gains
-//!   so large that the loop overshoots the whole range.
+//!   A prediction is *bad* if the model's innovation is larger than [`BAD_FROM`] residuals of its record and larger than
+//!   the naive one's: the loop moved much, and not as the model says. Alarm if over a memory of [`MEMORY`] samples
+//!   (exponential weights) more than [`BAD_MAX`] predictions are bad. Noise enters both innovations alike. A step of
+//!   the disturbance makes one prediction bad, at most two, whatever its size. Differences of white residuals are sqrt(2)
+//!   times as large as they are; that is part of `BAD_FROM`.
+//! - *Swinging.* A knob turns back [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples, each time by more than
+//!   [`SWING_PART`] of its range: gains so large that the loop overshoots ever more, up to the limits.
 //! - *Backwards.* The first output stays above its goal by more than a margin for [`LATE_SAMPLES`] samples, while
 //!   knobs stand where their nature makes the output largest, or went that way, and the others have nothing left to
 //!   give. A settling law with an integrator cannot do that for long; one with the wrong sign ends there. The nature of a knob is what its effect must be
@@ -36,15 +37,17 @@ use crate::knob::Knob;
 
 /// Memory of the misprediction test, in samples: exponential weights that add up to so many.
 pub const MEMORY: f64 = 20.0;
-/// Samples that the misprediction test needs before it speaks.
-const SAMPLES_MIN: u32 = 10;
-/// Root mean square of the innovations, in residuals of the record, from which on a loop moves too much for its model.
-/// A step of the disturbance by s residuals adds s / sqrt(MEMORY), so it takes one of 18 to get there by itself.
-pub const RMS_MAX: f64 = 4.0;
+/// Innovations, in residuals of the record, from which on a prediction can be bad.
+pub const BAD_FROM: f64 = 4.0;
+/// Bad predictions within the memory that a disturbance does not explain: one that comes or goes every third sample
+/// would be needed.
+pub const BAD_MAX: f64 = 6.0;
 /// Samples over which swings are counted.
 pub const SWING_SAMPLES: u32 = 30;
-/// Swings from limit to limit within them that no settling loop makes.
-pub const SWINGS_MAX: u32 = 6;
+/// Swings within them that no settling loop makes.
+pub const SWINGS_MAX: u32 = 8;
+/// Part of a knob's range that makes a swing.
+pub const SWING_PART: f64 = 0.5;
 /// Samples in a row for which an output may be above its goal while no knob works against it.
 pub const LATE_SAMPLES: u32 = 8;
 /// A knob within this part of its range from a limit is at it.
@@ -66,12 +69,12 @@ pub enum Doubt {
     Mispredicts {
         /// Which output, from 0.
         output: usize,
-        /// Root mean square of what its predictions of changes missed, in the output's unit.
-        rms: f64,
+        /// What its last bad prediction of a change missed, in the output's unit.
+        missed: f64,
         /// Residual of the record that the model comes from, in the output's unit.
         residual: f64,
     },
-    /// A knob swings from limit to limit.
+    /// A knob swings to and fro.
     Swings {
         /// Which knob, from 0.
         knob: usize,
@@ -97,12 +100,9 @@ pub struct Supervisor {
     margin: f64,
     knobs: Vec<Knob>,
     past: Past,
-    /// Per output: weighted sums of squares of the model's and the naive innovations.
-    model: Vec<f64>,
-    naive: Vec<f64>,
-    /// Sum of the weights.
-    weight: f64,
-    innovations: u32,
+    /// Per output: bad predictions within the memory, and what the last one missed.
+    bad: Vec<f64>,
+    missed: Vec<f64>,
     swings: Vec<Swings>,
     late: u32,
 }
@@ -116,14 +116,38 @@ struct Past {
     u: Vec<f64>,
 }
 
-/// How a knob went between its limits.
+/// How a knob went to and fro.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Swings {
-    /// Visited last.
-    at_top: Option<bool>,
+    /// The lowest and highest settings since the last swing up and the last swing down.
+    extremes: Option<(f64, f64)>,
+    /// Whether the last swing was upwards.
+    up: Option<bool>,
     times: u32,
     /// Samples of the count so far.
     since: u32,
+}
+
+impl Swings {
+    /// Takes a setting. A swing is complete when the knob has come back by `width` from where it had gone.
+    fn go(&mut self, u: f64, width: f64) {
+        self.since += 1;
+        if self.since > SWING_SAMPLES {
+            (self.since, self.times) = (1, 0);
+        }
+        let (low, high) = self.extremes.unwrap_or((u, u));
+        let (low, high) = (low.min(u), high.max(u));
+        self.extremes = Some((low, high));
+        let up = if self.up != Some(true) && u - low > width {
+            true
+        } else if self.up != Some(false) && high - u > width {
+            false
+        } else {
+            return;
+        };
+        self.times += u32::from(self.up.is_some());
+        (self.up, self.extremes) = (Some(up), Some((u, u)));
+    }
 }
 
 impl Supervisor {
@@ -149,10 +173,8 @@ impl Supervisor {
                 dy: vec![0.0; ny],
                 u: vec![0.0; nu],
             },
-            model: vec![0.0; ny],
-            naive: vec![0.0; ny],
-            weight: 0.0,
-            innovations: 0,
+            bad: vec![0.0; ny],
+            missed: vec![0.0; ny],
             swings: vec![Swings::default(); nu],
             knobs,
             late: 0,
@@ -162,9 +184,8 @@ impl Supervisor {
     /// Forgets everything: the loop begins anew.
     pub fn reset(&mut self) {
         self.past.samples = 0;
-        self.model.fill(0.0);
-        self.naive.fill(0.0);
-        (self.weight, self.innovations, self.late) = (0.0, 0, 0);
+        self.bad.fill(0.0);
+        self.late = 0;
         self.swings.fill(Swings::default());
     }
 
@@ -188,53 +209,37 @@ impl Supervisor {
         backwards.or(swings).or(mispredicts)
     }
 
-    /// Adds this sample's innovations to the memory.
+    /// Judges this sample's prediction.
     fn compare(&mut self, y: &[f64], u: &[f64]) {
-        if self.past.samples < 2 {
+        let Some(residual) = self.residual.as_ref().filter(|_| self.past.samples >= 2) else {
             return;
-        }
-        const KEEP: f64 = 1.0 - 1.0 / MEMORY;
+        };
         for (o, y) in y.iter().enumerate() {
             let naive = y - self.past.y[o];
             let passed: f64 = (0..self.past.dy.len()).map(|j| self.a[(o, j)] * self.past.dy[j]).sum();
             let moved: f64 = (0..u.len()).map(|i| self.b[(o, i)] * (u[i] - self.past.u[i])).sum();
             let model = naive - passed - moved;
-            self.model[o] = KEEP * self.model[o] + model * model;
-            self.naive[o] = KEEP * self.naive[o] + naive * naive;
+            self.bad[o] *= 1.0 - 1.0 / MEMORY;
+            if model.abs() > BAD_FROM * residual[o] && model.abs() > naive.abs() {
+                self.bad[o] += 1.0;
+                self.missed[o] = model.abs();
+            }
         }
-        self.weight = KEEP * self.weight + 1.0;
-        self.innovations = self.innovations.saturating_add(1);
     }
 
     fn mispredicts(&self) -> Option<Doubt> {
         let residual = self.residual.as_ref()?;
-        if self.innovations < SAMPLES_MIN {
-            return None;
-        }
-        let rms = |o: usize| (self.model[o] / self.weight).sqrt();
-        let is_worse = |o: &usize| self.model[*o] > self.naive[*o] && rms(*o) > RMS_MAX * residual[*o];
-        (0..residual.len()).find(is_worse).map(|output| Doubt::Mispredicts {
+        let output = self.bad.iter().position(|bad| *bad > BAD_MAX)?;
+        Some(Doubt::Mispredicts {
             output,
-            rms: rms(output),
+            missed: self.missed[output],
             residual: residual[output],
         })
     }
 
     fn count_swings(&mut self, u: &[f64]) {
         for ((swings, knob), u) in self.swings.iter_mut().zip(&self.knobs).zip(u) {
-            let at_top = match (is_at(*knob, *u, knob.max()), is_at(*knob, *u, knob.min())) {
-                (true, _) => Some(true),
-                (_, true) => Some(false),
-                _ => None,
-            };
-            swings.since += 1;
-            if swings.since > SWING_SAMPLES {
-                (swings.since, swings.times) = (1, 0);
-            }
-            if at_top.is_some() {
-                swings.times += u32::from(swings.at_top.is_some() && swings.at_top != at_top);
-                swings.at_top = at_top;
-            }
+            swings.go(*u, SWING_PART * (knob.max() - knob.min()));
         }
     }
 

@@ -96,7 +96,7 @@ fn nor_do_the_one_step_law_feed_forward_and_the_supervisor() {
     let mut law = OneStep::new(&model, actuators.clone(), tuning).unwrap();
     let gains = design(&model, &weights).unwrap();
     let pi = LqrPi::on_actuators(&gains, actuators).unwrap();
-    let mut pi = pi.feeding_forward(&model, &gains).unwrap();
+    let mut pi = pi.with_model(&model, &gains).unwrap();
     let mut supervisor = Supervisor::new(&model, vec![share; 2], vec![Effect::Lowers, Effect::Raises], 0.1).unwrap();
     let steps = allocations_of(|| {
         for k in 0..100 {

@@ -177,12 +177,12 @@ impl Controller {
                 .map_or("a knob", |knob| knob.name())
         };
         match doubt {
-            Doubt::Mispredicts { output, rms, residual } => format!(
-                "the model is wrong here: it misses changes of {} by {rms:.3}, its own record by {residual:.3}; identify again",
+            Doubt::Mispredicts { output, missed, residual } => format!(
+                "the model is wrong here: it misses changes of {} by {missed:.3}, its own record by {residual:.3}; identify again",
                 meter(output)
             ),
             Doubt::Swings { knob: i, times } => format!(
-                "the model is wrong here: {} went from limit to limit {times} times in a row; identify again",
+                "the model is wrong here: {} swung to and fro {times} times in a row; identify again",
                 knob(i)
             ),
             Doubt::Backwards { samples } => format!(
@@ -231,7 +231,7 @@ impl Law {
                 let actuators = knobs.iter().map(|knob| actuator(*knob, clock, kind));
                 let law = LqrPi::on_actuators(design, actuators.collect::<Result<_, _>>()?)?;
                 match document.model.as_ref().map(|model| &model.mimo) {
-                    Some(model) if design.check_model(model).is_ok() => law.feeding_forward(model, design)?,
+                    Some(model) if design.check_model(model).is_ok() => law.with_model(model, design)?,
                     _ => law,
                 }
             }

@@ -228,7 +228,7 @@ fn a_measured_disturbance_is_fed_forward() {
     let b = DMatrix::from_row_slice(1, 2, &[-1.0, 0.5]);
     let model = ArxModel::from_matrices(inputs, names("y", 1), vec![DMatrix::zeros(1, 1)], vec![b]).unwrap();
     let mut law = OneStep::new(&model, range(1, 5.0), tuning(1, 1, 1e-9, 0.6)).unwrap();
-    let mut y = 0.4;
+    let mut y = 0.0;
     for k in 0..60 {
         let busy = f64::from(k % 4);
         let u = law.step(&[y], &[0.4], &[busy]).unwrap()[0];
