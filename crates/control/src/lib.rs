@@ -106,4 +106,6 @@ pub use riccati::{Riccati, RiccatiError, dare};
 pub use spectrum::{NoSpectrum, Pole, Verdict};
 pub use state_space::StateSpace;
 pub use steady::{NoSteadyState, SteadyState, quasi_static};
-pub use supervisor::{Doubt, Effect, BAD_FROM, BAD_MAX, LATE_SAMPLES, MEMORY, SWING_PART, SWING_SAMPLES, SWINGS_MAX, Supervisor};
+pub use supervisor::{
+    BAD_BY, BAD_MAX, Doubt, Effect, LATE_SAMPLES, MEMORY, SWING_PART, SWING_SAMPLES, SWINGS_MAX, Supervisor,
+};

@@ -16,11 +16,10 @@
 //!   model    Dy(k) - A Dy(k-1) - B Du(k-1)           naive    Dy(k)
 //!   ```
 //!
-//!   A prediction is *bad* if the model's innovation is larger than [`BAD_FROM`] residuals of its record and larger than
-//!   the naive one's: the loop moved much, and not as the model says. Alarm if over a memory of [`MEMORY`] samples
-//!   (exponential weights) more than [`BAD_MAX`] predictions are bad. Noise enters both innovations alike. A step of
-//!   the disturbance makes one prediction bad, at most two, whatever its size. Differences of white residuals are sqrt(2)
-//!   times as large as they are; that is part of `BAD_FROM`.
+//!   A prediction is *bad* if the model's innovation is larger than the naive one's by [`BAD_BY`] residuals of its
+//!   record: the model said that the outputs would move much, and that was worse than to say nothing. Alarm if over a
+//!   memory of [`MEMORY`] samples (exponential weights) more than [`BAD_MAX`] predictions are bad. Noise enters both
+//!   innovations alike. A step of the disturbance makes one prediction bad at most, whatever its size.
 //! - *Swinging.* A knob turns back [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples, each time by more than
 //!   [`SWING_PART`] of its range: gains so large that the loop overshoots ever more, up to the limits.
 //! - *Backwards.* The first output stays above its goal by more than a margin for [`LATE_SAMPLES`] samples, while
@@ -37,8 +36,8 @@ use crate::knob::Knob;
 
 /// Memory of the misprediction test, in samples: exponential weights that add up to so many.
 pub const MEMORY: f64 = 20.0;
-/// Innovations, in residuals of the record, from which on a prediction can be bad.
-pub const BAD_FROM: f64 = 4.0;
+/// What a bad prediction misses beyond what no prediction would have missed, in residuals of the record.
+pub const BAD_BY: f64 = 4.0;
 /// Bad predictions within the memory that a disturbance does not explain: one that comes or goes every third sample
 /// would be needed.
 pub const BAD_MAX: f64 = 6.0;
@@ -220,7 +219,7 @@ impl Supervisor {
             let moved: f64 = (0..u.len()).map(|i| self.b[(o, i)] * (u[i] - self.past.u[i])).sum();
             let model = naive - passed - moved;
             self.bad[o] *= 1.0 - 1.0 / MEMORY;
-            if model.abs() > BAD_FROM * residual[o] && model.abs() > naive.abs() {
+            if model.abs() - naive.abs() > BAD_BY * residual[o] {
                 self.bad[o] += 1.0;
                 self.missed[o] = model.abs();
             }

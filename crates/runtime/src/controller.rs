@@ -177,7 +177,11 @@ impl Controller {
                 .map_or("a knob", |knob| knob.name())
         };
         match doubt {
-            Doubt::Mispredicts { output, missed, residual } => format!(
+            Doubt::Mispredicts {
+                output,
+                missed,
+                residual,
+            } => format!(
                 "the model is wrong here: it misses changes of {} by {missed:.3}, its own record by {residual:.3}; identify again",
                 meter(output)
             ),

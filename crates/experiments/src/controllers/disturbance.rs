@@ -1,0 +1,139 @@
+//! What disturbs a loop: interfering transactions that come and go.
+
+use punctual_units::Nanos;
+use punctual_workload::{Active, TaskSpec};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// How interference comes and goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// On three cores at once, and gone at once.
+    Step,
+    /// On one core, then two, then three, [`RAMP_STEP`] apart, and gone at once.
+    Ramp,
+    /// On three cores and off again, [`HALF_PERIOD`] each.
+    Periodic,
+    /// On one to three cores and off again, each for a time drawn from [`RANDOM`].
+    Random,
+}
+
+/// Between two cores of the ramp.
+pub const RAMP_STEP: Nanos = Nanos::from_secs(2);
+/// Of the periodic disturbance: not a multiple of the paper's sample, so that it meets it in every phase.
+pub const HALF_PERIOD: Nanos = Nanos::from_millis(2300);
+/// Shortest and longest stretch of the random disturbance.
+pub const RANDOM: [Nanos; 2] = [Nanos::from_millis(500), Nanos::from_secs(5)];
+
+/// The loop has settled by then, and every sensor has spoken (periods of up to 10 s).
+pub const SETTLED: Nanos = Nanos::from_secs(20);
+/// How long a disturbance lasts, and after it the run.
+pub const LASTS: Nanos = Nanos::from_secs(20);
+/// Within which the onset is drawn: the paper's law must not profit, or suffer, from a disturbance that keeps step with
+/// its samples.
+const PHASE: Nanos = Nanos::from_secs(1);
+
+/// Interference on so many cores for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// When.
+    pub active: Active,
+    /// On how many cores.
+    pub cores: u32,
+}
+
+impl Disturbance {
+    /// All of them.
+    pub const ALL: [Disturbance; 4] = [
+        Disturbance::Step,
+        Disturbance::Ramp,
+        Disturbance::Periodic,
+        Disturbance::Random,
+    ];
+
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Disturbance::Step => "step",
+            Disturbance::Ramp => "ramp",
+            Disturbance::Periodic => "periodic",
+            Disturbance::Random => "random",
+        }
+    }
+
+    /// When it begins, drawn from the seed, in time since the start of the run.
+    pub fn onset(self, seed: u64) -> Nanos {
+        let mut draws = ChaCha8Rng::seed_from_u64(seed);
+        SETTLED + Nanos(draws.random_range(0..PHASE.0))
+    }
+
+    /// Its stretches, one after the other.
+    pub fn stretches(self, seed: u64) -> Vec<Stretch> {
+        let onset = self.onset(seed);
+        let end = onset + LASTS;
+        let stretch = |from: Nanos, until: Nanos, cores: u32| Stretch {
+            active: Active {
+                from,
+                until: until.min(end),
+            },
+            cores,
+        };
+        match self {
+            Disturbance::Step => vec![stretch(onset, end, 3)],
+            Disturbance::Ramp => vec![
+                stretch(onset, onset + RAMP_STEP, 1),
+                stretch(onset + RAMP_STEP, onset + RAMP_STEP * 2, 2),
+                stretch(onset + RAMP_STEP * 2, end, 3),
+            ],
+            Disturbance::Periodic => (0..)
+                .map(|k| onset + HALF_PERIOD * (2 * k))
+                .take_while(|from| *from < end)
+                .map(|from| stretch(from, from + HALF_PERIOD, 3))
+                .collect(),
+            Disturbance::Random => {
+                let mut draws = ChaCha8Rng::seed_from_u64(seed.wrapping_add(1 << 32));
+                let (mut from, mut stretches) = (onset, Vec::new());
+                while from < end {
+                    let [on, off] = [(); 2].map(|()| Nanos(draws.random_range(RANDOM[0].0..=RANDOM[1].0)));
+                    stretches.push(stretch(from, from + on, draws.random_range(1..=3)));
+                    from = from + on + off;
+                }
+                stretches
+            }
+        }
+    }
+}
+
+/// The task `interferer` once for each stretch.
+pub fn tasks(interferer: &TaskSpec, stretches: &[Stretch]) -> Vec<TaskSpec> {
+    let task = |(k, stretch): (usize, &Stretch)| TaskSpec {
+        name: format!("{} {k}", interferer.name),
+        cores: Some(stretch.cores),
+        active: stretch.active,
+        ..interferer.clone()
+    };
+    stretches.iter().enumerate().map(task).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn stretches_follow_each_other_and_end_in_time(seed: u64) {
+            for disturbance in Disturbance::ALL {
+                let stretches = disturbance.stretches(seed);
+                let (onset, mut before) = (disturbance.onset(seed), Nanos::ZERO);
+                prop_assert_eq!(stretches[0].active.from, onset);
+                for stretch in &stretches {
+                    prop_assert!(stretch.active.from >= before && stretch.active.until > stretch.active.from);
+                    prop_assert!(stretch.active.until <= onset + LASTS && (1..=3).contains(&stretch.cores));
+                    before = stretch.active.until;
+                }
+                prop_assert_eq!(disturbance.stretches(seed), stretches);
+            }
+        }
+    }
+}

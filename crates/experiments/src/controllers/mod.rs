@@ -1,0 +1,178 @@
+//! Control past the paper against the paper's law: every disturbance, right and wrong models, and energy at equal quality.
+//!
+//! `plan` says which runs there are, `disturbance` what disturbs them, `run` carries them out on one machine with one
+//! seed, `metrics` judges them job by job, `fronts` compares energy. The machines, the job and the weights are those of
+//! the first paper's experiments; the set point of tardiness is the default of the scenarios.
+
+mod disturbance;
+mod fronts;
+mod metrics;
+mod plan;
+mod run;
+
+use crate::claims::judge;
+use crate::outcome::{Bars, Chart, Curve, Figure};
+use crate::parallel::in_order;
+use crate::qedb::{Place, means, of_first_seed, places};
+use crate::samples::{Replication, Run};
+use crate::stats::{Spread, mean};
+use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
+
+use disturbance::Disturbance;
+use fronts::{Point, front, power_ratios};
+use plan::{Case, Law, Planned, plan};
+use run::{Models, SERIES};
+
+/// What is to be achieved, as written before the first run.
+pub const CLAIMS: &str = include_str!("../../data/controllers-claims.toml");
+/// Why some of it is not, as far as known.
+pub const REASONS: &str = include_str!("../../data/controllers-reasons.toml");
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "controllers",
+    about: "the paper's law at a sample of a second against laws at every job",
+    run,
+};
+
+/// Runs the plan on every machine with every seed.
+///
+/// # Errors
+/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
+    settings.check()?;
+    let plan = plan();
+    let labels: Vec<_> = plan.iter().map(Planned::labels).collect();
+    settings.claims.check_names(EXPERIMENT.name, &SERIES, &labels)?;
+    let places = places(settings);
+    let replications = carry_out(&plan, &places, settings.workers(), progress);
+    Ok(Outcome {
+        name: EXPERIMENT.name.into(),
+        platform: "sim".into(),
+        machines: settings.machines.iter().map(|subject| subject.machine.name.clone()).collect(),
+        seeds: settings.seeds().collect(),
+        setting: crate::qedb::rows(),
+        claims: settings.claims.of(EXPERIMENT.name).map(|claim| judge(claim, &replications, &settings.reasons)).collect(),
+        figures: figures(&plan, &replications),
+        means: means(&replications),
+        failures: replications.iter().flat_map(|replication| replication.failures.clone()).collect(),
+        samples: of_first_seed(replications, settings.seed),
+    })
+}
+
+/// Every place as a whole: its models are learnt once, for all of its runs.
+fn carry_out(plan: &[Planned], places: &[Place], workers: usize, progress: Progress) -> Vec<Replication> {
+    let done = |count: usize| progress(&format!("{count} of {} replications, {} runs each", places.len(), plan.len()));
+    in_order(places, workers, |place| replicate(plan, place), &done)
+}
+
+fn replicate(plan: &[Planned], place: &Place) -> Replication {
+    let mut replication = Replication {
+        machine: place.subject.machine.name.clone(),
+        seed: place.seed,
+        ..Replication::default()
+    };
+    match Models::learn(place) {
+        Err(failure) => replication.failures.push(failure),
+        Ok(models) => {
+            for planned in plan {
+                match run::run(place, planned, &models) {
+                    Ok(run) => replication.runs.push(run),
+                    Err(failure) => replication.failures.push(failure),
+                }
+            }
+        }
+    }
+    replication
+}
+
+/// One sample of a run.
+fn value(run: &Run, series: &str) -> Option<f64> {
+    run.series.get(series)?.first().copied().flatten()
+}
+
+/// The spread of `series` over all replications of one run.
+fn spread(replications: &[Replication], planned: &Planned, series: &str) -> Option<Spread> {
+    let labels = planned.labels();
+    let runs = replications.iter().filter_map(|one| one.runs.iter().find(|run| run.labels == labels));
+    Spread::of(&runs.filter_map(|run| value(run, series)).collect::<Vec<_>>())
+}
+
+fn figures(plan: &[Planned], replications: &[Replication]) -> Vec<Figure> {
+    let bars = |title: &str, series: &str| {
+        let of_law = |law: Law| Bars {
+            name: law.name().into(),
+            values: Disturbance::ALL
+                .map(|disturbance| {
+                    let planned = Planned {
+                        law,
+                        disturbance,
+                        case: Case::Own,
+                        front: None,
+                    };
+                    spread(replications, &planned, series)
+                })
+                .to_vec(),
+        };
+        Figure {
+            experiment: EXPERIMENT.name.into(),
+            title: title.into(),
+            chart: Chart::Bars {
+                groups: Disturbance::ALL.map(|disturbance| disturbance.name().into()).to_vec(),
+                bars: Law::ALL.map(of_law).to_vec(),
+            },
+        }
+    };
+    vec![
+        bars("integral of |tardiness - goal| during the disturbance, in seconds", "iae"),
+        bars("jobs until settled", "settled-jobs"),
+        bars("overshoot of a second's mean, relative to the goal", "overshoot"),
+        bars("share of late jobs", "misses"),
+        bars("mean fresh share", "fresh"),
+        bars("mean power, in watts", "power"),
+        fronts_figure(plan, replications),
+    ]
+}
+
+/// The points of a law's front: medians over all replications of each set point.
+fn points(plan: &[Planned], replications: &[Replication], law: Law) -> Vec<Point> {
+    let of = |planned: &Planned| {
+        let median = |series| Some(spread(replications, planned, series)?.median);
+        Some(Point {
+            misses: median("misses")?,
+            fresh: median("fresh")?,
+            power: median("power")?,
+        })
+    };
+    plan.iter().filter(|planned| planned.law == law && planned.front.is_some()).filter_map(of).collect()
+}
+
+/// Power by late jobs; in the names, what the law needs of the baseline's power at no worse quality.
+fn fronts_figure(plan: &[Planned], replications: &[Replication]) -> Figure {
+    let baseline = points(plan, replications, Law::Paper);
+    let curve = |law: Law| {
+        let own = points(plan, replications, law);
+        let ratios = power_ratios(&baseline, &own);
+        let matched: Vec<f64> = ratios.iter().flatten().copied().collect();
+        let ratio = mean(&matched).map_or("no match".into(), |ratio| format!("{ratio:.3} of the power"));
+        let mut points: Vec<(f64, Option<f64>)> = front(&own).iter().map(|p| (100.0 * p.misses, Some(p.power))).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Curve {
+            name: format!("{}: {ratio} at {} of {} points", law.name(), matched.len(), ratios.len()),
+            points,
+        }
+    };
+    let curves: Vec<Curve> = Law::ALL.map(curve).to_vec();
+    let length = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
+    Figure {
+        experiment: EXPERIMENT.name.into(),
+        title: "power in watts by late jobs, random disturbance, points that nothing beats in late jobs, fresh data and power".into(),
+        chart: Chart::Curves {
+            x_unit: "% late".into(),
+            length,
+            curves,
+            levels: Vec::new(),
+            band: None,
+        },
+    }
+}
