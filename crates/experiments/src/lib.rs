@@ -11,6 +11,7 @@
 
 pub mod calibrate;
 pub mod claims;
+pub mod controllers;
 mod outcome;
 mod parallel;
 pub mod qedb;
@@ -64,6 +65,17 @@ pub struct Experiment {
     pub run: fn(&Settings, Progress) -> Result<Outcome, ExperimentError>,
 }
 
+impl Experiment {
+    /// The claims and the reasons that are shipped with it, as TOML.
+    pub fn shipped(&self) -> [&'static str; 2] {
+        if self.name == controllers::EXPERIMENT.name {
+            [controllers::CLAIMS, controllers::REASONS]
+        } else {
+            [qedb::CLAIMS, qedb::REASONS]
+        }
+    }
+}
+
 /// Why an experiment did not take place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ExperimentError {
@@ -85,7 +97,7 @@ pub enum ExperimentError {
 
 /// Every experiment that there is.
 pub fn experiments() -> Vec<Experiment> {
-    qedb::EXPERIMENTS.to_vec()
+    qedb::EXPERIMENTS.into_iter().chain([controllers::EXPERIMENT]).collect()
 }
 
 /// The experiment with this name.

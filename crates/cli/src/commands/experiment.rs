@@ -50,7 +50,7 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
 fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Experiment) -> Result<Outcome, Failure> {
     let (file, text) = match &arguments.claims {
         Some(path) => (path.display().to_string(), read(path)?),
-        None => ("claims".into(), qedb::CLAIMS.to_string()),
+        None => ("claims".into(), experiment.shipped()[0].to_string()),
     };
     let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
     let settings = Settings {
@@ -58,7 +58,7 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Expe
         seed: arguments.seed,
         seeds: arguments.seeds.unwrap_or(SEEDS),
         claims: Claims::parse(&text).map_err(|error| at(&error))?,
-        reasons: reasons()?,
+        reasons: reasons(experiment)?,
         workers: None,
     };
     let teller = Teller::new();
@@ -112,8 +112,8 @@ fn read(path: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))
 }
 
-fn reasons() -> Result<Reasons, Failure> {
-    toml::from_str(qedb::REASONS).map_err(|error| Failure::Internal(error.to_string()))
+fn reasons(experiment: &punctual_experiments::Experiment) -> Result<Reasons, Failure> {
+    toml::from_str(experiment.shipped()[1]).map_err(|error| Failure::Internal(error.to_string()))
 }
 
 /// The machines of the command line, else those that were calibrated.

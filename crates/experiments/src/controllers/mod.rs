@@ -53,6 +53,7 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
         seeds: settings.seeds().collect(),
         setting: crate::qedb::rows(),
         claims: settings.claims.of(EXPERIMENT.name).map(|claim| judge(claim, &replications, &settings.reasons)).collect(),
+        measures: Vec::new(),
         figures: figures(&plan, &replications),
         means: means(&replications),
         failures: replications.iter().flat_map(|replication| replication.failures.clone()).collect(),

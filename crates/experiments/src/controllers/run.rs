@@ -12,7 +12,7 @@ use punctual_workload::{Class, Pace};
 use super::disturbance::{LASTS, SETTLED, tasks};
 use super::metrics::{Job, Transient, transient};
 use super::plan::{Case, Law, Planned};
-use crate::qedb::{Place, ask_of, law_request, weights};
+use crate::qedb::{self, Clocking, Place, identify_ask, weights};
 use crate::samples::Run;
 
 /// Columns of every run, of one sample each: what [`Transient`] says of the time from the onset to the disturbance's
@@ -52,18 +52,17 @@ impl Models {
     /// # Errors
     /// What failed, in words.
     pub fn learn(place: &Place) -> Result<Models, String> {
-        let learn = |pace: Pace| {
-            let mut request = law_request(place, &ask_of(place, Case::Own.mix(), None));
-            request.scenario.control.pace = pace;
-            let learnt = punctual_runtime::identify(&request, &mut |_| ControlFlow::Continue(()));
-            learnt.map(|(model, _)| model).map_err(|error| failed(place, "identification", &error))
-        };
-        let (period, job) = (learn(Law::Paper.pace())?, learn(Pace::Job)?);
-        let nominal_drr = place.nominal_drr(&period)?;
+        let learnt = place.learn();
+        let period = learnt.laws.and_then(|laws| laws.model);
+        let period = period.ok_or_else(|| learnt.failures.join("; "))?;
+        let mut request = qedb::request(place, &identify_ask(place.subject.job, place.seed), Clocking::Law);
+        request.scenario.control.pace = Pace::Job;
+        let job = punctual_runtime::identify(&request, &mut |_| ControlFlow::Continue(()));
+        let (job, _) = job.map_err(|error| failed(place, "identification at every job", &error))?;
         Ok(Models {
-            period,
+            period: *period,
             job,
-            nominal_drr,
+            nominal_drr: learnt.nominal_drr,
         })
     }
 
@@ -90,7 +89,7 @@ impl Models {
 /// What failed, in words.
 pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, String> {
     let says = |error: &dyn std::fmt::Display| failed(place, &format!("{:?}", planned.labels()), error);
-    let mut request = request(place, planned, models);
+    let mut request = asked(place, planned, models);
     let source = models.source(planned.law, planned.case).map_err(|error| says(&error))?;
     request.controller = Some(source);
     request.record = true;
@@ -110,8 +109,14 @@ pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, Str
     })
 }
 
-fn request(place: &Place, planned: &Planned, models: &Models) -> RunRequest {
-    let mut request = law_request(place, &ask_of(place, planned.case.mix(), Some(models.nominal_drr)));
+/// The run without its gains.
+fn asked(place: &Place, planned: &Planned, models: &Models) -> RunRequest {
+    let mut ask = identify_ask(place.subject.job, place.seed);
+    ask.interference = ask.interference.map(|beside| qedb::Interference {
+        mix: planned.case.mix(),
+        ..beside
+    });
+    let mut request = qedb::request(place, &ask, Clocking::Law);
     let scenario = &mut request.scenario;
     scenario.duration = SETTLED + LASTS * 2;
     scenario.control.kind = planned.law.kind();

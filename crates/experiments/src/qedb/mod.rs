@@ -28,8 +28,13 @@ pub use plan::{Approach, DrrGoal, Part, Planned, plan};
 pub use replicate::IDENTIFIED;
 pub use setting::{Interference, Mix, Work};
 
+pub(crate) use plan::identify_ask;
+pub(crate) use replicate::Place;
+pub(crate) use request::{Clocking, request};
+pub(crate) use setting::{CONTROL_PERIOD, rows, weights};
+
 use plan::{identify_labels, longest, needs_model};
-use replicate::{Learnt, Place};
+use replicate::Learnt;
 
 /// The claims that the paper makes, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/qedb-claims.toml");
@@ -138,7 +143,7 @@ fn check_claims(parts: &[Part], settings: &Settings, planned: &[Planned]) -> Res
 }
 
 /// Every machine with every seed; one set of readings per seed.
-fn places(settings: &Settings) -> Vec<Place> {
+pub(crate) fn places(settings: &Settings) -> Vec<Place> {
     let traces: BTreeMap<u64, _> = settings
         .seeds()
         .map(|seed| (seed, Arc::new(setting::trace(longest(), seed))))
@@ -196,7 +201,7 @@ fn judged(parts: &[Part], settings: &Settings, replications: &[Replication]) -> 
 }
 
 /// The mean of each series of each run after settling, over all replications.
-fn means(replications: &[Replication]) -> Vec<(Labels, Vec<(String, Spread)>)> {
+pub(crate) fn means(replications: &[Replication]) -> Vec<(Labels, Vec<(String, Spread)>)> {
     let Some(first) = replications.iter().max_by_key(|replication| replication.runs.len()) else {
         return Vec::new();
     };
@@ -219,7 +224,7 @@ fn means_of(replications: &[Replication], labels: &Labels, series: &str) -> Vec<
         .collect()
 }
 
-fn of_first_seed(replications: Vec<Replication>, seed: u64) -> Vec<Replication> {
+pub(crate) fn of_first_seed(replications: Vec<Replication>, seed: u64) -> Vec<Replication> {
     replications
         .into_iter()
         .filter(|replication| replication.seed == seed)

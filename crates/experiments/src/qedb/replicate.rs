@@ -3,8 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use punctual_control::design;
-use punctual_runtime::{ControllerDocument, ControllerSource, ModelDocument, ModelError, RunError};
+use punctual_runtime::{ControllerDocument, ControllerSource, ModelDocument, RunError};
 use punctual_workload::Trace;
 
 use super::columns::columns;
@@ -93,7 +92,7 @@ impl Place {
         let ask = plan::identify_ask(self.subject.job, self.seed);
         let request = request::request(self, &ask, request::Clocking::Law);
         let (model, report) = punctual_runtime::identify(&request, &mut |_| ControlFlow::Continue(()))?;
-        let laws = laws(&model)?;
+        let laws = model.design_with(weights)?;
         let mut run = Run {
             labels: plan::identify_labels(),
             settled_from: 0,
@@ -128,18 +127,6 @@ impl Place {
     fn failed(&self, what: &str, error: &dyn std::fmt::Display) -> String {
         format!("{}, seed {}: {what}: {error}", self.subject.machine.name, self.seed)
     }
-}
-
-/// All three laws from one model, with one Q and one R.
-fn laws(model: &ModelDocument) -> Result<ControllerDocument, ModelError> {
-    let one_knob =
-        |input: usize| -> Result<_, ModelError> { Ok(design(&model.tardiness.with_input(input)?, &weights(1, 1))?) };
-    Ok(ControllerDocument {
-        made_for: model.made_for.clone(),
-        mimo: design(&model.mimo, &weights(2, 2))?,
-        clock: one_knob(0)?,
-        qod: one_knob(1)?,
-    })
 }
 
 /// The values of [`IDENTIFIED`], in its order.

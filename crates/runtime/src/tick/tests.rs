@@ -148,14 +148,12 @@ fn is_safe(plan: Plan) -> bool {
 /// Closes the loop around `plant` for so many windows; the steps, and the last outputs.
 fn closed(bench: &mut Bench, windows: usize, plant: impl Fn(f64, f64, f64) -> [f64; 2]) -> (Vec<Step>, [f64; 2]) {
     let mut y = [1.4, 0.8];
-    let mut plan = bench.regulator.plan();
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = Vec::new();
     for _ in 0..windows {
         bench.job(y[0], y[1]);
-        let clock = plan.clock.unwrap().ratio(TOP);
-        y = plant(y[0], clock, plan.admitted.get());
-        steps.push(bench.period(Meter::Value(TOP)));
-        plan = steps[steps.len() - 1].plan;
+        let step = bench.period(Meter::Value(TOP));
+        y = plant(y[0], step.plan.clock.unwrap().ratio(TOP), step.plan.admitted.get());
+        steps.push(step);
     }
     (steps, y)
 }
