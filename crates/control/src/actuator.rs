@@ -138,6 +138,17 @@ impl Actuator {
         set
     }
 
+    /// The setting below `wanted`, or above it, unless that is out of `reach`: then the other. None without steps.
+    pub(crate) fn beside(&self, wanted: f64, reach: (f64, f64), above: bool) -> Option<f64> {
+        let (low, high) = self.around(wanted)?;
+        Some(match above {
+            true if high > reach.1 => low,
+            false if low < reach.0 => high,
+            true => high,
+            false => low,
+        })
+    }
+
     /// Forgets the rounding so far.
     pub(crate) fn forget(&mut self) {
         self.carry = 0.0;

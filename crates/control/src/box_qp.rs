@@ -40,9 +40,9 @@ pub(crate) fn minimise(n: usize, h: &Square, g: &Vector, lower: &Vector, upper: 
         let Some(u) = on_face(n, face, h, g, lower, upper) else {
             continue;
         };
-        let cost = cost(n, h, g, &u);
-        if cost < least {
-            (best, least) = (u, cost);
+        let price = price(n, h, g, &u);
+        if price < least {
+            (best, least) = (u, price);
         }
     }
     best
@@ -108,7 +108,7 @@ fn solve(free: &[usize], h: &Square, x: &mut Vector) -> Option<()> {
 }
 
 /// 1/2 u'H u - g'u.
-fn cost(n: usize, h: &Square, g: &Vector, u: &Vector) -> f64 {
+pub(crate) fn price(n: usize, h: &Square, g: &Vector, u: &Vector) -> f64 {
     (0..n)
         .map(|i| u[i] * (0.5 * (0..n).map(|j| h[i][j] * u[j]).sum::<f64>() - g[i]))
         .sum()
@@ -164,7 +164,7 @@ mod tests {
         fn nothing_else_in_the_box_is_cheaper((n, h, g, lower, upper) in problem(), at in prop::array::uniform3(0.0..1.0f64)) {
             let u = minimise(n, &h, &g, &lower, &upper);
             let other = [0, 1, 2].map(|i| lower[i] + at[i] * (upper[i] - lower[i]));
-            prop_assert!(cost(n, &h, &g, &u) <= cost(n, &h, &g, &other) + 1e-9);
+            prop_assert!(price(n, &h, &g, &u) <= price(n, &h, &g, &other) + 1e-9);
         }
     }
 }

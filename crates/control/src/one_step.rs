@@ -46,16 +46,28 @@
 //!   s, a step goes the part s / (s + moves) of the way. So noise in an output that the knobs hardly reach does not
 //!   throw the knobs from limit to limit.
 //!
+//! **Steps.** Where a knob has steps, the problem is solved once for each combination of the two steps around what is
+//! wanted, the other knobs free, and the cheapest is taken. So knobs without steps take up what rounding leaves: with the
+//! clock on a step a little too high, a little more is admitted, and no job is late or early for the rounding. The
+//! price of moves keeps the clock where it is until another step is worth the change. What the others cannot take up
+//! (they are at a limit, or there are none) is carried on the output, c <- c + B (wanted - set), and asked for in the next
+//! samples: with a single knob that is the rule of `actuator.rs`, with its bounds.
+//!
 //! First-order models only. To invert more past inputs is to invert their zeros, and those may lie outside of the unit
 //! circle: the settings would grow while the outputs sit on their goals.
 
 use nalgebra::DMatrix;
 
 use crate::actuator::Actuator;
+use crate::antiwindup::is_in;
 use crate::arx::ArxModel;
-use crate::box_qp::{QP_KNOBS_MAX, Square, Vector, minimise};
+use crate::box_qp::{QP_KNOBS_MAX, Square, Vector, minimise, price};
 use crate::lqr_pi::{StepError, check};
 use crate::spectrum::{NoSpectrum, Verdict, poles};
+
+/// Rounding is carried for outputs whose errors cost at least this part of the dearest one's. A lesser output may be off by
+/// the effect of a rounding; it does not set the knobs in motion.
+const CARRIED_FROM: f64 = 0.5;
 
 /// What errors and moves cost, and how fast a disturbance is believed.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,6 +130,10 @@ pub struct OneStep {
     /// B' diag(error) B + diag(moves).
     h: Square,
     actuators: Vec<Actuator>,
+    /// c: what rounding has kept from each output so far, in its unit.
+    carry: Vec<f64>,
+    /// Bound of c: half the effect of the widest step; 0 for outputs that matter less.
+    carry_max: Vec<f64>,
     /// What each output can be moved by at most, all knobs together.
     span: Vec<f64>,
     verdict: Verdict,
@@ -165,6 +181,8 @@ impl OneStep {
             span: (0..ny)
                 .map(|o| (0..nu).map(|i| b[(o, i)].abs() * width(i)).sum())
                 .collect(),
+            carry: vec![0.0; ny],
+            carry_max: carry_max(&b, &actuators, &tuning.error),
             verdict: verdict(&a, &b, &tuning)?,
             disturbance: vec![0.0; ny],
             expected: vec![0.0; ny],
@@ -194,9 +212,9 @@ impl OneStep {
         check("applied setting", u, self.actuators.len())?;
         self.started = false;
         self.disturbance.fill(0.0);
-        for ((own, actuator), u) in self.u.iter_mut().zip(&mut self.actuators).zip(u) {
+        self.carry.fill(0.0);
+        for ((own, actuator), u) in self.u.iter_mut().zip(&self.actuators).zip(u) {
             *own = actuator.knob().clamp(*u);
-            actuator.forget();
         }
         Ok(())
     }
@@ -259,7 +277,8 @@ impl OneStep {
         }
     }
 
-    /// Minimises the price of the next sample over what the knobs can reach.
+    /// Minimises the price of the next sample over what the knobs can reach: first as if there were no steps, then over the
+    /// steps around that.
     fn choose(&mut self, goal: &[f64]) {
         let nu = self.actuators.len();
         let (mut g, mut lower, mut upper): (Vector, Vector, Vector) = Default::default();
@@ -269,15 +288,65 @@ impl OneStep {
             (lower[i], upper[i]) = self.actuators[i].reach(self.u[i]);
             g[i] = (0..goal.len()).map(asked).sum::<f64>() + self.tuning.moves[i] * self.u[i];
         }
-        let u = minimise(nu, &self.h, &g, &lower, &upper);
-        for i in 0..nu {
-            self.u[i] = self.actuators[i].set(u[i], (lower[i], upper[i]));
+        let wanted = minimise(nu, &self.h, &g, &lower, &upper);
+        for (i, g) in g.iter_mut().enumerate().take(nu) {
+            *g += (0..goal.len())
+                .map(|o| self.tuning.error[o] * self.b[(o, i)] * self.carry[o])
+                .sum::<f64>();
         }
+        let set = self.on_steps(nu, &g, &lower, &upper, &wanted);
+        self.carry_on(&wanted, &set);
+        self.u.copy_from_slice(&set[..nu]);
         for (o, expected) in self.expected.iter_mut().enumerate() {
             *expected = self.free[o] + self.disturbance[o];
         }
         self.started = true;
     }
+
+    /// The cheapest settings with every knob that has steps on one of the two around `wanted`, and the others free.
+    fn on_steps(&self, nu: usize, g: &Vector, lower: &Vector, upper: &Vector, wanted: &Vector) -> Vector {
+        if self.actuators.iter().all(|actuator| actuator.steps().is_empty()) {
+            return *wanted;
+        }
+        let (mut best, mut least) = (*wanted, f64::INFINITY);
+        for sides in 0..1usize << nu {
+            // A knob on a step is one that has the step for both of its limits.
+            let (mut low, mut high) = (*lower, *upper);
+            for (i, actuator) in self.actuators.iter().enumerate() {
+                if let Some(step) = actuator.beside(wanted[i], (lower[i], upper[i]), is_in(sides, i)) {
+                    (low[i], high[i]) = (step, step);
+                }
+            }
+            let candidate = minimise(nu, &self.h, g, &low, &high);
+            let price = price(nu, &self.h, g, &candidate);
+            if price < least {
+                (best, least) = (candidate, price);
+            }
+        }
+        best
+    }
+
+    /// c <- c + B (wanted - set), at most half a step's effect, for the outputs that matter most.
+    fn carry_on(&mut self, wanted: &Vector, set: &Vector) {
+        for (o, carry) in self.carry.iter_mut().enumerate() {
+            let left: f64 = (0..self.u.len()).map(|i| self.b[(o, i)] * (wanted[i] - set[i])).sum();
+            *carry = (*carry + left).clamp(-self.carry_max[o], self.carry_max[o]);
+        }
+    }
+}
+
+/// Half of what the widest step of any knob does to each output, where rounding is carried.
+fn carry_max(b: &DMatrix<f64>, actuators: &[Actuator], error: &[f64]) -> Vec<f64> {
+    let dearest = error.iter().copied().fold(0.0, f64::max);
+    let half = |o: usize| {
+        let effect = |(i, actuator): (usize, &Actuator)| match actuator.steps() {
+            [] => 0.0,
+            _ => 0.5 * b[(o, i)].abs() * actuator.knob().quantum(),
+        };
+        actuators.iter().enumerate().map(effect).fold(0.0, f64::max)
+    };
+    let carried = |(o, price): (usize, &f64)| if *price >= CARRIED_FROM * dearest { half(o) } else { 0.0 };
+    error.iter().enumerate().map(carried).collect()
 }
 
 /// B' diag(error) B + diag(moves).

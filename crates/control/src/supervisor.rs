@@ -22,10 +22,10 @@
 //!   innovations alike. A step of the disturbance makes one prediction bad at most, whatever its size.
 //! - *Swinging.* A knob turns back [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples, each time by more than
 //!   [`SWING_PART`] of its range: gains so large that the loop overshoots ever more, up to the limits.
-//! - *Backwards.* The first output stays above its goal by more than a margin for [`LATE_SAMPLES`] samples, while
-//!   knobs stand where their nature makes the output largest, or went that way, and the others have nothing left to
-//!   give. A settling law with an integrator cannot do that for long; one with the wrong sign ends there. The nature of a knob is what its effect must be
-//!   whatever a record says (a faster clock makes no job later).
+//! - *Backwards.* The first output stays off its goal, on one side and by more than a margin, for [`OFF_SAMPLES`]
+//!   samples, while knobs stand where their nature puts it furthest off, or went that way, and the others have nothing
+//!   left to give. A settling law with an integrator cannot do that for long; one with the wrong sign ends there. The
+//!   nature of a knob is what its effect must be whatever a record says (a faster clock makes no job later).
 //!
 //! A step takes a few multiplications and allocates nothing.
 
@@ -47,8 +47,8 @@ pub const SWING_SAMPLES: u32 = 30;
 pub const SWINGS_MAX: u32 = 8;
 /// Part of a knob's range that makes a swing.
 pub const SWING_PART: f64 = 0.5;
-/// Samples in a row for which an output may be above its goal while no knob works against it.
-pub const LATE_SAMPLES: u32 = 8;
+/// Samples in a row for which an output may be off its goal while no knob works against that.
+pub const OFF_SAMPLES: u32 = 8;
 /// A knob within this part of its range from a limit is at it.
 const AT_LIMIT: f64 = 0.01;
 
@@ -80,8 +80,10 @@ pub enum Doubt {
         /// How often within [`SWING_SAMPLES`].
         times: u32,
     },
-    /// The first output stays above its goal, and every knob is where that makes it worse.
+    /// The first output stays off its goal, and the knobs are where that makes it worse.
     Backwards {
+        /// Whether it is above its goal.
+        late: bool,
         /// For so many samples.
         samples: u32,
     },
@@ -95,7 +97,7 @@ pub struct Supervisor {
     /// Residuals of the record per output; none for a model that was written down.
     residual: Option<Vec<f64>>,
     nature: Vec<Effect>,
-    /// How far above its goal, relative to it, the first output counts as late.
+    /// How far from its goal, relative to it, the first output counts as off.
     margin: f64,
     knobs: Vec<Knob>,
     past: Past,
@@ -103,7 +105,8 @@ pub struct Supervisor {
     bad: Vec<f64>,
     missed: Vec<f64>,
     swings: Vec<Swings>,
-    late: u32,
+    /// Whether the first output was above its goal, and for how many samples no knob did anything about it being off.
+    off: (bool, u32),
 }
 
 /// The last samples: their outputs, and the settings under which they came about.
@@ -151,8 +154,7 @@ impl Swings {
 
 impl Supervisor {
     /// A watcher over the loop around `model`'s first inputs, one per knob, first-order part. `nature` says what each
-    /// knob does to the first output, `margin` how far that one may be above its goal, relative to it, without being
-    /// late (0.1: by a tenth).
+    /// knob does to the first output, `margin` how far that one may be from its goal, relative to it (0.1: a tenth).
     ///
     /// None if there are not as many natures as knobs, or more knobs than inputs.
     pub fn new(model: &ArxModel, knobs: Vec<Knob>, nature: Vec<Effect>, margin: f64) -> Option<Supervisor> {
@@ -176,7 +178,7 @@ impl Supervisor {
             missed: vec![0.0; ny],
             swings: vec![Swings::default(); nu],
             knobs,
-            late: 0,
+            off: (false, 0),
         })
     }
 
@@ -184,7 +186,7 @@ impl Supervisor {
     pub fn reset(&mut self) {
         self.past.samples = 0;
         self.bad.fill(0.0);
-        self.late = 0;
+        self.off = (false, 0);
         self.swings.fill(Swings::default());
     }
 
@@ -242,25 +244,33 @@ impl Supervisor {
         }
     }
 
-    /// Counts samples above the goal in which no knob works against that: some went, or stand at the limit, where the
-    /// output is largest, and all others have nothing left to give.
+    /// Counts samples off the goal in which no knob works against that: some went, or stand at the limit, where the output
+    /// is furthest off, and all others have nothing left to give.
     fn is_backwards(&mut self, y: f64, goal: f64, u: &[f64]) -> Option<Doubt> {
+        let off = (y - goal) / (self.margin * goal.abs());
+        let late = off > 1.0;
+        // Whether more of the knob is further off.
+        let raises = |i: usize| (self.nature[i] == Effect::Raises) == late;
+        let limits = |i: usize| (self.knobs[i].min(), self.knobs[i].max());
         let worse = |i: usize| {
-            let (knob, moved) = (self.knobs[i], u[i] - self.past.u[i]);
-            match self.nature[i] {
-                Effect::Lowers => moved < 0.0 || is_at(knob, u[i], knob.min()),
-                Effect::Raises => moved > 0.0 || is_at(knob, u[i], knob.max()),
+            let moved = u[i] - self.past.u[i];
+            if raises(i) {
+                moved > 0.0 || is_at(self.knobs[i], u[i], limits(i).1)
+            } else {
+                moved < 0.0 || is_at(self.knobs[i], u[i], limits(i).0)
             }
         };
-        let spent = |i: usize| match self.nature[i] {
-            Effect::Lowers => is_at(self.knobs[i], u[i], self.knobs[i].max()),
-            Effect::Raises => is_at(self.knobs[i], u[i], self.knobs[i].min()),
-        };
+        let spent = |i: usize| is_at(self.knobs[i], u[i], if raises(i) { limits(i).0 } else { limits(i).1 });
         let knobs = 0..u.len();
         let given_up = knobs.clone().any(worse) && knobs.clone().all(|i| worse(i) || spent(i));
-        let late = y > goal + self.margin * goal.abs() && self.past.samples > 0;
-        self.late = if late && given_up { self.late + 1 } else { 0 };
-        (self.late >= LATE_SAMPLES).then_some(Doubt::Backwards { samples: self.late })
+        let same_side = self.off.0 == late;
+        let samples = if same_side { self.off.1 + 1 } else { 1 };
+        let counts = off.abs() > 1.0 && given_up && self.past.samples > 0;
+        self.off = (late, if counts { samples } else { 0 });
+        (self.off.1 >= OFF_SAMPLES).then_some(Doubt::Backwards {
+            late,
+            samples: self.off.1,
+        })
     }
 
     fn remember(&mut self, y: &[f64], u: &[f64]) {

@@ -36,8 +36,8 @@ const FILTER: f64 = 0.6;
 /// knobs can hardly do; chosen by hand, one value for all machines and goals.
 const MOVES: f64 = 0.01;
 
-/// How far above its goal, relative to it, mean tardiness counts as late to the watcher over a model.
-const LATE_MARGIN: f64 = 0.1;
+/// How far from its goal, relative to it, mean tardiness counts as late or early to the watcher over a model.
+const OFF_MARGIN: f64 = 0.1;
 
 /// Knob positions as shares of their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -189,9 +189,12 @@ impl Controller {
                 "the model is wrong here: {} swung to and fro {times} times in a row; identify again",
                 knob(i)
             ),
-            Doubt::Backwards { samples } => format!(
-                "the model is wrong here: jobs stayed late for {samples} windows while the knobs made them later; identify again"
-            ),
+            Doubt::Backwards { late, samples } => {
+                let (off, more) = if late { ("late", "later") } else { ("early", "earlier") };
+                format!(
+                    "the model is wrong here: jobs stayed {off} for {samples} windows while the knobs made them {more}; identify again"
+                )
+            }
         }
     }
 
@@ -303,7 +306,7 @@ impl Law {
         let natures = self.knobs.iter().map(|knob| knob.effect_on_tardiness()).collect();
         let tardiness_first = self.meters.first() == Some(&MeterName::Tardiness);
         let model = model.filter(|model| tardiness_first && model.outputs().len() == self.meters.len());
-        Ok(model.and_then(|model| Supervisor::new(&model, ranges, natures, LATE_MARGIN)))
+        Ok(model.and_then(|model| Supervisor::new(&model, ranges, natures, OFF_MARGIN)))
     }
 
     /// What the law reads, in its order; only the first as many as it has meters count. Arrays, so that a step allocates
