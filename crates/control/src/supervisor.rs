@@ -16,10 +16,15 @@
 //!   model    Dy(k) - A Dy(k-1) - B Du(k-1)           naive    Dy(k)
 //!   ```
 //!
-//!   A prediction is *bad* if the model's innovation is larger than the naive one's by [`BAD_BY`] residuals of its
-//!   record: the model said that the outputs would move much, and that was worse than to say nothing. Alarm if over a
-//!   memory of [`MEMORY`] samples (exponential weights) more than [`BAD_MAX`] predictions are bad. Noise enters both
-//!   innovations alike. A step of the disturbance makes one prediction bad at most, whatever its size.
+//!   A prediction of the first output is *bad* while that output is off its goal by more than a margin and the model
+//!   - misses by [`BAD_BY`] residuals of its record more than the naive one: it said that the output would move, and
+//!     that was worse than to say nothing, or
+//!   - said that it would move, by as many residuals, and misses by more than twice of that: the machine does three times
+//!     what the model says, or goes the other way.
+//!
+//!   Alarm if over a memory of [`MEMORY`] samples (exponential weights) more than [`BAD_MAX`] predictions are bad. Noise
+//!   enters both innovations alike. A step of the disturbance makes one prediction bad, at most two, whatever its size. And
+//!   a law that holds its goal with a wrong model is left in peace.
 //! - *Swinging.* A knob turns back [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples, each time by more than
 //!   [`SWING_PART`] of its range: gains so large that the loop overshoots ever more, up to the limits.
 //! - *Backwards.* The first output stays off its goal, on one side and by more than a margin, for [`OFF_SAMPLES`]
@@ -66,11 +71,9 @@ pub enum Effect {
 pub enum Doubt {
     /// The model is worse than none.
     Mispredicts {
-        /// Which output, from 0.
-        output: usize,
-        /// What its last bad prediction of a change missed, in the output's unit.
+        /// What the last bad prediction of a change of the first output missed, in its unit.
         missed: f64,
-        /// Residual of the record that the model comes from, in the output's unit.
+        /// Residual of the record that the model comes from, likewise.
         residual: f64,
     },
     /// A knob swings to and fro.
@@ -94,16 +97,16 @@ pub enum Doubt {
 pub struct Supervisor {
     a: DMatrix<f64>,
     b: DMatrix<f64>,
-    /// Residuals of the record per output; none for a model that was written down.
-    residual: Option<Vec<f64>>,
+    /// Residual of the first output in the record; none for a model that was written down.
+    residual: Option<f64>,
     nature: Vec<Effect>,
     /// How far from its goal, relative to it, the first output counts as off.
     margin: f64,
     knobs: Vec<Knob>,
     past: Past,
-    /// Per output: bad predictions within the memory, and what the last one missed.
-    bad: Vec<f64>,
-    missed: Vec<f64>,
+    /// Bad predictions within the memory, and what the last one missed.
+    bad: f64,
+    missed: f64,
     swings: Vec<Swings>,
     /// Whether the first output was above its goal, and for how many samples no knob did anything about it being off.
     off: (bool, u32),
@@ -165,7 +168,7 @@ impl Supervisor {
         Some(Supervisor {
             a: model.a()[0].clone(),
             b: model.b()[0].columns(0, nu).into_owned(),
-            residual: model.fit().map(|fit| fit.residual_std.clone()),
+            residual: model.fit().and_then(|fit| fit.residual_std.first().copied()),
             nature,
             margin,
             past: Past {
@@ -174,8 +177,8 @@ impl Supervisor {
                 dy: vec![0.0; ny],
                 u: vec![0.0; nu],
             },
-            bad: vec![0.0; ny],
-            missed: vec![0.0; ny],
+            bad: 0.0,
+            missed: 0.0,
             swings: vec![Swings::default(); nu],
             knobs,
             off: (false, 0),
@@ -185,7 +188,7 @@ impl Supervisor {
     /// Forgets everything: the loop begins anew.
     pub fn reset(&mut self) {
         self.past.samples = 0;
-        self.bad.fill(0.0);
+        self.bad = 0.0;
         self.off = (false, 0);
         self.swings.fill(Swings::default());
     }
@@ -198,7 +201,7 @@ impl Supervisor {
             return None;
         }
         let backwards = self.is_backwards(y[0], goal, u);
-        self.compare(y, u);
+        self.compare(y, goal, u);
         self.count_swings(u);
         self.remember(y, u);
         let mispredicts = self.mispredicts();
@@ -210,31 +213,30 @@ impl Supervisor {
         backwards.or(swings).or(mispredicts)
     }
 
-    /// Judges this sample's prediction.
-    fn compare(&mut self, y: &[f64], u: &[f64]) {
-        let Some(residual) = self.residual.as_ref().filter(|_| self.past.samples >= 2) else {
+    /// Judges this sample's prediction of the first output.
+    fn compare(&mut self, y: &[f64], goal: f64, u: &[f64]) {
+        let Some(residual) = self.residual.filter(|_| self.past.samples >= 2) else {
             return;
         };
-        for (o, y) in y.iter().enumerate() {
-            let naive = y - self.past.y[o];
-            let passed: f64 = (0..self.past.dy.len()).map(|j| self.a[(o, j)] * self.past.dy[j]).sum();
-            let moved: f64 = (0..u.len()).map(|i| self.b[(o, i)] * (u[i] - self.past.u[i])).sum();
-            let model = naive - passed - moved;
-            self.bad[o] *= 1.0 - 1.0 / MEMORY;
-            if model.abs() - naive.abs() > BAD_BY * residual[o] {
-                self.bad[o] += 1.0;
-                self.missed[o] = model.abs();
-            }
+        let naive = y[0] - self.past.y[0];
+        let passed: f64 = self.past.dy.iter().enumerate().map(|(j, dy)| self.a[(0, j)] * dy).sum();
+        let moved: f64 = (0..u.len()).map(|i| self.b[(0, i)] * (u[i] - self.past.u[i])).sum();
+        let model = naive - passed - moved;
+        let worse_than_none = model.abs() - naive.abs() > BAD_BY * residual;
+        let too_much = moved.abs() > BAD_BY * residual && model.abs() > 2.0 * moved.abs();
+        let off = (y[0] - goal).abs() > self.margin * goal.abs();
+        self.bad *= 1.0 - 1.0 / MEMORY;
+        if off && (worse_than_none || too_much) {
+            self.bad += 1.0;
+            self.missed = model.abs();
         }
     }
 
     fn mispredicts(&self) -> Option<Doubt> {
-        let residual = self.residual.as_ref()?;
-        let output = self.bad.iter().position(|bad| *bad > BAD_MAX)?;
+        let residual = self.residual.filter(|_| self.bad > BAD_MAX)?;
         Some(Doubt::Mispredicts {
-            output,
-            missed: self.missed[output],
-            residual: residual[output],
+            missed: self.missed,
+            residual,
         })
     }
 

@@ -168,22 +168,13 @@ impl Controller {
     /// What a doubt says, with the names of meters and knobs.
     pub fn explain(&self, doubt: Doubt) -> String {
         let law = self.law.as_ref();
-        let meter = |o: usize| {
-            law.and_then(|law| law.meters.get(o))
-                .map_or("a meter", |meter| meter.name())
-        };
         let knob = |i: usize| {
             law.and_then(|law| law.knobs.get(i))
                 .map_or("a knob", |knob| knob.name())
         };
         match doubt {
-            Doubt::Mispredicts {
-                output,
-                missed,
-                residual,
-            } => format!(
-                "the model is wrong here: it misses changes of {} by {missed:.3}, its own record by {residual:.3}; identify again",
-                meter(output)
+            Doubt::Mispredicts { missed, residual } => format!(
+                "the model is wrong here: it misses changes of tardiness by {missed:.3}, its own record by {residual:.3}; identify again"
             ),
             Doubt::Swings { knob: i, times } => format!(
                 "the model is wrong here: {} swung to and fro {times} times in a row; identify again",
@@ -385,13 +376,6 @@ impl Pilot {
 }
 
 impl MeterName {
-    const fn name(self) -> &'static str {
-        match self {
-            MeterName::Tardiness => TARDINESS,
-            MeterName::Drr => DRR,
-        }
-    }
-
     const fn goal(self, goal: Goal) -> f64 {
         match self {
             MeterName::Tardiness => goal.tardiness,

@@ -58,7 +58,12 @@ mod tests {
 
     #[test]
     fn a_front_keeps_what_nothing_beats() {
-        let points = [point(0.1, 0.9, 2.0), point(0.2, 0.9, 2.0), point(0.1, 0.8, 1.0), point(0.3, 0.5, 3.0)];
+        let points = [
+            point(0.1, 0.9, 2.0),
+            point(0.2, 0.9, 2.0),
+            point(0.1, 0.8, 1.0),
+            point(0.3, 0.5, 3.0),
+        ];
         assert_eq!(front(&points), [points[0], points[2]]);
     }
 

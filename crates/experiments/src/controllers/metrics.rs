@@ -5,8 +5,10 @@
 //!
 //! - *IAE*: the integral of |tardiness - goal| over time since the onset, in seconds; each job stands for the time
 //!   until the next one.
+//!   A clock that alternates between two steps to meet the goal on average counts here, job by job.
 //! - *Second's mean*: over the jobs of one second, the paper's sample, wherever it begins. The *first* one begins at the
-//!   onset; the *overshoot* is the largest one since, both relative to the goal. The *first job* is told apart: no
+//!   onset; the *overshoot* is the largest one since, both relative to the goal; *IAE of means* is the integral of their
+//!   absolute error. The *first job* is told apart: no
 //!   feedback can help it.
 //! - *Settled*: after so many jobs, if the means of every [`SMOOTHED`] jobs that begin there or later stay within
 //!   [`BAND`] of the goal until the end. Means look ahead, so smoothing delays nothing; it keeps a job's noise from being taken
@@ -33,6 +35,8 @@ pub struct Job {
 pub struct Transient {
     /// Integral of the absolute error, tardiness times seconds.
     pub iae: f64,
+    /// The same of the second's means: what is left when jobs of a second make up for each other.
+    pub iae_means: f64,
     /// The first job's error, relative to the goal; positive is late.
     pub first_job: f64,
     /// The first second's mean error, relative to the goal.
@@ -54,6 +58,7 @@ pub fn transient(jobs: &[Job], goal: f64, onset_s: f64, end_s: f64) -> Option<Tr
     let seconds: Vec<f64> = means(&error, JOBS_PER_SAMPLE).collect();
     Some(Transient {
         iae: iae(jobs, goal, end_s),
+        iae_means: seconds.iter().map(|mean| mean.abs()).sum::<f64>() / seconds.len() as f64 * (end_s - onset_s),
         first_job: error[0] / goal,
         first_second: seconds[0] / goal,
         overshoot: seconds.iter().copied().fold(f64::NEG_INFINITY, f64::max) / goal,
@@ -65,7 +70,10 @@ pub fn transient(jobs: &[Job], goal: f64, onset_s: f64, end_s: f64) -> Option<Tr
 /// The integral of |tardiness - goal|, each job standing for the time until the next one, the last one until `end_s`.
 pub fn iae(jobs: &[Job], goal: f64, end_s: f64) -> f64 {
     let ends = jobs.iter().skip(1).map(|job| job.at_s).chain([end_s]);
-    jobs.iter().zip(ends).map(|(job, end)| (job.tardiness - goal).abs() * (end - job.at_s)).sum()
+    jobs.iter()
+        .zip(ends)
+        .map(|(job, end)| (job.tardiness - goal).abs() * (end - job.at_s))
+        .sum()
 }
 
 /// The first job from which on all smoothed errors stay within `band`.
@@ -78,7 +86,9 @@ fn settled(error: &[f64], band: f64) -> Option<usize> {
 
 /// Means of every `width` neighbours.
 fn means(values: &[f64], width: usize) -> impl Iterator<Item = f64> {
-    values.windows(width).map(move |window| window.iter().sum::<f64>() / width as f64)
+    values
+        .windows(width)
+        .map(move |window| window.iter().sum::<f64>() / width as f64)
 }
 
 #[cfg(test)]

@@ -49,21 +49,38 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
     Ok(Outcome {
         name: EXPERIMENT.name.into(),
         platform: "sim".into(),
-        machines: settings.machines.iter().map(|subject| subject.machine.name.clone()).collect(),
+        machines: settings
+            .machines
+            .iter()
+            .map(|subject| subject.machine.name.clone())
+            .collect(),
         seeds: settings.seeds().collect(),
         setting: crate::qedb::rows(),
-        claims: settings.claims.of(EXPERIMENT.name).map(|claim| judge(claim, &replications, &settings.reasons)).collect(),
+        claims: settings
+            .claims
+            .of(EXPERIMENT.name)
+            .map(|claim| judge(claim, &replications, &settings.reasons))
+            .collect(),
         measures: Vec::new(),
         figures: figures(&plan, &replications),
         means: means(&replications),
-        failures: replications.iter().flat_map(|replication| replication.failures.clone()).collect(),
+        failures: replications
+            .iter()
+            .flat_map(|replication| replication.failures.clone())
+            .collect(),
         samples: of_first_seed(replications, settings.seed),
     })
 }
 
 /// Every place as a whole: its models are learnt once, for all of its runs.
 fn carry_out(plan: &[Planned], places: &[Place], workers: usize, progress: Progress) -> Vec<Replication> {
-    let done = |count: usize| progress(&format!("{count} of {} replications, {} runs each", places.len(), plan.len()));
+    let done = |count: usize| {
+        progress(&format!(
+            "{count} of {} replications, {} runs each",
+            places.len(),
+            plan.len()
+        ))
+    };
     in_order(places, workers, |place| replicate(plan, place), &done)
 }
 
@@ -95,7 +112,9 @@ fn value(run: &Run, series: &str) -> Option<f64> {
 /// The spread of `series` over all replications of one run.
 fn spread(replications: &[Replication], planned: &Planned, series: &str) -> Option<Spread> {
     let labels = planned.labels();
-    let runs = replications.iter().filter_map(|one| one.runs.iter().find(|run| run.labels == labels));
+    let runs = replications
+        .iter()
+        .filter_map(|one| one.runs.iter().find(|run| run.labels == labels));
     Spread::of(&runs.filter_map(|run| value(run, series)).collect::<Vec<_>>())
 }
 
@@ -125,7 +144,10 @@ fn figures(plan: &[Planned], replications: &[Replication]) -> Vec<Figure> {
         }
     };
     vec![
-        bars("integral of |tardiness - goal| during the disturbance, in seconds", "iae"),
+        bars(
+            "integral of |tardiness - goal| during the disturbance, in seconds",
+            "iae",
+        ),
         bars("jobs until settled", "settled-jobs"),
         bars("overshoot of a second's mean, relative to the goal", "overshoot"),
         bars("share of late jobs", "misses"),
@@ -145,7 +167,10 @@ fn points(plan: &[Planned], replications: &[Replication], law: Law) -> Vec<Point
             power: median("power")?,
         })
     };
-    plan.iter().filter(|planned| planned.law == law && planned.front.is_some()).filter_map(of).collect()
+    plan.iter()
+        .filter(|planned| planned.law == law && planned.front.is_some())
+        .filter_map(of)
+        .collect()
 }
 
 /// Power by late jobs; in the names, what the law needs of the baseline's power at no worse quality.
@@ -156,15 +181,25 @@ fn fronts_figure(plan: &[Planned], replications: &[Replication]) -> Figure {
         let ratios = power_ratios(&baseline, &own);
         let matched: Vec<f64> = ratios.iter().flatten().copied().collect();
         let ratio = mean(&matched).map_or("no match".into(), |ratio| format!("{ratio:.3} of the power"));
-        let mut points: Vec<(f64, Option<f64>)> = front(&own).iter().map(|p| (100.0 * p.misses, Some(p.power))).collect();
+        let mut points: Vec<(f64, Option<f64>)> =
+            front(&own).iter().map(|p| (100.0 * p.misses, Some(p.power))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Curve {
-            name: format!("{}: {ratio} at {} of {} points", law.name(), matched.len(), ratios.len()),
+            name: format!(
+                "{}: {ratio} at {} of {} points",
+                law.name(),
+                matched.len(),
+                ratios.len()
+            ),
             points,
         }
     };
     let curves: Vec<Curve> = Law::ALL.map(curve).to_vec();
-    let length = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
+    let length = curves
+        .iter()
+        .flat_map(|curve| &curve.points)
+        .map(|(x, _)| *x)
+        .fold(1.0, f64::max);
     Figure {
         experiment: EXPERIMENT.name.into(),
         title: "power in watts by late jobs, random disturbance, points that nothing beats in late jobs, fresh data and power".into(),

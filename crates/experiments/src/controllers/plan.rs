@@ -136,7 +136,14 @@ impl Planned {
         let mut labels = labels([
             ("law", self.law.name()),
             ("disturbance", self.disturbance.name()),
-            ("case", if self.front.is_some() { "front" } else { self.case.name() }),
+            (
+                "case",
+                if self.front.is_some() {
+                    "front"
+                } else {
+                    self.case.name()
+                },
+            ),
         ]);
         if let Some(point) = self.front {
             labels.insert("tardiness".into(), point.tardiness.to_string());
@@ -157,8 +164,12 @@ pub fn plan() -> Vec<Planned> {
     };
     let own = Disturbance::ALL.into_iter().map(|disturbance| (disturbance, Case::Own));
     let others = Case::ALL.into_iter().skip(1).map(|case| (Disturbance::Step, case));
-    let runs = own.chain(others).flat_map(|(d, case)| Law::ALL.map(|law| planned(law, d, case, None)));
-    let points = FRONT_TARDINESS.into_iter().flat_map(|tardiness| FRONT_DRR.map(|drr| SetPoint { tardiness, drr }));
+    let runs = own
+        .chain(others)
+        .flat_map(|(d, case)| Law::ALL.map(|law| planned(law, d, case, None)));
+    let points = FRONT_TARDINESS
+        .into_iter()
+        .flat_map(|tardiness| FRONT_DRR.map(|drr| SetPoint { tardiness, drr }));
     let front = points.flat_map(|point| Law::ALL.map(|law| planned(law, Disturbance::Random, Case::Own, Some(point))));
     runs.chain(front).collect()
 }

@@ -18,8 +18,9 @@ use crate::samples::Run;
 /// Columns of every run, of one sample each: what [`Transient`] says of the time from the onset to the disturbance's
 /// end; misses, the mean fresh share and the mean power from the onset to the end of the run; the overshoot of the last
 /// quarter of the disturbance; windows in fallback.
-pub const SERIES: [&str; 10] = [
+pub const SERIES: [&str; 11] = [
     "iae",
+    "iae-means",
     "first-job",
     "first-second",
     "overshoot",
@@ -97,7 +98,17 @@ pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, Str
     let onset = planned.disturbance.onset(place.seed);
     let finished = punctual_runtime::run(&request, &mut |_| ControlFlow::Continue(()));
     let Finished { report, log } = finished.map_err(|error| says(&error))?;
-    if std::env::var("CTLDBG").is_ok() { for (i, s) in report.samples.windows(2).enumerate().filter(|(_, w)| w[0].fallback.is_none() && w[1].fallback.is_some()).map(|(i, w)| (i, w[1].clone())) { eprintln!("{:?} {i} {}", planned.labels(), s.fallback.unwrap()); } }
+    if std::env::var("CTLDBG").is_ok() {
+        for (i, s) in report
+            .samples
+            .windows(2)
+            .enumerate()
+            .filter(|(_, w)| w[0].fallback.is_none() && w[1].fallback.is_some())
+            .map(|(i, w)| (i, w[1].clone()))
+        {
+            eprintln!("{:?} {i} {}", planned.labels(), s.fallback.unwrap());
+        }
+    }
     let jobs = jobs(&log.ok_or_else(|| says(&"no log was kept"))?);
     let [from, until] = [onset, onset + LASTS].map(Nanos::as_secs_f64);
     let seen = transient(&jobs, goal, from, until).ok_or_else(|| says(&"too few jobs to judge by"))?;
@@ -171,6 +182,7 @@ fn columns(
     let fallback = report.samples.iter().filter(|sample| sample.fallback.is_some()).count() as f64;
     let values = [
         Some(seen.iae),
+        Some(seen.iae_means),
         Some(seen.first_job),
         Some(seen.first_second),
         Some(seen.overshoot),
@@ -181,7 +193,11 @@ fn columns(
         ending,
         Some(fallback / report.samples.len().max(1) as f64),
     ];
-    SERIES.into_iter().zip(values).map(|(name, value)| (name.to_string(), vec![value])).collect()
+    SERIES
+        .into_iter()
+        .zip(values)
+        .map(|(name, value)| (name.to_string(), vec![value]))
+        .collect()
 }
 
 fn failed(place: &Place, what: &str, error: &dyn std::fmt::Display) -> String {
