@@ -148,6 +148,23 @@ fn a_model_that_is_none_is_refused() {
     assert!(!folder.path().join("c.json").exists());
 }
 
+/// A model of the simulated machine, for changing.
+const MODEL: &str = include_str!("../../../scenarios/fire-rescue.sim.model.json");
+
+#[test]
+fn a_model_in_which_a_knob_works_backwards_is_refused() {
+    let effect = "-1.7661948005245456";
+    assert!(MODEL.contains(effect), "tardiness against the clock");
+    let text = SMALL.replace("\"open\"", "\"qod\"");
+    let backwards = MODEL.replacen(effect, &effect[1..], 1);
+    let folder = folder_with(&[("x.toml", &text), ("back.json", &backwards)]);
+    let refused = |arguments: &[&str]| refused(folder.path(), arguments);
+    let why = "the model says that more of `clock` makes jobs later, which cannot be";
+    assert!(refused(&["run", "x.toml", "--platform", "sim", "--model", "back.json"]).starts_with(why));
+    assert!(refused(&["design", "back.json", "-o", "c.json"]).starts_with(&format!("back.json: {why}")));
+    assert!(!folder.path().join("c.json").exists());
+}
+
 #[test]
 fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     let folder = folder_with(&[("x.toml", SMALL)]);

@@ -98,17 +98,6 @@ pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, Str
     let onset = planned.disturbance.onset(place.seed);
     let finished = punctual_runtime::run(&request, &mut |_| ControlFlow::Continue(()));
     let Finished { report, log } = finished.map_err(|error| says(&error))?;
-    if std::env::var("CTLDBG").is_ok() {
-        for (i, s) in report
-            .samples
-            .windows(2)
-            .enumerate()
-            .filter(|(_, w)| w[0].fallback.is_none() && w[1].fallback.is_some())
-            .map(|(i, w)| (i, w[1].clone()))
-        {
-            eprintln!("{:?} {i} {}", planned.labels(), s.fallback.unwrap());
-        }
-    }
     let jobs = jobs(&log.ok_or_else(|| says(&"no log was kept"))?);
     let [from, until] = [onset, onset + LASTS].map(Nanos::as_secs_f64);
     let seen = transient(&jobs, goal, from, until).ok_or_else(|| says(&"too few jobs to judge by"))?;
