@@ -107,5 +107,5 @@ pub use spectrum::{NoSpectrum, Pole, Verdict};
 pub use state_space::StateSpace;
 pub use steady::{NoSteadyState, SteadyState, quasi_static};
 pub use supervisor::{
-    BAD_BY, BAD_MAX, Doubt, Effect, MEMORY, OFF_SAMPLES, SWING_PART, SWING_SAMPLES, SWINGS_MAX, Supervisor,
+    BAD_BY, BAD_MAX, Doubt, Effect, MEMORY, OFF_MAX, OFF_SAMPLE_MAX, SWING_PART, SWING_SAMPLES, SWINGS_MAX, Supervisor,
 };

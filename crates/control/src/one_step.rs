@@ -48,8 +48,7 @@
 //!
 //! **Steps.** Where a knob has steps, the problem is solved once for each combination of the two steps around what is
 //! wanted, the other knobs free, and the cheapest is taken. So knobs without steps take up what rounding leaves: with the
-//! clock on a step a little too high, a little more is admitted, and no job is late or early for the rounding. The
-//! price of moves keeps the clock where it is until another step is worth the change. What the others cannot take up
+//! clock on a step a little too high, a little more is admitted, and no job is late or early for the rounding. What the others cannot take up
 //! (they are at a limit, or there are none) is carried on the output, c <- c + B (wanted - set), and asked for in the next
 //! samples: with a single knob that is the rule of `actuator.rs`, with its bounds.
 //!
@@ -147,6 +146,9 @@ pub struct OneStep {
     free: Vec<f64>,
     /// The knobs as applied last, absolute.
     u: Vec<f64>,
+    /// Where the knobs were wanted last, before steps: what moves are counted from. Counted from a step, a slow move
+    /// would be rounded away at every sample.
+    wanted: Vector,
 }
 
 impl OneStep {
@@ -171,11 +173,10 @@ impl OneStep {
         let (y0, u0) = (column(model.y0()), column(model.u0()));
         let constant = &y0 + column(model.drift()) - &a * &y0 - &model.b()[0] * u0;
         let width = |i: usize| actuators[i].knob().max() - actuators[i].knob().min();
-        let u = actuators
-            .iter()
-            .zip(model.u0())
-            .map(|(knob, u0)| knob.knob().clamp(*u0))
-            .collect();
+        let limited = |(actuator, u0): (&Actuator, &f64)| actuator.knob().clamp(*u0);
+        let u: Vec<f64> = actuators.iter().zip(model.u0()).map(limited).collect();
+        let mut wanted = Vector::default();
+        wanted[..nu].copy_from_slice(&u);
         Ok(OneStep {
             h: hessian(&b, &tuning),
             span: (0..ny)
@@ -189,6 +190,7 @@ impl OneStep {
             started: false,
             free: vec![0.0; ny],
             u,
+            wanted,
             constant: constant.iter().copied().collect(),
             a,
             b,
@@ -216,6 +218,7 @@ impl OneStep {
         for ((own, actuator), u) in self.u.iter_mut().zip(&self.actuators).zip(u) {
             *own = actuator.knob().clamp(*u);
         }
+        self.wanted[..u.len()].copy_from_slice(&self.u);
         Ok(())
     }
 
@@ -246,7 +249,12 @@ impl OneStep {
     /// applied.
     pub fn applied(&mut self, u: &[f64]) -> Result<(), StepError> {
         check("applied setting", u, self.actuators.len())?;
-        self.u.copy_from_slice(u);
+        for (i, u) in u.iter().enumerate() {
+            if (u - self.u[i]).abs() > self.actuators[i].knob().quantum() {
+                self.wanted[i] = *u;
+            }
+            self.u[i] = *u;
+        }
         Ok(())
     }
 
@@ -286,15 +294,16 @@ impl OneStep {
             let asked =
                 |o: usize| self.tuning.error[o] * self.b[(o, i)] * (goal[o] - self.free[o] - self.disturbance[o]);
             (lower[i], upper[i]) = self.actuators[i].reach(self.u[i]);
-            g[i] = (0..goal.len()).map(asked).sum::<f64>() + self.tuning.moves[i] * self.u[i];
+            g[i] = (0..goal.len()).map(asked).sum::<f64>() + self.tuning.moves[i] * self.wanted[i];
         }
         let wanted = minimise(nu, &self.h, &g, &lower, &upper);
         for (i, g) in g.iter_mut().enumerate().take(nu) {
-            *g += (0..goal.len())
-                .map(|o| self.tuning.error[o] * self.b[(o, i)] * self.carry[o])
-                .sum::<f64>();
+            let carried = |o: usize| self.tuning.error[o] * self.b[(o, i)] * self.carry[o];
+            // On steps, the knobs are to stay near what is wanted: moves are counted from there.
+            *g += (0..goal.len()).map(carried).sum::<f64>() + self.tuning.moves[i] * (wanted[i] - self.wanted[i]);
         }
         let set = self.on_steps(nu, &g, &lower, &upper, &wanted);
+        self.wanted = wanted;
         self.carry_on(&wanted, &set);
         self.u.copy_from_slice(&set[..nu]);
         for (o, expected) in self.expected.iter_mut().enumerate() {

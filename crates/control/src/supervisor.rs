@@ -27,10 +27,12 @@
 //!   a law that holds its goal with a wrong model is left in peace.
 //! - *Swinging.* A knob turns back [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples, each time by more than
 //!   [`SWING_PART`] of its range: gains so large that the loop overshoots ever more, up to the limits.
-//! - *Backwards.* The first output stays off its goal, on one side and by more than a margin, for [`OFF_SAMPLES`]
-//!   samples, while knobs stand where their nature puts it furthest off, or went that way, and the others have nothing
-//!   left to give. A settling law with an integrator cannot do that for long; one with the wrong sign ends there. The
-//!   nature of a knob is what its effect must be whatever a record says (a faster clock makes no job later).
+//! - *Backwards.* The first output stays off its goal, on one side and by more than a margin, while knobs stand where
+//!   their nature puts it furthest off, or went that way, and the others have nothing left to give. A settling law with
+//!   an integrator cannot do that for long; one with the wrong sign ends there. How far it is off is summed up over
+//!   successive samples, in margins and at most [`OFF_SAMPLE_MAX`] for one; alarm from [`OFF_MAX`] on. So a little too
+//!   late is noticed after eight samples, and much too late after two: then jobs outlive their periods, and samples are
+//!   rare. The nature of a knob is what its effect must be whatever a record says (a faster clock makes no job later).
 //!
 //! A step takes a few multiplications and allocates nothing.
 
@@ -52,8 +54,11 @@ pub const SWING_SAMPLES: u32 = 30;
 pub const SWINGS_MAX: u32 = 8;
 /// Part of a knob's range that makes a swing.
 pub const SWING_PART: f64 = 0.5;
-/// Samples in a row for which an output may be off its goal while no knob works against that.
-pub const OFF_SAMPLES: u32 = 8;
+/// Margins, summed up over successive samples, by which the first output may be off its goal while no knob works against
+/// that.
+pub const OFF_MAX: f64 = 8.0;
+/// What one of these samples adds at most: a single disturbance can be of any size.
+pub const OFF_SAMPLE_MAX: f64 = 4.0;
 /// A knob within this part of its range from a limit is at it.
 const AT_LIMIT: f64 = 0.01;
 
@@ -108,8 +113,7 @@ pub struct Supervisor {
     bad: f64,
     missed: f64,
     swings: Vec<Swings>,
-    /// Whether the first output was above its goal, and for how many samples no knob did anything about it being off.
-    off: (bool, u32),
+    off: Off,
 }
 
 /// The last samples: their outputs, and the settings under which they came about.
@@ -119,6 +123,16 @@ struct Past {
     y: Vec<f64>,
     dy: Vec<f64>,
     u: Vec<f64>,
+}
+
+/// Successive samples off the goal about which no knob did anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Off {
+    /// Whether they are above the goal.
+    late: bool,
+    samples: u32,
+    /// How far off, summed up.
+    margins: f64,
 }
 
 /// How a knob went to and fro.
@@ -181,7 +195,7 @@ impl Supervisor {
             missed: 0.0,
             swings: vec![Swings::default(); nu],
             knobs,
-            off: (false, 0),
+            off: Off::default(),
         })
     }
 
@@ -189,7 +203,7 @@ impl Supervisor {
     pub fn reset(&mut self) {
         self.past.samples = 0;
         self.bad = 0.0;
-        self.off = (false, 0);
+        self.off = Off::default();
         self.swings.fill(Swings::default());
     }
 
@@ -265,13 +279,23 @@ impl Supervisor {
         let spent = |i: usize| is_at(self.knobs[i], u[i], if raises(i) { limits(i).0 } else { limits(i).1 });
         let knobs = 0..u.len();
         let given_up = knobs.clone().any(worse) && knobs.clone().all(|i| worse(i) || spent(i));
-        let same_side = self.off.0 == late;
-        let samples = if same_side { self.off.1 + 1 } else { 1 };
+        let before = if self.off.late == late {
+            self.off
+        } else {
+            Off::default()
+        };
         let counts = off.abs() > 1.0 && given_up && self.past.samples > 0;
-        self.off = (late, if counts { samples } else { 0 });
-        (self.off.1 >= OFF_SAMPLES).then_some(Doubt::Backwards {
+        self.off = match counts {
+            true => Off {
+                late,
+                samples: before.samples + 1,
+                margins: before.margins + off.abs().min(OFF_SAMPLE_MAX),
+            },
+            false => Off::default(),
+        };
+        (self.off.margins >= OFF_MAX).then_some(Doubt::Backwards {
             late,
-            samples: self.off.1,
+            samples: self.off.samples,
         })
     }
 

@@ -34,7 +34,7 @@ pub const KNOBS_MAX: usize = 2;
 const FILTER: f64 = 0.6;
 /// Price of moves of `one-step`: half of a knob's range costs what an error of 0.05 in tardiness does. It slows down what the
 /// knobs can hardly do; chosen by hand, one value for all machines and goals.
-const MOVES: f64 = 0.05;
+const MOVES: f64 = 0.01;
 
 /// How far from its goal, relative to it, mean tardiness counts as late or early to the watcher over a model.
 const OFF_MARGIN: f64 = 0.1;

@@ -141,7 +141,7 @@ fn what_is_no_number_is_passed_over_and_a_reset_forgets() {
     assert_eq!(supervisor.observe(&[1.0, 1.0], 0.8, &[0.5, 0.5]), None);
     assert_eq!(supervisor, fresh);
     let late = (0..20).find_map(|k| supervisor.observe(&[2.0], 0.8, &[0.4, 1.0]).map(|doubt| (k, doubt)));
-    assert_eq!(late, Some((8, Doubt::Backwards { late: true, samples: 8 })));
+    assert_eq!(late, Some((2, Doubt::Backwards { late: true, samples: 2 })));
     supervisor.reset();
     assert_eq!(supervisor.observe(&[2.0], 0.8, &[0.4, 1.0]), None);
     assert!(Supervisor::new(&model, knobs(), vec![Effect::Lowers], 0.1).is_none());
