@@ -34,6 +34,8 @@
 //!   about the gains of the true machine, was assumed.
 //! - *No windup.* d^ compares with what was really applied. At a limit it goes on telling the disturbance, not the
 //!   time spent there; once the disturbance is gone, so is its estimate, after some 1/l samples.
+//! - *Nothing is counted on twice.* A knob that did not follow (admission lets in more than asked for when freshness
+//!   needs it) is taken to be at a limit there, and the others do its part.
 //! - *Set points are fed forward.* A new goal is asked for in the same sample: no integrator has to find its settings.
 //! - *How fast.* Away from the limits, with a true model and no price of moves, y(k+1) - goal = d - d^(k), so an error
 //!   shrinks by 1 - l per sample: with l = 0.6 to 40 %, 16 %, 6.4 % of a step. White noise in y reaches the outputs
@@ -67,6 +69,9 @@ use crate::spectrum::{NoSpectrum, Verdict, poles};
 /// Rounding is carried for outputs whose errors cost at least this part of the dearest one's. A lesser output may be off by
 /// the effect of a rounding; it does not set the knobs in motion.
 const CARRIED_FROM: f64 = 0.5;
+
+/// A knob that does not follow is tried by this part of its range, or one of its steps.
+const PROBE: f64 = 0.01;
 
 /// What errors and moves cost, and how fast a disturbance is believed.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,6 +121,13 @@ pub enum OneStepError {
     Spectrum(#[from] NoSpectrum),
 }
 
+/// A direction of a knob.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Side {
+    Down,
+    Up,
+}
+
 /// The law at work. A step allocates nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OneStep {
@@ -149,6 +161,8 @@ pub struct OneStep {
     /// Where the knobs were wanted last, before steps: what moves are counted from. Counted from a step, a slow move
     /// would be rounded away at every sample.
     wanted: Vector,
+    /// Which knobs did not go as far as they were asked to, and in which direction.
+    short: [Option<Side>; QP_KNOBS_MAX],
 }
 
 impl OneStep {
@@ -191,6 +205,7 @@ impl OneStep {
             free: vec![0.0; ny],
             u,
             wanted,
+            short: [None; QP_KNOBS_MAX],
             constant: constant.iter().copied().collect(),
             a,
             b,
@@ -215,6 +230,7 @@ impl OneStep {
         self.started = false;
         self.disturbance.fill(0.0);
         self.carry.fill(0.0);
+        self.short = [None; QP_KNOBS_MAX];
         for ((own, actuator), u) in self.u.iter_mut().zip(&self.actuators).zip(u) {
             *own = actuator.knob().clamp(*u);
         }
@@ -250,8 +266,11 @@ impl OneStep {
     pub fn applied(&mut self, u: &[f64]) -> Result<(), StepError> {
         check("applied setting", u, self.actuators.len())?;
         for (i, u) in u.iter().enumerate() {
-            if (u - self.u[i]).abs() > self.actuators[i].knob().quantum() {
+            let beyond = u - self.u[i];
+            self.short[i] = None;
+            if beyond.abs() > self.actuators[i].knob().quantum() {
                 self.wanted[i] = *u;
+                self.short[i] = Some(if beyond > 0.0 { Side::Down } else { Side::Up });
             }
             self.u[i] = *u;
         }
@@ -293,7 +312,7 @@ impl OneStep {
         for i in 0..nu {
             let asked =
                 |o: usize| self.tuning.error[o] * self.b[(o, i)] * (goal[o] - self.free[o] - self.disturbance[o]);
-            (lower[i], upper[i]) = self.actuators[i].reach(self.u[i]);
+            (lower[i], upper[i]) = self.reach(i);
             g[i] = (0..goal.len()).map(asked).sum::<f64>() + self.tuning.moves[i] * self.wanted[i];
         }
         let wanted = minimise(nu, &self.h, &g, &lower, &upper);
@@ -310,6 +329,19 @@ impl OneStep {
             *expected = self.free[o] + self.disturbance[o];
         }
         self.started = true;
+    }
+
+    /// What knob `i` can be asked for. One that did not follow is asked for a little more than it gave, until it follows:
+    /// the others must not count on it.
+    fn reach(&self, i: usize) -> (f64, f64) {
+        let knob = self.actuators[i].knob();
+        let (lower, upper) = self.actuators[i].reach(self.u[i]);
+        let probe = (PROBE * (knob.max() - knob.min())).max(knob.quantum());
+        match self.short[i] {
+            Some(Side::Down) => (knob.clamp(self.u[i] - probe).max(lower), upper),
+            Some(Side::Up) => (lower, knob.clamp(self.u[i] + probe).min(upper)),
+            None => (lower, upper),
+        }
     }
 
     /// The cheapest settings with every knob that has steps on one of the two around `wanted`, and the others free.

@@ -221,6 +221,26 @@ proptest! {
     }
 }
 
+/// The machine keeps the share above a half whatever is asked for, as admission does for freshness: the clock makes up for
+/// it, and the mean is on the goal.
+#[test]
+fn a_knob_that_does_not_follow_leaves_no_error() {
+    let b = DMatrix::from_row_slice(1, 2, &[-1.0, 0.8]);
+    let model = ArxModel::from_matrices(names("u", 2), names("y", 1), vec![DMatrix::zeros(1, 1)], vec![b]).unwrap();
+    let mut law = law(&model, 2.0, 0.01, 0.6);
+    let mut plant = Plant::new(&model);
+    plant.disturbance = vec![1.5];
+    for _ in 0..200 {
+        let u = law.step(&plant.y, &[0.0], &[]).unwrap().to_vec();
+        let real = [u[0], u[1].max(0.5)];
+        plant.advance(&real);
+        law.applied(&real).unwrap();
+    }
+    // The probe of a hundredth of its range is all that is counted on in vain.
+    assert!(plant.y[0].abs() < 0.8 * 0.01 * 4.0 * 1.1, "{}", plant.y[0]);
+    assert!(law.settings()[0] > 1.7, "{:?}", law.settings());
+}
+
 /// A disturbance that is measured is answered before it shows: y never leaves its goal.
 #[test]
 fn a_measured_disturbance_is_fed_forward() {

