@@ -26,10 +26,11 @@
 //!   enters both innovations alike. A step of the disturbance makes one prediction bad, at most two, whatever its size. And
 //!   a law that holds its goal with a wrong model is left in peace.
 //! - *Swinging.* A knob turns back [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples, each time by more than
-//!   [`SWING_PART`] of its range: gains so large that the loop overshoots ever more, up to the limits.
-//! - *Backwards.* The first output stays off its goal, on one side and by more than a margin, while knobs stand where
-//!   their nature puts it furthest off, or went that way, and the others have nothing left to give. A settling law with
-//!   an integrator cannot do that for long; one with the wrong sign ends there. How far it is off is summed up over
+//!   [`SWING_PART`] of its range, to find the output off its goal, now above it and now below: gains so large that the loop
+//!   overshoots ever more, up to the limits.
+//! - *Backwards.* The first output stays off its goal, on one side and by more than a margin, while knobs are asked to
+//!   be where their nature puts it furthest off, at the limit, and the others have nothing left to give. A settling law
+//!   with an integrator cannot do that for long; one with the wrong sign ends there. How far it is off is summed up over
 //!   successive samples, in margins and at most [`OFF_SAMPLE_MAX`] for one; alarm from [`OFF_MAX`] on. So a little too
 //!   late is noticed after eight samples, and much too late after two: then jobs outlive their periods, and samples are
 //!   rare. The nature of a knob is what its effect must be whatever a record says (a faster clock makes no job later).
@@ -57,7 +58,8 @@ pub const SWING_PART: f64 = 0.5;
 /// Margins, summed up over successive samples, by which the first output may be off its goal while no knob works against
 /// that.
 pub const OFF_MAX: f64 = 8.0;
-/// What one of these samples adds at most: a single disturbance can be of any size.
+/// What one of these samples adds at most above the goal, where haste is needed; 1 below it. A single disturbance can be of
+/// any size.
 pub const OFF_SAMPLE_MAX: f64 = 4.0;
 /// A knob within this part of its range from a limit is at it.
 const AT_LIMIT: f64 = 0.01;
@@ -142,14 +144,17 @@ struct Swings {
     extremes: Option<(f64, f64)>,
     /// Whether the last swing was upwards.
     up: Option<bool>,
+    /// Whether the output was above its goal after the last swing that counts.
+    above: Option<bool>,
     times: u32,
     /// Samples of the count so far.
     since: u32,
 }
 
 impl Swings {
-    /// Takes a setting. A swing is complete when the knob has come back by `width` from where it had gone.
-    fn go(&mut self, u: f64, width: f64) {
+    /// Takes a setting, and on which side of its goal the output is, if it is off. A swing is complete when the knob has
+    /// come back by `width` from where it had gone; it counts if the output is off on the other side than after the last.
+    fn go(&mut self, u: f64, width: f64, off: Option<bool>) {
         self.since += 1;
         if self.since > SWING_SAMPLES {
             (self.since, self.times) = (1, 0);
@@ -164,7 +169,9 @@ impl Swings {
         } else {
             return;
         };
-        self.times += u32::from(self.up.is_some());
+        if off.is_some() && off != self.above {
+            (self.times, self.above) = (self.times + 1, off);
+        }
         (self.up, self.extremes) = (Some(up), Some((u, u)));
     }
 }
@@ -207,16 +214,16 @@ impl Supervisor {
         self.swings.fill(Swings::default());
     }
 
-    /// Takes a sample: outputs, the first one's goal, and the settings that were in force while it came about. A sample
-    /// with a value that is not finite, or of another size, is passed over.
-    pub fn observe(&mut self, y: &[f64], goal: f64, u: &[f64]) -> Option<Doubt> {
-        let fits = y.len() == self.past.y.len() && u.len() == self.knobs.len();
-        if !fits || !y.iter().chain(u).chain([&goal]).all(|v| v.is_finite()) {
+    /// Takes a sample: outputs, the first one's goal, and the settings that were `asked` for and those, `u`, that were in
+    /// force while it came about. A sample with a value that is not finite, or of another size, is passed over.
+    pub fn observe(&mut self, y: &[f64], goal: f64, asked: &[f64], u: &[f64]) -> Option<Doubt> {
+        let fits = y.len() == self.past.y.len() && u.len() == self.knobs.len() && asked.len() == u.len();
+        if !fits || !y.iter().chain(u).chain(asked).chain([&goal]).all(|v| v.is_finite()) {
             return None;
         }
-        let backwards = self.is_backwards(y[0], goal, u);
+        let backwards = self.is_backwards(y[0], goal, asked);
         self.compare(y, goal, u);
-        self.count_swings(u);
+        self.count_swings(self.is_off(y[0], goal).then_some(y[0] > goal), u);
         self.remember(y, u);
         let mispredicts = self.mispredicts();
         let swings = self.swings.iter().position(|knob| knob.times >= SWINGS_MAX);
@@ -238,7 +245,7 @@ impl Supervisor {
         let model = naive - passed - moved;
         let worse_than_none = model.abs() - naive.abs() > BAD_BY * residual;
         let too_much = moved.abs() > BAD_BY * residual && model.abs() > 2.0 * moved.abs();
-        let off = (y[0] - goal).abs() > self.margin * goal.abs();
+        let off = self.is_off(y[0], goal);
         self.bad *= 1.0 - 1.0 / MEMORY;
         if off && (worse_than_none || too_much) {
             self.bad += 1.0;
@@ -254,28 +261,25 @@ impl Supervisor {
         })
     }
 
-    fn count_swings(&mut self, u: &[f64]) {
+    fn count_swings(&mut self, off: Option<bool>, u: &[f64]) {
         for ((swings, knob), u) in self.swings.iter_mut().zip(&self.knobs).zip(u) {
-            swings.go(*u, SWING_PART * (knob.max() - knob.min()));
+            swings.go(*u, SWING_PART * (knob.max() - knob.min()), off);
         }
     }
 
-    /// Counts samples off the goal in which no knob works against that: some went, or stand at the limit, where the output
-    /// is furthest off, and all others have nothing left to give.
+    fn is_off(&self, y: f64, goal: f64) -> bool {
+        (y - goal).abs() > self.margin * goal.abs()
+    }
+
+    /// Counts samples off the goal in which no knob works against that: some are asked to the limit where the output is
+    /// furthest off, and all others have nothing left to give.
     fn is_backwards(&mut self, y: f64, goal: f64, u: &[f64]) -> Option<Doubt> {
         let off = (y - goal) / (self.margin * goal.abs());
         let late = off > 1.0;
         // Whether more of the knob is further off.
         let raises = |i: usize| (self.nature[i] == Effect::Raises) == late;
         let limits = |i: usize| (self.knobs[i].min(), self.knobs[i].max());
-        let worse = |i: usize| {
-            let moved = u[i] - self.past.u[i];
-            if raises(i) {
-                moved > 0.0 || is_at(self.knobs[i], u[i], limits(i).1)
-            } else {
-                moved < 0.0 || is_at(self.knobs[i], u[i], limits(i).0)
-            }
-        };
+        let worse = |i: usize| is_at(self.knobs[i], u[i], if raises(i) { limits(i).1 } else { limits(i).0 });
         let spent = |i: usize| is_at(self.knobs[i], u[i], if raises(i) { limits(i).0 } else { limits(i).1 });
         let knobs = 0..u.len();
         let given_up = knobs.clone().any(worse) && knobs.clone().all(|i| worse(i) || spent(i));
@@ -289,7 +293,7 @@ impl Supervisor {
             true => Off {
                 late,
                 samples: before.samples + 1,
-                margins: before.margins + off.abs().min(OFF_SAMPLE_MAX),
+                margins: before.margins + off.abs().min(if late { OFF_SAMPLE_MAX } else { 1.0 }),
             },
             false => Off::default(),
         };

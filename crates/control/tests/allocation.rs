@@ -106,7 +106,7 @@ fn nor_do_the_one_step_law_feed_forward_and_the_supervisor() {
             law.applied(&[0.2, -0.2]).unwrap();
             law.step(&[f64::NAN, 0.3], &goal, &[]).unwrap_err();
             pi.step(&y, &goal).unwrap();
-            supervisor.observe(&y, goal[0], law.settings());
+            supervisor.observe(&y, goal[0], law.settings(), law.settings());
         }
     });
     assert_eq!(steps, 0);

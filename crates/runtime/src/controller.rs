@@ -158,11 +158,11 @@ impl Controller {
     pub fn watch(&mut self, window: &Window) -> Option<Doubt> {
         let law = self.law.as_mut()?;
         let y = law.measured(window)?;
-        let settings = law.settings(really(self.held, window.forced));
+        let (asked, settings) = (law.settings(self.held), law.settings(really(self.held, window.forced)));
         let (meters, knobs) = (law.meters.len(), law.knobs.len());
         law.supervisor
             .as_mut()?
-            .observe(&y[..meters], law.goal[0], &settings[..knobs])
+            .observe(&y[..meters], law.goal[0], &asked[..knobs], &settings[..knobs])
     }
 
     /// What a doubt says, with the names of meters and knobs.

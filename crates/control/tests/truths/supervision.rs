@@ -72,7 +72,7 @@ fn closed(
     for k in 0..400 {
         let u = law.settings().to_vec();
         if k > 0 {
-            doubt = doubt.or(supervisor.observe(&[y], 0.8, &u).map(|doubt| (k, doubt)));
+            doubt = doubt.or(supervisor.observe(&[y], 0.8, &u, &u).map(|doubt| (k, doubt)));
         }
         let u = law.step(&[y], &[0.8], &[]).unwrap().to_vec();
         y = machine.answer(&u, disturbance(k));
@@ -137,12 +137,16 @@ fn what_is_no_number_is_passed_over_and_a_reset_forgets() {
     let model = model(1);
     let fresh = Supervisor::new(&model, knobs(), vec![Effect::Lowers, Effect::Raises], 0.1).unwrap();
     let mut supervisor = fresh.clone();
-    assert_eq!(supervisor.observe(&[f64::NAN], 0.8, &[0.5, 0.5]), None);
-    assert_eq!(supervisor.observe(&[1.0, 1.0], 0.8, &[0.5, 0.5]), None);
+    assert_eq!(supervisor.observe(&[f64::NAN], 0.8, &[0.5, 0.5], &[0.5, 0.5]), None);
+    assert_eq!(supervisor.observe(&[1.0, 1.0], 0.8, &[0.5, 0.5], &[0.5, 0.5]), None);
     assert_eq!(supervisor, fresh);
-    let late = (0..20).find_map(|k| supervisor.observe(&[2.0], 0.8, &[0.4, 1.0]).map(|doubt| (k, doubt)));
+    let late = (0..20).find_map(|k| {
+        supervisor
+            .observe(&[2.0], 0.8, &[0.4, 1.0], &[0.4, 1.0])
+            .map(|doubt| (k, doubt))
+    });
     assert_eq!(late, Some((2, Doubt::Backwards { late: true, samples: 2 })));
     supervisor.reset();
-    assert_eq!(supervisor.observe(&[2.0], 0.8, &[0.4, 1.0]), None);
+    assert_eq!(supervisor.observe(&[2.0], 0.8, &[0.4, 1.0], &[0.4, 1.0]), None);
     assert!(Supervisor::new(&model, knobs(), vec![Effect::Lowers], 0.1).is_none());
 }

@@ -10,14 +10,16 @@
 //!   onset; the *overshoot* is the largest one since, both relative to the goal; *IAE of means* is the integral of their
 //!   absolute error. The *first job* is told apart: no
 //!   feedback can help it.
-//! - *Settled*: after so many jobs, if the means of every [`SMOOTHED`] jobs that begin there or later stay within
-//!   [`BAND`] of the goal until the end. Means look ahead, so smoothing delays nothing; it keeps a job's noise from being taken
-//!   for the loop's.
+//! - *Settled*: after so many jobs, if the means of every [`SMOOTHED`] jobs that begin within the [`STEADY`] jobs from there stay
+//!   within [`BAND`] of the goal: three of the paper's samples in a row, as in the claims on the paper. Means look ahead, so
+//!   smoothing delays nothing; it keeps a job's noise from being taken for the loop's.
 
 /// Jobs of a second: one sample of the paper.
 pub const JOBS_PER_SAMPLE: usize = 10;
 /// Jobs over which settling is smoothed: half of the paper's sample.
 pub const SMOOTHED: usize = 5;
+/// Jobs in a row that count as steady: three samples of the paper.
+pub const STEADY: usize = 3 * JOBS_PER_SAMPLE;
 /// Within this part of the goal counts as settled.
 pub const BAND: f64 = 0.1;
 
@@ -76,12 +78,11 @@ pub fn iae(jobs: &[Job], goal: f64, end_s: f64) -> f64 {
         .sum()
 }
 
-/// The first job from which on all smoothed errors stay within `band`.
+/// The first job from which on [`STEADY`] smoothed errors in a row stay within `band`.
 fn settled(error: &[f64], band: f64) -> Option<usize> {
     let smooth: Vec<f64> = means(error, SMOOTHED).collect();
-    let last_outside = smooth.iter().rposition(|mean| mean.abs() > band);
-    let settled = last_outside.map_or(0, |k| k + 1);
-    (settled < smooth.len()).then_some(settled)
+    let steady = |window: &[f64]| window.iter().all(|mean| mean.abs() <= band);
+    smooth.windows(STEADY).position(steady)
 }
 
 /// Means of every `width` neighbours.
