@@ -431,21 +431,18 @@ fn verdict(a: &DMatrix<f64>, b: &DMatrix<f64>, tuning: &OneStepTuning) -> Result
 }
 
 fn check_tuning(tuning: &OneStepTuning, ny: usize, nu: usize) -> Result<(), OneStepError> {
-    let lists: [(&'static str, &[f64], usize, &'static str, fn(&f64) -> bool); 3] = [
-        ("error prices", &tuning.error, ny, "each above 0", |v| {
-            v.is_finite() && *v > 0.0
-        }),
-        ("move prices", &tuning.moves, nu, "each above 0", |v| {
-            v.is_finite() && *v > 0.0
-        }),
-        ("filter gains", &tuning.filter, ny, "each above 0 and at most 1", |v| {
-            *v > 0.0 && *v <= 1.0
-        }),
-    ];
-    for (what, values, needed, range, allowed) in lists {
-        if values.len() != needed || !values.iter().all(allowed) {
-            return Err(OneStepError::Tuning { what, needed, range });
-        }
+    let fits = |values: &[f64], needed: usize, most: f64| {
+        values.len() == needed && values.iter().all(|v| v.is_finite() && *v > 0.0 && *v <= most)
+    };
+    let wrong = |what, needed, range| Err(OneStepError::Tuning { what, needed, range });
+    if !fits(&tuning.error, ny, f64::MAX) {
+        return wrong("error prices", ny, "each above 0");
+    }
+    if !fits(&tuning.moves, nu, f64::MAX) {
+        return wrong("move prices", nu, "each above 0");
+    }
+    if !fits(&tuning.filter, ny, 1.0) {
+        return wrong("filter gains", ny, "each above 0 and at most 1");
     }
     Ok(())
 }
