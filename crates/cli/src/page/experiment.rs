@@ -201,7 +201,7 @@ mod tests {
             setting: vec![("goal".into(), "1".into())],
             claims: claims
                 .iter()
-                .map(|claim| judge(claim, &[replication.clone()], &reasons))
+                .map(|claim| judge(claim, std::slice::from_ref(&replication), &reasons))
                 .collect(),
             measures: Vec::new(),
             figures: vec![
