@@ -70,6 +70,9 @@ fn controllers_are_compared_run_by_run() {
         "--identify",
         "--identify-duration",
         "20s",
+        // Enough of them that the admitted share shows in the model.
+        "--set",
+        "trace.sensors=200",
         "--seed",
         "5",
         "--json",
@@ -230,6 +233,6 @@ fn what_cannot_be_compared_is_refused_before_the_first_run() {
     }
     assert!(
         refused(&["controllers", "small.toml", "--controllers", "open,pid"])
-            .contains("[possible values: open, qod, clock, mimo]")
+            .contains("[possible values: open, qod, clock, mimo, one-step]")
     );
 }

@@ -14,7 +14,7 @@ pub(super) const PAUSE_MAX: u32 = 1280;
 const TRUSTED_AFTER: u32 = 10;
 
 /// The pause in force, and what the next one will be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Distrust {
     /// Why the law is paused.
     reason: Option<String>,
@@ -24,17 +24,6 @@ pub(super) struct Distrust {
     last: u32,
     /// Windows that the law has run since.
     ran: u32,
-}
-
-impl Default for Distrust {
-    fn default() -> Distrust {
-        Distrust {
-            reason: None,
-            left: 0,
-            last: 0,
-            ran: 0,
-        }
-    }
 }
 
 impl Distrust {
