@@ -192,7 +192,8 @@ pub enum Progress<'a> {
     Started(&'a RunHeader),
     /// One step of the loop is complete.
     Sample(&'a Sample),
-    /// Nothing new; told several times per second on a real machine, so that a run can be ended between two samples.
+    /// Nothing new; told several times per second on a real machine and about once per simulated second on a simulated one, so
+    /// that a run can be ended between two samples.
     Waiting,
 }
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use punctual_platform::{Machine, Setting};
 use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
-use punctual_units::{Clock, Share, Time};
+use punctual_units::{Clock, Nanos, Share, Time};
 use punctual_workload::{JobOutcome, Pace};
 
 use crate::actuate::turn_clock;
@@ -14,6 +14,9 @@ use crate::record::{Decision, EventLog};
 use crate::report::{Progress, Watch};
 use crate::run::{Finished, RunError, Setup};
 use crate::tick::Regulator;
+
+/// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
+const PATIENCE: Nanos = Nanos::from_secs(1);
 
 /// Runs the scenario in simulated time.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
@@ -86,8 +89,16 @@ impl Run<'_> {
         self.bound_best_effort();
         self.act(self.regulator.plan());
         let mut due = self.next_due();
+        let mut asked = self.machine.now();
         while self.machine.now() < end {
-            let ticked = match self.machine.machine.run_until(due.min(end)) {
+            let now = self.machine.now();
+            if now.since(asked) >= PATIENCE {
+                asked = now;
+                if watch(Progress::Waiting).is_break() {
+                    return;
+                }
+            }
+            let ticked = match self.machine.machine.run_until(due.min(end).min(now + PATIENCE)) {
                 Happening::Completed(outcome) => {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
