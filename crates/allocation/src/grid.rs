@@ -1,0 +1,78 @@
+//! What a machine can split, and what one core has of it.
+
+use serde::{Deserialize, Serialize};
+
+/// What a machine can split among its cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Grid {
+    /// Ways of the last-level cache, 1..=64.
+    pub ways: u8,
+    /// Partitions of memory bandwidth, 1..=64.
+    pub partitions: u8,
+}
+
+/// What one core has of the cache and of the memory's bandwidth; both at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Share {
+    /// Cache ways.
+    pub ways: u8,
+    /// Bandwidth partitions.
+    pub partitions: u8,
+}
+
+impl Grid {
+    /// The grid of the fifth paper's machine: 20 ways, 20 partitions.
+    pub const PAPER: Grid = Grid {
+        ways: 20,
+        partitions: 20,
+    };
+
+    /// How many shares one core can have.
+    pub const fn len(self) -> usize {
+        self.ways as usize * self.partitions as usize
+    }
+
+    /// Whether there is nothing to split.
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Everything there is.
+    pub const fn all(self) -> Share {
+        Share {
+            ways: self.ways,
+            partitions: self.partitions,
+        }
+    }
+
+    /// The number of `share` in a table, by ways and then by partitions.
+    ///
+    /// # Panics
+    /// In debug builds, if `share` is not of this grid.
+    pub fn index(self, share: Share) -> usize {
+        debug_assert!(self.holds(share), "{share:?} is not of {self:?}");
+        (share.ways as usize - 1) * self.partitions as usize + share.partitions as usize - 1
+    }
+
+    /// Whether one core can have `share` here.
+    pub fn holds(self, share: Share) -> bool {
+        (1..=self.ways).contains(&share.ways) && (1..=self.partitions).contains(&share.partitions)
+    }
+
+    /// Every share of one core, in the order of [`Grid::index`].
+    pub fn shares(self) -> impl Iterator<Item = Share> {
+        (1..=self.ways).flat_map(move |ways| (1..=self.partitions).map(move |partitions| Share { ways, partitions }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_numbered_in_their_order() {
+        let grid = Grid { ways: 3, partitions: 5 };
+        let numbers: Vec<usize> = grid.shares().map(|share| grid.index(share)).collect();
+        assert_eq!(numbers, (0..grid.len()).collect::<Vec<_>>());
+    }
+}

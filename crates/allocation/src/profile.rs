@@ -1,0 +1,150 @@
+//! A program as an allocator sees it: its phases and their rates.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::grid::{Grid, Share};
+use crate::table::RateTable;
+
+/// A program's phases, joint for all shares of the machine that it was profiled for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Which program, on which input.
+    pub name: String,
+    /// What could be split where it was profiled.
+    pub grid: Grid,
+    /// Instructions of a whole run under the largest share.
+    pub instructions: f64,
+    /// In order; the last ends at progress 1.
+    pub phases: Vec<Phase>,
+}
+
+/// A range of progress with one rate for each share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Progress at its end, in (0, 1].
+    pub ends: f64,
+    /// Rates.
+    pub rates: RateTable,
+}
+
+/// A profile that cannot be.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum ProfileError {
+    /// Phases must be in order and end at 1.
+    #[error("{name}: phase {phase} ends at {ends}, after one that ends at {before}")]
+    Order {
+        /// Which program.
+        name: String,
+        /// Which phase, from 0.
+        phase: usize,
+        /// Where it ends.
+        ends: f64,
+        /// Where the one before ends.
+        before: f64,
+    },
+    /// A program without phases, or whose last phase ends early.
+    #[error("{name}: its phases end at {ends} of a run, not at 1")]
+    Unfinished {
+        /// Which program.
+        name: String,
+        /// Where the last phase ends.
+        ends: f64,
+    },
+    /// A rate must be positive and finite.
+    #[error("{name}: phase {phase} has a rate of {rate} instructions per second with {share:?}")]
+    Rate {
+        /// Which program.
+        name: String,
+        /// Which phase, from 0.
+        phase: usize,
+        /// With what.
+        share: Share,
+        /// The rate.
+        rate: f32,
+    },
+    /// A table of another machine.
+    #[error("{name}: phase {phase} has rates for {table:?}, the profile is for {grid:?}")]
+    OtherGrid {
+        /// Which program.
+        name: String,
+        /// Which phase, from 0.
+        phase: usize,
+        /// The table's.
+        table: Grid,
+        /// The profile's.
+        grid: Grid,
+    },
+}
+
+impl Profile {
+    /// Checks order, ends and rates.
+    ///
+    /// # Errors
+    /// [`ProfileError`], the first one found.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        let name = || self.name.clone();
+        let mut before = 0.0;
+        for (number, phase) in self.phases.iter().enumerate() {
+            if !(phase.ends > before && phase.ends <= 1.0) {
+                return Err(ProfileError::Order {
+                    name: name(),
+                    phase: number,
+                    ends: phase.ends,
+                    before,
+                });
+            }
+            before = phase.ends;
+            if phase.rates.grid() != self.grid {
+                return Err(ProfileError::OtherGrid {
+                    name: name(),
+                    phase: number,
+                    table: phase.rates.grid(),
+                    grid: self.grid,
+                });
+            }
+            for share in self.grid.shares() {
+                let rate = phase.rates.rate(share);
+                if !(rate > 0.0 && rate.is_finite()) {
+                    return Err(ProfileError::Rate {
+                        name: name(),
+                        phase: number,
+                        share,
+                        rate,
+                    });
+                }
+            }
+        }
+        if before < 1.0 {
+            return Err(ProfileError::Unfinished {
+                name: name(),
+                ends: before,
+            });
+        }
+        Ok(())
+    }
+
+    /// The number of the phase that a run is in at `progress`; at the very end, the last.
+    pub fn phase_at(&self, progress: f64) -> usize {
+        self.phases
+            .partition_point(|phase| phase.ends <= progress)
+            .min(self.phases.len().saturating_sub(1))
+    }
+
+    /// Seconds of a whole run with `share` all along.
+    pub fn duration(&self, share: Share) -> f64 {
+        self.remaining(0.0, share)
+    }
+
+    /// Seconds from `progress` to the end with `share` all along (the fifth paper's *TimeLeft*).
+    pub fn remaining(&self, progress: f64, share: Share) -> f64 {
+        let from = self.phase_at(progress);
+        let mut at = progress;
+        let mut seconds = 0.0;
+        for phase in &self.phases[from..] {
+            seconds += (phase.ends - at).max(0.0) * self.instructions / f64::from(phase.rates.rate(share));
+            at = phase.ends;
+        }
+        seconds
+    }
+}
