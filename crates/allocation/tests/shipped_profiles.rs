@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_allocation::profile::{Compiled, Options, PHASES_MAX, Recording, load};
+use punctual_allocation::profile::{Compiled, Options, PHASES_MAX, Recording, Smoothing, load};
 use punctual_allocation::{Grid, Share};
 
 fn shipped() -> PathBuf {
@@ -76,17 +76,21 @@ fn measured_profiles_take_their_reference_times() {
         let compiled = compiled(&path, &Options::default());
         check(&compiled);
         assert!((compiled.profile.duration(all) / measured.seconds(all) - 1.0).abs() < 1e-6);
-        let smooth = Options {
-            monotone: true,
-            ..Options::default()
-        };
-        let smooth = load(&file, &bytes, &smooth).unwrap();
         let raw = measured.seconds(all);
-        println!(
-            "{name}: monotone: {:.4} s of {raw:.4} s with everything; duration {:.2} % wrong on average, {:.2} % at worst",
-            smooth.profile.duration(all),
-            100.0 * smooth.accuracy.duration_mean,
-            100.0 * smooth.accuracy.duration_worst
-        );
+        for smoothing in [Smoothing::Best, Smoothing::Nearest] {
+            let options = Options {
+                smoothing,
+                ..Options::default()
+            };
+            let smooth = load(&file, &bytes, &options).unwrap();
+            println!(
+                "{name}: {smoothing:?}: {:.4} s of {raw:.4} s with everything; duration {:.2} % wrong on average, {:.2} % at worst; rate {:.2} % wrong; up to {:.2} % faster than recorded",
+                smooth.profile.duration(all),
+                100.0 * smooth.accuracy.duration_mean,
+                100.0 * smooth.accuracy.duration_worst,
+                100.0 * smooth.accuracy.rate_mean,
+                100.0 * smooth.accuracy.faster_than_recorded
+            );
+        }
     }
 }

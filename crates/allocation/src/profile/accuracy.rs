@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Profile;
 use super::course::Course;
+use crate::table::RateTable;
 
 /// Errors of a compiled profile, each as a share of what was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +21,9 @@ pub struct Accuracy {
     pub duration_mean: f64,
     /// The same, of the share for which it is largest.
     pub duration_worst: f64,
+    /// By how much a run is faster than the fastest that was recorded with that share or within it, at worst: 0 where none is.
+    /// Smoothing of rates that phase by phase takes the best of several runs does that; no machine would.
+    pub faster_than_recorded: f64,
     /// Signed, under each share in the order of [`crate::Grid::index`].
     pub durations: Vec<f64>,
 }
@@ -55,6 +59,7 @@ impl Accuracy {
                 errors
             })
             .collect();
+        let durations: Vec<f64> = shares.iter().map(|errors| errors.duration).collect();
         let mean = |of: fn(&Errors) -> f64| shares.iter().map(of).sum::<f64>() / shares.len() as f64;
         let worst = |of: fn(&Errors) -> f64| shares.iter().map(of).fold(0.0, f64::max);
         Accuracy {
@@ -64,9 +69,20 @@ impl Accuracy {
             lag_worst: worst(|errors| errors.lag_worst),
             duration_mean: mean(|errors| errors.duration.abs()),
             duration_worst: worst(|errors| errors.duration.abs()),
-            durations: shares.iter().map(|errors| errors.duration).collect(),
+            faster_than_recorded: faster(profile, course),
+            durations,
         }
     }
+}
+
+/// By how much a whole run of `profile` beats every recorded run within its share.
+fn faster(profile: &Profile, course: &Course) -> f64 {
+    let grid = course.grid();
+    // Pace (runs per second) in place of a rate: the best pace within a share is the shortest time.
+    let envelope = RateTable::new(grid, |share| (1.0 / course.duration(share)) as f32).monotone();
+    let gain = |share| 1.0 / profile.duration(share) / f64::from(envelope.rate(share)) - 1.0;
+    // Below what single precision tells apart there is no gain.
+    grid.shares().map(gain).filter(|gain| *gain > 1e-6).fold(0.0, f64::max)
 }
 
 /// Under one share.

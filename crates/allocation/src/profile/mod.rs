@@ -18,6 +18,7 @@ mod measured;
 mod merge;
 mod recording;
 mod rows;
+mod smooth;
 mod timing;
 mod windows;
 
@@ -26,6 +27,7 @@ pub use course::Course;
 pub use error::{Problem, ReadError};
 pub use measured::{Measured, Span};
 pub use recording::{Compiled, Options, PHASES_MAX, Recording, load};
+pub use smooth::Smoothing;
 pub use timing::Timing;
 pub use windows::{Window, Windows};
 

@@ -8,6 +8,7 @@ use super::error::{Problem, ReadError};
 use super::measured::{self, Measured};
 use super::merge;
 use super::rows::{Table, shown};
+use super::smooth::Smoothing;
 use super::timing::Timing;
 use super::windows::{self, Windows};
 use super::{Phase, Profile};
@@ -41,8 +42,8 @@ pub struct Options {
     pub timing: Timing,
     /// Phases that are kept, 1..=[`PHASES_MAX`].
     pub phases: usize,
-    /// Whether more of a resource must never be slower ([`RateTable::monotone`]).
-    pub monotone: bool,
+    /// What is made of rates that fall with more of a resource.
+    pub smoothing: Smoothing,
 }
 
 impl Default for Options {
@@ -52,7 +53,7 @@ impl Default for Options {
             grid: None,
             timing: Timing::PAPER,
             phases: PHASES_MAX,
-            monotone: false,
+            smoothing: Smoothing::AsRecorded,
         }
     }
 }
@@ -155,7 +156,7 @@ impl Recording {
         let course = self.course(options)?;
         let found = course.clone();
         let lasts = merge::groups(&found, options.phases.clamp(1, PHASES_MAX));
-        let profile = profile(self.name(), &found.joined(&lasts), options.monotone);
+        let profile = profile(self.name(), &found.joined(&lasts), options.smoothing);
         profile.check()?;
         Ok(Compiled {
             accuracy: Accuracy::of(&profile, &course),
@@ -166,12 +167,12 @@ impl Recording {
 }
 
 /// One phase for each piece of `course`.
-fn profile(name: &str, course: &Course, monotone: bool) -> Profile {
+fn profile(name: &str, course: &Course, smoothing: Smoothing) -> Profile {
     let phase = |piece: usize| {
         let rates = RateTable::new(course.grid(), |share| course.rate(piece, share) as f32);
         Phase {
             ends: course.ends()[piece],
-            rates: if monotone { rates.monotone() } else { rates },
+            rates: smoothing.of(rates),
         }
     };
     Profile {
