@@ -10,6 +10,7 @@
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
+pub mod cluster;
 mod grid;
 pub mod profile;
 mod table;
