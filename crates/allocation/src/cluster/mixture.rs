@@ -73,9 +73,10 @@ impl Mixture {
     /// If a label is not below `kinds`, or there is not one for each point.
     pub fn fit(points: &Points, labels: &[usize], kinds: usize) -> Fit {
         assert_eq!(labels.len(), points.len(), "a label for each point");
+        // By kind, and then by point: both steps go through the points of one kind after the other.
         let mut responsibilities = vec![0.0; points.len() * kinds];
         for (i, label) in labels.iter().enumerate() {
-            responsibilities[i * kinds + label] = 1.0;
+            responsibilities[label * points.len() + i] = 1.0;
         }
         let mut mixture = Mixture::maximise(points, &responsibilities, kinds);
         let mut likelihood = f64::NEG_INFINITY;
@@ -120,7 +121,7 @@ impl Mixture {
     /// The probability of each kind at `point`; they sum to 1.
     pub fn probabilities(&self, point: &[f64]) -> Vec<f64> {
         let mut probabilities = vec![0.0; self.kinds.len()];
-        self.expect_one(point, &mut probabilities);
+        self.expect(&Points::new(point.len(), point.to_vec()), &mut probabilities);
         probabilities
     }
 
@@ -149,34 +150,37 @@ impl Mixture {
         &self.kinds[kind].covariance
     }
 
-    /// Writes each point's probabilities, and returns the mean logarithm of the points' density.
+    /// Writes each point's probabilities, and returns the mean logarithm of the points' density:
+    /// ln(sum of exp(a_j)) = m + ln(sum of exp(a_j - m)), with m the largest a_j.
     fn expect(&self, points: &Points, responsibilities: &mut [f64]) -> f64 {
-        let rows = responsibilities.chunks_exact_mut(self.kinds.len());
-        let densities = points.iter().zip(rows).map(|(point, row)| self.expect_one(point, row));
-        densities.sum::<f64>() / points.len() as f64
-    }
-
-    /// The logarithm of the density at `point`: ln(sum of exp(a_j)) = m + ln(sum of exp(a_j - m)) with m the largest a_j.
-    fn expect_one(&self, point: &[f64], row: &mut [f64]) -> f64 {
-        let mut largest = f64::NEG_INFINITY;
-        for (kind, density) in self.kinds.iter().zip(row.iter_mut()) {
-            *density = kind.log_density(point);
-            largest = largest.max(*density);
+        let count = points.len().max(1);
+        let mut largest = vec![f64::NEG_INFINITY; points.len()];
+        for (kind, row) in self.kinds.iter().zip(responsibilities.chunks_exact_mut(count)) {
+            for ((point, density), largest) in points.iter().zip(row).zip(&mut largest) {
+                *density = kind.log_density(point);
+                *largest = largest.max(*density);
+            }
         }
-        let mut sum = 0.0;
-        for density in row.iter_mut() {
-            *density = (*density - largest).exp();
-            sum += *density;
+        let mut sums = vec![0.0; points.len()];
+        for row in responsibilities.chunks_exact_mut(count) {
+            for ((density, largest), sum) in row.iter_mut().zip(&largest).zip(&mut sums) {
+                *density = (*density - largest).exp();
+                *sum += *density;
+            }
         }
-        row.iter_mut().for_each(|density| *density /= sum);
-        largest + sum.ln()
+        for row in responsibilities.chunks_exact_mut(count) {
+            row.iter_mut().zip(&sums).for_each(|(density, sum)| *density /= sum);
+        }
+        let densities = largest.iter().zip(&sums).map(|(largest, sum)| largest + sum.ln());
+        densities.sum::<f64>() / count as f64
     }
 
     fn maximise(points: &Points, responsibilities: &[f64], kinds: usize) -> Mixture {
         let dimensions = points.dimensions();
         let count = points.len() as f64 + kinds as f64 * EMPTY;
         let kind = |number: usize| {
-            let of_kind = || points.iter().zip(responsibilities.iter().skip(number).step_by(kinds));
+            let row = &responsibilities[number * points.len()..(number + 1) * points.len()];
+            let of_kind = || points.iter().zip(row);
             let weight = EMPTY + of_kind().map(|(_, share)| share).sum::<f64>();
             let mut mean = vec![0.0; dimensions];
             for (point, share) in of_kind() {
