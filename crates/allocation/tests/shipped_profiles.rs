@@ -54,6 +54,12 @@ fn shipped_profiles_become_phases() {
     for name in ["fft", "ocean", "fluidanimate"] {
         for caches in ["full", "scaled"] {
             let path = shipped().join(format!("{name}.{caches}.csv"));
+            let merged = Options {
+                clustering: None,
+                ..Options::default()
+            };
+            println!("without clustering:");
+            check(&self::compiled(&path, &merged));
             let compiled = compiled(&path, &Options::default());
             check(&compiled);
             assert!(compiled.phases_found > compiled.profile.phases.len());
