@@ -10,8 +10,9 @@
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
+pub mod cluster;
 mod grid;
-mod profile;
+pub mod profile;
 mod table;
 
 pub use grid::{Grid, Share};
