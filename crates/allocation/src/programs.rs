@@ -11,8 +11,9 @@ use crate::policy::surface::View;
 use crate::profile::{Profile, ProfileError};
 use crate::table::RateTable;
 
-/// Levels of a rate. A table's sum over the largest grid (64 by 64) and the sum over 16 cores both fit into 31 bits.
-pub const LEVELS: i32 = 1 << 18;
+/// Levels of a rate: 18 bits. A table's sum over the largest grid (64 by 64), the weighted sum over 16 cores, and the sum of
+/// two with the number of a cell beside it ([`crate::policy::Exact`]) each fit into 31 bits.
+pub const LEVELS: i32 = (1 << 18) - 1;
 
 /// Most phases of a program.
 pub const PHASES_MAX: usize = 64;
