@@ -25,6 +25,7 @@ mod pool;
 mod profile;
 mod programs;
 mod running;
+pub mod synthetic;
 mod table;
 
 pub use allocator::{Allocator, Event, Plan, Settings, SettingsError, placed};

@@ -211,6 +211,14 @@ impl Programs {
         self.programs.is_empty()
     }
 
+    /// Bytes that the tables take.
+    pub fn bytes(&self) -> usize {
+        let cells = self.grid.len();
+        let border = usize::from(self.grid.ways) + usize::from(self.grid.partitions) + 1;
+        let phase = (2 * cells + border) * size_of::<i32>() + cells * (size_of::<f32>() + size_of::<f64>());
+        self.states * phase + self.programs.len() * cells * size_of::<f64>()
+    }
+
     /// What `program` is called.
     pub fn name(&self, program: usize) -> &str {
         &self.programs[program].name
