@@ -1,0 +1,17 @@
+//! `punctual profile`: what cache ways are worth to a program, along its execution.
+
+mod size;
+mod trace;
+
+pub use size::parse as parse_size;
+
+use crate::args::{Profile, ProfileCommand};
+use crate::failure::Failure;
+
+/// Carries out `punctual profile`: profiles a program, unless another thing is asked for.
+pub fn profile(arguments: &Profile) -> Result<(), Failure> {
+    match &arguments.what {
+        None => trace::trace(&arguments.trace),
+        Some(ProfileCommand::Trace(arguments)) => trace::trace(arguments),
+    }
+}

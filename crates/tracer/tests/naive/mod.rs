@@ -1,0 +1,107 @@
+//! Caches as a textbook draws them, written without a look at the models.
+
+use punctual_tracer::{Cache, Geometry, LINE_BYTES};
+
+/// A cache with LRU replacement: per set a list, the oldest line first.
+pub struct NaiveLru {
+    sets: Vec<Vec<u64>>,
+    ways: usize,
+    newest: bool,
+}
+
+impl NaiveLru {
+    pub fn new(sets: u64, ways: usize) -> NaiveLru {
+        NaiveLru {
+            sets: vec![Vec::new(); sets as usize],
+            ways,
+            newest: false,
+        }
+    }
+
+    fn of(cache: Cache) -> NaiveLru {
+        NaiveLru::new(cache.bytes / LINE_BYTES / u64::from(cache.ways), cache.ways.into())
+    }
+
+    /// A cache that is wrong.
+    #[allow(dead_code)]
+    pub fn replacing_the_newest(self) -> NaiveLru {
+        NaiveLru { newest: true, ..self }
+    }
+
+    pub fn misses(&mut self, line: u64) -> bool {
+        let number = (line % self.sets.len() as u64) as usize;
+        let set = &mut self.sets[number];
+        let found = set.iter().position(|other| *other == line);
+        match found {
+            Some(place) => {
+                set.remove(place);
+            }
+            None if set.len() == self.ways && self.newest => {
+                set.pop();
+            }
+            None if set.len() == self.ways => {
+                set.remove(0);
+            }
+            None => {}
+        }
+        set.push(line);
+        found.is_none()
+    }
+}
+
+/// Private caches, and an LLC for each number of ways.
+pub struct NaiveCaches {
+    instructions: NaiveLru,
+    data: NaiveLru,
+    second: Option<NaiveLru>,
+    llcs: Vec<NaiveLru>,
+    requests: u64,
+    misses: Vec<u64>,
+}
+
+impl NaiveCaches {
+    pub fn new(geometry: &Geometry) -> NaiveCaches {
+        let ways = usize::from(geometry.ways);
+        NaiveCaches {
+            instructions: NaiveLru::of(geometry.l1),
+            data: NaiveLru::of(geometry.l1),
+            second: geometry.l2.map(NaiveLru::of),
+            llcs: (1..=ways)
+                .map(|ways| NaiveLru::new(geometry.way_bytes / LINE_BYTES, ways))
+                .collect(),
+            requests: 0,
+            misses: vec![0; ways],
+        }
+    }
+
+    pub fn fetch(&mut self, line: u64) {
+        if self.instructions.misses(line) {
+            self.ask_second(line);
+        }
+    }
+
+    pub fn access(&mut self, line: u64) {
+        if self.data.misses(line) {
+            self.ask_second(line);
+        }
+    }
+
+    /// Requests and misses since the last call.
+    pub fn take(&mut self) -> (u64, Vec<u64>) {
+        let ways = self.misses.len();
+        (
+            std::mem::take(&mut self.requests),
+            std::mem::replace(&mut self.misses, vec![0; ways]),
+        )
+    }
+
+    fn ask_second(&mut self, line: u64) {
+        if self.second.as_mut().is_some_and(|second| !second.misses(line)) {
+            return;
+        }
+        self.requests += 1;
+        for (llc, misses) in self.llcs.iter_mut().zip(&mut self.misses) {
+            *misses += u64::from(llc.misses(line));
+        }
+    }
+}
