@@ -2,7 +2,7 @@
 
 mod naive;
 
-use naive::{NaiveCaches, NaiveLru};
+use naive::{NaiveCaches, NaiveLru, Source};
 use proptest::prelude::*;
 use punctual_tracer::{Block, Cache, Geometry, LINE_BYTES, LruSets, Recorder, Stream, Window};
 
@@ -75,12 +75,12 @@ fn naive_windows(geometry: &Geometry, acts: &[Act]) -> Vec<(u64, u64, Vec<u64>)>
                     instructions = 0;
                 }
                 instructions += count;
-                (line..line + lines).for_each(|line| caches.fetch(line));
+                (line..line + lines).for_each(|line| caches.ask(Source::Instructions, &[line]));
             }
             Act::Access(address, bytes) => {
                 let lines: std::collections::BTreeSet<u64> =
                     (address..address + bytes).map(|b| b / LINE_BYTES).collect();
-                lines.into_iter().for_each(|line| caches.access(line));
+                lines.into_iter().for_each(|line| caches.ask(Source::Data, &[line]));
             }
         }
     }

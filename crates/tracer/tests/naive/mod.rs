@@ -49,6 +49,13 @@ impl NaiveLru {
     }
 }
 
+/// Which of the first-level caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Instructions,
+    Data,
+}
+
 /// Private caches, and an LLC for each number of ways.
 pub struct NaiveCaches {
     instructions: NaiveLru,
@@ -74,15 +81,18 @@ impl NaiveCaches {
         }
     }
 
-    pub fn fetch(&mut self, line: u64) {
-        if self.instructions.misses(line) {
-            self.ask_second(line);
+    /// One access to all of `lines`: a request, and a miss, if any of them is.
+    pub fn ask(&mut self, source: Source, lines: &[u64]) {
+        let first = match source {
+            Source::Instructions => &mut self.instructions,
+            Source::Data => &mut self.data,
+        };
+        if !any_misses(first, lines) || self.second.as_mut().is_some_and(|second| !any_misses(second, lines)) {
+            return;
         }
-    }
-
-    pub fn access(&mut self, line: u64) {
-        if self.data.misses(line) {
-            self.ask_second(line);
+        self.requests += 1;
+        for (llc, misses) in self.llcs.iter_mut().zip(&mut self.misses) {
+            *misses += u64::from(any_misses(llc, lines));
         }
     }
 
@@ -94,14 +104,9 @@ impl NaiveCaches {
             std::mem::replace(&mut self.misses, vec![0; ways]),
         )
     }
+}
 
-    fn ask_second(&mut self, line: u64) {
-        if self.second.as_mut().is_some_and(|second| !second.misses(line)) {
-            return;
-        }
-        self.requests += 1;
-        for (llc, misses) in self.llcs.iter_mut().zip(&mut self.misses) {
-            *misses += u64::from(llc.misses(line));
-        }
-    }
+/// Asks for all of them.
+fn any_misses(cache: &mut NaiveLru, lines: &[u64]) -> bool {
+    lines.iter().fold(false, |any, line| cache.misses(*line) | any)
 }
