@@ -53,7 +53,9 @@ impl fmt::Display for Ending {
                 "was not run: the emulator did not take the plugin. QEMU 6.0 to 8.2 is needed, built with plugins, as \
                  qemu-user of Debian 12 is (qemu-user-static is not)",
             ),
-            Ending::EmulatorFailed => f.write_str("was given up by the emulator, which may have said why above"),
+            Ending::EmulatorFailed => f.write_str(
+                "was given up by the emulator, which may have said why above; of a damaged program it says nothing",
+            ),
         }
     }
 }

@@ -159,8 +159,11 @@ impl Kind {
             }
             [b'#', b'!', rest @ ..] => {
                 let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                let line = String::from_utf8_lossy(line).trim().to_string();
+                // env only looks for the interpreter, as we do.
+                let interpreter = line.strip_prefix("/usr/bin/env ").unwrap_or(&line);
                 Kind::Script {
-                    interpreter: String::from_utf8_lossy(line).trim().to_string(),
+                    interpreter: interpreter.trim_start().to_string(),
                 }
             }
             _ => Kind::Unknown,
@@ -186,6 +189,10 @@ mod tests {
             interpreter: "/bin/sh -e".into(),
         };
         assert_eq!(Kind::of(b"#! /bin/sh -e\nexit"), script);
+        let found = Kind::Script {
+            interpreter: "python3".into(),
+        };
+        assert_eq!(Kind::of(b"#!/usr/bin/env python3\n"), found);
         assert_eq!(Kind::of(b""), Kind::Unknown);
         assert_eq!(Kind::of(b"text"), Kind::Unknown);
     }

@@ -1,5 +1,7 @@
 //! Caches as a textbook draws them, written without a look at the models.
 
+#![allow(dead_code)] // Each of those who include it uses a part of it.
+
 use punctual_tracer::{Cache, Geometry, LINE_BYTES};
 
 /// A cache with LRU replacement: per set a list, the oldest line first.
@@ -23,7 +25,6 @@ impl NaiveLru {
     }
 
     /// A cache that is wrong.
-    #[allow(dead_code)]
     pub fn replacing_the_newest(self) -> NaiveLru {
         NaiveLru { newest: true, ..self }
     }
