@@ -132,7 +132,7 @@ fn what_cannot_be_profiled_is_said() {
     let here = folder.path();
     assert_eq!(
         refused(here, &["--", "no-such-program"]),
-        "no-such-program: no such program; name one that is in PATH, or a file, such as ./no-such-program\n"
+        "no-such-program: no such program, neither in PATH nor, with a slash, as a file\n"
     );
     let script = here.join("script");
     fs::write(&script, "#!/bin/sh\n").expect("a file");

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ProfilerError {
     /// Neither in `PATH` nor, with a slash, a file.
-    #[error("{program}: no such program; name one that is in PATH, or a file, such as ./{program}")]
+    #[error("{program}: no such program, neither in PATH nor, with a slash, as a file")]
     NoProgram {
         /// As it was named.
         program: String,
@@ -43,7 +43,7 @@ pub enum ProfilerError {
     },
     /// No emulator.
     #[error(
-        "{emulator} is not in PATH: install QEMU's user-mode emulation (Debian, Ubuntu: apt-get install qemu-user; not qemu-user-static, which loads no plugins)"
+        "{emulator} is not in PATH: install QEMU's user-mode emulation with plugins (Debian 12: apt-get install qemu-user; see docs/profiling.md for others)"
     )]
     NoEmulator {
         /// Its name.

@@ -208,7 +208,7 @@ mod tests {
         };
         assert_eq!(
             error("no-such-program"),
-            "no-such-program: no such program; name one that is in PATH, or a file, such as ./no-such-program"
+            "no-such-program: no such program, neither in PATH nor, with a slash, as a file"
         );
         assert_eq!(error("/etc"), "/etc: cannot be run: not a file");
         assert!(error("/etc/passwd").contains("chmod +x"));

@@ -18,7 +18,7 @@ use tracer::Tracer;
 
 use crate::channel::Channel;
 
-/// The version of QEMU's plugin interface that this plugin speaks: the first, of QEMU 6.0 to 8.2.
+/// The version of QEMU's plugin interface that this plugin speaks: the first, which QEMU understands up to 8.2.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: c_int = 1;

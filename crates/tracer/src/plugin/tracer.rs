@@ -98,11 +98,14 @@ impl Tracer {
 }
 
 /// The stream of a vCPU; `None` for one over the bound, or before it began.
+///
+/// # Safety
+/// For as long as the result is used, nobody else may ask for the same vCPU. Its own callbacks do, one after another; those of
+/// its begin and end, before the first and after the last of them; and that of the program's end, when all others are over.
 #[inline]
-fn stream(vcpu: c_uint) -> Option<&'static mut Stream> {
+unsafe fn stream(vcpu: c_uint) -> Option<&'static mut Stream> {
     let stream = STREAMS.get(vcpu as usize)?.load(Ordering::Relaxed);
-    // SAFETY: null or from `Box::into_raw`, and never freed. Only the vCPU's own host thread comes here while it runs; at the
-    // program's end the emulator has stopped them all first.
+    // SAFETY: null or from `Box::into_raw`, and never freed; the caller promises that it is the only one.
     unsafe { stream.as_mut() }
 }
 
@@ -112,7 +115,8 @@ extern "C" fn on_thread_begin(_id: u64, vcpu: c_uint) {
         return tracer.channel.add_thread(false);
     };
     let fresh = Stream::new(&tracer.geometry);
-    match stream(vcpu) {
+    // SAFETY: the vCPU begins.
+    match unsafe { stream(vcpu) } {
         // The number of a thread that is gone.
         Some(old) => {
             tracer.report(old);
@@ -126,7 +130,8 @@ extern "C" fn on_thread_begin(_id: u64, vcpu: c_uint) {
 }
 
 extern "C" fn on_thread_end(_id: u64, vcpu: c_uint) {
-    if let (Some(tracer), Some(stream)) = (TRACER.get(), stream(vcpu)) {
+    // SAFETY: the vCPU has ended.
+    if let (Some(tracer), Some(stream)) = (TRACER.get(), unsafe { stream(vcpu) }) {
         tracer.report(stream);
     }
 }
@@ -149,7 +154,10 @@ extern "C" fn on_translation(_id: u64, translation: Translation) {
 }
 
 extern "C" fn on_block(vcpu: c_uint, block: *mut c_void) {
-    let Some(stream) = stream(vcpu) else { return };
+    // SAFETY: a callback of the vCPU.
+    let Some(stream) = (unsafe { stream(vcpu) }) else {
+        return;
+    };
     // What is due is due at the end of the block before.
     if stream.is_due() {
         report(stream);
@@ -166,7 +174,8 @@ fn report(stream: &mut Stream) {
 }
 
 extern "C" fn on_access(vcpu: c_uint, kind: u32, address: u64, _: *mut c_void) {
-    if let (Some(stream), Some(tracer)) = (stream(vcpu), TRACER.get()) {
+    // SAFETY: a callback of the vCPU.
+    if let (Some(stream), Some(tracer)) = (unsafe { stream(vcpu) }, TRACER.get()) {
         stream.access(address, tracer.api.access_bytes(kind));
     }
 }
@@ -188,7 +197,8 @@ extern "C" fn on_system_call(
     if !REPLACE.contains(&number) || MUTED.load(Ordering::Relaxed) {
         return;
     }
-    if let (Some(tracer), Some(stream)) = (TRACER.get(), stream(vcpu)) {
+    // SAFETY: a callback of the vCPU.
+    if let (Some(tracer), Some(stream)) = (TRACER.get(), unsafe { stream(vcpu) }) {
         // If it succeeds, nobody is called any more.
         tracer.report(stream);
         tracer.channel.add_replacement();
@@ -201,7 +211,8 @@ extern "C" fn on_exit(_id: u64, _: *mut c_void) {
     }
     let Some(tracer) = TRACER.get() else { return };
     for vcpu in 0..THREADS_MAX as c_uint {
-        if let Some(stream) = stream(vcpu) {
+        // SAFETY: the emulator has ended all callbacks.
+        if let Some(stream) = unsafe { stream(vcpu) } {
             tracer.report(stream);
         }
     }
