@@ -6,9 +6,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_runtime::{Fault, Governor};
 use punctual_workload::ControllerKind;
 
-use crate::commands::profile;
 use crate::fault;
 use crate::scenario::Override;
+use crate::size;
 
 /// Keeps soft real-time work on time on multicore Linux.
 #[derive(Debug, Parser)]
@@ -254,13 +254,13 @@ pub struct Trace {
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub ways: u8,
     /// Size of each way
-    #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = profile::parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size::parse)]
     pub way_size: u64,
     /// Size of the first level, for instructions and for data each: 8 ways
-    #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = profile::parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = size::parse)]
     pub l1: u64,
     /// Size of the second level: 8 ways; 0 for none
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = profile::parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
     pub l2: u64,
     /// Instructions of a window; it ends with the block of instructions in which it gets full
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]

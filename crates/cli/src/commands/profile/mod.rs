@@ -1,9 +1,6 @@
 //! `punctual profile`: what cache ways are worth to a program, along its execution.
 
-mod size;
 mod trace;
-
-pub use size::parse as parse_size;
 
 use crate::args::{Profile, ProfileCommand};
 use crate::failure::Failure;
