@@ -8,6 +8,7 @@ use punctual_workload::ControllerKind;
 
 use crate::fault;
 use crate::scenario::Override;
+use crate::size;
 
 /// Keeps soft real-time work on time on multicore Linux.
 #[derive(Debug, Parser)]
@@ -42,7 +43,10 @@ pub enum Command {
     Calibrate(Calibrate),
     /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
     Experiment(Experiment),
-    /// Look at a program's profile: how fast it runs with how much of the machine
+    /// Find what cache ways are worth to a program, along its execution
+    ///
+    /// Runs PROGRAM to its end under QEMU's user-mode emulation (qemu-user) and counts, for every window of instructions, the
+    /// requests to the last-level cache (LLC) and how many of them miss with 1, 2, ... ways. Its input and output are its own.
     Profile(Profile),
 }
 
@@ -246,17 +250,48 @@ pub struct Rates {
 
 /// `profile`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Profile {
-    /// What is asked for.
+    /// What else is asked for.
     #[command(subcommand)]
-    pub what: ProfileCommand,
+    pub what: Option<ProfileCommand>,
+    #[command(flatten)]
+    pub trace: Trace,
 }
 
 /// `profile ...`
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {
+    /// Profile a program; the word may be left out
+    Trace(Trace),
     /// Draw rate, misses and phases of a profile, and tell what it costs to keep few phases
     Show(Show),
+}
+
+/// `profile trace`
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// Ways of the LLC, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub ways: u8,
+    /// Size of each way
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size::parse)]
+    pub way_size: u64,
+    /// Size of the first level, for instructions and for data each: 8 ways
+    #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = size::parse)]
+    pub l1: u64,
+    /// Size of the second level: 8 ways; 0 for none
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
+    pub l2: u64,
+    /// Instructions of a window; it ends with the block of instructions in which it gets full
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
+    pub window: u64,
+    /// Where to write the profile [default: PROGRAM.profile.csv]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The program, and what to give it
+    #[arg(last = true, required = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// `profile show`

@@ -11,6 +11,7 @@ mod output;
 mod page;
 mod plain;
 mod scenario;
+mod size;
 mod summary;
 mod trace;
 mod verdict;
