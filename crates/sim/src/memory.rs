@@ -26,6 +26,14 @@
 //! and is concave and growing in Q. So Newton's iteration for Q = sum of q_i(Q), begun at the number of cores, descends
 //! to the solution and never passes it.
 //!
+//! Two cores, which is what most mixes come to, need no iteration: put into each other, their two equations are
+//!
+//! ```text
+//! A q_1^2 + B q_1 - C = 0,   A = s (Z_1 + 2 s),  B = Z_1 Z_2 + s (Z_1 + Z_2),  C = s (Z_2 + 2 s)
+//! ```
+//!
+//! and for q_2 the same with A and C in each other's place.
+//!
 //! The mean-value view is the approximation of this machine: single accesses are not events, only their mean delay is.
 
 /// Newton steps after which the queue is taken as it is; a test shows that they suffice for a full machine.
@@ -45,8 +53,8 @@ fn presence(service: f64, think: f64, queue: f64) -> (f64, f64) {
     let root = (half * half - 4.0 * service * service * (1.0 + queue)).max(0.0).sqrt();
     // The smaller root, in the form that loses no digits where the core thinks for long.
     let share = 2.0 * service * (1.0 + queue) / (half + root);
-    let share = if think == NEVER { 0.0 } else { share.min(1.0) };
-    // Zero for who never accesses, and for who does nothing else.
+    let share = share.min(1.0);
+    // Zero for who does nothing else.
     let slope = if root > 0.0 {
         service * (1.0 - share) / root
     } else {
@@ -55,14 +63,40 @@ fn presence(service: f64, think: f64, queue: f64) -> (f64, f64) {
     (share, slope)
 }
 
+/// The shares of their time that two cores spend in accesses while nobody else makes any.
+fn presence_of_two(service: f64, think: [f64; 2]) -> [f64; 2] {
+    let [a, c] = think.map(|z| service * (z + 2.0 * service));
+    let b = think[0] * think[1] + service * (think[0] + think[1]);
+    // The positive root, in the form that loses no digits where the cores think for long.
+    let sum = b + (b * b + 4.0 * a * c).sqrt();
+    [2.0 * c / sum, 2.0 * a / sum]
+}
+
 /// The mean length of an access of each core, in nanoseconds: `residence[i]` for `think[i]`, both in nanoseconds.
 ///
-/// `service` is above 0; think times are at least 0, [`NEVER`] for a core without accesses.
+/// `service` is above 0; think times are at least 0, [`NEVER`] for a core without accesses. What such a core would wait is
+/// not worked out: it is given the bare service.
 pub(crate) fn residence(service: f64, think: &[f64], residence: &mut [f64]) {
-    let mut queue = think.len() as f64;
+    residence.fill(service);
+    let mut accessing = think.iter().enumerate().filter(|(_, z)| **z < NEVER);
+    match (accessing.next(), accessing.next(), accessing.next()) {
+        (Some((i, a)), Some((j, b)), None) => {
+            let present = presence_of_two(service, [*a, *b]);
+            residence[i] = service * (1.0 + present[1]);
+            residence[j] = service * (1.0 + present[0]);
+        }
+        (Some(_), Some(_), Some(_)) => residence_of_many(service, think, residence),
+        _ => {}
+    }
+}
+
+/// [`residence`] by Newton's iteration, for any number of cores.
+fn residence_of_many(service: f64, think: &[f64], residence: &mut [f64]) {
+    let accessing = || think.iter().filter(|z| **z < NEVER);
+    let mut queue = accessing().count() as f64;
     for _ in 0..ITERATIONS_MAX {
         let (mut sum, mut slope) = (0.0, 0.0);
-        for z in think {
+        for z in accessing() {
             let (share, grows) = presence(service, *z, queue);
             sum += share;
             slope += grows;
@@ -75,9 +109,11 @@ pub(crate) fn residence(service: f64, think: &[f64], residence: &mut [f64]) {
         }
     }
     let share = |z: f64| presence(service, z, queue).0;
-    let present: f64 = think.iter().map(|z| share(*z)).sum();
+    let present: f64 = accessing().map(|z| share(*z)).sum();
     for (z, r) in think.iter().zip(residence) {
-        *r = service * (1.0 + (present - share(*z)).max(0.0));
+        if *z < NEVER {
+            *r = service * (1.0 + (present - share(*z)).max(0.0));
+        }
     }
 }
 
@@ -171,6 +207,30 @@ mod tests {
             let expected = of_two(service, think);
             for r in solve(service, &[think, think]) {
                 prop_assert!((r - expected).abs() < 1e-6 * expected, "{r} for {expected}");
+            }
+        }
+
+        #[test]
+        fn two_cores_need_no_iteration(service in 1.0f64..500.0, think in prop::array::uniform2(0.0f64..5000.0), idle in 0usize..3) {
+            let mut all = think.to_vec();
+            all.insert(idle, NEVER);
+            let mut iterated = vec![service; 3];
+            residence_of_many(service, &all, &mut iterated);
+            for (at_once, iterated) in solve(service, &all).iter().zip(&iterated) {
+                prop_assert!((at_once / iterated - 1.0).abs() < 1e-9, "{at_once} and {iterated}");
+            }
+        }
+
+        #[test]
+        fn who_never_accesses_is_in_nobodys_way(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..6), idle in 0usize..6) {
+            let expected = solve(service, &think);
+            let mut all = think.clone();
+            let at = idle.min(think.len());
+            all.insert(at, NEVER);
+            let mut found = solve(service, &all);
+            prop_assert_eq!(found.remove(at), service);
+            for (expected, found) in expected.iter().zip(&found) {
+                prop_assert!((expected / found - 1.0).abs() < 1e-9, "{found} for {expected}");
             }
         }
 

@@ -87,19 +87,19 @@ fn badge(outcome: &Outcome) -> &'static str {
 
 fn claims(page: &mut String, claims: &[ClaimResult]) {
     *page += "<h2>Claims</h2>\n<p class=\"note\">Quantitative: the median over all machines and seeds keeps the tolerance. Structural: holds on every machine with every seed.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>claim</th><th>paper</th><th>ours</th><th>range</th><th>runs</th></tr></thead>\n<tbody>\n";
-    for claim in claims {
-        let (class, holds) = if claim.holds { ("yes", "yes") } else { ("no", "no") };
-        let mut notes = vec![format!("{} · {}", escape(&claim.id), escape(&claim.source))];
-        notes.extend(claim.why.iter().chain(&claim.missing).map(|note| escape(note)));
+    for row in claims {
+        let (class, holds) = if row.holds { ("yes", "yes") } else { ("no", "no") };
+        let mut notes = vec![format!("{} · {}", escape(&row.claim.id), escape(&row.claim.source))];
+        notes.extend(row.why.iter().chain(&row.missing).map(|note| escape(note)));
         let _ = writeln!(
             page,
             "<tr><th class=\"{class}\">{holds}</th><td class=\"text\">{}<br><span class=\"key\" style=\"white-space:normal\">{}</span></td><td>{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td></tr>",
-            escape(&claim.text),
+            escape(&row.claim.text),
             notes.join("<br>"),
-            escape(&paper(claim)),
-            figure(claim.ours),
-            range(claim),
-            held(claim)
+            escape(&paper(row)),
+            figure(row.ours),
+            range(row),
+            held(row)
         );
     }
     *page += "</tbody></table></div>\n";
@@ -203,6 +203,8 @@ mod tests {
                 .iter()
                 .map(|claim| judge(claim, std::slice::from_ref(&replication), &reasons))
                 .collect(),
+            limits: Vec::new(),
+            chances: Vec::new(),
             measures: Vec::new(),
             figures: vec![
                 figure(Shape::Bars {

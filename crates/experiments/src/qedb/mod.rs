@@ -3,6 +3,7 @@
 //! `setting` is what the paper sets, and what was chosen where it is silent; `plan` says which runs there are; `replicate`
 //! carries them out on one machine with one seed; `figures` says what is drawn. One Q, one R, one excitation throughout.
 
+mod approach;
 mod columns;
 mod disturbed;
 mod ensemble;
@@ -15,7 +16,8 @@ mod setting;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::claims::{ClaimResult, judge};
+use crate::claims::{ClaimResult, Claims, judge};
+use crate::limits::{self, Limit, chance::chance};
 use crate::parallel::in_order;
 use crate::samples::{Labels, Replication, Run};
 use crate::stats::{Spread, mean};
@@ -24,7 +26,8 @@ use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
 pub use columns::SERIES;
 pub use disturbed::{CONTROLLERS, Course, disturbed};
 pub use ensemble::ensemble;
-pub use plan::{Approach, DrrGoal, Part, Planned, plan};
+pub use approach::{Approach, DrrGoal};
+pub use plan::{Part, Planned, plan};
 pub use replicate::IDENTIFIED;
 pub use setting::{Interference, Mix, Work};
 
@@ -95,6 +98,8 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         replication.runs.extend(learnt.run);
         replication.failures.splice(0..0, learnt.failures);
     }
+    let claims = judged(parts, settings, &replications);
+    let chances = claims.iter().filter_map(|result| chance(result, &replications)).collect();
     Ok(Outcome {
         name: name(parts).into(),
         platform: "sim".into(),
@@ -105,7 +110,9 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
             .collect(),
         seeds: settings.seeds().collect(),
         setting: setting::rows(),
-        claims: judged(parts, settings, &replications),
+        limits: limits_of(&settings.claims, &claims),
+        chances,
+        claims,
         measures: Vec::new(),
         figures: figures::figures(parts, &replications),
         means: means(&replications),
@@ -198,6 +205,14 @@ fn judged(parts: &[Part], settings: &Settings, replications: &[Replication]) -> 
     claims
         .map(|claim| judge(claim, replications, &settings.reasons))
         .collect()
+}
+
+/// What the paper's figures bound of the claims that do not hold.
+fn limits_of(all: &Claims, judged: &[ClaimResult]) -> Vec<Limit> {
+    let missed = |id: &String| judged.iter().any(|result| result.claim.id == *id && !result.holds);
+    let mut limits = limits::figures::limits(all);
+    limits.retain(|limit| limit.claims.iter().any(missed));
+    limits
 }
 
 /// The mean of each series of each run after settling, over all replications.
