@@ -5,6 +5,8 @@ use std::fmt::Write;
 use punctual_experiments::claims::{ClaimResult, Kind, Paper, Role, Rule};
 use punctual_experiments::{Measure, Outcome};
 
+use crate::limits;
+
 /// A figure with three digits behind the point, or a dash.
 pub fn figure(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.3}"))
@@ -23,8 +25,7 @@ pub fn paper(row: &ClaimResult) -> String {
 
 /// The range over machines and seeds.
 pub fn range(row: &ClaimResult) -> String {
-    row
-        .ours_range
+    row.ours_range
         .map_or("-".into(), |[low, high]| format!("{low:.3} .. {high:.3}"))
 }
 
@@ -65,7 +66,7 @@ pub fn table(outcome: &Outcome) -> String {
             held(row)
         );
     }
-    text + &measures(outcome) + &reasons(outcome) + &count(outcome)
+    text + &measures(outcome) + &reasons(outcome) + &limits::tables(outcome) + &count(outcome)
 }
 
 /// Why claims do not hold, as far as known; claims with one reason together.

@@ -8,7 +8,7 @@ use crate::samples::{Labels, Replication};
 use crate::stats::Spread;
 
 /// An experiment's result.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// The experiment's name.
     pub name: String,

@@ -39,16 +39,16 @@ mod scheduler;
 mod throttle;
 mod traffic;
 
-pub use costs::costs;
 pub use check::ModelError;
+pub use costs::costs;
 pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
 pub use file::MachineFileError;
 pub use governor::{Governor, UnknownGovernor};
 pub use load::{Happening, Load, SimulationError};
 pub use model::{
-    CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel, StoreModel,
-    UncorePower, WAYS_MAX,
+    CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,
+    StoreModel, UncorePower, WAYS_MAX,
 };
 pub use power::Parts;
 pub use runner::BACKLOG_MAX;

@@ -151,7 +151,11 @@ impl Shared {
                 let best_effort =
                     matches!(core.occupant(), Some(Occupant::Runner(runner)) if runners[runner].deadline.is_none());
                 // Who accesses nothing needs no hit ratio.
-                let hits = if effort.accesses > 0.0 { self.hits(model, i, best_effort) } else { 0.0 };
+                let hits = if effort.accesses > 0.0 {
+                    self.hits(model, i, best_effort)
+                } else {
+                    0.0
+                };
                 Traffic::of(model, step, effort, hits)
             });
             self.traffic[i] = traffic.unwrap_or_default();
@@ -197,7 +201,9 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use punctual_store::updates::AdmissionOptions;
-    use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode};
+    use punctual_workload::{
+        Arrival, Class, JobOutcome, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode,
+    };
 
     use super::*;
     use crate::{Happening, Load, Simulation};

@@ -68,7 +68,9 @@ pub fn chance(result: &ClaimResult, replications: &[Replication]) -> Option<Chan
         placebo: placebo(claim, replications, failed),
     };
     for machine in &result.machines {
-        let here = replications.iter().filter(|replication| replication.machine == machine.machine);
+        let here = replications
+            .iter()
+            .filter(|replication| replication.machine == machine.machine);
         let margins: Vec<f64> = here
             .filter_map(|replication| claim.formula.margin(&replication.runs).ok().flatten())
             .collect();
@@ -164,7 +166,11 @@ mod tests {
     fn course(slow: usize, noisy: usize) -> Vec<f64> {
         let sample = |k: usize| {
             let disturbed = (2..2 + slow).contains(&k);
-            if disturbed || (k > 20 && k % noisy == 0) { 1.3 } else { 1.0 }
+            if disturbed || (k > 20 && k % noisy == 0) {
+                1.3
+            } else {
+                1.0
+            }
         };
         (0..200).map(sample).collect()
     }
@@ -181,7 +187,9 @@ mod tests {
     #[test]
     fn samples_that_always_leave_the_band_now_and_then_are_chance() {
         // Every fourth sample is off: three in a row are found within three samples or not, by where one begins.
-        let noisy: Vec<Replication> = (0..10).map(|seed| replication(seed, course(4, 3 + seed as usize % 2))).collect();
+        let noisy: Vec<Replication> = (0..10)
+            .map(|seed| replication(seed, course(4, 3 + seed as usize % 2)))
+            .collect();
         let chance = of(SETTLED, &noisy).unwrap();
         assert!(chance.placebo.unwrap().probability > 0.01, "{chance:?}");
     }

@@ -66,7 +66,11 @@ impl Figures<'_> {
 
     /// A bound on the claims that there are of `claims`; none where there are none.
     fn limit(&self, claims: &[&str], from: &[&str], what: String, asked: Asked, found: f64) -> Option<Limit> {
-        let known: Vec<&str> = claims.iter().copied().filter(|id| self.claims.iter().any(|c| c.id == *id)).collect();
+        let known: Vec<&str> = claims
+            .iter()
+            .copied()
+            .filter(|id| self.claims.iter().any(|c| c.id == *id))
+            .collect();
         let ids = from.iter().map(|id| id.to_string()).collect();
         (!known.is_empty()).then(|| Limit::new(&known, Basis::Figures { ids }, what, asked, found))
     }
@@ -133,7 +137,14 @@ fn clock_after_shedding(figures: &Figures) -> Option<Limit> {
     let shorter = (1.0 - drr) + drr * kept;
     figures.limit(
         &["disturbed-clock-of-mimo-nominal"],
-        &["disturbed-clock-of-dvfs", "drr-of-dvfs", "data-qod-50", "data-qod-100", "response-alone", "response-alone-1100"],
+        &[
+            "disturbed-clock-of-dvfs",
+            "drr-of-dvfs",
+            "data-qod-50",
+            "data-qod-100",
+            "response-alone",
+            "response-alone-1100",
+        ],
         "rise of the clock at the goal where half of the updates save DVFSonly as much as in Fig. 4, by growth".into(),
         Asked::AtMost(figures.of("disturbed-clock-of-mimo-nominal")?),
         (1.0 + rise) * shorter.powf(1.0 / figures.growth()?) - 1.0,
@@ -145,7 +156,12 @@ fn drr_of_most_clock(figures: &Figures) -> Option<Limit> {
     let three = figures.of("data-three-cores")? / figures.of("response-three-cores")?;
     figures.limit(
         &["clock-of-dvfs-data"],
-        &["clock-of-dvfs-data", "drr-before", "data-three-cores", "response-three-cores"],
+        &[
+            "clock-of-dvfs-data",
+            "drr-before",
+            "data-three-cores",
+            "response-three-cores",
+        ],
         "drr that this clock implies, against that beside three cores without pauses (Fig. 3(c))".into(),
         Asked::AtMost(three),
         1.0 - (1.0 - figures.of("drr-before")?) / (1.0 + figures.of("clock-of-dvfs-data")?),
@@ -169,7 +185,13 @@ fn clock_beside_computation(figures: &Figures) -> Option<Limit> {
     let job = 1.0 - nominal + nominal * longer;
     figures.limit(
         &["clock-of-mimo-computation"],
-        &["drr-before", "data-alone", "data-one-core", "response-alone", "response-alone-1100"],
+        &[
+            "drr-before",
+            "data-alone",
+            "data-one-core",
+            "response-alone",
+            "response-alone-1100",
+        ],
         "rise of the clock at the goal and full QoD beside 3 x C90-D10, at least, by growth".into(),
         Asked::AtMost(figures.of("clock-of-mimo-computation")?),
         job.powf(1.0 / figures.growth()?) - 1.0,
@@ -183,7 +205,11 @@ fn one_core_at_qod1000(figures: &Figures, by_growth: bool) -> Option<Limit> {
     let three = figures.disturbed(by_growth)?;
     let alone = figures.of("data-alone")?;
     let part = (figures.of("data-one-core")? - alone) / (figures.of("data-three-cores")? - alone);
-    let how = if by_growth { "by growth" } else { "if data accesses take the same time at every clock" };
+    let how = if by_growth {
+        "by growth"
+    } else {
+        "if data accesses take the same time at every clock"
+    };
     figures.limit(
         &["off-target-qod1000", "saturated-qod1000"],
         &[&DISTURBANCE[..], &["data-alone", "data-one-core", "data-three-cores"]].concat(),
@@ -208,7 +234,8 @@ fn clock_of_open(figures: &Figures) -> Option<Limit> {
     figures.limit(
         &["power-alike"],
         &[&DISTURBANCE[..], &GROWTH].concat(),
-        "clock of Open alone over that of QoD1000, at least: at 2 GHz its core is not idle enough to come down further".into(),
+        "clock of Open alone over that of QoD1000, at least: at 2 GHz its core is not idle enough to come down further"
+            .into(),
         Asked::AtMost(QUARTER),
         lowest_clock_of_open(figures)? / QOD1000,
     )
@@ -236,7 +263,11 @@ mod tests {
 
     fn found(claims: &Claims, id: &str) -> Vec<(f64, bool)> {
         let about = |limit: &Limit| limit.claims.iter().any(|claim| claim == id);
-        limits(claims).into_iter().filter(about).map(|limit| (limit.found, limit.excluded)).collect()
+        limits(claims)
+            .into_iter()
+            .filter(about)
+            .map(|limit| (limit.found, limit.excluded))
+            .collect()
     }
 
     /// The shipped claims with another figure for one of them.
@@ -251,7 +282,10 @@ mod tests {
     fn bounds_are_what_a_pocket_calculator_says() {
         let claims = shipped();
         let overshoot = found(&claims, "overshoot-dvfs-only");
-        assert!((overshoot[0].0 - (0.56 * 1.37 + 0.44 - 1.0)).abs() < 1e-12, "{overshoot:?}");
+        assert!(
+            (overshoot[0].0 - (0.56 * 1.37 + 0.44 - 1.0)).abs() < 1e-12,
+            "{overshoot:?}"
+        );
         assert!((overshoot[1].0 - 0.404).abs() < 2e-3, "{overshoot:?}");
         assert!(overshoot.iter().all(|(_, excluded)| *excluded));
         assert!((found(&claims, "disturbed-clock-of-mimo-high")[0].0 - 0.2).abs() < 1e-12);
@@ -261,10 +295,16 @@ mod tests {
     fn figures_that_agree_exclude_nothing() {
         // A disturbance that needs 10 % more clock does not overshoot by more than 20 %.
         let mild = with("disturbed-clock-of-dvfs", 0.1);
-        assert!(found(&mild, "overshoot-dvfs-only").iter().all(|(_, excluded)| !excluded));
+        assert!(
+            found(&mild, "overshoot-dvfs-only")
+                .iter()
+                .all(|(_, excluded)| !excluded)
+        );
         // A first core that does no harm leaves drr where it is.
         let harmless = with("data-one-core", 0.05);
-        let [(drr, excluded)] = found(&harmless, "qod-of-mimo-maximum")[..] else { panic!("one bound") };
+        let [(drr, excluded)] = found(&harmless, "qod-of-mimo-maximum")[..] else {
+            panic!("one bound")
+        };
         assert!((drr - 0.28).abs() < 1e-12 && !excluded);
     }
 

@@ -11,7 +11,7 @@
 
 pub mod chance;
 pub mod figures;
-
+pub mod search;
 
 use serde::Serialize;
 
@@ -72,7 +72,11 @@ impl Asked {
             Asked::AtMost(most) => found - most,
             Asked::AtLeast(least) => least - found,
         };
-        if excess.is_nan() { f64::INFINITY } else { excess.max(0.0) }
+        if excess.is_nan() {
+            f64::INFINITY
+        } else {
+            excess.max(0.0)
+        }
     }
 }
 

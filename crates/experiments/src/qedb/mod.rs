@@ -23,10 +23,11 @@ use crate::samples::{Labels, Replication, Run};
 use crate::stats::{Spread, mean};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
 
+pub use approach::{Approach, DrrGoal};
 pub use columns::SERIES;
 pub use disturbed::{CONTROLLERS, Course, disturbed};
+pub(crate) use ensemble::calibrated_points;
 pub use ensemble::ensemble;
-pub use approach::{Approach, DrrGoal};
 pub use plan::{Part, Planned, plan};
 pub use replicate::IDENTIFIED;
 pub use setting::{Interference, Mix, Work};
@@ -45,7 +46,7 @@ pub const CLAIMS: &str = include_str!("../../data/qedb-claims.toml");
 pub const REASONS: &str = include_str!("../../data/qedb-reasons.toml");
 
 /// The paper's experiments, and all of them together.
-pub const EXPERIMENTS: [Experiment; 7] = [
+pub const EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "qedb-interference",
         about: "Fig. 3: what interfering cores do to a job, by clock",
@@ -81,6 +82,11 @@ pub const EXPERIMENTS: [Experiment; 7] = [
         about: "all of them, no run twice",
         run: |settings, progress| run(&Part::ALL, settings, progress),
     },
+    Experiment {
+        name: "qedb-limits",
+        about: "whether any machine near the microbenchmarks satisfies what no machine of the ensemble does",
+        run: limits::search::run,
+    },
 ];
 
 /// Runs `parts` on every machine with every seed.
@@ -99,7 +105,10 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         replication.failures.splice(0..0, learnt.failures);
     }
     let claims = judged(parts, settings, &replications);
-    let chances = claims.iter().filter_map(|result| chance(result, &replications)).collect();
+    let chances = claims
+        .iter()
+        .filter_map(|result| chance(result, &replications))
+        .collect();
     Ok(Outcome {
         name: name(parts).into(),
         platform: "sim".into(),

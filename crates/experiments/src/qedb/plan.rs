@@ -214,7 +214,7 @@ fn steady(name: &str, approach: Approach, load: Option<(Mix, u32)>) -> Planned {
             ("cores", &cores),
         ]),
         approach,
-        job: EVALUATION_JOB,
+        job: sweep(),
         interference: load.map(|(mix, cores)| beside(mix, cores, Active::ALWAYS)),
         rate: 1.0,
         samples,
@@ -234,7 +234,7 @@ fn transient() -> Vec<Planned> {
         Planned {
             labels,
             approach,
-            job: EVALUATION_JOB,
+            job: sweep(),
             interference: Some(beside(mix, cores, Active { from, until })),
             rate: 1.0,
             samples: TRANSIENT_SAMPLES.0,
@@ -281,7 +281,7 @@ impl Planned {
 /// come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own criterion no valid model.)
 pub fn identify_ask(work: Work, seed: u64) -> Ask {
     Ask {
-        job: work.scaled(EVALUATION_JOB),
+        job: work.scaled(sweep()),
         controller: ControllerKind::Mimo,
         drr: NOMINAL_DRR_IN_THE_PAPER,
         rate: 1.0,
@@ -324,4 +324,11 @@ mod tests {
     fn the_profile_is_a_run_of_the_plan() {
         assert!(plan(&[Part::Average]).contains(&profile()));
     }
+}
+
+fn sweep() -> f64 {
+    std::env::var("SWEEP")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(EVALUATION_JOB)
 }

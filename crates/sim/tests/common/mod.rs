@@ -6,8 +6,7 @@ use punctual_sim::{Happening, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Class, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace,
-    UpdateMode,
+    Arrival, Class, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace, UpdateMode,
 };
 
 pub const PERIOD: Nanos = Nanos::from_millis(100);
@@ -38,7 +37,11 @@ pub fn readings(rows: &[(u64, u32)]) -> Trace {
 /// A task with a deadline of half a period, released every period.
 pub fn real_time(ops: &[Op]) -> (TaskSpec, Program) {
     let deadline = Nanos::from_millis(50);
-    let spec = TaskSpec::by_hand("analysis", Class::RealTime { deadline }, Arrival::Periodic { period: PERIOD });
+    let spec = TaskSpec::by_hand(
+        "analysis",
+        Class::RealTime { deadline },
+        Arrival::Periodic { period: PERIOD },
+    );
     (spec, Program { ops: ops.to_vec() })
 }
 

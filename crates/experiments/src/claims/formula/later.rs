@@ -57,7 +57,11 @@ mod tests {
 
     #[test]
     fn only_settling_can_begin_later() {
-        for text in ["mean(x, a=b, from=0, to=9) < 1", "1 < 2", "settling(x, a=b, goal=1, band=0.1) <= 1"] {
+        for text in [
+            "mean(x, a=b, from=0, to=9) < 1",
+            "1 < 2",
+            "settling(x, a=b, goal=1, band=0.1) <= 1",
+        ] {
             assert_eq!(Formula::parse(text).unwrap().begun_later(1, 1), None, "{text}");
         }
     }
