@@ -35,7 +35,10 @@ pub fn verdict(limit: &Limit) -> &'static str {
 /// The failures of a claim that are chance by its placebo, and the probability of as many.
 pub fn placebo(chance: &Chance) -> [String; 2] {
     chance.placebo.map_or(["-".into(), "-".into()], |placebo| {
-        [format!("{:.1}", placebo.expected), format!("{:.2}", placebo.probability)]
+        [
+            format!("{:.1}", placebo.expected),
+            format!("{:.2}", placebo.probability),
+        ]
     })
 }
 
@@ -91,5 +94,8 @@ fn chances(chances: &[Chance]) -> String {
     let rows: Vec<Vec<String>> = std::iter::once(heading.map(String::from).to_vec())
         .chain(chances.iter().map(row))
         .collect();
-    format!("\nlaw or chance, by the mean over seeds on each machine\n{}", columns(&rows))
+    format!(
+        "\nlaw or chance, by the mean over seeds on each machine\n{}",
+        columns(&rows)
+    )
 }

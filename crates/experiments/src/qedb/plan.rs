@@ -14,7 +14,7 @@ use punctual_units::Nanos;
 use punctual_workload::{Active, ControllerKind};
 
 use super::approach::{APPROACHES, Approach, DrrGoal};
-use super::setting::{Ask, CONTROL_PERIOD, EVALUATION_JOB, Interference, MIXES, Mix, Work};
+use super::setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, EVALUATION_JOB, Interference, MIXES, Mix, Work};
 use crate::samples::{Labels, labels};
 
 /// A part of the evaluation: one experiment each.
@@ -214,7 +214,7 @@ fn steady(name: &str, approach: Approach, load: Option<(Mix, u32)>) -> Planned {
             ("cores", &cores),
         ]),
         approach,
-        job: sweep(),
+        job: EVALUATION_JOB,
         interference: load.map(|(mix, cores)| beside(mix, cores, Active::ALWAYS)),
         rate: 1.0,
         samples,
@@ -234,7 +234,7 @@ fn transient() -> Vec<Planned> {
         Planned {
             labels,
             approach,
-            job: sweep(),
+            job: EVALUATION_JOB,
             interference: Some(beside(mix, cores, Active { from, until })),
             rate: 1.0,
             samples: TRANSIENT_SAMPLES.0,
@@ -275,13 +275,18 @@ impl Planned {
     }
 }
 
-/// What identification asks for.
+/// What identification asks for in the comparison of controllers, where the microbenchmark's job is `work`.
+pub fn identify_ask(work: Work, seed: u64) -> Ask {
+    learning(work.scaled(CONTROLLERS_JOB), seed)
+}
+
+/// What identification asks for with this job.
 ///
 /// Nothing interferes while a model is learnt: interference is what the law is to reject. (Beside two cores of C50-D50, which
 /// come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own criterion no valid model.)
-pub fn identify_ask(work: Work, seed: u64) -> Ask {
+pub fn learning(job: Work, seed: u64) -> Ask {
     Ask {
-        job: work.scaled(sweep()),
+        job,
         controller: ControllerKind::Mimo,
         drr: NOMINAL_DRR_IN_THE_PAPER,
         rate: 1.0,
@@ -324,11 +329,4 @@ mod tests {
     fn the_profile_is_a_run_of_the_plan() {
         assert!(plan(&[Part::Average]).contains(&profile()));
     }
-}
-
-fn sweep() -> f64 {
-    std::env::var("SWEEP")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(EVALUATION_JOB)
 }
