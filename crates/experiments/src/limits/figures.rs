@@ -211,7 +211,7 @@ fn one_core_at_qod1000(figures: &Figures, by_growth: bool) -> Option<Limit> {
         "if data accesses take the same time at every clock"
     };
     figures.limit(
-        &["off-target-qod1000", "saturated-qod1000"],
+        &["off-target-qod1000"],
         &[&DISTURBANCE[..], &["data-alone", "data-one-core", "data-three-cores"]].concat(),
         format!("tardiness of QoD1000 at full QoD beside one core of C50-D50, at least, {how}"),
         Asked::AtMost(1.0 - BAND),

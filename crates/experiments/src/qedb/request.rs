@@ -35,12 +35,7 @@ impl Clocking {
     fn governor(self) -> Option<Governor> {
         match self {
             Clocking::Law => None,
-            Clocking::Ondemand => Some(
-                std::env::var("GOV")
-                    .ok()
-                    .and_then(|g| g.parse().ok())
-                    .unwrap_or(Governor::Ondemand(Ondemand::old_between(20, 90))),
-            ),
+            Clocking::Ondemand => Some(Governor::Ondemand(Ondemand::old_between(20, 90))),
             Clocking::Pinned(clock) => Some(Governor::Userspace(clock)),
         }
     }
