@@ -73,6 +73,7 @@ fn chances(chances: &[Chance]) -> String {
     let heading = [
         "  comparison",
         "failed",
+        "mean course",
         "machines: holds",
         "fails",
         "undecided",
@@ -84,6 +85,7 @@ fn chances(chances: &[Chance]) -> String {
         vec![
             format!("  {}", chance.claim),
             format!("{} of {}", chance.failed, chance.of),
+            chance.on_mean.to_string(),
             chance.hold.to_string(),
             chance.fail.to_string(),
             chance.undecided.to_string(),
@@ -95,7 +97,7 @@ fn chances(chances: &[Chance]) -> String {
         .chain(chances.iter().map(row))
         .collect();
     format!(
-        "\nlaw or chance, by the mean over seeds on each machine\n{}",
+        "\nlaw or chance: machines on which the mean course over seeds keeps it, and on which its mean margin does, beyond 3 standard errors\n{}",
         columns(&rows)
     )
 }

@@ -139,15 +139,16 @@ fn chances(page: &mut String, chances: &[Chance]) {
     if chances.is_empty() {
         return;
     }
-    *page += "<h2>Law or chance</h2>\n<p class=\"note\">Machines on which a comparison holds or fails by the mean over seeds, beyond three standard errors. By chance: failures of the same formula where nothing begins.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>comparison</th><th>failed</th><th>holds</th><th>fails</th><th>undecided</th><th>by chance</th><th>P(as many)</th></tr></thead>\n<tbody>\n";
+    *page += "<h2>Law or chance</h2>\n<p class=\"note\">Mean course: machines on which it holds of the samples' means over seeds. Holds, fails: by the mean of its margin over seeds, beyond three standard errors. By chance: failures of the same formula where nothing begins.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>comparison</th><th>failed</th><th>mean course</th><th>holds</th><th>fails</th><th>undecided</th><th>by chance</th><th>P(as many)</th></tr></thead>\n<tbody>\n";
     for chance in chances {
         let [expected, probability] = placebo(chance);
         let _ = writeln!(
             page,
-            "<tr><th>{}</th><td class=\"figure\">{} of {}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{expected}</td><td class=\"figure\">{probability}</td></tr>",
+            "<tr><th>{}</th><td class=\"figure\">{} of {}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{expected}</td><td class=\"figure\">{probability}</td></tr>",
             escape(&chance.claim),
             chance.failed,
             chance.of,
+            chance.on_mean,
             chance.hold,
             chance.fail,
             chance.undecided
@@ -266,6 +267,7 @@ mod tests {
                 claim: "c".into(),
                 failed: 1,
                 of: 1,
+                on_mean: 0,
                 hold: 0,
                 fail: 0,
                 undecided: 1,

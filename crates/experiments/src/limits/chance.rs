@@ -3,7 +3,8 @@
 //! **Terms.** The *margin* of a comparison is how far its larger side is ahead: positive where it holds. A *placebo* is the
 //! same formula put to a stretch of the same run in which nothing begins.
 //!
-//! **Method.** Seeds are repetitions: on one machine, the mean of the margin over them has a standard error. Where it lies more
+//! **Method.** Seeds are repetitions. The *mean course* of a machine has the same formula without most of the noise. And on one
+//! machine, the mean of the margin over seeds has a standard error. Where it lies more
 //! than [`BEYOND`] errors from zero, the machine decides, else chance may. A claim about settling is compared with its
 //! placebo: a law that has long settled still leaves the band now and then, because a sample is a mean of ten jobs. With p_i the
 //! share of placebo starts that fail in replication i, the number of failures by chance alone is the sum of independent
@@ -12,7 +13,7 @@
 use serde::Serialize;
 
 use crate::claims::{Claim, ClaimResult};
-use crate::samples::Replication;
+use crate::samples::{Replication, Run};
 use crate::stats::mean;
 
 /// Standard errors from zero beyond which a mean is no chance; of ten seeds, 3 leave 1.5 % (Student's t).
@@ -32,6 +33,9 @@ pub struct Chance {
     pub failed: usize,
     /// Replications.
     pub of: usize,
+    /// Machines on which it holds of the mean course: each sample the mean of that sample over seeds, so that most of the noise
+    /// is gone.
+    pub on_mean: usize,
     /// Machines on which its mean margin is positive by more than [`BEYOND`] standard errors.
     pub hold: usize,
     /// Machines on which it is negative by more than that.
@@ -51,36 +55,98 @@ pub struct Placebo {
     pub probability: f64,
 }
 
-/// What is law and what is chance of a comparison that fails in some replications; none of any other claim.
-pub fn chance(result: &ClaimResult, replications: &[Replication]) -> Option<Chance> {
-    let claim = &result.claim;
-    if !claim.formula.is_comparison() || result.held == result.of {
-        return None;
+/// What is law and what is chance of every comparison that fails in some replications.
+pub fn chances(results: &[ClaimResult], replications: &[Replication]) -> Vec<Chance> {
+    let failing = |result: &&ClaimResult| result.claim.formula.is_comparison() && result.held < result.of;
+    let machines = by_machine(replications);
+    results
+        .iter()
+        .filter(failing)
+        .map(|result| chance(result, replications, &machines))
+        .collect()
+}
+
+/// One machine's replications, and their mean course.
+struct Machine<'r> {
+    name: &'r str,
+    replications: Vec<&'r Replication>,
+    mean: Vec<Run>,
+}
+
+fn by_machine(replications: &[Replication]) -> Vec<Machine<'_>> {
+    let mut machines: Vec<Machine> = Vec::new();
+    for replication in replications {
+        match machines.iter_mut().find(|machine| machine.name == replication.machine) {
+            Some(machine) => machine.replications.push(replication),
+            None => machines.push(Machine {
+                name: &replication.machine,
+                replications: vec![replication],
+                mean: Vec::new(),
+            }),
+        }
     }
+    for machine in &mut machines {
+        machine.mean = mean_course(&machine.replications);
+    }
+    machines
+}
+
+/// Every run of the first replication, each sample the mean of that sample in all replications that measured it.
+fn mean_course(replications: &[&Replication]) -> Vec<Run> {
+    let of_run = |run: &Run| {
+        let same = |replication: &&Replication| {
+            replication
+                .runs
+                .iter()
+                .find(|other| other.labels == run.labels)
+                .cloned()
+        };
+        let runs: Vec<Run> = replications.iter().filter_map(same).collect();
+        let column = |name: &String, length: usize| {
+            let sample = |k: usize| {
+                let here = runs.iter().filter_map(|run| *run.series.get(name)?.get(k)?);
+                mean(&here.collect::<Vec<f64>>())
+            };
+            (name.clone(), (0..length).map(sample).collect())
+        };
+        Run {
+            series: run
+                .series
+                .iter()
+                .map(|(name, samples)| column(name, samples.len()))
+                .collect(),
+            ..run.clone()
+        }
+    };
+    replications
+        .first()
+        .map_or_else(Vec::new, |first| first.runs.iter().map(of_run).collect())
+}
+
+fn chance(result: &ClaimResult, replications: &[Replication], machines: &[Machine]) -> Chance {
+    let claim = &result.claim;
     let failed = result.of - result.held;
     let mut chance = Chance {
         claim: claim.id.clone(),
         failed,
         of: result.of,
+        on_mean: 0,
         hold: 0,
         fail: 0,
         undecided: 0,
         placebo: placebo(claim, replications, failed),
     };
-    for machine in &result.machines {
-        let here = replications
-            .iter()
-            .filter(|replication| replication.machine == machine.machine);
-        let margins: Vec<f64> = here
-            .filter_map(|replication| claim.formula.margin(&replication.runs).ok().flatten())
-            .collect();
+    for machine in machines {
+        chance.on_mean += usize::from(claim.formula.evaluate(&machine.mean) == Ok(1.0));
+        let margin = |replication: &&Replication| claim.formula.margin(&replication.runs).ok().flatten();
+        let margins: Vec<f64> = machine.replications.iter().filter_map(margin).collect();
         match decided(&margins) {
             Some(true) => chance.hold += 1,
             Some(false) => chance.fail += 1,
             None => chance.undecided += 1,
         }
     }
-    Some(chance)
+    chance
 }
 
 /// Whether the mean is above zero, where it is not by chance on either side.
@@ -134,7 +200,7 @@ fn at_least(successes: usize, probabilities: &[f64]) -> f64 {
 mod tests {
     use super::*;
     use crate::claims::{Claims, Reasons, judge};
-    use crate::samples::{Run, labels};
+    use crate::samples::labels;
     use proptest::prelude::*;
 
     fn replication(seed: u64, tardiness: Vec<f64>) -> Replication {
@@ -157,7 +223,7 @@ mod tests {
         );
         let claims = Claims::parse(&text).unwrap();
         let result = judge(claims.iter().next().unwrap(), replications, &Reasons::new());
-        chance(&result, replications)
+        chances(&[result], replications).pop()
     }
 
     const SETTLED: &str = "settling(tardiness, from=2, to=200, goal=1, band=0.1) <= 3";
@@ -179,7 +245,7 @@ mod tests {
     fn a_law_that_settles_late_is_no_chance() {
         let late: Vec<Replication> = (0..10).map(|seed| replication(seed, course(8, 1000))).collect();
         let chance = of(SETTLED, &late).unwrap();
-        assert_eq!((chance.failed, chance.hold, chance.fail), (10, 0, 1));
+        assert_eq!((chance.failed, chance.on_mean, chance.hold, chance.fail), (10, 0, 0, 1));
         let placebo = chance.placebo.unwrap();
         assert_eq!((placebo.expected, placebo.probability), (0.0, 0.0));
     }
@@ -192,6 +258,17 @@ mod tests {
             .collect();
         let chance = of(SETTLED, &noisy).unwrap();
         assert!(chance.placebo.unwrap().probability > 0.01, "{chance:?}");
+    }
+
+    #[test]
+    fn noise_is_gone_from_the_mean_course() {
+        // Every seed has one bad sample among the first four, each another one.
+        let course = |bad: usize| (0..200).map(|k| if k == 2 + bad { 1.3 } else { 1.0 }).collect();
+        let noisy: Vec<Replication> = (0..20)
+            .map(|seed| replication(seed, course(2 + seed as usize % 8)))
+            .collect();
+        let chance = of("settling(tardiness, from=2, to=200, goal=1, band=0.1) <= 0", &noisy).unwrap();
+        assert!(chance.failed > 0 && chance.on_mean == 1, "{chance:?}");
     }
 
     #[test]

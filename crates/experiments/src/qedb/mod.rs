@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::claims::{ClaimResult, Claims, judge};
-use crate::limits::{self, Limit, chance::chance};
+use crate::limits::{self, Limit, chance::chances};
 use crate::parallel::in_order;
 use crate::samples::{Labels, Replication, Run};
 use crate::stats::{Spread, mean};
@@ -105,10 +105,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         replication.failures.splice(0..0, learnt.failures);
     }
     let claims = judged(parts, settings, &replications);
-    let chances = claims
-        .iter()
-        .filter_map(|result| chance(result, &replications))
-        .collect();
+    let chances = chances(&claims, &replications);
     Ok(Outcome {
         name: name(parts).into(),
         platform: "sim".into(),
