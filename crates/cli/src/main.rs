@@ -7,6 +7,7 @@ mod failure;
 mod fault;
 #[cfg(test)]
 mod fixture;
+mod limits;
 mod output;
 mod page;
 mod plain;

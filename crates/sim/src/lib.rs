@@ -18,6 +18,7 @@
 //! commits are volatile.
 
 mod cache;
+mod check;
 mod committer;
 mod cores;
 mod costs;
@@ -28,6 +29,7 @@ mod file;
 mod governed;
 pub mod governor;
 mod job;
+mod load;
 mod machine;
 mod memory;
 mod model;
@@ -37,14 +39,16 @@ mod scheduler;
 mod throttle;
 mod traffic;
 
+pub use check::ModelError;
 pub use costs::costs;
-pub use engine::{Happening, Load, Simulation, SimulationError};
+pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
 pub use file::MachineFileError;
 pub use governor::{Governor, UnknownGovernor};
+pub use load::{Happening, Load, SimulationError};
 pub use model::{
-    CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, ModelError,
-    PowerModel, StoreModel, UncorePower, WAYS_MAX,
+    CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,
+    StoreModel, UncorePower, WAYS_MAX,
 };
 pub use power::Parts;
 pub use runner::BACKLOG_MAX;
