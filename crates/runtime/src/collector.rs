@@ -5,7 +5,7 @@ use punctual_store::updates::{Counts, Reconciliation};
 use punctual_units::{Nanos, Time};
 use punctual_workload::JobOutcome;
 
-use crate::event::{Plan, Step};
+use crate::event::{Plan, Step, Window};
 use crate::report::{EnergyParts, Protection, RunHeader, RunReport, Sample, Summary};
 
 /// After warm-up the loop is given this long to reach its goal before means are taken.
@@ -65,6 +65,9 @@ pub struct Collector {
     misses: u64,
     skipped: u64,
     best_effort_jobs: u64,
+    /// Times that the clock was changed within a job, and what deciding that took, in microseconds.
+    paced: u64,
+    pacing_us: Vec<f64>,
     notes: Vec<String>,
 }
 
@@ -84,6 +87,8 @@ impl Collector {
             misses: 0,
             skipped: 0,
             best_effort_jobs: 0,
+            paced: 0,
+            pacing_us: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -110,6 +115,12 @@ impl Collector {
             self.tardiness.push(tardiness);
             self.drr_sum += job.drr();
         }
+    }
+
+    /// Takes a change of the clock within a job, and how long that took from the checkpoint on, where that takes time.
+    pub fn paced(&mut self, took: Option<Nanos>) {
+        self.paced += 1;
+        self.pacing_us.extend(took.map(Nanos::as_micros_f64));
     }
 
     /// Takes releases that were dropped because too many jobs were waiting.
@@ -142,7 +153,7 @@ impl Collector {
             admitted_share: window.admitted.unwrap_or(self.plan.admitted.get()),
             admitted_knob: self.plan.admitted.get(),
             fresh_share: window.fresh,
-            clock_hz: readings.clock.value().map(|clock| clock.0),
+            clock_hz: self.clock_over(window, readings),
             energy_j: self.energy_since(readings),
             jobs: window.jobs,
             misses: window.misses,
@@ -214,6 +225,13 @@ impl Collector {
         now.iter().enumerate().map(|(core, busy)| share(core, *busy)).collect()
     }
 
+    /// The clock in force, in hertz: where jobs are paced from within, what they had on average.
+    fn clock_over(&self, window: &Window, readings: &Readings) -> Option<u64> {
+        let read = readings.clock.value()?.0;
+        let top = self.header.load.top_clock;
+        Some(window.clock.map_or(read, |share| top.scaled(share).0))
+    }
+
     fn energy_since(&self, readings: &Readings) -> Option<f64> {
         let before = self.last.as_ref()?.energy_j.value()?;
         Some(readings.energy_j.value()? - before)
@@ -256,6 +274,8 @@ impl Collector {
             energy_parts_j: ending.energy_parts_j,
             best_effort_jobs: self.best_effort_jobs,
             decision_us_median: percentile(&decisions, 0.5),
+            clock_changes_within_jobs: self.paced,
+            pacing_us_median: percentile(&self.pacing_us, 0.5),
             controller_core_share: ending.controller_core_share,
             probe_us: ending.probe_us,
             steal_share: ending.steal_share,

@@ -172,6 +172,12 @@ pub struct Summary {
     pub best_effort_jobs: u64,
     /// Median decision time in microseconds.
     pub decision_us_median: Option<f64>,
+    /// Times that the clock was changed within a job.
+    #[serde(default)]
+    pub clock_changes_within_jobs: u64,
+    /// Of those, the median time from the job's checkpoint to the changed clock, in microseconds; Linux only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pacing_us_median: Option<f64>,
     /// CPU time of the control thread as a share of one core.
     pub controller_core_share: Option<f64>,
     /// Oversleep of the probe on the real-time core, median, p99 and maximum, in microseconds: the no-op control

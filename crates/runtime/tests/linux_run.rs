@@ -14,7 +14,7 @@ use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Meter};
 use punctual_runtime::linux::Runtime;
 use punctual_runtime::report::Progress;
-use punctual_runtime::{AdmissionEvent, ControllerSource, EventLog, Finished, PlatformChoice, identify, replay, run};
+use punctual_runtime::{Answer, AdmissionEvent, ControllerSource, EventLog, Finished, PlatformChoice, identify, replay, run};
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{Arrival, Class, ControllerKind};
@@ -56,7 +56,10 @@ fn the_log_of_a_linux_run_replays_to_identical_decisions() {
         .steps
         .iter_mut()
         .rev()
-        .find_map(|step| step.answer.as_mut())
+        .find_map(|step| match step.answer.as_mut() {
+            Some(Answer::Step(step)) => Some(step),
+            _ => None,
+        })
         .unwrap();
     answer.plan.admitted = Share::clamped(1.0 - answer.plan.admitted.get());
     assert_eq!(

@@ -16,7 +16,9 @@ use std::collections::VecDeque;
 use punctual_platform::{ClockOffer, Offers, Provenance};
 use punctual_store::updates::{AdmissionOptions, Updates};
 use punctual_units::{CoreId, Nanos, Share, TaskId, Time};
-use punctual_workload::{Class, JobOutcome, Op, Program, SensorStream, TaskSpec, UpdateMode};
+use punctual_workload::{
+    Class, JobOutcome, JobProgress, Op, Program, SensorStream, TaskSpec, UpdateMode, checkpoint,
+};
 
 use crate::committer::Committer;
 use crate::cores::{Core, Occupant};
@@ -61,6 +63,8 @@ pub enum Happening {
         /// When.
         at: Time,
     },
+    /// A real-time job has come to a checkpoint; only where [`Simulation::tell_progress`] asks for it.
+    Progressed(JobProgress),
     /// A job is complete.
     Completed(JobOutcome),
     /// A job should have been released, but [`crate::BACKLOG_MAX`] jobs of its task already waited. It has no number.
@@ -126,7 +130,7 @@ pub enum SimulationError {
 ///             jobs += 1;
 ///         }
 ///         Happening::Reached => break,
-///         Happening::Released { .. } | Happening::Skipped { .. } => {}
+///         Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
 ///     }
 /// }
 /// assert_eq!((jobs, machine.now()), (10, end));
@@ -160,7 +164,10 @@ pub struct Simulation<'t> {
     released: Vec<u64>,
     /// The earliest next release of all runners.
     next_release: Time,
-    /// What happened at this instant and was not told yet; at most one release and one completion per runner.
+    /// Whether checkpoints are told.
+    tells_progress: bool,
+    /// What happened at this instant and was not told yet; at most one release and one completion, or checkpoint, per
+    /// runner.
     untold: VecDeque<Happening>,
 }
 
@@ -207,6 +214,7 @@ impl<'t> Simulation<'t> {
             governed: None,
             released: vec![0; load.tasks.len()],
             next_release: Time::ZERO,
+            tells_progress: false,
             untold: VecDeque::with_capacity(2 * runners.len()),
             runners,
             model,
@@ -236,6 +244,11 @@ impl<'t> Simulation<'t> {
             self.end_intervals();
             self.release();
         }
+    }
+
+    /// Tells the checkpoints of real-time jobs from now on. The run is the same.
+    pub fn tell_progress(&mut self) {
+        self.tells_progress = true;
     }
 
     /// The admission, the queue and the accounts of sensor updates: to turn the admitted share, and to reconcile.
@@ -319,6 +332,20 @@ impl<'t> Simulation<'t> {
         job.enter(Stage::Between, now);
         job.op += 1;
         let complete = job.op == runner.program.len();
+        if let (true, Some(deadline)) = (self.tells_progress, runner.deadline)
+            && let Some((done, of)) = checkpoint(job.op, runner.program.len())
+        {
+            let progress = JobProgress {
+                task: runner.task,
+                job: job.number,
+                released: job.released,
+                deadline,
+                at: now,
+                done,
+                of,
+            };
+            self.untold.push_back(Happening::Progressed(progress));
+        }
         self.lock.release(Occupant::Runner(r));
         if complete && let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);

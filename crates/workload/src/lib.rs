@@ -12,6 +12,7 @@ mod check;
 mod compile;
 mod outcome;
 mod program;
+mod progress;
 mod scenario;
 mod stream;
 mod trace;
@@ -21,6 +22,7 @@ pub use check::Problem;
 pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
 pub use outcome::{JobOutcome, Split};
 pub use program::{Op, Program, Table};
+pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
 pub use scenario::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
     SensorSource, StoreNeeds, TaskSpec, UpdateMode, Volume,

@@ -47,6 +47,8 @@ pub struct Transient {
     pub overshoot: f64,
     /// Jobs until settled; none if it never was.
     pub settled_jobs: Option<usize>,
+    /// The same in seconds, from the onset to the end of the last job that was not; none if it never was.
+    pub settled_s: Option<f64>,
     /// Late jobs, over all.
     pub misses: f64,
 }
@@ -58,13 +60,16 @@ pub fn transient(jobs: &[Job], goal: f64, onset_s: f64, end_s: f64) -> Option<Tr
     let jobs = jobs.get(from..until).filter(|jobs| jobs.len() >= 2 * JOBS_PER_SAMPLE)?;
     let error: Vec<f64> = jobs.iter().map(|job| job.tardiness - goal).collect();
     let seconds: Vec<f64> = means(&error, JOBS_PER_SAMPLE).collect();
+    let settled_jobs = settled(&error, BAND * goal);
+    let last_unsettled = |count: usize| count.checked_sub(1).map_or(0.0, |last| jobs[last].at_s - onset_s);
     Some(Transient {
         iae: iae(jobs, goal, end_s),
         iae_means: seconds.iter().map(|mean| mean.abs()).sum::<f64>() / seconds.len() as f64 * (end_s - onset_s),
         first_job: error[0] / goal,
         first_second: seconds[0] / goal,
         overshoot: seconds.iter().copied().fold(f64::NEG_INFINITY, f64::max) / goal,
-        settled_jobs: settled(&error, BAND * goal),
+        settled_jobs,
+        settled_s: settled_jobs.map(last_unsettled),
         misses: error.iter().filter(|e| **e + goal > 1.0).count() as f64 / error.len() as f64,
     })
 }
@@ -118,6 +123,7 @@ mod tests {
         assert!((three.overshoot - 0.15).abs() < 1e-9 && (three.misses - 3.0 / 79.0).abs() < 1e-9);
         // Five jobs with one late by a half are 0.1 late on average, and that is within the band.
         assert_eq!(three.settled_jobs, Some(2));
+        assert!((three.settled_s.unwrap() - 0.15).abs() < 1e-9, "{three:?}");
         assert_eq!(step(10, 0.5).settled_jobs, Some(9));
         assert!((step(20, 0.5).overshoot - 0.5).abs() < 1e-9);
         assert_eq!(step(0, 0.5).settled_jobs, Some(0));

@@ -17,19 +17,21 @@ use crate::samples::Run;
 
 /// Columns of every run, of one sample each: what [`Transient`] says of the time from the onset to the disturbance's
 /// end; misses, the mean fresh share and the mean power from the onset to the end of the run; the overshoot of the last
-/// quarter of the disturbance; windows in fallback.
-pub const SERIES: [&str; 11] = [
+/// quarter of the disturbance; windows in fallback; changes of the clock within a job, per job.
+pub const SERIES: [&str; 13] = [
     "iae",
     "iae-means",
     "first-job",
     "first-second",
     "overshoot",
     "settled-jobs",
+    "settled-s",
     "misses",
     "fresh",
     "power",
     "end-overshoot",
     "fallback",
+    "clock-changes",
 ];
 
 /// Set point of tardiness: the default of the scenarios, where a job is late because of a disturbance and not because
@@ -122,6 +124,7 @@ fn asked(place: &Place, planned: &Planned, models: &Models) -> RunRequest {
     scenario.duration = SETTLED + LASTS * 2;
     scenario.control.kind = planned.law.kind();
     scenario.control.pace = planned.law.pace();
+    scenario.control.within = planned.law.within();
     scenario.goal.tardiness = planned.front.map_or(TARDINESS, |point| point.tardiness);
     scenario.goal.drr = (models.nominal_drr * planned.front.map_or(1.0, |point| point.drr)).min(0.95);
     let stretches = planned.disturbance.stretches(place.seed);
@@ -176,11 +179,13 @@ fn columns(
         Some(seen.first_second),
         Some(seen.overshoot),
         Some(settled as f64),
+        Some(seen.settled_s.unwrap_or(LASTS.as_secs_f64())),
         Some(late / judged.len().max(1) as f64),
         Some(fresh),
         energy.map(|joules| joules / seconds.max(1e-9)),
         ending,
         Some(fallback / report.samples.len().max(1) as f64),
+        Some(report.summary.clock_changes_within_jobs as f64 / report.summary.jobs.max(1) as f64),
     ];
     SERIES
         .into_iter()

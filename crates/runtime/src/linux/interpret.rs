@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
-use punctual_workload::{Op, Program, Table};
+use punctual_workload::{Op, Program, Table, checkpoint};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -69,6 +69,9 @@ impl Interpreter {
                 Op::Compute { cycles } => self.emulated.compute(cycles),
                 Op::Get { table, count } => self.get(job, table, count)?,
                 Op::Put { count, bytes } => self.put(job, count, bytes)?,
+            }
+            if let Some((done, of)) = checkpoint(index + 1, self.program.ops.len()) {
+                job.progress(done, of);
             }
         }
         Ok(())
