@@ -11,13 +11,17 @@
 //! setting ([`punctual_control::LqrPi::follow`]). So what was found within a job is where the next one begins, and what a
 //! full clock cannot do is left to the other knob.
 
+use std::collections::VecDeque;
+
 use punctual_control::Pacer;
 use punctual_platform::ClockOffer;
 use punctual_units::{Nanos, Time};
-use punctual_workload::{JobOutcome, JobProgress};
+use punctual_workload::{CHECKPOINTS_MAX, JobOutcome, JobProgress};
 
 /// Tasks that are paced at most; jobs of further ones run at the clock that the others need.
 const TASKS_MAX: usize = 64;
+/// Changes of the clock that are remembered: those of two jobs that change it at each of their checkpoints.
+const CHANGES_MAX: usize = 2 * CHECKPOINTS_MAX;
 
 /// All jobs under way.
 #[derive(Clone, Debug)]
@@ -41,32 +45,56 @@ struct TaskPace {
     wanted: Option<f64>,
 }
 
-/// The clock's integral over time, as far as it is asked for: since before its last change.
-#[derive(Clone, Copy, Debug)]
+/// The clock's integral over time.
+#[derive(Clone, Debug)]
 struct ClockOverTime {
-    /// Until `since`, in share times seconds.
-    integral: f64,
+    /// The latest changes, oldest first, at least one.
+    changes: VecDeque<Change>,
+}
+
+/// The clock has been at `share` of its top since `since`.
+#[derive(Clone, Copy, Debug)]
+struct Change {
     since: Time,
-    /// In force since then, and before.
-    now: f64,
-    before: f64,
+    share: f64,
+    /// The integral until then, in share times seconds.
+    integral: f64,
 }
 
 impl ClockOverTime {
-    fn turned(&mut self, share: f64, at: Time) {
-        if share != self.now {
-            self.integral = self.at(at);
-            (self.before, self.now, self.since) = (self.now, share, self.since.max(at));
-        }
+    fn new(share: f64, since: Time) -> ClockOverTime {
+        let mut changes = VecDeque::with_capacity(CHANGES_MAX);
+        changes.push_back(Change {
+            since,
+            share,
+            integral: 0.0,
+        });
+        ClockOverTime { changes }
     }
 
-    /// The integral from the start to `at`. Before the last change the clock is taken to have stood where it was then: further back,
-    /// only a job is asked for that was released while another one ran.
+    fn now(&self) -> f64 {
+        self.changes.back().map_or(1.0, |change| change.share)
+    }
+
+    fn turned(&mut self, share: f64, since: Time) {
+        if share == self.now() {
+            return;
+        }
+        let integral = self.at(since);
+        if self.changes.len() == CHANGES_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(Change { since, share, integral });
+    }
+
+    /// The integral from the start to `at`; before the oldest change that is known, the clock is taken to have stood where it was
+    /// set then.
     fn at(&self, at: Time) -> f64 {
-        if at >= self.since {
-            self.integral + self.now * at.since(self.since).as_secs_f64()
-        } else {
-            self.integral - self.before * self.since.since(at).as_secs_f64()
+        let known = self.changes.iter().rev().find(|change| change.since <= at);
+        match (known, self.changes.front()) {
+            (Some(change), _) => change.integral + change.share * at.since(change.since).as_secs_f64(),
+            (None, Some(oldest)) => oldest.integral - oldest.share * oldest.since.since(at).as_secs_f64(),
+            (None, None) => 0.0,
         }
     }
 
@@ -80,12 +108,7 @@ impl Pacing {
     pub(crate) fn new(offer: &ClockOffer, share: f64, start: Time) -> Pacing {
         Pacing {
             steps: offer.steps.iter().map(|step| step.ratio(offer.top())).collect(),
-            clock: ClockOverTime {
-                integral: 0.0,
-                since: start,
-                now: share,
-                before: share,
-            },
+            clock: ClockOverTime::new(share, start),
             tasks: Vec::new(),
             window: (0.0, 0.0),
         }
@@ -99,7 +122,7 @@ impl Pacing {
     /// A job has come to a checkpoint; the clock that the jobs under way need to end at `goal`, if that is known.
     pub(crate) fn progressed(&mut self, job: &JobProgress, goal: f64) -> Option<f64> {
         let deadline = job.deadline.as_secs_f64();
-        let (clock, work) = (self.clock.now, self.clock.between(job.released, job.at));
+        let (clock, work) = (self.clock.now(), self.clock.between(job.released, job.at));
         let task = self.task(job)?;
         if task.job != Some(job.job) {
             task.pacer.begin();
@@ -156,5 +179,31 @@ impl Pacing {
             });
         }
         known.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The integral against a sum over every change, as far back as changes are remembered.
+        #[test]
+        fn the_clock_s_integral_is_that_of_its_changes(changes in prop::collection::vec((1u64..1_000_000, 0.1..1.0f64), 1..40), from in 0.0..1.0f64) {
+            let mut clock = ClockOverTime::new(0.5, Time(0));
+            let (mut now, mut pieces) = (0, vec![(0, 0.5)]);
+            for (after, share) in &changes {
+                now += after;
+                clock.turned(*share, Time(now));
+                pieces.push((now, *share));
+            }
+            let (end, from) = (now + 1000, (from * now as f64) as u64);
+            let ends = pieces.iter().skip(1).map(|(at, _)| *at).chain([end]);
+            let summed: f64 = pieces.iter().zip(ends).map(|((at, share), until)| {
+                share * until.max(from).saturating_sub((*at).max(from)) as f64 * 1e-9
+            }).sum();
+            prop_assert!((clock.between(Time(from), Time(end)) - summed).abs() < 1e-12 * now as f64, "{summed}");
+        }
     }
 }

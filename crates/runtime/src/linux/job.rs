@@ -14,8 +14,8 @@ use super::shared::Shared;
 /// computation.
 pub struct Job<'r, E: Engine> {
     store: &'r Store<E, MonotonicClock>,
-    shared: &'r Shared,
-    task: TaskId,
+    /// Where checkpoints are told, and in whose name.
+    told: Option<(&'r Shared, TaskId)>,
     number: u64,
     released: Time,
     deadline: Option<Nanos>,
@@ -26,21 +26,26 @@ pub struct Job<'r, E: Engine> {
 impl<'r, E: Engine> Job<'r, E> {
     pub(super) fn begin(
         store: &'r Store<E, MonotonicClock>,
-        shared: &'r Shared,
-        task: TaskId,
         number: u64,
         released: Time,
         deadline: Option<Nanos>,
     ) -> Job<'r, E> {
         Job {
             store,
-            shared,
-            task,
+            told: None,
             number,
             released,
             deadline,
             begun: MonotonicClock.now(),
             in_store: Split::default(),
+        }
+    }
+
+    /// The same job, which tells its checkpoints where they are of interest.
+    pub(super) fn telling(self, shared: &'r Shared, task: TaskId) -> Job<'r, E> {
+        Job {
+            told: shared.within().then_some((shared, task)),
+            ..self
         }
     }
 
@@ -65,11 +70,11 @@ impl<'r, E: Engine> Job<'r, E> {
     ///
     /// Never waits, and costs about as much as reading the clock, or waking a thread where the control thread has gone to sleep.
     pub fn progress(&mut self, done: u32, of: u32) {
-        let Some(deadline) = self.deadline.filter(|_| self.shared.within()) else {
+        let (Some((shared, task)), Some(deadline)) = (self.told, self.deadline) else {
             return;
         };
-        self.shared.progress(JobProgress {
-            task: self.task,
+        shared.progress(JobProgress {
+            task,
             job: self.number,
             released: self.released,
             deadline,
@@ -134,7 +139,7 @@ impl<'r, E: Engine> Job<'r, E> {
         result
     }
 
-    pub(super) fn end(self) -> JobOutcome {
+    pub(super) fn end(self, task: TaskId) -> JobOutcome {
         let finished = MonotonicClock.now();
         let wait = self.begun.since(self.released);
         let in_store = self.in_store.data_response();
@@ -145,7 +150,7 @@ impl<'r, E: Engine> Job<'r, E> {
             ..self.in_store
         };
         JobOutcome {
-            task: self.task,
+            task,
             job: self.number,
             released: self.released,
             deadline: self.deadline,

@@ -42,9 +42,10 @@ impl<E: Engine> Running<'_, E> {
         let mut releases = Releases::new(self.arrival, start + self.active.from, &mut self.rng);
         let mut number = 0;
         while self.active.admit(start, releases.next()).is_some() && sleep_until(releases.next(), shared) {
-            let mut job = Job::begin(store, shared, self.id, number, releases.next(), self.deadline);
+            let job = Job::begin(store, number, releases.next(), self.deadline);
+            let mut job = job.telling(shared, self.id);
             let result = (self.body)(&mut job);
-            let outcome = job.end();
+            let outcome = job.end(self.id);
             // A job that failed at once was not early: it has no response time.
             if let Err(error) = result {
                 failed.get_or_insert(Failed { first: error, jobs: 0 }).jobs += 1;
