@@ -7,7 +7,7 @@ use punctual_control::ArxModel;
 use punctual_runtime::report::RunReport;
 use punctual_runtime::{ControllerSource, Event, EventLog, Finished, ModelDocument, RunError, RunRequest};
 use punctual_units::Nanos;
-use punctual_workload::{Class, Pace};
+use punctual_workload::{Active, Class, Pace};
 
 use super::disturbance::{LASTS, SETTLED, tasks};
 use super::metrics::{Job, Transient, transient};
@@ -37,6 +37,9 @@ pub const SERIES: [&str; 13] = [
 /// Set point of tardiness: the default of the scenarios, where a job is late because of a disturbance and not because
 /// half of them are to be.
 const TARDINESS: f64 = 0.85;
+
+/// Interferers of a disturbance at its largest.
+const CORES: u32 = 3;
 
 /// Models of one machine and one workload, at both paces.
 #[derive(Clone, Debug)]
@@ -92,7 +95,7 @@ impl Models {
 /// What failed, in words.
 pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, String> {
     let says = |error: &dyn std::fmt::Display| failed(place, &format!("{:?}", planned.labels()), error);
-    let mut request = asked(place, planned, models);
+    let mut request = asked(place, planned, models.nominal_drr);
     let source = models.source(planned.law, planned.case).map_err(|error| says(&error))?;
     request.controller = Some(source);
     request.record = true;
@@ -113,12 +116,16 @@ pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, Str
 }
 
 /// The run without its gains.
-fn asked(place: &Place, planned: &Planned, models: &Models) -> RunRequest {
-    let mut ask = identify_ask(place.subject.job, place.seed);
-    ask.interference = ask.interference.map(|beside| qedb::Interference {
-        mix: planned.case.mix(),
-        ..beside
-    });
+fn asked(place: &Place, planned: &Planned, nominal_drr: f64) -> RunRequest {
+    let ask = qedb::Ask {
+        interference: Some(qedb::Interference {
+            mix: planned.case.mix(),
+            cores: CORES,
+            active: Active::ALWAYS,
+            dense: false,
+        }),
+        ..identify_ask(place.subject.job, place.seed)
+    };
     let mut request = qedb::request(place, &ask, Clocking::Law);
     let scenario = &mut request.scenario;
     scenario.duration = SETTLED + LASTS * 2;
@@ -126,7 +133,7 @@ fn asked(place: &Place, planned: &Planned, models: &Models) -> RunRequest {
     scenario.control.pace = planned.law.pace();
     scenario.control.within = planned.law.within();
     scenario.goal.tardiness = planned.front.map_or(TARDINESS, |point| point.tardiness);
-    scenario.goal.drr = (models.nominal_drr * planned.front.map_or(1.0, |point| point.drr)).min(0.95);
+    scenario.goal.drr = (nominal_drr * planned.front.map_or(1.0, |point| point.drr)).min(0.95);
     let stretches = planned.disturbance.stretches(place.seed);
     let mut disturbing = Vec::new();
     scenario.tasks.retain_mut(|task| match task.class {
@@ -196,4 +203,36 @@ fn columns(
 
 fn failed(place: &Place, what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{}, seed {}: {what}: {error}", place.subject.machine.name, place.seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use punctual_workload::Trace;
+
+    use super::super::plan::plan;
+    use super::*;
+    use crate::Subject;
+
+    /// Without interferers every claim would hold, and say nothing.
+    #[test]
+    fn every_run_is_disturbed() {
+        let seconds = Nanos::from_secs;
+        let place = Place {
+            subject: Arc::new(qedb::ensemble().into_iter().next().expect("the ensemble is shipped")),
+            seed: 1,
+            trace: Arc::new(Trace::synthetic(8, seconds(1), seconds(2), seconds(4), 1)),
+        };
+        let Subject { job, .. } = *place.subject;
+        for planned in plan() {
+            let tasks = asked(&place, &planned, 0.25).scenario.tasks;
+            let (interferers, jobs): (Vec<_>, Vec<_>) = tasks.iter().partition(|task| task.class == Class::BestEffort);
+            assert_eq!(jobs.len(), 1, "{planned:?}");
+            let stretches = planned.disturbance.stretches(place.seed);
+            assert_eq!(interferers.len(), stretches.len(), "{planned:?}");
+            assert!(interferers.iter().all(|task| task.demand.data > Nanos::ZERO && task.active.from >= SETTLED));
+            assert!(jobs[0].demand.compute >= job.compute, "{planned:?}");
+        }
+    }
 }
