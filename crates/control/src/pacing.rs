@@ -40,7 +40,7 @@
 
 /// How far a job may be predicted off its goal before the clock is moved, relative to the goal: of the order of what one part of
 /// 32 scatters, so finer would answer noise. Chosen by hand.
-pub const TOLERANCE: f64 = 0.01;
+pub const TOLERANCE: f64 = 0.02;
 /// Part of a job's work that the slow-down is averaged over: a few parts of either kind. Chosen by hand.
 pub const MEMORY: f64 = 0.25;
 /// What counts as seen without slow-down at a job's begin, as a part of its work: half of the memory. Chosen by hand.
@@ -144,7 +144,11 @@ impl Pacer {
     fn learn(&mut self, parts: std::ops::Range<usize>, needed: f64, typical: f64) {
         let count = parts.len() as f64;
         for part in &mut self.typical[parts] {
-            let own = if typical > 0.0 { needed * *part / typical } else { needed / count };
+            let own = if typical > 0.0 {
+                needed * *part / typical
+            } else {
+                needed / count
+            };
             *part += LEARNT * (own - *part);
         }
     }
@@ -177,6 +181,12 @@ impl Pacer {
         if (elapsed + rest / now - goal).abs() <= TOLERANCE * goal {
             return Some(now);
         }
-        Some(self.steps.iter().copied().find(|step| rest <= step * left).unwrap_or(top))
+        Some(
+            self.steps
+                .iter()
+                .copied()
+                .find(|step| rest <= step * left)
+                .unwrap_or(top),
+        )
     }
 }

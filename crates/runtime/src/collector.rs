@@ -6,7 +6,7 @@ use punctual_units::{Nanos, Time};
 use punctual_workload::JobOutcome;
 
 use crate::event::{Plan, Step, Window};
-use crate::report::{EnergyParts, Protection, RunHeader, RunReport, Sample, Summary};
+use crate::report::{EnergyParts, FinishedJob, Protection, RunHeader, RunReport, Sample, Summary};
 
 /// After warm-up the loop is given this long to reach its goal before means are taken.
 pub const SETTLING: Nanos = Nanos::from_secs(5);
@@ -58,6 +58,7 @@ pub struct Collector {
     plan: Plan,
     last: Option<Readings>,
     samples: Vec<Sample>,
+    finished: Vec<FinishedJob>,
     tardiness: Vec<f64>,
     drr_sum: f64,
     late: Vec<JobOutcome>,
@@ -80,6 +81,7 @@ impl Collector {
             plan,
             last: None,
             samples: Vec::new(),
+            finished: Vec::new(),
             tardiness: Vec::new(),
             drr_sum: 0.0,
             late: Vec::new(),
@@ -105,6 +107,10 @@ impl Collector {
             return;
         };
         self.jobs += 1;
+        self.finished.push(FinishedJob {
+            t_s: job.finished.since(self.start).as_secs_f64(),
+            tardiness,
+        });
         if job.overrun().is_some() {
             self.misses += 1;
             if self.late.len() < LATE_JOBS_MAX {
@@ -192,6 +198,7 @@ impl Collector {
             header: self.header,
             samples: self.samples,
             summary,
+            jobs: self.finished,
         }
     }
 

@@ -18,6 +18,18 @@ pub struct RunReport {
     pub samples: Vec<Sample>,
     /// The run in a few figures.
     pub summary: Summary,
+    /// Real-time jobs one by one, in the order of their ends; not in files.
+    #[serde(skip)]
+    pub jobs: Vec<FinishedJob>,
+}
+
+/// A real-time job that has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FinishedJob {
+    /// When, in seconds since the start of the run.
+    pub t_s: f64,
+    /// Response time over deadline.
+    pub tardiness: f64,
 }
 
 /// What ran where.

@@ -11,8 +11,8 @@ use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, TaskSpec, Trace,
-    UpdateMode,
+    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, Surge, TaskSpec,
+    Trace, UpdateMode,
 };
 
 use crate::collector::SETTLING;
@@ -77,13 +77,16 @@ pub struct RunRequest {
     pub governor: Option<Governor>,
     /// What goes wrong with the simulated machine's knobs and meters.
     pub faults: Faults,
+    /// When real-time jobs have more to do than the scenario says.
+    pub surge: Option<Surge>,
 }
 
 impl RunRequest {
     /// What a model or a controller for this run must have been made for.
     pub fn made_for(&self) -> MadeFor {
         let shipped = MachineModel::exynos5422_a15;
-        let simulated = |machine: Option<&MachineModel>| machine.map_or_else(|| shipped().name, |model| model.name.clone());
+        let simulated =
+            |machine: Option<&MachineModel>| machine.map_or_else(|| shipped().name, |model| model.name.clone());
         let machine = match self.platform {
             PlatformChoice::Linux => None,
             PlatformChoice::Sim => Some(simulated(self.machine.as_ref())),

@@ -41,6 +41,9 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     if let Some(governor) = request.governor {
         machine.govern_with(governor);
     }
+    if let Some(surge) = request.surge {
+        machine.surge(surge);
+    }
     if scenario.control.within {
         machine.tell_progress();
     }
@@ -159,7 +162,9 @@ impl Run<'_> {
 
     fn next_due(&self) -> Time {
         match self.pace {
-            Pace::Job => self.patience.map_or(Time::MAX, |patience| self.machine.now() + patience),
+            Pace::Job => self
+                .patience
+                .map_or(Time::MAX, |patience| self.machine.now() + patience),
             Pace::Period(period) => self.machine.now() + period,
         }
     }

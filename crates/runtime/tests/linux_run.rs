@@ -14,7 +14,9 @@ use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Meter};
 use punctual_runtime::linux::Runtime;
 use punctual_runtime::report::Progress;
-use punctual_runtime::{Answer, AdmissionEvent, ControllerSource, EventLog, Finished, PlatformChoice, identify, replay, run};
+use punctual_runtime::{
+    AdmissionEvent, Answer, ControllerSource, EventLog, Finished, PlatformChoice, identify, replay, run,
+};
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{Arrival, Class, ControllerKind};

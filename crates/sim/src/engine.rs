@@ -17,7 +17,7 @@ use punctual_platform::{ClockOffer, Offers, Provenance};
 use punctual_store::updates::{AdmissionOptions, Updates};
 use punctual_units::{CoreId, Nanos, Share, TaskId, Time};
 use punctual_workload::{
-    Class, JobOutcome, JobProgress, Op, Program, SensorStream, TaskSpec, UpdateMode, checkpoint,
+    Class, JobOutcome, JobProgress, Op, Program, SensorStream, Surge, TaskSpec, UpdateMode, checkpoint,
 };
 
 use crate::committer::Committer;
@@ -164,6 +164,8 @@ pub struct Simulation<'t> {
     released: Vec<u64>,
     /// The earliest next release of all runners.
     next_release: Time,
+    /// When real-time jobs have more to do.
+    pub(crate) surge: Option<Surge>,
     /// Whether checkpoints are told.
     tells_progress: bool,
     /// What happened at this instant and was not told yet; at most one release and one completion, or checkpoint, per
@@ -214,6 +216,7 @@ impl<'t> Simulation<'t> {
             governed: None,
             released: vec![0; load.tasks.len()],
             next_release: Time::ZERO,
+            surge: None,
             tells_progress: false,
             untold: VecDeque::with_capacity(2 * runners.len()),
             runners,
@@ -244,6 +247,11 @@ impl<'t> Simulation<'t> {
             self.end_intervals();
             self.release();
         }
+    }
+
+    /// Lets real-time jobs have more to do for a while.
+    pub fn surge(&mut self, surge: Surge) {
+        self.surge = Some(surge);
     }
 
     /// Tells the checkpoints of real-time jobs from now on. The run is the same.

@@ -15,6 +15,7 @@ mod program;
 mod progress;
 mod scenario;
 mod stream;
+mod surge;
 mod trace;
 
 pub use active::Active;
@@ -28,4 +29,5 @@ pub use scenario::{
     SensorSource, StoreNeeds, TaskSpec, UpdateMode, Volume,
 };
 pub use stream::{SensorStream, SensorUpdate};
+pub use surge::Surge;
 pub use trace::{Reading, Sensor, Trace, TraceError};

@@ -1,12 +1,15 @@
 //! Control past the paper against the paper's law: every disturbance, right and wrong models, and energy at equal quality.
 //!
 //! `plan` says which runs there are, `disturbance` what disturbs them, `run` carries them out on one machine with one
-//! seed, `metrics` judges them job by job, `fronts` compares energy. The machines, the job and the weights are those of
+//! seed, `metrics` judges them job by job, `fronts` compares energy; `on_machine` is the same with a scenario of the user's on
+//! the machine at hand. The machines, the job and the weights are those of
 //! the first paper's experiments; the set point of tardiness is the default of the scenarios.
 
+mod columns;
 mod disturbance;
 mod fronts;
 mod metrics;
+mod on_machine;
 mod plan;
 mod run;
 
@@ -18,10 +21,13 @@ use crate::samples::{Replication, Run};
 use crate::stats::{Spread, mean};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 
+use columns::SERIES;
 use disturbance::Disturbance;
 use fronts::{Point, front, power_ratios};
 use plan::{Case, Law, Planned, plan};
-use run::{Models, SERIES};
+use run::Models;
+
+pub use on_machine::{Course, on_machine};
 
 /// What is to be achieved, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/controllers-claims.toml");

@@ -148,7 +148,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let decided = MonotonicClock.now();
         self.note(&period, begun, &answer);
         self.rehearsal = Some(period);
-        let Some(step) = answer.and_then(Answer::step) else { return };
+        let Some(step) = answer.and_then(Answer::step) else {
+            return;
+        };
         self.act(step.plan);
         let took = Took {
             decision: Some(decided.since(begun)),

@@ -16,6 +16,8 @@ pub struct Job<'r, E: Engine> {
     store: &'r Store<E, MonotonicClock>,
     /// Where checkpoints are told, and in whose name.
     told: Option<(&'r Shared, TaskId)>,
+    /// The start of the run.
+    start: Time,
     number: u64,
     released: Time,
     deadline: Option<Nanos>,
@@ -33,6 +35,7 @@ impl<'r, E: Engine> Job<'r, E> {
         Job {
             store,
             told: None,
+            start: released,
             number,
             released,
             deadline,
@@ -41,9 +44,10 @@ impl<'r, E: Engine> Job<'r, E> {
         }
     }
 
-    /// The same job, which tells its checkpoints where they are of interest.
-    pub(super) fn telling(self, shared: &'r Shared, task: TaskId) -> Job<'r, E> {
+    /// The same job in a run that began at `start`, which tells its checkpoints where they are of interest.
+    pub(super) fn telling(self, shared: &'r Shared, task: TaskId, start: Time) -> Job<'r, E> {
         Job {
+            start,
             told: shared.within().then_some((shared, task)),
             ..self
         }
@@ -57,6 +61,11 @@ impl<'r, E: Engine> Job<'r, E> {
     /// When the job was released.
     pub fn released(&self) -> Time {
         self.released
+    }
+
+    /// How long after the start of the run the job was released.
+    pub(crate) fn released_after(&self) -> Nanos {
+        self.released.since(self.start)
     }
 
     /// When the job should be complete; [`Time::MAX`] for best-effort jobs.

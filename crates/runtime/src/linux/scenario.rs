@@ -137,6 +137,7 @@ impl Placing<'_, '_> {
         match task.class {
             Class::RealTime { .. } => {
                 let mut interpreter = self.interpreter(program, self.sensors);
+                interpreter.surge(self.setup.request.surge);
                 runtime.task(&task.name, task.class, task.arrival, move |job| {
                     interpreter.perform(job)
                 });

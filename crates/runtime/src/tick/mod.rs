@@ -110,7 +110,11 @@ impl Regulator {
         };
         let knobs = driver.operating_point();
         let plan = to_plan(knobs, offers.clock.as_ref());
-        let paced = offers.clock.as_ref().zip(knobs.clock).filter(|_| within && driver.controls());
+        let paced = offers
+            .clock
+            .as_ref()
+            .zip(knobs.clock)
+            .filter(|_| within && driver.controls());
         Ok(Regulator {
             goal,
             pacing: paced.map(|(offer, share)| Pacing::new(offer, share, start)),
