@@ -9,10 +9,10 @@ use punctual_workload::Active;
 use super::metrics::{JOBS_PER_SAMPLE, Transient, transient};
 
 /// Columns of every run, of one sample each: what [`Transient`] says of the disturbance, from its onset to its end; misses, the
-/// mean fresh share, the mean power (watts) and the mean clock (as a share of its top) from the onset to the end of the run; the
+/// largest tardiness of a job, the mean fresh share, the mean power (watts) and the mean clock (as a share of its top) from the onset to the end of the run; the
 /// overshoot of the disturbance's last quarter; windows in fallback; changes of the clock within a job, per job; the
 /// medians of what a decision took, and of the time from a checkpoint to the changed clock, in microseconds (Linux only).
-pub const SERIES: [&str; 16] = [
+pub const SERIES: [&str; 17] = [
     "iae",
     "iae-means",
     "first-job",
@@ -21,6 +21,7 @@ pub const SERIES: [&str; 16] = [
     "settled-jobs",
     "settled-s",
     "misses",
+    "worst-job",
     "fresh",
     "power",
     "clock",
@@ -69,6 +70,7 @@ fn values(
         Some(seen.settled_jobs.map_or(never, |jobs| jobs as f64)),
         Some(seen.settled_s.unwrap_or(until - from)),
         Some(late / judged.len().max(1) as f64),
+        judged.iter().map(|job| job.tardiness).reduce(f64::max),
         Some(fresh),
         energy.map(|joules| joules / seconds.max(1e-9)),
         clocks.map(|sum| sum / count / top),

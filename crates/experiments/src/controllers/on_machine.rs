@@ -41,14 +41,14 @@ pub struct Course {
 }
 
 impl Default for Course {
-    /// Half a minute, with a fifth more to do for ten seconds of it. The fire scenario has its goal near 0.9 of the top clock
-    /// or below, so more could not be made up for by any law.
+    /// Half a minute, with 15 % more to do for ten seconds of it. The fire scenario meets its goal near 0.85 of the top clock, so
+    /// much more could not be made up for by any law.
     fn default() -> Course {
         Course {
             duration: Nanos::from_secs(30),
             from: Nanos::from_secs(11),
             lasts: Nanos::from_secs(10),
-            factor: 1.2,
+            factor: 1.15,
             identification: [Nanos::from_secs(60), Nanos::from_secs(40)],
         }
     }
@@ -190,7 +190,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
 }
 
 /// What is measured under each law: the column, and what it says.
-const MEASURED: [(&str, &str); 13] = [
+const MEASURED: [(&str, &str); 14] = [
     ("first-job", "first job above the goal, relative to it"),
     ("first-second", "first second's mean above the goal"),
     ("overshoot", "largest second's mean above the goal"),
@@ -198,6 +198,7 @@ const MEASURED: [(&str, &str); 13] = [
     ("settled-s", "seconds until settled"),
     ("iae", "integral of |tardiness - goal| during the surge, s"),
     ("misses", "late share, from the onset on"),
+    ("worst-job", "largest tardiness of a job, likewise"),
     ("fresh", "fresh share, likewise"),
     ("clock", "mean clock over its top, likewise"),
     ("fallback", "share of windows in fallback"),

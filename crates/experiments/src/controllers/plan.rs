@@ -144,7 +144,7 @@ pub struct SetPoint {
 }
 
 /// Set points of the fronts: tardiness, and drr as a multiple of the nominal one.
-const FRONT_TARDINESS: [f64; 3] = [0.7, 0.85, 1.0];
+const FRONT_TARDINESS: [f64; 6] = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0];
 const FRONT_DRR: [f64; 2] = [1.0, 1.43];
 
 impl Planned {

@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 
 use punctual_control::ArxModel;
 use punctual_runtime::{ControllerSource, ModelDocument, RunError, RunRequest};
-use punctual_units::Nanos;
 use punctual_workload::{Active, Class, Pace};
 
 use super::columns::columns;
@@ -147,6 +146,7 @@ fn failed(place: &Place, what: &str, error: &dyn std::fmt::Display) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use punctual_units::Nanos;
     use punctual_workload::Trace;
 
     use super::super::plan::plan;
