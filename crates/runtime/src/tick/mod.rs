@@ -174,8 +174,15 @@ impl Regulator {
         };
         let was_running = self.mode == Mode::Running;
         let doubt = was_running.then(|| self.doubt(&window, now)).flatten();
+        let doubts = doubt.is_some();
         let distrusted = self.distrust.next(doubt, was_running);
-        let fault = self.fault(&window, vitals, now).or(distrusted);
+        let failed = self.fault(&window, vitals, now);
+        // A law that is doubted only now says more than the silence that it led to.
+        let fault = if doubts {
+            distrusted.or(failed)
+        } else {
+            failed.or(distrusted)
+        };
         self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
         if self.mode == Mode::Running && !was_running {
             self.driver.resume(to_knobs(self.plan, self.clock.as_ref()));
@@ -215,7 +222,9 @@ impl Regulator {
         let silent = now.since(self.heard);
         let at_top = self.plan.clock == self.clock.as_ref().map(ClockOffer::top);
         let silenced = self.impatient && window.jobs == 0 && silent >= self.silence && !at_top;
-        watched.or_else(|| silenced.then(|| format!("under the law's settings no real-time job ended for {silent}")))
+        watched.or_else(|| silenced.then(|| format!(
+                "the model is wrong here, or the machine stood still: under the law's settings no real-time job ended for {silent}"
+            )))
     }
 
     /// What went wrong in this window, if anything.

@@ -8,6 +8,9 @@ use super::*;
 use crate::document::{MadeFor, ModelDocument};
 use crate::mode::SILENT_WINDOWS;
 
+#[path = "paced.rs"]
+mod paced;
+
 const STEP: Nanos = Nanos::from_millis(200);
 const TOP: Hertz = Hertz::from_mhz(2000);
 
