@@ -127,10 +127,11 @@ pub struct Experiment {
     /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: Option<u32>,
-    /// Simulated machines; `linux` runs qedb-transient on this one, with a scenario
+    /// Simulated machines; `linux` runs qedb-transient or controllers on this one, with a scenario
     #[arg(long, value_enum, default_value_t = Platform::Sim)]
     pub platform: Platform,
-    /// The scenario whose best-effort tasks come and go in qedb-transient [on linux: scenarios/fire-rescue.toml]
+    /// The scenario whose best-effort tasks (qedb-transient) or surges of work (controllers) come and go [on linux:
+    /// scenarios/fire-rescue.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machines", "claims"])]
     pub scenario: Option<PathBuf>,
     /// Machine files to run on, in place of the calibrated ones
