@@ -31,6 +31,7 @@ mod job;
 mod machine;
 mod memory;
 mod model;
+pub mod partitioned;
 mod power;
 mod runner;
 mod scheduler;
