@@ -12,6 +12,7 @@
 pub mod calibrate;
 pub mod claims;
 pub mod controllers;
+pub mod dna;
 mod outcome;
 mod parallel;
 pub mod qedb;
