@@ -11,7 +11,7 @@
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
 mod grid;
-mod profile;
+pub mod profile;
 mod table;
 
 pub use grid::{Grid, Share};
