@@ -1,7 +1,7 @@
 //! From what the simulated machine shows to what an allocator decides, and back.
 
 use punctual_allocation::{
-    Allocator, Event, Leftovers, Loads, Plan, Policy as Allocation, Pool, Refill as Cost, Running, Settings, Share, Task,
+    hysteresis::Keeper, Allocator, Event, Leftovers, Loads, Plan, Policy as Allocation, Pool, Refill as Cost, Running, Settings, Share, Task,
     Waiting, ZeroDelta,
 };
 use punctual_sim::partitioned::{self, Core, Machine, Moment, Slice};
@@ -14,6 +14,8 @@ use super::variant::{Policy, Rule, Variant};
 pub struct Decider<'p> {
     prepared: &'p Prepared,
     allocator: Allocator,
+    keeper: Option<Keeper>,
+    next_release: Vec<f64>,
     even_utilisation: f64,
     begun: bool,
 }
@@ -40,7 +42,11 @@ impl<'p> Decider<'p> {
         };
         let loads = Loads::new(&prepared.compiled, &tasks, machine.cores);
         let even = punctual_allocation::policy::equal(Pool::PAPER, machine.cores);
+        let best = punctual_allocation::policy::static_best(&loads, Pool::PAPER);
+        let keeper = settings.refill.map(|refill| Keeper::new(Plan::side_by_side(best), Pool::PAPER, refill));
         Decider {
+            keeper,
+            next_release: vec![0.0; tasks.len()],
             prepared,
             allocator: Allocator::new(&prepared.compiled, &tasks, settings).unwrap(),
             even_utilisation: loads.each(&even).sum(),
@@ -63,6 +69,21 @@ impl<'p> Decider<'p> {
             .zip(&waiting)
             .map(|(core, waiting)| running(core, waiting, moment))
             .collect();
+        if let Some(keeper) = &mut self.keeper {
+            for (number, next) in self.next_release.iter_mut().enumerate() {
+                let task = moment.tasks[number];
+                while *next < moment.next_release[number] {
+                    keeper.released(&self.prepared.compiled, task.core, task.program, time(*next + task.period), time(*next));
+                    *next += task.period;
+                }
+            }
+            return match keeper.decide(&self.prepared.compiled, &cores, now) {
+                Some(plan) => Some(slices(plan)),
+                None if !self.begun => Some(slices(keeper.plan())),
+                None => None,
+            }
+            .inspect(|_| self.begun = true);
+        }
         let plan = self.allocator.step(&self.prepared.compiled, Event::Due, &cores, now);
         match plan {
             Some(plan) => Some(slices(plan)),
