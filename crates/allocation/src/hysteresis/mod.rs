@@ -11,6 +11,7 @@
 mod bandwidth;
 mod keeper;
 mod shadow;
+mod ways;
 
 pub use keeper::Keeper;
 pub use shadow::Shadow;
