@@ -16,6 +16,7 @@
 
 mod allocator;
 pub mod edf;
+pub mod cluster;
 mod grid;
 pub mod hysteresis;
 mod masks;

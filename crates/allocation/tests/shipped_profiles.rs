@@ -26,6 +26,17 @@ fn check(compiled: &Compiled) {
     assert!(accuracy.duration_worst < 1e-6, "phases keep the time of their parts");
     assert!(accuracy.rate_mean <= accuracy.rate_mean_worst_share);
     assert!(accuracy.rate_mean_worst_share <= accuracy.rate_worst);
+    if let Some(kinds) = &compiled.kinds {
+        let Grid { ways, partitions } = compiled.profile.grid;
+        let of = |ways, partitions| kinds.phases(Share { ways, partitions });
+        println!(
+            "{} kinds; {} phases with everything, {} with 5 and 5, {} with 1 and 1",
+            kinds.choice.best().kinds,
+            of(ways, partitions),
+            of(5, 5),
+            of(1, 1)
+        );
+    }
     println!(
         "{}: {} of {} phases; rate {:.2} % wrong on average, {:.2} % with the worst share, {:.0} % at worst; lag {:.2} %",
         compiled.profile.name,
@@ -43,8 +54,17 @@ fn shipped_profiles_become_phases() {
     for name in ["fft", "ocean", "fluidanimate"] {
         for caches in ["full", "scaled"] {
             let path = shipped().join(format!("{name}.{caches}.csv"));
+            let merged = Options {
+                clustering: None,
+                ..Options::default()
+            };
+            println!("without clustering:");
+            check(&self::compiled(&path, &merged));
             let compiled = compiled(&path, &Options::default());
             check(&compiled);
+            assert!(compiled.phases_found > compiled.profile.phases.len());
+            let kinds = compiled.kinds.as_ref().unwrap().choice.best().kinds;
+            assert!((2..=30).contains(&kinds));
             assert_eq!(compiled.profile.grid, Grid::PAPER);
             assert_eq!(compiled.profile.name, format!("{name}.{caches}"));
         }

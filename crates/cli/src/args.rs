@@ -42,6 +42,8 @@ pub enum Command {
     Calibrate(Calibrate),
     /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
     Experiment(Experiment),
+    /// Look at a program's profile: how fast it runs with how much of the machine
+    Profile(Profile),
 }
 
 /// `run`
@@ -221,6 +223,58 @@ pub struct Rates {
     /// Write every run's summary and the result as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// `profile`
+#[derive(Debug, Args)]
+pub struct Profile {
+    /// What is asked for.
+    #[command(subcommand)]
+    pub what: ProfileCommand,
+}
+
+/// `profile ...`
+#[derive(Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// Draw rate, misses and phases of a profile, and tell what it costs to keep few phases
+    Show(Show),
+}
+
+/// `profile show`
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The profile: measured (cache_ways,bandwidth_partitions,...), or by window (window_index,instr_start,...)
+    pub file: PathBuf,
+    /// Phases to keep, over all shares
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    pub phases: usize,
+    /// Make more of a resource never slower
+    #[arg(long, value_enum, default_value_t = Smooth::None)]
+    pub smooth: Smooth,
+    /// Ways of the machine, which the profile must be for [default: those of the profile]
+    #[arg(long, value_name = "N", requires = "partitions", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub ways: Option<u8>,
+    /// Bandwidth partitions of the machine [default: those of the profile; 20 for one by window]
+    #[arg(long, value_name = "N", requires = "ways", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub partitions: Option<u8>,
+    /// Write phases, rates and errors as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the curves, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// What is made of rates that fall with more of a resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Smooth {
+    /// Nothing.
+    #[default]
+    None,
+    /// The best rate within each share: what a core reaches that leaves partitions unused, if rates were exact.
+    Best,
+    /// The nearest rates that do not fall: averages noise.
+    Nearest,
 }
 
 /// `calibrate`

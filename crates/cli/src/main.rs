@@ -44,6 +44,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Bench(bench) => commands::bench::bench(&bench),
         Command::Calibrate(calibrate) => commands::calibrate::calibrate(&calibrate, &command_line()),
         Command::Experiment(experiment) => commands::experiment::experiment(&experiment, &command_line()),
+        Command::Profile(profile) => commands::profile::profile(&profile, &command_line()),
     }
 }
 

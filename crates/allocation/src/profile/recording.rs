@@ -7,11 +7,13 @@ use super::course::Course;
 use super::error::{Problem, ReadError};
 use super::measured::{self, Measured};
 use super::merge;
+use super::phases::Kinds;
 use super::rows::{Table, shown};
 use super::smooth::Smoothing;
 use super::timing::Timing;
 use super::windows::{self, Windows};
 use super::{Phase, Profile};
+use crate::cluster::Settings;
 use crate::grid::Grid;
 use crate::table::RateTable;
 
@@ -40,6 +42,9 @@ pub struct Options {
     pub grid: Option<Grid>,
     /// How misses become time, in a profile by window.
     pub timing: Timing,
+    /// How kinds of windows are found, in a profile by window; `None` takes every window for a phase of its own, and leaves it to
+    /// merging to find few.
+    pub clustering: Option<Settings>,
     /// Phases that are kept, 1..=[`PHASES_MAX`].
     pub phases: usize,
     /// What is made of rates that fall with more of a resource.
@@ -52,6 +57,7 @@ impl Default for Options {
         Options {
             grid: None,
             timing: Timing::PAPER,
+            clustering: Some(Settings::default()),
             phases: PHASES_MAX,
             smoothing: Smoothing::AsRecorded,
         }
@@ -59,12 +65,14 @@ impl Default for Options {
 }
 
 /// A recording for an allocator, and what that costs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
     /// At most as many phases as were asked for.
     pub profile: Profile,
     /// What they get wrong.
     pub accuracy: Accuracy,
+    /// Kinds of behaviour, where windows were clustered and not all alike.
+    pub kinds: Option<Kinds>,
     /// Phases of the recording over all shares, before the least different neighbours were merged.
     pub phases_found: usize,
 }
@@ -148,19 +156,33 @@ impl Recording {
         }
     }
 
+    /// The kinds of windows, and the last piece of each joint phase before any is merged.
+    fn phases(&self, course: &Course, options: &Options) -> (Option<Kinds>, Vec<usize>) {
+        let every = || (0..course.len()).collect();
+        let (Recording::Windows(windows), Some(settings)) = (self, &options.clustering) else {
+            return (None, every());
+        };
+        let kinds = Kinds::learn(&windows.coarser(WINDOWS_MAX), course, settings);
+        let lasts = kinds.as_ref().map(Kinds::lasts);
+        // Where all windows are alike, there is one phase.
+        (kinds, lasts.unwrap_or_else(|| vec![course.len() - 1]))
+    }
+
     /// Finds the recording's phases, joint over all shares, and tells what it costs to keep so few.
     ///
     /// # Errors
     /// As [`Recording::course`]; also rates that a profile cannot hold.
     pub fn compile(&self, options: &Options) -> Result<Compiled, Problem> {
         let course = self.course(options)?;
-        let found = course.clone();
-        let lasts = merge::groups(&found, options.phases.clamp(1, PHASES_MAX));
-        let profile = profile(self.name(), &found.joined(&lasts), options.smoothing);
+        let (kinds, lasts) = self.phases(&course, options);
+        let joint = course.joined(&lasts);
+        let lasts = merge::groups(&joint, options.phases.clamp(1, PHASES_MAX));
+        let profile = profile(self.name(), &joint.joined(&lasts), options.smoothing);
         profile.check()?;
         Ok(Compiled {
             accuracy: Accuracy::of(&profile, &course),
-            phases_found: found.len(),
+            kinds,
+            phases_found: joint.len(),
             profile,
         })
     }
