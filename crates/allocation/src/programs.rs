@@ -11,8 +11,9 @@ use crate::policy::surface::View;
 use crate::profile::{Profile, ProfileError};
 use crate::table::RateTable;
 
-/// Levels of a rate. A table's sum over the largest grid (64 by 64) and the sum over 16 cores both fit into 31 bits.
-pub const LEVELS: i32 = 1 << 18;
+/// Levels of a rate: 18 bits. A table's sum over the largest grid (64 by 64), the weighted sum over 16 cores, and the sum of
+/// two with the number of a cell beside it ([`crate::policy::Exact`]) each fit into 31 bits.
+pub const LEVELS: i32 = (1 << 18) - 1;
 
 /// Most phases of a program.
 pub const PHASES_MAX: usize = 64;
@@ -208,6 +209,14 @@ impl Programs {
     /// Never: a run has at least one program.
     pub fn is_empty(&self) -> bool {
         self.programs.is_empty()
+    }
+
+    /// Bytes that the tables take.
+    pub fn bytes(&self) -> usize {
+        let cells = self.grid.len();
+        let border = usize::from(self.grid.ways) + usize::from(self.grid.partitions) + 1;
+        let phase = (2 * cells + border) * size_of::<i32>() + cells * (size_of::<f32>() + size_of::<f64>());
+        self.states * phase + self.programs.len() * cells * size_of::<f64>()
     }
 
     /// What `program` is called.

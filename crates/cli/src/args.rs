@@ -172,6 +172,25 @@ pub enum Bench {
     /// lost, or data is stale. Each run lasts 10s with 1s of warm-up unless --duration and --set control.warm_up say
     /// otherwise, and has a temporary store of its own; a rate that is not held is tried once more. About 20 runs.
     Rates(Rates),
+    /// Measure what deciding who gets ways and bandwidth costs, and how near each policy comes to the optimum
+    Allocation(AllocationBench),
+}
+
+/// `bench allocation`
+#[derive(Debug, Args)]
+pub struct AllocationBench {
+    /// Decide for the programs whose compiled profiles (NAME.json) are in this folder [default: made-up programs]
+    #[arg(long, value_name = "DIR")]
+    pub profiles: Option<PathBuf>,
+    /// How often each policy is measured
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rounds: u32,
+    /// The seed of task sets and instants
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `bench controllers`

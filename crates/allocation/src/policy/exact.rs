@@ -12,7 +12,7 @@
 
 use crate::grid::Share;
 use crate::policy::Busy;
-use crate::policy::surface::{Part, View, best_parts, best_split, join};
+use crate::policy::surface::{Part, View, best_parts, join_with_split};
 use crate::pool::{CORES_MAX, Pool, Spare};
 use crate::programs::{Levels, Programs};
 use crate::running::Running;
@@ -164,12 +164,9 @@ impl Exact {
         }
         self.slots[pair] = slot as u32;
         let (one, other) = (of_one.beyond(self.pool.least), of_other.beyond(self.pool.least));
-        self.sums[slot * cells..][..cells].copy_from_slice(&join(one, other, self.reach));
-        for cell in 0..cells {
-            let (ways, partitions) = self.reach.coordinates(cell);
-            let first = best_split(one, other, Part { ways, partitions });
-            self.firsts[slot * cells + cell] = self.reach.cell(first.ways, first.partitions) as u16;
-        }
+        let (sums, firsts) = join_with_split(one, other, self.reach);
+        self.sums[slot * cells..][..cells].copy_from_slice(&sums);
+        self.firsts[slot * cells..][..cells].copy_from_slice(&firsts);
         slot
     }
 }

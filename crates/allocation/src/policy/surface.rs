@@ -12,6 +12,7 @@
 
 use crate::grid::{Grid, Share};
 use crate::pool::Spare;
+use crate::programs::LEVELS;
 
 /// A surface, in place: cell (row, column) is `cells[row * stride + column]`; rows are ways, columns partitions.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,34 @@ pub(crate) fn join(one: View<'_>, other: View<'_>, spare: Spare) -> Vec<i32> {
         }
     }
     both
+}
+
+/// Bits beside a sum of two levels for the number of a cell.
+const CELL_BITS: u32 = 12;
+const _: () = assert!(
+    2 * (LEVELS as i64) < 1 << (31 - CELL_BITS),
+    "no bit is left for the sign"
+);
+
+/// The max-plus product of two surfaces of levels as [`join`] has it, and for each cell the cell that the first gets of it.
+///
+/// The number of that cell rides along below the sum, so that the largest of both is found in one operation on many cells.
+pub(crate) fn join_with_split(one: View<'_>, other: View<'_>, spare: Spare) -> (Vec<i32>, Vec<u16>) {
+    let columns = spare.partitions + 1;
+    debug_assert!(spare.cells() <= 1 << CELL_BITS);
+    let raised = |view: View<'_>, numbered: bool| -> Vec<i32> {
+        let level = |cell: usize| {
+            let number = if numbered { cell as i32 } else { 0 };
+            view.row(cell / columns, columns)[cell % columns] << CELL_BITS | number
+        };
+        (0..spare.cells()).map(level).collect()
+    };
+    let (one, other) = (raised(one, true), raised(other, false));
+    let view = |cells| View { cells, stride: columns };
+    let both = join(view(&one), view(&other), spare);
+    let sums = both.iter().map(|cell| cell >> CELL_BITS).collect();
+    let firsts = both.iter().map(|cell| (cell & ((1 << CELL_BITS) - 1)) as u16).collect();
+    (sums, firsts)
 }
 
 /// The best split of `whole` between two; what the first gets. Of equals, the one in which the first gets the fewest ways.

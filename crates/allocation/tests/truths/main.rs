@@ -2,5 +2,6 @@
 
 mod common;
 mod deciding;
+mod near;
 mod optimum;
 mod statics;
