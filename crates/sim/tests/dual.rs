@@ -274,13 +274,13 @@ fn managements() -> Vec<Management> {
 }
 
 /// What every report must say; words for what does not.
-fn fault(report: &Report, tasks: &[Task], unbounded: bool) -> Option<String> {
+fn fault(report: &Report, tasks: &[Task]) -> Option<String> {
     let expected: usize = tasks
         .iter()
         .filter(|t| t.release != Release::Forever)
         .map(|t| t.jobs.len())
         .sum();
-    if unbounded && (report.unfinished, report.jobs.len()) != (0, expected) {
+    if (report.unfinished, report.jobs.len()) != (0, expected) {
         return Some(format!("{} of {expected} jobs ended", report.jobs.len()));
     }
     if report.io_begun != report.io_ended + report.io_pending {
@@ -323,7 +323,7 @@ proptest! {
         let machine = machine(if exclusive { 3 } else { 2 }, &[1], f64::from(switch));
         for management in managements() {
             let report = run(&machine, &management, &tasks, devices(io));
-            if let Some(fault) = fault(&report, &tasks, true) {
+            if let Some(fault) = fault(&report, &tasks) {
                 prop_assert!(false, "{management:?}: {fault}");
             }
             let again = run(&machine, &management, &tasks, devices(io));
@@ -379,11 +379,11 @@ fn the_checker_sees_planted_faults() {
         &tasks,
         vec![disk(50.0)],
     );
-    assert_eq!(fault(&good, &tasks, true), None);
+    assert_eq!(fault(&good, &tasks), None);
     let planted = |change: &dyn Fn(&mut Report)| {
         let mut bad = good.clone();
         change(&mut bad);
-        fault(&bad, &tasks, true).is_some()
+        fault(&bad, &tasks).is_some()
     };
     assert!(planted(&|report| drop(report.jobs.pop())));
     assert!(planted(&|report| report.io_ended -= 1));
