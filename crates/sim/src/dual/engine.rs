@@ -14,8 +14,8 @@ use super::cores::{Core, Doing};
 use super::report::{JobRecord, Report};
 use super::state::{Progress, State};
 use super::{DualMachine, Management, Release, Scheduling, Step, Task};
-use crate::media::Device;
 use crate::check::ModelError;
+use crate::media::Device;
 
 /// Half of CFS' scheduling latency of 6 ms: what a sleeper is given before others.
 const SLEEPER_BONUS: Nanos = Nanos::from_millis(3);

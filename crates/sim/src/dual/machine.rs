@@ -4,8 +4,8 @@ use punctual_allocation::exclusive::check_cores;
 use punctual_units::{CoreId, Nanos};
 use serde::{Deserialize, Serialize};
 
-use crate::file::{MachineFileError, read};
 use crate::check::ModelError;
+use crate::file::{MachineFileError, read};
 use crate::model::CORES_MAX;
 
 const DPS_DUAL_CORE: &str = include_str!("../../../../machines/dps-dual-core.toml");

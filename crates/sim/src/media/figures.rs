@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::device::Access;
 use super::ftl::{Geometry, Work};
-use crate::file::{MachineFileError, read};
 use crate::check::ModelError;
+use crate::file::{MachineFileError, read};
 
 const DPS_TABLE_1: &str = include_str!("../../../../media/dps-table-1.toml");
 const MQSIM_MLC: &str = include_str!("../../../../media/mqsim-mlc.toml");
