@@ -19,8 +19,6 @@ pub struct Member {
     pub question: Question,
     /// The parameters that it does not leave to the figures.
     pub pinned: Vec<(Parameter, f64)>,
-    /// How often the second half of its search is begun anew, at least once: more where a simplex contracts on the way.
-    pub patience: usize,
 }
 
 /// What the figures do not decide.
@@ -86,7 +84,6 @@ pub fn ensemble() -> Vec<Member> {
             about,
             question,
             pinned: pinned.iter().copied().chain(alike).collect(),
-            patience: 1,
         }
     };
     vec![
@@ -96,16 +93,12 @@ pub fn ensemble() -> Vec<Member> {
             Question::Service,
             vec![(ClockedService, 0.2)],
         ),
-        // The starting points lie far from this pin: the first simplex contracts on the way, at nearly twice the residuals.
-        Member {
-            patience: 3,
-            ..member(
-                "clocked-memory",
-                "most of the memory's service follows the cores' clock",
-                Question::Service,
-                vec![(ClockedService, 0.8)],
-            )
-        },
+        member(
+            "clocked-memory",
+            "most of the memory's service follows the cores' clock",
+            Question::Service,
+            vec![(ClockedService, 0.8)],
+        ),
         member(
             "slow-pollution",
             "each interfering core ranges over little data: one pushes out little, three more",
@@ -141,7 +134,6 @@ impl Member {
             about: "nothing is supposed",
             question: Question::Service,
             pinned: Vec::new(),
-            patience: 1,
         }
     }
 

@@ -22,7 +22,7 @@ pub struct Task<'a> {
     pub bench: &'a Bench,
     /// The machine on which every candidate is built: its clock steps, voltages, power and caches.
     pub base: &'a MachineModel,
-    /// How many candidates a member's search may measure, before its patience adds to them.
+    /// How many candidates a member's search may measure.
     pub evaluations_max: usize,
 }
 
@@ -70,8 +70,7 @@ pub fn interferer_of(candidate: &Candidate) -> Interferer {
 impl Task<'_> {
     /// Fits `member`, telling `progress` the number of candidates measured and the best rms so far.
     ///
-    /// Half of the candidates go to exploring from every starting point alike, the other half to going on from the best: as
-    /// often anew, with a fresh simplex around what is best then, as the member has patience.
+    /// Half of the candidates go to exploring from every starting point alike, the other half to going on from the best.
     ///
     /// # Errors
     /// [`MeasureError`] where a figure asks for what the machine does not have.
@@ -99,13 +98,9 @@ impl Task<'_> {
         let each = self.evaluations_max / (2 * starts.len().max(1));
         let explored: Vec<(Point, Found)> = starts.iter().map(|start| search(start, EDGE, each)).collect();
         let mut searched: Vec<(Point, Found)> = explored.clone();
-        let asked: usize = explored.iter().map(|(_, found)| found.evaluations).sum();
-        let rest = self.evaluations_max.saturating_sub(asked);
-        for _ in 0..member.patience {
-            let best = searched.iter().min_by(|a, b| a.1.value.total_cmp(&b.1.value));
-            if let Some(from) = best.map(|(point, _)| point.clone()) {
-                searched.push(search(&from, EDGE / 2.0, rest));
-            }
+        if let Some((point, _)) = explored.iter().min_by(|a, b| a.1.value.total_cmp(&b.1.value)) {
+            let asked: usize = explored.iter().map(|(_, found)| found.evaluations).sum();
+            searched.push(search(point, EDGE / 2.0, self.evaluations_max.saturating_sub(asked)));
         }
         if let Some(error) = failure {
             return Err(error);
