@@ -12,6 +12,7 @@ mod output;
 mod page;
 mod plain;
 mod scenario;
+mod size;
 mod summary;
 mod trace;
 mod verdict;
@@ -45,6 +46,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Bench(bench) => commands::bench::bench(&bench),
         Command::Calibrate(calibrate) => commands::calibrate::calibrate(&calibrate, &command_line()),
         Command::Experiment(experiment) => commands::experiment::experiment(&experiment, &command_line()),
+        Command::Profile(profile) => commands::profile::profile(&profile, &command_line()),
     }
 }
 

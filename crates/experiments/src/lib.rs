@@ -12,6 +12,7 @@
 pub mod calibrate;
 pub mod claims;
 pub mod controllers;
+pub mod dna;
 pub mod limits;
 mod outcome;
 mod parallel;

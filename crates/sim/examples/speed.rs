@@ -59,7 +59,7 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
                 jobs += u32::from(outcome.deadline.is_some());
             }
             Happening::Reached => break,
-            Happening::Released { .. } | Happening::Skipped { .. } => {}
+            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
         }
     }
     let wall = begun.elapsed().as_secs_f64();

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use punctual_platform::Offers;
 use punctual_store::updates::Updates;
 use punctual_units::{Share, Time};
-use punctual_workload::{Op, UpdateMode};
+use punctual_workload::{JobProgress, Op, Surge, UpdateMode, checkpoint};
 
 use crate::committer::Committer;
 use crate::cores::{Core, Occupant};
@@ -70,7 +70,7 @@ use crate::traffic::Shared;
 ///             jobs += 1;
 ///         }
 ///         Happening::Reached => break,
-///         Happening::Released { .. } | Happening::Skipped { .. } => {}
+///         Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
 ///     }
 /// }
 /// assert_eq!((jobs, machine.now()), (10, end));
@@ -104,7 +104,12 @@ pub struct Simulation<'t> {
     released: Vec<u64>,
     /// The earliest next release of all runners.
     next_release: Time,
-    /// What happened at this instant and was not told yet; at most one release and one completion per runner.
+    /// When real-time jobs have more to do.
+    pub(crate) surge: Option<Surge>,
+    /// Whether checkpoints are told.
+    tells_progress: bool,
+    /// What happened at this instant and was not told yet; at most one release and one completion, or checkpoint, per
+    /// runner.
     untold: VecDeque<Happening>,
 }
 
@@ -151,6 +156,8 @@ impl<'t> Simulation<'t> {
             governed: None,
             released: vec![0; load.tasks.len()],
             next_release: Time::ZERO,
+            surge: None,
+            tells_progress: false,
             untold: VecDeque::with_capacity(2 * runners.len()),
             runners,
             model,
@@ -180,6 +187,16 @@ impl<'t> Simulation<'t> {
             self.end_intervals();
             self.release();
         }
+    }
+
+    /// Lets real-time jobs have more to do for a while.
+    pub fn surge(&mut self, surge: Surge) {
+        self.surge = Some(surge);
+    }
+
+    /// Tells the checkpoints of real-time jobs from now on. The run is the same.
+    pub fn tell_progress(&mut self) {
+        self.tells_progress = true;
     }
 
     /// The admission, the queue and the accounts of sensor updates: to turn the admitted share, and to reconcile.
@@ -263,6 +280,20 @@ impl<'t> Simulation<'t> {
         job.enter(Stage::Between, now);
         job.op += 1;
         let complete = job.op == runner.program.len();
+        if let (true, Some(deadline)) = (self.tells_progress, runner.deadline)
+            && let Some((done, of)) = checkpoint(job.op, runner.program.len())
+        {
+            let progress = JobProgress {
+                task: runner.task,
+                job: job.number,
+                released: job.released,
+                deadline,
+                at: now,
+                done,
+                of,
+            };
+            self.untold.push_back(Happening::Progressed(progress));
+        }
         self.lock.release(Occupant::Runner(r));
         if complete && let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);

@@ -33,6 +33,7 @@ mod load;
 mod machine;
 mod memory;
 mod model;
+pub mod partitioned;
 mod power;
 mod runner;
 mod scheduler;

@@ -2,7 +2,7 @@
 
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, TaskId, Time};
-use punctual_workload::{Class, JobOutcome, Program, SensorStream, TaskSpec, UpdateMode};
+use punctual_workload::{Class, JobOutcome, JobProgress, Program, SensorStream, TaskSpec, UpdateMode};
 
 use crate::check::ModelError;
 use crate::runner::Runner;
@@ -38,6 +38,9 @@ pub enum Happening {
         /// When.
         at: Time,
     },
+    /// A real-time job has come to a checkpoint; only where [`Simulation::tell_progress`](crate::Simulation::tell_progress) asks
+    /// for it.
+    Progressed(JobProgress),
     /// A job is complete.
     Completed(JobOutcome),
     /// A job should have been released, but [`crate::BACKLOG_MAX`] jobs of its task already waited. It has no number.

@@ -88,6 +88,10 @@ pub struct Control {
     pub kind: ControllerKind,
     /// When it steps.
     pub pace: Pace,
+    /// Whether jobs are paced from within as well: at boundaries between their ops the clock is set so that the rest of
+    /// the job ends at its goal. Only with [`Pace::Job`], and only laws that turn the clock do it.
+    #[serde(default)]
+    pub within: bool,
     /// How long the controllers hold the operating point at the start, so that the first decision sees a running
     /// system.
     pub warm_up: Nanos,
@@ -342,6 +346,7 @@ pub(crate) mod tests {
             control: Control {
                 kind: ControllerKind::Mimo,
                 pace: Pace::Period(Nanos::from_millis(200)),
+                within: false,
                 warm_up: Nanos::from_secs(1),
                 best_effort_share: Share::ONE,
             },

@@ -265,7 +265,7 @@ impl Bench {
                     sum += outcome.split;
                     counted += 1;
                 }
-                Happening::Completed(_) | Happening::Released { .. } => {}
+                Happening::Completed(_) | Happening::Progressed(_) | Happening::Released { .. } => {}
                 Happening::Skipped { .. } | Happening::Reached => return Response::NEVER,
             }
         }

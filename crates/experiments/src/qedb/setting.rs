@@ -206,6 +206,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
         control: Control {
             kind: ask.controller,
             pace: Pace::Period(CONTROL_PERIOD),
+            within: false,
             warm_up: CONTROL_PERIOD * 2,
             best_effort_share: Share::ONE,
         },
