@@ -416,3 +416,28 @@ fn an_overload_is_seen_to_miss() {
     );
     assert!(report.jobs.iter().any(|job| job.missed()));
 }
+
+#[test]
+fn a_core_that_is_nearly_full_misses_nothing() {
+    // 0.97 of the core with switches charged, beside hogs that it is lent to.
+    let demand = |execution: u64, period: u64| Sporadic {
+        execution: us(execution),
+        deadline: us(period),
+        period: us(period),
+    };
+    assert!(place(&[demand(2_030, 5_000), demand(5_630, 10_000)], &[CoreId(1)]).is_ok());
+    let tasks = [
+        periodic(5_000, vec![vec![compute(1_000), read(0), compute(900)]; 40]),
+        periodic(10_000, vec![vec![compute(5_000), read(1), compute(500)]; 20]),
+        forever(vec![compute(400)]),
+        forever(vec![compute(400)]),
+    ];
+    let report = run(
+        &machine(2, &[1], 15.0),
+        &polling(&[1, 1], 2, us(15)),
+        &tasks,
+        vec![disk(100.0), disk(100.0)],
+    );
+    assert_eq!((report.unfinished, report.jobs.len()), (0, 60));
+    assert!(report.jobs.iter().all(|job| !job.missed()));
+}
