@@ -4,7 +4,7 @@ mod draw;
 mod show;
 mod steps;
 
-pub use show::Shown;
+pub use show::{Shown, named, ways};
 pub use steps::Steps;
 
 use crate::args::{Profile, ProfileCommand};

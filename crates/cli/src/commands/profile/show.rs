@@ -109,15 +109,12 @@ impl Shown {
 
     /// Which program.
     pub fn title(&self) -> String {
-        let Grid { ways, partitions } = self.course.grid();
+        let grid = self.course.grid();
         let kind = match &self.recording {
             Recording::Measured(_) => "measured".to_string(),
             Recording::Windows(windows) => format!("traced, {} windows", count(windows.windows().len() as u64)),
         };
-        format!(
-            "{}: {kind}; {ways} ways, {partitions} bandwidth partitions",
-            self.recording.name()
-        )
+        format!("{}: {kind}; {}", self.recording.name(), named(grid.all()))
     }
 
     /// How the rates came about.
@@ -142,13 +139,6 @@ impl Shown {
                 )]
             }
         }
-    }
-
-    /// `20 ways and 20 partitions`.
-    pub fn named(&self, share: Share) -> String {
-        let s = |count: u8| if count == 1 { "" } else { "s" };
-        let Share { ways, partitions } = share;
-        format!("{ways} way{} and {partitions} partition{}", s(ways), s(partitions))
     }
 
     /// The recorded rate, in million instructions per second.
@@ -234,18 +224,16 @@ impl Shown {
             let each: Vec<String> = self
                 .shares
                 .iter()
-                .map(|share| format!("{} with {}", count(kinds.phases(*share) as u64), self.named(*share)))
+                .map(|share| format!("{} with {}", count(kinds.phases(*share) as u64), named(*share)))
                 .collect();
             figures.push((
                 "kinds",
                 format!(
-                    "{} of windows; Davies-Bouldin {:.2}, Calinski-Harabasz {:.0}; phases: {}",
-                    best.kinds,
-                    best.davies_bouldin,
-                    best.calinski_harabasz,
-                    each.join(", ")
+                    "{} of windows; Davies-Bouldin {:.2}, Calinski-Harabasz {:.0}",
+                    best.kinds, best.davies_bouldin, best.calinski_harabasz
                 ),
             ));
+            figures.push(("runs of a kind", each.join(", ")));
         }
         let made = match self.options.smoothing {
             Smoothing::AsRecorded => "",
@@ -290,6 +278,17 @@ impl Shown {
         }
         figures
     }
+}
+
+/// `20 ways and 20 partitions`.
+pub fn named(share: Share) -> String {
+    let s = if share.partitions == 1 { "" } else { "s" };
+    format!("{} and {} partition{s}", ways(share.ways), share.partitions)
+}
+
+/// `20 ways`.
+pub fn ways(count: u8) -> String {
+    format!("{count} way{}", if count == 1 { "" } else { "s" })
 }
 
 /// Everything about a profile as JSON.
