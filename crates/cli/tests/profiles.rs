@@ -58,7 +58,7 @@ fn a_profile_is_drawn_and_written() {
         "rate, million instructions per second, with 2 ways and 20 partitions\n",
         "misses per 1000 instructions, with 1 way\n",
         "phases\n",
-        "instructions  40,000,000\n",
+        "instructions    40,000,000\n",
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }

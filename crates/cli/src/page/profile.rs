@@ -116,7 +116,7 @@ fn durations(page: &mut String, shown: &Shown) {
     let curves = vec![("of the longest, percent".to_string(), points.collect())];
     draw(
         page,
-        "Time, by ways and as many partitions",
+        "Time, by the number of ways and of partitions",
         curves,
         Vec::new(),
         most,
@@ -149,10 +149,10 @@ fn indices(page: &mut String, shown: &Shown) {
     ];
     let most = candidates.last().map_or(1.0, |candidate| candidate.kinds as f64);
     let title = format!(
-        "Indices of clusterings, percent of their largest; {} kinds were taken",
+        "Indices by the number of kinds, percent of their largest; {} were taken",
         kinds.choice.best().kinds
     );
-    draw(page, &title, curves, Vec::new(), most, "kinds");
+    draw(page, &title, curves, Vec::new(), most, "");
 }
 
 type Line = (String, Vec<(f64, Option<f64>)>);

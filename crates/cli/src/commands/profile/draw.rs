@@ -142,10 +142,10 @@ fn figures(shown: &Shown) -> String {
     );
     text += "\n";
     for (name, what) in shown.figures() {
-        let _ = writeln!(text, "{name:<14}{what}");
+        let _ = writeln!(text, "{name:<16}{what}");
     }
     let instructions = shown.compiled.profile.instructions as u64;
-    let _ = writeln!(text, "{:<14}{}", "instructions", count(instructions));
+    let _ = writeln!(text, "{:<16}{}", "instructions", count(instructions));
     text
 }
 

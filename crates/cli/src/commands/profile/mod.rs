@@ -1,5 +1,6 @@
 //! `punctual profile`: how fast a program runs with how much of the machine.
 
+mod document;
 mod draw;
 mod show;
 mod steps;

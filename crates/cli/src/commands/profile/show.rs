@@ -3,11 +3,11 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use punctual_allocation::profile::{Accuracy, Compiled, Course, Options, ReadError, Recording, Smoothing, Timing};
-use punctual_allocation::{Grid, Phase, Share};
+use punctual_allocation::profile::{Compiled, Course, Options, ReadError, Recording, Smoothing, Timing};
+use punctual_allocation::{Grid, Share};
 use ratatui::crossterm::terminal;
-use serde::Serialize;
 
+use super::document::Document;
 use super::steps::Steps;
 use super::{super::print, draw};
 use crate::args::{Show, Smooth};
@@ -289,64 +289,4 @@ pub fn named(share: Share) -> String {
 /// `20 ways`.
 pub fn ways(count: u8) -> String {
     format!("{count} way{}", if count == 1 { "" } else { "s" })
-}
-
-/// Everything about a profile as JSON.
-#[derive(Serialize)]
-struct Document<'a> {
-    kind: &'static str,
-    name: &'a str,
-    grid: Grid,
-    instructions: f64,
-    /// Of a profile by window; a measured one needs none.
-    timing: Option<Timing>,
-    smoothing: Smoothing,
-    candidates: Vec<Kinds>,
-    kinds: Option<usize>,
-    phases_found: usize,
-    accuracy: &'a Accuracy,
-    /// Seconds of a whole run as recorded, by ways and then by partitions.
-    durations_s: Vec<f64>,
-    phases: &'a [Phase],
-}
-
-#[derive(Serialize)]
-struct Kinds {
-    kinds: usize,
-    log_likelihood: f64,
-    davies_bouldin: f64,
-    calinski_harabasz: f64,
-}
-
-impl Document<'_> {
-    fn of(shown: &Shown) -> Document<'_> {
-        let choice = shown.compiled.kinds.as_ref().map(|kinds| &kinds.choice);
-        let candidates = choice.into_iter().flat_map(|choice| &choice.candidates);
-        Document {
-            kind: "punctual-profile",
-            name: shown.recording.name(),
-            grid: shown.course.grid(),
-            instructions: shown.course.instructions(),
-            timing: matches!(shown.recording, Recording::Windows(_)).then_some(shown.options.timing),
-            smoothing: shown.options.smoothing,
-            candidates: candidates
-                .map(|candidate| Kinds {
-                    kinds: candidate.kinds,
-                    log_likelihood: candidate.fit.log_likelihood,
-                    davies_bouldin: candidate.davies_bouldin,
-                    calinski_harabasz: candidate.calinski_harabasz,
-                })
-                .collect(),
-            kinds: choice.map(|choice| choice.best().kinds),
-            phases_found: shown.compiled.phases_found,
-            accuracy: &shown.compiled.accuracy,
-            durations_s: shown
-                .course
-                .grid()
-                .shares()
-                .map(|share| shown.course.duration(share))
-                .collect(),
-            phases: &shown.compiled.profile.phases,
-        }
-    }
 }
