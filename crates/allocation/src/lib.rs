@@ -8,13 +8,37 @@
 //! and b partitions. A *phase* is a range of progress with one rate for each share ([`Phase`]); *progress* is the
 //! share of a run's instructions that are done, in `[0, 1]`, because run lengths differ a little between shares.
 //!
+//! A [`Pool`] is what is handed out and the least that each core gets of it. [`Programs`] are profiles compiled for
+//! deciding. A [`Policy`] says who gets what; [`Allocator`] asks it at releases, completions and phase changes, places the
+//! ways so that few change hands, and makes a change only where it pays ([`hysteresis`]).
+//!
+//! Cores as a whole are shared out by [`exclusive`]: which real-time tasks share one, when it is lent, and how its jobs wait.
+//!
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
+mod allocator;
 pub mod cluster;
+pub mod edf;
+pub mod exclusive;
 mod grid;
+pub mod hysteresis;
+mod masks;
+pub mod packing;
+pub mod policy;
+mod pool;
 pub mod profile;
+mod programs;
+mod running;
+pub mod synthetic;
 mod table;
 
+pub use allocator::{Allocator, Event, Plan, Settings, SettingsError, placed};
 pub use grid::{Grid, Share};
+pub use hysteresis::Refill;
+pub use masks::{WayMask, place, side_by_side};
+pub use policy::{Leftovers, Loads, Policy, Task, ZeroDelta};
+pub use pool::{CORES_MAX, Pool, PoolError};
 pub use profile::{Phase, Profile, ProfileError};
+pub use programs::{LEVELS, Objective, PHASES_MAX, Programs, ProgramsError};
+pub use running::{Running, WAITING_MAX, Waiting, virtual_deadline};
 pub use table::RateTable;

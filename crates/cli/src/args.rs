@@ -8,6 +8,7 @@ use punctual_workload::ControllerKind;
 
 use crate::fault;
 use crate::scenario::Override;
+use crate::size;
 
 /// Keeps soft real-time work on time on multicore Linux.
 #[derive(Debug, Parser)]
@@ -42,7 +43,10 @@ pub enum Command {
     Calibrate(Calibrate),
     /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
     Experiment(Experiment),
-    /// Look at a program's profile: how fast it runs with how much of the machine
+    /// Find what cache ways are worth to a program, along its execution
+    ///
+    /// Runs PROGRAM to its end under QEMU's user-mode emulation (qemu-user) and counts, for every window of instructions, the
+    /// requests to the last-level cache (LLC) and how many of them miss with 1, 2, ... ways. Its input and output are its own.
     Profile(Profile),
 }
 
@@ -123,15 +127,20 @@ pub struct Experiment {
     /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: Option<u32>,
-    /// Simulated machines; `linux` runs qedb-transient on this one, with a scenario
+    /// Simulated machines; `linux` runs qedb-transient or controllers on this one, with a scenario
     #[arg(long, value_enum, default_value_t = Platform::Sim)]
     pub platform: Platform,
-    /// The scenario whose best-effort tasks come and go in qedb-transient [on linux: scenarios/fire-rescue.toml]
+    /// The scenario whose best-effort tasks (qedb-transient) or surges of work (controllers) come and go [on linux:
+    /// scenarios/fire-rescue.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machines", "claims"])]
     pub scenario: Option<PathBuf>,
     /// Machine files to run on, in place of the calibrated ones
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     pub machines: Vec<PathBuf>,
+    /// A media file for dps and its parts, in place of media/dps-table-1.toml; their machine (--machines, one) is such as
+    /// machines/dps-dual-core.toml
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
+    pub media: Option<PathBuf>,
     /// A file of claims, in place of the shipped one
     #[arg(long, value_name = "FILE")]
     pub claims: Option<PathBuf>,
@@ -172,6 +181,25 @@ pub enum Bench {
     /// lost, or data is stale. Each run lasts 10s with 1s of warm-up unless --duration and --set control.warm_up say
     /// otherwise, and has a temporary store of its own; a rate that is not held is tried once more. About 20 runs.
     Rates(Rates),
+    /// Measure what deciding who gets ways and bandwidth costs, and how near each policy comes to the optimum
+    Allocation(AllocationBench),
+}
+
+/// `bench allocation`
+#[derive(Debug, Args)]
+pub struct AllocationBench {
+    /// Decide for the programs whose compiled profiles (NAME.json) are in this folder [default: made-up programs]
+    #[arg(long, value_name = "DIR")]
+    pub profiles: Option<PathBuf>,
+    /// How often each policy is measured
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rounds: u32,
+    /// The seed of task sets and instants
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `bench controllers`
@@ -227,17 +255,48 @@ pub struct Rates {
 
 /// `profile`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Profile {
-    /// What is asked for.
+    /// What else is asked for.
     #[command(subcommand)]
-    pub what: ProfileCommand,
+    pub what: Option<ProfileCommand>,
+    #[command(flatten)]
+    pub trace: Trace,
 }
 
 /// `profile ...`
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {
+    /// Profile a program; the word may be left out
+    Trace(Trace),
     /// Draw rate, misses and phases of a profile, and tell what it costs to keep few phases
     Show(Show),
+}
+
+/// `profile trace`
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// Ways of the LLC, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub ways: u8,
+    /// Size of each way
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size::parse)]
+    pub way_size: u64,
+    /// Size of the first level, for instructions and for data each: 8 ways
+    #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = size::parse)]
+    pub l1: u64,
+    /// Size of the second level: 8 ways; 0 for none
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
+    pub l2: u64,
+    /// Instructions of a window; it ends with the block of instructions in which it gets full
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
+    pub window: u64,
+    /// Where to write the profile [default: PROGRAM.profile.csv]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The program, and what to give it
+    #[arg(last = true, required = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// `profile show`

@@ -7,10 +7,12 @@ mod failure;
 mod fault;
 #[cfg(test)]
 mod fixture;
+mod limits;
 mod output;
 mod page;
 mod plain;
 mod scenario;
+mod size;
 mod summary;
 mod trace;
 mod verdict;

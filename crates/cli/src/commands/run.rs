@@ -81,6 +81,7 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
             seed: loaded.scenario.seed,
             list: simulated.fault.clone(),
         },
+        surge: None,
     })
 }
 

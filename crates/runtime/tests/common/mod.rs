@@ -26,6 +26,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         control: Control {
             kind,
             pace: Pace::Period(Nanos::from_millis(200)),
+            within: false,
             warm_up: Nanos::from_millis(400),
             best_effort_share: Share::ONE,
         },
@@ -74,6 +75,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         machine: None,
         governor: None,
         faults: Faults::default(),
+        surge: None,
     }
 }
 

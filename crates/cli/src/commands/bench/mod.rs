@@ -1,10 +1,11 @@
-//! `punctual bench`: what `punctual` achieves on this machine. `controllers` and `rates` have files of their own.
+//! `punctual bench`: what `punctual` achieves on this machine. `allocation`, `controllers` and `rates` have files of their own.
 //!
 //! `store` measures the store beside the bare engine under it, in one run.
 //! All cases are measured in every round, in an order drawn anew, so that whatever disturbs the machine disturbs all of
 //! them alike; a case is compared with the bare engine within its round, and the median of these ratios is told. A case
 //! without any work is measured with the rest: nothing below its figures means anything.
 
+mod allocation;
 mod cases;
 pub mod columns;
 mod controllers;
@@ -53,6 +54,7 @@ pub fn bench(arguments: &Bench) -> Result<(), Failure> {
         }
         Bench::Controllers(arguments) => controllers::controllers(arguments),
         Bench::Rates(arguments) => rates::rates(arguments),
+        Bench::Allocation(arguments) => allocation::allocation(arguments),
     }
 }
 

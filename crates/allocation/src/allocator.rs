@@ -1,0 +1,357 @@
+//! The state machine that decides who has what, from event to event.
+//!
+//! ```text
+//! event ─► policy (who gains) ─► placed (few ways change hands) ─► pays? ─► plan
+//! ```
+//!
+//! It reads no clock: `now` comes with each event, and if it decided less than [`Settings::gap`] ago it only says when it
+//! wants to be asked again ([`Allocator::due`]).
+
+use punctual_units::{Nanos, Time};
+use thiserror::Error;
+
+use crate::grid::Share;
+use crate::hysteresis::{Change, Refill, pays};
+use crate::masks::{WayMask, place, side_by_side};
+use crate::policy::{Exact, Loads, Policy, Task, dadna, dna, equal, greedy, static_best, vc2m, weighted};
+use crate::pool::{Pool, PoolError};
+use crate::programs::Programs;
+use crate::running::Running;
+
+/// How an [`Allocator`] decides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// What is handed out.
+    pub pool: Pool,
+    /// Among how many cores, 1..=[`crate::CORES_MAX`].
+    pub cores: usize,
+    /// By which policy.
+    pub policy: Policy,
+    /// What a gained way costs; nothing if none.
+    pub refill: Option<Refill>,
+    /// Least time between two decisions.
+    pub gap: Nanos,
+}
+
+impl Settings {
+    /// The fifth paper's machine: [`Pool::PAPER`] among four cores, a decision at most every millisecond, reallocation
+    /// free.
+    pub const fn paper(policy: Policy) -> Settings {
+        Settings {
+            pool: Pool::PAPER,
+            cores: 4,
+            policy,
+            refill: None,
+            gap: Nanos::from_millis(1),
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A job was released, on this core; it may run or wait.
+    Released(usize),
+    /// A job has ended, on this core.
+    Completed(usize),
+    /// The job on this core has entered another phase.
+    PhaseChange(usize),
+    /// The time that [`Allocator::due`] named has come.
+    Due,
+}
+
+/// What each core has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// How much.
+    pub shares: Vec<Share>,
+    /// Which ways; as many as the share says.
+    pub masks: Vec<WayMask>,
+}
+
+impl Plan {
+    /// Shares, side by side in the order of the cores.
+    ///
+    /// # Panics
+    /// If a core has no way, or all together have more than 64.
+    pub fn side_by_side(shares: Vec<Share>) -> Plan {
+        let ways: Vec<u8> = shares.iter().map(|share| share.ways).collect();
+        Plan {
+            shares,
+            masks: side_by_side(&ways),
+        }
+    }
+
+    /// How many ways each core has that it had not in `before`.
+    pub fn gained<'a>(&'a self, before: &'a Plan) -> impl Iterator<Item = u8> + 'a {
+        self.masks
+            .iter()
+            .zip(&before.masks)
+            .map(|(now, then)| now.gained(*then))
+    }
+}
+
+/// Settings that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum SettingsError {
+    /// Too little for so many cores.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// A pool of another machine than the profiles'.
+    #[error("the pool is of {pool:?}, the profiles are of {profiles:?}: they must be of one machine")]
+    OtherGrid {
+        /// The pool's.
+        pool: crate::Grid,
+        /// The profiles'.
+        profiles: crate::Grid,
+    },
+    /// A task on a core, or of a program, that does not exist, or without a period.
+    #[error(
+        "task {task} is of program {program} on core {core} every {period}: there are {programs} programs and {cores} cores, from 0, and a period is more than 0"
+    )]
+    Task {
+        /// Which task, from 0.
+        task: usize,
+        /// Of which program.
+        program: usize,
+        /// On which core.
+        core: usize,
+        /// How often.
+        period: Nanos,
+        /// How many programs there are.
+        programs: usize,
+        /// How many cores there are.
+        cores: usize,
+    },
+    /// A refill that costs nothing or less.
+    #[error(
+        "a refill of {way_bytes} bytes over {partition_bytes_per_second} bytes per second: give positive numbers, or no refill"
+    )]
+    Refill {
+        /// Bytes of a way.
+        way_bytes: f64,
+        /// Bytes per second of a partition.
+        partition_bytes_per_second: f64,
+    },
+}
+
+/// Decides who has what.
+///
+/// ```
+/// use punctual_allocation::{
+///     Allocator, Event, Grid, Objective, Phase, Policy, Pool, Profile, Programs, RateTable, Running, Settings, Task,
+///     ZeroDelta,
+/// };
+/// use punctual_units::{Nanos, Time};
+///
+/// // A program that gains from ways alone, and one that gains from nothing.
+/// let program = |name: &str, per_way: f32| Profile {
+///     name: name.into(),
+///     grid: Grid::PAPER,
+///     instructions: 1e8,
+///     phases: vec![Phase {
+///         ends: 1.0,
+///         rates: RateTable::new(Grid::PAPER, |share| 1e9 + per_way * f32::from(share.ways)),
+///     }],
+/// };
+/// let programs = Programs::new(&[program("eager", 1e8), program("content", 0.0)], Objective::Speed)?;
+/// let period = Nanos::from_millis(500);
+/// let tasks = [Task { program: 0, period, core: 0 }, Task { program: 1, period, core: 1 }];
+/// let settings = Settings { cores: 2, ..Settings::paper(Policy::Dna(ZeroDelta::OtherResource)) };
+/// let mut allocator = Allocator::new(&programs, &tasks, settings)?;
+///
+/// let job = |program| Some(Running { program, progress: 0.0, deadline: Time(500_000_000), waiting: &[] });
+/// allocator.step(&programs, Event::Released(0), &[job(0), job(1)], Time(0));
+/// let shares: Vec<u8> = allocator.plan().shares.iter().map(|share| share.ways).collect();
+/// assert_eq!(shares, [17, 3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Allocator {
+    settings: Settings,
+    plan: Plan,
+    /// The tables of [`Policy::Exact`].
+    exact: Option<Exact>,
+    decided: Option<Time>,
+    due: Option<Time>,
+    /// The phase that each core was in when it was last decided.
+    seen: Vec<Option<usize>>,
+}
+
+impl Allocator {
+    /// Begins with the policy's split if it is a static one, and with the best static split otherwise.
+    ///
+    /// # Errors
+    /// [`SettingsError`] says what does not fit.
+    pub fn new(programs: &Programs, tasks: &[Task], settings: Settings) -> Result<Allocator, SettingsError> {
+        check(programs, tasks, &settings)?;
+        let Settings {
+            pool, cores, policy, ..
+        } = settings;
+        let loads = Loads::new(programs, tasks, cores);
+        let shares = match policy {
+            Policy::Equal => equal(pool, cores),
+            Policy::Vc2m(leftovers) => vc2m(&loads, pool, leftovers),
+            _ => static_best(&loads, pool),
+        };
+        Ok(Allocator {
+            settings,
+            plan: Plan::side_by_side(shares),
+            exact: (policy == Policy::Exact).then(|| Exact::new(programs, pool, cores)),
+            decided: None,
+            due: None,
+            seen: Vec::new(),
+        })
+    }
+
+    /// What is in force.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// When to ask again with [`Event::Due`], because an event came too soon after a decision.
+    pub fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; none if all
+    /// stays as it is, or the last decision is too recent.
+    ///
+    /// A release that leaves what runs as it was is none of its business unless the policy knows deadlines.
+    ///
+    /// # Panics
+    /// If `cores` are not as many as in the settings, or a program does not exist.
+    pub fn step(
+        &mut self,
+        programs: &Programs,
+        event: Event,
+        cores: &[Option<Running<'_>>],
+        now: Time,
+    ) -> Option<&Plan> {
+        assert_eq!(cores.len(), self.settings.cores, "one place for each core");
+        if self.settings.policy.is_static() {
+            return None;
+        }
+        let by_deadline = matches!(self.settings.policy, Policy::Dadna(_) | Policy::Weighted);
+        let state = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
+        let only_waits = |core: usize| self.seen.get(core).is_some_and(|seen| *seen == state(&cores[core]));
+        if matches!(event, Event::Released(core) if !by_deadline && self.due.is_none() && only_waits(core)) {
+            return None;
+        }
+        let next = self.decided.map_or(now, |decided| decided + self.settings.gap);
+        if now < next {
+            self.due = Some(next);
+            return None;
+        }
+        (self.decided, self.due) = (Some(now), None);
+        self.seen.clear();
+        self.seen.extend(cores.iter().map(state));
+        let proposed = placed(&self.wanted(programs, cores, now), &self.plan, self.settings.pool);
+        let change = Change {
+            programs,
+            cores,
+            current: &self.plan,
+            proposed: &proposed,
+            now,
+            by_deadline,
+        };
+        let worth = |change| starves(&self.plan, self.settings.pool, cores) || pays(change, self.settings.refill);
+        if proposed == self.plan || !worth(&change) {
+            return None;
+        }
+        self.plan = proposed;
+        Some(&self.plan)
+    }
+
+    /// What the policy wants each core to have.
+    fn wanted(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Vec<Share> {
+        let pool = self.settings.pool;
+        match self.settings.policy {
+            Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest => self.plan.shares.clone(),
+            Policy::Greedy => greedy(programs, pool, cores),
+            Policy::Dna(zero) => dna(programs, pool, cores, zero),
+            Policy::Dadna(zero) => dadna(programs, pool, cores, now, zero),
+            Policy::Weighted => weighted(programs, pool, cores, now),
+            Policy::Exact => match &mut self.exact {
+                Some(exact) => exact.decide(programs, cores),
+                None => self.plan.shares.clone(),
+            },
+        }
+    }
+}
+
+/// The plan in which every core has what it wants, and what nobody wants stays with whom it was, where it can.
+pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
+    let ways: Vec<u8> = wanted.iter().map(|share| share.ways).collect();
+    let masks = place(&ways, &before.masks, pool.grid);
+    let mut shares: Vec<Share> = wanted
+        .iter()
+        .zip(&masks)
+        .map(|(share, mask)| Share {
+            ways: mask.count(),
+            ..*share
+        })
+        .collect();
+    let taken: usize = wanted.iter().map(|share| usize::from(share.partitions)).sum();
+    let mut spare = usize::from(pool.grid.partitions).saturating_sub(taken) as u8;
+    for (share, before) in shares.iter_mut().zip(&before.shares) {
+        let back = before.partitions.saturating_sub(share.partitions).min(spare);
+        share.partitions += back;
+        spare -= back;
+    }
+    while spare > 0 {
+        if let Some(poorest) = shares.iter_mut().min_by_key(|share| share.partitions) {
+            poorest.partitions += 1;
+        }
+        spare -= 1;
+    }
+    Plan { shares, masks }
+}
+
+/// Whether a job runs with less than the least, on a core that rested before. That is changed at any price.
+fn starves(plan: &Plan, pool: Pool, cores: &[Option<Running<'_>>]) -> bool {
+    let less = |share: &Share| share.ways < pool.least.ways || share.partitions < pool.least.partitions;
+    cores
+        .iter()
+        .zip(&plan.shares)
+        .any(|(job, share)| job.is_some() && less(share))
+}
+
+fn check(programs: &Programs, tasks: &[Task], settings: &Settings) -> Result<(), SettingsError> {
+    let Settings {
+        pool, cores, refill, ..
+    } = *settings;
+    pool.check(cores)?;
+    if pool.grid != programs.grid() {
+        return Err(SettingsError::OtherGrid {
+            pool: pool.grid,
+            profiles: programs.grid(),
+        });
+    }
+    for (number, task) in tasks.iter().enumerate() {
+        if task.core >= cores || task.program >= programs.len() || task.period == Nanos::ZERO {
+            return Err(SettingsError::Task {
+                task: number,
+                program: task.program,
+                core: task.core,
+                period: task.period,
+                programs: programs.len(),
+                cores,
+            });
+        }
+    }
+    if let Some(Refill {
+        way_bytes,
+        partition_bytes_per_second,
+    }) = refill
+    {
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        if !(positive(way_bytes) && positive(partition_bytes_per_second)) {
+            return Err(SettingsError::Refill {
+                way_bytes,
+                partition_bytes_per_second,
+            });
+        }
+    }
+    Ok(())
+}

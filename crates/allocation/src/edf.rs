@@ -1,0 +1,157 @@
+//! Whether one core keeps all deadlines under EDF, found by running it.
+//!
+//! **Method.** Preemptive earliest-deadline-first from a common release at 0, event by event, until the hyperperiod has
+//! passed or the horizon, whichever is first. With each job at its WCET and deadlines equal to periods this agrees with the
+//! exact test, utilisation at most 1 (Liu and Layland, 1973); with execution times from elsewhere (a simulation of phases)
+//! it answers what no closed form does. The fifth paper proposes it as its schedulability analysis (section VI, remarks).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use punctual_units::{Nanos, Time};
+
+/// A periodic task; its deadline is its next release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Longest execution.
+    pub wcet: Nanos,
+    /// Time between releases; more than 0.
+    pub period: Nanos,
+}
+
+/// What came of running the tasks of one core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every deadline was kept.
+    Schedulable {
+        /// Whether a whole hyperperiod was run, so that this holds for ever if execution times repeat with it; else only until
+        /// the horizon.
+        for_ever: bool,
+    },
+    /// A job was late; the first one that was.
+    Late {
+        /// Which task, from 0.
+        task: usize,
+        /// Which of its jobs, from 0.
+        job: u64,
+    },
+}
+
+/// A job that is not done: deadline, task and number order them; then what is left of it.
+type Job = Reverse<(Time, usize, u64, Nanos)>;
+
+/// Runs `tasks` on one core until a hyperperiod has passed or `horizon`. `execution` says how long a job of a task takes:
+/// `|task, _| tasks[task].wcet` for the worst case. Jobs until `horizon` are run one by one: it bounds the work.
+///
+/// # Panics
+/// If a period is 0.
+pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u64) -> Nanos) -> Verdict {
+    assert!(
+        tasks.iter().all(|task| task.period > Nanos::ZERO),
+        "a period is more than 0"
+    );
+    let periods = tasks.iter().map(|task| task.period.0);
+    let hyperperiod = periods.fold(1, |whole: u64, period| lcm(whole, period));
+    let for_ever = hyperperiod <= horizon.0;
+    let end = Time(hyperperiod.min(horizon.0));
+    let mut releases: BinaryHeap<Reverse<(Time, usize, u64)>> =
+        (0..tasks.len()).map(|task| Reverse((Time(0), task, 0))).collect();
+    let mut ready: BinaryHeap<Job> = BinaryHeap::new();
+    let mut now = Time(0);
+    loop {
+        while let Some(&Reverse((at, task, job))) = releases.peek() {
+            if at > now || at >= end {
+                break;
+            }
+            releases.pop();
+            let next = at + tasks[task].period;
+            releases.push(Reverse((next, task, job + 1)));
+            ready.push(Reverse((next, task, job, execution(task, job))));
+        }
+        let release = releases.peek().map(|Reverse((at, ..))| *at).filter(|at| *at < end);
+        match (ready.pop(), release) {
+            (None, None) => return Verdict::Schedulable { for_ever },
+            (None, Some(at)) => now = at,
+            (Some(Reverse((deadline, task, job, left))), release) => {
+                let done = now + left;
+                match release.filter(|at| *at < done) {
+                    Some(at) => {
+                        ready.push(Reverse((deadline, task, job, left - at.since(now))));
+                        now = at;
+                    }
+                    None => now = done,
+                }
+                if now > deadline {
+                    return Verdict::Late { task, job };
+                }
+            }
+        }
+    }
+}
+
+/// The least common multiple; `u64::MAX` where there is none that fits.
+fn lcm(a: u64, b: u64) -> u64 {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).saturating_mul(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn worst_case(tasks: &[Timing]) -> Verdict {
+        run(tasks, Nanos(1_000_000), |task, _| tasks[task].wcet)
+    }
+
+    proptest! {
+        #[test]
+        fn at_the_worst_case_it_is_the_utilisation_that_decides(
+            tasks in proptest::collection::vec((1_u64..8, 0_usize..6), 1..5),
+        ) {
+            // Periods that divide 240, so that the hyperperiod is run in whole.
+            let tasks: Vec<Timing> = tasks
+                .into_iter()
+                .map(|(wcet, period)| Timing { wcet: Nanos(wcet), period: Nanos([8, 10, 12, 16, 20, 24][period]) })
+                .collect();
+            let needed: u64 = tasks.iter().map(|task| task.wcet.0 * 240 / task.period.0).sum();
+            let verdict = worst_case(&tasks);
+            if needed <= 240 {
+                prop_assert_eq!(verdict, Verdict::Schedulable { for_ever: true });
+            } else {
+                prop_assert!(matches!(verdict, Verdict::Late { .. }), "{:?}", verdict);
+            }
+        }
+    }
+
+    #[test]
+    fn execution_times_may_come_from_elsewhere() {
+        let task = |period| Timing {
+            wcet: Nanos(100),
+            period: Nanos(period),
+        };
+        let (tasks, horizon) = ([task(10), task(40)], Nanos(1_000));
+        assert_eq!(
+            run(&tasks, horizon, |_, _| Nanos(1)),
+            Verdict::Schedulable { for_ever: true }
+        );
+        let long = |task, job| Nanos(if (task, job) == (0, 3) { 11 } else { 1 });
+        assert_eq!(run(&tasks, horizon, long), Verdict::Late { task: 0, job: 3 });
+    }
+
+    #[test]
+    fn a_horizon_ends_what_would_run_for_long() {
+        let task = |period| Timing {
+            wcet: Nanos(1),
+            period: Nanos(period),
+        };
+        let tasks = [task(1_000_003), task(999_983)];
+        assert_eq!(
+            run(&tasks, Nanos(5_000_000), |task, _| tasks[task].wcet),
+            Verdict::Schedulable { for_ever: false }
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! What a task set needs of each core, under each share.
+
+use punctual_units::Nanos;
+
+use crate::grid::{Grid, Share};
+use crate::programs::Programs;
+
+/// A periodic task on its core; its deadline is its period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Task {
+    /// Which program, by its place in [`Programs`].
+    pub program: usize,
+    /// Time between releases; more than 0.
+    pub period: Nanos,
+    /// Which core runs it, from 0.
+    pub core: usize,
+}
+
+/// The utilisation of each core under each share: the sum over its tasks of WCET(share) / period. A core keeps all
+/// deadlines under EDF exactly if this is at most 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loads {
+    grid: Grid,
+    /// For each core, by [`Grid::index`].
+    cores: Vec<Vec<f64>>,
+}
+
+impl Loads {
+    /// The loads of `tasks` on `cores` cores.
+    ///
+    /// # Panics
+    /// If a task is on a core, or of a program, that does not exist.
+    pub fn new(programs: &Programs, tasks: &[Task], cores: usize) -> Loads {
+        let grid = programs.grid();
+        let mut loads = vec![vec![0.0; grid.len()]; cores];
+        for task in tasks {
+            let period = task.period.as_secs_f64();
+            for (load, share) in loads[task.core].iter_mut().zip(grid.shares()) {
+                *load += programs.duration(task.program, share) / period;
+            }
+        }
+        Loads { grid, cores: loads }
+    }
+
+    /// How many cores there are.
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// The utilisation of `core` with `share`, 0 without tasks.
+    pub fn at(&self, core: usize, share: Share) -> f64 {
+        self.cores[core][self.grid.index(share)]
+    }
+
+    /// The largest utilisation of any core under `shares`.
+    pub fn largest(&self, shares: &[Share]) -> f64 {
+        self.each(shares).fold(0.0, f64::max)
+    }
+
+    /// Whether all cores keep all deadlines under `shares`, by the WCETs.
+    pub fn schedulable(&self, shares: &[Share]) -> bool {
+        self.largest(shares) <= 1.0
+    }
+
+    /// The utilisation of each core under `shares`.
+    pub fn each<'a>(&'a self, shares: &'a [Share]) -> impl Iterator<Item = f64> + 'a {
+        shares.iter().enumerate().map(|(core, share)| self.at(core, *share))
+    }
+}

@@ -1,0 +1,164 @@
+//! Who gets what: one file for each policy.
+//!
+//! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`], [`static_best`].
+//! **Dynamic** ones split anew whenever a core changes its job or its phase: [`greedy`], [`dna`], [`dadna`], [`Exact`]
+//! and [`weighted`]. They give each core only what raises its rate: what nobody gains from stays spare, and
+//! [`crate::Allocator`] leaves it where it was.
+//!
+//! All of them keep to a [`Pool`]: no core under its least, no resource beyond what there is.
+
+mod dadna;
+mod dna;
+mod equal;
+mod exact;
+mod loads;
+mod optimum;
+mod static_best;
+pub(crate) mod surface;
+mod vc2m;
+mod weighted;
+
+pub use dadna::dadna;
+pub(crate) use dadna::slack_seconds;
+pub use dna::{ZeroDelta, dna, greedy};
+pub use equal::equal;
+pub use exact::{Exact, PAIR_BYTES_MAX};
+pub use loads::{Loads, Task};
+pub use static_best::static_best;
+pub use vc2m::{Leftovers, vc2m};
+pub use weighted::{WEIGHTS, weight, weighted};
+
+use crate::grid::Share;
+use crate::pool::Pool;
+use crate::programs::{Levels, Programs};
+use crate::running::Running;
+
+/// Which policy splits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Everybody the same, once.
+    Equal,
+    /// Static, by WCETs, after vC2M: [`vc2m`].
+    Vc2m(Leftovers),
+    /// The best static split, by exhaustion: [`static_best`].
+    StaticBest,
+    /// One partition at a time to the largest gain of the next one: [`greedy`].
+    Greedy,
+    /// One partition at a time to the largest average gain: [`dna`].
+    Dna(ZeroDelta),
+    /// Those first who would otherwise be late: [`dadna`].
+    Dadna(ZeroDelta),
+    /// The largest summed rate that there is: [`Exact`].
+    Exact,
+    /// The largest sum of rates weighted by urgency: [`weighted`].
+    Weighted,
+}
+
+impl Policy {
+    /// All, as the experiments compare them, in the order of their tables.
+    pub const ALL: [Policy; 9] = [
+        Policy::Equal,
+        Policy::Vc2m(Leftovers::Kept),
+        Policy::Vc2m(Leftovers::HandedOut),
+        Policy::StaticBest,
+        Policy::Greedy,
+        Policy::Dna(ZeroDelta::OtherResource),
+        Policy::Dadna(ZeroDelta::OtherResource),
+        Policy::Exact,
+        Policy::Weighted,
+    ];
+
+    /// What a user calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Equal => "equal",
+            Policy::Vc2m(Leftovers::HandedOut) => "vc2m",
+            Policy::Vc2m(Leftovers::Kept) => "vc2m-frugal",
+            Policy::StaticBest => "static-best",
+            Policy::Greedy => "greedy",
+            Policy::Dna(ZeroDelta::OtherResource) => "dna",
+            Policy::Dna(ZeroDelta::Nothing) => "dna-zero",
+            Policy::Dadna(ZeroDelta::OtherResource) => "dadna",
+            Policy::Dadna(ZeroDelta::Nothing) => "dadna-zero",
+            Policy::Exact => "exact",
+            Policy::Weighted => "exact-weighted",
+        }
+    }
+
+    /// The policy of this [`Policy::name`].
+    pub fn named(name: &str) -> Option<Policy> {
+        let readings = [Policy::Dna(ZeroDelta::Nothing), Policy::Dadna(ZeroDelta::Nothing)];
+        Policy::ALL
+            .into_iter()
+            .chain(readings)
+            .find(|policy| policy.name() == name)
+    }
+
+    /// Whether it splits once and for all.
+    pub fn is_static(self) -> bool {
+        matches!(self, Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest)
+    }
+}
+
+/// The jobs that run, apart from the cores that rest: what dynamic policies see.
+#[derive(Clone, Debug)]
+pub(crate) struct Busy<'a> {
+    pub programs: &'a Programs,
+    pub pool: Pool,
+    /// The core and the job of each.
+    pub jobs: Vec<(usize, &'a Running<'a>)>,
+    /// The rates of each.
+    pub levels: Vec<&'a Levels>,
+    cores: usize,
+}
+
+impl<'a> Busy<'a> {
+    pub fn of(programs: &'a Programs, pool: Pool, cores: &'a [Option<Running<'a>>]) -> Busy<'a> {
+        let jobs: Vec<_> = cores
+            .iter()
+            .enumerate()
+            .filter_map(|(core, job)| job.as_ref().map(|job| (core, job)))
+            .collect();
+        let levels = jobs
+            .iter()
+            .map(|(_, job)| programs.levels(job.program, job.progress))
+            .collect();
+        Busy {
+            programs,
+            pool,
+            jobs,
+            levels,
+            cores: cores.len(),
+        }
+    }
+
+    /// What is left when every core has its least.
+    pub fn spare(&self) -> crate::pool::Spare {
+        self.pool.spare(self.jobs.len(), self.cores - self.jobs.len())
+    }
+
+    /// Every busy core's least.
+    pub fn least(&self) -> Vec<Share> {
+        vec![self.pool.least; self.jobs.len()]
+    }
+
+    /// The shares of all cores, from those of the busy ones.
+    pub fn spread(&self, shares: &[Share]) -> Vec<Share> {
+        let mut all = vec![self.pool.idle; self.cores];
+        for ((core, _), share) in self.jobs.iter().zip(shares) {
+            all[*core] = *share;
+        }
+        all
+    }
+}
+
+/// The summed level of the rates at `progress` with `shares`: what [`dna`] and [`Exact`] make large. Idle cores add
+/// nothing. In units of [`crate::LEVELS`].
+pub fn summed(programs: &Programs, cores: &[Option<Running<'_>>], shares: &[Share]) -> i64 {
+    let level = |(job, share): (&Option<Running<'_>>, &Share)| {
+        job.as_ref().map_or(0, |job| {
+            i64::from(programs.levels(job.program, job.progress).at(*share))
+        })
+    };
+    cores.iter().zip(shares).map(level).sum()
+}

@@ -1,0 +1,154 @@
+//! How well jobs can do together with so much of the spare: surfaces over (ways, partitions), and how they are joined.
+//!
+//! **Method.** The surface of one job is its rate with so many ways and partitions beyond the least. That of two together
+//! is their max-plus product,
+//!
+//! ```text
+//! both(c, b) = max over c' <= c, b' <= b of one(c', b') + other(c - c', b - b')
+//! ```
+//!
+//! and so on, in a tournament: neighbours are joined until two are left, whose best split of all that is spare is one pass
+//! over its cells. Then the way back down finds who got what. Whole numbers, so that the best is found by equality.
+
+use crate::grid::{Grid, Share};
+use crate::pool::Spare;
+use crate::programs::LEVELS;
+
+/// A surface, in place: cell (row, column) is `cells[row * stride + column]`; rows are ways, columns partitions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub cells: &'a [i32],
+    pub stride: usize,
+}
+
+/// So many ways and partitions of what is spare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub ways: usize,
+    pub partitions: usize,
+}
+
+impl<'a> View<'a> {
+    /// The surface beyond `least` of a table in the order of [`Grid::index`].
+    pub fn beyond(table: &'a [i32], grid: Grid, least: Share) -> View<'a> {
+        View {
+            cells: &table[grid.index(least)..],
+            stride: usize::from(grid.partitions),
+        }
+    }
+
+    /// The first columns of a row.
+    fn row(self, row: usize, columns: usize) -> &'a [i32] {
+        &self.cells[row * self.stride..][..columns]
+    }
+}
+
+impl Part {
+    /// What is left of it.
+    pub fn without(self, other: Part) -> Part {
+        Part {
+            ways: self.ways - other.ways,
+            partitions: self.partitions - other.partitions,
+        }
+    }
+}
+
+/// The max-plus product, for parts up to `spare`; by ways, then by partitions.
+pub(crate) fn join(one: View<'_>, other: View<'_>, spare: Spare) -> Vec<i32> {
+    let columns = spare.partitions + 1;
+    let mut both = vec![i32::MIN; spare.cells()];
+    for ways in 0..=spare.ways {
+        let out = &mut both[ways * columns..][..columns];
+        for first in 0..=ways {
+            let (ours, theirs) = (one.row(first, columns), other.row(ways - first, columns));
+            for (partitions, ours) in ours.iter().enumerate() {
+                // One vector operation for many cells: that is what makes this quick.
+                for (best, theirs) in out[partitions..].iter_mut().zip(theirs) {
+                    *best = (*best).max(ours + theirs);
+                }
+            }
+        }
+    }
+    both
+}
+
+/// Bits beside a sum of two levels for the number of a cell.
+const CELL_BITS: u32 = 12;
+const _: () = assert!(
+    2 * (LEVELS as i64) < 1 << (31 - CELL_BITS),
+    "no bit is left for the sign"
+);
+
+/// The max-plus product of two surfaces of levels as [`join`] has it, and for each cell the cell that the first gets of it.
+///
+/// The number of that cell rides along below the sum, so that the largest of both is found in one operation on many cells.
+pub(crate) fn join_with_split(one: View<'_>, other: View<'_>, spare: Spare) -> (Vec<i32>, Vec<u16>) {
+    let columns = spare.partitions + 1;
+    debug_assert!(spare.cells() <= 1 << CELL_BITS);
+    let raised = |view: View<'_>, numbered: bool| -> Vec<i32> {
+        let level = |cell: usize| {
+            let number = if numbered { cell as i32 } else { 0 };
+            view.row(cell / columns, columns)[cell % columns] << CELL_BITS | number
+        };
+        (0..spare.cells()).map(level).collect()
+    };
+    let (one, other) = (raised(one, true), raised(other, false));
+    let view = |cells| View { cells, stride: columns };
+    let both = join(view(&one), view(&other), spare);
+    let sums = both.iter().map(|cell| cell >> CELL_BITS).collect();
+    let firsts = both.iter().map(|cell| (cell & ((1 << CELL_BITS) - 1)) as u16).collect();
+    (sums, firsts)
+}
+
+/// The best split of `whole` between two; what the first gets. Of equals, the one in which the first gets the fewest ways.
+pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: Part) -> Part {
+    let (mut best, mut split) = (i32::MIN, whole);
+    for ways in 0..=whole.ways {
+        let ours = one.row(ways, whole.partitions + 1);
+        let theirs = other.row(whole.ways - ways, whole.partitions + 1);
+        for (partitions, (ours, theirs)) in ours.iter().zip(theirs.iter().rev()).enumerate() {
+            if ours + theirs > best {
+                best = ours + theirs;
+                split = Part { ways, partitions };
+            }
+        }
+    }
+    split
+}
+
+/// The best split of all of `spare` among all of `players`.
+pub(crate) fn best_parts(players: &[View<'_>], spare: Spare) -> Vec<Part> {
+    let whole = Part {
+        ways: spare.ways,
+        partitions: spare.partitions,
+    };
+    match players {
+        [] => Vec::new(),
+        [_] => vec![whole],
+        [one, other] => {
+            let split = best_split(*one, *other, whole);
+            vec![split, whole.without(split)]
+        }
+        many => {
+            let joined: Vec<Vec<i32>> = many.chunks_exact(2).map(|pair| join(pair[0], pair[1], spare)).collect();
+            let winners = joined.iter().map(|cells| View {
+                cells,
+                stride: spare.partitions + 1,
+            });
+            let alone = many.chunks_exact(2).remainder();
+            let next: Vec<View<'_>> = winners.chain(alone.iter().copied()).collect();
+            let parts = best_parts(&next, spare);
+            let mut split = Vec::with_capacity(many.len());
+            for (pair, part) in many.chunks(2).zip(parts) {
+                match pair {
+                    [one, other] => {
+                        let first = best_split(*one, *other, part);
+                        split.extend([first, part.without(first)]);
+                    }
+                    _ => split.push(part),
+                }
+            }
+            split
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What is handed out, and the least that each core gets of it.
+
+use thiserror::Error;
+
+use crate::grid::{Grid, Share};
+
+/// Most cores that split one cache: what the fixed-size tables of a decision hold.
+pub const CORES_MAX: usize = 16;
+
+/// What is handed out, and the least that each core gets of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Everything there is.
+    pub grid: Grid,
+    /// What a core has at least while a job runs on it.
+    pub least: Share,
+    /// What a core has at least while nothing runs on it; at most `least`. A mask of ways is never empty, so at least 1
+    /// and 1.
+    pub idle: Share,
+}
+
+/// A pool that is not enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PoolError {
+    /// No cores, or too many.
+    #[error("{cores} cores: give 1 to {CORES_MAX}")]
+    Cores {
+        /// How many were asked for.
+        cores: usize,
+    },
+    /// Less than each core's least.
+    #[error(
+        "{cores} cores with at least {} ways and {} partitions each need more than the {} ways and {} partitions that \
+         there are: lower the least share, or use fewer cores",
+        least.ways, least.partitions, grid.ways, grid.partitions
+    )]
+    TooLittle {
+        /// How many cores.
+        cores: usize,
+        /// What each needs.
+        least: Share,
+        /// What there is.
+        grid: Grid,
+    },
+    /// A least share of nothing, or idle cores that keep more than busy ones.
+    #[error(
+        "idle cores keep {idle:?} and busy ones at least {least:?}: give 1 or more, and idle cores no more than busy ones"
+    )]
+    Least {
+        /// What busy cores keep.
+        least: Share,
+        /// What idle cores keep.
+        idle: Share,
+    },
+}
+
+impl Pool {
+    /// The fifth paper's machine: 20 ways, 20 partitions, at least 3 ways for whatever runs (section VII, against
+    /// thrashing). Its least bandwidth is not stated: 1 partition here. Idle cores keep what a mask needs.
+    pub const PAPER: Pool = Pool {
+        grid: Grid::PAPER,
+        least: Share { ways: 3, partitions: 1 },
+        idle: Share { ways: 1, partitions: 1 },
+    };
+
+    /// Whether `cores` cores can split this.
+    ///
+    /// # Errors
+    /// [`PoolError`] says what is missing.
+    pub fn check(&self, cores: usize) -> Result<(), PoolError> {
+        let Pool { grid, least, idle } = *self;
+        if !(1..=CORES_MAX).contains(&cores) {
+            return Err(PoolError::Cores { cores });
+        }
+        let none = idle.ways == 0 || idle.partitions == 0;
+        if none || idle.ways > least.ways || idle.partitions > least.partitions {
+            return Err(PoolError::Least { least, idle });
+        }
+        let enough = |each: u8, all: u8| cores * usize::from(each) <= usize::from(all);
+        if !(enough(least.ways, grid.ways) && enough(least.partitions, grid.partitions)) {
+            return Err(PoolError::TooLittle { cores, least, grid });
+        }
+        Ok(())
+    }
+
+    /// What is left to hand out once `busy` cores have their least and `idle` ones theirs.
+    pub(crate) fn spare(&self, busy: usize, idle: usize) -> Spare {
+        let left = |all: u8, least: u8, kept: u8| {
+            let taken = busy * usize::from(least) + idle * usize::from(kept);
+            usize::from(all).saturating_sub(taken)
+        };
+        Spare {
+            ways: left(self.grid.ways, self.least.ways, self.idle.ways),
+            partitions: left(self.grid.partitions, self.least.partitions, self.idle.partitions),
+        }
+    }
+}
+
+/// What has not been handed out yet; either may be 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spare {
+    pub ways: usize,
+    pub partitions: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_must_be_enough_for_all() {
+        let pool = Pool::PAPER;
+        assert_eq!(pool.check(6), Ok(()));
+        assert!(matches!(pool.check(7), Err(PoolError::TooLittle { cores: 7, .. })));
+        assert!(matches!(pool.check(0), Err(PoolError::Cores { .. })));
+        let greedy_idlers = Pool {
+            idle: Share { ways: 4, partitions: 1 },
+            ..pool
+        };
+        assert!(matches!(greedy_idlers.check(4), Err(PoolError::Least { .. })));
+    }
+
+    #[test]
+    fn what_is_spare_and_what_is_least_make_up_the_grid() {
+        let spare = Pool::PAPER.spare(3, 1);
+        assert_eq!((spare.ways, spare.partitions), (20 - 9 - 1, 20 - 3 - 1));
+    }
+}

@@ -1,0 +1,355 @@
+//! Profiles, compiled for deciding: whole-number tables that a decision reads without a search.
+//!
+//! **Method.** Each phase's table is first made monotone ([`RateTable::monotone`]): a core may leave unused what slows it
+//! down. Rates are then counted in [`LEVELS`] whole levels, so that sums are exact, ties are ties, and an optimum is equal
+//! to brute force's rather than near it. One level is less than 4e-6 of the whole: far below a profile's noise.
+
+use thiserror::Error;
+
+use crate::grid::{Grid, Share};
+use crate::policy::surface::View;
+use crate::profile::{Profile, ProfileError};
+use crate::table::RateTable;
+
+/// Levels of a rate: 18 bits. A table's sum over the largest grid (64 by 64), the weighted sum over 16 cores, and the sum of
+/// two with the number of a cell beside it ([`crate::policy::Exact`]) each fit into 31 bits.
+pub const LEVELS: i32 = (1 << 18) - 1;
+
+/// Most phases of a program.
+pub const PHASES_MAX: usize = 64;
+
+/// What is summed over the cores when shares are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Objective {
+    /// Instructions per second: the fifth paper's rate, in which a program that retires many instructions weighs more.
+    Instructions,
+    /// Speed: each rate over the best of its phase, which is seconds of undisturbed work done in a second. A second of a
+    /// program that waits for memory counts as much as one of a program that computes.
+    #[default]
+    Speed,
+}
+
+/// Programs that cannot be allocated for.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum ProgramsError {
+    /// None at all.
+    #[error("no profile given")]
+    None,
+    /// A profile is wrong in itself.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// Profiles of different machines.
+    #[error("{name} was profiled for {grid:?}, the first program for {first:?}: one run needs profiles of one machine")]
+    OtherGrid {
+        /// Which program.
+        name: String,
+        /// What it was profiled for.
+        grid: Grid,
+        /// What the first was profiled for.
+        first: Grid,
+    },
+    /// Too many phases.
+    #[error("{name} has {phases} phases, at most {PHASES_MAX} are handled: join short ones")]
+    Phases {
+        /// Which program.
+        name: String,
+        /// How many it has.
+        phases: usize,
+    },
+    /// A run without instructions has no duration.
+    #[error("{name} runs {instructions} instructions: give a positive number")]
+    Instructions {
+        /// Which program.
+        name: String,
+        /// How many.
+        instructions: f64,
+    },
+}
+
+/// All programs of a run, compiled.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    grid: Grid,
+    programs: Vec<Program>,
+    states: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Program {
+    name: String,
+    instructions: f64,
+    /// Progress at each phase's end.
+    ends: Vec<f64>,
+    phases: Vec<Compiled>,
+    /// The number of its first phase among those of all programs.
+    first_state: usize,
+    /// Seconds of a whole run, by [`Grid::index`].
+    durations: Box<[f64]>,
+}
+
+/// One phase.
+#[derive(Clone, Debug)]
+struct Compiled {
+    levels: Levels,
+    /// Instructions per second, monotone.
+    rates: RateTable,
+    /// Seconds from its end to the run's end, by [`Grid::index`].
+    after: Box<[f64]>,
+}
+
+/// One phase's rates in whole levels, with their running sums.
+#[derive(Clone, Debug)]
+pub(crate) struct Levels {
+    grid: Grid,
+    /// By [`Grid::index`].
+    levels: Box<[i32]>,
+    /// `sums[c * (B + 1) + b]`: of all shares with at most c ways and at most b partitions; a border of zeros.
+    sums: Box<[i32]>,
+}
+
+impl Levels {
+    /// `rates` in levels of `whole` (instructions per second).
+    fn new(rates: &RateTable, whole: f64) -> Levels {
+        let grid = rates.grid();
+        let level = |&rate: &f32| (f64::from(rate) / whole * f64::from(LEVELS)).round() as i32;
+        let levels: Box<[i32]> = rates.rates().iter().map(level).collect();
+        let width = usize::from(grid.partitions) + 1;
+        let mut sums = vec![0; (usize::from(grid.ways) + 1) * width];
+        for (row, of_ways) in levels.chunks(width - 1).enumerate() {
+            let mut along = 0;
+            for (column, level) in of_ways.iter().enumerate() {
+                along += level;
+                sums[(row + 1) * width + column + 1] = sums[row * width + column + 1] + along;
+            }
+        }
+        Levels {
+            grid,
+            levels,
+            sums: sums.into(),
+        }
+    }
+
+    /// The surface of what it can get beyond `least`.
+    pub fn beyond(&self, least: Share) -> View<'_> {
+        View::beyond(&self.levels, self.grid, least)
+    }
+
+    /// The part of `share` that it gains from: fewer ways, then fewer partitions, at the same rate.
+    pub fn trimmed(&self, mut share: Share, least: Share) -> Share {
+        let level = self.at(share);
+        let at = |ways, partitions| self.at(Share { ways, partitions });
+        while share.ways > least.ways && at(share.ways - 1, share.partitions) == level {
+            share.ways -= 1;
+        }
+        while share.partitions > least.partitions && at(share.ways, share.partitions - 1) == level {
+            share.partitions -= 1;
+        }
+        share
+    }
+
+    /// The level with `share`.
+    pub fn at(&self, share: Share) -> i32 {
+        self.levels[self.grid.index(share)]
+    }
+
+    /// All levels, in the order of [`Grid::index`].
+    pub fn all(&self) -> &[i32] {
+        &self.levels
+    }
+
+    /// The sum of all levels from `from` up to `ways` and `partitions` more, both included.
+    pub fn sum(&self, from: Share, ways: usize, partitions: usize) -> i32 {
+        let width = usize::from(self.grid.partitions) + 1;
+        let (top, left) = (usize::from(from.ways) - 1, usize::from(from.partitions) - 1);
+        let (bottom, right) = (top + ways + 1, left + partitions + 1);
+        let sums = |row: usize, column: usize| self.sums[row * width + column];
+        sums(bottom, right) - sums(top, right) - sums(bottom, left) + sums(top, left)
+    }
+}
+
+impl Programs {
+    /// Compiles `profiles`; programs are spoken of by their place in it.
+    ///
+    /// # Errors
+    /// [`ProgramsError`], the first one found.
+    pub fn new(profiles: &[Profile], objective: Objective) -> Result<Programs, ProgramsError> {
+        let grid = profiles.first().ok_or(ProgramsError::None)?.grid;
+        for profile in profiles {
+            check(profile, grid)?;
+        }
+        let monotone: Vec<Vec<RateTable>> = profiles
+            .iter()
+            .map(|profile| profile.phases.iter().map(|phase| phase.rates.monotone()).collect())
+            .collect();
+        let best = |rates: &RateTable| f64::from(rates.rate(grid.all()));
+        let fastest = monotone.iter().flatten().map(best).fold(0.0, f64::max);
+        let whole = |rates: &RateTable| match objective {
+            Objective::Instructions => fastest,
+            Objective::Speed => best(rates),
+        };
+        let mut states = 0;
+        let mut programs = Vec::new();
+        for (profile, rates) in profiles.iter().zip(monotone) {
+            programs.push(Program::compile(profile, rates, states, whole));
+            states += profile.phases.len();
+        }
+        Ok(Programs { grid, programs, states })
+    }
+
+    /// What can be split.
+    pub fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// How many programs there are.
+    pub fn len(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// Never: a run has at least one program.
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+
+    /// Bytes that the tables take.
+    pub fn bytes(&self) -> usize {
+        let cells = self.grid.len();
+        let border = usize::from(self.grid.ways) + usize::from(self.grid.partitions) + 1;
+        let phase = (2 * cells + border) * size_of::<i32>() + cells * (size_of::<f32>() + size_of::<f64>());
+        self.states * phase + self.programs.len() * cells * size_of::<f64>()
+    }
+
+    /// What `program` is called.
+    pub fn name(&self, program: usize) -> &str {
+        &self.programs[program].name
+    }
+
+    /// Seconds of a whole run of `program` with `share` all along; the *WCET* under that share, as far as the profile goes.
+    pub fn duration(&self, program: usize, share: Share) -> f64 {
+        self.programs[program].durations[self.grid.index(share)]
+    }
+
+    /// The phase that a run of `program` is in at `progress` (0..=1), from 0.
+    pub fn phase_at(&self, program: usize, progress: f64) -> usize {
+        let ends = &self.programs[program].ends;
+        ends.partition_point(|end| *end <= progress).min(ends.len() - 1)
+    }
+
+    /// Progress at the end of the phase that a run of `program` is in at `progress`.
+    pub fn phase_end(&self, program: usize, progress: f64) -> f64 {
+        self.programs[program].ends[self.phase_at(program, progress)]
+    }
+
+    /// Instructions per second of `program` at `progress` with `share`, or with the best part of it.
+    pub fn rate(&self, program: usize, progress: f64, share: Share) -> f64 {
+        f64::from(self.compiled(program, progress).rates.rate(share))
+    }
+
+    /// The rate over the phase's best: seconds of undisturbed work done in a second, 0..=1.
+    pub fn speed(&self, program: usize, progress: f64, share: Share) -> f64 {
+        let rates = &self.compiled(program, progress).rates;
+        f64::from(rates.rate(share)) / f64::from(rates.rate(self.grid.all()))
+    }
+
+    /// Progress per second of `program` at `progress` with `share`.
+    pub fn progress_rate(&self, program: usize, progress: f64, share: Share) -> f64 {
+        self.rate(program, progress, share) / self.programs[program].instructions
+    }
+
+    /// Seconds until `program`, at `progress`, leaves its phase if it keeps `share`.
+    pub fn phase_left(&self, program: usize, progress: f64, share: Share) -> f64 {
+        (self.phase_end(program, progress) - progress).max(0.0) / self.progress_rate(program, progress, share)
+    }
+
+    /// Seconds until `program`, at `progress`, ends if it keeps `share`: the fifth paper's *TimeLeft* (Algorithm 2), over
+    /// the current and the coming phases.
+    pub fn time_left(&self, program: usize, progress: f64, share: Share) -> f64 {
+        let after = &self.compiled(program, progress).after;
+        self.phase_left(program, progress, share) + after[self.grid.index(share)]
+    }
+
+    /// The rates that a decision compares.
+    pub(crate) fn levels(&self, program: usize, progress: f64) -> &Levels {
+        &self.compiled(program, progress).levels
+    }
+
+    /// The number of the phase among those of all programs.
+    pub(crate) fn state(&self, program: usize, progress: f64) -> usize {
+        self.programs[program].first_state + self.phase_at(program, progress)
+    }
+
+    /// The rates of every state, in their order.
+    pub(crate) fn all_levels(&self) -> impl Iterator<Item = &Levels> {
+        let phases = self.programs.iter().flat_map(|program| &program.phases);
+        phases.map(|phase| &phase.levels)
+    }
+
+    /// How many phases all programs have together.
+    pub(crate) fn states(&self) -> usize {
+        self.states
+    }
+
+    fn compiled(&self, program: usize, progress: f64) -> &Compiled {
+        &self.programs[program].phases[self.phase_at(program, progress)]
+    }
+}
+
+impl Program {
+    fn compile(
+        profile: &Profile,
+        rates: Vec<RateTable>,
+        first_state: usize,
+        whole: impl Fn(&RateTable) -> f64,
+    ) -> Program {
+        let grid = profile.grid;
+        let ends: Vec<f64> = profile.phases.iter().map(|phase| phase.ends).collect();
+        let mut after = vec![0.0; grid.len()];
+        let mut phases = Vec::new();
+        for (number, rates) in rates.into_iter().enumerate().rev() {
+            let begins = if number == 0 { 0.0 } else { ends[number - 1] };
+            let instructions = (ends[number] - begins) * profile.instructions;
+            let since: Vec<f64> = after
+                .iter()
+                .zip(rates.rates())
+                .map(|(after, rate)| after + instructions / f64::from(*rate))
+                .collect();
+            let levels = Levels::new(&rates, whole(&rates));
+            let after = std::mem::replace(&mut after, since).into();
+            phases.push(Compiled { levels, rates, after });
+        }
+        phases.reverse();
+        Program {
+            name: profile.name.clone(),
+            instructions: profile.instructions,
+            ends,
+            phases,
+            first_state,
+            durations: after.into(),
+        }
+    }
+}
+
+fn check(profile: &Profile, first: Grid) -> Result<(), ProgramsError> {
+    profile.check()?;
+    let name = || profile.name.clone();
+    if profile.grid != first {
+        return Err(ProgramsError::OtherGrid {
+            name: name(),
+            grid: profile.grid,
+            first,
+        });
+    }
+    if profile.phases.len() > PHASES_MAX {
+        return Err(ProgramsError::Phases {
+            name: name(),
+            phases: profile.phases.len(),
+        });
+    }
+    if !(profile.instructions > 0.0 && profile.instructions.is_finite()) {
+        return Err(ProgramsError::Instructions {
+            name: name(),
+            instructions: profile.instructions,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The optimum is equal to brute force, and nothing is above it.
+
+use proptest::prelude::*;
+use punctual_allocation::policy::{Exact, dadna, dna, greedy, summed, weight, weighted};
+use punctual_allocation::{Programs, Running, Share, ZeroDelta};
+use punctual_units::Time;
+
+use crate::common::{POOL, cores, every_split, keeps_to_the_pool, programs};
+
+fn busy(cores: &[Option<Running<'_>>]) -> Vec<bool> {
+    cores.iter().map(Option::is_some).collect()
+}
+
+fn best(cores: &[Option<Running<'_>>], mut value: impl FnMut(&[Share]) -> i64) -> i64 {
+    let mut best = i64::MIN;
+    every_split(&busy(cores), &mut |shares| best = best.max(value(shares)));
+    best
+}
+
+/// Each job's level alone, times its weight.
+fn weighted_sum(programs: &Programs, cores: &[Option<Running<'_>>], shares: &[Share], now: Time) -> i64 {
+    let alone = |core: usize| {
+        let mut only = vec![None; cores.len()];
+        only[core] = cores[core];
+        let weight = cores[core].as_ref().map_or(0, |job| weight(programs, job, now));
+        i64::from(weight) * summed(programs, &only, shares)
+    };
+    (0..cores.len()).map(alone).sum()
+}
+
+proptest! {
+    #[test]
+    fn exact_is_brute_force(programs in programs(), instants in proptest::collection::vec(cores(), 1..4)) {
+        for cores in &instants {
+            let mut exact = Exact::new(&programs, POOL, cores.len());
+            let shares = exact.decide(&programs, cores);
+            keeps_to_the_pool(POOL, &busy(cores), &shares)?;
+            prop_assert_eq!(summed(&programs, cores, &shares), best(cores, |shares| summed(&programs, cores, shares)));
+        }
+    }
+
+    #[test]
+    fn tables_that_are_kept_decide_as_new_ones(
+        programs in programs(),
+        instants in proptest::collection::vec(proptest::collection::vec(proptest::option::of((0_usize..3, 0.0..1.0)), 4), 1..6),
+    ) {
+        let mut kept = Exact::new(&programs, POOL, 4);
+        kept.fill(&programs);
+        for instant in instants {
+            let job = |(program, progress)| Running { program, progress, deadline: Time(0), waiting: &[] };
+            let cores: Vec<_> = instant.into_iter().map(|job_at| job_at.map(job)).collect();
+            let fresh = Exact::new(&programs, POOL, 4).decide(&programs, &cores);
+            prop_assert_eq!(kept.decide(&programs, &cores), fresh);
+        }
+    }
+
+    #[test]
+    fn weighted_is_brute_force(programs in programs(), cores in cores(), now in 0_u64..1_000_000_000) {
+        let now = Time(now);
+        let shares = weighted(&programs, POOL, &cores, now);
+        keeps_to_the_pool(POOL, &busy(&cores), &shares)?;
+        let value = |shares: &[Share]| weighted_sum(&programs, &cores, shares, now);
+        prop_assert_eq!(value(&shares), best(&cores, value));
+    }
+
+    #[test]
+    fn nobody_is_better_than_exact_and_all_keep_to_the_pool(
+        programs in programs(),
+        cores in cores(),
+        now in 0_u64..1_000_000_000,
+    ) {
+        let exact = Exact::new(&programs, POOL, cores.len()).decide(&programs, &cores);
+        let bound = summed(&programs, &cores, &exact);
+        for zero in [ZeroDelta::OtherResource, ZeroDelta::Nothing] {
+            let splits = [
+                dna(&programs, POOL, &cores, zero),
+                dadna(&programs, POOL, &cores, Time(now), zero),
+                greedy(&programs, POOL, &cores),
+            ];
+            for shares in splits {
+                keeps_to_the_pool(POOL, &busy(&cores), &shares)?;
+                prop_assert!(summed(&programs, &cores, &shares) <= bound);
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Splits that never change.
+
+use proptest::prelude::*;
+use punctual_allocation::policy::{equal, static_best, vc2m};
+use punctual_allocation::{Leftovers, Loads, Pool, Share, Task};
+use punctual_units::Nanos;
+
+use crate::common::{POOL, every_split, keeps_to_the_pool, programs};
+
+fn tasks() -> impl Strategy<Value = Vec<Task>> {
+    let task = (0_usize..3, 1_u64..5_000, 0_usize..3).prop_map(|(program, millis, core)| Task {
+        program,
+        period: Nanos::from_millis(millis),
+        core,
+    });
+    proptest::collection::vec(task, 0..8)
+}
+
+proptest! {
+    #[test]
+    fn static_best_is_brute_force(programs in programs(), tasks in tasks()) {
+        let loads = Loads::new(&programs, &tasks, 3);
+        let shares = static_best(&loads, POOL);
+        keeps_to_the_pool(POOL, &[true; 3], &shares)?;
+        let mut best = (f64::INFINITY, f64::INFINITY);
+        every_split(&[true; 3], &mut |shares| {
+            let value = (loads.largest(shares), loads.each(shares).sum::<f64>());
+            if value < best {
+                best = value;
+            }
+        });
+        prop_assert_eq!(loads.largest(&shares), best.0);
+        prop_assert!((loads.each(&shares).sum::<f64>() - best.1).abs() <= 1e-9 * best.1.max(1.0));
+    }
+
+    #[test]
+    fn vc2m_is_never_below_equal(programs in programs(), tasks in tasks()) {
+        let loads = Loads::new(&programs, &tasks, 3);
+        let even = equal(POOL, 3);
+        for leftovers in [Leftovers::Kept, Leftovers::HandedOut] {
+            let shares = vc2m(&loads, POOL, leftovers);
+            keeps_to_the_pool(POOL, &[true; 3], &shares)?;
+            prop_assert!(loads.schedulable(&shares) || loads.largest(&shares) <= loads.largest(&even));
+            if leftovers == Leftovers::HandedOut {
+                prop_assert!(loads.largest(&shares) <= loads.largest(&even));
+            }
+        }
+    }
+
+    #[test]
+    fn equal_hands_out_everything_and_differs_by_at_most_one(cores in 1_usize..=6) {
+        let shares = equal(Pool::PAPER, cores);
+        keeps_to_the_pool(Pool::PAPER, &vec![true; cores], &shares)?;
+        for of in [|share: &Share| share.ways, |share: &Share| share.partitions] {
+            let each: Vec<u8> = shares.iter().map(of).collect();
+            prop_assert_eq!(each.iter().map(|part| u32::from(*part)).sum::<u32>(), 20);
+            prop_assert!(each.iter().max().unwrap() - each.iter().min().unwrap() <= 1);
+        }
+    }
+}

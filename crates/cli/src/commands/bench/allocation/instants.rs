@@ -1,0 +1,172 @@
+//! Instants to decide: what runs and what waits on each core, at a moment of a task set's run.
+//!
+//! Task sets are drawn as in the fifth paper (section VIII-A): utilisations uniform in 0.1..0.4 of the reference WCET, a
+//! program for each task, worst-fit packing. A moment is drawn, not run: each core runs one of its tasks with a probability
+//! of its utilisation under an even split, and rests otherwise; how far a job is, is uniform in time; the core's other tasks
+//! wait with the probability of theirs. This visits phases as often as a run does, but not the coincidences of a schedule.
+
+use punctual_allocation::packing::worst_fit;
+use punctual_allocation::policy::equal;
+use punctual_allocation::{Loads, Pool, Programs, Running, Share, Task, Waiting};
+use punctual_units::{Nanos, Time};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// What runs on each core.
+pub type Cores<'a> = Vec<Option<Running<'a>>>;
+
+/// Task sets that instants are drawn of.
+const TASK_SETS: usize = 64;
+/// Instants of each.
+const INSTANTS: usize = 64;
+/// Draws of a task's utilisation before the set is taken as it is: bounds the search for a set that fits.
+const TASKS_MAX: usize = 256;
+/// The utilisation of a task, as in the paper.
+const UTILISATIONS: [f64; 2] = [0.1, 0.4];
+/// When instants are: late enough that deadlines may have passed.
+const NOW: Time = Time(1_000_000_000_000);
+
+/// Instants of many task sets.
+pub struct Instants {
+    sets: Vec<Loads>,
+    instants: Vec<Vec<Core>>,
+}
+
+/// One core at one instant.
+#[derive(Default)]
+struct Core {
+    runs: Option<Waiting>,
+    waits: Vec<Waiting>,
+}
+
+impl Instants {
+    /// Draws task sets of `utilisation` on `cores` cores and instants of each.
+    pub fn draw(programs: &Programs, pool: Pool, cores: usize, utilisation: f64, seed: u64) -> Instants {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let even = equal(pool, cores);
+        let (mut sets, mut instants) = (Vec::new(), Vec::new());
+        for _ in 0..TASK_SETS {
+            let tasks = task_set(programs, cores, utilisation, &mut rng);
+            sets.push(Loads::new(programs, &tasks, cores));
+            for _ in 0..INSTANTS {
+                let core = |core: usize| {
+                    let tasks: Vec<&Task> = tasks.iter().filter(|task| task.core == core).collect();
+                    draw_core(programs, &tasks, even[core], &mut rng)
+                };
+                instants.push((0..cores).map(core).collect());
+            }
+        }
+        Instants { sets, instants }
+    }
+
+    /// When they are.
+    pub fn now(&self) -> Time {
+        NOW
+    }
+
+    /// How many task sets there are.
+    pub fn task_sets(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// What each task set needs.
+    pub fn loads(&self) -> &[Loads] {
+        &self.sets
+    }
+
+    /// The task set of an instant.
+    pub fn set_of(number: usize) -> usize {
+        number / INSTANTS
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Cores<'_>> {
+        let running = |core: &Core| {
+            core.runs.map(|job| Running {
+                program: job.program,
+                progress: job.progress,
+                deadline: job.deadline,
+                waiting: &[],
+            })
+        };
+        self.instants.iter().map(move |cores| {
+            let with_waiting = |core| {
+                running(core).map(|job| Running {
+                    waiting: &core.waits,
+                    ..job
+                })
+            };
+            cores.iter().map(with_waiting).collect()
+        })
+    }
+}
+
+/// Tasks until `utilisation` is reached; the last one is cut to it, so that sets compare.
+fn task_set(programs: &Programs, cores: usize, utilisation: f64, rng: &mut ChaCha8Rng) -> Vec<Task> {
+    let mut each = Vec::new();
+    let mut left = utilisation;
+    while left > 0.0 && each.len() < TASKS_MAX {
+        let drawn = rng.random_range(UTILISATIONS[0]..UTILISATIONS[1]).min(left);
+        each.push(drawn);
+        left -= drawn;
+    }
+    // Utilisations drawn above are more than 0 and at most 0.4, and there are cores: packing does not refuse.
+    let Ok(packing) = worst_fit(&each, cores) else {
+        return Vec::new();
+    };
+    let all = programs.grid().all();
+    each.iter()
+        .zip(packing.cores)
+        .map(|(utilisation, core)| {
+            let program = rng.random_range(0..programs.len());
+            let period = Nanos::from_secs_f64(programs.duration(program, all) / utilisation);
+            Task { program, period, core }
+        })
+        .collect()
+}
+
+fn draw_core(programs: &Programs, tasks: &[&Task], share: Share, rng: &mut ChaCha8Rng) -> Core {
+    let utilisation = |task: &Task| programs.duration(task.program, share) / task.period.as_secs_f64();
+    let whole: f64 = tasks.iter().map(|task| utilisation(task)).sum();
+    // An overloaded core never rests.
+    let mut point = rng.random_range(0.0..whole.max(1.0));
+    let mut core = Core::default();
+    for task in tasks {
+        let part = utilisation(task);
+        let job = draw_job(programs, task, share, rng);
+        if (0.0..part).contains(&point) {
+            core.runs = Some(job);
+        } else if rng.random_bool(part.min(1.0)) {
+            core.waits.push(Waiting { progress: 0.0, ..job });
+        }
+        point -= part;
+    }
+    core
+}
+
+/// A job of `task`, uniformly in the time that it takes; its deadline a period after a release before it began.
+fn draw_job(programs: &Programs, task: &Task, share: Share, rng: &mut ChaCha8Rng) -> Waiting {
+    let (takes, period) = (programs.duration(task.program, share), task.period.as_secs_f64());
+    let since = rng.random_range(0.0..takes);
+    let waited = rng.random_range(0.0..1.0) * (period - takes).max(0.0);
+    let deadline = NOW.as_secs_f64() + period - since - waited;
+    Waiting {
+        program: task.program,
+        progress: progress_after(programs, task.program, since, share),
+        deadline: Time(Nanos::from_secs_f64(deadline).0),
+    }
+}
+
+/// How far a run is after so many seconds with `share`.
+fn progress_after(programs: &Programs, program: usize, mut seconds: f64, share: Share) -> f64 {
+    let mut progress = 0.0;
+    loop {
+        let left = programs.phase_left(program, progress, share);
+        let end = programs.phase_end(program, progress);
+        if seconds < left || end >= 1.0 {
+            let at = progress + seconds * programs.progress_rate(program, progress, share);
+            return at.min(end);
+        }
+        (seconds, progress) = (seconds - left, end);
+    }
+}
