@@ -10,6 +10,7 @@ mod fixture;
 mod output;
 mod page;
 mod plain;
+mod profiles;
 mod scenario;
 mod summary;
 mod trace;

@@ -243,7 +243,7 @@ fn what_only_the_simulated_machine_has_is_refused_elsewhere() {
     ] {
         assert_eq!(
             refused(folder.path(), &[&["run", "x.toml"][..], &option].concat()),
-            "--machine, --governor and --fault are for the simulated machine: add --platform sim\n"
+            "--machine, --governor, --fault and --profile are for the simulated machine: add --platform sim\n"
         );
     }
 }

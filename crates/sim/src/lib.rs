@@ -34,6 +34,7 @@ mod model;
 mod power;
 mod runner;
 mod scheduler;
+mod stall;
 mod throttle;
 mod traffic;
 
@@ -48,4 +49,5 @@ pub use model::{
 };
 pub use power::Parts;
 pub use runner::BACKLOG_MAX;
+pub use stall::JobAt;
 pub use throttle::THROTTLE_PERIOD;

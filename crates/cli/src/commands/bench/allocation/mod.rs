@@ -7,13 +7,13 @@
 
 mod instants;
 mod policies;
-mod profiles;
 mod timing;
 
 use std::fmt::Write;
+use std::path::Path;
 
 use punctual_allocation::policy::{Exact, summed};
-use punctual_allocation::{Objective, Pool, Programs, Share};
+use punctual_allocation::{Grid, Objective, PHASES_MAX, Pool, Profile, Programs, Share, synthetic};
 use serde::Serialize;
 
 use super::columns::columns;
@@ -21,12 +21,15 @@ use super::series::Interrupt;
 use crate::args::AllocationBench;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::profiles;
 use crate::summary::count;
 use instants::Instants;
 use policies::Decide;
 
 /// Utilisation of a core, in the reference WCETs: the fifth paper's 2.6 on four.
 const UTILISATION_OF_A_CORE: f64 = 0.65;
+/// Programs where no profiles are given.
+const MADE_UP: u64 = 3;
 /// Most bytes that tables may take.
 const TABLE_BYTES_MAX: usize = 64 << 20;
 
@@ -128,7 +131,7 @@ struct Kept {
 /// Carries out `punctual bench allocation`.
 pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
     let output = Output::prepare_some(arguments.json.as_ref())?;
-    let profiles = profiles::read(arguments.profiles.as_deref())?;
+    let profiles = programs(arguments.profiles.as_deref())?;
     let programs = Programs::new(&profiles, Objective::Speed).map_err(|error| Failure::input([error.to_string()]))?;
     let interrupt = Interrupt::listen()?;
     let mut machines = Vec::new();
@@ -152,6 +155,16 @@ pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
     };
     super::super::print(&told(&report))?;
     output.map_or(Ok(()), |file| file.json(&report))
+}
+
+/// The programs in `folder`, or made-up ones.
+fn programs(folder: Option<&Path>) -> Result<Vec<Profile>, Failure> {
+    match folder {
+        Some(folder) => profiles::folder(folder),
+        None => Ok((1..=MADE_UP)
+            .map(|seed| synthetic::program(Grid::PAPER, PHASES_MAX, seed))
+            .collect()),
+    }
 }
 
 /// None if the user broke it off.
@@ -224,7 +237,9 @@ fn ratios(
     let exact = policies.iter().position(|policy| policy.name == policies::EXACT);
     let ratio = |(policy, sums_of): (&Decide<'_>, &Vec<f64>)| {
         let best = &sums[exact.filter(|_| !policy.is_control)?];
-        let ratios: Vec<f64> = sums_of.iter().zip(best).map(|(sum, best)| sum / best).collect();
+        // At an instant at which every core rests there is nothing to compare.
+        let busy = sums_of.iter().zip(best).filter(|(_, best)| **best > 0.0);
+        let ratios: Vec<f64> = busy.map(|(sum, best)| sum / best).collect();
         let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
         Some((mean, ratios.iter().copied().fold(f64::INFINITY, f64::min)))
     };
