@@ -15,6 +15,7 @@
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
 mod allocator;
+pub mod cluster;
 pub mod edf;
 mod grid;
 pub mod hysteresis;
@@ -22,7 +23,7 @@ mod masks;
 pub mod packing;
 pub mod policy;
 mod pool;
-mod profile;
+pub mod profile;
 mod programs;
 mod running;
 pub mod synthetic;

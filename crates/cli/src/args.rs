@@ -9,6 +9,7 @@ use punctual_workload::ControllerKind;
 
 use crate::fault;
 use crate::scenario::Override;
+use crate::size;
 
 /// Keeps soft real-time work on time on multicore Linux.
 #[derive(Debug, Parser)]
@@ -43,6 +44,11 @@ pub enum Command {
     Calibrate(Calibrate),
     /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
     Experiment(Experiment),
+    /// Find what cache ways are worth to a program, along its execution
+    ///
+    /// Runs PROGRAM to its end under QEMU's user-mode emulation (qemu-user) and counts, for every window of instructions, the
+    /// requests to the last-level cache (LLC) and how many of them miss with 1, 2, ... ways. Its input and output are its own.
+    Profile(Profile),
 }
 
 /// `run`
@@ -122,10 +128,11 @@ pub struct Experiment {
     /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: Option<u32>,
-    /// Simulated machines; `linux` runs qedb-transient on this one, with a scenario
+    /// Simulated machines; `linux` runs qedb-transient or controllers on this one, with a scenario
     #[arg(long, value_enum, default_value_t = Platform::Sim)]
     pub platform: Platform,
-    /// The scenario whose best-effort tasks come and go in qedb-transient [on linux: scenarios/fire-rescue.toml]
+    /// The scenario whose best-effort tasks (qedb-transient) or surges of work (controllers) come and go [on linux:
+    /// scenarios/fire-rescue.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machines", "claims"])]
     pub scenario: Option<PathBuf>,
     /// Machine files to run on, in place of the calibrated ones
@@ -241,6 +248,89 @@ pub struct Rates {
     /// Write every run's summary and the result as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// `profile`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Profile {
+    /// What else is asked for.
+    #[command(subcommand)]
+    pub what: Option<ProfileCommand>,
+    #[command(flatten)]
+    pub trace: Trace,
+}
+
+/// `profile ...`
+#[derive(Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// Profile a program; the word may be left out
+    Trace(Trace),
+    /// Draw rate, misses and phases of a profile, and tell what it costs to keep few phases
+    Show(Show),
+}
+
+/// `profile trace`
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// Ways of the LLC, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub ways: u8,
+    /// Size of each way
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size::parse)]
+    pub way_size: u64,
+    /// Size of the first level, for instructions and for data each: 8 ways
+    #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = size::parse)]
+    pub l1: u64,
+    /// Size of the second level: 8 ways; 0 for none
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
+    pub l2: u64,
+    /// Instructions of a window; it ends with the block of instructions in which it gets full
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
+    pub window: u64,
+    /// Where to write the profile [default: PROGRAM.profile.csv]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The program, and what to give it
+    #[arg(last = true, required = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// `profile show`
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The profile: measured (cache_ways,bandwidth_partitions,...), or by window (window_index,instr_start,...)
+    pub file: PathBuf,
+    /// Phases to keep, over all shares
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    pub phases: usize,
+    /// Make more of a resource never slower
+    #[arg(long, value_enum, default_value_t = Smooth::None)]
+    pub smooth: Smooth,
+    /// Ways of the machine, which the profile must be for [default: those of the profile]
+    #[arg(long, value_name = "N", requires = "partitions", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub ways: Option<u8>,
+    /// Bandwidth partitions of the machine [default: those of the profile; 20 for one by window]
+    #[arg(long, value_name = "N", requires = "ways", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub partitions: Option<u8>,
+    /// Write phases, rates and errors as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the curves, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// What is made of rates that fall with more of a resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Smooth {
+    /// Nothing.
+    #[default]
+    None,
+    /// The best rate within each share: what a core reaches that leaves partitions unused, if rates were exact.
+    Best,
+    /// The nearest rates that do not fall: averages noise.
+    Nearest,
 }
 
 /// `calibrate`

@@ -103,6 +103,7 @@ pub fn sample(k: u64) -> Sample {
 pub fn report() -> RunReport {
     RunReport {
         header: header(),
+        jobs: Vec::new(),
         samples: (0..300).map(sample).collect(),
         summary: Summary {
             jobs: 600,

@@ -7,11 +7,13 @@ mod failure;
 mod fault;
 #[cfg(test)]
 mod fixture;
+mod limits;
 mod output;
 mod page;
 mod plain;
 mod profiles;
 mod scenario;
+mod size;
 mod summary;
 mod trace;
 mod verdict;
@@ -45,6 +47,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Bench(bench) => commands::bench::bench(&bench),
         Command::Calibrate(calibrate) => commands::calibrate::calibrate(&calibrate, &command_line()),
         Command::Experiment(experiment) => commands::experiment::experiment(&experiment, &command_line()),
+        Command::Profile(profile) => commands::profile::profile(&profile, &command_line()),
     }
 }
 

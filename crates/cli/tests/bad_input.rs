@@ -1,8 +1,10 @@
 //! What a user sees of bad input: the program's whole answer, and exit code 2.
 
+mod common;
+
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+
+use common::{folder_with, punctual, refused};
 
 /// A sound scenario with eight made-up sensors, for changing.
 const SMALL: &str = "\
@@ -19,34 +21,6 @@ period = \"100ms\"
 deadline = \"50ms\"
 compute = \"2ms\"
 ";
-
-/// Runs the program in `folder`.
-fn punctual(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
-}
-
-/// What a refused command says on standard error; checks that it said nothing else and ended with 2.
-fn refused(folder: &Path, arguments: &[&str]) -> String {
-    let output = punctual(folder, arguments);
-    let error = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-    assert!(output.stdout.is_empty(), "{arguments:?}");
-    error
-}
-
-fn folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    for (name, text) in files {
-        let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
-        fs::write(path, text).expect("a file");
-    }
-    folder
-}
 
 #[test]
 fn a_wrong_scenario_is_told_line_by_line() {
@@ -164,9 +138,9 @@ fn a_model_in_which_a_knob_works_backwards_is_refused() {
     let text = SMALL.replace("\"open\"", "\"qod\"");
     let folder = folder_with(&[("x.toml", &text), ("back.json", &backwards)]);
     let refused = |arguments: &[&str]| refused(folder.path(), arguments);
-    let why = "the model says that more of `clock` makes jobs later, which cannot be";
+    let why = "back.json: the model says that more of `clock` makes jobs later, which cannot be";
     assert!(refused(&["run", "x.toml", "--platform", "sim", "--model", "back.json"]).starts_with(why));
-    assert!(refused(&["design", "back.json", "-o", "c.json"]).starts_with(&format!("back.json: {why}")));
+    assert!(refused(&["design", "back.json", "-o", "c.json"]).starts_with(why));
     assert!(!folder.path().join("c.json").exists());
 }
 

@@ -12,6 +12,8 @@
 pub mod calibrate;
 pub mod claims;
 pub mod controllers;
+pub mod dna;
+pub mod limits;
 mod outcome;
 mod parallel;
 pub mod qedb;

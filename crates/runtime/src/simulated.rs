@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use punctual_platform::{Machine, Setting};
 use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, Nanos, Share, Time};
-use punctual_workload::{JobOutcome, Pace};
+use punctual_workload::{JobOutcome, JobProgress, Pace};
 
 use crate::actuate::turn_clock;
 use crate::allocation::Allocating;
 use crate::collector::{Collector, Ending, Took};
-use crate::event::{Event, Plan, Step, Vitals};
+use crate::event::{Answer, Event, Plan, Vitals};
 use crate::record::{Decision, EventLog};
 use crate::report::{Progress, Watch};
 use crate::run::{Finished, RunError, Setup};
@@ -49,6 +49,12 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     if let Some(governor) = request.governor {
         machine.govern_with(governor);
     }
+    if let Some(surge) = request.surge {
+        machine.surge(surge);
+    }
+    if scenario.control.within {
+        machine.tell_progress();
+    }
     let machine = Faulty::new(machine, request.faults.clone());
     let start = machine.now();
     let options = setup.regulator(machine.offers(), start);
@@ -70,6 +76,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         collector,
         log,
         pace: scenario.control.pace,
+        patience: setup.patience(),
         best_effort_share: scenario.control.best_effort_share,
     };
     if !stop {
@@ -90,6 +97,8 @@ struct Run<'t> {
     collector: Collector,
     log: Option<Vec<Decision>>,
     pace: Pace,
+    /// How long the loop waits for a job's end before it is asked all the same.
+    patience: Option<Nanos>,
     best_effort_share: Share,
 }
 
@@ -116,6 +125,10 @@ impl Run<'_> {
                 }
                 Happening::Skipped { .. } => {
                     self.collector.skipped(1);
+                    false
+                }
+                Happening::Progressed(job) => {
+                    self.progressed(job);
                     false
                 }
                 Happening::Released { .. } => false,
@@ -152,6 +165,15 @@ impl Run<'_> {
         }
     }
 
+    /// A job under way may need another clock.
+    fn progressed(&mut self, job: JobProgress) {
+        if let Some(Answer::Pace(plan)) = self.step(Event::Progressed(job)) {
+            let applied = turn_clock(&mut self.machine, plan);
+            self.step(Event::Applied(applied));
+            self.collector.paced(None);
+        }
+    }
+
     fn bound_best_effort(&mut self) {
         if self.best_effort_share < Share::ONE {
             // The simulated machine always offers this knob.
@@ -161,7 +183,9 @@ impl Run<'_> {
 
     fn next_due(&self) -> Time {
         match self.pace {
-            Pace::Job => Time::MAX,
+            Pace::Job => self
+                .patience
+                .map_or(Time::MAX, |patience| self.machine.now() + patience),
             Pace::Period(period) => self.machine.now() + period,
         }
     }
@@ -182,7 +206,7 @@ impl Run<'_> {
             machine: readings.clone(),
         };
         self.machine.machine.rebalance();
-        let Some(step) = self.step(Event::Period(vitals)) else {
+        let Some(step) = self.step(Event::Period(vitals)).and_then(Answer::step) else {
             return ControlFlow::Continue(());
         };
         self.act(step.plan);
@@ -196,7 +220,7 @@ impl Run<'_> {
         self.step(Event::Applied(applied));
     }
 
-    fn step(&mut self, event: Event) -> Option<Step> {
+    fn step(&mut self, event: Event) -> Option<Answer> {
         let now = self.machine.now();
         let answer = self.regulator.step(&event, now);
         if let Some(log) = &mut self.log {

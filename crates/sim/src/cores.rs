@@ -124,8 +124,9 @@ impl Core {
         self.book(now);
         self.pace = pace;
         if let Some((_, segment)) = &self.running {
-            // To the nearest nanosecond, so that rounding adds up to nothing; at least one, so that time passes.
-            let left = Nanos((segment.left * pace).round().max(1.0) as u64);
+            // To the nearest nanosecond, so that rounding adds up to nothing; at least one, so that time passes. A time is
+            // not negative, so half a nanosecond more, cut off, is rounded (`f64::round` is a call on most machines).
+            let left = Nanos((segment.left * pace + 0.5).max(1.0) as u64);
             self.finish = now + left;
         }
     }

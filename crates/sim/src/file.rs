@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::model::{MachineModel, ModelError};
+use crate::check::ModelError;
+use crate::model::MachineModel;
 
 const EXYNOS5422_A15: &str = include_str!("../../../machines/exynos5422-a15.toml");
 const EXYNOS5422_DUO: &str = include_str!("../../../machines/exynos5422-duo.toml");

@@ -18,6 +18,7 @@
 //! commits are volatile.
 
 mod cache;
+mod check;
 mod committer;
 mod cores;
 mod costs;
@@ -28,9 +29,11 @@ mod file;
 mod governed;
 pub mod governor;
 mod job;
+mod load;
 mod machine;
 mod memory;
 mod model;
+pub mod partitioned;
 mod power;
 mod runner;
 mod scheduler;
@@ -38,14 +41,16 @@ mod stall;
 mod throttle;
 mod traffic;
 
+pub use check::ModelError;
 pub use costs::costs;
-pub use engine::{Happening, Load, Simulation, SimulationError};
+pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
 pub use file::MachineFileError;
 pub use governor::{Governor, UnknownGovernor};
+pub use load::{Happening, Load, SimulationError};
 pub use model::{
-    CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, ModelError,
-    PowerModel, StoreModel, UncorePower, WAYS_MAX,
+    CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,
+    StoreModel, UncorePower, WAYS_MAX,
 };
 pub use power::Parts;
 pub use runner::BACKLOG_MAX;

@@ -124,6 +124,8 @@ fn check_goal(check: &mut Checker, scenario: &Scenario) {
 fn check_control(check: &mut Checker, scenario: &Scenario) {
     if let Pace::Period(period) = scenario.control.pace {
         check.interval(period, "control.period");
+        let what = "jobs are paced from within on top of a loop that steps at every job: set `pace` to \"job\", or leave it out";
+        check.require(!scenario.control.within, "control.within", what);
     }
     let share = scenario.control.best_effort_share.get();
     let what = format!("{share} leaves best-effort tasks nothing: above 0, at most 1 (not bounded)");
@@ -334,6 +336,7 @@ mod tests {
         assert_eq!(keys(|s| s.goal.tardiness = f64::NAN), ["goal.tardiness"]);
         assert_eq!(keys(|s| s.goal.drr = 1.0), ["goal.drr"]);
         assert_eq!(keys(|s| s.control.warm_up = s.duration), ["control.warm_up"]);
+        assert_eq!(keys(|s| s.control.within = true), ["control.within"]);
         assert_eq!(keys(|s| s.sensors.speedup = 21.0), ["trace.speedup"]);
         assert_eq!(keys(|s| s.sensors.volume = Volume::Replicas(0)), ["trace.replicas"]);
         assert_eq!(

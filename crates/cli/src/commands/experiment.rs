@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use punctual_experiments::claims::{Claims, Reasons};
-use punctual_experiments::{ExperimentError, Outcome, Settings, Subject, experiments, find, qedb};
+use punctual_experiments::{ExperimentError, Outcome, Settings, Subject, controllers, experiments, find, qedb};
 use punctual_sim::MachineModel;
 
 use super::failures;
@@ -72,11 +72,11 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Expe
 
 /// With a scenario, on this machine or on the simulated one.
 fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
-    if arguments.name != qedb::Part::Transient.name() {
+    let (transient, laws) = (qedb::Part::Transient.name(), controllers::EXPERIMENT.name);
+    if ![transient, laws].contains(&arguments.name.as_str()) {
         return Err(Failure::input([format!(
-            "{}: only {} runs with a scenario; leave out --platform and --scenario",
-            arguments.name,
-            qedb::Part::Transient.name()
+            "{}: only {transient} and {laws} run with a scenario; leave out --platform and --scenario",
+            arguments.name
         )]));
     }
     let change = Change {
@@ -88,10 +88,13 @@ fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
     let request = super::run::request(&loaded, &change)?;
     let teller = Teller::new();
     let repetitions = arguments.seeds.unwrap_or(REPETITIONS);
-    let outcome = qedb::disturbed(&request, qedb::Course::default(), repetitions, &|what| {
-        teller.tell(what)
-    })
-    .map_err(|error| failures::of_run(error, &loaded))?;
+    let tell = |what: &str| teller.tell(what);
+    let outcome = if arguments.name == laws {
+        controllers::on_machine(&request, controllers::Course::default(), repetitions, &tell)
+    } else {
+        qedb::disturbed(&request, qedb::Course::default(), repetitions, &tell)
+    };
+    let outcome = outcome.map_err(|error| failures::of_run(error, &loaded))?;
     teller.done();
     Ok(outcome)
 }

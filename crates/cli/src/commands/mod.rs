@@ -6,6 +6,7 @@ pub mod design;
 pub mod doctor;
 pub mod experiment;
 pub mod identify;
+pub mod profile;
 pub mod run;
 
 mod document;

@@ -85,6 +85,7 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
             list: simulated.fault.clone(),
         },
         allocation: allocation(simulated)?,
+        surge: None,
     })
 }
 

@@ -7,6 +7,7 @@ mod bars;
 mod chart;
 mod experiment;
 mod figures;
+mod profile;
 
 use std::fmt::Write;
 
@@ -17,6 +18,7 @@ use crate::verdict::Verdict;
 use figures::{Figure, figures};
 
 pub use experiment::experiment;
+pub use profile::profile;
 
 const STYLE: &str = include_str!("style.css");
 

@@ -72,6 +72,7 @@ fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
             .choice("controller", &CONTROLLERS)
             .unwrap_or(ControllerKind::Mimo),
         pace: section.choice("pace", &paces).unwrap_or(Pace::Period(period)),
+        within: section.flag("within").unwrap_or(false),
         best_effort_share: section.share("best_effort_share").unwrap_or(Share::ONE),
         warm_up: section.time("warm_up").unwrap_or(Nanos::from_secs(2)),
     };

@@ -29,7 +29,7 @@ pub use ensemble::{Member, Question, ensemble};
 pub use fit::{Figure, Fit, Task, interferer_of};
 pub use microbenchmark::{Bench, Condition, INTERFERER_ROUNDS, Interferer, JOB_ROUNDS, MeasureError, Response, Work};
 pub use parameter::{Candidate, Description, Parameter, Point};
-pub use predictions::{ALONE, Prediction, SITUATIONS, Situation, predictions};
+pub use predictions::{ALONE, Prediction, Rest, SITUATIONS, Situation, predictions};
 pub use result::{Calibration, MemberResult, Sensitivity, Setting};
 pub use search::{EDGE, Found, minimise};
 pub use targets::{Kind, Quantity, Target, TargetError, Targets, rms};
@@ -48,7 +48,7 @@ pub struct Plan {
     pub seed: u64,
     /// Jobs over which each figure is a mean.
     pub jobs: u64,
-    /// Candidates that may be measured per member.
+    /// Candidates that may be measured per member, times its patience.
     pub evaluations_max: usize,
     /// Members fitted at the same time, at least 1; the result does not depend on it.
     pub threads: usize,

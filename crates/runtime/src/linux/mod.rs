@@ -121,6 +121,8 @@ pub struct RunOptions {
     pub regulator: RegulatorOptions,
     /// When the loop steps.
     pub pace: Pace,
+    /// How long a loop at every job waits for the end of one before it is asked all the same; for ever if none is given.
+    pub patience: Option<Nanos>,
     /// How long the run lasts.
     pub duration: Nanos,
     /// Seeds pauses and gaps.
@@ -230,6 +232,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             start: Time::ZERO,
             warm_up: Nanos::ZERO,
             silence: SILENCE,
+            impatient: false,
+            within: false,
             design: None,
             excite: None,
         };
@@ -238,6 +242,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             header,
             regulator,
             pace,
+            patience: None,
             duration,
             seed: 0,
             best_effort_share,
@@ -351,6 +356,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             mut header,
             mut regulator,
             pace,
+            patience,
             duration,
             seed,
             record,
@@ -358,7 +364,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         } = options;
         let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
-        let (shared, outcomes) = Shared::new(plan.admitted);
+        let (shared, tidings) = Shared::new(plan.admitted, regulator.within);
         let (samples, sampled) = bounded(SAMPLES_MAX);
         let (house, rt_core) = (self.other_cores()[0], self.real_time_core());
         let tasks = place_tasks(
@@ -403,8 +409,9 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 regulator: Regulator::new(regulator.clone())?,
                 collector: Collector::new(header.clone(), start, plan),
                 pace,
+                patience,
                 until: start + duration,
-                outcomes,
+                tidings,
                 samples,
                 log: record.is_some().then(Vec::new),
                 rehearsal: None,

@@ -42,7 +42,8 @@ impl<E: Engine> Running<'_, E> {
         let mut releases = Releases::new(self.arrival, start + self.active.from, &mut self.rng);
         let mut number = 0;
         while self.active.admit(start, releases.next()).is_some() && sleep_until(releases.next(), shared) {
-            let mut job = Job::begin(store, number, releases.next(), self.deadline);
+            let job = Job::begin(store, number, releases.next(), self.deadline);
+            let mut job = job.telling(shared, self.id, start);
             let result = (self.body)(&mut job);
             let outcome = job.end(self.id);
             // A job that failed at once was not early: it has no response time.

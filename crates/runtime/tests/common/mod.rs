@@ -26,6 +26,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         control: Control {
             kind,
             pace: Pace::Period(Nanos::from_millis(200)),
+            within: false,
             warm_up: Nanos::from_millis(400),
             best_effort_share: Share::ONE,
         },
@@ -75,6 +76,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         governor: None,
         faults: Faults::default(),
         allocation: None,
+        surge: None,
     }
 }
 

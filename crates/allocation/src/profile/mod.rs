@@ -1,4 +1,37 @@
-//! A program as an allocator sees it: its phases and their rates.
+//! A program as an allocator sees it: its phases and their rates, and where these come from.
+//!
+//! **Problem.** A recording says more than an allocator can use: a rate for each of 400 shares at thousands of places. An
+//! allocator wants few phases, the same for all shares, because it decides where any share's rate changes.
+//!
+//! **Terms.** A [`Recording`] is a profile's file: spans that were [`Measured`] under each share, or [`Windows`] with the
+//! misses of a trace, which a [`Timing`] model turns into rates. Its [`Course`] says how long each stretch of progress
+//! takes under each share. A [`Profile`] is its summary in at most [`PHASES_MAX`] phases, and [`Accuracy`] what that costs.
+//!
+//! **Method.** The fifth paper's (section IV): windows of like behaviour form clusters, runs of one cluster are phases.
+//! Measured files come with their clusters. Where a phase begins under any share, a joint one does; of these the least
+//! different neighbours are merged until few enough are left. Decision record: `docs/decisions/0007-phases.md`.
+
+mod accuracy;
+mod course;
+mod error;
+mod measured;
+mod merge;
+mod phases;
+mod recording;
+mod rows;
+mod smooth;
+mod timing;
+mod windows;
+
+pub use accuracy::Accuracy;
+pub use course::Course;
+pub use error::{Problem, ReadError};
+pub use measured::{Measured, Span};
+pub use phases::Kinds;
+pub use recording::{Compiled, Options, PHASES_MAX, Recording, load};
+pub use smooth::Smoothing;
+pub use timing::Timing;
+pub use windows::{Window, Windows};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

@@ -8,6 +8,14 @@
 //! the time to fill them over its bandwidth, at the speed that it would have run at. A change is made if it brings more
 //! than it costs. Without refill, or where only bandwidth moves, the cost is 0 and any gain will do.
 
+mod bandwidth;
+mod keeper;
+mod shadow;
+mod ways;
+
+pub use keeper::Keeper;
+pub use shadow::Shadow;
+
 use punctual_units::Time;
 
 use crate::allocator::Plan;

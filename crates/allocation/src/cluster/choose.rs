@@ -1,0 +1,102 @@
+//! How many kinds there are.
+//!
+//! The fifth paper fits mixtures of k = 2 to 30 kinds, takes the one of highest quality by the indices of Davies and Bouldin and of
+//! Calinski and Harabasz, and among equals the one with the largest k. How the two make one quality it does not say. Here each
+//! index ranks the candidates (its place is the number of better ones), and the sum of both places decides: it needs no weight
+//! between quantities of different units, and it does tie.
+
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+
+use super::indices::{calinski_harabasz, davies_bouldin};
+use super::mixture::{Fit, Mixture};
+use super::points::Points;
+use super::start::start;
+
+/// What is tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Numbers of kinds.
+    pub kinds: RangeInclusive<usize>,
+    /// Starts for each, at least 1; the one of highest likelihood counts.
+    pub starts: u32,
+    /// The first start's seed; the others count up from it.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    /// The paper's 2 to 30 kinds, three starts.
+    fn default() -> Settings {
+        Settings {
+            kinds: 2..=30,
+            starts: 3,
+            seed: 1,
+        }
+    }
+}
+
+/// How good so many kinds are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Kinds of the mixture; some may have no point for which they are the likeliest.
+    pub kinds: usize,
+    /// The best fit.
+    pub fit: Fit,
+    /// Lower is better.
+    pub davies_bouldin: f64,
+    /// Higher is better.
+    pub calinski_harabasz: f64,
+}
+
+/// All that was tried, and what was taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// By growing number of kinds; those that cannot be (fewer points differ, or all are labelled alike) are missing.
+    pub candidates: Vec<Candidate>,
+    /// Which of them.
+    pub chosen: usize,
+}
+
+impl Choice {
+    /// What was taken.
+    pub fn best(&self) -> &Candidate {
+        &self.candidates[self.chosen]
+    }
+}
+
+/// Fits mixtures to `points`, which are on a common scale, and chooses among them. `None` where all points are alike.
+pub fn choose(points: &Points, settings: &Settings) -> Option<Choice> {
+    let candidates: Vec<Candidate> = settings
+        .kinds
+        .clone()
+        .filter_map(|kinds| candidate(points, kinds, settings))
+        .collect();
+    let chosen = best_of(&candidates)?;
+    Some(Choice { candidates, chosen })
+}
+
+fn candidate(points: &Points, kinds: usize, settings: &Settings) -> Option<Candidate> {
+    let seeds = (0..settings.starts.max(1)).map(|i| settings.seed.wrapping_add(u64::from(i)));
+    let fits = seeds.filter_map(|seed| Some(Mixture::fit(points, &start(points, kinds, seed)?, kinds)));
+    let fit = fits.max_by(|a, b| a.log_likelihood.total_cmp(&b.log_likelihood))?;
+    let labels = fit.mixture.labels(points);
+    Some(Candidate {
+        kinds,
+        davies_bouldin: davies_bouldin(points, &labels)?,
+        calinski_harabasz: calinski_harabasz(points, &labels)?,
+        fit,
+    })
+}
+
+/// The candidate with the lowest sum of places; among equals the one with the most kinds.
+fn best_of(candidates: &[Candidate]) -> Option<usize> {
+    let places = |of: &Candidate| {
+        let tighter = |other: &&Candidate| other.davies_bouldin < of.davies_bouldin;
+        let further = |other: &&Candidate| other.calinski_harabasz > of.calinski_harabasz;
+        candidates.iter().filter(tighter).count() + candidates.iter().filter(further).count()
+    };
+    let quality = |i: &usize| (places(&candidates[*i]), std::cmp::Reverse(candidates[*i].kinds));
+    (0..candidates.len()).min_by_key(quality)
+}

@@ -1,0 +1,95 @@
+//! What a profile of few phases gets wrong, held against the course that it was made from.
+
+use serde::{Deserialize, Serialize};
+
+use super::Profile;
+use super::course::Course;
+use crate::table::RateTable;
+
+/// Errors of a compiled profile, each as a share of what was recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Accuracy {
+    /// Mean of |rate / recorded rate - 1| over progress and over shares.
+    pub rate_mean: f64,
+    /// The same of the share for which it is largest.
+    pub rate_mean_worst_share: f64,
+    /// The largest of them anywhere, under any share.
+    pub rate_worst: f64,
+    /// By how much a run's time up to some progress is wrong, at worst: of the whole run's time under that share.
+    pub lag_worst: f64,
+    /// |duration / recorded duration - 1|, mean over shares.
+    pub duration_mean: f64,
+    /// The same, of the share for which it is largest.
+    pub duration_worst: f64,
+    /// By how much a run is faster than the fastest that was recorded with that share or within it, at worst: 0 where none is.
+    /// Smoothing of rates that phase by phase takes the best of several runs does that; no machine would.
+    pub faster_than_recorded: f64,
+    /// Signed, under each share in the order of [`crate::Grid::index`].
+    pub durations: Vec<f64>,
+}
+
+impl Accuracy {
+    /// Of `profile`, which was compiled from `course`: its phases end where pieces do.
+    pub(super) fn of(profile: &Profile, course: &Course) -> Accuracy {
+        let shares: Vec<Errors> = course
+            .grid()
+            .shares()
+            .enumerate()
+            .map(|(number, share)| {
+                let mut errors = Errors::default();
+                let (mut told, mut recorded) = (0.0, 0.0);
+                let mut lag: f64 = 0.0;
+                let mut phase = 0;
+                for piece in 0..course.len() {
+                    let length = course.length(piece);
+                    let seconds = course.seconds(piece)[number];
+                    let of_profile = length * profile.instructions / f64::from(profile.phases[phase].rates.rate(share));
+                    let error = (seconds / of_profile - 1.0).abs();
+                    errors.rate_mean += error * length;
+                    errors.rate_worst = errors.rate_worst.max(error);
+                    told += of_profile;
+                    recorded += seconds;
+                    lag = lag.max((told - recorded).abs());
+                    if profile.phases[phase].ends <= course.ends()[piece] {
+                        phase += 1;
+                    }
+                }
+                errors.duration = told / recorded - 1.0;
+                errors.lag_worst = lag / recorded;
+                errors
+            })
+            .collect();
+        let durations: Vec<f64> = shares.iter().map(|errors| errors.duration).collect();
+        let mean = |of: fn(&Errors) -> f64| shares.iter().map(of).sum::<f64>() / shares.len() as f64;
+        let worst = |of: fn(&Errors) -> f64| shares.iter().map(of).fold(0.0, f64::max);
+        Accuracy {
+            rate_mean: mean(|errors| errors.rate_mean),
+            rate_mean_worst_share: worst(|errors| errors.rate_mean),
+            rate_worst: worst(|errors| errors.rate_worst),
+            lag_worst: worst(|errors| errors.lag_worst),
+            duration_mean: mean(|errors| errors.duration.abs()),
+            duration_worst: worst(|errors| errors.duration.abs()),
+            faster_than_recorded: faster(profile, course),
+            durations,
+        }
+    }
+}
+
+/// By how much a whole run of `profile` beats every recorded run within its share.
+fn faster(profile: &Profile, course: &Course) -> f64 {
+    let grid = course.grid();
+    // Pace (runs per second) in place of a rate: the best pace within a share is the shortest time.
+    let envelope = RateTable::new(grid, |share| (1.0 / course.duration(share)) as f32).monotone();
+    let gain = |share| 1.0 / profile.duration(share) / f64::from(envelope.rate(share)) - 1.0;
+    // Below what single precision tells apart there is no gain.
+    grid.shares().map(gain).filter(|gain| *gain > 1e-6).fold(0.0, f64::max)
+}
+
+/// Under one share.
+#[derive(Default)]
+struct Errors {
+    rate_mean: f64,
+    rate_worst: f64,
+    lag_worst: f64,
+    duration: f64,
+}

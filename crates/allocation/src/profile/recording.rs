@@ -1,0 +1,215 @@
+//! One reader for the files of profiles, and the way from a file to phases.
+
+use serde::{Deserialize, Serialize};
+
+use super::accuracy::Accuracy;
+use super::course::Course;
+use super::error::{Problem, ReadError};
+use super::measured::{self, Measured};
+use super::merge;
+use super::phases::Kinds;
+use super::rows::{Table, shown};
+use super::smooth::Smoothing;
+use super::timing::Timing;
+use super::windows::{self, Windows};
+use super::{Phase, Profile};
+use crate::cluster::Settings;
+use crate::grid::Grid;
+use crate::table::RateTable;
+
+/// Phases of a program, at most: what an allocator keeps tables for.
+pub const PHASES_MAX: usize = 64;
+/// Windows of a profile that are told apart; a longer one is made coarser before its phases are sought.
+const WINDOWS_MAX: usize = 4096;
+
+/// What a profile's file holds. Which of the two it is, its first line tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Recording {
+    /// Under each share, spans of instructions with their rates:
+    /// `cache_ways,bandwidth_partitions,cluster,start_instr,end_instr,instr_per_s`.
+    Measured(Measured),
+    /// In each window, requests and misses for each number of ways:
+    /// `window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w2,...`.
+    Windows(Windows),
+}
+
+/// How a recording is read and compiled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// What the machine can split, where it must be this; else what the file is for (a profile by window says nothing about
+    /// bandwidth: 20 partitions).
+    pub grid: Option<Grid>,
+    /// How misses become time, in a profile by window.
+    pub timing: Timing,
+    /// How kinds of windows are found, in a profile by window; `None` takes every window for a phase of its own, and leaves it to
+    /// merging to find few.
+    pub clustering: Option<Settings>,
+    /// Phases that are kept, 1..=[`PHASES_MAX`].
+    pub phases: usize,
+    /// What is made of rates that fall with more of a resource.
+    pub smoothing: Smoothing,
+}
+
+impl Default for Options {
+    /// For whatever machine the file is for, [`Timing::PAPER`], [`PHASES_MAX`] phases, rates as they were recorded.
+    fn default() -> Options {
+        Options {
+            grid: None,
+            timing: Timing::PAPER,
+            clustering: Some(Settings::default()),
+            phases: PHASES_MAX,
+            smoothing: Smoothing::AsRecorded,
+        }
+    }
+}
+
+/// A recording for an allocator, and what that costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compiled {
+    /// At most as many phases as were asked for.
+    pub profile: Profile,
+    /// What they get wrong.
+    pub accuracy: Accuracy,
+    /// Kinds of behaviour, where windows were clustered and not all alike.
+    pub kinds: Option<Kinds>,
+    /// Phases of the recording over all shares, before the least different neighbours were merged.
+    pub phases_found: usize,
+}
+
+/// Reads and compiles the profile in `bytes`, which came from `file`; its name without folder and ending names the
+/// program.
+///
+/// # Errors
+/// [`ReadError`] says where, what, and what to do.
+///
+/// # Examples
+/// ```
+/// use punctual_allocation::profile::{Options, load};
+///
+/// let text = "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w2\n\
+///             0,0,1000000,20000,20000,1000\n\
+///             1,1000000,1000000,100,100,100\n";
+/// let compiled = load("data/profiles/walk.csv", text.as_bytes(), &Options::default())?;
+/// assert_eq!(compiled.profile.name, "walk");
+/// let all = compiled.profile.grid.all();
+/// assert!(compiled.profile.phases[0].rates.rate(all) < compiled.profile.phases[1].rates.rate(all));
+/// # Ok::<(), punctual_allocation::profile::ReadError>(())
+/// ```
+pub fn load(file: &str, bytes: &[u8], options: &Options) -> Result<Compiled, ReadError> {
+    Recording::read(file, bytes, options.grid)?
+        .compile(options)
+        .map_err(|problem| ReadError {
+            file: file.to_string(),
+            line: None,
+            problem,
+        })
+}
+
+impl Recording {
+    /// Reads the profile in `bytes`, which came from `file`, for a machine that can split `grid`, or for whichever the
+    /// file is for.
+    ///
+    /// # Errors
+    /// [`ReadError`] says where, what, and what to do.
+    pub fn read(file: &str, bytes: &[u8], grid: Option<Grid>) -> Result<Recording, ReadError> {
+        let mut table = Table::new(file, bytes)?;
+        let sensible = |grid: &Grid| (1..=64).contains(&grid.ways) && (1..=64).contains(&grid.partitions);
+        if let Some(grid) = grid.filter(|grid| !sensible(grid)) {
+            return Err(table.refused(None, Problem::NoGrid(grid)));
+        }
+        let name = stem(file);
+        let has = |column| table.columns().contains(&column);
+        if has(windows::COLUMNS[0]) {
+            Windows::read(name, &mut table, grid.map(|grid| grid.ways)).map(Recording::Windows)
+        } else if has(measured::COLUMNS[0]) {
+            Measured::read(name, &mut table, grid).map(Recording::Measured)
+        } else {
+            let found = shown(&table.columns().join(","));
+            Err(table.refused(Some(1), Problem::UnknownHeader(found)))
+        }
+    }
+
+    /// Which program.
+    pub fn name(&self) -> &str {
+        match self {
+            Recording::Measured(measured) => &measured.name,
+            Recording::Windows(windows) => &windows.name,
+        }
+    }
+
+    /// What the recording says in full: how long each stretch of progress takes under each share. A profile of very many
+    /// windows is made coarser first.
+    ///
+    /// # Errors
+    /// A timing model that cannot be, or a recording that is too large.
+    pub fn course(&self, options: &Options) -> Result<Course, Problem> {
+        match self {
+            Recording::Measured(measured) => measured.course(),
+            Recording::Windows(windows) => {
+                if let Some((figure, value)) = options.timing.wrong() {
+                    return Err(Problem::Timing { figure, value });
+                }
+                let partitions = options.grid.unwrap_or(Grid::PAPER).partitions;
+                Ok(windows.coarser(WINDOWS_MAX).course(&options.timing, partitions))
+            }
+        }
+    }
+
+    /// The kinds of windows, and the last piece of each joint phase before any is merged.
+    fn phases(&self, course: &Course, options: &Options) -> (Option<Kinds>, Vec<usize>) {
+        let every = || (0..course.len()).collect();
+        let (Recording::Windows(windows), Some(settings)) = (self, &options.clustering) else {
+            return (None, every());
+        };
+        let kinds = Kinds::learn(&windows.coarser(WINDOWS_MAX), course, settings);
+        let lasts = kinds.as_ref().map(Kinds::lasts);
+        // Where all windows are alike, there is one phase.
+        (kinds, lasts.unwrap_or_else(|| vec![course.len() - 1]))
+    }
+
+    /// Finds the recording's phases, joint over all shares, and tells what it costs to keep so few.
+    ///
+    /// # Errors
+    /// As [`Recording::course`]; also rates that a profile cannot hold.
+    pub fn compile(&self, options: &Options) -> Result<Compiled, Problem> {
+        let course = self.course(options)?;
+        let (kinds, lasts) = self.phases(&course, options);
+        let joint = course.joined(&lasts);
+        let lasts = merge::groups(&joint, options.phases.clamp(1, PHASES_MAX));
+        let profile = profile(self.name(), &joint.joined(&lasts), options.smoothing);
+        profile.check()?;
+        Ok(Compiled {
+            accuracy: Accuracy::of(&profile, &course),
+            kinds,
+            phases_found: joint.len(),
+            profile,
+        })
+    }
+}
+
+/// One phase for each piece of `course`.
+fn profile(name: &str, course: &Course, smoothing: Smoothing) -> Profile {
+    let phase = |piece: usize| {
+        let rates = RateTable::new(course.grid(), |share| course.rate(piece, share) as f32);
+        Phase {
+            ends: course.ends()[piece],
+            rates: smoothing.of(rates),
+        }
+    };
+    Profile {
+        name: name.to_string(),
+        grid: course.grid(),
+        instructions: course.instructions(),
+        phases: (0..course.len()).map(phase).collect(),
+    }
+}
+
+/// `fft.scaled` of `data/profiles/fft.scaled.csv`.
+fn stem(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    match name.rsplit_once('.') {
+        Some((stem, _)) if !stem.is_empty() => stem,
+        _ => name,
+    }
+}

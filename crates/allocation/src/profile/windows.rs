@@ -1,0 +1,193 @@
+//! A profile by window: how often a program asks the last-level cache, and how often in vain for each number of ways.
+
+use super::course::Course;
+use super::error::{Problem, ReadError};
+use super::rows::{COUNT_MAX, ROWS_MAX, Row, Table};
+use super::timing::Timing;
+use crate::grid::Grid;
+
+/// The columns of such a file before `miss_w1`, `miss_w2`, ...; others are passed over.
+pub(super) const COLUMNS: [&str; 4] = ["window_index", "instr_start", "instr_count", "llc_requests"];
+/// What a column of misses begins with; the number of ways follows.
+const MISSES: &str = "miss_w";
+/// The most ways that a [`Grid`] has.
+const WAYS_MAX: usize = 64;
+
+/// One run of a program, window by window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Windows {
+    /// Which program.
+    pub name: String,
+    ways: u8,
+    windows: Vec<Window>,
+}
+
+/// So many instructions in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Instructions before it.
+    pub start: u64,
+    /// Its instructions; positive.
+    pub instructions: u64,
+    /// Lines that it asked the last-level cache for.
+    pub requests: u64,
+    /// How many of these a cache of 1, 2, ... ways would not have had.
+    pub misses: Box<[u64]>,
+}
+
+impl Window {
+    /// Lines that a cache of `ways` ways would not have had.
+    ///
+    /// # Panics
+    /// If `ways` is 0, or more than the window knows.
+    pub fn misses(&self, ways: u8) -> u64 {
+        self.misses[usize::from(ways) - 1]
+    }
+}
+
+impl Windows {
+    /// Reads the rows under `table`'s names. They are in order; a window begins where the one before ends; more ways never
+    /// miss more.
+    pub(super) fn read(name: &str, table: &mut Table<'_>, ways: Option<u8>) -> Result<Windows, ReadError> {
+        let places = [
+            table.column(COLUMNS[0])?,
+            table.column(COLUMNS[1])?,
+            table.column(COLUMNS[2])?,
+            table.column(COLUMNS[3])?,
+        ];
+        let misses = misses(table)?;
+        let found = misses.len() as u8;
+        if let Some(expected) = ways.filter(|ways| *ways != found) {
+            return Err(table.refused(None, Problem::OtherWays { found, expected }));
+        }
+        let mut windows: Vec<Window> = Vec::new();
+        let (mut start, mut requests) = (0, 0);
+        while let Some(row) = table.next()? {
+            let window = window(&row, places, &misses, windows.len() as u64, start)?;
+            start += window.instructions;
+            requests += window.requests;
+            windows.push(window);
+            if start.max(requests) > COUNT_MAX {
+                return Err(table.refused(None, Problem::TooLong(COUNT_MAX)));
+            }
+            if windows.len() > ROWS_MAX {
+                return Err(table.refused(None, Problem::TooManyRows(ROWS_MAX)));
+            }
+        }
+        if windows.is_empty() {
+            return Err(table.refused(None, Problem::NoRows));
+        }
+        Ok(Windows {
+            name: name.to_string(),
+            ways: found,
+            windows,
+        })
+    }
+
+    /// Ways that misses are known for.
+    pub fn ways(&self) -> u8 {
+        self.ways
+    }
+
+    /// In order; at least one.
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// Instructions of the whole run.
+    pub fn instructions(&self) -> u64 {
+        self.windows.iter().map(|window| window.instructions).sum()
+    }
+
+    /// The same run in at most `most` windows: neighbours are added up, as many at a time as it takes.
+    #[must_use]
+    pub fn coarser(&self, most: usize) -> Windows {
+        let each = self.windows.len().div_ceil(most.max(1));
+        let windows = self.windows.chunks(each).map(|part| Window {
+            start: part[0].start,
+            instructions: part.iter().map(|window| window.instructions).sum(),
+            requests: part.iter().map(|window| window.requests).sum(),
+            misses: (0..usize::from(self.ways))
+                .map(|way| part.iter().map(|window| window.misses[way]).sum())
+                .collect(),
+        });
+        Windows {
+            name: self.name.clone(),
+            ways: self.ways,
+            windows: windows.collect(),
+        }
+    }
+
+    /// How long each window takes under each share of a machine with so many bandwidth partitions.
+    pub(super) fn course(&self, timing: &Timing, partitions: u8) -> Course {
+        let grid = Grid {
+            ways: self.ways,
+            partitions,
+        };
+        let whole = self.instructions();
+        let ends = self
+            .windows
+            .iter()
+            .map(|window| (window.start + window.instructions) as f64 / whole as f64);
+        let seconds = self
+            .windows
+            .iter()
+            .flat_map(|window| grid.shares().map(|share| timing.seconds(window, share)));
+        Course::new(grid, whole as f64, ends.collect(), seconds.collect())
+    }
+}
+
+/// Where misses with 1, 2, ... ways stand.
+fn misses(table: &Table<'_>) -> Result<Vec<usize>, ReadError> {
+    let mut places = vec![table.column(&format!("{MISSES}1"))?];
+    while let Ok(place) = table.column(&format!("{MISSES}{}", places.len() + 1)) {
+        places.push(place);
+        if places.len() == WAYS_MAX {
+            break;
+        }
+    }
+    // A column beyond a missing one would be passed over in silence.
+    let named = table
+        .columns()
+        .iter()
+        .filter(|column| column.starts_with(MISSES))
+        .count();
+    if named > places.len() {
+        return Err(table.refused(
+            None,
+            Problem::MissingColumn(format!("{MISSES}{} (1..={WAYS_MAX} without a gap)", places.len() + 1)),
+        ));
+    }
+    Ok(places)
+}
+
+fn window(row: &Row<'_>, places: [usize; 4], misses: &[usize], index: u64, begins: u64) -> Result<Window, ReadError> {
+    let [number, start, instructions, requests] = places;
+    let found = row.count(number)?;
+    if found != index {
+        return Err(row.refused(Problem::Index { found, expected: index }));
+    }
+    let found = row.count(start)?;
+    if found != begins {
+        let expected = begins;
+        return Err(row.refused(Problem::Start { found, expected }));
+    }
+    let requests = row.count(requests)?;
+    let mut before = requests;
+    let mut known = Vec::with_capacity(misses.len());
+    for (way, place) in misses.iter().enumerate() {
+        let misses = row.count(*place)?;
+        if misses > before {
+            let column = format!("{MISSES}{}", way + 1);
+            return Err(row.refused(Problem::MoreMisses { column, misses, before }));
+        }
+        known.push(misses);
+        before = misses;
+    }
+    Ok(Window {
+        start: begins,
+        instructions: row.positive(instructions)?,
+        requests,
+        misses: known.into(),
+    })
+}

@@ -1,0 +1,318 @@
+//! Files of profiles: what is taken, what is refused and in which words, and that nothing makes the reader panic.
+
+use proptest::prelude::*;
+use punctual_allocation::cluster::Settings;
+use punctual_allocation::profile::{Options, Problem, Recording, Span, Timing, load};
+use punctual_allocation::{Grid, Share};
+
+const MEASURED: &str = "cache_ways,bandwidth_partitions,cluster,start_instr,end_instr,instr_per_s\n";
+const WINDOWS: &str = "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w2\n";
+
+const SMALL: Grid = Grid { ways: 2, partitions: 1 };
+
+fn one(ways: u8) -> Share {
+    Share { ways, partitions: 1 }
+}
+
+/// The reader's error for `rows` of a machine with two ways and one partition.
+fn refusal(header: &str, rows: &str) -> String {
+    let text = format!("{header}{rows}");
+    Recording::read("p/x.csv", text.as_bytes(), Some(SMALL))
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn rows_are_sorted_and_one_instruction_is_tolerated() {
+    // With one way one instruction is counted twice, with two ways one is left out.
+    let text = format!("{MEASURED}2,1,5,102,200,40\n1,1,4,100,300,20.5\n2,1,3,1,100,80\n1,1,3,1,100,10\n");
+    let read = Recording::read("x.csv", text.as_bytes(), Some(SMALL)).unwrap();
+    let Recording::Measured(measured) = &read else {
+        panic!("{read:?}")
+    };
+    let span = |cluster, ends, rate| Span { cluster, ends, rate };
+    assert_eq!(measured.spans(one(1)), [span(3, 100, 10.0), span(4, 300, 20.5)]);
+    assert_eq!(measured.spans(one(2)), [span(3, 100, 80.0), span(5, 200, 40.0)]);
+    assert_eq!(measured.instructions(one(1)), 300);
+    assert_eq!(measured.seconds(one(2)), 100.0 / 80.0 + 100.0 / 40.0);
+
+    // Joint phases begin where either run's rate changes: at 1/3 and at 1/2 of its own instructions.
+    let profile = read.compile(&Options::default()).unwrap().profile;
+    let ends: Vec<f64> = profile.phases.iter().map(|phase| phase.ends).collect();
+    assert_eq!(ends, [1.0 / 3.0, 0.5, 1.0]);
+    assert!((profile.duration(one(1)) - (10.0 + 200.0 / 20.5)).abs() < 1e-5);
+    assert!((profile.duration(one(2)) - 3.75).abs() < 1e-6);
+    // Rates are of a run as long as the largest share's: 200 instructions in place of 300.
+    assert!((profile.phases[0].rates.rate(one(1)) - 10.0 * 200.0 / 300.0).abs() < 1e-5);
+}
+
+#[test]
+fn a_machine_is_that_of_the_file_where_none_is_given() {
+    let text = format!("{MEASURED}1,1,0,1,10,5\n1,2,0,1,10,6\n1,3,0,1,10,7\n");
+    let profile = load("x.csv", text.as_bytes(), &Options::default()).unwrap().profile;
+    assert_eq!(profile.grid, Grid { ways: 1, partitions: 3 });
+    let text = format!("{WINDOWS}0,0,10,5,5,1\n");
+    let profile = load("x.csv", text.as_bytes(), &Options::default()).unwrap().profile;
+    assert_eq!(
+        profile.grid,
+        Grid {
+            ways: 2,
+            partitions: 20
+        }
+    );
+}
+
+#[test]
+fn remarks_empty_lines_and_other_columns_are_passed_over() {
+    let text = "\u{feff}# of a run\r\nremark,window_index,instr_start,instr_count,llc_requests,miss_w1\r\n\r\nx, 0, 0, 10, 5, 3\r\n# end\r\n";
+    let text = text.trim_start_matches('\u{feff}');
+    let read = Recording::read("x.csv", text.as_bytes(), None).unwrap();
+    let Recording::Windows(windows) = read else {
+        panic!("{read:?}")
+    };
+    assert_eq!(
+        (windows.ways(), windows.instructions(), windows.windows()[0].misses(1)),
+        (1, 10, 3)
+    );
+}
+
+#[test]
+fn measured_files_are_refused_with_the_line_and_what_to_do() {
+    for (rows, error) in [
+        (
+            "",
+            "p/x.csv: has no rows under its first line; profile the program again",
+        ),
+        (
+            "1,1,0,1,100,5\n",
+            "p/x.csv: 1 of 2 allocations are missing, the first with 2 ways and 1 partitions; every one must be profiled",
+        ),
+        (
+            "1,1,0,1,100,5\n3,1,0,1,100,5\n",
+            "p/x.csv:3: is for 3 ways and 1 partitions; the machine has 2 and 1: leave such rows out, or profile for this machine",
+        ),
+        (
+            "1,1,0,103,200,5\n1,1,0,1,100,5\n2,1,0,1,100,5\n",
+            "p/x.csv:2: leaves a gap of 2 instructions before it, with 1 ways and 1 partitions; at most one is tolerated",
+        ),
+        (
+            "1,1,0,1,100,5\n1,1,0,99,200,5\n2,1,0,1,100,5\n",
+            "p/x.csv:3: overlaps the span before it by 2 instructions, with 1 ways and 1 partitions; at most one is tolerated",
+        ),
+        (
+            "1,1,0,1,100,5\n1,1,0,1,100,5\n2,1,0,1,100,5\n",
+            "p/x.csv:3: overlaps the span before it by 100 instructions, with 1 ways and 1 partitions; at most one is tolerated",
+        ),
+        ("1,1,0,9,1,5\n", "p/x.csv:2: ends at instruction 1, before its start 9"),
+        (
+            "1,1,0,1,100\n",
+            "p/x.csv:2: has 5 cells under 6 columns; is the file cut short here?",
+        ),
+        (
+            "1,1,0,1,1e3,5\n",
+            "p/x.csv:2: end_instr is \"1e3\"; it must be a whole number, 0..=2^53",
+        ),
+        (
+            "0,1,0,1,100,5\n",
+            "p/x.csv:2: cache_ways is \"0\"; it must be a whole number, 1..=64",
+        ),
+        (
+            "1,1,0,1,100,NaN\n",
+            "p/x.csv:2: instr_per_s is \"NaN\"; it must be instructions per second, a number of at least 0.001",
+        ),
+        (
+            "1,1,0,1,100,0\n",
+            "p/x.csv:2: instr_per_s is \"0\"; it must be instructions per second, a number of at least 0.001",
+        ),
+    ] {
+        assert_eq!(refusal(MEASURED, rows), error);
+    }
+    let other = refusal("cache_ways,bandwidth_partitions,cluster,start_instr,end_instr\n", "");
+    assert_eq!(
+        other,
+        "p/x.csv: has no column instr_per_s; add it to the first line and to every row"
+    );
+}
+
+#[test]
+fn windows_files_are_refused_with_the_line_and_what_to_do() {
+    for (rows, error) in [
+        (
+            "1,0,10,5,4,3\n",
+            "p/x.csv:2: window_index is 1, expected 0; rows must be in order and none left out",
+        ),
+        (
+            "0,0,10,5,4,3\n1,9,10,5,4,3\n",
+            "p/x.csv:3: instr_start is 9, but the windows before it have 10 instructions",
+        ),
+        (
+            "0,0,0,5,4,3\n",
+            "p/x.csv:2: instr_count is \"0\"; it must be a whole number, 1..=2^53",
+        ),
+        (
+            "0,0,10,5,6,3\n",
+            "p/x.csv:2: miss_w1 is 6, more than the 5 before it: more ways cannot miss more, nor miss what was not asked for",
+        ),
+        (
+            "0,0,10,5,3,4\n",
+            "p/x.csv:2: miss_w2 is 4, more than the 3 before it: more ways cannot miss more, nor miss what was not asked for",
+        ),
+        (
+            "0,0,9007199254740992,0,0,0\n1,9007199254740992,1,0,0,0\n",
+            "p/x.csv: has more than 9007199254740992 instructions or requests; profile a part of the run",
+        ),
+    ] {
+        assert_eq!(refusal(WINDOWS, rows), error);
+    }
+    assert_eq!(
+        refusal(
+            "window_index,instr_start,instr_count,llc_requests,miss_w1\n",
+            "0,0,10,5,4\n"
+        ),
+        "p/x.csv: has misses for 1 ways; the machine has 2: profile again with --ways 2"
+    );
+    assert_eq!(
+        refusal(
+            "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w3\n",
+            "0,0,10,5,4,2\n"
+        ),
+        "p/x.csv: has no column miss_w2 (1..=64 without a gap); add it to the first line and to every row"
+    );
+}
+
+#[test]
+fn what_is_no_profile_is_refused() {
+    assert!(
+        refusal("", "hello world\n")
+            .starts_with("p/x.csv:1: is no profile: its first line is \"hello world\"; expected ")
+    );
+    assert!(refusal("", "").starts_with("p/x.csv:1: is no profile: its first line is \"\"; expected "));
+    assert_eq!(refusal("a,b,a\n", ""), "p/x.csv:1: has two columns a; leave one");
+    let bytes = [0x28, 0xb5, 0x2f, 0xfd, 0xff];
+    let error = Recording::read("x.csv.zst", &bytes, None).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "x.csv.zst:1: is not text; a profile is a table in comma-separated values, not compressed"
+    );
+    let none = Grid { ways: 0, partitions: 1 };
+    assert_eq!(
+        Recording::read("x", WINDOWS.as_bytes(), Some(none))
+            .unwrap_err()
+            .problem,
+        Problem::NoGrid(none)
+    );
+}
+
+#[test]
+fn a_timing_model_that_cannot_be_is_refused() {
+    let options = Options {
+        timing: Timing {
+            clock_hz: -1.0,
+            ..Timing::PAPER
+        },
+        ..Options::default()
+    };
+    let text = format!("{WINDOWS}0,0,10,5,5,1\n");
+    assert_eq!(
+        load("x.csv", text.as_bytes(), &options).unwrap_err().to_string(),
+        "x.csv: cannot be timed: clock_hz is -1; it must be finite and positive (cycles of a wait may be 0)"
+    );
+    // So slow that single precision has no rate for it.
+    let slow = Options {
+        timing: Timing {
+            memory_cycles: 1e300,
+            ..Timing::PAPER
+        },
+        ..Options::default()
+    };
+    assert!(matches!(
+        load("x.csv", text.as_bytes(), &slow).unwrap_err().problem,
+        Problem::Profile(_)
+    ));
+}
+
+/// Windows whose misses fall with ways, as text.
+fn windows() -> impl Strategy<Value = String> {
+    let window = (1..5_000_000u64, prop::collection::vec(0..90_000u64, 3));
+    prop::collection::vec(window, 1..30).prop_map(|rows| {
+        let mut text = WINDOWS.to_string();
+        let mut start = 0;
+        for (i, (instructions, mut counts)) in rows.into_iter().enumerate() {
+            counts.sort_unstable_by(|a, b| b.cmp(a));
+            text += &format!("{i},{start},{instructions},{},{},{}\n", counts[0], counts[1], counts[2]);
+            start += instructions;
+        }
+        text
+    })
+}
+
+/// Clustering is tested for itself; here it only has to be passed through.
+fn quick() -> Settings {
+    Settings {
+        kinds: 2..=3,
+        starts: 1,
+        ..Settings::default()
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = load("x", &bytes, &Options::default());
+    }
+
+    /// Rows of plausible cells under either first line.
+    #[test]
+    fn any_cells_are_read_or_refused(
+        measured in any::<bool>(),
+        rows in prop::collection::vec(prop::collection::vec("[0-9]{1,3}|-1|1e9|9007199254740992|x|", 5..8), 0..8),
+    ) {
+        let header = if measured { MEASURED } else { WINDOWS };
+        let rows: Vec<String> = rows.iter().map(|cells| cells.join(",")).collect();
+        let _ = load("x", (header.to_string() + &rows.join("\n")).as_bytes(), &Options::default());
+    }
+
+    /// A byte of a good file changed, or the file cut there.
+    #[test]
+    fn a_damaged_file_is_read_or_refused(text in windows(), place in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+        let mut bytes = text.into_bytes();
+        let place = place.index(bytes.len());
+        bytes[place] = byte;
+        if cut {
+            bytes.truncate(place);
+        }
+        let _ = load("x", &bytes, &Options { clustering: Some(quick()), ..Options::default() });
+    }
+
+    /// However few phases are kept, a run takes as long as its windows, and phases are as many as were asked for.
+    #[test]
+    fn phases_take_as_long_as_their_windows(text in windows(), phases in 1..9usize, clustered in any::<bool>()) {
+        let clustering = clustered.then(quick);
+        let options = Options { phases, clustering, ..Options::default() };
+        let read = Recording::read("x", text.as_bytes(), None).unwrap();
+        let Recording::Windows(windows) = &read else { panic!("{read:?}") };
+        let compiled = read.compile(&options).unwrap();
+        prop_assert!(compiled.profile.phases.len() <= phases);
+        for share in compiled.profile.grid.shares() {
+            let seconds: f64 = windows.windows().iter().map(|window| options.timing.seconds(window, share)).sum();
+            prop_assert!((compiled.profile.duration(share) / seconds - 1.0).abs() < 1e-6);
+        }
+        prop_assert!(compiled.accuracy.faster_than_recorded < 1e-6);
+    }
+
+    /// Windows that are added up ask and miss as much as before.
+    #[test]
+    fn coarser_windows_keep_every_count(text in windows(), most in 1..9usize) {
+        let read = Recording::read("x", text.as_bytes(), None).unwrap();
+        let Recording::Windows(fine) = read else { panic!("windows") };
+        let coarse = fine.coarser(most);
+        prop_assert!(coarse.windows().len() <= most);
+        prop_assert_eq!(coarse.instructions(), fine.instructions());
+        for ways in 1..=fine.ways() {
+            let misses = |windows: &punctual_allocation::profile::Windows| -> u64 {
+                windows.windows().iter().map(|window| window.misses(ways)).sum()
+            };
+            prop_assert_eq!(misses(&coarse), misses(&fine));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A profile in a terminal: curves as bars of block characters, and figures.
+
+use std::fmt::Write;
+
+use super::show::Shown;
+use crate::commands::bench::columns::columns;
+use crate::summary::{count, percent};
+
+/// Lines of a curve.
+const HEIGHT: usize = 3;
+/// Room for the labels of an axis.
+const MARGIN: usize = 8;
+/// The narrowest and the widest plot, in characters.
+const WIDTH: std::ops::RangeInclusive<usize> = 32..=240;
+/// Eighths of a character, filled from below.
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Everything that the command prints, for a terminal of so many characters.
+pub fn text(shown: &Shown, width: usize) -> String {
+    let width = width.saturating_sub(MARGIN + 1).clamp(*WIDTH.start(), *WIDTH.end());
+    let mut text = format!("{}\n", shown.title());
+    for line in shown.provenance() {
+        let _ = writeln!(text, "{line}");
+    }
+    let rates: Vec<(String, Vec<f64>)> = shown
+        .shares
+        .iter()
+        // Time adds up, so a column's rate is that of its mean time.
+        .map(|share| {
+            (
+                shown.named(*share),
+                shown
+                    .rate(*share)
+                    .map(f64::recip)
+                    .means(width)
+                    .iter()
+                    .map(|pace| pace.recip())
+                    .collect(),
+            )
+        })
+        .collect();
+    plots(&mut text, "rate, million instructions per second", &rates);
+    let misses: Vec<(String, Vec<f64>)> = shown
+        .misses()
+        .iter()
+        .map(|(ways, steps)| (format!("{ways} ways"), steps.means(width)))
+        .collect();
+    if !misses.is_empty() {
+        plots(&mut text, "misses per 1000 instructions", &misses);
+    }
+    let _ = writeln!(
+        text,
+        "\nphases\n{:MARGIN$} {}",
+        "",
+        ruler(&shown.compiled.profile, width)
+    );
+    let _ = writeln!(text, "{:MARGIN$} 0 %{:>1$}", "", width.saturating_sub(3));
+    text.truncate(text.trim_end().len());
+    let _ = writeln!(text, "{:>1$}\n", "100 %", width.saturating_sub(3));
+    text + &figures(shown)
+}
+
+/// Curves under each other on one scale.
+fn plots(text: &mut String, title: &str, curves: &[(String, Vec<f64>)]) {
+    let values = curves.iter().flat_map(|(_, values)| values);
+    let top = values.copied().filter(|value| value.is_finite()).fold(0.0, f64::max);
+    for (name, values) in curves {
+        let _ = writeln!(text, "\n{title}, with {name}");
+        for (line, bars) in bars(values, top).iter().enumerate() {
+            let label = match line {
+                0 => short(top),
+                _ if line == HEIGHT - 1 => "0".into(),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "{label:>MARGIN$} {bars}");
+        }
+    }
+}
+
+/// Lines of bars, the highest first; a value of `top` fills them all, and none is taller.
+fn bars(values: &[f64], top: f64) -> Vec<String> {
+    let eighths = |value: &f64| {
+        let share = if top > 0.0 && value.is_finite() {
+            value / top
+        } else {
+            0.0
+        };
+        (share.clamp(0.0, 1.0) * (8 * HEIGHT) as f64).round() as usize
+    };
+    let line = |from_below: usize| {
+        let cells = values
+            .iter()
+            .map(|value| EIGHTHS[eighths(value).saturating_sub(8 * from_below).min(8)]);
+        cells.collect::<String>().trim_end().to_string()
+    };
+    (0..HEIGHT).rev().map(line).collect()
+}
+
+/// Phases in turn dark and light; one that is narrower than a character shows by what is under the character's middle.
+fn ruler(profile: &punctual_allocation::Profile, width: usize) -> String {
+    let middles = (0..width).map(|column| (column as f64 + 0.5) / width as f64);
+    middles
+        .map(|progress| {
+            if profile.phase_at(progress).is_multiple_of(2) {
+                '█'
+            } else {
+                '░'
+            }
+        })
+        .collect()
+}
+
+/// Three significant digits.
+fn short(value: f64) -> String {
+    let decimals = (2 - value.abs().max(1e-3).log10().floor() as i32).clamp(0, 3) as usize;
+    format!("{value:.decimals$}")
+}
+
+fn figures(shown: &Shown) -> String {
+    let mut text = columns(
+        &std::iter::once(
+            ["a whole run with", "takes", "of the longest"]
+                .map(String::from)
+                .to_vec(),
+        )
+        .chain(
+            shown
+                .durations()
+                .iter()
+                .map(|(share, seconds, part)| vec![shown.named(*share), format!("{seconds:.3} s"), percent(*part)]),
+        )
+        .collect::<Vec<_>>(),
+    );
+    text += "\n";
+    for (name, what) in shown.figures() {
+        let _ = writeln!(text, "{name:<14}{what}");
+    }
+    let instructions = shown.compiled.profile.instructions as u64;
+    let _ = writeln!(text, "{:<14}{}", "instructions", count(instructions));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_tall_as_their_values() {
+        assert_eq!(bars(&[0.0, 12.0, 24.0, 1.0], 24.0), ["  █", " ▄█", " ██▁"]);
+        assert_eq!(bars(&[f64::NAN, 5.0], 0.0), ["", "", ""]);
+        assert_eq!(short(1234.5), "1234");
+        assert_eq!(short(0.0123), "0.012");
+    }
+}

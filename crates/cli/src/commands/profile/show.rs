@@ -1,0 +1,353 @@
+//! `punctual profile show`: rate, misses and phases of a profile's file.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use punctual_allocation::profile::{Accuracy, Compiled, Course, Options, ReadError, Recording, Smoothing, Timing};
+use punctual_allocation::{Grid, Phase, Share};
+use ratatui::crossterm::terminal;
+use serde::Serialize;
+
+use super::steps::Steps;
+use super::{super::print, draw};
+use crate::args::{Show, Smooth};
+use crate::failure::Failure;
+use crate::output::{Output, apart};
+use crate::page;
+use crate::summary::{count, percent};
+
+/// Characters of a line where there is no terminal.
+const WIDTH: usize = 100;
+
+/// A profile, and what is shown of it.
+pub struct Shown {
+    pub recording: Recording,
+    pub options: Options,
+    /// In full.
+    pub course: Course,
+    /// In few phases.
+    pub compiled: Compiled,
+    /// The shares whose curves are drawn: everything, a quarter, the least.
+    pub shares: Vec<Share>,
+}
+
+/// Carries out `punctual profile show`.
+pub fn show(arguments: &Show, command: &str) -> Result<(), Failure> {
+    apart(&[
+        ("the profile", Some(&arguments.file)),
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
+    ])?;
+    let shown = Shown::read(&arguments.file, options(arguments))?;
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    print(&draw::text(&shown, width()))?;
+    json.map_or(Ok(()), |file| file.json(&Document::of(&shown)))?;
+    html.map_or(Ok(()), |file| file.text(&page::profile(&shown, command)))
+}
+
+fn options(arguments: &Show) -> Options {
+    let grid = arguments.ways.zip(arguments.partitions);
+    Options {
+        grid: grid.map(|(ways, partitions)| Grid { ways, partitions }),
+        phases: arguments.phases,
+        smoothing: match arguments.smooth {
+            Smooth::None => Smoothing::AsRecorded,
+            Smooth::Best => Smoothing::Best,
+            Smooth::Nearest => Smoothing::Nearest,
+        },
+        ..Options::default()
+    }
+}
+
+fn width() -> usize {
+    let terminal = std::io::stdout().is_terminal().then(terminal::size);
+    terminal
+        .and_then(Result::ok)
+        .map_or(WIDTH, |(columns, _)| columns.into())
+}
+
+impl Shown {
+    /// Reads and compiles `file`.
+    pub fn read(file: &Path, options: Options) -> Result<Shown, Failure> {
+        let bytes = std::fs::read(file).map_err(|error| {
+            Failure::input([format!(
+                "{}: cannot be read: {}; name a profile, such as data/profiles/fft.scaled.csv",
+                file.display(),
+                error.kind()
+            )])
+        })?;
+        let name = file.display().to_string();
+        Shown::of(&name, &bytes, options).map_err(|error| Failure::input([error.to_string()]))
+    }
+
+    /// Reads and compiles the profile in `bytes`, which came from `file`.
+    pub fn of(file: &str, bytes: &[u8], options: Options) -> Result<Shown, ReadError> {
+        let recording = Recording::read(file, bytes, options.grid)?;
+        let failed = |problem| ReadError {
+            file: file.to_string(),
+            line: None,
+            problem,
+        };
+        let course = recording.course(&options).map_err(failed)?;
+        let compiled = recording.compile(&options).map_err(failed)?;
+        let Grid { ways, partitions } = course.grid();
+        let part = |divisor: u8| Share {
+            ways: (ways / divisor).max(1),
+            partitions: (partitions / divisor).max(1),
+        };
+        let mut shares = vec![part(1), part(4), Share { ways: 1, partitions: 1 }];
+        shares.dedup();
+        Ok(Shown {
+            recording,
+            options,
+            course,
+            compiled,
+            shares,
+        })
+    }
+
+    /// Which program.
+    pub fn title(&self) -> String {
+        let Grid { ways, partitions } = self.course.grid();
+        let kind = match &self.recording {
+            Recording::Measured(_) => "measured".to_string(),
+            Recording::Windows(windows) => format!("traced, {} windows", count(windows.windows().len() as u64)),
+        };
+        format!(
+            "{}: {kind}; {ways} ways, {partitions} bandwidth partitions",
+            self.recording.name()
+        )
+    }
+
+    /// How the rates came about.
+    pub fn provenance(&self) -> Vec<String> {
+        match &self.recording {
+            Recording::Measured(_) => vec![
+                "rates as measured; those of a share whose run is longer than with everything are scaled to its length"
+                    .into(),
+            ],
+            Recording::Windows(_) => {
+                let Timing {
+                    base_cycles,
+                    llc_cycles,
+                    memory_cycles,
+                    clock_hz,
+                    partition_bytes_per_s,
+                } = self.options.timing;
+                vec![format!(
+                    "rates by a timing model, not measured: {base_cycles} cycles an instruction, {llc_cycles} for a hit, {memory_cycles} for a miss, {:.0} MHz, {:.0} MB/s a partition",
+                    clock_hz * 1e-6,
+                    partition_bytes_per_s * 1e-6
+                )]
+            }
+        }
+    }
+
+    /// `20 ways and 20 partitions`.
+    pub fn named(&self, share: Share) -> String {
+        let s = |count: u8| if count == 1 { "" } else { "s" };
+        let Share { ways, partitions } = share;
+        format!("{ways} way{} and {partitions} partition{}", s(ways), s(partitions))
+    }
+
+    /// The recorded rate, in million instructions per second.
+    pub fn rate(&self, share: Share) -> Steps {
+        Steps {
+            ends: self.course.ends().to_vec(),
+            values: (0..self.course.len())
+                .map(|piece| self.course.rate(piece, share) * 1e-6)
+                .collect(),
+        }
+    }
+
+    /// The rate of the phases, in million instructions per second.
+    pub fn phase_rate(&self, share: Share) -> Steps {
+        let phases = &self.compiled.profile.phases;
+        Steps {
+            ends: phases.iter().map(|phase| phase.ends).collect(),
+            values: phases
+                .iter()
+                .map(|phase| f64::from(phase.rates.rate(share)) * 1e-6)
+                .collect(),
+        }
+    }
+
+    /// Misses per 1000 instructions with fewest and with most ways; nothing where they were not recorded.
+    pub fn misses(&self) -> Vec<(u8, Steps)> {
+        let Recording::Windows(windows) = &self.recording else {
+            return Vec::new();
+        };
+        let whole = windows.instructions() as f64;
+        let of = |ways: u8| Steps {
+            ends: windows
+                .windows()
+                .iter()
+                .map(|window| (window.start + window.instructions) as f64 / whole)
+                .collect(),
+            values: windows
+                .windows()
+                .iter()
+                .map(|window| 1000.0 * window.misses(ways) as f64 / window.instructions as f64)
+                .collect(),
+        };
+        let mut ways: Vec<u8> = self.shares.iter().map(|share| share.ways).collect();
+        ways.sort_unstable();
+        ways.dedup();
+        ways.into_iter().map(|ways| (ways, of(ways))).collect()
+    }
+
+    /// Time of a whole run with as many of both resources, in seconds and as a part of the longest.
+    pub fn durations(&self) -> Vec<(Share, f64, f64)> {
+        let Grid { ways, partitions } = self.course.grid();
+        let most = ways.max(partitions);
+        let mut counts = vec![1, 2, 3, 5, 10, 20, 40, most];
+        counts.retain(|count| *count <= most);
+        counts.dedup();
+        let share = |count: &u8| Share {
+            ways: ways.min(*count),
+            partitions: partitions.min(*count),
+        };
+        let taken: Vec<(Share, f64)> = counts
+            .iter()
+            .map(share)
+            .map(|share| (share, self.course.duration(share)))
+            .collect();
+        let longest = taken.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max);
+        taken
+            .into_iter()
+            .map(|(share, seconds)| (share, seconds, seconds / longest))
+            .collect()
+    }
+
+    /// Name and text of each figure that the terminal and the page both show.
+    pub fn figures(&self) -> Vec<(&'static str, String)> {
+        let Compiled {
+            profile,
+            accuracy,
+            kinds,
+            phases_found,
+        } = &self.compiled;
+        let mut figures = Vec::new();
+        if let Some(kinds) = kinds {
+            let best = kinds.choice.best();
+            let each: Vec<String> = self
+                .shares
+                .iter()
+                .map(|share| format!("{} with {}", count(kinds.phases(*share) as u64), self.named(*share)))
+                .collect();
+            figures.push((
+                "kinds",
+                format!(
+                    "{} of windows; Davies-Bouldin {:.2}, Calinski-Harabasz {:.0}; phases: {}",
+                    best.kinds,
+                    best.davies_bouldin,
+                    best.calinski_harabasz,
+                    each.join(", ")
+                ),
+            ));
+        }
+        let made = match self.options.smoothing {
+            Smoothing::AsRecorded => "",
+            Smoothing::Best => ", rates monotone by the best within a share",
+            Smoothing::Nearest => ", rates nearest monotone",
+        };
+        figures.push((
+            "phases",
+            format!(
+                "{} of {} over all {} shares{made}",
+                profile.phases.len(),
+                count(*phases_found as u64),
+                self.course.grid().len()
+            ),
+        ));
+        figures.push((
+            "rate error",
+            format!(
+                "{} on average over progress and shares; {} with the worst share; {} at worst",
+                percent(accuracy.rate_mean),
+                percent(accuracy.rate_mean_worst_share),
+                percent(accuracy.rate_worst)
+            ),
+        ));
+        figures.push((
+            "time error",
+            format!(
+                "{:.2} % of a whole run on average over shares, {:.2} % with the worst; up to some progress {:.2} % at worst",
+                100.0 * accuracy.duration_mean,
+                100.0 * accuracy.duration_worst,
+                100.0 * accuracy.lag_worst
+            ),
+        ));
+        if accuracy.faster_than_recorded > 0.0 {
+            figures.push((
+                "too fast",
+                format!(
+                    "up to {} faster than any recorded run within its share",
+                    percent(accuracy.faster_than_recorded)
+                ),
+            ));
+        }
+        figures
+    }
+}
+
+/// Everything about a profile as JSON.
+#[derive(Serialize)]
+struct Document<'a> {
+    kind: &'static str,
+    name: &'a str,
+    grid: Grid,
+    instructions: f64,
+    /// Of a profile by window; a measured one needs none.
+    timing: Option<Timing>,
+    smoothing: Smoothing,
+    candidates: Vec<Kinds>,
+    kinds: Option<usize>,
+    phases_found: usize,
+    accuracy: &'a Accuracy,
+    /// Seconds of a whole run as recorded, by ways and then by partitions.
+    durations_s: Vec<f64>,
+    phases: &'a [Phase],
+}
+
+#[derive(Serialize)]
+struct Kinds {
+    kinds: usize,
+    log_likelihood: f64,
+    davies_bouldin: f64,
+    calinski_harabasz: f64,
+}
+
+impl Document<'_> {
+    fn of(shown: &Shown) -> Document<'_> {
+        let choice = shown.compiled.kinds.as_ref().map(|kinds| &kinds.choice);
+        let candidates = choice.into_iter().flat_map(|choice| &choice.candidates);
+        Document {
+            kind: "punctual-profile",
+            name: shown.recording.name(),
+            grid: shown.course.grid(),
+            instructions: shown.course.instructions(),
+            timing: matches!(shown.recording, Recording::Windows(_)).then_some(shown.options.timing),
+            smoothing: shown.options.smoothing,
+            candidates: candidates
+                .map(|candidate| Kinds {
+                    kinds: candidate.kinds,
+                    log_likelihood: candidate.fit.log_likelihood,
+                    davies_bouldin: candidate.davies_bouldin,
+                    calinski_harabasz: candidate.calinski_harabasz,
+                })
+                .collect(),
+            kinds: choice.map(|choice| choice.best().kinds),
+            phases_found: shown.compiled.phases_found,
+            accuracy: &shown.compiled.accuracy,
+            durations_s: shown
+                .course
+                .grid()
+                .shares()
+                .map(|share| shown.course.duration(share))
+                .collect(),
+            phases: &shown.compiled.profile.phases,
+        }
+    }
+}

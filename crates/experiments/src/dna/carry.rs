@@ -1,0 +1,123 @@
+//! One task set under every variant.
+
+use punctual_sim::partitioned::{Machine, PartitionedError, Refill, simulate};
+
+use super::decide::Decider;
+use super::measured::Measured;
+use super::profiles::Prepared;
+use super::tasksets;
+use super::variant::{Rule, Variant};
+
+/// How long jobs are released (s).
+pub const DURATION: f64 = 120.0;
+
+/// A task set to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Set<'p> {
+    /// Its programs.
+    pub prepared: &'p Prepared,
+    /// Its utilisation by reference WCETs.
+    pub utilisation: f64,
+    /// Its number among those of this utilisation.
+    pub number: usize,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// What came out under each variant.
+#[derive(Clone, Debug, Default)]
+pub struct SetResults {
+    /// In the order of [`Variant::all`].
+    results: Vec<(Variant, Measured)>,
+    /// The set's utilisation by WCETs under an even split.
+    pub even_utilisation: f64,
+    /// Sets that were drawn before and did not fit.
+    pub refused: usize,
+    /// What could not be run, and why.
+    pub failures: Vec<String>,
+}
+
+impl SetResults {
+    /// What came out under `variant`.
+    pub fn of(&self, variant: Variant) -> Option<&Measured> {
+        self.results
+            .iter()
+            .find(|(other, _)| *other == variant)
+            .map(|(_, measured)| measured)
+    }
+}
+
+impl Set<'_> {
+    /// Draws the set and runs it under every variant.
+    pub fn carry_out(&self) -> SetResults {
+        let programs = &self.prepared.programs;
+        let cores = self.prepared.machine.cores;
+        let set = match tasksets::draw(programs, cores, self.utilisation, self.seed, self.number) {
+            Ok(set) => set,
+            Err(failure) => {
+                return SetResults {
+                    failures: vec![format!("{}: {failure}", self.prepared.name)],
+                    ..SetResults::default()
+                };
+            }
+        };
+        let mut results = SetResults {
+            refused: set.refused,
+            ..SetResults::default()
+        };
+        let mut fixed: Option<(Variant, Measured)> = None;
+        for variant in Variant::all() {
+            if std::env::var("FAST").is_ok()
+                && !(variant.policy == super::variant::Policy::StaticBest
+                    || variant.policy == super::variant::Policy::Exact
+                        && (variant.rule == Rule::Hysteresis || variant.refill == Refill::Free))
+            {
+                continue;
+            }
+            // Nothing changes hands under a static policy: what refill costs makes no difference.
+            if let Some((_, measured)) = fixed
+                .as_ref()
+                .filter(|(done, _)| variant.rule == Rule::Static && done.policy == variant.policy)
+            {
+                results.results.push((variant, measured.clone()));
+                continue;
+            }
+            match self.run(&set.tasks, variant, &mut results.even_utilisation) {
+                Ok(measured) => {
+                    fixed = (variant.rule == Rule::Static).then(|| (variant, measured.clone()));
+                    results.results.push((variant, measured));
+                }
+                Err(error) => results.failures.push(format!(
+                    "{}, utilisation {}, set {}, {}: {error}",
+                    self.prepared.name,
+                    self.utilisation,
+                    self.number,
+                    variant.title()
+                )),
+            }
+        }
+        results
+    }
+
+    fn run(
+        &self,
+        tasks: &[punctual_sim::partitioned::Task],
+        variant: Variant,
+        even_utilisation: &mut f64,
+    ) -> Result<Measured, PartitionedError> {
+        let machine = Machine {
+            refill: if variant.rule == Rule::Static {
+                Refill::Free
+            } else {
+                variant.refill
+            },
+            ..self.prepared.machine
+        };
+        let mut decider = Decider::new(self.prepared, &machine, tasks, variant);
+        *even_utilisation = decider.even_utilisation();
+        let finished = simulate(&machine, &self.prepared.programs, tasks, DURATION, |moment| {
+            decider.decide(moment)
+        })?;
+        Ok(Measured::of(&finished))
+    }
+}

@@ -1,0 +1,120 @@
+//! The sets of profiles that the experiments run on.
+
+use punctual_allocation::profile::{Options, ReadError, load};
+use punctual_allocation::{Grid, Objective, Profile, Programs};
+use punctual_sim::partitioned::{Machine, Program};
+
+/// The size of a way where a profile's file does not say (bytes): that of the fifth paper's machine.
+pub const WAY_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
+
+/// The size of a way of the small cache that `scaled` profiles were traced with (bytes).
+pub const SCALED_WAY_BYTES: f64 = 64.0 * 1024.0;
+
+/// Profiles of one machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileSet {
+    /// What it is called: `full`, `scaled`, `measured`.
+    pub name: String,
+    /// The size of a way of the machine that it is for (bytes).
+    pub way_bytes: f64,
+    /// The programs.
+    pub profiles: Vec<Profile>,
+}
+
+/// A file to read: its name and its bytes.
+pub type File<'f> = (&'f str, &'f [u8]);
+
+/// The trace-driven profiles that are shipped with the program.
+const SHIPPED: [(&str, &[u8]); 6] = [
+    ("fft.full.csv", include_bytes!("../../../../data/profiles/fft.full.csv")),
+    (
+        "ocean.full.csv",
+        include_bytes!("../../../../data/profiles/ocean.full.csv"),
+    ),
+    (
+        "fluidanimate.full.csv",
+        include_bytes!("../../../../data/profiles/fluidanimate.full.csv"),
+    ),
+    (
+        "fft.scaled.csv",
+        include_bytes!("../../../../data/profiles/fft.scaled.csv"),
+    ),
+    (
+        "ocean.scaled.csv",
+        include_bytes!("../../../../data/profiles/ocean.scaled.csv"),
+    ),
+    (
+        "fluidanimate.scaled.csv",
+        include_bytes!("../../../../data/profiles/fluidanimate.scaled.csv"),
+    ),
+];
+
+/// The sets `full` and `scaled`.
+///
+/// # Errors
+/// None, as far as tests know.
+pub fn shipped() -> Result<Vec<ProfileSet>, ReadError> {
+    read(&SHIPPED)
+}
+
+/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `measured`. Ways of `scaled` are
+/// [`SCALED_WAY_BYTES`], of all others [`WAY_BYTES`].
+///
+/// # Errors
+/// [`ReadError`] of the first file that cannot be used.
+pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
+    let mut sets: Vec<ProfileSet> = Vec::new();
+    let options = Options {
+        grid: Some(Grid::PAPER),
+        ..Options::default()
+    };
+    for (file, bytes) in files {
+        let mut profile = load(file, bytes, &options)?.profile;
+        let (program, set) = match profile.name.rsplit_once('.') {
+            Some((program, set)) => (program.to_string(), set.to_string()),
+            None => (profile.name.clone(), "measured".to_string()),
+        };
+        profile.name = program;
+        match sets.iter_mut().find(|other| other.name == set) {
+            Some(known) => known.profiles.push(profile),
+            None => sets.push(ProfileSet {
+                way_bytes: if set == "scaled" { SCALED_WAY_BYTES } else { WAY_BYTES },
+                name: set,
+                profiles: vec![profile],
+            }),
+        }
+    }
+    Ok(sets)
+}
+
+/// A set of profiles, ready to run and to decide by.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// What the set is called.
+    pub name: String,
+    /// The machine that it is for, refill charged.
+    pub machine: Machine,
+    /// For the simulated machine.
+    pub programs: Vec<Program>,
+    /// For allocators.
+    pub compiled: Programs,
+}
+
+impl Prepared {
+    /// Checks and compiles `set`.
+    ///
+    /// # Errors
+    /// In words, what is wrong with which profile.
+    pub fn new(set: &ProfileSet) -> Result<Prepared, String> {
+        let programs = set.profiles.iter().cloned().map(Program::new);
+        Ok(Prepared {
+            name: set.name.clone(),
+            machine: Machine {
+                way_bytes: set.way_bytes,
+                ..Machine::PAPER
+            },
+            programs: programs.collect::<Result<_, _>>().map_err(|error| error.to_string())?,
+            compiled: Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?,
+        })
+    }
+}

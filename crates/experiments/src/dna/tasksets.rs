@@ -1,0 +1,122 @@
+//! Task sets as the fifth paper's evaluation draws them (section VIII-A).
+//!
+//! Programs are drawn at random, utilisations uniformly from 0.1..0.4, and a task's period is its program's reference WCET (with
+//! everything there is) over its utilisation. Tasks go to four cores by worst-fit packing of their utilisations, the largest
+//! first. Where the paper is silent: the last task's utilisation is what the set still lacks (draws before it leave it at
+//! least the minimum), all tasks are released first at 0, and a set that overloads a core by reference WCETs is drawn again,
+//! because it could not be scheduled even if every core had everything.
+
+use punctual_sim::partitioned::{Program, Task};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Utilisations of one task.
+pub const TASK_UTILISATION: (f64, f64) = (0.1, 0.4);
+
+/// The first and the last utilisation of a task set in tenths, and the step.
+const UTILISATIONS: (u32, u32, usize) = (10, 38, 2);
+
+/// Sets of each utilisation.
+pub const SETS: usize = 15;
+
+/// How often a set is drawn that does not fit on its cores.
+const DRAWS_MAX: usize = 1000;
+
+/// The utilisations of the evaluation, 1.0 to 3.8.
+pub fn utilisations() -> impl Iterator<Item = f64> {
+    let (first, last, step) = UTILISATIONS;
+    (first..=last).step_by(step).map(|tenths| f64::from(tenths) / 10.0)
+}
+
+/// Tasks on their cores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskSet {
+    /// The tasks.
+    pub tasks: Vec<Task>,
+    /// Sets that were drawn before, and did not fit.
+    pub refused: usize,
+}
+
+/// Draws set number `number` of `utilisation`.
+///
+/// # Errors
+/// In words, if no drawn set fits on `cores` cores.
+pub fn draw(programs: &[Program], cores: usize, utilisation: f64, seed: u64, number: usize) -> Result<TaskSet, String> {
+    let stream = (utilisation * 10.0).round() as u64 * 1000 + number as u64;
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    random.set_stream(stream);
+    for refused in 0..DRAWS_MAX {
+        let parts = parts(utilisation, &mut random);
+        let programs_of: Vec<usize> = parts.iter().map(|_| random.random_range(0..programs.len())).collect();
+        let Some(cores_of) = worst_fit(&parts, cores) else {
+            continue;
+        };
+        let task = |((part, program), core): ((&f64, usize), usize)| Task {
+            program,
+            period: programs[program].reference() / part,
+            core,
+        };
+        let tasks = parts.iter().zip(programs_of).zip(cores_of).map(task).collect();
+        return Ok(TaskSet { tasks, refused });
+    }
+    Err(format!(
+        "no task set of utilisation {utilisation} fits on {cores} cores in {DRAWS_MAX} draws; lower the utilisation"
+    ))
+}
+
+/// Task utilisations that add up to `utilisation`.
+fn parts(utilisation: f64, random: &mut ChaCha8Rng) -> Vec<f64> {
+    let (least, most) = TASK_UTILISATION;
+    let mut left = utilisation;
+    let mut parts = Vec::new();
+    while left > most {
+        let part = random.random_range(least..=most.min(left - least));
+        parts.push(part);
+        left -= part;
+    }
+    parts.push(left);
+    parts
+}
+
+/// A core for each task: the largest first, each to the core with the most room; none if a core would be overloaded.
+fn worst_fit(parts: &[f64], cores: usize) -> Option<Vec<usize>> {
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by(|a, b| parts[*b].total_cmp(&parts[*a]).then(a.cmp(b)));
+    let mut loads = vec![0.0; cores];
+    let mut places = vec![0; parts.len()];
+    for task in order {
+        let core = (0..cores).min_by(|a, b| f64::total_cmp(&loads[*a], &loads[*b]))?;
+        loads[core] += parts[task];
+        places[task] = core;
+    }
+    loads.iter().all(|load| *load <= 1.0).then_some(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn utilisations_are_the_papers() {
+        let all: Vec<f64> = utilisations().collect();
+        assert_eq!((all.len(), all[0], all[14]), (15, 1.0, 3.8));
+    }
+
+    #[test]
+    fn what_overloads_a_core_is_refused() {
+        assert_eq!(worst_fit(&[0.4, 0.4, 0.4], 1), None);
+        assert_eq!(worst_fit(&[0.2, 0.4, 0.3], 2), Some(vec![1, 0, 1]));
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_in_range_and_add_up(tenths in 10u32..=38, seed in any::<u64>()) {
+            let utilisation = f64::from(tenths) / 10.0;
+            let parts = parts(utilisation, &mut ChaCha8Rng::seed_from_u64(seed));
+            prop_assert!((parts.iter().sum::<f64>() - utilisation).abs() < 1e-9);
+            prop_assert!(parts.iter().all(|part| (0.1 - 1e-9..=0.4 + 1e-9).contains(part)), "{:?}", parts);
+        }
+    }
+}
