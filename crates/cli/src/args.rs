@@ -185,7 +185,7 @@ pub enum Bench {
 /// `bench allocation`
 #[derive(Debug, Args)]
 pub struct AllocationBench {
-    /// Decide for the programs whose compiled profiles (NAME.json) are in this folder [default: made-up programs]
+    /// Decide for the programs whose profiles (NAME.csv) are in this folder [default: the shipped ones of data/profiles]
     #[arg(long, value_name = "DIR")]
     pub profiles: Option<PathBuf>,
     /// How often each policy is measured
@@ -405,7 +405,7 @@ pub struct Simulated {
 fn profile_of(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((task, file)) if !task.is_empty() && !file.is_empty() => Ok((task.into(), file.into())),
-        _ => Err("expected the name of a task and a file, such as analysis=fft.json".into()),
+        _ => Err("expected the name of a task and a file, such as analysis=data/profiles/fft.scaled.csv".into()),
     }
 }
 

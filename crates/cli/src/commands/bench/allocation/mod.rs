@@ -10,10 +10,10 @@ mod policies;
 mod timing;
 
 use std::fmt::Write;
-use std::path::Path;
 
 use punctual_allocation::policy::{Exact, summed};
-use punctual_allocation::{Grid, Objective, PHASES_MAX, Pool, Profile, Programs, Share, synthetic};
+use punctual_allocation::{Objective, Pool, Programs, Share};
+use punctual_experiments::dna::{ProfileSet, shipped};
 use serde::Serialize;
 
 use super::columns::columns;
@@ -28,8 +28,6 @@ use policies::Decide;
 
 /// Utilisation of a core, in the reference WCETs: the fifth paper's 2.6 on four.
 const UTILISATION_OF_A_CORE: f64 = 0.65;
-/// Programs where no profiles are given.
-const MADE_UP: u64 = 3;
 /// Most bytes that tables may take.
 const TABLE_BYTES_MAX: usize = 64 << 20;
 
@@ -87,7 +85,6 @@ const SETTINGS: [Setting; 2] = [
 
 #[derive(Debug, Serialize)]
 struct Report {
-    profiles: Vec<String>,
     seed: u64,
     rounds: u32,
     machines: Vec<Machine>,
@@ -95,6 +92,8 @@ struct Report {
 
 #[derive(Debug, Serialize)]
 struct Machine {
+    profiles: String,
+    programs: Vec<String>,
     cores: usize,
     ways: u8,
     partitions: u8,
@@ -131,24 +130,27 @@ struct Kept {
 /// Carries out `punctual bench allocation`.
 pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
     let output = Output::prepare_some(arguments.json.as_ref())?;
-    let profiles = programs(arguments.profiles.as_deref())?;
-    let programs = Programs::new(&profiles, Objective::Speed).map_err(|error| Failure::input([error.to_string()]))?;
+    let sets = match &arguments.profiles {
+        Some(folder) => profiles::folder(folder)?,
+        None => shipped().map_err(|error| Failure::Internal(error.to_string()))?,
+    };
     let interrupt = Interrupt::listen()?;
     let mut machines = Vec::new();
-    for setting in &SETTINGS {
-        match measured(setting, &programs, arguments, &interrupt)? {
-            Some(machine) => machines.push(machine),
-            None => {
-                return Err(Failure::input([
-                    "stopped before all was measured; nothing is left behind",
-                ]));
+    for set in &sets {
+        let programs =
+            Programs::new(&set.profiles, Objective::Speed).map_err(|error| Failure::input([error.to_string()]))?;
+        for setting in &SETTINGS {
+            match measured(setting, set, &programs, arguments, &interrupt)? {
+                Some(machine) => machines.push(machine),
+                None => {
+                    return Err(Failure::input([
+                        "stopped before all was measured; nothing is left behind",
+                    ]));
+                }
             }
         }
     }
     let report = Report {
-        profiles: (0..programs.len())
-            .map(|program| programs.name(program).to_string())
-            .collect(),
         seed: arguments.seed,
         rounds: arguments.rounds,
         machines,
@@ -157,19 +159,10 @@ pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
     output.map_or(Ok(()), |file| file.json(&report))
 }
 
-/// The programs in `folder`, or made-up ones.
-fn programs(folder: Option<&Path>) -> Result<Vec<Profile>, Failure> {
-    match folder {
-        Some(folder) => profiles::folder(folder),
-        None => Ok((1..=MADE_UP)
-            .map(|seed| synthetic::program(Grid::PAPER, PHASES_MAX, seed))
-            .collect()),
-    }
-}
-
 /// None if the user broke it off.
 fn measured(
     setting: &Setting,
+    set: &ProfileSet,
     programs: &Programs,
     arguments: &AllocationBench,
     interrupt: &Interrupt,
@@ -207,6 +200,8 @@ fn measured(
         .collect();
     let kept = bounds.iter().map(|bound| kept(bound, &figures)).collect();
     Ok(Some(Machine {
+        profiles: set.name.clone(),
+        programs: set.profiles.iter().map(|profile| profile.name.clone()).collect(),
         cores,
         ways: pool.grid.ways,
         partitions: pool.grid.partitions,
@@ -261,11 +256,13 @@ fn kept(bound: &Bound, figures: &[Figures]) -> Kept {
 }
 
 fn told(report: &Report) -> String {
-    let mut text = format!("{} rounds; programs: {}\n", report.rounds, report.profiles.join(", "));
+    let mut text = format!("{} rounds\n", report.rounds);
     for machine in &report.machines {
         let _ = writeln!(
             text,
-            "\n{} cores, {} ways (at least {}), {} partitions; {} instants of {} task sets of utilisation {:.1}; tables of {:.1} MB (at most {} MB)\n",
+            "\nprofiles {} ({}): {} cores, {} ways (at least {}), {} partitions; {} instants of {} task sets of utilisation {:.1}; tables of {:.1} MB (at most {} MB)\n",
+            machine.profiles,
+            machine.programs.join(", "),
             machine.cores,
             machine.ways,
             machine.least_ways,
