@@ -29,7 +29,6 @@ mod pool;
 pub mod profile;
 mod programs;
 mod running;
-pub mod synthetic;
 mod table;
 
 pub use allocator::{Allocator, Event, Plan, Settings, SettingsError, placed};

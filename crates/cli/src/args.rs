@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use punctual_allocation::Policy;
 use punctual_runtime::{Fault, Governor};
 use punctual_workload::ControllerKind;
 
@@ -188,7 +189,7 @@ pub enum Bench {
 /// `bench allocation`
 #[derive(Debug, Args)]
 pub struct AllocationBench {
-    /// Decide for the programs whose compiled profiles (NAME.json) are in this folder [default: made-up programs]
+    /// Decide for the programs whose profiles (NAME.csv) are in this folder [default: the shipped ones of data/profiles]
     #[arg(long, value_name = "DIR")]
     pub profiles: Option<PathBuf>,
     /// How often each policy is measured
@@ -393,12 +394,35 @@ pub struct Simulated {
     /// busy, energy or response
     #[arg(long, value_name = "SPEC", value_parser = fault::parse)]
     pub fault: Vec<Fault>,
+    /// A task's execution profile: what it does, and how fast with so many cache ways and so much bandwidth
+    #[arg(long, value_name = "TASK=FILE", value_parser = profile_of)]
+    pub profile: Vec<(String, PathBuf)>,
+    /// Who gets which ways and how much bandwidth among tasks with profiles [default: equal]
+    #[arg(long, value_name = "POLICY", value_parser = policy, requires = "profile")]
+    pub allocate: Option<Policy>,
+    /// Size of a cache way in KiB: a core that gains one must fill it, through partitions of 72 MB/s; 0 makes it free
+    #[arg(long, value_name = "KIB", default_value_t = 2048, requires = "profile", value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    pub way_kib: u32,
+}
+
+/// `TASK=FILE`.
+fn profile_of(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((task, file)) if !task.is_empty() && !file.is_empty() => Ok((task.into(), file.into())),
+        _ => Err("expected the name of a task and a file, such as analysis=data/profiles/fft.scaled.csv".into()),
+    }
+}
+
+/// A policy by its name.
+fn policy(name: &str) -> Result<Policy, String> {
+    let names = || Policy::ALL.map(Policy::name).join(", ");
+    Policy::named(name).ok_or_else(|| format!("no such policy; there are {}", names()))
 }
 
 impl Simulated {
     /// Whether anything is asked for.
     pub fn is_some(&self) -> bool {
-        self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty()
+        self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty() || !self.profile.is_empty()
     }
 }
 

@@ -11,6 +11,7 @@ mod limits;
 mod output;
 mod page;
 mod plain;
+mod profiles;
 mod scenario;
 mod size;
 mod summary;

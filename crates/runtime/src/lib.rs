@@ -8,6 +8,7 @@
 //! * `collector` turns steps into the [`report`], `record` keeps a log that replays to the same decisions.
 
 mod actuate;
+mod allocation;
 mod collector;
 mod controller;
 mod document;
@@ -24,6 +25,7 @@ mod run;
 mod simulated;
 mod tick;
 
+pub use allocation::{AllocationError, AllocationRequest};
 pub use collector::SETTLING;
 pub use controller::Knobs;
 pub use document::{

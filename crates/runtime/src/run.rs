@@ -15,6 +15,7 @@ use punctual_workload::{
     Trace, UpdateMode,
 };
 
+use crate::allocation::{AllocationError, AllocationRequest};
 use crate::collector::SETTLING;
 use crate::document::{ControllerDocument, MadeFor, Mismatch, ModelDocument, ModelError, Unfit};
 use crate::exciter::Exciter;
@@ -77,6 +78,8 @@ pub struct RunRequest {
     pub governor: Option<Governor>,
     /// What goes wrong with the simulated machine's knobs and meters.
     pub faults: Faults,
+    /// Who gets which cache ways and how much bandwidth; only on the simulated machine so far.
+    pub allocation: Option<AllocationRequest>,
     /// When real-time jobs have more to do than the scenario says.
     pub surge: Option<Surge>,
 }
@@ -162,6 +165,9 @@ pub enum RunError {
     /// The simulated machine's model is not sound.
     #[error(transparent)]
     MachineModel(#[from] MachineModelError),
+    /// Ways and bandwidth cannot be split as asked.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
     /// Whoever watches broke off before the run began.
     #[error("stopped before the run began: nothing was measured")]
     Interrupted,
@@ -265,6 +271,7 @@ fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result
         excite: excite.is_some(),
     };
     match request.platform {
+        PlatformChoice::Linux if request.allocation.is_some() => Err(AllocationError::NotHere.into()),
         PlatformChoice::Linux => crate::linux::run_scenario(&setup, watch),
         PlatformChoice::Sim => crate::simulated::run_scenario(&setup, watch),
     }

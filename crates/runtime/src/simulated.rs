@@ -8,6 +8,7 @@ use punctual_units::{Clock, Nanos, Share, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace};
 
 use crate::actuate::turn_clock;
+use crate::allocation::Allocating;
 use crate::collector::{Collector, Ending, Took};
 use crate::event::{Answer, Event, Plan, Vitals};
 use crate::record::{Decision, EventLog};
@@ -24,7 +25,14 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let request = setup.request;
     let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);
     let costs = costs(&model, scenario.store.update_mode)?;
-    let compiled = setup.compile(&costs)?;
+    let mut compiled = setup.compile(&costs)?;
+    let mut allocating = match &request.allocation {
+        Some(asked) => Some(Allocating::new(asked, &scenario.tasks, &model)?),
+        None => None,
+    };
+    if let Some(allocating) = &mut allocating {
+        allocating.replace(&mut compiled.programs);
+    }
     let stream = setup.stream(compiled.replicas);
     setup.check_freshness(&stream)?;
     let log_setup = setup.log_setup(&stream);
@@ -64,6 +72,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let mut run = Run {
         machine,
         regulator,
+        allocating,
         collector,
         log,
         pace: scenario.control.pace,
@@ -84,6 +93,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
 struct Run<'t> {
     machine: Faulty<'t>,
     regulator: Regulator,
+    allocating: Option<Allocating>,
     collector: Collector,
     log: Option<Vec<Decision>>,
     pace: Pace,
@@ -107,7 +117,8 @@ impl Run<'_> {
                     return;
                 }
             }
-            let ticked = match self.machine.machine.run_until(due.min(end).min(now + PATIENCE)) {
+            let until = due.min(end).min(now + PATIENCE).min(self.next_phase());
+            let ticked = match self.machine.machine.run_until(until) {
                 Happening::Completed(outcome) => {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
@@ -123,6 +134,9 @@ impl Run<'_> {
                 Happening::Released { .. } => false,
                 Happening::Reached => self.machine.now() >= due,
             };
+            if let Some(allocating) = &mut self.allocating {
+                allocating.step(&mut self.machine.machine);
+            }
             if ticked {
                 due = self.next_due();
                 if self.tick(watch).is_break() {
@@ -130,6 +144,13 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// When a job may enter another phase; never where nobody allocates.
+    fn next_phase(&mut self) -> Time {
+        let machine = &mut self.machine.machine;
+        let next = self.allocating.as_ref().map(|allocating| allocating.next(machine));
+        next.unwrap_or(Time::MAX)
     }
 
     /// The report counts the job as it was; the loop is told what the response meter says of it.
@@ -213,6 +234,11 @@ impl Run<'_> {
     }
 
     fn finish(mut self, log: Option<EventLog>) -> Finished {
+        if let Some(allocating) = &self.allocating {
+            let changes = allocating.changes();
+            self.collector
+                .note(format!("ways and bandwidth were split {changes} times (simulated)"));
+        }
         let energy = self.machine.machine.energy();
         let updates = self.machine.machine.updates();
         let ending = Ending {

@@ -45,6 +45,8 @@ pub(crate) struct Core {
     /// Busy time up to `busy_since`, from which the core is busy without a break if it is.
     busy: Nanos,
     busy_since: Time,
+    /// How many times as long as its cycles alone the running segment computes; see `stall.rs`.
+    stretch: f64,
 }
 
 impl Core {
@@ -56,6 +58,7 @@ impl Core {
             finish: Time::MAX,
             busy: Nanos::ZERO,
             busy_since: Time::ZERO,
+            stretch: 1.0,
         }
     }
 
@@ -63,9 +66,24 @@ impl Core {
         self.running.map(|(occupant, _)| occupant)
     }
 
-    /// What the running segment needs in all.
+    /// What the running segment needs in all, stalls counted as cycles.
     pub fn effort(&self) -> Option<Effort> {
-        self.running.map(|(_, segment)| segment.effort)
+        self.running.map(|(_, segment)| Effort {
+            cycles: segment.effort.cycles * self.stretch,
+            ..segment.effort
+        })
+    }
+
+    /// From the next pace on, cycles take so many times as long.
+    pub fn stretch(&mut self, stretch: f64) {
+        self.stretch = stretch;
+    }
+
+    /// The part of the running segment that is still to do, 1 down to 0.
+    pub fn left(&self, now: Time) -> f64 {
+        let mut core = self.clone();
+        core.book(now);
+        core.running.map_or(0.0, |(_, segment)| segment.left)
     }
 
     /// When the running segment ends; never without one.

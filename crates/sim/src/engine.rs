@@ -228,7 +228,7 @@ impl<'t> Simulation<'t> {
     }
 
     /// Decides who runs where and how fast, if that may have changed.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.schedule();
             self.unpaced = true;
@@ -359,6 +359,7 @@ impl<'t> Simulation<'t> {
 
     /// How fast each core works in the present mix, and what the machine draws.
     fn set_paces(&mut self) {
+        self.stretch_stalled();
         let activity = self
             .shared
             .pace(&self.model, self.step, &mut self.cores, &self.runners, self.now);

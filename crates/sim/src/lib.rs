@@ -41,6 +41,7 @@ pub mod partitioned;
 mod power;
 mod runner;
 mod scheduler;
+mod stall;
 mod throttle;
 mod traffic;
 
@@ -57,4 +58,5 @@ pub use model::{
 };
 pub use power::Parts;
 pub use runner::BACKLOG_MAX;
+pub use stall::JobAt;
 pub use throttle::THROTTLE_PERIOD;

@@ -8,3 +8,5 @@ pub mod measured;
 pub mod profiles;
 pub mod tasksets;
 pub mod variant;
+
+pub use profiles::{File, ProfileSet, SCALED_WAY_BYTES, WAY_BYTES, read, shipped};

@@ -53,6 +53,7 @@ pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
         machine: Some(place.subject.machine.clone()),
         governor: clocking.governor(),
         faults: Faults::default(),
+        allocation: None,
         surge: None,
     }
 }

@@ -75,6 +75,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         machine: None,
         governor: None,
         faults: Faults::default(),
+        allocation: None,
         surge: None,
     }
 }
