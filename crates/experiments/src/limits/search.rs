@@ -313,21 +313,6 @@ mod tests {
     }
 
     #[test]
-    #[ignore]
-    fn scratch_run() {
-        let settings = Settings {
-            machines: Vec::new(),
-            seed: 1,
-            seeds: 1,
-            claims: crate::claims::Claims::default(),
-            reasons: Default::default(),
-            workers: None,
-        };
-        let outcome = run(&settings, &|what| eprintln!("{what}")).unwrap();
-        println!("JSON {}", serde_json::to_string(&outcome).unwrap());
-    }
-
-    #[test]
     fn what_every_machine_keeps_is_possible_and_what_none_keeps_is_excluded() {
         let [possible, excluded] = [Asked::AtMost(10.0), Asked::AtMost(-1.0)].map(asked);
         assert!(!possible.excluded && excluded.excluded);
