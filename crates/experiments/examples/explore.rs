@@ -17,7 +17,6 @@ fn main() {
         let results: Vec<_> = (0..n).map(|number| Set { prepared: &prepared, utilisation: u, number, seed: 1 }.carry_out()).collect();
         println!("util {u}: even {:.2}, {:.2} s, failures {:?}", results.iter().map(|r| r.even_utilisation).sum::<f64>()/n as f64, begun.elapsed().as_secs_f64(), results.iter().flat_map(|r| r.failures.clone()).take(2).collect::<Vec<_>>());
         for v in Variant::all() {
-            if v.title().contains("charged") || v.title().contains("dadna") { continue }
             let m: Vec<_> = results.iter().filter_map(|r| r.of(v)).collect();
             if m.is_empty() { continue }
             let avg = |f: &dyn Fn(&punctual_experiments::dna::measured::Measured) -> f64| m.iter().map(|m| f(m)).sum::<f64>() / m.len() as f64;

@@ -1,8 +1,11 @@
 //! The sets of profiles that the experiments run on.
 
+use punctual_allocation::policy::Exact;
 use punctual_allocation::profile::{Options, ReadError, load};
 use punctual_allocation::{Grid, Objective, Profile, Programs};
 use punctual_sim::partitioned::{Machine, Program};
+
+use super::decide::POOL;
 
 /// The size of a way where a profile's file does not say (bytes): that of the fifth paper's machine.
 pub const WAY_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
@@ -83,6 +86,8 @@ pub struct Prepared {
     pub programs: Vec<Program>,
     /// For allocators.
     pub compiled: Programs,
+    /// The tables of the exact optimum, filled.
+    pub exact: Exact,
 }
 
 impl Prepared {
@@ -92,14 +97,18 @@ impl Prepared {
     /// In words, what is wrong with which profile.
     pub fn new(set: &ProfileSet) -> Result<Prepared, String> {
         let programs = set.profiles.iter().cloned().map(Program::new);
+        let compiled = Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?;
+        let mut exact = Exact::new(&compiled, POOL, Machine::PAPER.cores);
+        exact.fill(&compiled);
         Ok(Prepared {
+            exact,
             name: set.name.clone(),
             machine: Machine {
                 way_bytes: set.way_bytes,
                 ..Machine::PAPER
             },
             programs: programs.collect::<Result<_, _>>().map_err(|error| error.to_string())?,
-            compiled: Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?,
+            compiled,
         })
     }
 }
