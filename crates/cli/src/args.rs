@@ -120,7 +120,7 @@ pub struct Experiment {
     /// The first seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions]
+    /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions; of dna-*, 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: Option<u32>,
     /// Simulated machines; `linux` runs qedb-transient on this one, with a scenario
@@ -132,6 +132,9 @@ pub struct Experiment {
     /// Machine files to run on, in place of the calibrated ones
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     pub machines: Vec<PathBuf>,
+    /// A folder of profiles (PROGRAM.csv or PROGRAM.SET.csv) for dna-*, in place of the shipped ones
+    #[arg(long, value_name = "DIR")]
+    pub profiles: Option<PathBuf>,
     /// A file of claims, in place of the shipped one
     #[arg(long, value_name = "FILE")]
     pub claims: Option<PathBuf>,

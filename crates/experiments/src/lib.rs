@@ -31,6 +31,8 @@ pub use outcome::{Bars, Chart, Curve, Figure, Measure, Outcome};
 pub struct Settings {
     /// The ensemble: at least one machine, each with a name of its own.
     pub machines: Vec<Subject>,
+    /// Profiles of programs for the experiments about cache and bandwidth, by set.
+    pub profiles: Vec<dna::ProfileSet>,
     /// The first seed.
     pub seed: u64,
     /// How many seeds, counting up from the first.
@@ -69,7 +71,9 @@ pub struct Experiment {
 impl Experiment {
     /// The claims and the reasons that are shipped with it, as TOML.
     pub fn shipped(&self) -> [&'static str; 2] {
-        if self.name == controllers::EXPERIMENT.name {
+        if dna::EXPERIMENTS.iter().any(|other| other.name == self.name) {
+            [dna::CLAIMS, dna::REASONS]
+        } else if self.name == controllers::EXPERIMENT.name {
             [controllers::CLAIMS, controllers::REASONS]
         } else {
             [qedb::CLAIMS, qedb::REASONS]
@@ -98,7 +102,8 @@ pub enum ExperimentError {
 
 /// Every experiment that there is.
 pub fn experiments() -> Vec<Experiment> {
-    qedb::EXPERIMENTS.into_iter().chain([controllers::EXPERIMENT]).collect()
+    let all = qedb::EXPERIMENTS.into_iter().chain([controllers::EXPERIMENT]);
+    all.chain(dna::EXPERIMENTS).collect()
 }
 
 /// The experiment with this name.

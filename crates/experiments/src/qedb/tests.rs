@@ -9,6 +9,7 @@ fn settings(claims: &str) -> Settings {
             machine: MachineModel::exynos5422_a15(),
             job: Work::PAPER,
         }],
+        profiles: Vec::new(),
         seed: 1,
         seeds: 2,
         claims: Claims::parse(claims).unwrap(),
