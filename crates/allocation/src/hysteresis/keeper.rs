@@ -11,7 +11,7 @@ use crate::grid::Share;
 use crate::masks::WayMask;
 use crate::policy::slack_seconds;
 use crate::pool::Pool;
-use crate::programs::Programs;
+use crate::programs::{Here, Programs};
 use crate::running::Running;
 
 /// Where bandwidth goes that no core needs to keep its pace.
@@ -48,7 +48,14 @@ struct Standing {
     ahead: f64,
 }
 
-type Cores<'a> = [Option<Running<'a>>];
+/// What a decision is about.
+struct Scene<'s> {
+    programs: &'s Programs,
+    cores: &'s [Option<Running<'s>>],
+    /// Where each job is in its run.
+    here: Vec<Option<Here<'s>>>,
+    now: Time,
+}
 
 impl Keeper {
     /// Seconds that moving ways must save: the least time between two decisions, below which what is known of phases is not exact.
@@ -85,14 +92,21 @@ impl Keeper {
     ///
     /// # Panics
     /// If `cores` are not as many as the base's, or a program does not exist.
-    pub fn decide(&mut self, programs: &Programs, cores: &Cores, now: Time) -> Option<&Plan> {
+    pub fn decide(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Option<&Plan> {
         assert_eq!(cores.len(), self.cores.len(), "one place for each core");
-        self.pass(programs, cores, now);
-        let mut plan = if self.must_return(cores) {
-            self.lend(programs, cores, now, self.base.masks.clone())
+        let here = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.here(job.program, job.progress));
+        let scene = Scene {
+            programs,
+            cores,
+            here: cores.iter().map(here).collect(),
+            now,
+        };
+        self.pass(&scene);
+        let mut plan = if self.must_return(&scene) {
+            self.lend(&scene, self.base.masks.clone())
         } else {
-            let stay = self.lend(programs, cores, now, self.plan.masks.clone());
-            self.moved(programs, cores, now, &stay).unwrap_or(stay)
+            let stay = self.lend(&scene, self.plan.masks.clone());
+            self.moved(&scene, &stay).unwrap_or(stay)
         };
         if plan == self.plan {
             return None;
@@ -107,28 +121,28 @@ impl Keeper {
     }
 
     /// Brings up to `now` what is cold, and how far each core is ahead.
-    fn pass(&mut self, programs: &Programs, cores: &Cores, now: Time) {
-        let seconds = now.since(self.at).as_secs_f64();
-        self.at = now;
-        for ((standing, job), share) in self.cores.iter_mut().zip(cores).zip(&self.plan.shares) {
+    fn pass(&mut self, scene: &Scene) {
+        let seconds = scene.now.since(self.at).as_secs_f64();
+        self.at = scene.now;
+        for ((standing, job), share) in self.cores.iter_mut().zip(scene.cores).zip(&self.plan.shares) {
             let bandwidth = self.refill.bandwidth(share.partitions);
             if standing.busy {
                 standing.cold = (standing.cold - seconds * bandwidth).max(0.0);
             }
             standing.busy = job.is_some();
-            standing.shadow.follow(programs, job.as_ref(), now);
-            let ahead = |job| standing.shadow.ahead(programs, job, standing.cold / bandwidth) - Keeper::MARGIN;
+            standing.shadow.follow(scene.programs, job.as_ref(), scene.now);
+            let ahead = |job| standing.shadow.ahead(scene.programs, job, standing.cold / bandwidth) - Keeper::MARGIN;
             standing.ahead = job.as_ref().map_or(0.0, ahead).max(0.0);
         }
     }
 
     /// Whether a core that has lent ways cannot do without them any longer.
-    fn must_return(&self, cores: &Cores) -> bool {
+    fn must_return(&self, scene: &Scene) -> bool {
         let lacks = |core: usize| {
             let ways = self.plan.shares[core].ways;
-            cores[core].is_some() && ways < self.base.shares[core].ways && self.cores[core].ahead < self.having_back(core, ways)
+            scene.here[core].is_some() && ways < self.base.shares[core].ways && self.cores[core].ahead < self.having_back(core, ways)
         };
-        (0..cores.len()).any(lacks)
+        (0..self.cores.len()).any(lacks)
     }
 
     /// Seconds to fill what `ways` lack of the base's.
@@ -138,10 +152,9 @@ impl Keeper {
     }
 
     /// The plan with `masks` and the bandwidth that goes best with them.
-    fn lend(&self, programs: &Programs, cores: &Cores, now: Time, masks: Vec<WayMask>) -> Plan {
-        let mut worth: Vec<Worth> = Vec::with_capacity(cores.len());
-        worth.extend((0..cores.len()).map(|core| self.worth(programs, cores, core, masks[core])));
-        let partitions = self.share_out(programs, cores, now, &masks, &worth);
+    fn lend(&self, scene: &Scene, masks: Vec<WayMask>) -> Plan {
+        let worth: Vec<Worth> = (0..masks.len()).map(|core| self.worth(scene, core, masks[core])).collect();
+        let partitions = self.share_out(scene, &masks, &worth);
         let share = |(mask, partitions): (&WayMask, u8)| Share {
             ways: mask.count(),
             partitions,
@@ -157,60 +170,56 @@ impl Keeper {
     }
 
     /// The speed of a core with `mask` and each number of partitions, where it can afford that number.
-    fn worth(&self, programs: &Programs, cores: &Cores, core: usize, mask: WayMask) -> Worth {
+    fn worth(&self, scene: &Scene, core: usize, mask: WayMask) -> Worth {
         let all = usize::from(self.pool.grid.partitions).min(PARTITIONS_MAX);
         let mut worth = NOTHING;
-        let Some(job) = &cores[core] else {
+        let Some(here) = &scene.here[core] else {
             worth[1..=all].fill(0.0);
             return worth;
         };
         let (ways, standing) = (mask.count(), &self.cores[core]);
         let gained = f64::from(mask.gained(self.plan.masks[core])) * self.refill.way_bytes;
-        let pace = programs.rate(job.program, job.progress, self.base.shares[core]);
-        let left = programs.phase_left(job.program, job.progress, self.base.shares[core]);
+        let left = here.phase_left(self.base.shares[core]);
         let spare = (standing.ahead - self.having_back(core, ways)).max(0.0);
         for partitions in 1..=all as u8 {
             let share = Share { ways, partitions };
-            let rate = programs.rate(job.program, job.progress, share);
-            let loses = left * (pace / rate - 1.0) + gained / self.refill.bandwidth(partitions);
+            let loses = here.phase_left(share) - left + gained / self.refill.bandwidth(partitions);
             if loses <= spare {
-                worth[usize::from(partitions)] = programs.speed(job.program, job.progress, share);
+                worth[usize::from(partitions)] = here.speed(share);
             }
         }
         worth
     }
 
-    fn share_out(&self, programs: &Programs, cores: &Cores, now: Time, masks: &[WayMask], worth: &[Worth]) -> Option<Vec<u8>> {
+    fn share_out(&self, scene: &Scene, masks: &[WayMask], worth: &[Worth]) -> Option<Vec<u8>> {
         let all = self.pool.grid.partitions;
         if self.aim == Aim::Speed {
             return best(worth, all);
         }
         let mut shares = least(worth, all)?;
         if self.aim == Aim::Deadlines {
-            self.rescue(programs, cores, now, masks, &mut shares);
+            self.rescue(scene, masks, &mut shares);
         }
         hand_out(worth, &mut shares, all);
         Some(shares)
     }
 
     /// Gives to jobs that would be late, but not with all that is left, until they are not: the one that lacks most first.
-    fn rescue(&self, programs: &Programs, cores: &Cores, now: Time, masks: &[WayMask], shares: &mut [u8]) {
+    fn rescue(&self, scene: &Scene, masks: &[WayMask], shares: &mut [u8]) {
         let mut left = self.pool.grid.partitions - shares.iter().sum::<u8>();
+        let slack = |job: &Option<Running<'_>>| job.as_ref().map(|job| slack_seconds(scene.programs, job, scene.now));
+        let slacks: Vec<Option<f64>> = scene.cores.iter().map(slack).collect();
         while left > 0 {
-            let lacks = |(core, job): (usize, &Option<Running<'_>>)| {
-                let job = job.as_ref()?;
-                let slack = slack_seconds(programs, job, now);
+            let lacks = |core: usize| {
+                let (here, slack) = scene.here[core].zip(slacks[core])?;
                 let late = |partitions| {
-                    let share = Share {
-                        ways: masks[core].count(),
-                        partitions,
-                    };
-                    programs.time_left(job.program, job.progress, share) - slack
+                    let ways = masks[core].count();
+                    here.time_left(Share { ways, partitions }) - slack
                 };
                 let lacks = late(shares[core]);
                 (lacks > 0.0 && late(shares[core] + left) <= 0.0).then_some((core, lacks))
             };
-            let most = cores.iter().enumerate().filter_map(lacks).max_by(|a, b| a.1.total_cmp(&b.1));
+            let most = (0..masks.len()).filter_map(lacks).max_by(|a, b| a.1.total_cmp(&b.1));
             let Some((core, _)) = most else { return };
             shares[core] += 1;
             left -= 1;
@@ -218,26 +227,34 @@ impl Keeper {
     }
 
     /// Another placement of the ways, if it saves enough over the phases at hand, compared with the plan `stay`.
-    fn moved(&self, programs: &Programs, cores: &Cores, now: Time, stay: &Plan) -> Option<Plan> {
-        let claims: Vec<Claim> = (0..cores.len()).map(|core| self.claim(programs, cores, core, stay)).collect();
+    fn moved(&self, scene: &Scene, stay: &Plan) -> Option<Plan> {
+        let claims: Vec<Claim> = (0..self.cores.len()).map(|core| self.claim(scene, core, stay)).collect();
+        // Nobody saves enough even with all ways: not worth placing.
+        let saves = |claim: &Claim| {
+            let most = claim.saved[usize::from(self.pool.grid.ways)] - claim.saved[usize::from(claim.before.count())];
+            claim.credit > 0.0 && most > Keeper::SAVED_MIN
+        };
+        if !claims.iter().any(saves) {
+            return None;
+        }
         let masks = place(&claims, self.pool.grid.ways)?;
         if masks == stay.masks {
             return None;
         }
-        let other = self.lend(programs, cores, now, masks);
+        let other = self.lend(scene, masks);
         let until_end = |plan: &Plan| -> f64 {
-            let of = |(core, job): (usize, &Option<Running<'_>>)| {
-                let (job, share) = (job.as_ref()?, plan.shares[core]);
+            let of = |(core, here): (usize, &Option<Here>)| {
+                let share = plan.shares[core];
                 let gained = plan.masks[core].gained(self.plan.masks[core]);
-                Some(programs.phase_left(job.program, job.progress, share) + self.refill.seconds(gained, share.partitions))
+                Some(here.as_ref()?.phase_left(share) + self.refill.seconds(gained, share.partitions))
             };
-            cores.iter().enumerate().filter_map(of).sum()
+            scene.here.iter().enumerate().filter_map(of).sum()
         };
         (until_end(stay) - until_end(&other) > Keeper::SAVED_MIN).then_some(other)
     }
 
     /// What a core makes of ways, with the bandwidth that it has in `stay`.
-    fn claim(&self, programs: &Programs, cores: &Cores, core: usize, stay: &Plan) -> Claim {
+    fn claim(&self, scene: &Scene, core: usize, stay: &Plan) -> Claim {
         let (base, partitions) = (self.base.shares[core], stay.shares[core].partitions);
         let mut claim = Claim {
             saved: [0.0; WAYS_MAX + 1],
@@ -246,17 +263,17 @@ impl Keeper {
             credit: self.cores[core].ahead,
             before: self.plan.masks[core],
         };
-        let Some(job) = &cores[core] else {
+        let Some(here) = &scene.here[core] else {
             // A core at rest keeps what its next job will want.
             claim.risk[usize::from(base.ways.min(claim.before.count()))..].fill(0.0);
             return claim;
         };
-        let pace = programs.time_left(job.program, job.progress, base);
+        let pace = here.time_left(base);
         for ways in self.pool.least.ways..=self.pool.grid.ways {
             let with = |partitions| Share { ways, partitions };
-            let loses = programs.time_left(job.program, job.progress, with(base.partitions)) - pace;
+            let loses = here.time_left(with(base.partitions)) - pace;
             let at = usize::from(ways);
-            claim.saved[at] = -programs.phase_left(job.program, job.progress, with(partitions));
+            claim.saved[at] = -here.phase_left(with(partitions));
             claim.risk[at] = loses.max(0.0) + self.having_back(core, ways);
         }
         claim

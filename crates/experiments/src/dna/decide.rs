@@ -2,7 +2,10 @@
 
 use punctual_allocation::hysteresis::{Aim, Keeper};
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, vc2m};
-use punctual_allocation::{Leftovers, Loads, Plan, Pool, Refill, Running, Share, Task, Waiting, WayMask, ZeroDelta, placed};
+use punctual_allocation::{
+    Leftovers, Loads, Plan, Pool, Refill, Running, Share, Task, WAITING_MAX, Waiting, WayMask, ZeroDelta,
+    placed,
+};
 use punctual_sim::partitioned::{self, Core, Machine, Moment, Slice};
 use punctual_units::{Nanos, Time};
 
@@ -77,7 +80,8 @@ impl<'p> Decider<'p> {
         if let Means::Never(plan) = &self.means {
             return begins.then(|| slices(plan));
         }
-        let waiting: Vec<Vec<Waiting>> = moment.cores.iter().map(|core| waiting(core, moment)).collect();
+        let most = self.looks_at();
+        let waiting: Vec<Vec<Waiting>> = moment.cores.iter().map(|core| waiting(core, moment, most)).collect();
         let cores: Vec<Option<Running>> = moment
             .cores
             .iter()
@@ -109,6 +113,15 @@ impl<'p> Decider<'p> {
         }
     }
 
+    /// Waiting jobs of each core that make a difference: those with the earliest deadlines.
+    fn looks_at(&self) -> usize {
+        match &self.means {
+            Means::Kept(_) => usize::MAX,
+            Means::EveryChange(Policy::Dadna, ..) => WAITING_MAX,
+            _ => 0,
+        }
+    }
+
     fn plan(&self) -> &Plan {
         match &self.means {
             Means::Never(plan) | Means::EveryChange(_, plan, _) => plan,
@@ -130,13 +143,13 @@ fn time(seconds: f64) -> Time {
     Time((seconds * 1e9).round() as u64)
 }
 
-fn waiting(core: &Core, moment: &Moment) -> Vec<Waiting> {
+fn waiting(core: &Core, moment: &Moment, most: usize) -> Vec<Waiting> {
     let of = |job: &partitioned::Job| Waiting {
         program: job.program,
         progress: job.progress(&moment.programs[job.program]),
         deadline: time(job.deadline),
     };
-    core.waiting().iter().map(of).collect()
+    core.waiting().iter().rev().take(most).map(of).collect()
 }
 
 fn running<'w>(core: &Core, waiting: &'w [Waiting], moment: &Moment) -> Option<Running<'w>> {

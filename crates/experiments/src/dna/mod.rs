@@ -244,10 +244,11 @@ fn judged(parts: &[Part], settings: &Settings, replications: &[Replication], cos
             queries.iter().all(|query| runs.iter().any(|run| answers(run, query)))
         };
         let asked: Vec<Replication> = replications.iter().chain(costs).filter(|one| has(&one.runs)).cloned().collect();
-        judge(claim, &asked, &settings.reasons)
+        // A claim about what no set of profiles has is not judged.
+        (!asked.is_empty()).then(|| judge(claim, &asked, &settings.reasons))
     };
     let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
-    claims.map(judged).collect()
+    claims.filter_map(judged).collect()
 }
 
 /// Where half of the sets are schedulable, and what decisions cost.

@@ -40,7 +40,7 @@ fn progress_labels(program: &str) -> Labels {
 /// Each program with 1 to 20 partitions of both, and its course with few and with many.
 pub fn runs(prepared: &Prepared) -> Vec<Run> {
     let mut runs = Vec::new();
-    for program in &prepared.programs {
+    for (program, phases) in prepared.programs.iter().zip(&prepared.phases_found) {
         let profile = program.profile();
         let both = |partitions| Share {
             ways: partitions,
@@ -49,7 +49,7 @@ pub fn runs(prepared: &Prepared) -> Vec<Run> {
         for partitions in 1..=profile.grid.ways.min(profile.grid.partitions) {
             let values = [
                 ("runtime", profile.duration(both(partitions))),
-                ("phases", profile.phases.len() as f64),
+                ("phases", *phases as f64),
                 ("instructions", profile.instructions),
             ];
             runs.push(Run {

@@ -22,6 +22,8 @@ pub struct ProfileSet {
     pub way_bytes: f64,
     /// The programs.
     pub profiles: Vec<Profile>,
+    /// Phases of each that were found, before the least different neighbours were joined.
+    pub phases_found: Vec<usize>,
 }
 
 /// A file to read: its name and its bytes.
@@ -57,18 +59,23 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
         ..Options::default()
     };
     for (file, bytes) in files {
-        let mut profile = load(file, bytes, &options)?.profile;
+        let compiled = load(file, bytes, &options)?;
+        let mut profile = compiled.profile;
         let (program, set) = match profile.name.rsplit_once('.') {
             Some((program, set)) => (program.to_string(), set.to_string()),
             None => (profile.name.clone(), "measured".to_string()),
         };
         profile.name = program;
         match sets.iter_mut().find(|other| other.name == set) {
-            Some(known) => known.profiles.push(profile),
+            Some(known) => {
+                known.profiles.push(profile);
+                known.phases_found.push(compiled.phases_found);
+            }
             None => sets.push(ProfileSet {
                 way_bytes: if set == "scaled" { SCALED_WAY_BYTES } else { WAY_BYTES },
                 name: set,
                 profiles: vec![profile],
+                phases_found: vec![compiled.phases_found],
             }),
         }
     }
@@ -84,6 +91,8 @@ pub struct Prepared {
     pub machine: Machine,
     /// For the simulated machine.
     pub programs: Vec<Program>,
+    /// Phases of each that were found in its file.
+    pub phases_found: Vec<usize>,
     /// For allocators.
     pub compiled: Programs,
     /// The tables of the exact optimum, filled.
@@ -103,6 +112,7 @@ impl Prepared {
         Ok(Prepared {
             exact,
             name: set.name.clone(),
+            phases_found: set.phases_found.clone(),
             machine: Machine {
                 way_bytes: set.way_bytes,
                 ..Machine::PAPER
