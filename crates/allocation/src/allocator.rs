@@ -241,7 +241,8 @@ impl Allocator {
         let by_deadline = matches!(self.settings.policy, Policy::Dadna(_) | Policy::Weighted);
         let state = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
         let only_waits = |core: usize| self.seen.get(core).is_some_and(|seen| *seen == state(&cores[core]));
-        if matches!(event, Event::Released(core) if !by_deadline && self.keeper.is_none() && self.due.is_none() && only_waits(core)) {
+        if matches!(event, Event::Released(core) if !by_deadline && self.keeper.is_none() && self.due.is_none() && only_waits(core))
+        {
             return None;
         }
         let next = self.decided.map_or(now, |decided| decided + self.settings.gap);

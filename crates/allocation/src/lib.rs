@@ -15,8 +15,8 @@
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
 mod allocator;
-pub mod edf;
 pub mod cluster;
+pub mod edf;
 mod grid;
 pub mod hysteresis;
 mod masks;

@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, in the words of `punctual --help`.
 
+use punctual_experiments::dna;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -123,6 +124,9 @@ pub struct Experiment {
     /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions; of dna-*, 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: Option<u32>,
+    /// Task sets of each utilisation in dna-*
+    #[arg(long, value_name = "N", default_value_t = dna::SETS, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub sets: u32,
     /// Simulated machines; `linux` runs qedb-transient on this one, with a scenario
     #[arg(long, value_enum, default_value_t = Platform::Sim)]
     pub platform: Platform,

@@ -37,6 +37,8 @@ pub struct Settings {
     pub seed: u64,
     /// How many seeds, counting up from the first.
     pub seeds: u32,
+    /// Task sets of each utilisation and seed, of the experiments that draw some.
+    pub sets: u32,
     /// What is claimed.
     pub claims: Claims,
     /// Why claims do not hold, as far as known.

@@ -46,7 +46,10 @@ pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
 /// The least that is allowed to each core; none if that is more than `partitions` in all, or nothing is allowed to one.
 pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
     let first = |worth: &Worth| worth.iter().position(|value| *value > f64::NEG_INFINITY);
-    let least: Vec<u8> = worth.iter().map(|worth| first(worth).map(|at| at as u8)).collect::<Option<_>>()?;
+    let least: Vec<u8> = worth
+        .iter()
+        .map(|worth| first(worth).map(|at| at as u8))
+        .collect::<Option<_>>()?;
     let sum: u32 = least.iter().map(|share| u32::from(*share)).sum();
     (sum <= u32::from(partitions)).then_some(least)
 }
@@ -88,7 +91,9 @@ mod tests {
         match worth {
             [] if left == 0 => 0.0,
             [] => f64::NEG_INFINITY,
-            [first, rest @ ..] => (0..=left).map(|take| first[take] + brute(rest, left - take)).fold(f64::NEG_INFINITY, f64::max),
+            [first, rest @ ..] => (0..=left)
+                .map(|take| first[take] + brute(rest, left - take))
+                .fold(f64::NEG_INFINITY, f64::max),
         }
     }
 
@@ -125,7 +130,11 @@ mod tests {
     fn a_plateau_is_looked_over() {
         // One partition more does nothing for the first core, three do much.
         let mut shares = vec![1, 1];
-        hand_out(&[worth(&[0.0, 0.0, 0.0, 9.0, 9.0]), worth(&[0.0, 1.0, 1.0, 1.0, 1.0])], &mut shares, 5);
+        hand_out(
+            &[worth(&[0.0, 0.0, 0.0, 9.0, 9.0]), worth(&[0.0, 1.0, 1.0, 1.0, 1.0])],
+            &mut shares,
+            5,
+        );
         assert_eq!(shares, [4, 1]);
     }
 }

@@ -140,7 +140,9 @@ impl Keeper {
     fn must_return(&self, scene: &Scene) -> bool {
         let lacks = |core: usize| {
             let ways = self.plan.shares[core].ways;
-            scene.here[core].is_some() && ways < self.base.shares[core].ways && self.cores[core].ahead < self.having_back(core, ways)
+            scene.here[core].is_some()
+                && ways < self.base.shares[core].ways
+                && self.cores[core].ahead < self.having_back(core, ways)
         };
         (0..self.cores.len()).any(lacks)
     }
@@ -153,7 +155,9 @@ impl Keeper {
 
     /// The plan with `masks` and the bandwidth that goes best with them.
     fn lend(&self, scene: &Scene, masks: Vec<WayMask>) -> Plan {
-        let worth: Vec<Worth> = (0..masks.len()).map(|core| self.worth(scene, core, masks[core])).collect();
+        let worth: Vec<Worth> = (0..masks.len())
+            .map(|core| self.worth(scene, core, masks[core]))
+            .collect();
         let partitions = self.share_out(scene, &masks, &worth);
         let share = |(mask, partitions): (&WayMask, u8)| Share {
             ways: mask.count(),
@@ -163,7 +167,11 @@ impl Keeper {
             // Where no sharing out keeps everybody's pace, the base's comes closest to it.
             shares: match partitions {
                 Some(partitions) => masks.iter().zip(partitions).map(share).collect(),
-                None => masks.iter().zip(self.base.shares.iter().map(|base| base.partitions)).map(share).collect(),
+                None => masks
+                    .iter()
+                    .zip(self.base.shares.iter().map(|base| base.partitions))
+                    .map(share)
+                    .collect(),
             },
             masks,
         }
@@ -228,7 +236,9 @@ impl Keeper {
 
     /// Another placement of the ways, if it saves enough over the phases at hand, compared with the plan `stay`.
     fn moved(&self, scene: &Scene, stay: &Plan) -> Option<Plan> {
-        let claims: Vec<Claim> = (0..self.cores.len()).map(|core| self.claim(scene, core, stay)).collect();
+        let claims: Vec<Claim> = (0..self.cores.len())
+            .map(|core| self.claim(scene, core, stay))
+            .collect();
         // Nobody saves enough even with all ways: not worth placing.
         let saves = |claim: &Claim| {
             let most = claim.saved[usize::from(self.pool.grid.ways)] - claim.saved[usize::from(claim.before.count())];
@@ -279,3 +289,7 @@ impl Keeper {
         claim
     }
 }
+
+#[cfg(test)]
+#[path = "keeper_tests.rs"]
+mod tests;

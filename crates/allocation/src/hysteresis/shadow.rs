@@ -48,7 +48,9 @@ impl Shadow {
     /// Lets time pass until `now`, and takes in the jobs that are there now and were not before.
     pub fn follow(&mut self, programs: &Programs, running: Option<&Running<'_>>, now: Time) {
         self.pass(now);
-        let digest = jobs(running).map(|(due, program)| mixed(due, program)).fold(0, u64::wrapping_add);
+        let digest = jobs(running)
+            .map(|(due, program)| mixed(due, program))
+            .fold(0, u64::wrapping_add);
         if digest == self.digest {
             return;
         }
@@ -115,11 +117,19 @@ impl Shadow {
 
 /// Deadline and program of what runs and of what waits.
 fn jobs<'j>(running: Option<&'j Running<'_>>) -> impl Iterator<Item = (Time, usize)> + 'j {
-    let waiting = running.into_iter().flat_map(|job| job.waiting).map(|job| (job.deadline, job.program));
-    running.map(|job| (job.deadline, job.program)).into_iter().chain(waiting)
+    let waiting = running
+        .into_iter()
+        .flat_map(|job| job.waiting)
+        .map(|job| (job.deadline, job.program));
+    running
+        .map(|job| (job.deadline, job.program))
+        .into_iter()
+        .chain(waiting)
 }
 
 /// Both in one number; never 0 for a job, so that a sum tells one from none.
 fn mixed(due: Time, program: usize) -> u64 {
-    (due.0 ^ (program as u64) << 56).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    (due.0 ^ (program as u64) << 56)
+        .wrapping_add(1)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

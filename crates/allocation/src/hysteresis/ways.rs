@@ -25,7 +25,9 @@ impl Claim {
     /// What the ways from `begin` up to `stop` save, filling counted; none if it cannot afford them.
     fn worth(&self, begin: usize, stop: usize) -> Option<f64> {
         let (first, width) = (usize::from(self.before.first()), stop - begin);
-        let kept = stop.min(first + usize::from(self.before.count())).saturating_sub(begin.max(first));
+        let kept = stop
+            .min(first + usize::from(self.before.count()))
+            .saturating_sub(begin.max(first));
         let filling = (width - kept) as f64 * self.fill;
         let loses = filling + self.risk[width];
         (loses <= self.credit.max(0.0)).then_some(self.saved[width] - filling)
@@ -45,7 +47,9 @@ pub(super) fn place(claims: &[Claim], ways: u8) -> Option<Vec<WayMask>> {
         let stops = if number + 1 == claims.len() { all } else { 1 };
         for begin in (0..all).filter(|begin| best[*begin] > f64::NEG_INFINITY) {
             for stop in stops.max(begin + 1)..=all {
-                let Some(worth) = claim.worth(begin, stop) else { continue };
+                let Some(worth) = claim.worth(begin, stop) else {
+                    continue;
+                };
                 if best[begin] + worth > next[stop] {
                     (next[stop], from[stop]) = (best[begin] + worth, begin as u8);
                 }

@@ -176,11 +176,20 @@ mod tests {
         };
         // A few shares and every other window are enough to tell, and quick without optimisation.
         let course = windows.coarser(120).course(&Options::default().timing, 3);
-        assert_eq!(course.grid(), Grid { ways: 20, partitions: 3 });
+        assert_eq!(
+            course.grid(),
+            Grid {
+                ways: 20,
+                partitions: 3
+            }
+        );
         let sums = Sums::of(&course);
         for most in [2, 8, 24, 64] {
             let (ours, least) = (sums.cost(&groups(&course, most)), sums.least(most));
-            println!("{most} groups of {}: variance {ours:.4}, at least {least:.4}", course.len());
+            println!(
+                "{most} groups of {}: variance {ours:.4}, at least {least:.4}",
+                course.len()
+            );
             assert!(ours >= least - 1e-9 && ours <= 1.25 * least, "{ours} {least}");
         }
     }

@@ -57,7 +57,10 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Expe
         machines: machines(arguments)?,
         profiles: profiles(arguments, experiment)?,
         seed: arguments.seed,
-        seeds: arguments.seeds.unwrap_or(if runs_profiles(experiment) { 1 } else { SEEDS }),
+        seeds: arguments
+            .seeds
+            .unwrap_or(if runs_profiles(experiment) { 1 } else { SEEDS }),
+        sets: arguments.sets,
         claims: Claims::parse(&text).map_err(|error| at(&error))?,
         reasons: reasons(experiment)?,
         workers: None,
@@ -140,7 +143,8 @@ fn profiles(
     let Some(folder) = &arguments.profiles else {
         return dna::shipped().map_err(|error| unusable(&error));
     };
-    let cannot = |error: std::io::Error| Failure::input([format!("{}: cannot be read: {}", folder.display(), error.kind())]);
+    let cannot =
+        |error: std::io::Error| Failure::input([format!("{}: cannot be read: {}", folder.display(), error.kind())]);
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(cannot)? {
         let path = entry.map_err(cannot)?.path();
@@ -161,7 +165,10 @@ fn profiles(
         Ok((path.display().to_string(), bytes))
     };
     let files: Vec<(String, Vec<u8>)> = paths.iter().map(read).collect::<Result<_, Failure>>()?;
-    let files: Vec<dna::File> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    let files: Vec<dna::File> = files
+        .iter()
+        .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+        .collect();
     dna::read(&files).map_err(|error| unusable(&error))
 }
 

@@ -40,7 +40,10 @@ pub struct SetResults {
 impl SetResults {
     /// What came out under `variant`.
     pub fn of(&self, variant: Variant) -> Option<&Measured> {
-        self.results.iter().find(|(other, _)| *other == variant).map(|(_, measured)| measured)
+        self.results
+            .iter()
+            .find(|(other, _)| *other == variant)
+            .map(|(_, measured)| measured)
     }
 }
 
@@ -65,7 +68,10 @@ impl Set<'_> {
         let mut fixed: Option<(Variant, Measured)> = None;
         for variant in Variant::all() {
             // Nothing changes hands under a static policy: what refill costs makes no difference.
-            if let Some((_, measured)) = fixed.as_ref().filter(|(done, _)| variant.rule == Rule::Static && done.policy == variant.policy) {
+            if let Some((_, measured)) = fixed
+                .as_ref()
+                .filter(|(done, _)| variant.rule == Rule::Static && done.policy == variant.policy)
+            {
                 results.results.push((variant, measured.clone()));
                 continue;
             }
@@ -93,12 +99,18 @@ impl Set<'_> {
         even_utilisation: &mut f64,
     ) -> Result<Measured, PartitionedError> {
         let machine = Machine {
-            refill: if variant.rule == Rule::Static { Refill::Free } else { variant.refill },
+            refill: if variant.rule == Rule::Static {
+                Refill::Free
+            } else {
+                variant.refill
+            },
             ..self.prepared.machine
         };
         let mut decider = Decider::new(self.prepared, &machine, tasks, variant);
         *even_utilisation = decider.even_utilisation();
-        let finished = simulate(&machine, &self.prepared.programs, tasks, DURATION, |moment| decider.decide(moment))?;
+        let finished = simulate(&machine, &self.prepared.programs, tasks, DURATION, |moment| {
+            decider.decide(moment)
+        })?;
         Ok(Measured::of(&finished))
     }
 }

@@ -97,8 +97,10 @@ fn row(set: &SetResults, variant: Variant) -> Vec<(&'static str, Option<f64>)> {
         over(Measured::misses, Policy::StaticBest),
         over(Measured::misses, Policy::Vc2m),
         over(Measured::misses, Policy::Dna).filter(|_| !variant.policy.is_static()),
-        own.zip(beside(Policy::StaticBest)).map(|(own, other)| latency(own) / latency(other)),
-        own.zip(beside(Policy::Vc2m)).map(|(own, other)| verdict(own) - verdict(other)),
+        own.zip(beside(Policy::StaticBest))
+            .map(|(own, other)| latency(own) / latency(other)),
+        own.zip(beside(Policy::Vc2m))
+            .map(|(own, other)| verdict(own) - verdict(other)),
         Some(set.even_utilisation),
         own.map(|own| own.decisions),
         own.map(|own| own.changes),
@@ -106,7 +108,11 @@ fn row(set: &SetResults, variant: Variant) -> Vec<(&'static str, Option<f64>)> {
         own.map(|own| own.refilling),
     ];
     let too_fast = own.map(|own| own.too_fast as f64);
-    PER_SET.into_iter().zip(values).chain([(FURTHER[0], too_fast)]).collect()
+    PER_SET
+        .into_iter()
+        .zip(values)
+        .chain([(FURTHER[0], too_fast)])
+        .collect()
 }
 
 /// Mean, tail and worst response time of the jobs of all sets.

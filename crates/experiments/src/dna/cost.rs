@@ -35,12 +35,19 @@ const TIMED: [(Policy, Rule); 6] = [
 
 /// The labels of the timed runs.
 pub fn labels() -> Vec<Labels> {
-    TIMED.into_iter().map(|(policy, rule)| labels_of(policy, rule)).collect()
+    TIMED
+        .into_iter()
+        .map(|(policy, rule)| labels_of(policy, rule))
+        .collect()
 }
 
 fn labels_of(policy: Policy, rule: Rule) -> Labels {
     // Claims name the paper's rule by its policy alone.
-    let part = if rule == Rule::EveryChange { "cost" } else { "cost-hysteresis" };
+    let part = if rule == Rule::EveryChange {
+        "cost"
+    } else {
+        "cost-hysteresis"
+    };
     of([("part", part), ("policy", policy.name())])
 }
 
@@ -49,7 +56,10 @@ pub fn runs(prepared: &[Prepared], seed: u64) -> Vec<Replication> {
     let replication = |prepared: &Prepared| Replication {
         machine: prepared.name.clone(),
         seed,
-        runs: TIMED.iter().filter_map(|(policy, rule)| timed(prepared, seed, *policy, *rule)).collect(),
+        runs: TIMED
+            .iter()
+            .filter_map(|(policy, rule)| timed(prepared, seed, *policy, *rule))
+            .collect(),
         failures: Vec::new(),
     };
     prepared.iter().map(replication).collect()
@@ -83,7 +93,10 @@ fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Option<R
         labels: labels_of(policy, rule),
         settled_from: 0,
         series: [
-            ("cost".to_string(), costs.iter().map(|cost| Some(f64::from(*cost))).collect()),
+            (
+                "cost".to_string(),
+                costs.iter().map(|cost| Some(f64::from(*cost))).collect(),
+            ),
             ("cost-p99".to_string(), vec![Some(p99)]),
         ]
         .into(),
@@ -93,7 +106,11 @@ fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Option<R
 /// Median, and the range from the first to the 99th percentile, of each.
 pub fn measures(replication: &Replication) -> Vec<Measure> {
     let measure = |run: &Run| {
-        let mut rising: Vec<f32> = run.window("cost", 0, usize::MAX).iter().map(|cost| *cost as f32).collect();
+        let mut rising: Vec<f32> = run
+            .window("cost", 0, usize::MAX)
+            .iter()
+            .map(|cost| *cost as f32)
+            .collect();
         rising.sort_by(f32::total_cmp);
         let name = run.labels.get("policy").map_or("", String::as_str);
         let rule = match run.labels.get("part").map(String::as_str) {

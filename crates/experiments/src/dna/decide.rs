@@ -3,8 +3,7 @@
 use punctual_allocation::hysteresis::{Aim, Keeper};
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, vc2m};
 use punctual_allocation::{
-    Leftovers, Loads, Plan, Pool, Refill, Running, Share, Task, WAITING_MAX, Waiting, WayMask, ZeroDelta,
-    placed,
+    Leftovers, Loads, Plan, Pool, Refill, Running, Share, Task, WAITING_MAX, Waiting, WayMask, ZeroDelta, placed,
 };
 use punctual_sim::partitioned::{self, Core, Machine, Moment, Slice};
 use punctual_units::{Nanos, Time};
@@ -37,7 +36,12 @@ enum Means {
 
 impl<'p> Decider<'p> {
     /// A decider of `variant` for `tasks` on `machine`.
-    pub fn new(prepared: &'p Prepared, machine: &Machine, tasks: &[partitioned::Task], variant: Variant) -> Decider<'p> {
+    pub fn new(
+        prepared: &'p Prepared,
+        machine: &Machine,
+        tasks: &[partitioned::Task],
+        variant: Variant,
+    ) -> Decider<'p> {
         let task = |task: &partitioned::Task| Task {
             program: task.program,
             period: Nanos::from_secs_f64(task.period),
@@ -88,7 +92,8 @@ impl<'p> Decider<'p> {
             .zip(&waiting)
             .map(|(core, waiting)| running(core, waiting, moment))
             .collect();
-        self.step(&cores, time(moment.now)).or_else(|| begins.then(|| slices(self.plan())))
+        self.step(&cores, time(moment.now))
+            .or_else(|| begins.then(|| slices(self.plan())))
     }
 
     /// Decides, given what runs.

@@ -26,7 +26,13 @@ pub fn figures(parts: &[Part], replications: &[Replication], rows: &[Row]) -> Ve
             match part {
                 Part::Motivation => figures.extend(motivation(replication)),
                 Part::Schedulability => figures.extend([
-                    by_utilisation(replication, *part, "share of schedulable task sets", "schedulable", None),
+                    by_utilisation(
+                        replication,
+                        *part,
+                        "share of schedulable task sets",
+                        "schedulable",
+                        None,
+                    ),
                     by_utilisation(replication, *part, "share of late jobs", "misses", None),
                 ]),
                 Part::Latency => {
@@ -48,8 +54,20 @@ pub fn figures(parts: &[Part], replications: &[Replication], rows: &[Row]) -> Ve
                     figures.extend(DISTRIBUTIONS.map(|utilisation| distribution(replication, rows, utilisation)));
                 }
                 Part::Overhead => figures.extend([
-                    by_utilisation(replication, *part, "ways that change hands per second", "ways-moved", None),
-                    by_utilisation(replication, *part, "share of busy time spent on refilling", "refilling", None),
+                    by_utilisation(
+                        replication,
+                        *part,
+                        "ways that change hands per second",
+                        "ways-moved",
+                        None,
+                    ),
+                    by_utilisation(
+                        replication,
+                        *part,
+                        "share of busy time spent on refilling",
+                        "refilling",
+                        None,
+                    ),
                 ]),
             }
         }
@@ -77,13 +95,7 @@ fn value(runs: &[Run], labels: &Labels, series: &str) -> Option<f64> {
 }
 
 /// A curve per shown variant; as ratios to a policy, if one is given.
-fn by_utilisation(
-    replication: &Replication,
-    part: Part,
-    title: &str,
-    series: &str,
-    over: Option<Policy>,
-) -> Figure {
+fn by_utilisation(replication: &Replication, part: Part, title: &str, series: &str, over: Option<Policy>) -> Figure {
     let runs = &replication.runs;
     let at = |utilisation: f64, variant: Variant| {
         value(runs, &labels_of(&replication.machine, utilisation, variant), series)
@@ -92,16 +104,27 @@ fn by_utilisation(
         let own = at(utilisation, variant);
         let value = match over {
             None => own,
-            Some(policy) => own.zip(at(utilisation, variant.beside(policy))).map(|(own, other)| other / own),
+            Some(policy) => own
+                .zip(at(utilisation, variant.beside(policy)))
+                .map(|(own, other)| other / own),
         };
         (utilisation, value)
     };
     let curve = |variant: Variant| Curve {
         name: variant.title(),
-        points: tasksets::utilisations().map(|utilisation| point(variant, utilisation)).collect(),
+        points: tasksets::utilisations()
+            .map(|utilisation| point(variant, utilisation))
+            .collect(),
     };
     let shown = Variant::all().into_iter().filter(|variant| variant.is_shown());
-    figure(part, &replication.machine, title, "utilisation", 4.0, shown.map(curve).collect())
+    figure(
+        part,
+        &replication.machine,
+        title,
+        "utilisation",
+        4.0,
+        shown.map(curve).collect(),
+    )
 }
 
 /// The distribution of response time over deadline.
@@ -110,7 +133,10 @@ fn distribution(replication: &Replication, rows: &[Row], utilisation: f64) -> Fi
         row.profiles == replication.machine && row.seed == replication.seed && row.utilisation == utilisation
     });
     let curve = |variant: Variant| {
-        let sets = row.into_iter().flat_map(|row| &row.sets).filter_map(|set| set.of(variant));
+        let sets = row
+            .into_iter()
+            .flat_map(|row| &row.sets)
+            .filter_map(|set| set.of(variant));
         let mut all: Vec<f32> = sets.flat_map(|measured| measured.relative.iter().copied()).collect();
         all.sort_by(f32::total_cmp);
         let points = (0..=100).map(|percent| (f64::from(percent), Some(quantile(&all, f64::from(percent) / 100.0))));
@@ -131,14 +157,22 @@ fn distribution(replication: &Replication, rows: &[Row], utilisation: f64) -> Fi
 }
 
 fn motivation(replication: &Replication) -> Vec<Figure> {
-    let of = |part: &'static str| replication.runs.iter().filter(move |run| run.labels.get("part").is_some_and(|is| is == part));
+    let of = |part: &'static str| {
+        replication
+            .runs
+            .iter()
+            .filter(move |run| run.labels.get("part").is_some_and(|is| is == part))
+    };
     let mut figures = Vec::new();
     let mut programs: Vec<Curve> = Vec::new();
     for run in of("partitions") {
         let (Some(program), Some(partitions)) = (run.labels.get("program"), run.labels.get("partitions")) else {
             continue;
         };
-        let point = (partitions.parse().unwrap_or(0.0), mean(&run.window("runtime", 0, usize::MAX)));
+        let point = (
+            partitions.parse().unwrap_or(0.0),
+            mean(&run.window("runtime", 0, usize::MAX)),
+        );
         match programs.iter_mut().find(|curve| curve.name == *program) {
             Some(curve) => curve.points.push(point),
             None => programs.push(Curve {
@@ -148,7 +182,14 @@ fn motivation(replication: &Replication) -> Vec<Figure> {
         }
     }
     let title = "run time in seconds by partitions of both resources";
-    figures.push(figure(Part::Motivation, &replication.machine, title, "partitions", 20.0, programs));
+    figures.push(figure(
+        Part::Motivation,
+        &replication.machine,
+        title,
+        "partitions",
+        20.0,
+        programs,
+    ));
     for run in of("progress") {
         let column = |series: &str, name: &str| Curve {
             name: name.into(),
@@ -166,7 +207,10 @@ fn motivation(replication: &Replication) -> Vec<Figure> {
             &format!("{program}, billion instructions per second"),
             "% of the run",
             100.0,
-            vec![column("few", "2 ways, 2 partitions"), column("many", "18 ways, 18 partitions")],
+            vec![
+                column("few", "2 ways, 2 partitions"),
+                column("many", "18 ways, 18 partitions"),
+            ],
         ));
     }
     figures

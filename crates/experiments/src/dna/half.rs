@@ -44,7 +44,9 @@ pub fn half(sets: &[(f64, Vec<bool>)], seed: u64) -> Option<Half> {
 fn resample(sets: &[(f64, Vec<bool>)], random: &mut ChaCha8Rng) -> Option<f64> {
     let mut shares = Vec::with_capacity(sets.len());
     for (utilisation, verdicts) in sets {
-        let drawn = verdicts.iter().map(|_| verdicts[random.random_range(0..verdicts.len())]);
+        let drawn = verdicts
+            .iter()
+            .map(|_| verdicts[random.random_range(0..verdicts.len())]);
         shares.push((*utilisation, share(drawn)?));
     }
     crossing(&shares)
@@ -83,7 +85,9 @@ fn non_increasing(shares: &[(f64, f64)]) -> Vec<(f64, f64)> {
         }
         blocks.push(block);
     }
-    let values = blocks.into_iter().flat_map(|(value, count)| std::iter::repeat_n(value, count));
+    let values = blocks
+        .into_iter()
+        .flat_map(|(value, count)| std::iter::repeat_n(value, count));
     shares.iter().map(|(utilisation, _)| *utilisation).zip(values).collect()
 }
 
@@ -92,7 +96,10 @@ mod tests {
     use super::*;
 
     fn sets(shares: &[(f64, usize)]) -> Vec<(f64, Vec<bool>)> {
-        shares.iter().map(|(at, good)| (*at, (0..10).map(|k| k < *good).collect())).collect()
+        shares
+            .iter()
+            .map(|(at, good)| (*at, (0..10).map(|k| k < *good).collect()))
+            .collect()
     }
 
     #[test]

@@ -77,7 +77,14 @@ mod tests {
     #[test]
     fn quantiles_by_nearest_rank() {
         let rising: Vec<f32> = (1u8..=100).map(f32::from).collect();
-        assert_eq!((quantile(&rising, 0.5), quantile(&rising, 0.9999), quantile(&rising, 0.0)), (50.0, 100.0, 1.0));
+        assert_eq!(
+            (
+                quantile(&rising, 0.5),
+                quantile(&rising, 0.9999),
+                quantile(&rising, 0.0)
+            ),
+            (50.0, 100.0, 1.0)
+        );
         assert!(quantile(&[], 0.5).is_nan());
     }
 

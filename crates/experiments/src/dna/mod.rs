@@ -16,6 +16,8 @@ mod profiles;
 mod tasksets;
 mod variant;
 
+use punctual_allocation::Profile;
+
 use crate::claims::{Claim, ClaimResult, Query, judge};
 use crate::outcome::Measure;
 use crate::parallel::in_order;
@@ -106,9 +108,9 @@ pub(crate) struct Row {
 /// # Errors
 /// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
 pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
-    if settings.profiles.is_empty() || settings.seeds == 0 {
+    if settings.profiles.is_empty() || settings.seeds == 0 || settings.sets == 0 {
         return Err(ExperimentError::Settings(
-            "an experiment needs at least one set of profiles and one seed".into(),
+            "an experiment needs at least one set of profiles, one seed and one task set".into(),
         ));
     }
     check_claims(settings)?;
@@ -137,7 +139,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         platform: "sim".into(),
         machines: prepared.iter().map(|prepared| prepared.name.clone()).collect(),
         seeds: settings.seeds().collect(),
-        setting: setting(&rows),
+        setting: setting(settings, &rows),
         claims,
         measures,
         figures,
@@ -181,7 +183,7 @@ fn rows(prepared: &[Prepared], settings: &Settings, progress: Progress) -> Vec<R
     for utilisation in (0..utilisations.len()).rev() {
         for place in 0..prepared.len() {
             for seed in settings.seeds() {
-                jobs.extend((0..SETS).map(|number| (place, seed, utilisation, number)));
+                jobs.extend((0..settings.sets as usize).map(|number| (place, seed, utilisation, number)));
             }
         }
     }
@@ -197,14 +199,17 @@ fn rows(prepared: &[Prepared], settings: &Settings, progress: Progress) -> Vec<R
     let done = |count: usize| progress(&format!("{count} of {} task sets, each under every policy", jobs.len()));
     let mut results = in_order(&jobs, settings.workers(), carry_out, &done).into_iter();
     let mut rows = Vec::new();
-    for job in jobs.chunks(SETS) {
+    for job in jobs.chunks(settings.sets as usize) {
         let (place, seed, utilisation, _) = job[0];
-        rows.push(((place, seed, utilisation), Row {
-            profiles: prepared[place].name.clone(),
-            seed,
-            utilisation: utilisations[utilisation],
-            sets: results.by_ref().take(SETS).collect(),
-        }));
+        rows.push((
+            (place, seed, utilisation),
+            Row {
+                profiles: prepared[place].name.clone(),
+                seed,
+                utilisation: utilisations[utilisation],
+                sets: results.by_ref().take(settings.sets as usize).collect(),
+            },
+        ));
     }
     rows.sort_by_key(|(key, _)| *key);
     rows.into_iter().map(|(_, row)| row).collect()
@@ -213,7 +218,10 @@ fn rows(prepared: &[Prepared], settings: &Settings, progress: Progress) -> Vec<R
 /// A replication per set of profiles and seed.
 fn replications(prepared: &[Prepared], rows: &[Row], settings: &Settings) -> Vec<Replication> {
     let replication = |prepared: &Prepared, seed: u64| {
-        let own = || rows.iter().filter(move |row| row.profiles == prepared.name && row.seed == seed);
+        let own = || {
+            rows.iter()
+                .filter(move |row| row.profiles == prepared.name && row.seed == seed)
+        };
         let mut runs = motivation::runs(prepared);
         for variant in Variant::all() {
             runs.extend(own().map(|row| {
@@ -225,7 +233,10 @@ fn replications(prepared: &[Prepared], rows: &[Row], settings: &Settings) -> Vec
             machine: prepared.name.clone(),
             seed,
             runs,
-            failures: own().flat_map(|row| &row.sets).flat_map(|set| set.failures.clone()).collect(),
+            failures: own()
+                .flat_map(|row| &row.sets)
+                .flat_map(|set| set.failures.clone())
+                .collect(),
         }
     };
     prepared
@@ -236,14 +247,24 @@ fn replications(prepared: &[Prepared], rows: &[Row], settings: &Settings) -> Vec
 }
 
 /// Judges each claim on the replications that have the runs that it names.
-fn judged(parts: &[Part], settings: &Settings, replications: &[Replication], costs: &[Replication]) -> Vec<ClaimResult> {
+fn judged(
+    parts: &[Part],
+    settings: &Settings,
+    replications: &[Replication],
+    costs: &[Replication],
+) -> Vec<ClaimResult> {
     let judged = |claim: &Claim| {
         let has = |runs: &[Run]| {
             let queries = claim.formula.queries();
             let answers = |run: &Run, query: &Query| run.is(&query.labels) && run.series.contains_key(&query.series);
             queries.iter().all(|query| runs.iter().any(|run| answers(run, query)))
         };
-        let asked: Vec<Replication> = replications.iter().chain(costs).filter(|one| has(&one.runs)).cloned().collect();
+        let asked: Vec<Replication> = replications
+            .iter()
+            .chain(costs)
+            .filter(|one| has(&one.runs))
+            .cloned()
+            .collect();
         // A claim about what no set of profiles has is not judged.
         (!asked.is_empty()).then(|| judge(claim, &asked, &settings.reasons))
     };
@@ -259,7 +280,9 @@ fn measures(parts: &[Part], settings: &Settings, rows: &[Row], costs: &[Replicat
             for variant in Variant::all().into_iter().filter(|variant| variant.is_shown()) {
                 let verdicts: Vec<(f64, Vec<bool>)> = tasksets::utilisations()
                     .map(|utilisation| {
-                        let rows = rows.iter().filter(|row| row.profiles == set.name && row.utilisation == utilisation);
+                        let rows = rows
+                            .iter()
+                            .filter(|row| row.profiles == set.name && row.utilisation == utilisation);
                         let sets = rows.flat_map(|row| &row.sets).filter_map(|set| set.of(variant));
                         (utilisation, sets.map(measured::Measured::is_schedulable).collect())
                     })
@@ -267,7 +290,10 @@ fn measures(parts: &[Part], settings: &Settings, rows: &[Row], costs: &[Replicat
                 let half = half::half(&verdicts, settings.seed);
                 measures.push(Measure {
                     name: format!("{}: half of the sets at utilisation, {}", set.name, variant.title()),
-                    formula: format!("isotonic crossing of 1/2, 90 % interval over {} resamples", half::RESAMPLES),
+                    formula: format!(
+                        "isotonic crossing of 1/2, 90 % interval over {} resamples",
+                        half::RESAMPLES
+                    ),
                     spread: half.map(|half| Spread {
                         median: half.at,
                         low: half.low,
@@ -281,19 +307,45 @@ fn measures(parts: &[Part], settings: &Settings, rows: &[Row], costs: &[Replicat
     measures
 }
 
-fn setting(rows: &[Row]) -> Vec<(String, String)> {
+fn setting(settings: &Settings, rows: &[Row]) -> Vec<(String, String)> {
+    let error = |set: &ProfileSet| {
+        let of = |(profile, error): (&Profile, &f64)| format!("{} {:.1} %", profile.name, error * 100.0);
+        let programs: Vec<String> = set.profiles.iter().zip(&set.rate_errors).map(of).collect();
+        format!("{}: {}", set.name, programs.join(", "))
+    };
+    let errors: Vec<String> = settings.profiles.iter().map(error).collect();
     let refused: usize = rows.iter().flat_map(|row| &row.sets).map(|set| set.refused).sum();
     let row = |name: &str, value: String| (name.to_string(), value);
     let (least, most) = tasksets::TASK_UTILISATION;
     vec![
-        row("machine", "4 cores, 20 ways, 20 bandwidth partitions of 72 MB/s; a decision per millisecond at most".into()),
-        row("least share", "3 ways and 1 partition while a job runs, 1 and 1 while none does".into()),
+        row(
+            "machine",
+            "4 cores, 20 ways, 20 bandwidth partitions of 72 MB/s; a decision per millisecond at most".into(),
+        ),
+        row(
+            "least share",
+            "3 ways and 1 partition while a job runs, 1 and 1 while none does".into(),
+        ),
+        row(
+            "phases",
+            format!(
+                "at most {} of each program; mean error of a rate: {}",
+                profiles::PHASES,
+                errors.join("; ")
+            ),
+        ),
         row("way", "2 MiB (full, measured), 64 KiB (scaled)".into()),
         row(
             "task sets",
-            format!("{SETS} per utilisation 1.0 to 3.8, task utilisation {least} to {most}; {refused} drawn sets did not fit on four cores"),
+            format!(
+                "{} per utilisation 1.0 to 3.8, task utilisation {least} to {most}; {refused} drawn sets did not fit on four cores",
+                settings.sets
+            ),
         ),
-        row("jobs", format!("released for {} s, all run to their end", carry::DURATION)),
+        row(
+            "jobs",
+            format!("released for {} s, all run to their end", carry::DURATION),
+        ),
         row(
             "refill charged",
             "a core that gained ways stands still until it has fetched them whole at its own bandwidth".into(),

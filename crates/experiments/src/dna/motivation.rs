@@ -30,7 +30,11 @@ pub fn labels() -> Vec<Labels> {
 }
 
 fn partitions_labels(program: &str, partitions: u8) -> Labels {
-    of([("part", "partitions"), ("program", program), ("partitions", &partitions.to_string())])
+    of([
+        ("part", "partitions"),
+        ("program", program),
+        ("partitions", &partitions.to_string()),
+    ])
 }
 
 fn progress_labels(program: &str) -> Labels {
@@ -66,7 +70,10 @@ pub fn runs(prepared: &Prepared) -> Vec<Run> {
         let series = BTreeMap::from([
             ("few".to_string(), column(&|place| rate(place, FEW))),
             ("many".to_string(), column(&|place| rate(place, MANY))),
-            ("gain".to_string(), column(&|place| rate(place, MANY) / rate(place, FEW))),
+            (
+                "gain".to_string(),
+                column(&|place| rate(place, MANY) / rate(place, FEW)),
+            ),
         ]);
         runs.push(Run {
             labels: progress_labels(&profile.name),

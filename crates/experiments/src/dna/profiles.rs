@@ -13,6 +13,10 @@ pub const WAY_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
 /// The size of a way of the small cache that `scaled` profiles were traced with (bytes).
 pub const SCALED_WAY_BYTES: f64 = 64.0 * 1024.0;
 
+/// Phases that are kept of each program, at most: half of what an allocator could hold, because every phase of every job is an event of
+/// every run. What that costs in rates is part of the experiments' setting.
+pub const PHASES: usize = 32;
+
 /// Profiles of one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileSet {
@@ -24,6 +28,8 @@ pub struct ProfileSet {
     pub profiles: Vec<Profile>,
     /// Phases of each that were found, before the least different neighbours were joined.
     pub phases_found: Vec<usize>,
+    /// Mean of |rate / recorded rate - 1| over progress and shares, of each.
+    pub rate_errors: Vec<f64>,
 }
 
 /// A file to read: its name and its bytes.
@@ -32,11 +38,26 @@ pub type File<'f> = (&'f str, &'f [u8]);
 /// The trace-driven profiles that are shipped with the program.
 const SHIPPED: [(&str, &[u8]); 6] = [
     ("fft.full.csv", include_bytes!("../../../../data/profiles/fft.full.csv")),
-    ("ocean.full.csv", include_bytes!("../../../../data/profiles/ocean.full.csv")),
-    ("fluidanimate.full.csv", include_bytes!("../../../../data/profiles/fluidanimate.full.csv")),
-    ("fft.scaled.csv", include_bytes!("../../../../data/profiles/fft.scaled.csv")),
-    ("ocean.scaled.csv", include_bytes!("../../../../data/profiles/ocean.scaled.csv")),
-    ("fluidanimate.scaled.csv", include_bytes!("../../../../data/profiles/fluidanimate.scaled.csv")),
+    (
+        "ocean.full.csv",
+        include_bytes!("../../../../data/profiles/ocean.full.csv"),
+    ),
+    (
+        "fluidanimate.full.csv",
+        include_bytes!("../../../../data/profiles/fluidanimate.full.csv"),
+    ),
+    (
+        "fft.scaled.csv",
+        include_bytes!("../../../../data/profiles/fft.scaled.csv"),
+    ),
+    (
+        "ocean.scaled.csv",
+        include_bytes!("../../../../data/profiles/ocean.scaled.csv"),
+    ),
+    (
+        "fluidanimate.scaled.csv",
+        include_bytes!("../../../../data/profiles/fluidanimate.scaled.csv"),
+    ),
 ];
 
 /// The sets `full` and `scaled`.
@@ -56,6 +77,7 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
     let mut sets: Vec<ProfileSet> = Vec::new();
     let options = Options {
         grid: Some(Grid::PAPER),
+        phases: PHASES,
         ..Options::default()
     };
     for (file, bytes) in files {
@@ -70,12 +92,14 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
             Some(known) => {
                 known.profiles.push(profile);
                 known.phases_found.push(compiled.phases_found);
+                known.rate_errors.push(compiled.accuracy.rate_mean);
             }
             None => sets.push(ProfileSet {
                 way_bytes: if set == "scaled" { SCALED_WAY_BYTES } else { WAY_BYTES },
                 name: set,
                 profiles: vec![profile],
                 phases_found: vec![compiled.phases_found],
+                rate_errors: vec![compiled.accuracy.rate_mean],
             }),
         }
     }

@@ -16,8 +16,8 @@ pub const TASK_UTILISATION: (f64, f64) = (0.1, 0.4);
 /// The first and the last utilisation of a task set in tenths, and the step.
 const UTILISATIONS: (u32, u32, usize) = (10, 38, 2);
 
-/// Sets of each utilisation.
-pub const SETS: usize = 15;
+/// Sets of each utilisation in the paper.
+pub const SETS: u32 = 15;
 
 /// How often a set is drawn that does not fit on its cores.
 const DRAWS_MAX: usize = 1000;
@@ -41,13 +41,7 @@ pub struct TaskSet {
 ///
 /// # Errors
 /// In words, if no drawn set fits on `cores` cores.
-pub fn draw(
-    programs: &[Program],
-    cores: usize,
-    utilisation: f64,
-    seed: u64,
-    number: usize,
-) -> Result<TaskSet, String> {
+pub fn draw(programs: &[Program], cores: usize, utilisation: f64, seed: u64, number: usize) -> Result<TaskSet, String> {
     let stream = (utilisation * 10.0).round() as u64 * 1000 + number as u64;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(stream);

@@ -10,6 +10,7 @@ fn settings(claims: &str) -> Settings {
         profiles: shipped().unwrap(),
         seed: 1,
         seeds: 1,
+        sets: 1,
         claims: Claims::parse(claims).unwrap(),
         reasons: toml::from_str(REASONS).unwrap(),
         workers: None,

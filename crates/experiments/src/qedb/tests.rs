@@ -12,6 +12,7 @@ fn settings(claims: &str) -> Settings {
         profiles: Vec::new(),
         seed: 1,
         seeds: 2,
+        sets: 1,
         claims: Claims::parse(claims).unwrap(),
         reasons: toml::from_str(REASONS).unwrap(),
         workers: None,

@@ -76,8 +76,6 @@ impl Machine {
             partitions += u32::from(slice.share.partitions);
             apart
         };
-        slices.len() == self.cores
-            && slices.iter().flatten().all(fits)
-            && partitions <= u32::from(self.grid.partitions)
+        slices.len() == self.cores && slices.iter().flatten().all(fits) && partitions <= u32::from(self.grid.partitions)
     }
 }

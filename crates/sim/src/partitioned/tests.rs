@@ -137,7 +137,8 @@ fn what_is_handed_out_twice_is_refused() {
         period: 1.0,
         core: 0,
     }];
-    let run = |slices: Vec<Option<Slice>>| simulate(&MACHINE, &programs, &tasks, 1.0, |_: &Moment| Some(slices.clone()));
+    let run =
+        |slices: Vec<Option<Slice>>| simulate(&MACHINE, &programs, &tasks, 1.0, |_: &Moment| Some(slices.clone()));
     for wrong in [
         vec![slice(0, 4, 3), slice(3, 3, 3)],
         vec![slice(0, 3, 4), slice(3, 3, 3)],
@@ -156,7 +157,9 @@ fn a_task_that_gets_nothing_never_ends() {
         period: 1.0,
         core,
     });
-    let starved = simulate(&MACHINE, &programs, &tasks, 2.0, |_: &Moment| Some(vec![slice(0, 6, 6), None]));
+    let starved = simulate(&MACHINE, &programs, &tasks, 2.0, |_: &Moment| {
+        Some(vec![slice(0, 6, 6), None])
+    });
     assert!(matches!(starved, Err(PartitionedError::NeverEnds { task: 1, .. })));
     let slow = [Program::new(Profile {
         instructions: 1e15,
@@ -183,7 +186,10 @@ fn tasks_of_nothing_are_refused() {
         (Task { core: 2, ..good }, "core 2 of 2"),
     ] {
         let error = simulate(&MACHINE, &programs, &[good, wrong], 1.0, halves).unwrap_err();
-        assert!(error.to_string().starts_with("task 1: ") && error.to_string().contains(word), "{error}");
+        assert!(
+            error.to_string().starts_with("task 1: ") && error.to_string().contains(word),
+            "{error}"
+        );
     }
 }
 
