@@ -10,7 +10,7 @@
 //!
 //! A [`Pool`] is what is handed out and the least that each core gets of it. [`Programs`] are profiles compiled for
 //! deciding. A [`Policy`] says who gets what; [`Allocator`] asks it at releases, completions and phase changes, places the
-//! ways so that few change hands, and makes a change only where it pays ([`hysteresis`]).
+//! ways so that few change hands, and, where refilling ways costs, changes only what pays ([`hysteresis`]).
 //!
 //! Cores as a whole are shared out by [`exclusive`]: which real-time tasks share one, when it is lent, and how its jobs wait.
 //!
