@@ -6,6 +6,8 @@ fn settings(seeds: u32) -> Settings {
         machines: Vec::new(),
         seed: 1,
         seeds,
+        profiles: Vec::new(),
+        sets: 1,
         claims: Claims::parse(CLAIMS).unwrap(),
         reasons: toml::from_str(REASONS).unwrap(),
         workers: None,
