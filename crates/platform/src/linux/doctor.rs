@@ -14,6 +14,7 @@ use super::cpufreq::CpuFreq;
 use super::emulated::nominal_frequency;
 use super::journal::Journal;
 use super::powercap::EnergyMeter;
+use super::real_time::{FairServer, RealTimeLimits, Throttling};
 use super::{KernelTree, busy, cores, thread};
 use crate::Refusal;
 
@@ -218,14 +219,17 @@ fn real_time() -> Finding {
 }
 
 fn throttling(tree: &KernelTree) -> Finding {
-    let value = |file: &str| tree.read(format!("/proc/sys/kernel/{file}")).ok()?.parse::<i64>().ok();
-    match (value("sched_rt_runtime_us"), value("sched_rt_period_us")) {
-        (Some(runtime), Some(period)) if (0..period).contains(&runtime) => Facility::UnthrottledRealTime.missing(
-            format!("real-time threads may use a core for {runtime} us of every {period} us"),
+    match RealTimeLimits::read(tree).throttling {
+        Throttling::Bounded { runtime, period } => Facility::UnthrottledRealTime.missing(
+            format!(
+                "real-time threads may use a core for {} us of every {} us",
+                runtime.0 / 1000,
+                period.0 / 1000
+            ),
             "keep polling loops below that, or, if none can run away: sysctl -w kernel.sched_rt_runtime_us=-1",
         ),
-        (Some(_), _) => Facility::UnthrottledRealTime.offered("throttling is off (sched_rt_runtime_us)"),
-        (None, _) => Facility::UnthrottledRealTime.found(
+        Throttling::Off => Facility::UnthrottledRealTime.offered("throttling is off (sched_rt_runtime_us)"),
+        Throttling::Unknown => Facility::UnthrottledRealTime.found(
             Status::Refused,
             "/proc/sys/kernel/sched_rt_runtime_us cannot be read",
             "mount /proc",
@@ -236,35 +240,16 @@ fn throttling(tree: &KernelTree) -> Finding {
 /// Since Linux 6.12 a server reserves time for ordinary threads above real-time ones, per core.
 fn fair_server(tree: &KernelTree) -> Finding {
     let facility = Facility::NoFairServer;
-    let scheduler = tree.path("/sys/kernel/debug/sched");
-    if !scheduler.is_dir() {
-        return facility.found(
+    match RealTimeLimits::read(tree).fair_server {
+        FairServer::Unknown => facility.found(
             Status::Refused,
             "the scheduler's debugging files cannot be read",
             "as root: mount -t debugfs debugfs /sys/kernel/debug (a locked-down kernel shows none)",
-        );
-    }
-    let Ok(servers) = std::fs::read_dir(scheduler.join("fair_server")) else {
-        return facility.offered("this kernel has none");
-    };
-    let reserved: Vec<u64> = servers
-        .flatten()
-        .filter_map(|server| {
-            super::tree::read_trimmed(&server.path().join("runtime"))
-                .ok()?
-                .parse()
-                .ok()
-        })
-        .filter(|runtime| *runtime > 0)
-        .collect();
-    match reserved.iter().max() {
-        None => facility.offered("the fair server is off on all cores"),
-        Some(longest) => facility.missing(
-            format!(
-                "on {} cores, ordinary threads get up to {} of each period",
-                reserved.len(),
-                Nanos(*longest)
-            ),
+        ),
+        FairServer::None => facility.offered("this kernel has none"),
+        FairServer::Off => facility.offered("the fair server is off on all cores"),
+        FairServer::Reserves { runtime, cores } => facility.missing(
+            format!("on {cores} cores, ordinary threads get up to {runtime} of each period"),
             "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server",
         ),
     }
