@@ -8,8 +8,11 @@
 //! and b partitions. A *phase* is a range of progress with one rate for each share ([`Phase`]); *progress* is the
 //! share of a run's instructions that are done, in `[0, 1]`, because run lengths differ a little between shares.
 //!
+//! Cores as a whole are shared out by [`exclusive`]: which real-time tasks share one, when it is lent, and how its jobs wait.
+//!
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
+pub mod exclusive;
 mod grid;
 mod profile;
 mod table;

@@ -12,6 +12,7 @@
 pub mod calibrate;
 pub mod claims;
 pub mod controllers;
+pub mod dps;
 mod outcome;
 mod parallel;
 pub mod qedb;
@@ -70,6 +71,8 @@ impl Experiment {
     pub fn shipped(&self) -> [&'static str; 2] {
         if self.name == controllers::EXPERIMENT.name {
             [controllers::CLAIMS, controllers::REASONS]
+        } else if dps::parts(self.name).is_some() {
+            [dps::CLAIMS, dps::REASONS]
         } else {
             [qedb::CLAIMS, qedb::REASONS]
         }
@@ -97,7 +100,8 @@ pub enum ExperimentError {
 
 /// Every experiment that there is.
 pub fn experiments() -> Vec<Experiment> {
-    qedb::EXPERIMENTS.into_iter().chain([controllers::EXPERIMENT]).collect()
+    let others = [controllers::EXPERIMENT].into_iter().chain(dps::EXPERIMENTS);
+    qedb::EXPERIMENTS.into_iter().chain(others).collect()
 }
 
 /// The experiment with this name.
