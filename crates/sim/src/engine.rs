@@ -399,7 +399,8 @@ fn place(tasks: &[(TaskSpec, Program)], cores: usize, seed: u64) -> Vec<Runner> 
     let mut runners = Vec::new();
     for (id, (spec, program)) in (0..).zip(tasks) {
         let homes = match spec.class {
-            Class::RealTime { .. } => last..cores,
+            // Its real-time core is nobody else's anyway.
+            Class::RealTime { .. } | Class::Exclusive { .. } => last..cores,
             Class::BestEffort => 0..spec.cores_of(last.max(1)),
         };
         for core in homes {

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use punctual_allocation::exclusive::{Completion, LendingCosts, Sporadic, place};
-use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, Release, Report, Scheduling, Step, Task, simulate};
+use punctual_sim::dual::{
+    DualError, DualMachine, Exclusive, Management, Release, Report, Scheduling, Step, Task, simulate,
+};
 use punctual_sim::media::{Access, Device, Disk, Medium, Request};
 use punctual_units::{CoreId, Nanos, Time};
 
@@ -109,16 +111,29 @@ fn a_blocking_job_waits_for_the_end_of_the_quantum() {
 #[test]
 fn switches_are_paid_by_whoever_is_switched_to() {
     let tasks = [periodic(20_000, vec![vec![compute(1_000), read(0), compute(1_000)]])];
-    let report = run(&machine(2, &[1], 15.0), &shared(Scheduling::Quantum), &tasks, vec![disk(100.0)]);
+    let report = run(
+        &machine(2, &[1], 15.0),
+        &shared(Scheduling::Quantum),
+        &tasks,
+        vec![disk(100.0)],
+    );
     assert_eq!(report.jobs[0].response(), us(15 + 1_000 + 100 + 15 + 1_000));
-    let polled = run(&machine(2, &[1], 15.0), &polling(&[1], 1, us(15)), &tasks, vec![disk(100.0)]);
+    let polled = run(
+        &machine(2, &[1], 15.0),
+        &polling(&[1], 1, us(15)),
+        &tasks,
+        vec![disk(100.0)],
+    );
     assert_eq!(polled.jobs[0].response(), us(15 + 1_000 + 100 + 1_000));
     assert_eq!(polled.cores[1].polling, us(100));
 }
 
 #[test]
 fn a_late_job_is_followed_at_once_and_judged_from_its_own_begin() {
-    let tasks = [periodic(1_000, vec![vec![compute(1_500)], vec![compute(400)], vec![compute(400)]])];
+    let tasks = [periodic(
+        1_000,
+        vec![vec![compute(1_500)], vec![compute(400)], vec![compute(400)]],
+    )];
     let report = run(&machine(2, &[1], 0.0), &shared(Scheduling::Fifo), &tasks, Vec::new());
     let begun: Vec<Time> = report.jobs.iter().map(|job| job.begun).collect();
     assert_eq!(begun, [Time(0), Time(1_500_000), Time(2_500_000)]);
@@ -135,11 +150,22 @@ fn an_exclusive_core_is_lent_between_jobs_and_is_back_in_time() {
         forever(vec![compute(1_000_000)]),
     ];
     let report = run(&machine(2, &[1], 15.0), &polling(&[1], 0, us(15)), &tasks, Vec::new());
-    assert!(report.jobs.iter().all(|job| job.response() == us(4_015)), "nobody was in the way");
+    assert!(
+        report.jobs.iter().all(|job| job.response() == us(4_015)),
+        "nobody was in the way"
+    );
     // Idle are only the 15 us between the end of each lease and the release.
     assert_eq!(report.cores[1].idle, us(9 * 15));
-    let kept = run(&machine(2, &[1], 15.0), &polling(&[1], 0, us(8_000)), &tasks, Vec::new());
-    assert!(kept.cores[1].idle > us(9 * 5_000), "a core that takes long to take back is not lent");
+    let kept = run(
+        &machine(2, &[1], 15.0),
+        &polling(&[1], 0, us(8_000)),
+        &tasks,
+        Vec::new(),
+    );
+    assert!(
+        kept.cores[1].idle > us(9 * 5_000),
+        "a core that takes long to take back is not lent"
+    );
 }
 
 #[test]
@@ -155,24 +181,48 @@ fn whoever_spins_and_then_blocks_keeps_its_core_for_the_short_ones() {
         costs: LendingCosts::default(),
         slack: us(1_000),
     });
-    let report = run(&machine(2, &[1], 0.0), &management, &tasks, vec![disk(40.0), disk(5_000.0)]);
+    let report = run(
+        &machine(2, &[1], 0.0),
+        &management,
+        &tasks,
+        vec![disk(40.0), disk(5_000.0)],
+    );
     assert_eq!(report.cores[1].polling, us(40 + 50));
-    assert_eq!(report.jobs[0].response(), us(40 + 100 + 5_000 + 100), "it takes its core back at once");
+    assert_eq!(
+        report.jobs[0].response(),
+        us(40 + 100 + 5_000 + 100),
+        "it takes its core back at once"
+    );
     assert!(report.cores[1].computing > us(4_900), "lent meanwhile");
 }
 
 #[test]
 fn what_cannot_be_simulated_is_refused() {
     let machine = machine(2, &[1], 0.0);
-    let refused = |management: &Management, task: Task| {
-        simulate(&machine, management, &[task], Vec::new(), Time(1)).unwrap_err()
-    };
+    let refused =
+        |management: &Management, task: Task| simulate(&machine, management, &[task], Vec::new(), Time(1)).unwrap_err();
     let fifo = shared(Scheduling::Fifo);
-    assert!(matches!(refused(&fifo, periodic(1, vec![vec![read(0)]])), DualError::Device { device: 0, devices: 0, .. }));
-    assert!(matches!(refused(&fifo, periodic(0, Vec::new())), DualError::Timeless(_)));
-    assert!(matches!(refused(&fifo, forever(vec![compute(0)])), DualError::Timeless(_)));
+    assert!(matches!(
+        refused(&fifo, periodic(1, vec![vec![read(0)]])),
+        DualError::Device {
+            device: 0,
+            devices: 0,
+            ..
+        }
+    ));
+    assert!(matches!(
+        refused(&fifo, periodic(0, Vec::new())),
+        DualError::Timeless(_)
+    ));
+    assert!(matches!(
+        refused(&fifo, forever(vec![compute(0)])),
+        DualError::Timeless(_)
+    ));
     let elsewhere = polling(&[0], 0, Nanos::ZERO);
-    assert!(matches!(refused(&elsewhere, periodic(1, Vec::new())), DualError::Decisions { tasks: 1, devices: 0 }));
+    assert!(matches!(
+        refused(&elsewhere, periodic(1, Vec::new())),
+        DualError::Decisions { tasks: 1, devices: 0 }
+    ));
     let mut broken = machine.clone();
     broken.exclusive = vec![CoreId(9)];
     let error = simulate(&broken, &fifo, &[], Vec::new(), Time(1)).unwrap_err();
@@ -186,7 +236,9 @@ fn job(device: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn tasks() -> impl Strategy<Value = Vec<Task>> {
-    let player = |device| (2_000u64..9_000, prop::collection::vec(job(device), 1..8)).prop_map(|(period, jobs)| periodic(period, jobs));
+    let player = |device| {
+        (2_000u64..9_000, prop::collection::vec(job(device), 1..8)).prop_map(|(period, jobs)| periodic(period, jobs))
+    };
     let browser = job(2).prop_map(|mut steps| {
         steps.push(compute(300));
         forever(steps)
@@ -212,7 +264,9 @@ fn managements() -> Vec<Management> {
     .map(shared)
     .collect();
     all.push(polling(&[1, 1], 3, us(15)));
-    let Management::Dual(mut decided) = polling(&[1, 1], 3, us(15)) else { return all };
+    let Management::Dual(mut decided) = polling(&[1, 1], 3, us(15)) else {
+        return all;
+    };
     decided.waits = vec![Completion::Block, Completion::SpinThenBlock(us(40)), Completion::Block];
     decided.slack = us(100);
     all.push(Management::Dual(decided));
@@ -221,15 +275,25 @@ fn managements() -> Vec<Management> {
 
 /// What every report must say; words for what does not.
 fn fault(report: &Report, tasks: &[Task], unbounded: bool) -> Option<String> {
-    let expected: usize = tasks.iter().filter(|t| t.release != Release::Forever).map(|t| t.jobs.len()).sum();
+    let expected: usize = tasks
+        .iter()
+        .filter(|t| t.release != Release::Forever)
+        .map(|t| t.jobs.len())
+        .sum();
     if unbounded && (report.unfinished, report.jobs.len()) != (0, expected) {
         return Some(format!("{} of {expected} jobs ended", report.jobs.len()));
     }
     if report.io_begun != report.io_ended + report.io_pending {
-        return Some(format!("{} requests, {} ended, {} pending", report.io_begun, report.io_ended, report.io_pending));
+        return Some(format!(
+            "{} requests, {} ended, {} pending",
+            report.io_begun, report.io_ended, report.io_pending
+        ));
     }
     if report.idle_while_ready > Nanos::ZERO {
-        return Some(format!("a core idled for {} while a job waited", report.idle_while_ready));
+        return Some(format!(
+            "a core idled for {} while a job waited",
+            report.idle_while_ready
+        ));
     }
     let length = report.ended.since(Time::ZERO);
     if let Some(core) = report.cores.iter().find(|core| core.total() != length) {
@@ -242,7 +306,10 @@ fn fault(report: &Report, tasks: &[Task], unbounded: bool) -> Option<String> {
     }
     for job in &report.jobs {
         let steps = &tasks[job.task].jobs[job.job];
-        let least: Nanos = steps.iter().filter_map(|s| if let Step::Compute(span) = s { Some(*span) } else { None }).sum();
+        let least: Nanos = steps
+            .iter()
+            .filter_map(|s| if let Step::Compute(span) = s { Some(*span) } else { None })
+            .sum();
         if job.response() < least + job.waited + job.io {
             return Some(format!("{job:?} took less than {least} and its waits"));
         }
@@ -302,8 +369,16 @@ proptest! {
 
 #[test]
 fn the_checker_sees_planted_faults() {
-    let tasks = [periodic(5_000, vec![vec![compute(100), read(0)]; 3]), forever(vec![compute(500)])];
-    let good = run(&machine(2, &[1], 15.0), &shared(Scheduling::Quantum), &tasks, vec![disk(50.0)]);
+    let tasks = [
+        periodic(5_000, vec![vec![compute(100), read(0)]; 3]),
+        forever(vec![compute(500)]),
+    ];
+    let good = run(
+        &machine(2, &[1], 15.0),
+        &shared(Scheduling::Quantum),
+        &tasks,
+        vec![disk(50.0)],
+    );
     assert_eq!(fault(&good, &tasks, true), None);
     let planted = |change: &dyn Fn(&mut Report)| {
         let mut bad = good.clone();
@@ -327,7 +402,15 @@ fn an_overload_is_seen_to_miss() {
         period: us(5_000),
     };
     assert!(place(&[demand, demand], &[CoreId(1)]).is_err());
-    let tasks = [periodic(5_000, vec![vec![compute(3_000)]; 5]), periodic(5_000, vec![vec![compute(3_000)]; 5])];
-    let report = run(&machine(2, &[1], 0.0), &polling(&[1, 1], 0, Nanos::ZERO), &tasks, Vec::new());
+    let tasks = [
+        periodic(5_000, vec![vec![compute(3_000)]; 5]),
+        periodic(5_000, vec![vec![compute(3_000)]; 5]),
+    ];
+    let report = run(
+        &machine(2, &[1], 0.0),
+        &polling(&[1, 1], 0, Nanos::ZERO),
+        &tasks,
+        Vec::new(),
+    );
     assert!(report.jobs.iter().any(|job| job.missed()));
 }

@@ -26,7 +26,10 @@ fn is_consistent(ftl: &Ftl, written: &HashMap<u32, u32>) -> Result<(), String> {
             (None, false) => {}
             (Some(place), true) => {
                 if ftl.held_at(place) != Some(page) {
-                    return Err(format!("page {page} is mapped to {place}, which holds {:?}", ftl.held_at(place)));
+                    return Err(format!(
+                        "page {page} is mapped to {place}, which holds {:?}",
+                        ftl.held_at(place)
+                    ));
                 }
                 if let Some(other) = places.insert(place, page) {
                     return Err(format!("pages {page} and {other} share a place"));
@@ -126,7 +129,13 @@ fn too_little_over_provisioning_is_unsound() {
         collect_below: 2,
     };
     assert!(!geometry.is_sound(), "five full blocks could all be valid");
-    assert!(Geometry { logical_pages: 19, ..geometry }.is_sound());
+    assert!(
+        Geometry {
+            logical_pages: 19,
+            ..geometry
+        }
+        .is_sound()
+    );
 }
 
 #[test]
@@ -134,7 +143,11 @@ fn table_1_comes_out_of_the_devices() {
     let media = Media::dps_table_1();
     let time = |medium: Medium, access| {
         let mut device = Device::new(&medium, media.page_bytes, 1);
-        let page = Request { access, page: 7, pages: 1 };
+        let page = Request {
+            access,
+            page: 7,
+            pages: 1,
+        };
         device.submit(page, Time::ZERO).since(Time::ZERO)
     };
     assert_eq!(time(Medium::Disk(media.hdd), Access::Read), Nanos::from_millis(10));
@@ -155,14 +168,21 @@ fn garbage_collection_delays_whoever_comes_after_it() {
     let mut now = Time::ZERO;
     let mut worst = Nanos::ZERO;
     for page in 0..2000u64 {
-        let request = |access| Request { access, page: page * 7919, pages: 1 };
+        let request = |access| Request {
+            access,
+            page: page * 7919,
+            pages: 1,
+        };
         now = device.submit(request(Access::Write), now);
         let read = device.submit(request(Access::Read), now);
         worst = worst.max(read.since(now));
         now = read;
     }
     let erase = Nanos::from_micros(1500);
-    assert!(worst > erase + Nanos::from_micros(60), "a read waited for a whole collection: {worst}");
+    assert!(
+        worst > erase + Nanos::from_micros(60),
+        "a read waited for a whole collection: {worst}"
+    );
     assert!(device.report().collecting > erase);
     assert!(device.write_amplification().unwrap() > 1.0);
     let idle = Work::default();

@@ -179,7 +179,11 @@ pub fn place(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, PlaceE
         return Err(PlaceError::TooMany(tasks.len()));
     }
     let Some(first) = cores.first() else {
-        return if tasks.is_empty() { Ok(Vec::new()) } else { Err(PlaceError::NoCores) };
+        return if tasks.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Err(PlaceError::NoCores)
+        };
     };
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     // Ties keep the order of the list: the sort is stable.
@@ -195,7 +199,11 @@ pub fn place(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, PlaceE
                 Err(unfit) => {
                     there.pop();
                     // The list of a core has an order of its own.
-                    why = if let Unfit::Zero { .. } = unfit { Unfit::Zero { task } } else { unfit };
+                    why = if let Unfit::Zero { .. } = unfit {
+                        Unfit::Zero { task }
+                    } else {
+                        unfit
+                    };
                     None
                 }
             }
@@ -311,7 +319,10 @@ mod tests {
             "task 0 fits on none of the 1 exclusive cores: 9 ns of work can fall due within 8 ns; name more cores, or make it shorter"
         );
         assert_eq!(place(&[long], &[]), Err(PlaceError::NoCores));
-        let endless = Sporadic { period: Nanos::ZERO, ..long };
+        let endless = Sporadic {
+            period: Nanos::ZERO,
+            ..long
+        };
         assert_eq!(fits(&[endless]), Err(Unfit::Zero { task: 0 }));
     }
 }

@@ -173,12 +173,19 @@ fn task(section: &mut Section<'_, '_>) -> TaskSpec {
 
 fn class(section: &mut Section<'_, '_>) -> Class {
     let deadline = section.time("deadline");
-    let real_time = section.choice("class", &[("real-time", true), ("best-effort", false)]);
-    match (real_time, section.has("deadline")) {
+    let given = deadline.unwrap_or_default();
+    let real_time = Class::RealTime { deadline: given };
+    let classes = [
+        ("real-time", real_time),
+        ("exclusive", Class::Exclusive { deadline: given }),
+        ("best-effort", Class::BestEffort),
+    ];
+    let class = section.choice("class", &classes);
+    match (class.map(|class| class.deadline().is_some()), section.has("deadline")) {
         (None, _) if !section.has("class") => {
             section.complain(
                 "class",
-                "missing: write \"real-time\" (has a deadline) or \"best-effort\"",
+                "missing: write \"real-time\" (has a deadline), \"exclusive\" (and a core) or \"best-effort\"",
             );
         }
         (Some(true), false) => section.complain("deadline", "missing: a real-time task needs one, such as \"50ms\""),
@@ -189,8 +196,8 @@ fn class(section: &mut Section<'_, '_>) -> Class {
         _ => {}
     }
     match deadline {
-        Some(deadline) if real_time != Some(false) => Class::RealTime { deadline },
-        _ => Class::BestEffort,
+        Some(_) => class.unwrap_or(real_time),
+        None => Class::BestEffort,
     }
 }
 

@@ -10,10 +10,22 @@ use crate::stats::{Spread, mean, median};
 pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
     let figure = |part: &Part| {
         let (title, chart) = match part {
-            Part::Cache => ("Fig. 3(a): share of frames that miss, by cache size", cache(replications)),
-            Part::Wait => ("Fig. 3(b): share of frames that miss, by the wait in the ready queue", wait(replications)),
-            Part::Timeline => ("Fig. 4: when each frame is done, as a share of its period", timeline(replications)),
-            Part::Utilisation => ("Fig. 5: CPU utilisation, the player's medium varied", utilisation(replications)),
+            Part::Cache => (
+                "Fig. 3(a): share of frames that miss, by cache size",
+                cache(replications),
+            ),
+            Part::Wait => (
+                "Fig. 3(b): share of frames that miss, by the wait in the ready queue",
+                wait(replications),
+            ),
+            Part::Timeline => (
+                "Fig. 4: when each frame is done, as a share of its period",
+                timeline(replications),
+            ),
+            Part::Utilisation => (
+                "Fig. 5: CPU utilisation, the player's medium varied",
+                utilisation(replications),
+            ),
         };
         Figure {
             experiment: part.name().into(),
@@ -29,7 +41,10 @@ fn cache(replications: &[Replication]) -> Chart {
         name: approach.name().into(),
         points: CACHES
             .map(|cache| {
-                let run = Planned { cache, ..Planned::of(approach) };
+                let run = Planned {
+                    cache,
+                    ..Planned::of(approach)
+                };
                 (f64::from(cache), of_median(replications, &run, "missed"))
             })
             .to_vec(),
@@ -99,14 +114,19 @@ fn utilisation(replications: &[Replication]) -> Chart {
         name: approach.name().into(),
         values: Source::ALL
             .map(|source| {
-                let run = Planned { source, ..Planned::of(approach) };
+                let run = Planned {
+                    source,
+                    ..Planned::of(approach)
+                };
                 Spread::of(&means(replications, &run, "utilisation"))
             })
             .to_vec(),
     };
     Chart::Bars {
         groups: Source::ALL.map(|source| source.name().into()).to_vec(),
-        bars: [Approach::Blocking, Approach::Dual, Approach::Computed].map(bars).to_vec(),
+        bars: [Approach::Blocking, Approach::Dual, Approach::Computed]
+            .map(bars)
+            .to_vec(),
     }
 }
 
@@ -117,7 +137,8 @@ fn find<'r>(replication: &'r Replication, planned: &Planned) -> Option<&'r Run> 
 
 fn means(replications: &[Replication], planned: &Planned, series: &str) -> Vec<f64> {
     let runs = replications.iter().filter_map(|one| find(one, planned));
-    runs.filter_map(|run| mean(&run.window(series, 0, usize::MAX))).collect()
+    runs.filter_map(|run| mean(&run.window(series, 0, usize::MAX)))
+        .collect()
 }
 
 fn of_median(replications: &[Replication], planned: &Planned, series: &str) -> Option<f64> {

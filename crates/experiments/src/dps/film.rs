@@ -153,7 +153,11 @@ mod tests {
         let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
         let variance = sizes.iter().map(|size| (size - mean).powi(2)).sum::<f64>() / sizes.len() as f64;
         assert!((mean - 1.0).abs() < 0.1, "mean {mean}");
-        assert!((variance.sqrt() / mean - 0.66).abs() < 0.08, "variation {}", variance.sqrt() / mean);
+        assert!(
+            (variance.sqrt() / mean - 0.66).abs() < 0.08,
+            "variation {}",
+            variance.sqrt() / mean
+        );
     }
 
     #[test]
@@ -161,7 +165,13 @@ mod tests {
         let frames = frames(Film::Hd, 4096, 3);
         let cache = |pages| NonZeroUsize::new(pages).unwrap();
         let pages = |jobs: &[Vec<Step>]| -> u32 {
-            let pages = |step: &Step| if let Step::Io { request, .. } = step { request.pages } else { 0 };
+            let pages = |step: &Step| {
+                if let Step::Io { request, .. } = step {
+                    request.pages
+                } else {
+                    0
+                }
+            };
             jobs.iter().flatten().map(pages).sum()
         };
         let small = jobs(&frames, cache(100), 1, 0);
@@ -176,7 +186,10 @@ mod tests {
         assert_eq!(pages(&ahead), pages(&small));
         assert!(ahead.iter().flatten().count() < small.iter().flatten().count());
         let computed = |steps: &[Step]| -> Nanos {
-            steps.iter().filter_map(|s| if let Step::Compute(span) = s { Some(*span) } else { None }).sum()
+            steps
+                .iter()
+                .filter_map(|s| if let Step::Compute(span) = s { Some(*span) } else { None })
+                .sum()
         };
         for (frame, steps) in frames[FRAMES_BEFORE..].iter().zip(&small) {
             assert_eq!(computed(steps), frame.decode + PERIOD.scaled(DISPLAY));

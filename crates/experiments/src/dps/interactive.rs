@@ -25,7 +25,11 @@ fn burst(device: usize, pages: u32, draws: &mut ChaCha8Rng) -> Vec<Step> {
     let request = Request {
         access: if write { Access::Write } else { Access::Read },
         page: u64::from(page(pages, draws)),
-        pages: if draws.random_bool(0.5) { 1 } else { draws.random_range(2..=REQUEST_PAGES_MAX) },
+        pages: if draws.random_bool(0.5) {
+            1
+        } else {
+            draws.random_range(2..=REQUEST_PAGES_MAX)
+        },
     };
     // Exponential by inversion; at least a nanosecond, so that a burst is one.
     let length = BURST.scaled(-(1.0 - draws.random::<f64>()).ln()).max(Nanos(1));

@@ -23,7 +23,9 @@ fn rows(part: Part) -> Vec<(String, String)> {
             for cache in [1, 4, 7, 8] {
                 rows.push(row(
                     &format!("requests a frame, {cache} steps of cache"),
-                    format!("mean(requests, approach=blocking, medium=flash, wait=own, film=bd, ahead=1, cache={cache})"),
+                    format!(
+                        "mean(requests, approach=blocking, medium=flash, wait=own, film=bd, ahead=1, cache={cache})"
+                    ),
                 ));
             }
             for (what, series) in [
@@ -74,7 +76,11 @@ fn rows(part: Part) -> Vec<(String, String)> {
             let mut rows = Vec::new();
             for medium in ["pcm", "flash", "hdd"] {
                 for approach in ["blocking", "dual", "computed"] {
-                    for (what, series) in [("utilisation", "utilisation"), ("polling", "polling"), ("missed", "missed")] {
+                    for (what, series) in [
+                        ("utilisation", "utilisation"),
+                        ("polling", "polling"),
+                        ("missed", "missed"),
+                    ] {
                         rows.push(row(
                             &format!("{what}, {approach} on {medium}"),
                             format!("mean({series}, approach={approach}, medium={medium}, {BD})"),
@@ -91,7 +97,9 @@ fn rows(part: Part) -> Vec<(String, String)> {
 pub fn measures(parts: &[Part], replications: &[Replication]) -> Vec<Measure> {
     let measure = |(name, formula): (String, String)| {
         let parsed = Formula::parse(&formula).ok();
-        let values = replications.iter().filter_map(|one| parsed.as_ref()?.evaluate(&one.runs).ok());
+        let values = replications
+            .iter()
+            .filter_map(|one| parsed.as_ref()?.evaluate(&one.runs).ok());
         Measure {
             name,
             spread: Spread::of(&values.collect::<Vec<_>>()),

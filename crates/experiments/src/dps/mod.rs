@@ -85,14 +85,22 @@ pub fn parts(name: &str) -> Option<Vec<Part>> {
     if name == "dps" {
         return Some(Part::ALL.to_vec());
     }
-    Part::ALL.into_iter().find(|part| part.name() == name).map(|part| vec![part])
+    Part::ALL
+        .into_iter()
+        .find(|part| part.name() == name)
+        .map(|part| vec![part])
 }
 
 /// Runs `parts` on `ground` with every seed. The machines of `settings` play no part: they are of another kind.
 ///
 /// # Errors
 /// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
-pub fn run(parts: &[Part], ground: &Ground, settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
+pub fn run(
+    parts: &[Part],
+    ground: &Ground,
+    settings: &Settings,
+    progress: Progress,
+) -> Result<Outcome, ExperimentError> {
     check(ground, settings)?;
     let plan = plan(parts);
     check_claims(settings)?;
@@ -104,7 +112,9 @@ pub fn run(parts: &[Part], ground: &Ground, settings: &Settings, progress: Progr
         machines: vec![ground.machine.name.clone()],
         seeds: settings.seeds().collect(),
         setting: setting::rows(&ground.machine, &ground.media),
-        claims: claims.map(|claim| judge(claim, &replications, &settings.reasons)).collect(),
+        claims: claims
+            .map(|claim| judge(claim, &replications, &settings.reasons))
+            .collect(),
         measures: measures::measures(parts, &replications),
         figures: figures::figures(parts, &replications),
         means: means(&replications),

@@ -171,13 +171,22 @@ impl Part {
             }
             Part::Wait => {
                 let blocking = of(Approach::Blocking);
-                let ahead = Planned { ahead: READ_AHEAD, ..blocking };
+                let ahead = Planned {
+                    ahead: READ_AHEAD,
+                    ..blocking
+                };
                 let films = Film::ALL.map(|film| Planned { film, ..blocking });
                 let waits = WAITS.into_iter().flat_map(|percent| {
-                    let set = move |run: Planned| Planned { wait: Some(percent), ..run };
+                    let set = move |run: Planned| Planned {
+                        wait: Some(percent),
+                        ..run
+                    };
                     films.into_iter().chain([ahead]).map(set)
                 });
-                let dual = Film::ALL.map(|film| Planned { film, ..of(Approach::Dual) });
+                let dual = Film::ALL.map(|film| Planned {
+                    film,
+                    ..of(Approach::Dual)
+                });
                 waits.chain([ahead]).chain(dual).collect()
             }
             Part::Timeline => vec![of(Approach::Blocking), of(Approach::Dual)],

@@ -71,12 +71,17 @@ impl<'g> Place<'g> {
         let failed = |error: &dyn std::fmt::Display| format!("seed {}: {:?}: {error}", self.seed, planned.labels());
         let player = self.player(planned);
         let devices = vec![self.device(planned.source), self.flash.clone()];
-        let management = self.management(planned, &player, &devices).map_err(|error| failed(&error))?;
+        let management = self
+            .management(planned, &player, &devices)
+            .map_err(|error| failed(&error))?;
         let tasks: Vec<Task> = std::iter::once(player).chain(self.others(planned.source)).collect();
         let report = simulate(self.machine, &management, &tasks, devices, Time::ZERO + LIMIT);
         let report = report.map_err(|error: DualError| failed(&error))?;
         if report.unfinished > 0 {
-            return Err(failed(&format!("{} frames were not shown within {LIMIT}", report.unfinished)));
+            return Err(failed(&format!(
+                "{} frames were not shown within {LIMIT}",
+                report.unfinished
+            )));
         }
         Ok(Run {
             labels: planned.labels(),
@@ -144,8 +149,14 @@ impl<'g> Place<'g> {
         // On its exclusive core a job that blocked takes its core back at once: blocking costs two switches.
         let block = self.machine.switch() * 2;
         let services: Vec<Vec<Nanos>> = devices.iter().map(probe).collect();
-        let waits = services.iter().map(|services| completion(services, block)).collect::<Result<Vec<_>, _>>()?;
-        let longest: Vec<Nanos> = services.iter().map(|s| s.iter().copied().max().unwrap_or_default()).collect();
+        let waits = services
+            .iter()
+            .map(|services| completion(services, block))
+            .collect::<Result<Vec<_>, _>>()?;
+        let longest: Vec<Nanos> = services
+            .iter()
+            .map(|s| s.iter().copied().max().unwrap_or_default())
+            .collect();
         let execution = |steps: &Vec<Step>| -> Nanos {
             let time = |step: &Step| match step {
                 Step::Compute(span) => *span,
@@ -197,7 +208,10 @@ fn probe(device: &Device) -> Vec<Nanos> {
 fn series(report: &Report, source: Source) -> BTreeMap<String, Vec<Option<f64>>> {
     let mut series = BTreeMap::new();
     let mut frames = |name: &str, of: &dyn Fn(&punctual_sim::dual::JobRecord) -> f64| {
-        series.insert(name.to_string(), report.jobs.iter().map(|job| Some(of(job))).collect::<Vec<_>>());
+        series.insert(
+            name.to_string(),
+            report.jobs.iter().map(|job| Some(of(job))).collect::<Vec<_>>(),
+        );
     };
     frames("completion", &|job| job.response().ratio(PERIOD));
     frames("missed", &|job| f64::from(job.missed()));

@@ -91,10 +91,19 @@ pub fn rows(machine: &DualMachine, media: &Media) -> Vec<(String, String)> {
     let exclusive: Vec<String> = machine.exclusive.iter().map(|core| core.to_string()).collect();
     let row = |name: &str, value: String| (name.to_string(), value);
     vec![
-        row("cores", format!("{}, of them exclusive: {}", machine.cores, exclusive.join(", "))),
-        row("quantum, switch", format!("{}, {}", machine.quantum(), machine.switch())),
+        row(
+            "cores",
+            format!("{}, of them exclusive: {}", machine.cores, exclusive.join(", ")),
+        ),
+        row(
+            "quantum, switch",
+            format!("{}, {}", machine.quantum(), machine.switch()),
+        ),
         row("media", media.name.clone()),
-        row("player", format!("{FRAMES} frames, one every {PERIOD}, due before the next")),
+        row(
+            "player",
+            format!("{FRAMES} frames, one every {PERIOD}, due before the next"),
+        ),
         row(
             "film",
             format!(
@@ -114,7 +123,10 @@ pub fn rows(machine: &DualMachine, media: &Media) -> Vec<(String, String)> {
         ),
         row(
             "page cache",
-            format!("least recently used, 1 to 8 times {} pages; 7 where nothing else is said", machine.cache_step_pages),
+            format!(
+                "least recently used, 1 to 8 times {} pages; 7 where nothing else is said",
+                machine.cache_step_pages
+            ),
         ),
         row(
             "interactive jobs",

@@ -27,7 +27,9 @@ fn claims_about_unknown_runs_are_refused_before_anything_runs() {
     let mut settings = settings(1);
     settings.claims = Claims::parse(&CLAIMS.replacen("wait=20", "wait=25", 1)).unwrap();
     let progress = |_: &str| panic!("something ran");
-    let error = run(&[Part::Timeline], &Ground::paper(), &settings, &progress).unwrap_err().to_string();
+    let error = run(&[Part::Timeline], &Ground::paper(), &settings, &progress)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("no run has wait=25; there are 0, 100, 20"), "{error}");
 }
 
@@ -54,6 +56,8 @@ fn the_same_settings_give_the_same_outcome_on_any_number_of_threads() {
 fn a_ground_that_cannot_be_is_refused() {
     let mut ground = Ground::paper();
     ground.media.flash.erase_us = 0.0;
-    let error = run(&[Part::Timeline], &ground, &settings(1), &|_| {}).unwrap_err().to_string();
+    let error = run(&[Part::Timeline], &ground, &settings(1), &|_| {})
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("flash.erase-us"), "{error}");
 }

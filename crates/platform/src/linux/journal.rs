@@ -18,8 +18,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::guardian::Guardian;
-use super::tree::{read_trimmed, write_existing};
 use super::thread::{Tid, affinity_of};
+use super::tree::{read_trimmed, write_existing};
 use super::undo::{Errno, Kind, SLOTS, Slot, Table, start_time};
 use super::{last_error, refused};
 use crate::Refusal;
@@ -130,7 +130,9 @@ impl Journal {
         let content = fs::read(&stat).map_err(gone)?;
         let started = String::from_utf8_lossy(start_time(&content).unwrap_or_default()).into_owned();
         let mask = affinity_of(thread).map_err(gone)?;
-        let text = mask.iter().fold(started + " ", |text, byte| format!("{text}{byte:02x}"));
+        let text = mask
+            .iter()
+            .fold(started + " ", |text, byte| format!("{text}{byte:02x}"));
         self.record(Kind::Affinity, &stat, text.as_bytes()).map(drop)
     }
 

@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod cores;
 pub mod cpufreq;
+pub mod data_path;
 pub mod doctor;
 pub mod emulated;
 pub mod exclusive;

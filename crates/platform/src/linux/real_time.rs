@@ -141,7 +141,10 @@ mod tests {
         let limits = RealTimeLimits::read(&tree);
         assert_eq!(limits.usable(), Share::clamped(0.95));
         let told = limits.to_string();
-        assert!(told.contains("950.00 ms of 1") && told.contains("50.00 ms on 1 cores"), "{told}");
+        assert!(
+            told.contains("950.00 ms of 1") && told.contains("50.00 ms on 1 cores"),
+            "{told}"
+        );
         let nothing = RealTimeLimits::read(&testing::tree(&[]).1);
         assert_eq!(nothing.throttling, Throttling::Unknown);
         assert_eq!(nothing.usable(), Share::ONE);

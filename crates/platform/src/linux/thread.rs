@@ -114,7 +114,9 @@ impl CoreMask {
 
     /// Whether `core` is in the set.
     pub(super) fn has(&self, core: CoreId) -> bool {
-        self.0.get(core.index() / 8).is_some_and(|byte| byte >> (core.index() % 8) & 1 == 1)
+        self.0
+            .get(core.index() / 8)
+            .is_some_and(|byte| byte >> (core.index() % 8) & 1 == 1)
     }
 
     /// Whether no core is in the set.

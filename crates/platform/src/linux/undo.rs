@@ -302,7 +302,11 @@ fn set_affinity(stat: &CStr, text: &[u8]) -> Result<(), Errno> {
     if start_time(content.get(..read).unwrap_or(&[])) != started {
         return Ok(());
     }
-    let tid = stat.to_bytes().rsplit(|byte| *byte == b'/').nth(1).ok_or(libc::EINVAL)?;
+    let tid = stat
+        .to_bytes()
+        .rsplit(|byte| *byte == b'/')
+        .nth(1)
+        .ok_or(libc::EINVAL)?;
     let tid = tid.iter().try_fold(0i32, |tid, digit| {
         let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
         tid.checked_mul(10)?.checked_add(i32::from(digit))

@@ -9,11 +9,21 @@ use super::report::CoreTimes;
 pub(super) enum Doing {
     Nothing,
     /// Changing to this task.
-    Switching { task: usize, until: Time },
+    Switching {
+        task: usize,
+        until: Time,
+    },
     /// To the end of a step or of the slice.
-    Running { task: usize, until: Time },
+    Running {
+        task: usize,
+        until: Time,
+    },
     /// For an I/O that will be complete at `done`; no longer than `until`.
-    Polling { task: usize, until: Time, done: Time },
+    Polling {
+        task: usize,
+        until: Time,
+        done: Time,
+    },
 }
 
 /// A core.

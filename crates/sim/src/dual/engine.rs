@@ -42,7 +42,9 @@ pub enum DualError {
     #[error("task \"{0}\" takes no time: give it a period and a deadline above 0, or something to compute")]
     Timeless(String),
     /// The decisions of dual management do not go with the tasks, the devices or the machine.
-    #[error("dual management needs an exclusive core for each of {tasks} real-time tasks and a way to wait for each of {devices} devices")]
+    #[error(
+        "dual management needs an exclusive core for each of {tasks} real-time tasks and a way to wait for each of {devices} devices"
+    )]
     Decisions {
         /// Real-time tasks.
         tasks: usize,
@@ -71,7 +73,11 @@ pub fn simulate(
         quantum: machine.quantum(),
         switch: machine.switch(),
         now: Time::ZERO,
-        tasks: tasks.iter().zip(places).map(|(task, place)| Progress::new(task, place)).collect(),
+        tasks: tasks
+            .iter()
+            .zip(places)
+            .map(|(task, place)| Progress::new(task, place))
+            .collect(),
         cores: (0..machine.cores as usize)
             .map(|core| Core::new(dual && machine.is_exclusive(core)))
             .collect(),
@@ -270,7 +276,9 @@ impl Engine<'_> {
             let task = core.task().filter(|task| self.is_fair(*task))?;
             Some(self.tasks[task].virtual_runtime)
         };
-        let longest = (0..self.cores.len()).filter_map(|core| Some((runtime(&self.cores[core])?, core))).max();
+        let longest = (0..self.cores.len())
+            .filter_map(|core| Some((runtime(&self.cores[core])?, core)))
+            .max();
         if let Some((longest, core)) = longest
             && longest > self.tasks[id].virtual_runtime.saturating_add(WAKEUP_GRANULARITY.0)
         {
@@ -302,7 +310,9 @@ impl Engine<'_> {
             Management::Dual(_) => {
                 for core in 0..self.cores.len() {
                     let Some(first) = self.first_placed(core) else { continue };
-                    let Some(running) = self.cores[core].task() else { continue };
+                    let Some(running) = self.cores[core].task() else {
+                        continue;
+                    };
                     if self.tasks[running].deadline() > self.tasks[first].deadline() {
                         self.preempt(core);
                     }
@@ -353,7 +363,9 @@ impl Engine<'_> {
     fn choose_shared(&self) -> Option<usize> {
         let waiting = |id: &usize| self.tasks[*id].state == State::Ready && self.tasks[*id].place.is_none();
         let real_time = (0..self.tasks.len()).filter(waiting).filter(|id| !self.is_fair(*id));
-        real_time.min_by_key(|id| self.tasks[*id].deadline()).or_else(|| self.first_fair())
+        real_time
+            .min_by_key(|id| self.tasks[*id].deadline())
+            .or_else(|| self.first_fair())
     }
 
     fn first_fair(&self) -> Option<usize> {
@@ -370,7 +382,9 @@ impl Engine<'_> {
 
     /// Until when an idle exclusive core is lent, if it is.
     fn lease(&self, core: usize) -> Option<Time> {
-        let Management::Dual(decided) = self.management else { return None };
+        let Management::Dual(decided) = self.management else {
+            return None;
+        };
         let mut next = NextRelease::Never;
         for task in self.tasks.iter().filter(|task| task.place == Some(core)) {
             next = match (task.state, next) {
@@ -417,7 +431,11 @@ impl Engine<'_> {
 
     fn slice_ended(&mut self, core: usize, task: usize) {
         let taken_back = self.cores[core].exclusive && self.cores[core].lease_end <= self.now;
-        let next = if self.cores[core].exclusive { self.first_fair() } else { self.choose_shared() };
+        let next = if self.cores[core].exclusive {
+            self.first_fair()
+        } else {
+            self.choose_shared()
+        };
         let gives_way = next.is_some_and(|next| {
             let ran = |id: usize| self.tasks[id].virtual_runtime;
             !self.is_fair(next) || ran(next) <= ran(task)
@@ -435,7 +453,11 @@ impl Engine<'_> {
         match self.tasks[task].polled.take() {
             Some(done) if done <= self.now => self.io_ended(core, task),
             Some(done) => {
-                self.cores[core].doing = Doing::Polling { task, until: done, done };
+                self.cores[core].doing = Doing::Polling {
+                    task,
+                    until: done,
+                    done,
+                };
             }
             None if self.tasks[task].left > Nanos::ZERO => self.keep_running(core, task),
             None => self.begin_step(core, task),
@@ -548,7 +570,12 @@ impl Engine<'_> {
         };
         Report {
             ended: self.now,
-            unfinished: self.tasks.iter().filter(|task| task.is_real_time()).map(unfinished).sum(),
+            unfinished: self
+                .tasks
+                .iter()
+                .filter(|task| task.is_real_time())
+                .map(unfinished)
+                .sum(),
             cores: self.cores.iter().map(|core| core.times).collect(),
             computed: self.tasks.iter().map(|task| task.computed).collect(),
             interactive_jobs: self.tasks.iter().map(|task| task.ended_jobs).collect(),

@@ -65,7 +65,10 @@ impl DualMachine {
     pub fn check(&self) -> Result<(), ModelError> {
         let refuse = |key: &str, what: String| Err(ModelError { key: key.into(), what });
         if !(2..=CORES_MAX).contains(&self.cores) {
-            return refuse("cores", format!("must lie between 2 and {CORES_MAX}: one to be exclusive, one for the rest"));
+            return refuse(
+                "cores",
+                format!("must lie between 2 and {CORES_MAX}: one to be exclusive, one for the rest"),
+            );
         }
         if let Err(error) = check_cores(&self.exclusive, self.cores) {
             return refuse("exclusive", error.to_string());
@@ -77,7 +80,10 @@ impl DualMachine {
             return refuse("switch-us", "must be at least 0 and at most a second".into());
         }
         if !(1..=CACHE_STEP_MAX).contains(&self.cache_step_pages) {
-            return refuse("cache-step-pages", format!("a cache has at least one page, and at most {CACHE_STEP_MAX} in a step"));
+            return refuse(
+                "cache-step-pages",
+                format!("a cache has at least one page, and at most {CACHE_STEP_MAX} in a step"),
+            );
         }
         Ok(())
     }
@@ -106,18 +112,35 @@ mod tests {
     fn each_fault_names_line_and_key() {
         for (from, to, expected) in [
             ("cores = 2", "cores = 1", ":cores: must lie between 2 and 64"),
-            ("exclusive = [1]", "exclusive = [7]", ":exclusive: there is no core 7: the machine has cores 0 to 1"),
-            ("exclusive = [1]", "exclusive = [0, 1]", ":exclusive: all 2 cores would be exclusive"),
+            (
+                "exclusive = [1]",
+                "exclusive = [7]",
+                ":exclusive: there is no core 7: the machine has cores 0 to 1",
+            ),
+            (
+                "exclusive = [1]",
+                "exclusive = [0, 1]",
+                ":exclusive: all 2 cores would be exclusive",
+            ),
             ("exclusive = [1]", "exclusive = []", ":exclusive: no core is named"),
             ("quantum-us = 1000", "quantum-us = 0", ":quantum-us: must be above 0"),
             ("switch-us = 15", "switch-us = -1", ":switch-us: must be at least 0"),
-            ("cache-step-pages = 1000", "cache-step-pages = 0", ":cache-step-pages: a cache has at least one page"),
+            (
+                "cache-step-pages = 1000",
+                "cache-step-pages = 0",
+                ":cache-step-pages: a cache has at least one page",
+            ),
         ] {
             assert!(DPS_DUAL_CORE.contains(from), "{from}");
             let text = DPS_DUAL_CORE.replacen(from, to, 1);
             let line = text.lines().position(|line| line.starts_with(to)).unwrap() + 1;
             let error = DualMachine::from_toml(&text).unwrap_err().to_string();
-            assert!(error.replace(": ", ":").starts_with(&format!("{line}{}", expected.replace(": ", ":"))), "{error}");
+            assert!(
+                error
+                    .replace(": ", ":")
+                    .starts_with(&format!("{line}{}", expected.replace(": ", ":"))),
+                "{error}"
+            );
         }
         assert_eq!(DualMachine::from_toml(DPS_DUAL_CORE), Ok(DualMachine::dps_dual_core()));
     }

@@ -1,8 +1,8 @@
 //! A medium at work: one request at a time, first come, first served.
 
+use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use punctual_units::{Nanos, Time};
 
 use super::figures::{Disk, Flash, LineMemory, Medium};
 use super::ftl::{Ftl, Work};
@@ -135,7 +135,11 @@ fn aged(flash: &Flash, draws: &mut ChaCha8Rng) -> Ftl {
     let mut ftl = Ftl::new(flash.geometry());
     let pages = ftl.geometry().logical_pages;
     for i in 0..2 * u64::from(pages) {
-        let page = if i < u64::from(pages) { i as u32 } else { draws.random_range(0..pages) };
+        let page = if i < u64::from(pages) {
+            i as u32
+        } else {
+            draws.random_range(0..pages)
+        };
         ftl.write(page);
         ftl.collect_if_needed();
     }

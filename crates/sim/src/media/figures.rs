@@ -142,12 +142,19 @@ impl Media {
         if self.pcm.line_bytes == 0 {
             return refuse("pcm.line-bytes", "must be above 0");
         }
-        let Flash { blocks, pages_per_block, .. } = self.flash;
+        let Flash {
+            blocks,
+            pages_per_block,
+            ..
+        } = self.flash;
         if !(1..=BLOCKS_MAX).contains(&blocks) {
             return refuse("flash.blocks", &format!("must lie between 1 and {BLOCKS_MAX}"));
         }
         if !(1..=PAGES_PER_BLOCK_MAX).contains(&pages_per_block) {
-            return refuse("flash.pages-per-block", &format!("must lie between 1 and {PAGES_PER_BLOCK_MAX}"));
+            return refuse(
+                "flash.pages-per-block",
+                &format!("must lie between 1 and {PAGES_PER_BLOCK_MAX}"),
+            );
         }
         if !(self.flash.collect_below > 0.0 && self.flash.collect_below < 1.0) {
             return refuse("flash.collect-below", "a share of the blocks: above 0 and below 1");
@@ -234,9 +241,24 @@ mod tests {
             ("erase-us = 1500", "", "flash.erase-us", "missing field `erase-us`"),
             ("erase-us = 1500", "erase-us = 0", "flash.erase-us", "a time above 0"),
             ("line-bytes = 64", "line-bytes = 0", "pcm.line-bytes", "must be above 0"),
-            ("read-ns = [50, 100]", "read-ns = [100, 50]", "pcm.read-ns", "the least first"),
-            ("over-provisioning = 0.25", "over-provisioning = 0.01", "flash.over-provisioning", "no room for garbage"),
-            ("collect-below = 0.05", "collect-below = 1", "flash.collect-below", "above 0 and below 1"),
+            (
+                "read-ns = [50, 100]",
+                "read-ns = [100, 50]",
+                "pcm.read-ns",
+                "the least first",
+            ),
+            (
+                "over-provisioning = 0.25",
+                "over-provisioning = 0.01",
+                "flash.over-provisioning",
+                "no room for garbage",
+            ),
+            (
+                "collect-below = 0.05",
+                "collect-below = 1",
+                "flash.collect-below",
+                "above 0 and below 1",
+            ),
         ] {
             assert!(DPS_TABLE_1.contains(from), "{from}");
             let error = Media::from_toml(&DPS_TABLE_1.replacen(from, to, 1)).unwrap_err();

@@ -149,10 +149,7 @@ impl Ftl {
 
     /// The logical page that is valid at a physical one.
     pub fn held_at(&self, place: u32) -> Option<u32> {
-        self.holds
-            .get(place as usize)
-            .copied()
-            .filter(|page| *page != NOWHERE)
+        self.holds.get(place as usize).copied().filter(|page| *page != NOWHERE)
     }
 
     /// Erased blocks.

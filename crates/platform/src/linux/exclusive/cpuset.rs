@@ -89,7 +89,11 @@ impl Cpuset {
         let mut next = 0;
         while next < groups.len() && groups.len() < GROUPS_MAX {
             let below = std::fs::read_dir(&groups[next]).into_iter().flatten().flatten();
-            groups.extend(below.map(|entry| entry.path()).filter(|path| path.is_dir() && *path != self.folder));
+            groups.extend(
+                below
+                    .map(|entry| entry.path())
+                    .filter(|path| path.is_dir() && *path != self.folder),
+            );
             next += 1;
         }
         // A group must have what the groups in it have: the inner ones first.
@@ -175,7 +179,10 @@ mod tests {
     fn hierarchy() -> (tempfile::TempDir, KernelTree) {
         let group = format!("/cpuset/{}", super::super::group_name(CoreId(1)));
         let files = [
-            ("/proc/self/mountinfo".to_owned(), "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset"),
+            (
+                "/proc/self/mountinfo".to_owned(),
+                "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset",
+            ),
             ("/cpuset/cpuset.mems".into(), "0"),
             ("/cpuset/tasks".into(), "70001\n70002"),
             ("/proc/70001/status".into(), "Name:\tbrowser\nTgid:\t70001\nPPid:\t1"),
@@ -199,19 +206,28 @@ mod tests {
         let spared = Spared::new(&tree, &["chronyd".into()]);
         let cpuset = Cpuset::create(&tree, &journal, CoreId(1), &[CoreId(0)], spared).unwrap();
         let content = |file: &str| tree.read(format!("/cpuset/{file}")).unwrap();
-        assert_eq!((content("box/cpuset.cpus"), content("box/inner/cpuset.cpus")), ("0".into(), "0".into()));
+        assert_eq!(
+            (content("box/cpuset.cpus"), content("box/inner/cpuset.cpus")),
+            ("0".into(), "0".into())
+        );
         assert_eq!(content("holder/cpuset.cpus"), "1", "it has no other");
         let census = cpuset.sweep();
         assert_eq!((census.moved, census.spared, census.kept), (1, 1, 0));
         let ours = |file: &str| read_trimmed(&cpuset.folder.join(file)).unwrap();
-        assert_eq!((ours("tasks"), ours("cpuset.cpus"), ours("cpuset.mems")), ("70001".into(), "0".into(), "0".into()));
+        assert_eq!(
+            (ours("tasks"), ours("cpuset.cpus"), ours("cpuset.mems")),
+            ("70001".into(), "0".into(), "0".into())
+        );
         cpuset.set_lent(true).unwrap();
         assert_eq!(ours("cpuset.cpus"), "0-1");
         cpuset.set_lent(false).unwrap();
         assert_eq!(ours("cpuset.cpus"), "0");
         fs::remove_dir_all(&cpuset.folder).unwrap(); // ordinary files do not vanish with a folder as the kernel's do
         assert_eq!(journal.restore(), []);
-        assert_eq!((content("box/cpuset.cpus"), content("box/inner/cpuset.cpus")), ("0-1".into(), "0,1".into()));
+        assert_eq!(
+            (content("box/cpuset.cpus"), content("box/inner/cpuset.cpus")),
+            ("0-1".into(), "0,1".into())
+        );
     }
 
     #[test]

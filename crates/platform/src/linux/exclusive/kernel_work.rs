@@ -16,7 +16,11 @@ const WORK: &str = "/sys/devices/virtual/workqueue/cpumask";
 /// How many interrupts left the core, and how many would not.
 pub(super) fn move_interrupts(tree: &KernelTree, journal: &Journal, core: CoreId, others: &[CoreId]) -> (usize, usize) {
     let (mut moved, mut kept) = (0, 0);
-    for entry in std::fs::read_dir(tree.path("/proc/irq")).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(tree.path("/proc/irq"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let file = entry.path().join("smp_affinity_list");
         let mut on = cores::parse_list(&read_trimmed(&file).unwrap_or_default());
         if !on.contains(&core) {

@@ -104,7 +104,10 @@ impl fmt::Display for Obtained {
         write!(f, "core {} kept by {}", self.core, self.mechanism)?;
         if self.threads != Census::default() {
             let Census { moved, kept, spared } = self.threads;
-            write!(f, "; {moved} threads moved away, {kept} bound to their cores, {spared} left alone")?;
+            write!(
+                f,
+                "; {moved} threads moved away, {kept} bound to their cores, {spared} left alone"
+            )?;
         }
         let (moved, kept) = self.interrupts;
         write!(f, "; {moved} interrupts moved, {kept} not; ")?;
@@ -145,9 +148,13 @@ impl ExclusiveCore {
     ) -> Result<ExclusiveCore, Refusal> {
         let mut others = cores::usable(tree);
         let all = list(&others);
-        let refusal = |why: String, remedy: &str| refused(format!("keeping core {core} for real-time work"), why, remedy);
+        let refusal =
+            |why: String, remedy: &str| refused(format!("keeping core {core} for real-time work"), why, remedy);
         if !others.contains(&core) {
-            return Err(refusal(format!("this process may use cores {all}"), "choose one of these"));
+            return Err(refusal(
+                format!("this process may use cores {all}"),
+                "choose one of these",
+            ));
         }
         others.retain(|other| *other != core);
         if others.is_empty() {
@@ -191,7 +198,9 @@ impl ExclusiveCore {
     /// [`Refusal`] where the kernel does not let it in.
     pub fn enter(&self, thread: Tid) -> Result<(), Refusal> {
         match &*self.fence {
-            Fence::Partition(partition) => partition.enter(thread).map_err(|why| self.refuse("entering", thread, why)),
+            Fence::Partition(partition) => partition
+                .enter(thread)
+                .map_err(|why| self.refuse("entering", thread, why)),
             Fence::Cpuset(_) | Fence::Affinity(_) => Ok(()),
         }
     }
@@ -203,7 +212,9 @@ impl ExclusiveCore {
     pub fn confine(&self, thread: Tid) -> Result<(), Refusal> {
         match &*self.fence {
             Fence::Partition(_) => Ok(()), // everybody outside of it is
-            Fence::Cpuset(cpuset) => cpuset.confine(thread).map_err(|why| self.refuse("leaving", thread, why)),
+            Fence::Cpuset(cpuset) => cpuset
+                .confine(thread)
+                .map_err(|why| self.refuse("leaving", thread, why)),
             Fence::Affinity(affinity) => affinity.confine(thread),
         }
     }

@@ -128,7 +128,10 @@ mod tests {
     fn hierarchy() -> (tempfile::TempDir, KernelTree) {
         let group = format!("/cg/user.slice/{}", super::super::group_name(CoreId(1)));
         let files = [
-            ("/proc/self/mountinfo".to_owned(), "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw"),
+            (
+                "/proc/self/mountinfo".to_owned(),
+                "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw",
+            ),
             ("/proc/self/cgroup".into(), "0::/user.slice"),
             ("/cg/cgroup.controllers".into(), "cpuset cpu"),
             ("/cg/cgroup.subtree_control".into(), "cpu"),
@@ -157,7 +160,10 @@ mod tests {
         assert_eq!(content("user.slice/cgroup.subtree_control"), "+cpuset");
         assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "1");
         let ours = |file: &str| read_trimmed(&partition.folder.join(file)).unwrap();
-        assert_eq!((ours("cgroup.type"), ours("cpuset.cpus")), ("threaded".into(), "1".into()));
+        assert_eq!(
+            (ours("cgroup.type"), ours("cpuset.cpus")),
+            ("threaded".into(), "1".into())
+        );
         partition.enter(Tid(42)).unwrap();
         assert_eq!(ours("cgroup.threads"), "42");
         partition.set_lent(true).unwrap();

@@ -93,7 +93,8 @@ mod tests {
     #[test]
     fn this_process_and_who_started_it_and_named_programs_stay() {
         let me = std::process::id();
-        let status = |name: &str, process: i32, parent: i32| format!("Name:\t{name}\nTgid:\t{process}\nPPid:\t{parent}");
+        let status =
+            |name: &str, process: i32, parent: i32| format!("Name:\t{name}\nTgid:\t{process}\nPPid:\t{parent}");
         let files = [
             (format!("/proc/{me}/status"), status("punctual", me as i32, 70_001)),
             ("/proc/70001/status".into(), status("bash", 70_001, 70_002)),
@@ -103,7 +104,10 @@ mod tests {
             ("/proc/70004/status".into(), status("worker", 70_003, 1)),
             ("/proc/70005/status".into(), status("browser", 70_005, 1)),
         ];
-        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let files: Vec<(&str, &str)> = files
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str()))
+            .collect();
         let (_folder, tree) = testing::tree(&files);
         let spared = Spared::new(&tree, &["chronyd".into()]);
         let stays = |tid| spared.has(Tid(tid));

@@ -91,7 +91,10 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     let spared = Spared::new(&tree, &everybody_else());
     let affinity = Affinity::new(&tree, &journal, *core, others, spared).unwrap();
     affinity.confine(helper.tid()).unwrap();
-    assert!(!helper.may_use(*core) && helper.may_use(others[0]), "who had this core only gets the others");
+    assert!(
+        !helper.may_use(*core) && helper.may_use(others[0]),
+        "who had this core only gets the others"
+    );
     affinity.set_lent(true);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
     affinity.set_lent(false);
