@@ -27,6 +27,23 @@ pub struct Draft {
     pub model: Option<String>,
     /// `store.path`: relative to the current directory.
     pub store_path: Option<String>,
+    /// `[movie]`: what `bench movie` plays.
+    pub movie: MovieFile,
+}
+
+/// The file of `bench movie`, and what goes on beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct MovieFile {
+    /// Bytes of one frame.
+    pub frame_bytes: u32,
+    /// Bytes of the file.
+    pub file_bytes: u32,
+    /// Bytes of it that the page cache may keep.
+    pub cache_bytes: u32,
+    /// Frames in one run.
+    pub frames: u32,
+    /// Whether the disk is kept busy.
+    pub busy_disk: bool,
 }
 
 /// Reads a whole document; `name` is the scenario's name where the document gives none.
@@ -48,11 +65,26 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         tasks: top.tables("task", task),
         excitation: top.table("identify", excitation),
     };
+    let movie = top.table("movie", movie);
     top.finish();
     Draft {
         scenario,
         model,
         store_path,
+        movie,
+    }
+}
+
+/// A frame of 50 Mbit/s at 24 per second; the paper's cache of 7 K pages; a file that does not fit into it.
+fn movie(section: &mut Section<'_, '_>) -> MovieFile {
+    MovieFile {
+        frame_bytes: section.count("frame_bytes").unwrap_or(256 << 10),
+        file_bytes: section.count("file_bytes").unwrap_or(48 << 20),
+        cache_bytes: section.count("cache_bytes").unwrap_or(7_000 * 4096),
+        frames: section.count("frames").unwrap_or(150),
+        busy_disk: section
+            .choice("disk", &[("busy", true), ("idle", false)])
+            .unwrap_or(true),
     }
 }
 

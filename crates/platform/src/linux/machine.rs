@@ -8,7 +8,7 @@ use super::cgroup::CpuGroup;
 use super::clock::MonotonicClock;
 use super::cpufreq::CpuFreq;
 use super::emulated::EmulatedClock;
-use super::exclusive::ExclusiveCore;
+use super::exclusive::{self, ExclusiveCore};
 use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::thread::Tid;
@@ -163,11 +163,12 @@ impl LinuxMachine {
     }
 
     /// Takes `core` for the real-time work of this process alone; see [`ExclusiveCore`]. Drop it before this machine is put back.
+    /// Programs that the environment names ([`exclusive::SPARE`]) are left where they are.
     ///
     /// # Errors
     /// [`Refusal`] where there is no such core, no other one, or no way to keep it.
-    pub fn exclusive_core(&self, core: CoreId, spare: &[String]) -> Result<ExclusiveCore, Refusal> {
-        ExclusiveCore::take(&self.tree, &self.journal, core, spare)
+    pub fn exclusive_core(&self, core: CoreId) -> Result<ExclusiveCore, Refusal> {
+        ExclusiveCore::take(&self.tree, &self.journal, core, &exclusive::spared())
     }
 
     /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the folder that

@@ -44,6 +44,20 @@ use crate::Refusal;
 /// How soon a thread that was started meanwhile is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
 
+/// The environment variable that names programs, as `ps -o comm` shows them and with commas between, that are left where they are.
+pub const SPARE: &str = "PUNCTUAL_SPARE";
+
+/// The programs that [`SPARE`] names.
+pub fn spared() -> Vec<String> {
+    let names = std::env::var(SPARE).unwrap_or_default();
+    names
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(Into::into)
+        .collect()
+}
+
 /// How a core is kept, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
