@@ -191,6 +191,13 @@ pub enum Bench {
     Rates(Rates),
     /// Measure what deciding who gets ways and bandwidth costs, and how near each policy comes to the optimum
     Allocation(AllocationBench),
+    /// Play a movie beside hogs on all cores and a busy disk: blocking and fair, blocking and real-time, and on a core of its own
+    ///
+    /// Every repetition plays each way once, in an order that rotates, and once lets the hogs alone. Programs that PUNCTUAL_SPARE names
+    /// (as `ps -o comm` shows them, with commas between) are not moved off the player's core.
+    Movie(Movie),
+    /// Run cyclictest and oslat (rt-tests) on the last core beside hogs, outside and inside of the protection of an exclusive core
+    Referees(Referees),
 }
 
 /// `bench allocation`
@@ -206,6 +213,39 @@ pub struct AllocationBench {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `bench movie`
+#[derive(Debug, Args)]
+pub struct Movie {
+    /// The scenario file [default: scenarios/movie.toml]
+    pub scenario: Option<PathBuf>,
+    /// Change a key of the scenario, such as movie.frames=48 or task.player.compute=10ms
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
+    pub set: Vec<Override>,
+    /// How often each way is played
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Write every frame of every run and the summary as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `bench referees`
+#[derive(Debug, Args)]
+pub struct Referees {
+    /// How often each runs outside and inside
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// How long each run lasts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// Threads that never rest, on each core
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub hogs: u32,
+    /// Write the runs as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

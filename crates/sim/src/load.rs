@@ -74,7 +74,8 @@ pub(crate) fn place(tasks: &[(TaskSpec, Program)], cores: usize, seed: u64) -> V
     let mut runners = Vec::new();
     for (id, (spec, program)) in (0..).zip(tasks) {
         let homes = match spec.class {
-            Class::RealTime { .. } => last..cores,
+            // An exclusive task shares its real-time core with nobody anyway.
+            Class::RealTime { .. } | Class::Exclusive { .. } => last..cores,
             Class::BestEffort => 0..spec.cores_of(last.max(1)),
         };
         for core in homes {

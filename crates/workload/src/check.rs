@@ -208,7 +208,7 @@ fn check_reach(check: &mut Checker, scenario: &Scenario) {
     let mut utilisation = 0.0;
     let (mut tardiness, mut tasks) = (0.0, 0.0);
     for task in &scenario.tasks {
-        let Class::RealTime { deadline } = task.class else {
+        let Some(deadline) = task.deadline() else {
             continue;
         };
         let needs = task.demand.compute + task.demand.data;
@@ -260,7 +260,7 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
             "must lie between 1 and 64",
         );
         match task.class {
-            Class::RealTime { deadline } => {
+            Class::RealTime { deadline } | Class::Exclusive { deadline } => {
                 check.span(deadline, key("deadline"));
                 let once = "a real-time task runs once; give it a task of its own instead";
                 check.require(task.per_core == 1, key("per_core"), once);
@@ -302,9 +302,9 @@ fn check_demand(check: &mut Checker, task: &TaskSpec, demand: &Demand, key: &dyn
     let needs = demand.compute + demand.data;
     check.require(needs > Nanos::ZERO, key("compute"), "a job must compute or access data");
     check.require(needs <= LONGEST, key("compute"), "a job takes at most 24 h");
-    let window = match (task.class, task.arrival) {
-        (Class::RealTime { .. }, Arrival::Periodic { period }) => period,
-        (Class::RealTime { .. }, Arrival::Sporadic { gap_min, .. }) => gap_min,
+    let window = match (task.deadline(), task.arrival) {
+        (Some(_), Arrival::Periodic { period }) => period,
+        (Some(_), Arrival::Sporadic { gap_min, .. }) => gap_min,
         _ => return,
     };
     let what = format!(

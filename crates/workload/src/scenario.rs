@@ -193,8 +193,23 @@ pub enum Class {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
     },
+    /// As real-time, and has a core that everybody else is moved off; they get it lent while no such job is due.
+    Exclusive {
+        /// From release to the instant by which the job should be complete.
+        deadline: Nanos,
+    },
     /// Gets what is left.
     BestEffort,
+}
+
+impl Class {
+    /// The relative deadline; best-effort work has none.
+    pub const fn deadline(self) -> Option<Nanos> {
+        match self {
+            Class::RealTime { deadline } | Class::Exclusive { deadline } => Some(deadline),
+            Class::BestEffort => None,
+        }
+    }
 }
 
 /// When a task releases jobs.
@@ -305,10 +320,7 @@ impl TaskSpec {
 
     /// The relative deadline of a real-time task.
     pub fn deadline(&self) -> Option<Nanos> {
-        match self.class {
-            Class::RealTime { deadline } => Some(deadline),
-            Class::BestEffort => None,
-        }
+        self.class.deadline()
     }
 
     /// On how many of the `others` cores beside the real-time one a best-effort task runs.

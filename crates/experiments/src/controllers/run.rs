@@ -124,7 +124,7 @@ fn asked(place: &Place, planned: &Planned, nominal_drr: f64) -> RunRequest {
     let stretches = planned.disturbance.stretches(place.seed);
     let mut disturbing = Vec::new();
     scenario.tasks.retain_mut(|task| match task.class {
-        Class::RealTime { .. } => {
+        Class::RealTime { .. } | Class::Exclusive { .. } => {
             task.demand.compute = task.demand.compute.scaled(planned.case.job());
             task.demand.data = task.demand.data.scaled(planned.case.job());
             true

@@ -135,7 +135,7 @@ impl Placing<'_, '_> {
         program: &Program,
     ) -> Result<(), RunError> {
         match task.class {
-            Class::RealTime { .. } => {
+            Class::RealTime { .. } | Class::Exclusive { .. } => {
                 let mut interpreter = self.interpreter(program, self.sensors);
                 interpreter.surge(self.setup.request.surge);
                 runtime.task(&task.name, task.class, task.arrival, move |job| {

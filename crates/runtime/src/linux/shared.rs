@@ -6,6 +6,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use crossbeam_channel::{Receiver, Sender, TrySendError, unbounded};
 use punctual_platform::Refusal;
 use punctual_platform::linux::BestEffort;
+use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::sync::Parker;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, Share, Time};
@@ -139,6 +140,17 @@ pub(super) struct Placement {
     pub(super) priority: Option<u8>,
     /// The group whose CPU share bounds the thread, if any.
     pub(super) bounded: Option<BestEffort>,
+    /// What the thread is to the exclusive core, if there is one and it has to do with it.
+    pub(super) tenure: Option<Tenure>,
+}
+
+/// What a thread is to an exclusive core.
+#[derive(Clone, Debug)]
+pub(super) enum Tenure {
+    /// It works there.
+    Occupant(ExclusiveCore),
+    /// It gets the core lent, beside all others.
+    Guest(ExclusiveCore),
 }
 
 /// One thread's side of the start: says what it obtained, then waits for the common start.
@@ -157,8 +169,19 @@ impl Starter {
             core,
             priority,
             bounded,
+            tenure,
         } = &self.placement;
-        let mut obtained = vec![protection(format!("{role}: on core {core}"), thread::pin(*core))];
+        let mut obtained = vec![match tenure {
+            None => protection(format!("{role}: on core {core}"), thread::pin(*core)),
+            Some(Tenure::Occupant(exclusive)) => protection(
+                format!("{role}: on core {core}, exclusively"),
+                exclusive.enter(Tid::current()).and_then(|()| thread::pin(*core)),
+            ),
+            Some(Tenure::Guest(exclusive)) => protection(
+                format!("{role}: off core {} but while it is lent", exclusive.obtained().core),
+                exclusive.confine(Tid::current()),
+            ),
+        }];
         if let Some(priority) = priority {
             let what = format!("{role}: SCHED_FIFO {priority}");
             obtained.push(protection(what, thread::real_time(*priority)));

@@ -83,7 +83,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
 fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
     let part = Nanos::from_millis(part_ms);
     let arrival = match class {
-        Class::RealTime { .. } => Arrival::Periodic {
+        Class::RealTime { .. } | Class::Exclusive { .. } => Arrival::Periodic {
             period: Nanos::from_millis(100),
         },
         Class::BestEffort => Arrival::AfterCompletion {
