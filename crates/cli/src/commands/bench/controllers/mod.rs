@@ -246,6 +246,7 @@ impl Series<'_> {
             file: self.loaded.file.clone(),
             model: None,
             store_path: None,
+            movie: self.loaded.movie.clone(),
         };
         Ok(RunRequest {
             controller: self.source.clone(),
