@@ -69,7 +69,10 @@ impl PolledFile {
     /// # Errors
     /// What the device answers, and `InvalidInput` for a read that is not of whole blocks or is longer than the buffer.
     pub fn read(&mut self, offset: u64, bytes: usize, spin: Nanos) -> std::io::Result<&[u8]> {
-        if offset % BLOCK_BYTES as u64 != 0 || bytes % BLOCK_BYTES != 0 || bytes > self.buffer.len() * BLOCK_BYTES {
+        if !offset.is_multiple_of(BLOCK_BYTES as u64)
+            || !bytes.is_multiple_of(BLOCK_BYTES)
+            || bytes > self.buffer.len() * BLOCK_BYTES
+        {
             return Err(std::io::ErrorKind::InvalidInput.into());
         }
         let entry = opcode::Read::new(

@@ -430,7 +430,7 @@ pub fn possible(plan: &MoviePlan) -> Result<(), Refusal> {
         why,
         remedy: remedy.into(),
     };
-    if plan.frame_bytes == 0 || plan.frame_bytes % 4096 != 0 || plan.file_bytes < plan.frame_bytes as u64 {
+    if plan.frame_bytes == 0 || !plan.frame_bytes.is_multiple_of(4096) || plan.file_bytes < plan.frame_bytes as u64 {
         return Err(refusal(
             "a frame must be a multiple of 4096 bytes, and the file at least one frame".into(),
             "correct movie.frame_bytes and movie.file_bytes",
