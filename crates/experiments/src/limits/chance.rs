@@ -232,7 +232,7 @@ mod tests {
     fn course(slow: usize, noisy: usize) -> Vec<f64> {
         let sample = |k: usize| {
             let disturbed = (2..2 + slow).contains(&k);
-            if disturbed || (k > 20 && k % noisy == 0) {
+            if disturbed || (k > 20 && k.is_multiple_of(noisy)) {
                 1.3
             } else {
                 1.0

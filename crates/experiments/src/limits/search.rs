@@ -333,7 +333,7 @@ mod tests {
         let claims = crate::claims::Claims::parse(crate::qedb::CLAIMS).unwrap();
         for wish in WISHES {
             let known = |id: &&str| claims.iter().any(|claim| claim.id == **id);
-            assert!(wish.claims.iter().all(|id| known(id)), "{:?}", wish.claims);
+            assert!(wish.claims.iter().all(known), "{:?}", wish.claims);
         }
         assert_eq!(
             searches().len(),

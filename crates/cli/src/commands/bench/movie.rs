@@ -93,7 +93,7 @@ fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
         )));
     }
     let file = loaded.movie;
-    if file.frame_bytes == 0 || file.frame_bytes % 4096 != 0 || file.file_bytes < file.frame_bytes {
+    if file.frame_bytes == 0 || !file.frame_bytes.is_multiple_of(4096) || file.file_bytes < file.frame_bytes {
         return Err(complain(
             "movie.frame_bytes: must be a multiple of 4096, and the file at least one frame".into(),
         ));
