@@ -1,7 +1,8 @@
 //! The state machine that decides who has what, from event to event.
 //!
 //! ```text
-//! event ─► policy (who gains) ─► placed (few ways change hands) ─► pays? ─► plan
+//! event ─► policy (who gains) ─► placed (few ways change hands) ─► plan        where changing is free
+//! event ─► keeper (lend bandwidth, move ways where it pays) ─► plan            where refilling ways costs
 //! ```
 //!
 //! It reads no clock: `now` comes with each event, and if it decided less than [`Settings::gap`] ago it only says when it
@@ -11,7 +12,7 @@ use punctual_units::{Nanos, Time};
 use thiserror::Error;
 
 use crate::grid::Share;
-use crate::hysteresis::{Change, Refill, pays};
+use crate::hysteresis::{Aim, Keeper, Refill};
 use crate::masks::{WayMask, place, side_by_side};
 use crate::policy::{Exact, Loads, Policy, Task, dadna, dna, equal, greedy, static_best, vc2m, weighted};
 use crate::pool::{Pool, PoolError};
@@ -174,6 +175,8 @@ pub struct Allocator {
     exact: Option<Exact>,
     decided: Option<Time>,
     due: Option<Time>,
+    /// Decides where refilling ways costs.
+    keeper: Option<Keeper>,
     /// The phase that each core was in when it was last decided.
     seen: Vec<Option<usize>>,
 }
@@ -194,9 +197,12 @@ impl Allocator {
             Policy::Vc2m(leftovers) => vc2m(&loads, pool, leftovers),
             _ => static_best(&loads, pool),
         };
+        let plan = Plan::side_by_side(shares);
+        let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy));
         Ok(Allocator {
             settings,
-            plan: Plan::side_by_side(shares),
+            keeper: settings.refill.map(keeper),
+            plan,
             exact: (policy == Policy::Exact).then(|| Exact::new(programs, pool, cores)),
             decided: None,
             due: None,
@@ -235,7 +241,8 @@ impl Allocator {
         let by_deadline = matches!(self.settings.policy, Policy::Dadna(_) | Policy::Weighted);
         let state = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
         let only_waits = |core: usize| self.seen.get(core).is_some_and(|seen| *seen == state(&cores[core]));
-        if matches!(event, Event::Released(core) if !by_deadline && self.due.is_none() && only_waits(core)) {
+        if matches!(event, Event::Released(core) if !by_deadline && self.keeper.is_none() && self.due.is_none() && only_waits(core))
+        {
             return None;
         }
         let next = self.decided.map_or(now, |decided| decided + self.settings.gap);
@@ -246,17 +253,12 @@ impl Allocator {
         (self.decided, self.due) = (Some(now), None);
         self.seen.clear();
         self.seen.extend(cores.iter().map(state));
+        if let Some(keeper) = &mut self.keeper {
+            self.plan = keeper.decide(programs, cores, now)?.clone();
+            return Some(&self.plan);
+        }
         let proposed = placed(&self.wanted(programs, cores, now), &self.plan, self.settings.pool);
-        let change = Change {
-            programs,
-            cores,
-            current: &self.plan,
-            proposed: &proposed,
-            now,
-            by_deadline,
-        };
-        let worth = |change| starves(&self.plan, self.settings.pool, cores) || pays(change, self.settings.refill);
-        if proposed == self.plan || !worth(&change) {
+        if proposed == self.plan {
             return None;
         }
         self.plan = proposed;
@@ -308,13 +310,13 @@ pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
     Plan { shares, masks }
 }
 
-/// Whether a job runs with less than the least, on a core that rested before. That is changed at any price.
-fn starves(plan: &Plan, pool: Pool, cores: &[Option<Running<'_>>]) -> bool {
-    let less = |share: &Share| share.ways < pool.least.ways || share.partitions < pool.least.partitions;
-    cores
-        .iter()
-        .zip(&plan.shares)
-        .any(|(job, share)| job.is_some() && less(share))
+/// Where bandwidth goes that nobody needs, under each policy.
+fn aim(policy: Policy) -> Aim {
+    match policy {
+        Policy::Dadna(_) | Policy::Weighted => Aim::Deadlines,
+        Policy::Exact => Aim::Speed,
+        _ => Aim::Gradient,
+    }
 }
 
 fn check(programs: &Programs, tasks: &[Task], settings: &Settings) -> Result<(), SettingsError> {

@@ -289,8 +289,52 @@ impl Programs {
         self.states
     }
 
+    /// Where a run of `program` is at `progress`: for many questions about one place.
+    pub(crate) fn here(&self, program: usize, progress: f64) -> Here<'_> {
+        let whole = &self.programs[program];
+        let phase = self.phase_at(program, progress);
+        let Compiled { rates, after, .. } = &whole.phases[phase];
+        Here {
+            rates,
+            after,
+            left: (whole.ends[phase] - progress).max(0.0) * whole.instructions,
+        }
+    }
+
     fn compiled(&self, program: usize, progress: f64) -> &Compiled {
         &self.programs[program].phases[self.phase_at(program, progress)]
+    }
+}
+
+/// A place in a run of a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here<'p> {
+    rates: &'p RateTable,
+    /// Seconds from the phase's end to the run's end, by [`Grid::index`].
+    after: &'p [f64],
+    /// Instructions left in the phase.
+    left: f64,
+}
+
+impl Here<'_> {
+    /// Instructions per second.
+    pub fn rate(&self, share: Share) -> f64 {
+        f64::from(self.rates.rate(share))
+    }
+
+    /// The rate over the phase's best.
+    pub fn speed(&self, share: Share) -> f64 {
+        self.rate(share) / self.rate(self.rates.grid().all())
+    }
+
+    /// Seconds until the phase ends.
+    pub fn phase_left(&self, share: Share) -> f64 {
+        self.left / self.rate(share)
+    }
+
+    /// Seconds until the run ends.
+    pub fn time_left(&self, share: Share) -> f64 {
+        self.phase_left(share) + self.after[self.rates.grid().index(share)]
     }
 }
 

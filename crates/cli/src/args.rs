@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, in the words of `punctual --help`.
 
+use punctual_experiments::dna;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -125,9 +126,12 @@ pub struct Experiment {
     /// The first seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions]
+    /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions; of dna-*, 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: Option<u32>,
+    /// Task sets of each utilisation in dna-*
+    #[arg(long, value_name = "N", default_value_t = dna::SETS, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub sets: u32,
     /// Simulated machines; `linux` runs qedb-transient or controllers on this one, with a scenario
     #[arg(long, value_enum, default_value_t = Platform::Sim)]
     pub platform: Platform,
@@ -138,6 +142,13 @@ pub struct Experiment {
     /// Machine files to run on, in place of the calibrated ones
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     pub machines: Vec<PathBuf>,
+    /// A media file for dps and its parts, in place of media/dps-table-1.toml; their machine (--machines, one) is such as
+    /// machines/dps-dual-core.toml
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
+    pub media: Option<PathBuf>,
+    /// A folder of profiles (PROGRAM.csv or PROGRAM.SET.csv) for dna-*, in place of the shipped ones
+    #[arg(long, value_name = "DIR")]
+    pub profiles: Option<PathBuf>,
     /// A file of claims, in place of the shipped one
     #[arg(long, value_name = "FILE")]
     pub claims: Option<PathBuf>,

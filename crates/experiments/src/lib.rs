@@ -13,6 +13,7 @@ pub mod calibrate;
 pub mod claims;
 pub mod controllers;
 pub mod dna;
+pub mod dps;
 pub mod limits;
 mod outcome;
 mod parallel;
@@ -32,10 +33,14 @@ pub use outcome::{Bars, Chart, Curve, Figure, Measure, Outcome};
 pub struct Settings {
     /// The ensemble: at least one machine, each with a name of its own.
     pub machines: Vec<Subject>,
+    /// Profiles of programs for the experiments about cache and bandwidth, by set.
+    pub profiles: Vec<dna::ProfileSet>,
     /// The first seed.
     pub seed: u64,
     /// How many seeds, counting up from the first.
     pub seeds: u32,
+    /// Task sets of each utilisation and seed, of the experiments that draw some.
+    pub sets: u32,
     /// What is claimed.
     pub claims: Claims,
     /// Why claims do not hold, as far as known.
@@ -70,8 +75,12 @@ pub struct Experiment {
 impl Experiment {
     /// The claims and the reasons that are shipped with it, as TOML.
     pub fn shipped(&self) -> [&'static str; 2] {
-        if self.name == controllers::EXPERIMENT.name {
+        if dna::EXPERIMENTS.iter().any(|other| other.name == self.name) {
+            [dna::CLAIMS, dna::REASONS]
+        } else if self.name == controllers::EXPERIMENT.name {
             [controllers::CLAIMS, controllers::REASONS]
+        } else if dps::parts(self.name).is_some() {
+            [dps::CLAIMS, dps::REASONS]
         } else {
             [qedb::CLAIMS, qedb::REASONS]
         }
@@ -99,7 +108,11 @@ pub enum ExperimentError {
 
 /// Every experiment that there is.
 pub fn experiments() -> Vec<Experiment> {
-    qedb::EXPERIMENTS.into_iter().chain([controllers::EXPERIMENT]).collect()
+    let others = [controllers::EXPERIMENT]
+        .into_iter()
+        .chain(dna::EXPERIMENTS)
+        .chain(dps::EXPERIMENTS);
+    qedb::EXPERIMENTS.into_iter().chain(others).collect()
 }
 
 /// The experiment with this name.

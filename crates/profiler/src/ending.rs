@@ -31,6 +31,8 @@ impl Ending {
         }
         match (status.signal(), status.code()) {
             (Some(signal), _) => Ending::Killed(signal),
+            // It was never begun.
+            _ if progress.instructions == 0 => Ending::EmulatorFailed,
             (None, Some(0)) if progress.ended => Ending::Finished,
             (None, Some(code)) if progress.ended => Ending::Failed(code),
             _ if progress.replacements > 0 => Ending::Replaced,
@@ -89,9 +91,13 @@ mod tests {
             ExitStatus::from_raw(11),
         );
         let none = Progress::default();
-        let runs = Progress {
+        let loaded = Progress {
             installed: true,
             ..none
+        };
+        let runs = Progress {
+            instructions: 1,
+            ..loaded
         };
         let ended = Progress { ended: true, ..runs };
         let replaced = Progress {
@@ -115,5 +121,7 @@ mod tests {
         );
         assert_eq!(Ending::of(exit_3, &none), Ending::NotLoaded);
         assert_eq!(Ending::of(exit_3, &runs), Ending::EmulatorFailed);
+        let refused = Progress { ended: true, ..loaded };
+        assert_eq!(Ending::of(exit_3, &refused), Ending::EmulatorFailed);
     }
 }

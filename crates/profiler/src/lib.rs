@@ -3,7 +3,7 @@
 //! **Problem.** An allocator of cache ways needs to know, for each part of a program, what each number of ways would be worth.
 //!
 //! **Method.** [`Program::find`] looks at the program, [`Run::start`] runs it under QEMU's user-mode emulation with the tracer as plugin
-//! (crate `punctual-tracer`, where the models are), and [`Run::wait`] collects windows of instructions until it ends. [`write`] makes of
+//! (crate `punctual-tracer`, where the models are), and [`Run::wait`] collects windows of instructions until it ends. [`write()`] makes of
 //! them the file that `allocation` reads: requests to the last-level cache (LLC) per window, and those that miss with 1, 2, ... ways.
 //!
 //! **Terms.** The *emulator* is `qemu-x86_64` (or that of this machine's architecture); it is looked for in `PATH`. An *ending* says

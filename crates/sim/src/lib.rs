@@ -11,17 +11,20 @@
 //! the queue that all cores' traffic makes at the shared memory (`memory`), and updates take the lock and the time that
 //! they need (`feed`, `committer`, `scheduler`). The same load and seed give the same bytes.
 //!
+//! Apart from this machine: storage media (`media`), and a simulator of jobs with I/O on cores under several schedulers (`dual`).
+//!
 //! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work: the kernel's governors, which set
 //! the clock while no controller does (`governor`), and faults of knobs and meters (`faults`).
 //!
-//! **Left out.** Write-backs, the size of values, the cost of scheduling and of turning a knob, interrupts, media:
-//! commits are volatile.
+//! **Left out.** Write-backs, the size of values, the cost of scheduling and of turning a knob, interrupts, media
+//! other than in `dual`: commits are volatile.
 
 mod cache;
 mod check;
 mod committer;
 mod cores;
 mod costs;
+pub mod dual;
 mod engine;
 mod faults;
 mod feed;
@@ -31,6 +34,7 @@ pub mod governor;
 mod job;
 mod load;
 mod machine;
+pub mod media;
 mod memory;
 mod model;
 pub mod partitioned;

@@ -8,18 +8,21 @@ pub(super) const PARTITIONS_MAX: usize = 64;
 /// What each number of partitions is worth to a core, from 0; negative infinity where it must not be.
 pub(super) type Worth = [f64; PARTITIONS_MAX + 1];
 
+/// A core that no number of partitions is allowed to yet.
+pub(super) const NOTHING: Worth = [f64::NEG_INFINITY; PARTITIONS_MAX + 1];
+
 /// The partitions of each core that are worth most in sum, of `partitions` in all; none if no way of sharing them out is allowed.
 ///
 /// By dynamic programming over the cores: best_n(p) = max over q <= p of best_(n-1)(p - q) + worth_n(q).
-pub(super) fn share_out(worth: &[Worth], partitions: u8) -> Option<(f64, Vec<u8>)> {
+pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
     let all = usize::from(partitions);
-    let mut best = [f64::NEG_INFINITY; PARTITIONS_MAX + 1];
+    let mut best = NOTHING;
     best[0] = 0.0;
     let mut taken = [[0_u8; PARTITIONS_MAX + 1]; CORES_MAX];
     for (worth, taken) in worth.iter().zip(&mut taken) {
-        let mut next = [f64::NEG_INFINITY; PARTITIONS_MAX + 1];
-        for have in 0..=all {
-            for take in 0..=have {
+        let mut next = NOTHING;
+        for take in (0..=all).filter(|take| worth[*take] > f64::NEG_INFINITY) {
+            for have in take..=all {
                 let sum = best[have - take] + worth[take];
                 if sum > next[have] {
                     (next[have], taken[have]) = (sum, take as u8);
@@ -37,5 +40,101 @@ pub(super) fn share_out(worth: &[Worth], partitions: u8) -> Option<(f64, Vec<u8>
         *share = taken[left];
         left -= usize::from(*share);
     }
-    Some((best[all], shares))
+    Some(shares)
+}
+
+/// The least that is allowed to each core; none if that is more than `partitions` in all, or nothing is allowed to one.
+pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
+    let first = |worth: &Worth| worth.iter().position(|value| *value > f64::NEG_INFINITY);
+    let least: Vec<u8> = worth
+        .iter()
+        .map(|worth| first(worth).map(|at| at as u8))
+        .collect::<Option<_>>()?;
+    let sum: u32 = least.iter().map(|share| u32::from(*share)).sum();
+    (sum <= u32::from(partitions)).then_some(least)
+}
+
+/// Hands out what `shares` leave of `partitions`, one at a time to the core of the largest average gain over all that is left (the fifth paper's
+/// theta over bandwidth alone); what nobody gains from goes to the first.
+pub(super) fn hand_out(worth: &[Worth], shares: &mut [u8], partitions: u8) {
+    let mut left = usize::from(partitions) - shares.iter().map(|share| usize::from(*share)).sum::<usize>();
+    while left > 0 {
+        let theta = |(core, share): (usize, &u8)| {
+            let has = usize::from(*share);
+            let more = &worth[core][has + 1..=has + left];
+            (core, more.iter().map(|value| value - worth[core][has]).sum::<f64>())
+        };
+        let gains = shares.iter().enumerate().map(theta);
+        // The first of the largest.
+        let Some((core, _)) = gains.reduce(|best, other| if other.1 > best.1 { other } else { best }) else {
+            return;
+        };
+        shares[core] += 1;
+        left -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn worth(values: &[f64]) -> Worth {
+        let mut worth = NOTHING;
+        worth[1..=values.len()].copy_from_slice(values);
+        worth
+    }
+
+    /// Every way of sharing out.
+    fn brute(worth: &[Worth], left: usize) -> f64 {
+        match worth {
+            [] if left == 0 => 0.0,
+            [] => f64::NEG_INFINITY,
+            [first, rest @ ..] => (0..=left)
+                .map(|take| first[take] + brute(rest, left - take))
+                .fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_best_is_that_of_brute_force(values in prop::collection::vec(prop::collection::vec(0.0f64..1.0, 8), 1..4)) {
+            let worth: Vec<Worth> = values.iter().map(|values| worth(values)).collect();
+            let shares = best(&worth, 8).unwrap();
+            prop_assert_eq!(shares.iter().map(|share| u32::from(*share)).sum::<u32>(), 8);
+            let sum: f64 = shares.iter().zip(&worth).map(|(share, worth)| worth[usize::from(*share)]).sum();
+            prop_assert!((sum - brute(&worth, 8)).abs() < 1e-9);
+        }
+
+        #[test]
+        fn all_is_handed_out(values in prop::collection::vec(prop::collection::vec(0.0f64..1.0, 8), 1..4)) {
+            let worth: Vec<Worth> = values.iter().map(|values| worth(values)).collect();
+            let mut shares = least(&worth, 8).unwrap();
+            prop_assert!(shares.iter().all(|share| *share == 1));
+            hand_out(&worth, &mut shares, 8);
+            prop_assert_eq!(shares.iter().map(|share| u32::from(*share)).sum::<u32>(), 8);
+        }
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_not_given() {
+        let mut wants_three = NOTHING;
+        wants_three[3] = 1.0;
+        assert_eq!(best(&[wants_three, worth(&[0.0; 5])], 5), Some(vec![3, 2]));
+        assert_eq!(best(&[wants_three, wants_three], 5), None);
+        assert_eq!(least(&[wants_three, wants_three], 5), None);
+    }
+
+    #[test]
+    fn a_plateau_is_looked_over() {
+        // One partition more does nothing for the first core, three do much.
+        let mut shares = vec![1, 1];
+        hand_out(
+            &[worth(&[0.0, 0.0, 0.0, 9.0, 9.0]), worth(&[0.0, 1.0, 1.0, 1.0, 1.0])],
+            &mut shares,
+            5,
+        );
+        assert_eq!(shares, [4, 1]);
+    }
 }

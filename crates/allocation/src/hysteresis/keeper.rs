@@ -1,252 +1,295 @@
-//! Keeper: exploration.
-#![allow(missing_docs)]
+//! The rule: lend bandwidth, move ways where it pays, make no job later.
+
 use punctual_units::Time;
 
 use super::Refill;
-use super::bandwidth::{PARTITIONS_MAX, share_out};
+use super::bandwidth::{NOTHING, PARTITIONS_MAX, Worth, best, hand_out, least};
 use super::shadow::Shadow;
-use super::ways::{self, Claim, WAYS_MAX};
+use super::ways::{Claim, WAYS_MAX, place};
 use crate::allocator::Plan;
 use crate::grid::Share;
+use crate::masks::WayMask;
+use crate::policy::slack_seconds;
 use crate::pool::Pool;
-use crate::programs::Programs;
+use crate::programs::{Here, Programs};
 use crate::running::Running;
 
+/// Where bandwidth goes that no core needs to keep its pace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// To the largest average gain of speed, one partition at a time: as in DNA.
+    Gradient,
+    /// First to jobs that would otherwise be late, as in DADNA; then as [`Aim::Gradient`].
+    Deadlines,
+    /// To the largest sum of speeds that there is.
+    Speed,
+}
+
+/// Splits a machine so that no job ends later than under a base split, and as many as can be earlier.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     pool: Pool,
     refill: Refill,
+    aim: Aim,
     base: Plan,
     plan: Plan,
-    shadows: Vec<Shadow>,
-    /// Bytes to fill.
-    cold: Vec<f64>,
-    busy: Vec<bool>,
+    cores: Vec<Standing>,
     at: Time,
-    jobs: Vec<Option<(usize, Time)>>,
-    kappa: f64,
-    mode: u32,
-    fixed: f64,
 }
 
-fn knob(name: &str, default: f64) -> f64 {
-    std::env::var(name).ok().and_then(|m| m.parse().ok()).unwrap_or(default)
+/// One core since the last decision.
+#[derive(Clone, Debug)]
+struct Standing {
+    shadow: Shadow,
+    /// Bytes of its ways that are not filled yet.
+    cold: f64,
+    busy: bool,
+    /// Seconds that its jobs can lose.
+    ahead: f64,
+}
+
+/// What a decision is about.
+struct Scene<'s> {
+    programs: &'s Programs,
+    cores: &'s [Option<Running<'s>>],
+    /// Where each job is in its run.
+    here: Vec<Option<Here<'s>>>,
+    now: Time,
 }
 
 impl Keeper {
-    pub fn new(base: Plan, pool: Pool, refill: Refill) -> Keeper {
+    /// Seconds that moving ways must save: the least time between two decisions, below which what is known of phases is not exact.
+    pub const SAVED_MIN: f64 = 1e-3;
+
+    /// Seconds of being ahead that are never spent: a decision may come so much too late, at a release and at a phase's end.
+    pub const MARGIN: f64 = 2e-3;
+
+    /// Keeps to `base`, which hands out all ways of `pool` side by side; ways that change hands cost `refill`.
+    pub fn new(base: Plan, pool: Pool, refill: Refill, aim: Aim) -> Keeper {
+        let standing = |share: &Share| Standing {
+            shadow: Shadow::new(*share),
+            cold: 0.0,
+            busy: false,
+            ahead: 0.0,
+        };
         Keeper {
             pool,
             refill,
-            shadows: base.shares.iter().map(|share| Shadow::new(*share)).collect(),
-            cold: vec![0.0; base.shares.len()],
-            busy: vec![false; base.shares.len()],
-            jobs: vec![None; base.shares.len()],
-            at: Time::ZERO,
+            aim,
+            cores: base.shares.iter().map(standing).collect(),
             plan: base.clone(),
             base,
-            kappa: knob("KAPPA", 1.0),
-            mode: knob("MODE", 0.0) as u32,
-            fixed: knob("FIXED", 0.001),
+            at: Time::ZERO,
         }
     }
 
+    /// What is in force.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    pub fn released(&mut self, programs: &Programs, core: usize, program: usize, deadline: Time, at: Time) {
-        self.shadows[core].released(programs, program, deadline, at);
-    }
-
-    fn bandwidth(&self, partitions: u8) -> f64 {
-        f64::from(partitions) * self.refill.partition_bytes_per_second
-    }
-
+    /// Decides, given what runs on each core at `now`. The new plan, if it is another one.
+    ///
+    /// # Panics
+    /// If `cores` are not as many as the base's, or a program does not exist.
     pub fn decide(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Option<&Plan> {
-        let passed = now.since(self.at).as_secs_f64();
-        self.at = now;
-        for core in 0..cores.len() {
-            self.shadows[core].pass(now);
-            if self.busy[core] {
-                self.cold[core] =
-                    (self.cold[core] - passed * self.bandwidth(self.plan.shares[core].partitions)).max(0.0);
-            }
-            self.busy[core] = cores[core].is_some();
-        }
-        let jobs: Vec<Option<(usize, Time)>> = cores
-            .iter()
-            .map(|job| job.as_ref().map(|job| (job.program, job.deadline)))
-            .collect();
-        let switched = jobs != self.jobs;
-        self.jobs = jobs;
-        let ahead: Vec<f64> = cores
-            .iter()
-            .enumerate()
-            .map(|(core, job)| {
-                job.as_ref().map_or(0.0, |job| {
-                    let owed = self.cold[core] / self.bandwidth(self.plan.shares[core].partitions);
-                    self.shadows[core].ahead(programs, job, owed)
-                })
-            })
-            .collect();
-        let short = (0..cores.len()).any(|core| {
-            cores[core].is_some()
-                && self.plan.shares[core].ways < self.base.shares[core].ways
-                && ahead[core] < self.reserve(core, self.plan.shares[core].ways) + 0.002
-        });
-        let stay = if short {
-            self.base.masks.clone()
-        } else {
-            self.plan.masks.clone()
+        assert_eq!(cores.len(), self.cores.len(), "one place for each core");
+        let here = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.here(job.program, job.progress));
+        let scene = Scene {
+            programs,
+            cores,
+            here: cores.iter().map(here).collect(),
+            now,
         };
-        let mut plan = self.lend(programs, cores, &ahead, stay);
-        if self.mode & 4 == 0 && !short && (switched || self.mode & 1 == 1) {
-            let masks = self.place(programs, cores, &ahead, &plan);
-            if masks != plan.masks {
-                let other = self.lend(programs, cores, &ahead, masks);
-                let left = |core: usize, job: &Running<'_>, plan: &Plan| {
-                    let share = plan.shares[core];
-                    let gained = plan.masks[core].gained(self.plan.masks[core]);
-                    programs.phase_left(job.program, job.progress, share)
-                        + self.refill.seconds(gained, share.partitions)
-                };
-                let gain: f64 = cores
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(core, job)| {
-                        let job = job.as_ref()?;
-                        Some(left(core, job, &plan) - left(core, job, &other))
-                    })
-                    .sum();
-                if gain > self.fixed {
-                    plan = other;
-                }
-            }
-        }
+        self.pass(&scene);
+        let mut plan = if self.must_return(&scene) {
+            self.lend(&scene, self.base.masks.clone())
+        } else {
+            let stay = self.lend(&scene, self.plan.masks.clone());
+            self.moved(&scene, &stay).unwrap_or(stay)
+        };
         if plan == self.plan {
             return None;
         }
-        for core in 0..cores.len() {
+        for (core, standing) in self.cores.iter_mut().enumerate() {
             let gained = plan.masks[core].gained(self.plan.masks[core]);
-            self.cold[core] = (self.cold[core] + f64::from(gained) * self.refill.way_bytes)
-                .min(f64::from(plan.masks[core].count()) * self.refill.way_bytes);
+            let whole = f64::from(plan.shares[core].ways) * self.refill.way_bytes;
+            standing.cold = (standing.cold + f64::from(gained) * self.refill.way_bytes).min(whole);
         }
-        self.plan = plan;
+        std::mem::swap(&mut self.plan, &mut plan);
         Some(&self.plan)
     }
 
-    fn lend(
-        &self,
-        programs: &Programs,
-        cores: &[Option<Running<'_>>],
-        ahead: &[f64],
-        masks: Vec<crate::WayMask>,
-    ) -> Plan {
-        let mut worth = vec![[f64::NEG_INFINITY; PARTITIONS_MAX + 1]; cores.len()];
-        let all = usize::from(self.pool.grid.partitions);
-        for (core, job) in cores.iter().enumerate() {
-            let base = self.base.shares[core];
-            let Some(job) = job else {
-                worth[core][1..=all].fill(0.0);
-                continue;
-            };
-            let floor = programs.rate(job.program, job.progress, base);
-            let floor_left = programs.phase_left(job.program, job.progress, base);
-            let best = programs.rate(job.program, job.progress, self.pool.grid.all());
-            let ways = masks[core].count();
-            let spare = ahead[core] - self.reserve(core, ways) - 0.002;
-            for partitions in 1..=all {
-                let share = Share {
-                    partitions: partitions as u8,
-                    ways,
-                };
-                let rate = programs.rate(job.program, job.progress, share);
-                let filling = (self.cold[core]
-                    + f64::from(masks[core].gained(self.plan.masks[core])) * self.refill.way_bytes)
-                    / self.bandwidth(partitions as u8);
-                let loss = floor_left * (floor / rate - 1.0) + filling;
-                if loss <= spare.max(0.0) {
-                    worth[core][partitions] = rate / best;
-                }
+    /// Brings up to `now` what is cold, and how far each core is ahead.
+    fn pass(&mut self, scene: &Scene) {
+        let seconds = scene.now.since(self.at).as_secs_f64();
+        self.at = scene.now;
+        for ((standing, job), share) in self.cores.iter_mut().zip(scene.cores).zip(&self.plan.shares) {
+            let bandwidth = self.refill.bandwidth(share.partitions);
+            if standing.busy {
+                standing.cold = (standing.cold - seconds * bandwidth).max(0.0);
             }
+            standing.busy = job.is_some();
+            standing.shadow.follow(scene.programs, job.as_ref(), scene.now);
+            let ahead = |job| standing.shadow.ahead(scene.programs, job, standing.cold / bandwidth) - Keeper::MARGIN;
+            standing.ahead = job.as_ref().map_or(0.0, ahead).max(0.0);
         }
-        let partitions = match share_out(&worth, self.pool.grid.partitions) {
-            Some((_, partitions)) => partitions,
-            None => {
-                // Nothing is allowed: closest to the base.
-                self.base.shares.iter().map(|share| share.partitions).collect()
-            }
-        };
-        let shares = masks
-            .iter()
-            .zip(partitions)
-            .map(|(mask, partitions)| Share {
-                ways: mask.count(),
-                partitions,
-            })
-            .collect();
-        Plan { shares, masks }
     }
 
-    /// Seconds to have missing ways back.
-    fn reserve(&self, core: usize, ways: u8) -> f64 {
+    /// Whether a core that has lent ways cannot do without them any longer.
+    fn must_return(&self, scene: &Scene) -> bool {
+        let lacks = |core: usize| {
+            let ways = self.plan.shares[core].ways;
+            scene.here[core].is_some()
+                && ways < self.base.shares[core].ways
+                && self.cores[core].ahead < self.having_back(core, ways)
+        };
+        (0..self.cores.len()).any(lacks)
+    }
+
+    /// Seconds to fill what `ways` lack of the base's.
+    fn having_back(&self, core: usize, ways: u8) -> f64 {
         let base = self.base.shares[core];
         self.refill.seconds(base.ways.saturating_sub(ways), base.partitions)
     }
 
-    fn place(
-        &self,
-        programs: &Programs,
-        cores: &[Option<Running<'_>>],
-        ahead: &[f64],
-        lent: &Plan,
-    ) -> Vec<crate::WayMask> {
-        let ways = usize::from(self.pool.grid.ways);
-        let claim = |core: usize| {
-            let base = self.base.shares[core];
-            let mut claim = Claim {
-                saved: [0.0; WAYS_MAX + 1],
-                risk: [0.0; WAYS_MAX + 1],
-                fill: self.refill.seconds(1, lent.shares[core].partitions),
-                credit: 0.0,
-                before: self.plan.masks[core],
-            };
-            claim.risk[..usize::from(base.ways)].fill(f64::INFINITY);
-            let Some(job) = &cores[core] else { return claim };
-            claim.credit = ahead[core] - 0.002;
-            let left = |program, progress, share| {
-                let phase = programs.phase_left(program, progress, share);
-                phase + self.kappa * (programs.time_left(program, progress, share) - phase)
-            };
-            for w in usize::from(self.pool.least.ways)..=ways {
-                let share = Share {
-                    ways: w as u8,
-                    partitions: lent.shares[core].partitions,
-                };
-                let mut saved = -left(job.program, job.progress, share);
-                if self.mode & 2 == 2 {
-                    for job in job.waiting {
-                        saved -= left(job.program, job.progress, share);
-                    }
-                }
-                claim.saved[w] = saved;
-                let share = Share { ways: w as u8, ..base };
-                let loss = programs.time_left(job.program, job.progress, share)
-                    - programs.time_left(job.program, job.progress, base);
-                claim.risk[w] = loss.max(0.0) + self.reserve(core, w as u8);
-            }
-            claim
+    /// The plan with `masks` and the bandwidth that goes best with them.
+    fn lend(&self, scene: &Scene, masks: Vec<WayMask>) -> Plan {
+        let worth: Vec<Worth> = (0..masks.len())
+            .map(|core| self.worth(scene, core, masks[core]))
+            .collect();
+        let partitions = self.share_out(scene, &masks, &worth);
+        let share = |(mask, partitions): (&WayMask, u8)| Share {
+            ways: mask.count(),
+            partitions,
         };
-        let claims: Vec<Claim> = (0..cores.len()).map(claim).collect();
-        let stay: f64 = claims
-            .iter()
-            .map(|claim| claim.saved[usize::from(claim.before.count())])
-            .sum();
-        match ways::place(&claims, self.pool.grid.ways) {
-            Some((sum, masks)) if sum > stay + self.fixed => masks,
-            Some(_) => self.plan.masks.clone(),
-            None => self.base.masks.clone(),
+        Plan {
+            // Where no sharing out keeps everybody's pace, the base's comes closest to it.
+            shares: match partitions {
+                Some(partitions) => masks.iter().zip(partitions).map(share).collect(),
+                None => masks
+                    .iter()
+                    .zip(self.base.shares.iter().map(|base| base.partitions))
+                    .map(share)
+                    .collect(),
+            },
+            masks,
         }
     }
+
+    /// The speed of a core with `mask` and each number of partitions, where it can afford that number.
+    fn worth(&self, scene: &Scene, core: usize, mask: WayMask) -> Worth {
+        let all = usize::from(self.pool.grid.partitions).min(PARTITIONS_MAX);
+        let mut worth = NOTHING;
+        let Some(here) = &scene.here[core] else {
+            worth[1..=all].fill(0.0);
+            return worth;
+        };
+        let (ways, standing) = (mask.count(), &self.cores[core]);
+        let gained = f64::from(mask.gained(self.plan.masks[core])) * self.refill.way_bytes;
+        let left = here.phase_left(self.base.shares[core]);
+        let spare = (standing.ahead - self.having_back(core, ways)).max(0.0);
+        for partitions in 1..=all as u8 {
+            let share = Share { ways, partitions };
+            let loses = here.phase_left(share) - left + gained / self.refill.bandwidth(partitions);
+            if loses <= spare {
+                worth[usize::from(partitions)] = here.speed(share);
+            }
+        }
+        worth
+    }
+
+    fn share_out(&self, scene: &Scene, masks: &[WayMask], worth: &[Worth]) -> Option<Vec<u8>> {
+        let all = self.pool.grid.partitions;
+        if self.aim == Aim::Speed {
+            return best(worth, all);
+        }
+        let mut shares = least(worth, all)?;
+        if self.aim == Aim::Deadlines {
+            self.rescue(scene, masks, &mut shares);
+        }
+        hand_out(worth, &mut shares, all);
+        Some(shares)
+    }
+
+    /// Gives to jobs that would be late, but not with all that is left, until they are not: the one that lacks most first.
+    fn rescue(&self, scene: &Scene, masks: &[WayMask], shares: &mut [u8]) {
+        let mut left = self.pool.grid.partitions - shares.iter().sum::<u8>();
+        let slack = |job: &Option<Running<'_>>| job.as_ref().map(|job| slack_seconds(scene.programs, job, scene.now));
+        let slacks: Vec<Option<f64>> = scene.cores.iter().map(slack).collect();
+        while left > 0 {
+            let lacks = |core: usize| {
+                let (here, slack) = scene.here[core].zip(slacks[core])?;
+                let late = |partitions| {
+                    let ways = masks[core].count();
+                    here.time_left(Share { ways, partitions }) - slack
+                };
+                let lacks = late(shares[core]);
+                (lacks > 0.0 && late(shares[core] + left) <= 0.0).then_some((core, lacks))
+            };
+            let most = (0..masks.len()).filter_map(lacks).max_by(|a, b| a.1.total_cmp(&b.1));
+            let Some((core, _)) = most else { return };
+            shares[core] += 1;
+            left -= 1;
+        }
+    }
+
+    /// Another placement of the ways, if it saves enough over the phases at hand, compared with the plan `stay`.
+    fn moved(&self, scene: &Scene, stay: &Plan) -> Option<Plan> {
+        let claims: Vec<Claim> = (0..self.cores.len())
+            .map(|core| self.claim(scene, core, stay))
+            .collect();
+        // Nobody saves enough even with all ways: not worth placing.
+        let saves = |claim: &Claim| {
+            let most = claim.saved[usize::from(self.pool.grid.ways)] - claim.saved[usize::from(claim.before.count())];
+            claim.credit > 0.0 && most > Keeper::SAVED_MIN
+        };
+        if !claims.iter().any(saves) {
+            return None;
+        }
+        let masks = place(&claims, self.pool.grid.ways)?;
+        if masks == stay.masks {
+            return None;
+        }
+        let other = self.lend(scene, masks);
+        let until_end = |plan: &Plan| -> f64 {
+            let of = |(core, here): (usize, &Option<Here>)| {
+                let share = plan.shares[core];
+                let gained = plan.masks[core].gained(self.plan.masks[core]);
+                Some(here.as_ref()?.phase_left(share) + self.refill.seconds(gained, share.partitions))
+            };
+            scene.here.iter().enumerate().filter_map(of).sum()
+        };
+        (until_end(stay) - until_end(&other) > Keeper::SAVED_MIN).then_some(other)
+    }
+
+    /// What a core makes of ways, with the bandwidth that it has in `stay`.
+    fn claim(&self, scene: &Scene, core: usize, stay: &Plan) -> Claim {
+        let (base, partitions) = (self.base.shares[core], stay.shares[core].partitions);
+        let mut claim = Claim {
+            saved: [0.0; WAYS_MAX + 1],
+            risk: [f64::INFINITY; WAYS_MAX + 1],
+            fill: self.refill.seconds(1, partitions),
+            credit: self.cores[core].ahead,
+            before: self.plan.masks[core],
+        };
+        let Some(here) = &scene.here[core] else {
+            // A core at rest keeps what its next job will want.
+            claim.risk[usize::from(base.ways.min(claim.before.count()))..].fill(0.0);
+            return claim;
+        };
+        let pace = here.time_left(base);
+        for ways in self.pool.least.ways..=self.pool.grid.ways {
+            let with = |partitions| Share { ways, partitions };
+            let loses = here.time_left(with(base.partitions)) - pace;
+            let at = usize::from(ways);
+            claim.saved[at] = -here.phase_left(with(partitions));
+            claim.risk[at] = loses.max(0.0) + self.having_back(core, ways);
+        }
+        claim
+    }
 }
+
+#[cfg(test)]
+#[path = "keeper_tests.rs"]
+mod tests;

@@ -1,27 +1,35 @@
-//! Whether a change is worth what it costs.
+//! Changing only what pays: bandwidth is lent at every event, ways seldom, and no job is made later than it would be had nothing
+//! ever changed.
 //!
-//! **Problem.** A way that changes hands is cold: its new owner misses until it is filled again. A policy that looks at
-//! rates alone changes hundreds of times a second and may lose more than it gains.
+//! **Problem.** A way that changes hands is cold: its new owner must fill it at its own bandwidth. A policy that follows the rates
+//! alone moves hundreds of ways a second and loses to a split that never changes. To compare the rise in speed with the cost of
+//! filling is not enough either: whoever refuses changes one by one gets stuck in splits that starve a core, because the change that
+//! would free it no longer pays.
 //!
-//! **Method.** Both sides are counted in seconds of undisturbed work. A change brings the rise of the summed speed for as
-//! long as it is known to last: until the first of the running jobs leaves its phase. It costs each core that gains ways
-//! the time to fill them over its bandwidth, at the speed that it would have run at. A change is made if it brings more
-//! than it costs. Without refill, or where only bandwidth moves, the cost is 0 and any gain will do.
+//! **Terms.** The *base* is the best static split. A core is *ahead* by the seconds that its jobs could still lose without any of them
+//! ending later than under the base ([`Shadow`] replays it).
+//!
+//! **Method** ([`Keeper`]), at each event:
+//!
+//! 1. *Ways stay, bandwidth is lent.* Bandwidth changes hands for nothing. Every core is given at least what keeps it as fast as its base
+//!    share would, or, if it is ahead, slower as long as that loss is covered; the rest goes where the policy's aim wants
+//!    it ([`Aim`]).
+//! 2. *Ways move where it pays.* Among all contiguous placements, the one that saves most seconds over the phases at hand, filling
+//!    counted, is found by dynamic programming; a core takes part only if it is ahead by what it would lose and by what having its
+//!    own ways back would cost. Bandwidth is lent anew under it, and it is taken up only if both together save more than
+//!    [`Keeper::SAVED_MIN`].
+//! 3. A core that has lent ways and is no longer ahead by what their return costs gets the base's ways back at once.
+//!
+//! So under EDF every job ends no later than under the base, whatever refilling costs, up to what happens within the least time between
+//! two decisions: a phase that begins in it runs with what the one before was given.
 
 mod bandwidth;
 mod keeper;
 mod shadow;
 mod ways;
 
-pub use keeper::Keeper;
+pub use keeper::{Aim, Keeper};
 pub use shadow::Shadow;
-
-use punctual_units::Time;
-
-use crate::allocator::Plan;
-use crate::policy::slack_seconds;
-use crate::programs::Programs;
-use crate::running::Running;
 
 /// What it takes to fill a way that was gained.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,79 +49,11 @@ impl Refill {
 
     /// Seconds to fill `ways` with `partitions` of bandwidth: every line of them missed once.
     pub fn seconds(self, ways: u8, partitions: u8) -> f64 {
-        f64::from(ways) * self.way_bytes / (f64::from(partitions) * self.partition_bytes_per_second)
+        f64::from(ways) * self.way_bytes / self.bandwidth(partitions)
     }
-}
 
-/// A change that could be made.
-#[derive(Clone, Copy, Debug)]
-pub struct Change<'a> {
-    /// What can run.
-    pub programs: &'a Programs,
-    /// What runs, core by core.
-    pub cores: &'a [Option<Running<'a>>],
-    /// What is in force.
-    pub current: &'a Plan,
-    /// What a policy wants instead.
-    pub proposed: &'a Plan,
-    /// When.
-    pub now: Time,
-    /// Whether the policy knows deadlines, so that a job kept from being late is worth the time that it was late by.
-    pub by_deadline: bool,
-}
-
-/// Whether `change` brings more than it costs.
-pub fn pays(change: &Change<'_>, refill: Option<Refill>) -> bool {
-    let cost = refill.map_or(0.0, |refill| refilling(change, refill));
-    let gain = faster(change) * lasts(change);
-    if gain > cost {
-        return true;
+    /// Bytes per second of `partitions`.
+    pub fn bandwidth(self, partitions: u8) -> f64 {
+        f64::from(partitions) * self.partition_bytes_per_second
     }
-    change.by_deadline && earlier(change) > cost
-}
-
-/// The rise of the summed speed, in seconds of undisturbed work per second.
-fn faster(change: &Change<'_>) -> f64 {
-    let rise = |(core, job): (usize, &Running<'_>)| {
-        let speed = |plan: &Plan| change.programs.speed(job.program, job.progress, plan.shares[core]);
-        speed(change.proposed) - speed(change.current)
-    };
-    jobs(change).map(rise).sum()
-}
-
-/// Seconds until the first job leaves its phase under the proposed plan.
-fn lasts(change: &Change<'_>) -> f64 {
-    let left = |(core, job): (usize, &Running<'_>)| {
-        let share = change.proposed.shares[core];
-        change.programs.phase_left(job.program, job.progress, share)
-    };
-    jobs(change).map(left).fold(f64::INFINITY, f64::min)
-}
-
-/// Undisturbed work that is not done while gained ways are filled, in seconds.
-fn refilling(change: &Change<'_>, refill: Refill) -> f64 {
-    let lost = |(core, job): (usize, &Running<'_>)| {
-        let share = change.proposed.shares[core];
-        let gained = change.proposed.masks[core].gained(change.current.masks[core]);
-        refill.seconds(gained, share.partitions) * change.programs.speed(job.program, job.progress, share)
-    };
-    jobs(change).map(lost).sum()
-}
-
-/// How much less late the running jobs would be in sum, in seconds.
-fn earlier(change: &Change<'_>) -> f64 {
-    let sooner = |(core, job): (usize, &Running<'_>)| {
-        let slack = slack_seconds(change.programs, job, change.now);
-        let late = |plan: &Plan| {
-            let left = change.programs.time_left(job.program, job.progress, plan.shares[core]);
-            (left - slack).max(0.0)
-        };
-        late(change.current) - late(change.proposed)
-    };
-    jobs(change).map(sooner).sum()
-}
-
-fn jobs<'a>(change: &'a Change<'a>) -> impl Iterator<Item = (usize, &'a Running<'a>)> {
-    let cores = change.cores.iter().enumerate();
-    cores.filter_map(|(core, job)| job.as_ref().map(|job| (core, job)))
 }

@@ -27,6 +27,10 @@ pub struct Shadow {
     at: Time,
     /// Deadline and seconds left, the latest deadline first.
     jobs: Vec<(Time, f64)>,
+    /// Deadline and program of the jobs that were there when it was last asked.
+    known: Vec<(Time, usize)>,
+    /// A sum over them that changes when they do.
+    digest: u64,
 }
 
 impl Shadow {
@@ -36,11 +40,34 @@ impl Shadow {
             share,
             at: Time::ZERO,
             jobs: Vec::new(),
+            known: Vec::new(),
+            digest: 0,
+        }
+    }
+
+    /// Lets time pass until `now`, and takes in the jobs that are there now and were not before.
+    pub fn follow(&mut self, programs: &Programs, running: Option<&Running<'_>>, now: Time) {
+        self.pass(now);
+        let digest = jobs(running)
+            .map(|(due, program)| mixed(due, program))
+            .fold(0, u64::wrapping_add);
+        if digest == self.digest {
+            return;
+        }
+        self.digest = digest;
+        let mut there: Vec<(Time, usize)> = jobs(running).collect();
+        there.sort_unstable();
+        let mut known = std::mem::replace(&mut self.known, there.clone()).into_iter().peekable();
+        for job in there {
+            while known.next_if(|other| *other < job).is_some() {}
+            if known.next_if(|other| *other == job).is_none() {
+                self.released(programs, job.1, job.0, now);
+            }
         }
     }
 
     /// A job of `program` was released at `at`, not before what the shadow has heard of.
-    pub fn released(&mut self, programs: &Programs, program: usize, deadline: Time, at: Time) {
+    fn released(&mut self, programs: &Programs, program: usize, deadline: Time, at: Time) {
         self.pass(at);
         let place = self.jobs.partition_point(|(other, _)| *other > deadline);
         self.jobs
@@ -48,7 +75,7 @@ impl Shadow {
     }
 
     /// Lets time pass until `now`.
-    pub fn pass(&mut self, now: Time) {
+    fn pass(&mut self, now: Time) {
         let mut seconds = now.since(self.at).as_secs_f64();
         self.at = self.at.max(now);
         while let Some((_, left)) = self.jobs.last_mut() {
@@ -86,4 +113,23 @@ impl Shadow {
         }
         least
     }
+}
+
+/// Deadline and program of what runs and of what waits.
+fn jobs<'j>(running: Option<&'j Running<'_>>) -> impl Iterator<Item = (Time, usize)> + 'j {
+    let waiting = running
+        .into_iter()
+        .flat_map(|job| job.waiting)
+        .map(|job| (job.deadline, job.program));
+    running
+        .map(|job| (job.deadline, job.program))
+        .into_iter()
+        .chain(waiting)
+}
+
+/// Both in one number; never 0 for a job, so that a sum tells one from none.
+fn mixed(due: Time, program: usize) -> u64 {
+    (due.0 ^ (program as u64) << 56)
+        .wrapping_add(1)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

@@ -7,48 +7,51 @@ use crate::pool::CORES_MAX;
 pub(super) const WAYS_MAX: usize = 64;
 
 /// What one core makes of ways.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Claim {
     /// Seconds saved with each number of ways, against any reference.
     pub saved: [f64; WAYS_MAX + 1],
-    /// Seconds lost against the base share with each number of ways, until it can be had back.
+    /// Seconds that each number of ways loses against the base, having the base's back included; infinite where it must not be.
     pub risk: [f64; WAYS_MAX + 1],
     /// Seconds to fill one way.
     pub fill: f64,
-    /// Seconds that it can spare.
+    /// Seconds that it can lose.
     pub credit: f64,
     /// What it has.
     pub before: WayMask,
 }
 
-/// The masks, side by side over all `ways`, of the largest sum of saved less filling seconds, and that sum.
-pub(super) fn place(claims: &[Claim], ways: u8) -> Option<(f64, Vec<WayMask>)> {
+impl Claim {
+    /// What the ways from `begin` up to `stop` save, filling counted; none if it cannot afford them.
+    fn worth(&self, begin: usize, stop: usize) -> Option<f64> {
+        let (first, width) = (usize::from(self.before.first()), stop - begin);
+        let kept = stop
+            .min(first + usize::from(self.before.count()))
+            .saturating_sub(begin.max(first));
+        let filling = (width - kept) as f64 * self.fill;
+        let loses = filling + self.risk[width];
+        (loses <= self.credit.max(0.0)).then_some(self.saved[width] - filling)
+    }
+}
+
+/// The masks, side by side over all `ways`, that save most in sum; none if the cores can afford no placement.
+///
+/// By dynamic programming over the boundaries between neighbours: at most cores x ways^2 / 2 steps.
+pub(super) fn place(claims: &[Claim], ways: u8) -> Option<Vec<WayMask>> {
     let all = usize::from(ways);
     let mut best = [f64::NEG_INFINITY; WAYS_MAX + 1];
     best[0] = 0.0;
     let mut from = [[0_u8; WAYS_MAX + 1]; CORES_MAX];
     for (number, (claim, from)) in claims.iter().zip(&mut from).enumerate() {
         let mut next = [f64::NEG_INFINITY; WAYS_MAX + 1];
-        let last = number + 1 == claims.len();
-        let first = usize::from(claim.before.first());
-        let end = first + usize::from(claim.before.count());
-        for begin in 0..all {
-            if best[begin] == f64::NEG_INFINITY {
-                continue;
-            }
-            for stop in begin + 1..=all {
-                if last && stop != all {
+        let stops = if number + 1 == claims.len() { all } else { 1 };
+        for begin in (0..all).filter(|begin| best[*begin] > f64::NEG_INFINITY) {
+            for stop in stops.max(begin + 1)..=all {
+                let Some(worth) = claim.worth(begin, stop) else {
                     continue;
-                }
-                let width = stop - begin;
-                let kept = stop.min(end).saturating_sub(begin.max(first));
-                let filling = (width - kept) as f64 * claim.fill;
-                if filling + claim.risk[width] > claim.credit && !(filling == 0.0 && claim.risk[width] <= 0.0) {
-                    continue;
-                }
-                let sum = best[begin] + claim.saved[width] - filling;
-                if sum > next[stop] {
-                    (next[stop], from[stop]) = (sum, begin as u8);
+                };
+                if best[begin] + worth > next[stop] {
+                    (next[stop], from[stop]) = (best[begin] + worth, begin as u8);
                 }
             }
         }
@@ -64,5 +67,72 @@ pub(super) fn place(claims: &[Claim], ways: u8) -> Option<(f64, Vec<WayMask>)> {
         *mask = WayMask::new(begin as u8, (stop - begin) as u8);
         stop = begin;
     }
-    Some((best[all], masks))
+    Some(masks)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::masks::side_by_side;
+
+    const WAYS: u8 = 8;
+
+    fn claims(saved: &[Vec<f64>], fill: f64, before: &[u8]) -> Vec<Claim> {
+        let claim = |(saved, before): (&Vec<f64>, WayMask)| {
+            let mut claim = Claim {
+                saved: [0.0; WAYS_MAX + 1],
+                risk: [0.0; WAYS_MAX + 1],
+                fill,
+                credit: 1e9,
+                before,
+            };
+            claim.saved[1..=saved.len()].copy_from_slice(saved);
+            claim
+        };
+        saved.iter().zip(side_by_side(before)).map(claim).collect()
+    }
+
+    fn sum(claims: &[Claim], masks: &[WayMask]) -> f64 {
+        let worth = |(claim, mask): (&Claim, &WayMask)| {
+            claim.saved[usize::from(mask.count())] - f64::from(mask.gained(claim.before)) * claim.fill
+        };
+        claims.iter().zip(masks).map(worth).sum()
+    }
+
+    proptest! {
+        #[test]
+        fn the_best_placement_is_that_of_brute_force(
+            saved in prop::collection::vec(prop::collection::vec(0.0f64..1.0, usize::from(WAYS)), 3),
+            fill in 0.0f64..0.3,
+            before in (1u8..4, 1u8..4),
+        ) {
+            let claims = claims(&saved, fill, &[before.0, before.1, WAYS - before.0 - before.1]);
+            let masks = place(&claims, WAYS).unwrap();
+            let mut most = f64::NEG_INFINITY;
+            for first in 1..WAYS - 1 {
+                for second in 1..WAYS - first {
+                    most = most.max(sum(&claims, &side_by_side(&[first, second, WAYS - first - second])));
+                }
+            }
+            prop_assert!((sum(&claims, &masks) - most).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn who_cannot_lose_keeps_what_it_has() {
+        let mut claims = claims(&[vec![0.0; 8], (0..8).map(f64::from).collect()], 0.01, &[4, 4]);
+        assert_eq!(place(&claims, WAYS), Some(side_by_side(&[1, 7])));
+        claims[0].credit = 0.0;
+        claims[0].risk[..4].fill(0.5);
+        assert_eq!(place(&claims, WAYS), Some(side_by_side(&[4, 4])));
+    }
+
+    #[test]
+    fn what_costs_more_than_it_saves_does_not_move() {
+        let rising: Vec<f64> = (0..8).map(|ways| f64::from(ways) * 0.1).collect();
+        let claims = claims(&[vec![0.0; 8], rising], 0.11, &[4, 4]);
+        assert_eq!(place(&claims, WAYS), Some(side_by_side(&[4, 4])));
+    }
 }

@@ -6,10 +6,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use punctual_experiments::claims::{Claims, Reasons};
-use punctual_experiments::{ExperimentError, Outcome, Settings, Subject, controllers, experiments, find, qedb};
+use punctual_experiments::{
+    ExperimentError, Outcome, Settings, Subject, controllers, dna, dps, experiments, find, qedb,
+};
 use punctual_sim::MachineModel;
 
-use super::failures;
+use super::{dual, failures};
 use crate::args::{Change, Experiment, Platform};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -53,16 +55,30 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Expe
         None => ("claims".into(), experiment.shipped()[0].to_string()),
     };
     let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    let dual = dual::of(arguments)?;
     let settings = Settings {
-        machines: machines(arguments)?,
+        machines: if dual.is_some() {
+            Vec::new()
+        } else {
+            machines(arguments)?
+        },
+        profiles: profiles(arguments, experiment)?,
         seed: arguments.seed,
-        seeds: arguments.seeds.unwrap_or(SEEDS),
+        seeds: arguments
+            .seeds
+            .unwrap_or(if runs_profiles(experiment) { 1 } else { SEEDS }),
+        sets: arguments.sets,
         claims: Claims::parse(&text).map_err(|error| at(&error))?,
         reasons: reasons(experiment)?,
         workers: None,
     };
     let teller = Teller::new();
-    let outcome = (experiment.run)(&settings, &|what| teller.tell(what)).map_err(|error| match error {
+    let told = |what: &str| teller.tell(what);
+    let outcome = match dual {
+        Some((parts, ground)) => dps::run(&parts, &ground, &settings, &told),
+        None => (experiment.run)(&settings, &told),
+    };
+    let outcome = outcome.map_err(|error| match error {
         ExperimentError::Claims(error) => at(&error),
         error => refused(error),
     })?;
@@ -110,13 +126,65 @@ fn refused(error: ExperimentError) -> Failure {
     Failure::input([error.to_string()])
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path)
         .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))
 }
 
 fn reasons(experiment: &punctual_experiments::Experiment) -> Result<Reasons, Failure> {
     toml::from_str(experiment.shipped()[1]).map_err(|error| Failure::Internal(error.to_string()))
+}
+
+/// Whether the experiment runs programs with profiles: its task sets are replications enough.
+fn runs_profiles(experiment: &punctual_experiments::Experiment) -> bool {
+    dna::EXPERIMENTS.iter().any(|other| other.name == experiment.name)
+}
+
+/// The profiles of the command line, else those that are shipped; none where the experiment has no use for them.
+fn profiles(
+    arguments: &Experiment,
+    experiment: &punctual_experiments::Experiment,
+) -> Result<Vec<dna::ProfileSet>, Failure> {
+    let unusable = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    if !runs_profiles(experiment) {
+        return match &arguments.profiles {
+            None => Ok(Vec::new()),
+            Some(_) => Err(Failure::input([format!(
+                "{}: only dna-* run programs with profiles; leave out --profiles",
+                experiment.name
+            )])),
+        };
+    }
+    let Some(folder) = &arguments.profiles else {
+        return dna::shipped().map_err(|error| unusable(&error));
+    };
+    let cannot =
+        |error: std::io::Error| Failure::input([format!("{}: cannot be read: {}", folder.display(), error.kind())]);
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        if path.extension().is_some_and(|extension| extension == "csv") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    if paths.is_empty() {
+        return Err(Failure::input([format!(
+            "{}: no profiles there; they are called PROGRAM.csv or PROGRAM.SET.csv",
+            folder.display()
+        )]));
+    }
+    let read = |path: &std::path::PathBuf| {
+        let bytes = std::fs::read(path)
+            .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))?;
+        Ok((path.display().to_string(), bytes))
+    };
+    let files: Vec<(String, Vec<u8>)> = paths.iter().map(read).collect::<Result<_, Failure>>()?;
+    let files: Vec<dna::File> = files
+        .iter()
+        .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+        .collect();
+    dna::read(&files).map_err(|error| unusable(&error))
 }
 
 /// The machines of the command line, else those that were calibrated.

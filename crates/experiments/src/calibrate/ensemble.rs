@@ -19,8 +19,6 @@ pub struct Member {
     pub question: Question,
     /// The parameters that it does not leave to the figures.
     pub pinned: Vec<(Parameter, f64)>,
-    /// How many times the plan's candidates its search may measure: more where the way to the figures is long.
-    pub patience: usize,
 }
 
 /// What the figures do not decide.
@@ -86,7 +84,6 @@ pub fn ensemble() -> Vec<Member> {
             about,
             question,
             pinned: pinned.iter().copied().chain(alike).collect(),
-            patience: 1,
         }
     };
     vec![
@@ -96,16 +93,12 @@ pub fn ensemble() -> Vec<Member> {
             Question::Service,
             vec![(ClockedService, 0.2)],
         ),
-        // All starting points lie far from here: after 600 candidates the search still gained a tenth with every hundred.
-        Member {
-            patience: 2,
-            ..member(
-                "clocked-memory",
-                "most of the memory's service follows the cores' clock",
-                Question::Service,
-                vec![(ClockedService, 0.8)],
-            )
-        },
+        member(
+            "clocked-memory",
+            "most of the memory's service follows the cores' clock",
+            Question::Service,
+            vec![(ClockedService, 0.8)],
+        ),
         member(
             "slow-pollution",
             "each interfering core ranges over little data: one pushes out little, three more",
@@ -141,7 +134,6 @@ impl Member {
             about: "nothing is supposed",
             question: Question::Service,
             pinned: Vec::new(),
-            patience: 1,
         }
     }
 

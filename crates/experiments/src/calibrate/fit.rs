@@ -22,7 +22,7 @@ pub struct Task<'a> {
     pub bench: &'a Bench,
     /// The machine on which every candidate is built: its clock steps, voltages, power and caches.
     pub base: &'a MachineModel,
-    /// How many candidates a member's search may measure, times its patience.
+    /// How many candidates a member's search may measure.
     pub evaluations_max: usize,
 }
 
@@ -70,8 +70,7 @@ pub fn interferer_of(candidate: &Candidate) -> Interferer {
 impl Task<'_> {
     /// Fits `member`, telling `progress` the number of candidates measured and the best rms so far.
     ///
-    /// Half of the candidates go to exploring from every starting point alike, the other half, and all that patience adds, to
-    /// going on from the best.
+    /// Half of the candidates go to exploring from every starting point alike, the other half to going on from the best.
     ///
     /// # Errors
     /// [`MeasureError`] where a figure asks for what the machine does not have.
@@ -96,13 +95,12 @@ impl Task<'_> {
             let found = minimise(objective, &start, edge, evaluations_max);
             (member.place(from, &free, &found.at), found)
         };
-        let evaluations_max = self.evaluations_max * member.patience;
         let each = self.evaluations_max / (2 * starts.len().max(1));
         let explored: Vec<(Point, Found)> = starts.iter().map(|start| search(start, EDGE, each)).collect();
         let mut searched: Vec<(Point, Found)> = explored.clone();
         if let Some((point, _)) = explored.iter().min_by(|a, b| a.1.value.total_cmp(&b.1.value)) {
             let asked: usize = explored.iter().map(|(_, found)| found.evaluations).sum();
-            searched.push(search(point, EDGE / 2.0, evaluations_max.saturating_sub(asked)));
+            searched.push(search(point, EDGE / 2.0, self.evaluations_max.saturating_sub(asked)));
         }
         if let Some(error) = failure {
             return Err(error);

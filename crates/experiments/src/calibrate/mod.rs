@@ -48,7 +48,7 @@ pub struct Plan {
     pub seed: u64,
     /// Jobs over which each figure is a mean.
     pub jobs: u64,
-    /// Candidates that may be measured per member, times its patience.
+    /// Candidates that may be measured per member.
     pub evaluations_max: usize,
     /// Members fitted at the same time, at least 1; the result does not depend on it.
     pub threads: usize,

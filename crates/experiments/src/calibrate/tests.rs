@@ -211,7 +211,6 @@ fn a_machine_that_is_known_is_fitted() {
         about: "",
         question: Question::Service,
         pinned: Parameter::ALL.into_iter().skip(3).map(|p| (p, truth.get(p))).collect(),
-        patience: 1,
     };
     let told = Mutex::new(Vec::new());
     let mut tell = |evaluations, rms| told.lock().unwrap().push((evaluations, rms));

@@ -37,7 +37,7 @@ pub const REASONS: &str = include_str!("../../data/controllers-reasons.toml");
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "controllers",
-    about: "the paper's law at a sample of a second against laws at every job",
+    about: "the paper's law at a sample of a second against laws at every job and within jobs",
     run,
 };
 

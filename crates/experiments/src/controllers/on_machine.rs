@@ -240,3 +240,45 @@ fn figure(series: &str, what: &str, replications: &[Replication]) -> Figure {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::qedb::{self, Clocking, Place, identify_ask};
+
+    /// The whole course on a simulated machine: a run of each law in each repetition, the surge is felt, and jobs paced from
+    /// within feel it least.
+    #[test]
+    fn a_surge_is_felt_by_every_law_and_least_within_jobs() {
+        let seconds = Nanos::from_secs;
+        let subject = Arc::new(qedb::ensemble().into_iter().next().expect("the ensemble is shipped"));
+        let trace = punctual_workload::Trace::synthetic(64, seconds(1), seconds(4), seconds(30), 1);
+        let place = Place {
+            seed: 1,
+            trace: Arc::new(trace),
+            subject,
+        };
+        let mut request = qedb::request(&place, &identify_ask(place.subject.job, 1), Clocking::Law);
+        request.scenario.goal.tardiness = 0.85;
+        let course = Course {
+            duration: seconds(16),
+            from: seconds(8),
+            lasts: seconds(5),
+            factor: 1.3,
+            identification: [seconds(60), seconds(20)],
+        };
+        let outcome = on_machine(&request, course, 2, &|_| {}).unwrap();
+        assert_eq!((outcome.seeds.len(), outcome.failures.len()), (2, 0));
+        assert!(
+            outcome
+                .samples
+                .iter()
+                .all(|replication| replication.runs.len() == Law::ALL.len())
+        );
+        let worst = |law| spread(law, "worst-job", &outcome.samples).unwrap().median;
+        let [paper, within] = [Law::Paper, Law::MimoWithin].map(worst);
+        assert!(within < 0.95 && paper > 1.05, "within {within}, paper {paper}");
+    }
+}

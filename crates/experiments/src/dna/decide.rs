@@ -1,8 +1,9 @@
 //! From what the simulated machine shows to what an allocator decides, and back.
 
+use punctual_allocation::hysteresis::{Aim, Keeper};
+use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, vc2m};
 use punctual_allocation::{
-    Allocator, Event, Leftovers, Loads, Plan, Policy as Allocation, Pool, Refill as Cost, Running, Settings, Share,
-    Task, Waiting, ZeroDelta, hysteresis::Keeper,
+    Leftovers, Loads, Plan, Pool, Refill, Running, Share, Task, WAITING_MAX, Waiting, WayMask, ZeroDelta, placed,
 };
 use punctual_sim::partitioned::{self, Core, Machine, Moment, Slice};
 use punctual_units::{Nanos, Time};
@@ -10,14 +11,27 @@ use punctual_units::{Nanos, Time};
 use super::profiles::Prepared;
 use super::variant::{Policy, Rule, Variant};
 
+/// What is handed out, and the least of it: 3 ways (section VII), 1 partition (not stated).
+pub const POOL: Pool = Pool::PAPER;
+
 /// Decides for one task set under one variant.
+#[derive(Debug)]
 pub struct Decider<'p> {
     prepared: &'p Prepared,
-    allocator: Allocator,
-    keeper: Option<Keeper>,
-    next_release: Vec<f64>,
+    means: Means,
     even_utilisation: f64,
     begun: bool,
+}
+
+/// How a decision is come to.
+#[derive(Debug)]
+enum Means {
+    /// It stays as it is.
+    Never(Plan),
+    /// Whatever the policy says, placed so that few ways change hands.
+    EveryChange(Policy, Plan, Box<Option<Exact>>),
+    /// Where it pays.
+    Kept(Keeper),
 }
 
 impl<'p> Decider<'p> {
@@ -28,34 +42,32 @@ impl<'p> Decider<'p> {
         tasks: &[partitioned::Task],
         variant: Variant,
     ) -> Decider<'p> {
-        let tasks: Vec<Task> = tasks
-            .iter()
-            .map(|task| Task {
-                program: task.program,
-                period: Nanos::from_secs_f64(task.period),
-                core: task.core,
-            })
-            .collect();
-        let settings = Settings {
-            cores: machine.cores,
-            refill: (variant.rule == Rule::Hysteresis).then_some(Cost {
-                way_bytes: machine.way_bytes,
-                partition_bytes_per_second: machine.partition_bandwidth,
-            }),
-            gap: Nanos::ZERO,
-            ..Settings::paper(allocation(variant.policy))
+        let task = |task: &partitioned::Task| Task {
+            program: task.program,
+            period: Nanos::from_secs_f64(task.period),
+            core: task.core,
         };
+        let tasks: Vec<Task> = tasks.iter().map(task).collect();
         let loads = Loads::new(&prepared.compiled, &tasks, machine.cores);
-        let even = punctual_allocation::policy::equal(Pool::PAPER, machine.cores);
-        let best = punctual_allocation::policy::static_best(&loads, Pool::PAPER);
-        let keeper = settings
-            .refill
-            .map(|refill| Keeper::new(Plan::side_by_side(best), Pool::PAPER, refill));
+        let even = equal(POOL, machine.cores);
+        let split = Plan::side_by_side(match variant.policy {
+            Policy::Equal => even.clone(),
+            Policy::Vc2m => vc2m(&loads, POOL, Leftovers::HandedOut),
+            Policy::Vc2mStrict => vc2m(&loads, POOL, Leftovers::Kept),
+            _ => static_best(&loads, POOL),
+        });
+        let refill = Refill {
+            way_bytes: machine.way_bytes,
+            partition_bytes_per_second: machine.partition_bandwidth,
+        };
+        let exact = || (variant.policy == Policy::Exact).then(|| prepared.exact.clone());
         Decider {
-            keeper,
-            next_release: vec![0.0; tasks.len()],
             prepared,
-            allocator: Allocator::new(&prepared.compiled, &tasks, settings).unwrap(),
+            means: match variant.rule {
+                Rule::Static => Means::Never(split),
+                Rule::EveryChange => Means::EveryChange(variant.policy, split, Box::new(exact())),
+                Rule::Hysteresis => Means::Kept(Keeper::new(split, POOL, refill, aim(variant.policy))),
+            },
             even_utilisation: loads.each(&even).sum(),
             begun: false,
         }
@@ -68,54 +80,67 @@ impl<'p> Decider<'p> {
 
     /// What every core gets now, if anything is different.
     pub fn decide(&mut self, moment: &Moment) -> Option<Vec<Option<Slice>>> {
-        let now = Time((moment.now * 1e9).round() as u64);
-        let waiting: Vec<Vec<Waiting>> = moment.cores.iter().map(|core| waiting(core, moment)).collect();
+        let begins = !std::mem::replace(&mut self.begun, true);
+        if let Means::Never(plan) = &self.means {
+            return begins.then(|| slices(plan));
+        }
+        let most = self.looks_at();
+        let waiting: Vec<Vec<Waiting>> = moment.cores.iter().map(|core| waiting(core, moment, most)).collect();
         let cores: Vec<Option<Running>> = moment
             .cores
             .iter()
             .zip(&waiting)
             .map(|(core, waiting)| running(core, waiting, moment))
             .collect();
-        if let Some(keeper) = &mut self.keeper {
-            for (number, next) in self.next_release.iter_mut().enumerate() {
-                let task = moment.tasks[number];
-                while *next < moment.next_release[number] {
-                    keeper.released(
-                        &self.prepared.compiled,
-                        task.core,
-                        task.program,
-                        time(*next + task.period),
-                        time(*next),
-                    );
-                    *next += task.period;
+        self.step(&cores, time(moment.now))
+            .or_else(|| begins.then(|| slices(self.plan())))
+    }
+
+    /// Decides, given what runs.
+    pub fn step(&mut self, cores: &[Option<Running>], now: Time) -> Option<Vec<Option<Slice>>> {
+        let programs = &self.prepared.compiled;
+        match &mut self.means {
+            Means::Never(_) => None,
+            Means::Kept(keeper) => keeper.decide(programs, cores, now).map(slices),
+            Means::EveryChange(policy, plan, exact) => {
+                let wanted = match (policy, exact.as_mut()) {
+                    (_, Some(exact)) => exact.decide(programs, cores),
+                    (Policy::Dadna, _) => dadna(programs, POOL, cores, now, ZeroDelta::OtherResource),
+                    _ => dna(programs, POOL, cores, ZeroDelta::OtherResource),
+                };
+                let next = placed(&wanted, plan, POOL);
+                if next == *plan {
+                    return None;
                 }
+                *plan = next;
+                Some(slices(plan))
             }
-            return match keeper.decide(&self.prepared.compiled, &cores, now) {
-                Some(plan) => Some(slices(plan)),
-                None if !self.begun => Some(slices(keeper.plan())),
-                None => None,
-            }
-            .inspect(|_| self.begun = true);
         }
-        let plan = self.allocator.step(&self.prepared.compiled, Event::Due, &cores, now);
-        match plan {
-            Some(plan) => Some(slices(plan)),
-            None if !self.begun => Some(slices(self.allocator.plan())),
-            None => None,
+    }
+
+    /// Waiting jobs of each core that make a difference: those with the earliest deadlines.
+    fn looks_at(&self) -> usize {
+        match &self.means {
+            Means::Kept(_) => usize::MAX,
+            Means::EveryChange(Policy::Dadna, ..) => WAITING_MAX,
+            _ => 0,
         }
-        .inspect(|_| self.begun = true)
+    }
+
+    fn plan(&self) -> &Plan {
+        match &self.means {
+            Means::Never(plan) | Means::EveryChange(_, plan, _) => plan,
+            Means::Kept(keeper) => keeper.plan(),
+        }
     }
 }
 
-fn allocation(policy: Policy) -> Allocation {
+/// Where bandwidth goes that nobody needs.
+fn aim(policy: Policy) -> Aim {
     match policy {
-        Policy::Equal => Allocation::Equal,
-        Policy::Vc2m => Allocation::Vc2m(Leftovers::HandedOut),
-        Policy::Vc2mStrict => Allocation::Vc2m(Leftovers::Kept),
-        Policy::StaticBest => Allocation::StaticBest,
-        Policy::Dna => Allocation::Dna(ZeroDelta::OtherResource),
-        Policy::Dadna => Allocation::Dadna(ZeroDelta::OtherResource),
-        Policy::Exact => Allocation::Exact,
+        Policy::Dadna => Aim::Deadlines,
+        Policy::Exact => Aim::Speed,
+        _ => Aim::Gradient,
     }
 }
 
@@ -123,13 +148,13 @@ fn time(seconds: f64) -> Time {
     Time((seconds * 1e9).round() as u64)
 }
 
-fn waiting(core: &Core, moment: &Moment) -> Vec<Waiting> {
+fn waiting(core: &Core, moment: &Moment, most: usize) -> Vec<Waiting> {
     let of = |job: &partitioned::Job| Waiting {
         program: job.program,
         progress: job.progress(&moment.programs[job.program]),
         deadline: time(job.deadline),
     };
-    core.waiting().iter().map(of).collect()
+    core.waiting().iter().rev().take(most).map(of).collect()
 }
 
 fn running<'w>(core: &Core, waiting: &'w [Waiting], moment: &Moment) -> Option<Running<'w>> {
@@ -142,7 +167,7 @@ fn running<'w>(core: &Core, waiting: &'w [Waiting], moment: &Moment) -> Option<R
 }
 
 fn slices(plan: &Plan) -> Vec<Option<Slice>> {
-    let slice = |(share, mask): (&Share, &punctual_allocation::WayMask)| {
+    let slice = |(share, mask): (&Share, &WayMask)| {
         Some(Slice {
             first: mask.first(),
             share: *share,

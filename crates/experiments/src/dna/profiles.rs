@@ -1,14 +1,21 @@
 //! The sets of profiles that the experiments run on.
 
+use punctual_allocation::policy::Exact;
 use punctual_allocation::profile::{Options, ReadError, load};
 use punctual_allocation::{Grid, Objective, Profile, Programs};
 use punctual_sim::partitioned::{Machine, Program};
+
+use super::decide::POOL;
 
 /// The size of a way where a profile's file does not say (bytes): that of the fifth paper's machine.
 pub const WAY_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
 
 /// The size of a way of the small cache that `scaled` profiles were traced with (bytes).
 pub const SCALED_WAY_BYTES: f64 = 64.0 * 1024.0;
+
+/// Phases that are kept of each program, at most: half of what an allocator could hold, because every phase of every job is an event of
+/// every run. What that costs in rates is part of the experiments' setting.
+pub const PHASES: usize = 32;
 
 /// Profiles of one machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +26,10 @@ pub struct ProfileSet {
     pub way_bytes: f64,
     /// The programs.
     pub profiles: Vec<Profile>,
+    /// Phases of each that were found, before the least different neighbours were joined.
+    pub phases_found: Vec<usize>,
+    /// Mean of |rate / recorded rate - 1| over progress and shares, of each.
+    pub rate_errors: Vec<f64>,
 }
 
 /// A file to read: its name and its bytes.
@@ -66,21 +77,29 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
     let mut sets: Vec<ProfileSet> = Vec::new();
     let options = Options {
         grid: Some(Grid::PAPER),
+        phases: PHASES,
         ..Options::default()
     };
     for (file, bytes) in files {
-        let mut profile = load(file, bytes, &options)?.profile;
+        let compiled = load(file, bytes, &options)?;
+        let mut profile = compiled.profile;
         let (program, set) = match profile.name.rsplit_once('.') {
             Some((program, set)) => (program.to_string(), set.to_string()),
             None => (profile.name.clone(), "measured".to_string()),
         };
         profile.name = program;
         match sets.iter_mut().find(|other| other.name == set) {
-            Some(known) => known.profiles.push(profile),
+            Some(known) => {
+                known.profiles.push(profile);
+                known.phases_found.push(compiled.phases_found);
+                known.rate_errors.push(compiled.accuracy.rate_mean);
+            }
             None => sets.push(ProfileSet {
                 way_bytes: if set == "scaled" { SCALED_WAY_BYTES } else { WAY_BYTES },
                 name: set,
                 profiles: vec![profile],
+                phases_found: vec![compiled.phases_found],
+                rate_errors: vec![compiled.accuracy.rate_mean],
             }),
         }
     }
@@ -96,8 +115,12 @@ pub struct Prepared {
     pub machine: Machine,
     /// For the simulated machine.
     pub programs: Vec<Program>,
+    /// Phases of each that were found in its file.
+    pub phases_found: Vec<usize>,
     /// For allocators.
     pub compiled: Programs,
+    /// The tables of the exact optimum, filled.
+    pub exact: Exact,
 }
 
 impl Prepared {
@@ -107,14 +130,19 @@ impl Prepared {
     /// In words, what is wrong with which profile.
     pub fn new(set: &ProfileSet) -> Result<Prepared, String> {
         let programs = set.profiles.iter().cloned().map(Program::new);
+        let compiled = Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?;
+        let mut exact = Exact::new(&compiled, POOL, Machine::PAPER.cores);
+        exact.fill(&compiled);
         Ok(Prepared {
+            exact,
             name: set.name.clone(),
+            phases_found: set.phases_found.clone(),
             machine: Machine {
                 way_bytes: set.way_bytes,
                 ..Machine::PAPER
             },
             programs: programs.collect::<Result<_, _>>().map_err(|error| error.to_string())?,
-            compiled: Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?,
+            compiled,
         })
     }
 }

@@ -16,8 +16,8 @@ pub const TASK_UTILISATION: (f64, f64) = (0.1, 0.4);
 /// The first and the last utilisation of a task set in tenths, and the step.
 const UTILISATIONS: (u32, u32, usize) = (10, 38, 2);
 
-/// Sets of each utilisation.
-pub const SETS: usize = 15;
+/// Sets of each utilisation in the paper.
+pub const SETS: u32 = 15;
 
 /// How often a set is drawn that does not fit on its cores.
 const DRAWS_MAX: usize = 1000;

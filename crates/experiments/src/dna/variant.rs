@@ -116,6 +116,11 @@ impl Variant {
         Variant { policy, rule, ..self }
     }
 
+    /// Whether it is drawn and listed: static policies once.
+    pub fn is_shown(self) -> bool {
+        self.rule != Rule::Static || self.refill == Refill::Charged
+    }
+
     /// For people.
     pub fn title(self) -> String {
         match (self.rule, self.refill) {

@@ -246,7 +246,7 @@ fn power_of_qod1800(figures: &Figures) -> Option<Limit> {
     figures.limit(
         &["power-of-qod1800"],
         &[&DISTURBANCE[..], &GROWTH].concat(),
-        "power of QoD1800 over that of Open alone, at most: the cube of their clocks' ratio".into(),
+        "power of QoD1800 over that of Open alone, at most, likewise: the cube of their clocks' ratio".into(),
         Asked::AtLeast(QUARTER),
         (QOD1800 / lowest_clock_of_open(figures)?).powi(3),
     )

@@ -115,7 +115,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
             .map(|subject| subject.machine.name.clone())
             .collect(),
         seeds: settings.seeds().collect(),
-        setting: setting::rows(),
+        setting: setting::evaluation(),
         limits: limits_of(&settings.claims, &claims),
         chances,
         claims,

@@ -207,10 +207,11 @@ impl Regulator {
 
     /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.
     fn settle(&mut self, applied: &Applied, now: Time) {
-        self.refused.clone_from(&applied.refused);
+        // Within a job the clock may be turned again before anybody asks: what was refused once stays a fault of this window.
+        self.refused = applied.refused.clone().or(self.refused.take());
         let clock = applied.clock.or(self.plan.clock);
         let knobs = to_knobs(Plan { clock, ..self.plan }, self.clock.as_ref());
-        if let (Some(pacing), Some(share)) = (&mut self.pacing, knobs.clock) {
+        if let (Some(pacing), Some(share), Some(_)) = (&mut self.pacing, knobs.clock, applied.clock) {
             pacing.turned(share, now);
         }
         self.driver.applied(knobs);

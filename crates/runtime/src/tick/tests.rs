@@ -8,7 +8,6 @@ use super::*;
 use crate::document::{MadeFor, ModelDocument};
 use crate::mode::SILENT_WINDOWS;
 
-#[path = "paced.rs"]
 mod paced;
 
 const STEP: Nanos = Nanos::from_millis(200);

@@ -1,11 +1,12 @@
 //! `punctual profile`: what the machine's cache and bandwidth are worth to a program, along its execution.
 
+mod document;
 mod draw;
 mod show;
 mod steps;
 mod trace;
 
-pub use show::Shown;
+pub use show::{Shown, named, ways};
 pub use steps::Steps;
 
 use crate::args::{Profile, ProfileCommand};

@@ -50,10 +50,10 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
     if whole {
         output.text(&rows(windows, geometry.ways)?)?;
         tell(&format!(
-            "{}written to {}: {} windows\n",
+            "{}written to {}: {}\n",
             summary.text(),
             path.display(),
-            windows.len()
+            counted(windows.len() as u64, "window", "windows")
         ));
         return Ok(());
     }
@@ -136,10 +136,10 @@ fn keep(windows: &[Window], ways: u8, path: &Path) -> Result<Option<String>, Fai
     Output::prepare(&partial)?.text(&rows(windows, ways)?)?;
     let instructions: u64 = windows.iter().map(|window| window.instructions).sum();
     Ok(Some(format!(
-        "{}: {} instructions of it, in {} windows; there is no profile of the whole",
+        "{}: {} instructions of it, in {}; there is no profile of the whole",
         partial.display(),
         millions(instructions),
-        windows.len()
+        counted(windows.len() as u64, "window", "windows")
     )))
 }
 
@@ -190,10 +190,15 @@ impl Summary<'_> {
             );
         }
         if self.progress.children > 0 {
-            text += &format!("{} child processes ran, and are not in it\n", self.progress.children);
+            let children = counted(self.progress.children, "child process", "child processes");
+            text += &format!("not in it: {children}, which ran as well\n");
         }
         text
     }
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn millions(instructions: u64) -> String {

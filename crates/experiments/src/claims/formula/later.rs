@@ -60,7 +60,7 @@ mod tests {
         for text in [
             "mean(x, a=b, from=0, to=9) < 1",
             "1 < 2",
-            "settling(x, a=b, goal=1, band=0.1) <= 1",
+            "settling(x, a=b, from=0, goal=1, band=0.1) <= 1",
         ] {
             assert_eq!(Formula::parse(text).unwrap().begun_later(1, 1), None, "{text}");
         }

@@ -1,0 +1,131 @@
+//! What decisions cost, measured on the instants of a run at utilisation 2.6.
+//!
+//! These are the only figures of the experiments that are measured on the machine at hand: they differ from run to run, and are kept
+//! apart from the samples. A decision is timed alone, without actuation, which the simulated machine has for nothing.
+
+use std::time::Instant;
+
+use punctual_sim::partitioned::{Refill, simulate};
+
+use super::carry::DURATION;
+use super::decide::Decider;
+use super::measured::quantile;
+use super::profiles::Prepared;
+use super::tasksets;
+use super::variant::{Policy, Rule, Variant};
+use crate::outcome::Measure;
+use crate::samples::{Labels, Replication, Run, labels as of};
+use crate::stats::Spread;
+
+/// Columns of these runs.
+pub const SERIES: [&str; 2] = ["cost", "cost-p99"];
+
+/// The utilisation of the timed run.
+const UTILISATION: f64 = 2.6;
+
+/// Who is timed.
+const TIMED: [(Policy, Rule); 6] = [
+    (Policy::Dna, Rule::EveryChange),
+    (Policy::Dadna, Rule::EveryChange),
+    (Policy::Exact, Rule::EveryChange),
+    (Policy::Dna, Rule::Hysteresis),
+    (Policy::Dadna, Rule::Hysteresis),
+    (Policy::Exact, Rule::Hysteresis),
+];
+
+/// The labels of the timed runs.
+pub fn labels() -> Vec<Labels> {
+    TIMED
+        .into_iter()
+        .map(|(policy, rule)| labels_of(policy, rule))
+        .collect()
+}
+
+fn labels_of(policy: Policy, rule: Rule) -> Labels {
+    // Claims name the paper's rule by its policy alone.
+    let part = if rule == Rule::EveryChange {
+        "cost"
+    } else {
+        "cost-hysteresis"
+    };
+    of([("part", part), ("policy", policy.name())])
+}
+
+/// Times every decision of one task set on each set of profiles; the costs in microseconds.
+pub fn runs(prepared: &[Prepared], seed: u64) -> Vec<Replication> {
+    let replication = |prepared: &Prepared| Replication {
+        machine: prepared.name.clone(),
+        seed,
+        runs: TIMED
+            .iter()
+            .filter_map(|(policy, rule)| timed(prepared, seed, *policy, *rule))
+            .collect(),
+        failures: Vec::new(),
+    };
+    prepared.iter().map(replication).collect()
+}
+
+fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Option<Run> {
+    let set = tasksets::draw(&prepared.programs, prepared.machine.cores, UTILISATION, seed, 0).ok()?;
+    let variant = Variant {
+        policy,
+        refill: Refill::Charged,
+        rule,
+    };
+    let mut machine = prepared.machine;
+    // The paper's rule is timed where it is not bogged down by refilling.
+    if rule == Rule::EveryChange {
+        machine.refill = Refill::Free;
+    }
+    let mut decider = Decider::new(prepared, &machine, &set.tasks, variant);
+    let mut costs: Vec<f32> = Vec::new();
+    simulate(&machine, &prepared.programs, &set.tasks, DURATION, |moment| {
+        let begun = Instant::now();
+        let slices = decider.decide(moment);
+        costs.push(begun.elapsed().as_secs_f32() * 1e6);
+        slices
+    })
+    .ok()?;
+    let mut rising = costs.clone();
+    rising.sort_by(f32::total_cmp);
+    let p99 = quantile(&rising, 0.99);
+    Some(Run {
+        labels: labels_of(policy, rule),
+        settled_from: 0,
+        series: [
+            (
+                "cost".to_string(),
+                costs.iter().map(|cost| Some(f64::from(*cost))).collect(),
+            ),
+            ("cost-p99".to_string(), vec![Some(p99)]),
+        ]
+        .into(),
+    })
+}
+
+/// Median, and the range from the first to the 99th percentile, of each.
+pub fn measures(replication: &Replication) -> Vec<Measure> {
+    let measure = |run: &Run| {
+        let mut rising: Vec<f32> = run
+            .window("cost", 0, usize::MAX)
+            .iter()
+            .map(|cost| *cost as f32)
+            .collect();
+        rising.sort_by(f32::total_cmp);
+        let name = run.labels.get("policy").map_or("", String::as_str);
+        let rule = match run.labels.get("part").map(String::as_str) {
+            Some("cost") => "",
+            _ => ", hysteresis",
+        };
+        Measure {
+            name: format!("{}: us per decision, {name}{rule}, measured", replication.machine),
+            formula: "median, 1st to 99th percentile".into(),
+            spread: (!rising.is_empty()).then(|| Spread {
+                median: quantile(&rising, 0.5),
+                low: quantile(&rising, 0.01),
+                high: quantile(&rising, 0.99),
+            }),
+        }
+    };
+    replication.runs.iter().map(measure).collect()
+}
