@@ -102,18 +102,21 @@ pub(crate) fn join_with_split(one: View<'_>, other: View<'_>, spare: Spare) -> (
 
 /// The best split of `whole` between two; what the first gets. Of equals, the one in which the first gets the fewest ways.
 pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: Part) -> Part {
-    let (mut best, mut split) = (i32::MIN, whole);
+    let columns = whole.partitions + 1;
+    let sums = |ways: usize| {
+        let (ours, theirs) = (one.row(ways, columns), other.row(whole.ways - ways, columns));
+        ours.iter().zip(theirs.iter().rev()).map(|(ours, theirs)| ours + theirs)
+    };
+    // First the best of each row, which is one operation on many cells; only then where in its row it is.
+    let (mut best, mut row) = (i32::MIN, 0);
     for ways in 0..=whole.ways {
-        let ours = one.row(ways, whole.partitions + 1);
-        let theirs = other.row(whole.ways - ways, whole.partitions + 1);
-        for (partitions, (ours, theirs)) in ours.iter().zip(theirs.iter().rev()).enumerate() {
-            if ours + theirs > best {
-                best = ours + theirs;
-                split = Part { ways, partitions };
-            }
+        let of_row = sums(ways).fold(i32::MIN, i32::max);
+        if of_row > best {
+            (best, row) = (of_row, ways);
         }
     }
-    split
+    let partitions = sums(row).position(|sum| sum == best).unwrap_or(0);
+    Part { ways: row, partitions }
 }
 
 /// The best split of all of `spare` among all of `players`.
