@@ -23,7 +23,7 @@ const FILE_BYTES: u64 = 64 << 20;
 const WRITES_PER_SYNC: u64 = 4;
 
 /// The hogs and the disk's writer. They end when dropped.
-pub(super) struct Load {
+pub(in crate::linux) struct Load {
     shared: Arc<Shared>,
     tids: Vec<Tid>,
     threads: Vec<JoinHandle<()>>,
@@ -43,9 +43,9 @@ struct Counter(AtomicU64);
 
 /// Work done since the start.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
-    pub(super) units: u64,
-    pub(super) disk_bytes: u64,
+pub(in crate::linux) struct Done {
+    pub(in crate::linux) units: u64,
+    pub(in crate::linux) disk_bytes: u64,
 }
 
 impl std::ops::Sub for Done {
@@ -60,7 +60,7 @@ impl std::ops::Sub for Done {
 
 impl Load {
     /// Starts `hogs` threads, and one that writes and syncs the file at `disk`.
-    pub(super) fn start(hogs: usize, disk: Option<&Path>, clock: &Arc<EmulatedClock>) -> Result<Load, MovieError> {
+    pub(in crate::linux) fn start(hogs: usize, disk: Option<&Path>, clock: &Arc<EmulatedClock>) -> Result<Load, MovieError> {
         let shared = Arc::new(Shared {
             units: (0..hogs).map(|_| Counter::default()).collect(),
             ..Shared::default()
@@ -96,12 +96,12 @@ impl Load {
     }
 
     /// Its threads.
-    pub(super) fn threads(&self) -> impl Iterator<Item = Tid> {
+    pub(in crate::linux) fn threads(&self) -> impl Iterator<Item = Tid> {
         self.tids.iter().copied()
     }
 
     /// What they have done.
-    pub(super) fn done(&self) -> Done {
+    pub(in crate::linux) fn done(&self) -> Done {
         Done {
             units: self
                 .shared
