@@ -231,6 +231,30 @@ fn a_timing_model_that_cannot_be_is_refused() {
     ));
 }
 
+#[test]
+fn a_recording_that_is_too_long_is_made_coarser_or_refused() {
+    let windows: String = (0..10_000)
+        .map(|i| format!("{i},{},10,5,{},0\n", 10 * i, i % 5))
+        .collect();
+    let options = Options {
+        clustering: None,
+        grid: Some(Grid { ways: 2, partitions: 2 }),
+        ..Options::default()
+    };
+    let compiled = load("x.csv", (WINDOWS.to_string() + &windows).as_bytes(), &options).unwrap();
+    assert_eq!(compiled.phases_found, 3334, "three windows in one");
+    assert_eq!(compiled.profile.instructions, 100_000.0);
+
+    let spans: String = (0..20_000)
+        .map(|i| format!("1,1,0,{},{},{}\n", 10 * i + 1, 10 * i + 10, i + 1))
+        .collect();
+    let error = load("x.csv", (MEASURED.to_string() + &spans).as_bytes(), &Options::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "x.csv: rates change at 20000 places, at most 16384 are read; merge short spans"
+    );
+}
+
 /// Windows whose misses fall with ways, as text.
 fn windows() -> impl Strategy<Value = String> {
     let window = (1..5_000_000u64, prop::collection::vec(0..90_000u64, 3));

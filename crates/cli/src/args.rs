@@ -4,11 +4,13 @@ use punctual_experiments::dna;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use punctual_allocation::Policy;
 use punctual_runtime::{Fault, Governor};
 use punctual_workload::ControllerKind;
 
 use crate::fault;
 use crate::scenario::Override;
+use crate::size;
 
 /// Keeps soft real-time work on time on multicore Linux.
 #[derive(Debug, Parser)]
@@ -43,7 +45,10 @@ pub enum Command {
     Calibrate(Calibrate),
     /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
     Experiment(Experiment),
-    /// Look at a program's profile: how fast it runs with how much of the machine
+    /// Find what cache ways are worth to a program, along its execution
+    ///
+    /// Runs PROGRAM to its end under QEMU's user-mode emulation (qemu-user) and counts, for every window of instructions, the
+    /// requests to the last-level cache (LLC) and how many of them miss with 1, 2, ... ways. Its input and output are its own.
     Profile(Profile),
 }
 
@@ -127,15 +132,20 @@ pub struct Experiment {
     /// Task sets of each utilisation in dna-*
     #[arg(long, value_name = "N", default_value_t = dna::SETS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub sets: u32,
-    /// Simulated machines; `linux` runs qedb-transient on this one, with a scenario
+    /// Simulated machines; `linux` runs qedb-transient or controllers on this one, with a scenario
     #[arg(long, value_enum, default_value_t = Platform::Sim)]
     pub platform: Platform,
-    /// The scenario whose best-effort tasks come and go in qedb-transient [on linux: scenarios/fire-rescue.toml]
+    /// The scenario whose best-effort tasks (qedb-transient) or surges of work (controllers) come and go [on linux:
+    /// scenarios/fire-rescue.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machines", "claims"])]
     pub scenario: Option<PathBuf>,
     /// Machine files to run on, in place of the calibrated ones
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     pub machines: Vec<PathBuf>,
+    /// A media file for dps and its parts, in place of media/dps-table-1.toml; their machine (--machines, one) is such as
+    /// machines/dps-dual-core.toml
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
+    pub media: Option<PathBuf>,
     /// A folder of profiles (PROGRAM.csv or PROGRAM.SET.csv) for dna-*, in place of the shipped ones
     #[arg(long, value_name = "DIR")]
     pub profiles: Option<PathBuf>,
@@ -181,12 +191,19 @@ pub enum Bench {
     Rates(Rates),
     /// Measure what deciding who gets ways and bandwidth costs, and how near each policy comes to the optimum
     Allocation(AllocationBench),
+    /// Play a movie beside hogs on all cores and a busy disk: blocking and fair, blocking and real-time, and on a core of its own
+    ///
+    /// Every repetition plays each way once, in an order that rotates, and once lets the hogs alone. Programs that PUNCTUAL_SPARE names
+    /// (as `ps -o comm` shows them, with commas between) are not moved off the player's core.
+    Movie(Movie),
+    /// Run cyclictest and oslat (rt-tests) on the last core beside hogs, outside and inside of the protection of an exclusive core
+    Referees(Referees),
 }
 
 /// `bench allocation`
 #[derive(Debug, Args)]
 pub struct AllocationBench {
-    /// Decide for the programs whose compiled profiles (NAME.json) are in this folder [default: made-up programs]
+    /// Decide for the programs whose profiles (NAME.csv) are in this folder [default: the shipped ones of data/profiles]
     #[arg(long, value_name = "DIR")]
     pub profiles: Option<PathBuf>,
     /// How often each policy is measured
@@ -196,6 +213,39 @@ pub struct AllocationBench {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `bench movie`
+#[derive(Debug, Args)]
+pub struct Movie {
+    /// The scenario file [default: scenarios/movie.toml]
+    pub scenario: Option<PathBuf>,
+    /// Change a key of the scenario, such as movie.frames=48 or task.player.compute=10ms
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
+    pub set: Vec<Override>,
+    /// How often each way is played
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Write every frame of every run and the summary as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `bench referees`
+#[derive(Debug, Args)]
+pub struct Referees {
+    /// How often each runs outside and inside
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// How long each run lasts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// Threads that never rest, on each core
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub hogs: u32,
+    /// Write the runs as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -253,17 +303,48 @@ pub struct Rates {
 
 /// `profile`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Profile {
-    /// What is asked for.
+    /// What else is asked for.
     #[command(subcommand)]
-    pub what: ProfileCommand,
+    pub what: Option<ProfileCommand>,
+    #[command(flatten)]
+    pub trace: Trace,
 }
 
 /// `profile ...`
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {
+    /// Profile a program; the word may be left out
+    Trace(Trace),
     /// Draw rate, misses and phases of a profile, and tell what it costs to keep few phases
     Show(Show),
+}
+
+/// `profile trace`
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// Ways of the LLC, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub ways: u8,
+    /// Size of each way
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size::parse)]
+    pub way_size: u64,
+    /// Size of the first level, for instructions and for data each: 8 ways
+    #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = size::parse)]
+    pub l1: u64,
+    /// Size of the second level: 8 ways; 0 for none
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
+    pub l2: u64,
+    /// Instructions of a window; it ends with the block of instructions in which it gets full
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
+    pub window: u64,
+    /// Where to write the profile [default: PROGRAM.profile.csv]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The program, and what to give it
+    #[arg(last = true, required = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// `profile show`
@@ -360,12 +441,35 @@ pub struct Simulated {
     /// busy, energy or response
     #[arg(long, value_name = "SPEC", value_parser = fault::parse)]
     pub fault: Vec<Fault>,
+    /// A task's execution profile: what it does, and how fast with so many cache ways and so much bandwidth
+    #[arg(long, value_name = "TASK=FILE", value_parser = profile_of)]
+    pub profile: Vec<(String, PathBuf)>,
+    /// Who gets which ways and how much bandwidth among tasks with profiles [default: equal]
+    #[arg(long, value_name = "POLICY", value_parser = policy, requires = "profile")]
+    pub allocate: Option<Policy>,
+    /// Size of a cache way in KiB: a core that gains one must fill it, through partitions of 72 MB/s; 0 makes it free
+    #[arg(long, value_name = "KIB", default_value_t = 2048, requires = "profile", value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    pub way_kib: u32,
+}
+
+/// `TASK=FILE`.
+fn profile_of(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((task, file)) if !task.is_empty() && !file.is_empty() => Ok((task.into(), file.into())),
+        _ => Err("expected the name of a task and a file, such as analysis=data/profiles/fft.scaled.csv".into()),
+    }
+}
+
+/// A policy by its name.
+fn policy(name: &str) -> Result<Policy, String> {
+    let names = || Policy::ALL.map(Policy::name).join(", ");
+    Policy::named(name).ok_or_else(|| format!("no such policy; there are {}", names()))
 }
 
 impl Simulated {
     /// Whether anything is asked for.
     pub fn is_some(&self) -> bool {
-        self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty()
+        self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty() || !self.profile.is_empty()
     }
 }
 

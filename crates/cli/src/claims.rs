@@ -5,14 +5,16 @@ use std::fmt::Write;
 use punctual_experiments::claims::{ClaimResult, Kind, Paper, Role, Rule};
 use punctual_experiments::{Measure, Outcome};
 
+use crate::limits;
+
 /// A figure with three digits behind the point, or a dash.
 pub fn figure(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.3}"))
 }
 
 /// What the paper has, and how it binds.
-pub fn paper(claim: &ClaimResult) -> String {
-    match (&claim.paper, claim.rule) {
+pub fn paper(row: &ClaimResult) -> String {
+    match (&row.claim.paper, row.claim.rule) {
         (Paper::Figure(figure), Rule::Within(tolerance)) => format!("{figure} ± {:.0} %", tolerance * 100.0),
         (Paper::Figure(figure), Rule::AtMost) => format!("at most {figure}"),
         (Paper::Figure(figure), Rule::AtLeast) => format!("at least {figure}"),
@@ -22,26 +24,25 @@ pub fn paper(claim: &ClaimResult) -> String {
 }
 
 /// The range over machines and seeds.
-pub fn range(claim: &ClaimResult) -> String {
-    claim
-        .ours_range
+pub fn range(row: &ClaimResult) -> String {
+    row.ours_range
         .map_or("-".into(), |[low, high]| format!("{low:.3} .. {high:.3}"))
 }
 
 /// In how many of the replications the claim holds by itself.
-pub fn held(claim: &ClaimResult) -> String {
-    format!("{} of {}", claim.held, claim.of)
+pub fn held(row: &ClaimResult) -> String {
+    format!("{} of {}", row.held, row.of)
 }
 
 /// All claims with a line each, by experiment, and how many hold.
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
-    let width = outcome.claims.iter().map(|claim| claim.id.len()).max().unwrap_or(0);
-    let papers = outcome.claims.iter().map(|claim| paper(claim).len()).max().unwrap_or(0);
+    let width = outcome.claims.iter().map(|row| row.claim.id.len()).max().unwrap_or(0);
+    let papers = outcome.claims.iter().map(|row| paper(row).len()).max().unwrap_or(0);
     let mut experiment = "";
-    for claim in &outcome.claims {
-        if claim.experiment != experiment {
-            experiment = &claim.experiment;
+    for row in &outcome.claims {
+        if row.claim.experiment != experiment {
+            experiment = &row.claim.experiment;
             let _ = writeln!(text, "\n{experiment} ({})", platform(outcome));
             let _ = writeln!(
                 text,
@@ -49,8 +50,8 @@ pub fn table(outcome: &Outcome) -> String {
                 "holds", "claim", "paper", "ours", "range", "runs"
             );
         }
-        let holds = if claim.holds { "yes" } else { "NO" };
-        let note = match claim.role {
+        let holds = if row.holds { "yes" } else { "NO" };
+        let note = match row.claim.role {
             Role::Prediction => "",
             Role::Calibration => "  (fitted)",
             Role::Setting => "  (setting)",
@@ -58,26 +59,26 @@ pub fn table(outcome: &Outcome) -> String {
         let _ = writeln!(
             text,
             "  {holds:<5} {:<width$} {:>papers$}  {:>8}  {:>22}  {:>10}{note}",
-            claim.id,
-            paper(claim),
-            figure(claim.ours),
-            range(claim),
-            held(claim)
+            row.claim.id,
+            paper(row),
+            figure(row.ours),
+            range(row),
+            held(row)
         );
     }
-    text + &measures(outcome) + &reasons(outcome) + &count(outcome)
+    text + &measures(outcome) + &reasons(outcome) + &limits::tables(outcome) + &count(outcome)
 }
 
 /// Why claims do not hold, as far as known; claims with one reason together.
 fn reasons(outcome: &Outcome) -> String {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for claim in &outcome.claims {
-        let Some(why) = claim.why.as_deref().or(claim.missing.as_deref()) else {
+    for row in &outcome.claims {
+        let Some(why) = row.why.as_deref().or(row.missing.as_deref()) else {
             continue;
         };
         match reasons.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, ids)) => ids.push(&claim.id),
-            None => reasons.push((why, vec![&claim.id])),
+            Some((_, ids)) => ids.push(&row.claim.id),
+            None => reasons.push((why, vec![&row.claim.id])),
         }
     }
     let row = |(why, ids): &(&str, Vec<&str>)| format!("  {}: {why}\n", ids.join(", "));
@@ -118,9 +119,9 @@ fn platform(outcome: &Outcome) -> &'static str {
 
 fn count(outcome: &Outcome) -> String {
     let of = |kind: Kind| {
-        let claims = outcome.claims.iter().filter(move |claim| claim.kind == kind);
+        let claims = outcome.claims.iter().filter(move |row| row.claim.kind == kind);
         let all = claims.clone().count();
-        (claims.filter(|claim| claim.holds).count(), all)
+        (claims.filter(|row| row.holds).count(), all)
     };
     let ((structural, all_structural), (quantitative, all_quantitative)) =
         (of(Kind::Structural), of(Kind::Quantitative));

@@ -103,6 +103,7 @@ pub fn sample(k: u64) -> Sample {
 pub fn report() -> RunReport {
     RunReport {
         header: header(),
+        jobs: Vec::new(),
         samples: (0..300).map(sample).collect(),
         summary: Summary {
             jobs: 600,
@@ -127,6 +128,8 @@ pub fn report() -> RunReport {
             energy_parts_j: None,
             best_effort_jobs: 5_321,
             decision_us_median: Some(1.1),
+            clock_changes_within_jobs: 0,
+            pacing_us_median: None,
             controller_core_share: Some(0.0004),
             probe_us: Some([4.0, 61.0, 912.0]),
             steal_share: Some(0.012),

@@ -7,10 +7,13 @@ mod failure;
 mod fault;
 #[cfg(test)]
 mod fixture;
+mod limits;
 mod output;
 mod page;
 mod plain;
+mod profiles;
 mod scenario;
+mod size;
 mod summary;
 mod trace;
 mod verdict;

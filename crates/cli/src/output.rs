@@ -3,7 +3,9 @@
 //! A run takes a minute; that its report cannot be written should be said before it. The file appears complete or not
 //! at all: it is written beside its place and then renamed.
 
+use std::fs::Permissions;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -68,6 +70,9 @@ impl Output {
     /// # Errors
     /// [`Failure::Input`] naming the path.
     pub fn prepare(path: &Path) -> Result<Output, Failure> {
+        // A link stays a link: what it leads to is replaced.
+        let followed = path.canonicalize();
+        let path = followed.as_deref().unwrap_or(path);
         let special = path.metadata().is_ok_and(|meta| !meta.is_file());
         if path.is_dir() {
             return Err(refused(path, "is a folder; name a file in it"));
@@ -90,7 +95,10 @@ impl Output {
                     format!("cannot be written: {why}; name a file in a folder that is yours"),
                 )
             };
-            Place::Beside(NamedTempFile::new_in(folder).map_err(cannot)?)
+            let mode = path.metadata().ok().map(|meta| meta.permissions());
+            let mode = mode.unwrap_or_else(|| Permissions::from_mode(0o666)); // less the umask
+            let file = tempfile::Builder::new().permissions(mode).tempfile_in(folder);
+            Place::Beside(file.map_err(cannot)?)
         };
         Ok(Output {
             path: path.to_path_buf(),
@@ -133,7 +141,6 @@ impl Output {
             }
             Place::Beside(mut file) => {
                 fill_buffered(file.as_file_mut(), fill).map_err(failed)?;
-                readable_by_all(file.as_file()).map_err(failed)?;
                 file.persist(&self.path).map_err(|error| failed(error.error))?;
                 Ok(())
             }
@@ -145,12 +152,6 @@ fn fill_buffered(file: impl Write, fill: impl FnOnce(&mut dyn Write) -> std::io:
     let mut file = BufWriter::new(file);
     fill(&mut file)?;
     file.flush()
-}
-
-/// A temporary file is readable by its owner only; a report is like any other file.
-fn readable_by_all(file: &std::fs::File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
 }
 
 fn refused(path: &Path, what: impl std::fmt::Display) -> Failure {
@@ -189,6 +190,19 @@ mod tests {
         );
         let text = Output::prepare(folder.path()).unwrap_err().to_string();
         assert!(text.ends_with("is a folder; name a file in it"), "{text}");
+    }
+
+    #[test]
+    fn a_link_stays_and_so_does_a_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["x.json", "latest.json"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        Output::prepare(&link).unwrap().text("new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
     }
 
     #[test]

@@ -106,6 +106,16 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
             vec![format!("{decision:.1} us per decision (median){share}")],
         ));
     }
+    if summary.clock_changes_within_jobs > 0 {
+        let per_job = summary.clock_changes_within_jobs as f64 / summary.jobs.max(1) as f64;
+        let took = summary.pacing_us_median.map_or(String::new(), |us| {
+            format!(", in force {us:.0} us after a checkpoint (median)")
+        });
+        rows.push((
+            "pacing",
+            vec![format!("{per_job:.1} changes of the clock within a job{took}")],
+        ));
+    }
     if let Some([median, p99, max]) = summary.probe_us {
         let control = format!("an idle probe woke {median:.0} us late (median), {p99:.0} us (p99), {max:.0} us (max)");
         rows.push((

@@ -82,9 +82,22 @@ fn read_folder(folder: &Path) -> Result<Trace, Failure> {
         return Trace::parse_readings(parsed, open(&plain)?).map_err(|error| at_line(&plain, &error));
     }
     let packed = folder.join(READINGS_PACKED);
-    let unpacked = StreamingDecoder::new(open(&packed)?)
+    let mut unpacked = StreamingDecoder::new(open(&packed)?)
         .map_err(|error| Failure::input([format!("{}: not a zstd file: {error}", packed.display())]))?;
-    Trace::parse_readings(parsed, unpacked).map_err(|error| at_line(&packed, &error))
+    let trace = Trace::parse_readings(parsed, &mut unpacked);
+    // A damaged file is told as that, and not as the row that its damage happens to make: so read on to the checksum.
+    let _rest = std::io::copy(&mut unpacked, &mut std::io::sink());
+    let (told, found) = (
+        unpacked.decoder.get_checksum_from_data(),
+        unpacked.decoder.get_calculated_checksum(),
+    );
+    if told.is_some() && unpacked.decoder.is_finished() && told != found {
+        return Err(Failure::input([format!(
+            "{}: damaged: its checksum is not that of its content; fetch it again, or name another trace: --set trace.dir=FOLDER",
+            packed.display()
+        )]));
+    }
+    trace.map_err(|error| at_line(&packed, &error))
 }
 
 fn open(path: &Path) -> Result<impl Read, Failure> {
@@ -114,12 +127,22 @@ mod tests {
 
     const SENSOR_ROWS: &str = "id,period_s,avi_s\n0,1,2\n1,2,4\n";
     const READING_ROWS: &str = "time_s,sensor_id,value\n0.1,0,20\n0.2,1,21.5\n";
+    /// Low half of XXH64 of `READING_ROWS`.
+    const CHECKSUM: u32 = 0xe85c_a049;
     /// `READING_ROWS` as the zstd program packs it: one raw block.
     fn packed(text: &str) -> Vec<u8> {
         let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, text.len() as u8];
         let header = 1 | (text.len() as u32) << 3;
         frame.extend(&header.to_le_bytes()[..3]);
         frame.extend(text.as_bytes());
+        frame
+    }
+
+    /// The same with a checksum at its end: the low half of XXH64 of the content.
+    fn checked(text: &str) -> Vec<u8> {
+        let mut frame = packed(text);
+        frame[4] |= 0x04;
+        frame.extend(CHECKSUM.to_le_bytes());
         frame
     }
 
@@ -168,6 +191,20 @@ mod tests {
         assert!(
             not_packed.starts_with("DIR/readings.csv.zst: not a zstd file: "),
             "{not_packed}"
+        );
+        let mut damaged = checked(READING_ROWS);
+        assert!(read_folder(folder(&[sensors, (READINGS_PACKED, &damaged)]).path()).is_ok());
+        let digit = damaged.iter().rposition(|byte| *byte == b'5').unwrap();
+        damaged[digit] = b'6';
+        assert_eq!(
+            refused(&[sensors, (READINGS_PACKED, &damaged)]),
+            "DIR/readings.csv.zst: damaged: its checksum is not that of its content; fetch it again, or name another trace: --set trace.dir=FOLDER"
+        );
+        let digit = damaged.iter().position(|byte| *byte == b'0').unwrap();
+        damaged[digit] = b'x';
+        assert!(
+            refused(&[sensors, (READINGS_PACKED, &damaged)]).contains("damaged"),
+            "not the row"
         );
         let mut cut = packed(READING_ROWS);
         cut.truncate(cut.len() - 4);

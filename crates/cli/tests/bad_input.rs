@@ -1,8 +1,10 @@
 //! What a user sees of bad input: the program's whole answer, and exit code 2.
 
+mod common;
+
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+
+use common::{folder_with, punctual, refused};
 
 /// A sound scenario with eight made-up sensors, for changing.
 const SMALL: &str = "\
@@ -19,34 +21,6 @@ period = \"100ms\"
 deadline = \"50ms\"
 compute = \"2ms\"
 ";
-
-/// Runs the program in `folder`.
-fn punctual(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
-}
-
-/// What a refused command says on standard error; checks that it said nothing else and ended with 2.
-fn refused(folder: &Path, arguments: &[&str]) -> String {
-    let output = punctual(folder, arguments);
-    let error = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-    assert!(output.stdout.is_empty(), "{arguments:?}");
-    error
-}
-
-fn folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    for (name, text) in files {
-        let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
-        fs::write(path, text).expect("a file");
-    }
-    folder
-}
 
 #[test]
 fn a_wrong_scenario_is_told_line_by_line() {
@@ -164,9 +138,9 @@ fn a_model_in_which_a_knob_works_backwards_is_refused() {
     let text = SMALL.replace("\"open\"", "\"qod\"");
     let folder = folder_with(&[("x.toml", &text), ("back.json", &backwards)]);
     let refused = |arguments: &[&str]| refused(folder.path(), arguments);
-    let why = "the model says that more of `clock` makes jobs later, which cannot be";
+    let why = "back.json: the model says that more of `clock` makes jobs later, which cannot be";
     assert!(refused(&["run", "x.toml", "--platform", "sim", "--model", "back.json"]).starts_with(why));
-    assert!(refused(&["design", "back.json", "-o", "c.json"]).starts_with(&format!("back.json: {why}")));
+    assert!(refused(&["design", "back.json", "-o", "c.json"]).starts_with(why));
     assert!(!folder.path().join("c.json").exists());
 }
 
@@ -243,7 +217,7 @@ fn what_only_the_simulated_machine_has_is_refused_elsewhere() {
     ] {
         assert_eq!(
             refused(folder.path(), &[&["run", "x.toml"][..], &option].concat()),
-            "--machine, --governor and --fault are for the simulated machine: add --platform sim\n"
+            "--machine, --governor, --fault and --profile are for the simulated machine: add --platform sim\n"
         );
     }
 }
@@ -275,6 +249,15 @@ fn a_wrong_command_line_is_refused_with_a_hint() {
             &["run", "x.toml", "--fault", "melt:clock@1s..2s"],
             "write KIND:METER@FROM..UNTIL",
         ),
+        (
+            &["run", "x.toml", "--profile", "fft.csv"],
+            "expected the name of a task and a file",
+        ),
+        (
+            &["run", "x.toml", "--profile", "answer=p.csv", "--allocate", "luck"],
+            "no such policy; there are equal, vc2m-frugal, vc2m, static-best, greedy, dna, dadna, exact, exact-weighted",
+        ),
+        (&["run", "x.toml", "--allocate", "dna"], "--profile <TASK=FILE>"),
     ] {
         let error = refused(folder.path(), arguments);
         assert!(
@@ -371,5 +354,28 @@ fn a_trace_that_ends_before_it_begins_is_refused() {
     assert!(
         said.contains("trace/readings.csv:2: the readings end after 1 ns"),
         "{said}"
+    );
+}
+
+#[test]
+fn what_cannot_be_split_among_tasks_is_refused() {
+    let profile = "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w2\n0,0,1000000,10,10,1\n";
+    let folder = folder_with(&[("x.toml", SMALL), ("two-ways.csv", profile)]);
+    let told = |profile| {
+        refused(
+            folder.path(),
+            &["run", "x.toml", "--platform", "sim", "--profile", profile],
+        )
+    };
+    assert!(told("answer=none.csv").starts_with("none.csv: "));
+    assert!(
+        told("answer=x.toml").starts_with("x.toml:1: "),
+        "{}",
+        told("answer=x.toml")
+    );
+    assert!(
+        told("answer=two-ways.csv").contains("two-ways.csv"),
+        "{}",
+        told("answer=two-ways.csv")
     );
 }

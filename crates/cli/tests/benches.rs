@@ -1,8 +1,12 @@
 //! The comparing benches on the simulated machine, from the command line to the files they leave.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+
+use common::{punctual, told};
 
 /// A machine that is easily full: eight sensors at 20 ms, and a job that is late when they take what it needs.
 const SMALL: &str = "\
@@ -26,25 +30,10 @@ data = \"20ms\"
 rounds = 4
 ";
 
-fn punctual(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
-}
-
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("small.toml"), SMALL).expect("a file");
     folder
-}
-
-/// What a command printed, on standard output and standard error; it must have succeeded.
-fn told(output: Output) -> (String, String) {
-    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
-    assert!(output.status.success(), "{err}");
-    (out, err)
 }
 
 fn json(folder: &Path, file: &str) -> serde_json::Value {

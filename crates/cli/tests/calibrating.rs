@@ -1,28 +1,15 @@
 //! `punctual calibrate`: what it writes, and what it says of bad input.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 const SHIPPED: &str = include_str!("../../experiments/data/qedb-calibration.toml");
 
-/// Runs the program in `folder`.
-fn calibrate(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .arg("calibrate")
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
-}
-
-/// What a refused command says on standard error; checks that it ended with 2 and printed nothing.
+/// What a refused calibration says on standard error.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
-    let output = calibrate(folder, arguments);
-    let error = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-    assert!(output.stdout.is_empty(), "{arguments:?}");
-    error
+    common::refused(folder, &[&["calibrate"], arguments].concat())
 }
 
 #[test]
@@ -58,7 +45,7 @@ fn the_same_command_writes_the_same_bytes() {
     let written = || {
         let folder = tempfile::tempdir().expect("a folder");
         let arguments = ["--evaluations", "4", "--jobs", "1", "-o", ".", "--json", "all.json"];
-        let output = calibrate(folder.path(), &arguments);
+        let output = common::punctual(folder.path(), &[&["calibrate"], &arguments[..]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let mut names: Vec<_> = fs::read_dir(folder.path())
             .expect("a folder")

@@ -1,23 +1,8 @@
 //! `punctual experiment`: what it leaves, and what it says of bad input.
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod common;
 
-fn punctual(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
-}
-
-fn refused(folder: &Path, arguments: &[&str]) -> String {
-    let output = punctual(folder, arguments);
-    let error = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-    assert!(output.stdout.is_empty(), "{arguments:?}");
-    error
-}
+use common::{punctual, refused};
 
 const CLAIM: &str = "\
 [[claim]]

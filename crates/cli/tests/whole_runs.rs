@@ -1,21 +1,17 @@
 //! Runs on the simulated machine from the command line to the files they leave.
 
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
+/// The answer of a run that succeeds.
 fn punctual(folder: &Path, arguments: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts");
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output = common::punctual(folder, arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
     output
 }
 

@@ -22,7 +22,8 @@
 //!
 //! Beyond the paper: knobs with steps and rates inside of the law ([`Actuator`]), set-point feed-forward
 //! ([`LqrPi::with_model`], [`SteadyState`]), models for a shorter sample ([`quasi_static`]), a law that inverts the
-//! model in one step ([`OneStep`]), and a [`Supervisor`] that notices when a model is wrong.
+//! model in one step ([`OneStep`]), a [`Supervisor`] that notices when a model is wrong, and a [`Pacer`] that sets the clock
+//! while a job runs.
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
 //! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
@@ -78,6 +79,7 @@ mod lqr;
 mod lqr_pi;
 mod mimo;
 mod one_step;
+mod pacing;
 mod pi;
 mod riccati;
 mod rounding;
@@ -101,6 +103,7 @@ pub use lqr::{Lqr, dlqr};
 pub use lqr_pi::{LqrPi, LqrPiError, StepError};
 pub use mimo::{Design, DesignError, Pinned, Weights, WrongModel, design};
 pub use one_step::{OneStep, OneStepError, OneStepTuning};
+pub use pacing::{LEARNT, PARTS_MAX, PRIOR, Pacer, SLOW_DOWN_MAX, TOLERANCE};
 pub use pi::{Pi, PiError, PiGains};
 pub use riccati::{Riccati, RiccatiError, dare};
 pub use spectrum::{NoSpectrum, Pole, Verdict};

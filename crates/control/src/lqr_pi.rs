@@ -341,6 +341,29 @@ impl LqrPi {
         Ok(())
     }
 
+    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)). The
+    /// accumulated errors move so that the law would have asked for `u` itself, for the knobs that were not moved as well, and
+    /// nothing of its rounding is left. Call it at most once per step, before the next one.
+    ///
+    /// # Errors
+    /// As [`applied`](Self::applied).
+    pub fn follow(&mut self, u: &[f64]) -> Result<(), StepError> {
+        check("applied setting", u, self.actuators.len())?;
+        for (i, applied) in u.iter().enumerate() {
+            self.excess[i] = self.u[i] - applied;
+            (self.u[i], self.set[i]) = (*applied, *applied);
+            self.actuators[i].forget();
+            if self.layout.past_inputs < self.layout.accumulated {
+                self.state[self.layout.past_inputs + i] = applied - self.u0[i];
+            }
+        }
+        if let Some(model) = &mut self.model {
+            model.rounding.forget();
+        }
+        self.relieve(self.relief.len() - 1);
+        Ok(())
+    }
+
     /// The settings of the last good step (or start), absolute; on the knobs' steps where they are known.
     pub fn settings(&self) -> &[f64] {
         if self.actuators.iter().any(|actuator| !actuator.steps().is_empty()) {

@@ -277,6 +277,20 @@ impl OneStep {
         Ok(())
     }
 
+    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)). The next
+    /// moves count from there, and nothing is left to carry. Call it at most once per step, before the next one.
+    ///
+    /// # Errors
+    /// As [`applied`](Self::applied).
+    pub fn follow(&mut self, u: &[f64]) -> Result<(), StepError> {
+        check("applied setting", u, self.actuators.len())?;
+        self.u.copy_from_slice(u);
+        self.wanted[..u.len()].copy_from_slice(u);
+        self.short = Default::default();
+        self.carry.fill(0.0);
+        Ok(())
+    }
+
     /// The settings of the last good step (or start), absolute; where [`applied`](Self::applied) told otherwise, those.
     pub fn settings(&self) -> &[f64] {
         &self.u

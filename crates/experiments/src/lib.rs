@@ -13,6 +13,8 @@ pub mod calibrate;
 pub mod claims;
 pub mod controllers;
 pub mod dna;
+pub mod dps;
+pub mod limits;
 mod outcome;
 mod parallel;
 pub mod qedb;
@@ -77,6 +79,8 @@ impl Experiment {
             [dna::CLAIMS, dna::REASONS]
         } else if self.name == controllers::EXPERIMENT.name {
             [controllers::CLAIMS, controllers::REASONS]
+        } else if dps::parts(self.name).is_some() {
+            [dps::CLAIMS, dps::REASONS]
         } else {
             [qedb::CLAIMS, qedb::REASONS]
         }
@@ -104,8 +108,11 @@ pub enum ExperimentError {
 
 /// Every experiment that there is.
 pub fn experiments() -> Vec<Experiment> {
-    let all = qedb::EXPERIMENTS.into_iter().chain([controllers::EXPERIMENT]);
-    all.chain(dna::EXPERIMENTS).collect()
+    let others = [controllers::EXPERIMENT]
+        .into_iter()
+        .chain(dna::EXPERIMENTS)
+        .chain(dps::EXPERIMENTS);
+    qedb::EXPERIMENTS.into_iter().chain(others).collect()
 }
 
 /// The experiment with this name.

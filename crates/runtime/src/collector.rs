@@ -5,8 +5,8 @@ use punctual_store::updates::{Counts, Reconciliation};
 use punctual_units::{Nanos, Time};
 use punctual_workload::JobOutcome;
 
-use crate::event::{Plan, Step};
-use crate::report::{EnergyParts, Protection, RunHeader, RunReport, Sample, Summary};
+use crate::event::{Plan, Step, Window};
+use crate::report::{EnergyParts, FinishedJob, Protection, RunHeader, RunReport, Sample, Summary};
 
 /// After warm-up the loop is given this long to reach its goal before means are taken.
 pub const SETTLING: Nanos = Nanos::from_secs(5);
@@ -58,6 +58,7 @@ pub struct Collector {
     plan: Plan,
     last: Option<Readings>,
     samples: Vec<Sample>,
+    finished: Vec<FinishedJob>,
     tardiness: Vec<f64>,
     drr_sum: f64,
     late: Vec<JobOutcome>,
@@ -65,6 +66,9 @@ pub struct Collector {
     misses: u64,
     skipped: u64,
     best_effort_jobs: u64,
+    /// Times that the clock was changed within a job, and what deciding that took, in microseconds.
+    paced: u64,
+    pacing_us: Vec<f64>,
     notes: Vec<String>,
 }
 
@@ -77,6 +81,7 @@ impl Collector {
             plan,
             last: None,
             samples: Vec::new(),
+            finished: Vec::new(),
             tardiness: Vec::new(),
             drr_sum: 0.0,
             late: Vec::new(),
@@ -84,6 +89,8 @@ impl Collector {
             misses: 0,
             skipped: 0,
             best_effort_jobs: 0,
+            paced: 0,
+            pacing_us: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -100,6 +107,10 @@ impl Collector {
             return;
         };
         self.jobs += 1;
+        self.finished.push(FinishedJob {
+            t_s: job.finished.since(self.start).as_secs_f64(),
+            tardiness,
+        });
         if job.overrun().is_some() {
             self.misses += 1;
             if self.late.len() < LATE_JOBS_MAX {
@@ -110,6 +121,12 @@ impl Collector {
             self.tardiness.push(tardiness);
             self.drr_sum += job.drr();
         }
+    }
+
+    /// Takes a change of the clock within a job, and how long that took from the checkpoint on, where that takes time.
+    pub fn paced(&mut self, took: Option<Nanos>) {
+        self.paced += 1;
+        self.pacing_us.extend(took.map(Nanos::as_micros_f64));
     }
 
     /// Takes releases that were dropped because too many jobs were waiting.
@@ -142,7 +159,7 @@ impl Collector {
             admitted_share: window.admitted.unwrap_or(self.plan.admitted.get()),
             admitted_knob: self.plan.admitted.get(),
             fresh_share: window.fresh,
-            clock_hz: readings.clock.value().map(|clock| clock.0),
+            clock_hz: self.clock_over(window, readings),
             energy_j: self.energy_since(readings),
             jobs: window.jobs,
             misses: window.misses,
@@ -181,6 +198,7 @@ impl Collector {
             header: self.header,
             samples: self.samples,
             summary,
+            jobs: self.finished,
         }
     }
 
@@ -212,6 +230,13 @@ impl Collector {
             }
         };
         now.iter().enumerate().map(|(core, busy)| share(core, *busy)).collect()
+    }
+
+    /// The clock in force, in hertz: where jobs are paced from within, what they had on average.
+    fn clock_over(&self, window: &Window, readings: &Readings) -> Option<u64> {
+        let read = readings.clock.value()?.0;
+        let top = self.header.load.top_clock;
+        Some(window.clock.map_or(read, |share| top.scaled(share).0))
     }
 
     fn energy_since(&self, readings: &Readings) -> Option<f64> {
@@ -256,6 +281,8 @@ impl Collector {
             energy_parts_j: ending.energy_parts_j,
             best_effort_jobs: self.best_effort_jobs,
             decision_us_median: percentile(&decisions, 0.5),
+            clock_changes_within_jobs: self.paced,
+            pacing_us_median: percentile(&self.pacing_us, 0.5),
             controller_core_share: ending.controller_core_share,
             probe_us: ending.probe_us,
             steal_share: ending.steal_share,

@@ -144,7 +144,7 @@ impl Controller {
     pub fn step(&mut self, window: &Window) -> Knobs {
         let Some(law) = &mut self.law else { return self.held };
         if let Some(y) = law.measured(window) {
-            law.account(self.held, window.forced);
+            law.account(self.held, window);
             // An unusable value leaves the law as it was; the regulator reports it as a fault of the meter.
             let _ = law.pilot.step(&y[..law.meters.len()], &law.goal);
             self.held = law.merge(self.held);
@@ -158,7 +158,8 @@ impl Controller {
     pub fn watch(&mut self, window: &Window) -> Option<Doubt> {
         let law = self.law.as_mut()?;
         let y = law.measured(window)?;
-        let (asked, settings) = (law.settings(self.held), law.settings(really(self.held, window.forced)));
+        let held = over_window(self.held, window);
+        let (asked, settings) = (law.settings(held), law.settings(really(held, window.forced)));
         let (meters, knobs) = (law.meters.len(), law.knobs.len());
         law.supervisor
             .as_mut()?
@@ -315,10 +316,15 @@ impl Law {
     }
 
     /// Tells the law where the knobs really were in the window that was measured: on the machine's steps, and with
-    /// what admission let in where the freshness minimum forced it to let in more than asked.
-    fn account(&mut self, held: Knobs, forced: f64) {
-        let settings = self.settings(really(held, forced));
-        let _ = self.pilot.applied(&settings[..self.knobs.len()]);
+    /// what admission let in where the freshness minimum forced it to let in more than asked. Where jobs were paced from within, the
+    /// law goes on from the mean clock that they had.
+    fn account(&mut self, held: Knobs, window: &Window) {
+        let settings = self.settings(really(over_window(held, window), window.forced));
+        let settings = &settings[..self.knobs.len()];
+        let _ = match window.clock {
+            Some(_) => self.pilot.follow(settings),
+            None => self.pilot.applied(settings),
+        };
     }
 
     fn settings(&self, knobs: Knobs) -> [f64; KNOBS_MAX] {
@@ -360,6 +366,13 @@ impl Pilot {
         }
     }
 
+    fn follow(&mut self, u: &[f64]) -> Result<(), StepError> {
+        match self {
+            Pilot::LqrPi(law) => law.follow(u),
+            Pilot::OneStep(law) => law.follow(u),
+        }
+    }
+
     fn resume(&mut self, u: &[f64]) -> Result<(), StepError> {
         match self {
             Pilot::LqrPi(law) => law.resume(u),
@@ -398,6 +411,14 @@ impl KnobName {
             KnobName::Clock => Effect::Lowers,
             KnobName::Admitted => Effect::Raises,
         }
+    }
+}
+
+/// The knobs that were held, with the clock at its mean where jobs were paced from within.
+fn over_window(held: Knobs, window: &Window) -> Knobs {
+    Knobs {
+        clock: held.clock.map(|clock| window.clock.unwrap_or(clock)),
+        ..held
     }
 }
 

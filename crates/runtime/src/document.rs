@@ -29,16 +29,21 @@ pub struct MadeFor {
     pub pace: Pace,
     /// How updates reach the store.
     pub update_mode: UpdateMode,
+    /// The simulated machine, by the name in its file. None for the machine at hand, and in files of earlier versions,
+    /// which are taken to be for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
 }
 
 impl MadeFor {
-    /// What a run of `scenario` on `platform` needs.
-    pub fn of(scenario: &Scenario, platform: &str) -> MadeFor {
+    /// What a run of `scenario` on `platform` needs; there, on the simulated `machine`, if it is one.
+    pub fn of(scenario: &Scenario, platform: &str, machine: Option<&str>) -> MadeFor {
         MadeFor {
             scenario: scenario.name.clone(),
             platform: platform.into(),
             pace: scenario.control.pace,
             update_mode: scenario.store.update_mode,
+            machine: machine.map(String::from),
         }
     }
 }
@@ -306,6 +311,11 @@ impl ControllerDocument {
         }
         if made.platform != run.platform {
             return differs("the platform", quoted(&made.platform), quoted(&run.platform));
+        }
+        if let (Some(made), Some(run)) = (&made.machine, &run.machine)
+            && made != run
+        {
+            return differs("the simulated machine", quoted(made), quoted(run));
         }
         if made.pace != run.pace {
             return differs("the pace", paced(made.pace), paced(run.pace));

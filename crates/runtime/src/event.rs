@@ -2,7 +2,7 @@
 
 use punctual_platform::Readings;
 use punctual_units::{Hertz, Share};
-use punctual_workload::JobOutcome;
+use punctual_workload::{JobOutcome, JobProgress};
 use serde::{Deserialize, Serialize};
 
 use crate::mode::ModeName;
@@ -11,9 +11,11 @@ use crate::mode::ModeName;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
+    /// A real-time job has come to a checkpoint.
+    Progressed(JobProgress),
     /// A job is complete.
     Completed(JobOutcome),
-    /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job.
+    /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should have.
     Period(Vitals),
     /// What came of the last plan.
     Applied(Applied),
@@ -52,6 +54,27 @@ pub struct Applied {
     pub refused: Option<String>,
 }
 
+/// What the loop answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// To [`Event::Period`].
+    Step(Step),
+    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: only the clock has changed in
+    /// this plan.
+    Pace(Plan),
+}
+
+impl Answer {
+    /// The step, if it is one.
+    pub fn step(self) -> Option<Step> {
+        match self {
+            Answer::Step(step) => Some(step),
+            Answer::Pace(_) => None,
+        }
+    }
+}
+
 /// The loop's answer to [`Event::Period`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
@@ -82,4 +105,8 @@ pub struct Window {
     pub forced: f64,
     /// Fresh share at the window's end.
     pub fresh: f64,
+    /// Mean clock over the jobs of the window, weighted by time, as a share of the top clock: only where jobs are paced from
+    /// within, for there the clock is not what the plan said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<f64>,
 }

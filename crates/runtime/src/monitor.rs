@@ -44,6 +44,7 @@ impl Monitor {
                 0.0
             },
             fresh: vitals.fresh.get(),
+            clock: None,
         };
         *self = Monitor {
             offered_before: vitals.updates_offered,

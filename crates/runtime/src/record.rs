@@ -8,7 +8,7 @@ use punctual_units::{SensorId, Seq, Share, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::document::Mismatch;
-use crate::event::{Event, Step};
+use crate::event::{Answer, Event};
 use crate::tick::{Regulator, RegulatorOptions};
 
 /// All events of one run with the decisions they led to.
@@ -32,7 +32,7 @@ pub struct Decision {
     /// What happened.
     pub event: Event,
     /// What it answered.
-    pub answer: Option<Step>,
+    pub answer: Option<Answer>,
 }
 
 /// What admission is made from.

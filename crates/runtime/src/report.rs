@@ -18,6 +18,18 @@ pub struct RunReport {
     pub samples: Vec<Sample>,
     /// The run in a few figures.
     pub summary: Summary,
+    /// Real-time jobs one by one, in the order of their ends; not in files.
+    #[serde(skip)]
+    pub jobs: Vec<FinishedJob>,
+}
+
+/// A real-time job that has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FinishedJob {
+    /// When, in seconds since the start of the run.
+    pub t_s: f64,
+    /// Response time over deadline.
+    pub tardiness: f64,
 }
 
 /// What ran where.
@@ -172,6 +184,12 @@ pub struct Summary {
     pub best_effort_jobs: u64,
     /// Median decision time in microseconds.
     pub decision_us_median: Option<f64>,
+    /// Times that the clock was changed within a job.
+    #[serde(default)]
+    pub clock_changes_within_jobs: u64,
+    /// Of those, the median time from the job's checkpoint to the changed clock, in microseconds; Linux only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pacing_us_median: Option<f64>,
     /// CPU time of the control thread as a share of one core.
     pub controller_core_share: Option<f64>,
     /// Oversleep of the probe on the real-time core, median, p99 and maximum, in microseconds: the no-op control

@@ -11,10 +11,11 @@ use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, TaskSpec, Trace,
-    UpdateMode,
+    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, Surge, TaskSpec,
+    Trace, UpdateMode,
 };
 
+use crate::allocation::{AllocationError, AllocationRequest};
 use crate::collector::SETTLING;
 use crate::document::{ControllerDocument, MadeFor, Mismatch, ModelDocument, ModelError, Unfit};
 use crate::exciter::Exciter;
@@ -22,6 +23,10 @@ use crate::mode::{SILENT_RELEASES, SILENT_WINDOWS};
 use crate::record::{AdmissionSetup, EventLog};
 use crate::report::{KnobReport, LoadReport, RunHeader, RunReport, Watch};
 use crate::tick::RegulatorOptions;
+
+/// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a whole
+/// period before something is wrong.
+const PATIENT_RELEASES: u64 = 2;
 
 /// Which machine runs the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +78,24 @@ pub struct RunRequest {
     pub governor: Option<Governor>,
     /// What goes wrong with the simulated machine's knobs and meters.
     pub faults: Faults,
+    /// Who gets which cache ways and how much bandwidth; only on the simulated machine so far.
+    pub allocation: Option<AllocationRequest>,
+    /// When real-time jobs have more to do than the scenario says.
+    pub surge: Option<Surge>,
+}
+
+impl RunRequest {
+    /// What a model or a controller for this run must have been made for.
+    pub fn made_for(&self) -> MadeFor {
+        let shipped = MachineModel::exynos5422_a15;
+        let simulated =
+            |machine: Option<&MachineModel>| machine.map_or_else(|| shipped().name, |model| model.name.clone());
+        let machine = match self.platform {
+            PlatformChoice::Linux => None,
+            PlatformChoice::Sim => Some(simulated(self.machine.as_ref())),
+        };
+        MadeFor::of(&self.scenario, self.platform.name(), machine.as_deref())
+    }
 }
 
 /// A finished run.
@@ -142,6 +165,9 @@ pub enum RunError {
     /// The simulated machine's model is not sound.
     #[error(transparent)]
     MachineModel(#[from] MachineModelError),
+    /// Ways and bandwidth cannot be split as asked.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
     /// Whoever watches broke off before the run began.
     #[error("stopped before the run began: nothing was measured")]
     Interrupted,
@@ -193,7 +219,7 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
         let at_least = elapsed.scaled((needed + 10) as f64 / got.max(1) as f64);
         return Err(RunError::TooShort { got, needed, at_least });
     }
-    let made_for = MadeFor::of(&request.scenario, request.platform.name());
+    let made_for = request.made_for();
     Ok((ModelDocument::identify(made_for, &y, &u)?, finished.report))
 }
 
@@ -245,6 +271,7 @@ fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result
         excite: excite.is_some(),
     };
     match request.platform {
+        PlatformChoice::Linux if request.allocation.is_some() => Err(AllocationError::NotHere.into()),
         PlatformChoice::Linux => crate::linux::run_scenario(&setup, watch),
         PlatformChoice::Sim => crate::simulated::run_scenario(&setup, watch),
     }
@@ -270,7 +297,7 @@ fn design_for(request: &RunRequest) -> Result<Option<ControllerDocument>, RunErr
             }
         }
     };
-    document.check(&MadeFor::of(&request.scenario, request.platform.name()))?;
+    document.check(&request.made_for())?;
     Ok(Some(document))
 }
 
@@ -370,14 +397,33 @@ impl Setup<'_> {
             offers: offers.clone(),
             start,
             warm_up: scenario.control.warm_up,
-            silence: self.silence(),
+            silence: self.patience().unwrap_or_else(|| self.silence()),
+            impatient: self.patience().is_some(),
+            within: scenario.control.within,
             design: self.design.clone(),
             excite: self.excite.then(|| scenario.excitation.clone()),
         }
     }
 
+    /// Where a law steps at every job: how long it waits for the end of one before it is asked all the same. Somebody who
+    /// only looks on, or moves the knobs to learn a model, has nothing to say without a job.
+    pub(crate) fn patience(&self) -> Option<Nanos> {
+        let control = &self.scenario().control;
+        let steps = control.pace == Pace::Job && control.kind != ControllerKind::Open && !self.excite;
+        steps.then(|| self.rarest_release() * PATIENT_RELEASES)
+    }
+
     /// How long no job may end: several windows, and several releases of the rarest real-time task.
     fn silence(&self) -> Nanos {
+        let window = match self.scenario().control.pace {
+            Pace::Period(period) => period,
+            Pace::Job => Nanos::ZERO,
+        };
+        (window * SILENT_WINDOWS).max(self.rarest_release() * SILENT_RELEASES)
+    }
+
+    /// The longest time between two releases of a real-time task.
+    fn rarest_release(&self) -> Nanos {
         let scenario = self.scenario();
         let gap = |task: &TaskSpec| match task.arrival {
             Arrival::Periodic { period } => period,
@@ -390,11 +436,7 @@ impl Setup<'_> {
             .filter(|task| task.deadline().is_some())
             .map(gap)
             .max();
-        let window = match scenario.control.pace {
-            Pace::Period(period) => period,
-            Pace::Job => Nanos::ZERO,
-        };
-        (window * SILENT_WINDOWS).max(rarest.unwrap_or_default() * SILENT_RELEASES)
+        rarest.unwrap_or_default()
     }
 
     /// From when on means count: the loop has had time to settle, and every sensor has spoken. At most half of the run.

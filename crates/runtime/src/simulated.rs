@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use punctual_platform::{Machine, Setting};
 use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, Nanos, Share, Time};
-use punctual_workload::{JobOutcome, Pace};
+use punctual_workload::{JobOutcome, JobProgress, Pace};
 
 use crate::actuate::turn_clock;
+use crate::allocation::Allocating;
 use crate::collector::{Collector, Ending, Took};
-use crate::event::{Event, Plan, Step, Vitals};
+use crate::event::{Answer, Event, Plan, Vitals};
 use crate::record::{Decision, EventLog};
 use crate::report::{Progress, Watch};
 use crate::run::{Finished, RunError, Setup};
@@ -24,7 +25,14 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let request = setup.request;
     let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);
     let costs = costs(&model, scenario.store.update_mode)?;
-    let compiled = setup.compile(&costs)?;
+    let mut compiled = setup.compile(&costs)?;
+    let mut allocating = match &request.allocation {
+        Some(asked) => Some(Allocating::new(asked, &scenario.tasks, &model)?),
+        None => None,
+    };
+    if let Some(allocating) = &mut allocating {
+        allocating.replace(&mut compiled.programs);
+    }
     let stream = setup.stream(compiled.replicas);
     setup.check_freshness(&stream)?;
     let log_setup = setup.log_setup(&stream);
@@ -40,6 +48,12 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let mut machine = Simulation::new(model, load)?;
     if let Some(governor) = request.governor {
         machine.govern_with(governor);
+    }
+    if let Some(surge) = request.surge {
+        machine.surge(surge);
+    }
+    if scenario.control.within {
+        machine.tell_progress();
     }
     let machine = Faulty::new(machine, request.faults.clone());
     let start = machine.now();
@@ -58,9 +72,11 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let mut run = Run {
         machine,
         regulator,
+        allocating,
         collector,
         log,
         pace: scenario.control.pace,
+        patience: setup.patience(),
         best_effort_share: scenario.control.best_effort_share,
     };
     if !stop {
@@ -77,9 +93,12 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
 struct Run<'t> {
     machine: Faulty<'t>,
     regulator: Regulator,
+    allocating: Option<Allocating>,
     collector: Collector,
     log: Option<Vec<Decision>>,
     pace: Pace,
+    /// How long the loop waits for a job's end before it is asked all the same.
+    patience: Option<Nanos>,
     best_effort_share: Share,
 }
 
@@ -98,7 +117,8 @@ impl Run<'_> {
                     return;
                 }
             }
-            let ticked = match self.machine.machine.run_until(due.min(end).min(now + PATIENCE)) {
+            let until = due.min(end).min(now + PATIENCE).min(self.next_phase());
+            let ticked = match self.machine.machine.run_until(until) {
                 Happening::Completed(outcome) => {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
@@ -107,9 +127,16 @@ impl Run<'_> {
                     self.collector.skipped(1);
                     false
                 }
+                Happening::Progressed(job) => {
+                    self.progressed(job);
+                    false
+                }
                 Happening::Released { .. } => false,
                 Happening::Reached => self.machine.now() >= due,
             };
+            if let Some(allocating) = &mut self.allocating {
+                allocating.step(&mut self.machine.machine);
+            }
             if ticked {
                 due = self.next_due();
                 if self.tick(watch).is_break() {
@@ -117,6 +144,13 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// When a job may enter another phase; never where nobody allocates.
+    fn next_phase(&mut self) -> Time {
+        let machine = &mut self.machine.machine;
+        let next = self.allocating.as_ref().map(|allocating| allocating.next(machine));
+        next.unwrap_or(Time::MAX)
     }
 
     /// The report counts the job as it was; the loop is told what the response meter says of it.
@@ -131,6 +165,15 @@ impl Run<'_> {
         }
     }
 
+    /// A job under way may need another clock.
+    fn progressed(&mut self, job: JobProgress) {
+        if let Some(Answer::Pace(plan)) = self.step(Event::Progressed(job)) {
+            let applied = turn_clock(&mut self.machine, plan);
+            self.step(Event::Applied(applied));
+            self.collector.paced(None);
+        }
+    }
+
     fn bound_best_effort(&mut self) {
         if self.best_effort_share < Share::ONE {
             // The simulated machine always offers this knob.
@@ -140,7 +183,9 @@ impl Run<'_> {
 
     fn next_due(&self) -> Time {
         match self.pace {
-            Pace::Job => Time::MAX,
+            Pace::Job => self
+                .patience
+                .map_or(Time::MAX, |patience| self.machine.now() + patience),
             Pace::Period(period) => self.machine.now() + period,
         }
     }
@@ -161,7 +206,7 @@ impl Run<'_> {
             machine: readings.clone(),
         };
         self.machine.machine.rebalance();
-        let Some(step) = self.step(Event::Period(vitals)) else {
+        let Some(step) = self.step(Event::Period(vitals)).and_then(Answer::step) else {
             return ControlFlow::Continue(());
         };
         self.act(step.plan);
@@ -175,7 +220,7 @@ impl Run<'_> {
         self.step(Event::Applied(applied));
     }
 
-    fn step(&mut self, event: Event) -> Option<Step> {
+    fn step(&mut self, event: Event) -> Option<Answer> {
         let now = self.machine.now();
         let answer = self.regulator.step(&event, now);
         if let Some(log) = &mut self.log {
@@ -189,6 +234,11 @@ impl Run<'_> {
     }
 
     fn finish(mut self, log: Option<EventLog>) -> Finished {
+        if let Some(allocating) = &self.allocating {
+            let changes = allocating.changes();
+            self.collector
+                .note(format!("ways and bandwidth were split {changes} times (simulated)"));
+        }
         let energy = self.machine.machine.energy();
         let updates = self.machine.machine.updates();
         let ending = Ending {

@@ -6,10 +6,11 @@ mod common;
 use common::{request, unwatched};
 use punctual_runtime::report::RunReport;
 use punctual_runtime::{
-    ControllerSource, Mismatch, ModelDocument, PlatformChoice, RunError, RunRequest, Unfit, identify, run,
+    ControllerSource, Finished, MachineModel, Mismatch, ModelDocument, PlatformChoice, RunError, RunRequest, Unfit,
+    identify, replay, run,
 };
 use punctual_units::Nanos;
-use punctual_workload::{ControllerKind, Pace};
+use punctual_workload::{Active, ControllerKind, Pace, Surge};
 
 fn model() -> ModelDocument {
     let request = request(PlatformChoice::Sim, ControllerKind::Open, 80);
@@ -147,6 +148,50 @@ fn at_every_job_mimo_and_one_step_reach_the_goal() {
         let fallback = report.samples.iter().find_map(|sample| sample.fallback.as_ref());
         assert_eq!(fallback, None, "{kind:?}");
     }
+}
+
+/// A step of work that nobody announced: late for some jobs at every other pace, on the goal from the first job on where
+/// jobs are paced from within; and the log of such a run replays.
+#[test]
+fn within_jobs_a_surge_of_work_is_met_by_the_first_job() {
+    let model = model();
+    let surge = Surge {
+        active: Active {
+            from: Nanos::from_secs(20),
+            until: Nanos::from_secs(30),
+        },
+        factor: 1.15,
+    };
+    let worst = |within: bool| {
+        let mut request = request_with(
+            ControllerKind::Mimo,
+            40,
+            Pace::Job,
+            ControllerSource::Model(model.clone()),
+        );
+        (request.scenario.control.within, request.surge, request.record) = (within, Some(surge), true);
+        let Finished { report, log } = run(&request, &mut unwatched).unwrap();
+        assert_eq!(replay(&log.unwrap()).unwrap(), []);
+        assert_eq!(report.summary.clock_changes_within_jobs > 0, within);
+        let surged = report.jobs.iter().filter(|job| (20.0..21.0).contains(&job.t_s));
+        surged.map(|job| job.tardiness).fold(0.0, f64::max)
+    };
+    let (paced, at_ends) = (worst(true), worst(false));
+    assert!(paced < at_ends && paced < 0.95, "{paced}, without {at_ends}");
+}
+
+#[test]
+fn a_model_of_another_simulated_machine_is_refused() {
+    let mut other = request(PlatformChoice::Sim, ControllerKind::Mimo, 4);
+    other.controller = Some(ControllerSource::Model(model()));
+    let mut machine = MachineModel::exynos5422_a15();
+    machine.name = "another".into();
+    other.machine = Some(machine);
+    let error = run(&other, &mut unwatched).unwrap_err().to_string();
+    assert!(
+        error.contains("made for the simulated machine \"") && error.contains("this run has \"another\""),
+        "{error}"
+    );
 }
 
 #[test]

@@ -14,17 +14,23 @@ use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Meter};
 use punctual_runtime::linux::Runtime;
 use punctual_runtime::report::Progress;
-use punctual_runtime::{AdmissionEvent, ControllerSource, EventLog, Finished, PlatformChoice, identify, replay, run};
+use punctual_runtime::{
+    AdmissionEvent, Answer, ControllerSource, Event, EventLog, Finished, Plan, PlatformChoice, identify, replay, run,
+};
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Nanos, Share};
-use punctual_workload::{Arrival, Class, ControllerKind};
+use punctual_workload::{Arrival, Class, ControllerKind, Pace};
 
-fn recorded() -> EventLog {
+fn recorded(within: bool) -> EventLog {
     // A model of the simulated machine, relabelled: replay needs decisions, not good ones.
     let simulated = request(PlatformChoice::Sim, ControllerKind::Open, 80);
     let (mut model, _) = identify(&simulated, &mut unwatched).unwrap();
     model.made_for.platform = "linux".into();
+    model.made_for.machine = None;
     let mut request = request(PlatformChoice::Linux, ControllerKind::Mimo, 3);
+    if within {
+        (request.scenario.control.pace, request.scenario.control.within) = (Pace::Job, true);
+    }
     request.controller = Some(ControllerSource::Model(model));
     request.record = true;
     let Finished { report, log } = run(&request, &mut unwatched).unwrap();
@@ -37,7 +43,7 @@ fn recorded() -> EventLog {
 
 #[test]
 fn the_log_of_a_linux_run_replays_to_identical_decisions() {
-    let log = recorded();
+    let log = recorded(false);
     assert!(
         log.steps.iter().filter(|step| step.answer.is_some()).count() >= 10,
         "the loop has stepped"
@@ -56,7 +62,10 @@ fn the_log_of_a_linux_run_replays_to_identical_decisions() {
         .steps
         .iter_mut()
         .rev()
-        .find_map(|step| step.answer.as_mut())
+        .find_map(|step| match step.answer.as_mut() {
+            Some(Answer::Step(step)) => Some(step),
+            _ => None,
+        })
         .unwrap();
     answer.plan.admitted = Share::clamped(1.0 - answer.plan.admitted.get());
     assert_eq!(
@@ -73,6 +82,32 @@ fn the_log_of_a_linux_run_replays_to_identical_decisions() {
     let admitted = admitted.unwrap();
     *admitted = !*admitted;
     assert_eq!(replay(&planted).unwrap().len(), 1, "and so is a verdict of admission");
+}
+
+/// Likewise where jobs are paced from within: each checkpoint and what was answered is in the log.
+#[test]
+fn paced_jobs_replay_to_the_same_clocks() {
+    let log = recorded(true);
+    let is_progress = |event: &Event| matches!(event, Event::Progressed(_));
+    assert!(log.steps.iter().filter(|step| is_progress(&step.event)).count() > 100);
+    assert_eq!(replay(&log).unwrap(), []);
+
+    let mut planted = log;
+    let answered = planted.steps.iter_mut().find(|step| is_progress(&step.event)).unwrap();
+    let Event::Progressed(progress) = &answered.event else {
+        unreachable!()
+    };
+    let unasked = Plan {
+        clock: None,
+        admitted: Share::ONE,
+    };
+    assert!(progress.done >= 1 && progress.done < progress.of);
+    answered.answer = Some(Answer::Pace(unasked));
+    assert_eq!(
+        replay(&planted).unwrap().len(),
+        1,
+        "a clock that was tampered with is found"
+    );
 }
 
 #[test]

@@ -9,31 +9,9 @@ use punctual_platform::Machine;
 use punctual_sim::{Happening, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, Time};
-use punctual_workload::{
-    Active, Arrival, Class, Demand, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode,
-};
+use punctual_workload::{Arrival, Class, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode};
 
 const SECONDS: u64 = 60;
-
-fn task(name: &str, class: Class, arrival: Arrival, ops: Vec<Op>) -> (TaskSpec, Program) {
-    let demand = Demand {
-        compute: Nanos::from_millis(7),
-        data: Nanos::from_millis(3),
-        rounds: 4,
-        reads: Table::Sensors,
-        writes: 0,
-    };
-    let spec = TaskSpec {
-        name: name.into(),
-        class,
-        arrival,
-        demand,
-        per_core: 1,
-        cores: None,
-        active: Active::ALWAYS,
-    };
-    (spec, Program { ops })
-}
 
 fn main() -> Result<(), punctual_sim::SimulationError> {
     // 1024 sensors: once with the shipped scenario's order of updates, once with the paper's periods.
@@ -51,20 +29,14 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
     let deadline = Nanos::from_millis(50);
     let period = Nanos::from_millis(100);
     let (pause_min, pause_max) = (Nanos::from_millis(50), Nanos::from_millis(150));
-    let tasks = vec![
-        task(
-            "analysis",
-            Class::RealTime { deadline },
-            Arrival::Periodic { period },
-            rounds.clone(),
-        ),
-        task(
-            "browse",
-            Class::BestEffort,
-            Arrival::AfterCompletion { pause_min, pause_max },
-            rounds,
-        ),
-    ];
+    let program = |ops: &[Op]| Program { ops: ops.to_vec() };
+    let analysis = TaskSpec::by_hand("analysis", Class::RealTime { deadline }, Arrival::Periodic { period });
+    let browse = TaskSpec::by_hand(
+        "browse",
+        Class::BestEffort,
+        Arrival::AfterCompletion { pause_min, pause_max },
+    );
+    let tasks = vec![(analysis, program(&rounds)), (browse, program(&rounds))];
     let trace = Trace::synthetic(1024, period_min, period_max, Nanos::from_secs(10), 1);
     let load = Load {
         tasks,
@@ -87,7 +59,7 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
                 jobs += u32::from(outcome.deadline.is_some());
             }
             Happening::Reached => break,
-            Happening::Released { .. } | Happening::Skipped { .. } => {}
+            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
         }
     }
     let wall = begun.elapsed().as_secs_f64();

@@ -45,6 +45,8 @@ pub(crate) struct Core {
     /// Busy time up to `busy_since`, from which the core is busy without a break if it is.
     busy: Nanos,
     busy_since: Time,
+    /// How many times as long as its cycles alone the running segment computes; see `stall.rs`.
+    stretch: f64,
 }
 
 impl Core {
@@ -56,6 +58,7 @@ impl Core {
             finish: Time::MAX,
             busy: Nanos::ZERO,
             busy_since: Time::ZERO,
+            stretch: 1.0,
         }
     }
 
@@ -63,9 +66,24 @@ impl Core {
         self.running.map(|(occupant, _)| occupant)
     }
 
-    /// What the running segment needs in all.
+    /// What the running segment needs in all, stalls counted as cycles.
     pub fn effort(&self) -> Option<Effort> {
-        self.running.map(|(_, segment)| segment.effort)
+        self.running.map(|(_, segment)| Effort {
+            cycles: segment.effort.cycles * self.stretch,
+            ..segment.effort
+        })
+    }
+
+    /// From the next pace on, cycles take so many times as long.
+    pub fn stretch(&mut self, stretch: f64) {
+        self.stretch = stretch;
+    }
+
+    /// The part of the running segment that is still to do, 1 down to 0.
+    pub fn left(&self, now: Time) -> f64 {
+        let mut core = self.clone();
+        core.book(now);
+        core.running.map_or(0.0, |(_, segment)| segment.left)
     }
 
     /// When the running segment ends; never without one.
@@ -106,8 +124,9 @@ impl Core {
         self.book(now);
         self.pace = pace;
         if let Some((_, segment)) = &self.running {
-            // To the nearest nanosecond, so that rounding adds up to nothing; at least one, so that time passes.
-            let left = Nanos((segment.left * pace).round().max(1.0) as u64);
+            // To the nearest nanosecond, so that rounding adds up to nothing; at least one, so that time passes. A time is
+            // not negative, so half a nanosecond more, cut off, is rounded (`f64::round` is a call on most machines).
+            let left = Nanos((segment.left * pace + 0.5).max(1.0) as u64);
             self.finish = now + left;
         }
     }

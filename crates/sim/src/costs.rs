@@ -3,8 +3,9 @@
 use punctual_workload::{Costs, UpdateMode};
 
 use crate::cache::hit_ratio_alone;
+use crate::check::ModelError;
 use crate::memory::NEVER;
-use crate::model::{ClockStep, Effort, MachineModel, MemoryModel, ModelError};
+use crate::model::{ClockStep, Effort, MachineModel, MemoryModel};
 
 impl MemoryModel {
     /// The shared service of one access at this clock, in nanoseconds.

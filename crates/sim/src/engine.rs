@@ -13,80 +13,24 @@
 
 use std::collections::VecDeque;
 
-use punctual_platform::{ClockOffer, Offers, Provenance};
-use punctual_store::updates::{AdmissionOptions, Updates};
-use punctual_units::{CoreId, Nanos, Share, TaskId, Time};
-use punctual_workload::{Class, JobOutcome, Op, Program, SensorStream, TaskSpec, UpdateMode};
+use punctual_platform::Offers;
+use punctual_store::updates::Updates;
+use punctual_units::{Share, Time};
+use punctual_workload::{JobProgress, Op, Surge, UpdateMode, checkpoint};
 
 use crate::committer::Committer;
 use crate::cores::{Core, Occupant};
 use crate::feed::Feed;
 use crate::governed::Governed;
 use crate::job::Stage;
-use crate::model::{ClockStep, MachineModel, ModelError};
+use crate::load::{Happening, Load, SimulationError, place};
+use crate::machine::offers;
+use crate::model::{ClockStep, MachineModel};
 use crate::power::{EnergyMeter, Parts};
 use crate::runner::Runner;
 use crate::scheduler::Lock;
 use crate::throttle::Throttle;
 use crate::traffic::Shared;
-
-/// What a simulated machine has to do.
-#[derive(Clone, Debug)]
-pub struct Load<'t> {
-    /// The tasks, by [`TaskId`], and what their jobs do.
-    pub tasks: Vec<(TaskSpec, Program)>,
-    /// The sensors' updates.
-    pub stream: SensorStream<'t>,
-    /// What binds their admission.
-    pub admission: AdmissionOptions,
-    /// How admitted updates reach the store.
-    pub update_mode: UpdateMode,
-    /// How long a memory-first update may wait for its group commit.
-    pub group_commit: Nanos,
-    /// Bytes of a temporal object's value.
-    pub value_bytes: u32,
-    /// Seeds all that is drawn: gaps between jobs, objects read.
-    pub seed: u64,
-}
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Happening {
-    /// A job was released.
-    Released {
-        /// Whose job.
-        task: TaskId,
-        /// Counts up from 0 within the task.
-        job: u64,
-        /// When.
-        at: Time,
-    },
-    /// A job is complete.
-    Completed(JobOutcome),
-    /// A job should have been released, but [`crate::BACKLOG_MAX`] jobs of its task already waited. It has no number.
-    Skipped {
-        /// Whose job.
-        task: TaskId,
-        /// When.
-        at: Time,
-    },
-    /// The clock has come to the instant that was asked for.
-    Reached,
-}
-
-/// A load that cannot be simulated.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SimulationError {
-    /// The machine is not sound.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// A program without ops: its jobs would take no time.
-    #[error("task \"{task}\": its program is empty; give it something to compute or to access")]
-    EmptyProgram {
-        /// The task's name.
-        task: String,
-    },
-}
 
 /// A machine at work, in simulated time. The same load gives the same run, to the last bit, however it is sliced by
 /// [`Simulation::run_until`] and however often it is read.
@@ -126,7 +70,7 @@ pub enum SimulationError {
 ///             jobs += 1;
 ///         }
 ///         Happening::Reached => break,
-///         Happening::Released { .. } | Happening::Skipped { .. } => {}
+///         Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
 ///     }
 /// }
 /// assert_eq!((jobs, machine.now()), (10, end));
@@ -160,7 +104,12 @@ pub struct Simulation<'t> {
     released: Vec<u64>,
     /// The earliest next release of all runners.
     next_release: Time,
-    /// What happened at this instant and was not told yet; at most one release and one completion per runner.
+    /// When real-time jobs have more to do.
+    pub(crate) surge: Option<Surge>,
+    /// Whether checkpoints are told.
+    tells_progress: bool,
+    /// What happened at this instant and was not told yet; at most one release and one completion, or checkpoint, per
+    /// runner.
     untold: VecDeque<Happening>,
 }
 
@@ -207,6 +156,8 @@ impl<'t> Simulation<'t> {
             governed: None,
             released: vec![0; load.tasks.len()],
             next_release: Time::ZERO,
+            surge: None,
+            tells_progress: false,
             untold: VecDeque::with_capacity(2 * runners.len()),
             runners,
             model,
@@ -238,6 +189,16 @@ impl<'t> Simulation<'t> {
         }
     }
 
+    /// Lets real-time jobs have more to do for a while.
+    pub fn surge(&mut self, surge: Surge) {
+        self.surge = Some(surge);
+    }
+
+    /// Tells the checkpoints of real-time jobs from now on. The run is the same.
+    pub fn tell_progress(&mut self) {
+        self.tells_progress = true;
+    }
+
     /// The admission, the queue and the accounts of sensor updates: to turn the admitted share, and to reconcile.
     ///
     /// The simulation offers and installs the updates of its stream; a caller should do neither.
@@ -267,7 +228,7 @@ impl<'t> Simulation<'t> {
     }
 
     /// Decides who runs where and how fast, if that may have changed.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.schedule();
             self.unpaced = true;
@@ -319,6 +280,20 @@ impl<'t> Simulation<'t> {
         job.enter(Stage::Between, now);
         job.op += 1;
         let complete = job.op == runner.program.len();
+        if let (true, Some(deadline)) = (self.tells_progress, runner.deadline)
+            && let Some((done, of)) = checkpoint(job.op, runner.program.len())
+        {
+            let progress = JobProgress {
+                task: runner.task,
+                job: job.number,
+                released: job.released,
+                deadline,
+                at: now,
+                done,
+                of,
+            };
+            self.untold.push_back(Happening::Progressed(progress));
+        }
         self.lock.release(Occupant::Runner(r));
         if complete && let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);
@@ -384,42 +359,12 @@ impl<'t> Simulation<'t> {
 
     /// How fast each core works in the present mix, and what the machine draws.
     fn set_paces(&mut self) {
+        self.stretch_stalled();
         let activity = self
             .shared
             .pace(&self.model, self.step, &mut self.cores, &self.runners, self.now);
         let watts = self.model.power.watts(self.step, self.cores.len(), activity);
         self.meter.draw(watts, self.now);
         self.track_utilisation();
-    }
-}
-
-/// One runner per copy of a task and core: real-time tasks on the last core, best-effort tasks on all others.
-fn place(tasks: &[(TaskSpec, Program)], cores: usize, seed: u64) -> Vec<Runner> {
-    let last = cores - 1;
-    let mut runners = Vec::new();
-    for (id, (spec, program)) in (0..).zip(tasks) {
-        let homes = match spec.class {
-            Class::RealTime { .. } => last..cores,
-            Class::BestEffort => 0..spec.cores_of(last.max(1)),
-        };
-        for core in homes {
-            for _ in 0..spec.per_core {
-                runners.push(Runner::new(TaskId(id), spec, program, core, seed, runners.len()));
-            }
-        }
-    }
-    runners
-}
-
-fn offers(model: &MachineModel) -> Offers {
-    Offers {
-        machine: format!("{} (simulated)", model.name),
-        cores: (0..model.cores).map(CoreId).collect(),
-        clock: Some(ClockOffer {
-            steps: model.steps.iter().map(|step| step.clock).collect(),
-            provenance: Provenance::Simulated,
-        }),
-        best_effort_share: Some(Provenance::Simulated),
-        energy: Some(Provenance::Simulated),
     }
 }

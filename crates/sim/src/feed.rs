@@ -133,10 +133,10 @@ impl<'t> Feed<'t> {
         Share::of(self.expires.iter().filter(fresh).count(), self.expires.len())
     }
 
-    /// Reads `count` objects, drawn uniformly.
+    /// Reads `count` objects, drawn uniformly. Which ones matters to nothing but their ranks: without ranks none are drawn.
     pub fn read(&mut self, count: u32, rng: &mut impl Rng) {
         let objects = self.reads.len();
-        if objects == 0 {
+        if objects == 0 || !self.updates.ranks_objects() {
             return;
         }
         for _ in 0..count {

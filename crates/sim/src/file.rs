@@ -4,14 +4,16 @@
 
 use std::ops::Range;
 
+use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
-use crate::model::{MachineModel, ModelError};
+use crate::check::ModelError;
+use crate::model::MachineModel;
 
 const EXYNOS5422_A15: &str = include_str!("../../../machines/exynos5422-a15.toml");
 const EXYNOS5422_DUO: &str = include_str!("../../../machines/exynos5422-duo.toml");
 
-/// A machine file that is wrong: where, and what to write instead.
+/// A machine or media file that is wrong: where, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}: {key}: {what}")]
 pub struct MachineFileError {
@@ -51,11 +53,20 @@ impl MachineModel {
     /// # Ok::<(), punctual_sim::MachineFileError>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<MachineModel, MachineFileError> {
-        let table = DeTable::parse(text).map_err(|error| syntax(text, &error))?;
-        let model: MachineModel = toml::from_str(text).map_err(|error| typed(text, table.get_ref(), &error))?;
-        model.check().map_err(|error| unsound(text, table.get_ref(), error))?;
-        Ok(model)
+        read(text, "machine", MachineModel::check)
     }
+}
+
+/// Reads a file of ours from its text and checks it; `whole` is the key that faults of the file as a whole are told under.
+pub(crate) fn read<T: DeserializeOwned>(
+    text: &str,
+    whole: &str,
+    check: impl Fn(&T) -> Result<(), ModelError>,
+) -> Result<T, MachineFileError> {
+    let table = DeTable::parse(text).map_err(|error| syntax(text, whole, &error))?;
+    let model: T = toml::from_str(text).map_err(|error| typed(text, whole, table.get_ref(), &error))?;
+    check(&model).map_err(|error| unsound(text, table.get_ref(), error))?;
+    Ok(model)
 }
 
 /// A file that came with the program, so that a fault in it is the program's: a test reads them all.
@@ -66,16 +77,16 @@ fn shipped(text: &str) -> MachineModel {
     }
 }
 
-fn syntax(text: &str, error: &toml::de::Error) -> MachineFileError {
+fn syntax(text: &str, whole: &str, error: &toml::de::Error) -> MachineFileError {
     MachineFileError {
         line: line_of(text, error.span().map_or(0, |span| span.start)),
-        key: "machine".into(),
+        key: whole.into(),
         what: format!("not TOML: {}", error.message().trim_end()),
     }
 }
 
 /// What serde says about a key that is unknown, missing, or of another type.
-fn typed(text: &str, table: &DeTable<'_>, error: &toml::de::Error) -> MachineFileError {
+fn typed(text: &str, whole: &str, table: &DeTable<'_>, error: &toml::de::Error) -> MachineFileError {
     let at = error.span().map_or(0, |span| span.start);
     let mut path = path_at(table, at);
     // A missing key is reported at its table.
@@ -83,7 +94,7 @@ fn typed(text: &str, table: &DeTable<'_>, error: &toml::de::Error) -> MachineFil
         path.extend(missing.split('`').next().map(String::from));
     }
     let key = if path.is_empty() {
-        "machine".into()
+        whole.into()
     } else {
         path.join(".").replace(".[", "[")
     };

@@ -88,6 +88,14 @@ impl Job {
         self.segment = Segment::new(effort);
     }
 
+    /// The part of its op that is still to do, 1 down to 0, while it has no core.
+    pub fn left(&self) -> f64 {
+        match self.stage {
+            Stage::Compute | Stage::Access => self.segment.left,
+            _ => 1.0,
+        }
+    }
+
     /// What came of the job, which ended at the instant it entered its present stage.
     pub fn outcome(&self, task: TaskId, deadline: Option<Nanos>) -> JobOutcome {
         JobOutcome {

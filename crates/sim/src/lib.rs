@@ -11,16 +11,20 @@
 //! the queue that all cores' traffic makes at the shared memory (`memory`), and updates take the lock and the time that
 //! they need (`feed`, `committer`, `scheduler`). The same load and seed give the same bytes.
 //!
+//! Apart from this machine: storage media (`media`), and a simulator of jobs with I/O on cores under several schedulers (`dual`).
+//!
 //! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work: the kernel's governors, which set
 //! the clock while no controller does (`governor`), and faults of knobs and meters (`faults`).
 //!
-//! **Left out.** Write-backs, the size of values, the cost of scheduling and of turning a knob, interrupts, media:
-//! commits are volatile.
+//! **Left out.** Write-backs, the size of values, the cost of scheduling and of turning a knob, interrupts, media
+//! other than in `dual`: commits are volatile.
 
 mod cache;
+mod check;
 mod committer;
 mod cores;
 mod costs;
+pub mod dual;
 mod engine;
 mod faults;
 mod feed;
@@ -28,25 +32,31 @@ mod file;
 mod governed;
 pub mod governor;
 mod job;
+mod load;
 mod machine;
+pub mod media;
 mod memory;
 mod model;
 pub mod partitioned;
 mod power;
 mod runner;
 mod scheduler;
+mod stall;
 mod throttle;
 mod traffic;
 
+pub use check::ModelError;
 pub use costs::costs;
-pub use engine::{Happening, Load, Simulation, SimulationError};
+pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
 pub use file::MachineFileError;
 pub use governor::{Governor, UnknownGovernor};
+pub use load::{Happening, Load, SimulationError};
 pub use model::{
-    CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, ModelError,
-    PowerModel, StoreModel, UncorePower, WAYS_MAX,
+    CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,
+    StoreModel, UncorePower, WAYS_MAX,
 };
 pub use power::Parts;
 pub use runner::BACKLOG_MAX;
+pub use stall::JobAt;
 pub use throttle::THROTTLE_PERIOD;

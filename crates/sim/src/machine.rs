@@ -1,10 +1,10 @@
 //! The simulated machine behind the same contract as a real one.
 
-use punctual_platform::{Machine, Meter, Offers, Readings, Refusal, Setting};
-use punctual_units::{Clock, Hertz, Share, Time};
+use punctual_platform::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Refusal, Setting};
+use punctual_units::{Clock, CoreId, Hertz, Share, Time};
 
 use crate::engine::Simulation;
-use crate::model::ClockStep;
+use crate::model::{ClockStep, MachineModel};
 
 impl Clock for Simulation<'_> {
     fn now(&self) -> Time {
@@ -59,5 +59,19 @@ impl Machine for Simulation<'_> {
         self.retune(self.model.top());
         self.resume_governor();
         Vec::new()
+    }
+}
+
+/// What this machine offers.
+pub(crate) fn offers(model: &MachineModel) -> Offers {
+    Offers {
+        machine: format!("{} (simulated)", model.name),
+        cores: (0..model.cores).map(CoreId).collect(),
+        clock: Some(ClockOffer {
+            steps: model.steps.iter().map(|step| step.clock).collect(),
+            provenance: Provenance::Simulated,
+        }),
+        best_effort_share: Some(Provenance::Simulated),
+        energy: Some(Provenance::Simulated),
     }
 }

@@ -172,16 +172,6 @@ pub struct StoreModel {
     pub slot_write: Effort,
 }
 
-/// What is wrong with a model: which key, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("machine model: {key}: {what}")]
-pub struct ModelError {
-    /// The key, e.g. `steps[3].volt`.
-    pub key: String,
-    /// What is wrong, and what is expected.
-    pub what: String,
-}
-
 impl Effort {
     /// So many cycles and accesses to the working set.
     pub const fn new(cycles: f64, accesses: f64) -> Effort {
@@ -253,118 +243,6 @@ impl MachineModel {
     pub(crate) fn top(&self) -> ClockStep {
         self.steps[self.steps.len() - 1]
     }
-
-    /// Whether the model can be simulated: the one judge of machines, whether they come from a file or from a program.
-    ///
-    /// # Errors
-    /// [`ModelError`] names the first key that is out of range.
-    pub fn check(&self) -> Result<(), ModelError> {
-        let cores = (1..=CORES_MAX).contains(&self.cores);
-        require(cores, "cores", &format!("must lie between 1 and {CORES_MAX}"))?;
-        self.check_steps()?;
-        for (key, value) in self.quantities() {
-            require(value.is_finite() && value >= 0.0, key, "must be a number of at least 0")?;
-        }
-        self.check_cache()?;
-        let service = self.memory.service_ns + self.memory.service_cycles;
-        require(
-            service > 0.0,
-            "memory.service-ns",
-            "an access takes some time: raise service-ns or service-cycles",
-        )
-    }
-
-    fn check_steps(&self) -> Result<(), ModelError> {
-        require(!self.steps.is_empty(), "steps", "a clock has at least one step")?;
-        for (i, step) in self.steps.iter().enumerate() {
-            let ascending = i == 0 || self.steps[i - 1].clock < step.clock;
-            let key = |field: &str| format!("steps[{i}].{field}");
-            require(
-                step.clock.0 > 0 && ascending,
-                &key("mhz"),
-                "steps are above 0 and ascending, none twice",
-            )?;
-            let sound = step.volt.is_finite() && step.volt > 0.0;
-            require(sound, &key("volt"), "every step needs a voltage above 0")?;
-        }
-        Ok(())
-    }
-
-    fn check_cache(&self) -> Result<(), ModelError> {
-        let cache = &self.cache;
-        let ways = (1..=WAYS_MAX).contains(&cache.ways);
-        require(ways, "cache.ways", &format!("must lie between 1 and {WAYS_MAX}"))?;
-        require(cache.line_bytes > 0.0, "cache.line-bytes", "must be above 0")?;
-        require(cache.lines_per_miss > 0.0, "cache.lines-per-miss", "must be above 0")?;
-        require(cache.locality > 0.0, "cache.locality", "must be above 0")?;
-        let one_each = cache.masks.is_empty() || cache.masks.len() == self.cores as usize;
-        require(one_each, "cache.masks", "one mask of ways per core, or none at all")?;
-        for (core, mask) in cache.masks.iter().enumerate() {
-            let within = *mask != 0 && mask & !cache.all_ways() == 0;
-            let what = format!("at least one way, of the {} that there are", cache.ways);
-            require(within, &format!("cache.masks[{core}]"), &what)?;
-        }
-        Ok(())
-    }
-
-    /// Every coefficient with its key.
-    fn quantities(&self) -> [(&'static str, f64); 36] {
-        let MachineModel {
-            power,
-            cache,
-            memory,
-            store,
-            ..
-        } = self;
-        [
-            ("transition-us", self.transition_us),
-            ("power.core.dynamic-uw-per-mhz-v2", power.core.dynamic_uw_per_mhz_v2),
-            ("power.core.static-mw-per-v2", power.core.static_mw_per_v2),
-            ("power.uncore.dynamic-uw-per-mhz-v2", power.uncore.dynamic_uw_per_mhz_v2),
-            ("power.uncore.static-mw-per-v2", power.uncore.static_mw_per_v2),
-            ("power.uncore.access-nj", power.uncore.access_nj),
-            ("power.memory.static-mw", power.memory.static_mw),
-            ("power.memory.access-nj", power.memory.access_nj),
-            ("cache.size-kib", cache.size_kib),
-            ("cache.line-bytes", cache.line_bytes),
-            ("cache.hit-cycles", cache.hit_cycles),
-            ("cache.lines-per-miss", cache.lines_per_miss),
-            ("cache.locality", cache.locality),
-            ("memory.latency-ns", memory.latency_ns),
-            ("memory.service-ns", memory.service_ns),
-            ("memory.service-cycles", memory.service_cycles),
-            ("store.working-set-kib", store.working_set_kib),
-            ("store.others-working-set-kib", store.others_working_set_kib),
-            ("store.read-txn.cycles", store.read_txn.cycles),
-            ("store.read-txn.accesses", store.read_txn.accesses),
-            ("store.read-txn.uncached", store.read_txn.uncached),
-            ("store.get.cycles", store.get.cycles),
-            ("store.get.accesses", store.get.accesses),
-            ("store.get.uncached", store.get.uncached),
-            ("store.write-begin.cycles", store.write_begin.cycles),
-            ("store.write-begin.accesses", store.write_begin.accesses),
-            ("store.write-begin.uncached", store.write_begin.uncached),
-            ("store.put.cycles", store.put.cycles),
-            ("store.put.accesses", store.put.accesses),
-            ("store.put.uncached", store.put.uncached),
-            ("store.commit.cycles", store.commit.cycles),
-            ("store.commit.accesses", store.commit.accesses),
-            ("store.commit.uncached", store.commit.uncached),
-            ("store.slot-write.cycles", store.slot_write.cycles),
-            ("store.slot-write.accesses", store.slot_write.accesses),
-            ("store.slot-write.uncached", store.slot_write.uncached),
-        ]
-    }
-}
-
-fn require(holds: bool, key: &str, what: &str) -> Result<(), ModelError> {
-    match holds {
-        true => Ok(()),
-        false => Err(ModelError {
-            key: key.into(),
-            what: what.into(),
-        }),
-    }
 }
 
 /// Clocks as whole megahertz.
@@ -398,29 +276,5 @@ mod tests {
         let misspelt = text.replace("service-cycles", "service-cycle");
         let error = serde_json::from_str::<MachineModel>(&misspelt).unwrap_err();
         assert!(error.to_string().contains("unknown field `service-cycle`"), "{error}");
-    }
-
-    #[test]
-    fn each_fault_names_its_key() {
-        let key = |change: fn(&mut MachineModel)| {
-            let mut model = MachineModel::duo();
-            change(&mut model);
-            model.check().unwrap_err().key
-        };
-        assert_eq!(key(|m| m.cores = 0), "cores");
-        assert_eq!(key(|m| m.steps.clear()), "steps");
-        assert_eq!(key(|m| m.steps.swap(2, 3)), "steps[3].mhz");
-        assert_eq!(key(|m| m.steps[1].volt = 0.0), "steps[1].volt");
-        assert_eq!(key(|m| m.store.get.accesses = f64::NAN), "store.get.accesses");
-        assert_eq!(key(|m| m.store.put.uncached = -1.0), "store.put.uncached");
-        assert_eq!(key(|m| m.power.memory.access_nj = -1.0), "power.memory.access-nj");
-        assert_eq!(key(|m| m.cache.ways = 33), "cache.ways");
-        assert_eq!(key(|m| m.cache.line_bytes = 0.0), "cache.line-bytes");
-        assert_eq!(key(|m| m.cache.locality = 0.0), "cache.locality");
-        assert_eq!(key(|m| m.cache.masks = vec![1]), "cache.masks");
-        assert_eq!(key(|m| m.cache.masks = vec![1, 0]), "cache.masks[1]");
-        assert_eq!(key(|m| m.cache.masks = vec![1, 1 << 16]), "cache.masks[1]");
-        let no_service = |m: &mut MachineModel| (m.memory.service_ns, m.memory.service_cycles) = (0.0, 0.0);
-        assert_eq!(key(no_service), "memory.service-ns");
     }
 }

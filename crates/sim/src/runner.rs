@@ -20,6 +20,8 @@ pub(crate) struct Runner {
     pub deadline: Option<Nanos>,
     pub core: usize,
     pub program: Box<[Op]>,
+    /// Nanoseconds that its jobs wait with each cycle that they compute.
+    pub stall: f64,
     /// The running job, or the one that runs next.
     pub job: Option<Job>,
     /// When the next job is released; never while one must end first.
@@ -57,6 +59,7 @@ impl Runner {
             deadline: spec.deadline(),
             core,
             program: program.ops.as_slice().into(),
+            stall: 0.0,
             job: None,
             next_release: within(
                 spec.active,

@@ -10,11 +10,12 @@
 //! **The lock.** One write transaction at a time. Who finds the lock taken by work of its own core runs that
 //! work first (priority inheritance); taken by another core's, it waits. Both are the job's lock time.
 
+use punctual_units::Time;
 use punctual_workload::Op;
 
 use crate::cores::{Occupant, Segment};
 use crate::engine::Simulation;
-use crate::job::{Stage, effort_of};
+use crate::job::{Job, Stage, effort_of};
 
 /// The core on which memory-first updates and group commits run.
 const FEEDER_CORE: usize = 0;
@@ -163,14 +164,24 @@ impl Simulation<'_> {
         (writes || helps).then_some(holder)
     }
 
+    /// The op that the job of a runner is at, with all that it has to do.
+    fn op_of(&self, r: usize, job: &Job) -> Op {
+        let runner = &self.runners[r];
+        let surge = self.surge.filter(|_| runner.deadline.is_some());
+        let factor = surge.map_or(1.0, |surge| surge.factor_at(job.released.since(Time::ZERO)));
+        runner.program[job.op].times(factor)
+    }
+
     /// Begins the job's next op, if it is between two.
     fn begin_op(&mut self, r: usize) {
+        let Some(op) = self.runners[r].job.as_ref().map(|job| self.op_of(r, job)) else {
+            return;
+        };
         let runner = &mut self.runners[r];
         let Some(job) = &mut runner.job else { return };
         if !matches!(job.stage, Stage::Waiting | Stage::Between) {
             return;
         }
-        let op = runner.program[job.op];
         let effort = effort_of(op, &self.model.store);
         match op {
             Op::Compute { .. } => job.work(Stage::Compute, effort, self.now),
@@ -184,9 +195,11 @@ impl Simulation<'_> {
 
     /// Lets a real-time job, which has seen to the updates, into the store.
     fn access(&mut self, r: usize) {
+        let Some(op) = self.runners[r].job.as_ref().map(|job| self.op_of(r, job)) else {
+            return;
+        };
         let runner = &mut self.runners[r];
         let Some(job) = &mut runner.job else { return };
-        let op = runner.program[job.op];
         match op {
             Op::Get {
                 table: punctual_workload::Table::Sensors,

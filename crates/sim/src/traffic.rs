@@ -18,13 +18,26 @@ use crate::runner::Runner;
 /// times by less than 2 % (`the_revision_is_fine_enough`).
 const REVISION: f64 = 1.0 / 32.0;
 
-/// Hit ratios of one core, by whose data it works on.
-#[derive(Clone, Copy, Debug, Default)]
+/// Hit ratios of one core, by whose data it works on; none until somebody asks: a core that rests or computes needs none,
+/// and the power in them is most of what a revision costs.
+#[derive(Clone, Copy, Debug)]
 struct Hits {
     /// The real-time side's: temporal objects and their updates.
-    own: f64,
+    own: Option<f64>,
     /// Best-effort tasks'.
-    others: f64,
+    others: Option<f64>,
+}
+
+impl Hits {
+    /// Nothing is held before the first revision.
+    const COLD: Hits = Hits {
+        own: Some(0.0),
+        others: Some(0.0),
+    };
+    const UNKNOWN: Hits = Hits {
+        own: None,
+        others: None,
+    };
 }
 
 /// Cache and memory.
@@ -62,7 +75,7 @@ impl Shared {
             quantum: cache.lines() * part,
             cache,
             contention: Contention::new(cores),
-            hits: vec![Hits::default(); cores],
+            hits: vec![Hits::COLD; cores],
             traffic: vec![Traffic::default(); cores],
             think: vec![0.0; cores],
             rates: vec![Fetched::default(); cores],
@@ -94,7 +107,7 @@ impl Shared {
     ) -> Activity {
         self.book(now);
         if self.revision <= now {
-            self.revise(model);
+            self.revise();
         }
         if self.step != Some(step) {
             self.step = Some(step);
@@ -115,29 +128,36 @@ impl Shared {
     }
 
     /// Lets the cache take what was fetched.
-    fn revise(&mut self, model: &MachineModel) {
+    fn revise(&mut self) {
         self.cache.fill(&self.fetched);
         self.fetched.fill(Fetched::default());
-        let lines = |kib| model.cache.lines_of(kib);
-        let (own, others) = (
-            lines(model.store.working_set_kib),
-            lines(model.store.others_working_set_kib),
-        );
-        for (core, hits) in self.hits.iter_mut().enumerate() {
-            let held = self.cache.held(core);
-            hits.own = hit_ratio(&model.cache, held, own);
-            hits.others = hit_ratio(&model.cache, held, others);
-        }
+        self.hits.fill(Hits::UNKNOWN);
+    }
+
+    /// How often this core hits as of the latest revision, in its own data or in that of best-effort tasks.
+    fn hits(&mut self, model: &MachineModel, core: usize, best_effort: bool) -> f64 {
+        let Hits { own, others } = &mut self.hits[core];
+        let (known, range_kib) = match best_effort {
+            true => (others, model.store.others_working_set_kib),
+            false => (own, model.store.working_set_kib),
+        };
+        *known.get_or_insert_with(|| hit_ratio(&model.cache, self.cache.held(core), model.cache.lines_of(range_kib)))
     }
 
     /// What each running segment asks of cache and memory.
     fn demand(&mut self, model: &MachineModel, step: ClockStep, cores: &[Core], runners: &[Runner]) {
         for (i, core) in cores.iter().enumerate() {
-            let hits = match core.occupant() {
-                Some(Occupant::Runner(runner)) if runners[runner].deadline.is_none() => self.hits[i].others,
-                _ => self.hits[i].own,
-            };
-            let traffic = core.effort().map(|effort| Traffic::of(model, step, effort, hits));
+            let traffic = core.effort().map(|effort| {
+                let best_effort =
+                    matches!(core.occupant(), Some(Occupant::Runner(runner)) if runners[runner].deadline.is_none());
+                // Who accesses nothing needs no hit ratio.
+                let hits = if effort.accesses > 0.0 {
+                    self.hits(model, i, best_effort)
+                } else {
+                    0.0
+                };
+                Traffic::of(model, step, effort, hits)
+            });
             self.traffic[i] = traffic.unwrap_or_default();
             self.think[i] = self.traffic[i].think_ns();
         }
@@ -182,53 +202,27 @@ impl Shared {
 mod tests {
     use punctual_store::updates::AdmissionOptions;
     use punctual_workload::{
-        Arrival, Class, Demand, JobOutcome, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode,
+        Arrival, Class, JobOutcome, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode,
     };
 
     use super::*;
     use crate::{Happening, Load, Simulation};
 
-    fn task(name: &str, class: Class, arrival: Arrival, ops: &[Op]) -> (TaskSpec, Program) {
-        let demand = Demand {
-            compute: Nanos(1),
-            data: Nanos::ZERO,
-            rounds: 1,
-            reads: Table::Sensors,
-            writes: 0,
-        };
-        let spec = TaskSpec {
-            name: name.into(),
-            class,
-            arrival,
-            demand,
-            per_core: 1,
-            cores: None,
-            active: punctual_workload::Active::ALWAYS,
-        };
-        (spec, Program { ops: ops.to_vec() })
-    }
-
     /// The mean response time in nanoseconds of a data-intensive job among data-intensive neighbours, with updates.
     fn mean_response(revision: f64) -> f64 {
         let [deadline, period] = [50, 100].map(Nanos::from_millis);
         let [pause_min, pause_max] = [5, 15].map(Nanos::from_millis);
-        let get = |count| Op::Get {
-            table: Table::Sensors,
-            count,
+        let gets = Program {
+            ops: vec![Op::Get {
+                table: Table::Sensors,
+                count: 9_000,
+            }],
         };
+        let analysis = TaskSpec::by_hand("analysis", Class::RealTime { deadline }, Arrival::Periodic { period });
+        let pauses = Arrival::AfterCompletion { pause_min, pause_max };
         let tasks = vec![
-            task(
-                "analysis",
-                Class::RealTime { deadline },
-                Arrival::Periodic { period },
-                &[get(9_000)],
-            ),
-            task(
-                "browse",
-                Class::BestEffort,
-                Arrival::AfterCompletion { pause_min, pause_max },
-                &[get(9_000)],
-            ),
+            (analysis, gets.clone()),
+            (TaskSpec::by_hand("browse", Class::BestEffort, pauses), gets),
         ];
         let second = Nanos::from_secs(1);
         let trace = Trace::synthetic(300, Nanos::from_millis(10), Nanos::from_millis(90), second, 1);

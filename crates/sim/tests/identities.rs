@@ -236,6 +236,7 @@ fn scenario(demand: Demand) -> Scenario {
         control: Control {
             kind: ControllerKind::Open,
             pace: Pace::Job,
+            within: false,
             warm_up: Nanos::ZERO,
             best_effort_share: Share::ONE,
         },

@@ -124,6 +124,8 @@ fn check_goal(check: &mut Checker, scenario: &Scenario) {
 fn check_control(check: &mut Checker, scenario: &Scenario) {
     if let Pace::Period(period) = scenario.control.pace {
         check.interval(period, "control.period");
+        let what = "jobs are paced from within on top of a loop that steps at every job: set `pace` to \"job\", or leave it out";
+        check.require(!scenario.control.within, "control.within", what);
     }
     let share = scenario.control.best_effort_share.get();
     let what = format!("{share} leaves best-effort tasks nothing: above 0, at most 1 (not bounded)");
@@ -206,7 +208,7 @@ fn check_reach(check: &mut Checker, scenario: &Scenario) {
     let mut utilisation = 0.0;
     let (mut tardiness, mut tasks) = (0.0, 0.0);
     for task in &scenario.tasks {
-        let Class::RealTime { deadline } = task.class else {
+        let Some(deadline) = task.deadline() else {
             continue;
         };
         let needs = task.demand.compute + task.demand.data;
@@ -258,7 +260,7 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
             "must lie between 1 and 64",
         );
         match task.class {
-            Class::RealTime { deadline } => {
+            Class::RealTime { deadline } | Class::Exclusive { deadline } => {
                 check.span(deadline, key("deadline"));
                 let once = "a real-time task runs once; give it a task of its own instead";
                 check.require(task.per_core == 1, key("per_core"), once);
@@ -300,9 +302,9 @@ fn check_demand(check: &mut Checker, task: &TaskSpec, demand: &Demand, key: &dyn
     let needs = demand.compute + demand.data;
     check.require(needs > Nanos::ZERO, key("compute"), "a job must compute or access data");
     check.require(needs <= LONGEST, key("compute"), "a job takes at most 24 h");
-    let window = match (task.class, task.arrival) {
-        (Class::RealTime { .. }, Arrival::Periodic { period }) => period,
-        (Class::RealTime { .. }, Arrival::Sporadic { gap_min, .. }) => gap_min,
+    let window = match (task.deadline(), task.arrival) {
+        (Some(_), Arrival::Periodic { period }) => period,
+        (Some(_), Arrival::Sporadic { gap_min, .. }) => gap_min,
         _ => return,
     };
     let what = format!(
@@ -334,6 +336,7 @@ mod tests {
         assert_eq!(keys(|s| s.goal.tardiness = f64::NAN), ["goal.tardiness"]);
         assert_eq!(keys(|s| s.goal.drr = 1.0), ["goal.drr"]);
         assert_eq!(keys(|s| s.control.warm_up = s.duration), ["control.warm_up"]);
+        assert_eq!(keys(|s| s.control.within = true), ["control.within"]);
         assert_eq!(keys(|s| s.sensors.speedup = 21.0), ["trace.speedup"]);
         assert_eq!(keys(|s| s.sensors.volume = Volume::Replicas(0)), ["trace.replicas"]);
         assert_eq!(

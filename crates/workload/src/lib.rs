@@ -12,8 +12,10 @@ mod check;
 mod compile;
 mod outcome;
 mod program;
+mod progress;
 mod scenario;
 mod stream;
+mod surge;
 mod trace;
 
 pub use active::Active;
@@ -21,9 +23,11 @@ pub use check::Problem;
 pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
 pub use outcome::{JobOutcome, Split};
 pub use program::{Op, Program, Table};
+pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
 pub use scenario::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
     SensorSource, StoreNeeds, TaskSpec, UpdateMode, Volume,
 };
 pub use stream::{SensorStream, SensorUpdate};
+pub use surge::Surge;
 pub use trace::{Reading, Sensor, Trace, TraceError};

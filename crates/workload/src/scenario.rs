@@ -88,6 +88,10 @@ pub struct Control {
     pub kind: ControllerKind,
     /// When it steps.
     pub pace: Pace,
+    /// Whether jobs are paced from within as well: at boundaries between their ops the clock is set so that the rest of
+    /// the job ends at its goal. Only with [`Pace::Job`], and only laws that turn the clock do it.
+    #[serde(default)]
+    pub within: bool,
     /// How long the controllers hold the operating point at the start, so that the first decision sees a running
     /// system.
     pub warm_up: Nanos,
@@ -189,8 +193,23 @@ pub enum Class {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
     },
+    /// As real-time, and has a core that everybody else is moved off; they get it lent while no such job is due.
+    Exclusive {
+        /// From release to the instant by which the job should be complete.
+        deadline: Nanos,
+    },
     /// Gets what is left.
     BestEffort,
+}
+
+impl Class {
+    /// The relative deadline; best-effort work has none.
+    pub const fn deadline(self) -> Option<Nanos> {
+        match self {
+            Class::RealTime { deadline } | Class::Exclusive { deadline } => Some(deadline),
+            Class::BestEffort => None,
+        }
+    }
 }
 
 /// When a task releases jobs.
@@ -279,12 +298,29 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
+    /// A task whose program is written by hand: one on each core, always active. Its demand is a stand-in, which nobody
+    /// compiles.
+    pub fn by_hand(name: &str, class: Class, arrival: Arrival) -> TaskSpec {
+        TaskSpec {
+            name: name.into(),
+            class,
+            arrival,
+            demand: Demand {
+                compute: Nanos(1),
+                data: Nanos::ZERO,
+                rounds: 1,
+                reads: Table::Sensors,
+                writes: 0,
+            },
+            per_core: 1,
+            cores: None,
+            active: Active::ALWAYS,
+        }
+    }
+
     /// The relative deadline of a real-time task.
     pub fn deadline(&self) -> Option<Nanos> {
-        match self.class {
-            Class::RealTime { deadline } => Some(deadline),
-            Class::BestEffort => None,
-        }
+        self.class.deadline()
     }
 
     /// On how many of the `others` cores beside the real-time one a best-effort task runs.
@@ -322,6 +358,7 @@ pub(crate) mod tests {
             control: Control {
                 kind: ControllerKind::Mimo,
                 pace: Pace::Period(Nanos::from_millis(200)),
+                within: false,
                 warm_up: Nanos::from_secs(1),
                 best_effort_share: Share::ONE,
             },

@@ -10,7 +10,7 @@ pub struct Points {
 impl Points {
     /// The points whose features stand in `values` one after the other; an incomplete last one is left out.
     pub fn new(dimensions: usize, mut values: Vec<f64>) -> Points {
-        let whole = if dimensions == 0 { 0 } else { values.len() / dimensions };
+        let whole = values.len().checked_div(dimensions).unwrap_or(0);
         values.truncate(whole * dimensions);
         Points { dimensions, values }
     }
@@ -22,11 +22,7 @@ impl Points {
 
     /// How many points there are.
     pub fn len(&self) -> usize {
-        if self.dimensions == 0 {
-            0
-        } else {
-            self.values.len() / self.dimensions
-        }
+        self.values.len().checked_div(self.dimensions).unwrap_or(0)
     }
 
     /// Whether there is none.

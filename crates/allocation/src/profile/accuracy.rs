@@ -93,3 +93,52 @@ struct Errors {
     lag_worst: f64,
     duration: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Grid;
+    use crate::profile::Phase;
+
+    const GRID: Grid = Grid { ways: 1, partitions: 1 };
+
+    /// Four seconds of work, of which the first half takes one.
+    fn course() -> Course {
+        Course::new(GRID, 40.0, vec![0.5, 1.0], vec![1.0, 3.0])
+    }
+
+    fn profile(phases: &[(f64, f32)]) -> Profile {
+        let phase = |(ends, rate): &(f64, f32)| Phase {
+            ends: *ends,
+            rates: RateTable::new(GRID, |_| *rate),
+        };
+        Profile {
+            name: "x".into(),
+            grid: GRID,
+            instructions: 40.0,
+            phases: phases.iter().map(phase).collect(),
+        }
+    }
+
+    #[test]
+    fn phases_that_are_the_pieces_are_exact() {
+        let accuracy = Accuracy::of(&profile(&[(0.5, 20.0), (1.0, 20.0 / 3.0)]), &course());
+        assert!(accuracy.rate_worst < 1e-6 && accuracy.lag_worst < 1e-6 && accuracy.duration_worst < 1e-6);
+        assert_eq!(accuracy.faster_than_recorded, 0.0);
+    }
+
+    #[test]
+    fn one_phase_keeps_the_time_and_loses_the_rates() {
+        let accuracy = Accuracy::of(&profile(&[(1.0, 10.0)]), &course());
+        assert_eq!((accuracy.rate_mean, accuracy.rate_worst), (0.5, 0.5));
+        assert_eq!((accuracy.lag_worst, accuracy.duration_worst), (0.25, 0.0));
+        assert_eq!(accuracy.durations, [0.0]);
+    }
+
+    #[test]
+    fn a_profile_that_runs_too_fast_is_told() {
+        let accuracy = Accuracy::of(&profile(&[(1.0, 20.0)]), &course());
+        assert_eq!(accuracy.faster_than_recorded, 1.0);
+        assert_eq!(accuracy.durations, [-0.5]);
+    }
+}

@@ -4,4 +4,5 @@ mod common;
 mod deciding;
 mod near;
 mod optimum;
+mod paper;
 mod statics;

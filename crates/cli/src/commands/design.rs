@@ -13,9 +13,6 @@ pub fn design(arguments: &Design) -> Result<(), Failure> {
         ("--output", Some(&arguments.output)),
     ])?;
     let output = Output::prepare(&arguments.output)?;
-    model
-        .check_nature()
-        .map_err(|error| Failure::input([format!("{}: {error}", arguments.model.display())]))?;
     let controller = model
         .design()
         .map_err(|error| Failure::input([format!("{}: {error}", arguments.model.display())]))?;

@@ -17,11 +17,18 @@ struct Kind {
 /// Reads a file that `identify` or `design` wrote.
 ///
 /// # Errors
-/// [`Failure::Input`] naming the file, and the line where it is not what it should be.
+/// [`Failure::Input`] naming the file, and the line where it is not what it should be; also for a model in which a knob
+/// works backwards.
 pub fn controller(path: &Path) -> Result<ControllerSource, Failure> {
     let text = read(path)?;
     match kind(path, &text)?.as_str() {
-        "punctual-model" => Ok(ControllerSource::Model(parse(path, &text)?)),
+        "punctual-model" => {
+            let model: ModelDocument = parse(path, &text)?;
+            model
+                .check_nature()
+                .map_err(|error| refused(path, &error.to_string()))?;
+            Ok(ControllerSource::Model(model))
+        }
         "punctual-controller" => Ok(ControllerSource::Controller(parse(path, &text)?)),
         other => Err(unknown(path, other)),
     }

@@ -6,10 +6,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use punctual_experiments::claims::{Claims, Reasons};
-use punctual_experiments::{ExperimentError, Outcome, Settings, Subject, dna, experiments, find, qedb};
+use punctual_experiments::{
+    ExperimentError, Outcome, Settings, Subject, controllers, dna, dps, experiments, find, qedb,
+};
 use punctual_sim::MachineModel;
 
-use super::failures;
+use super::{dual, failures};
 use crate::args::{Change, Experiment, Platform};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -53,8 +55,13 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Expe
         None => ("claims".into(), experiment.shipped()[0].to_string()),
     };
     let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    let dual = dual::of(arguments)?;
     let settings = Settings {
-        machines: machines(arguments)?,
+        machines: if dual.is_some() {
+            Vec::new()
+        } else {
+            machines(arguments)?
+        },
         profiles: profiles(arguments, experiment)?,
         seed: arguments.seed,
         seeds: arguments
@@ -66,7 +73,12 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Expe
         workers: None,
     };
     let teller = Teller::new();
-    let outcome = (experiment.run)(&settings, &|what| teller.tell(what)).map_err(|error| match error {
+    let told = |what: &str| teller.tell(what);
+    let outcome = match dual {
+        Some((parts, ground)) => dps::run(&parts, &ground, &settings, &told),
+        None => (experiment.run)(&settings, &told),
+    };
+    let outcome = outcome.map_err(|error| match error {
         ExperimentError::Claims(error) => at(&error),
         error => refused(error),
     })?;
@@ -76,11 +88,11 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Expe
 
 /// With a scenario, on this machine or on the simulated one.
 fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
-    if arguments.name != qedb::Part::Transient.name() {
+    let (transient, laws) = (qedb::Part::Transient.name(), controllers::EXPERIMENT.name);
+    if ![transient, laws].contains(&arguments.name.as_str()) {
         return Err(Failure::input([format!(
-            "{}: only {} runs with a scenario; leave out --platform and --scenario",
-            arguments.name,
-            qedb::Part::Transient.name()
+            "{}: only {transient} and {laws} run with a scenario; leave out --platform and --scenario",
+            arguments.name
         )]));
     }
     let change = Change {
@@ -92,10 +104,13 @@ fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
     let request = super::run::request(&loaded, &change)?;
     let teller = Teller::new();
     let repetitions = arguments.seeds.unwrap_or(REPETITIONS);
-    let outcome = qedb::disturbed(&request, qedb::Course::default(), repetitions, &|what| {
-        teller.tell(what)
-    })
-    .map_err(|error| failures::of_run(error, &loaded))?;
+    let tell = |what: &str| teller.tell(what);
+    let outcome = if arguments.name == laws {
+        controllers::on_machine(&request, controllers::Course::default(), repetitions, &tell)
+    } else {
+        qedb::disturbed(&request, qedb::Course::default(), repetitions, &tell)
+    };
+    let outcome = outcome.map_err(|error| failures::of_run(error, &loaded))?;
     teller.done();
     Ok(outcome)
 }
@@ -111,7 +126,7 @@ fn refused(error: ExperimentError) -> Failure {
     Failure::input([error.to_string()])
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path)
         .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))
 }

@@ -3,17 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use punctual_allocation::{Policy, Refill};
 use punctual_runtime::report::RunReport;
-use punctual_runtime::{ControllerSource, Faults, Finished, MachineModel, ModelDocument, PlatformChoice, RunRequest};
+use punctual_runtime::{
+    AllocationRequest, ControllerSource, Faults, Finished, MachineModel, ModelDocument, PlatformChoice, RunRequest,
+};
 use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices};
-use crate::args::{Change, Platform, Run};
+use crate::args::{Change, Platform, Run, Simulated};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::scenario::{self, Loaded};
 use crate::watch::Watcher;
-use crate::{page, summary, trace};
+use crate::{page, profiles, summary, trace};
 
 /// Carries out `punctual run`.
 pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
@@ -62,7 +65,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
 pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
     let simulated = &change.simulated;
     if change.platform == Platform::Linux && simulated.is_some() {
-        let what = "--machine, --governor and --fault are for the simulated machine: add --platform sim";
+        let what = "--machine, --governor, --fault and --profile are for the simulated machine: add --platform sim";
         return Err(Failure::input([what]));
     }
     Ok(RunRequest {
@@ -81,7 +84,26 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
             seed: loaded.scenario.seed,
             list: simulated.fault.clone(),
         },
+        allocation: allocation(simulated)?,
+        surge: None,
     })
+}
+
+/// Who gets which ways and how much bandwidth; nobody where no task has a profile.
+fn allocation(simulated: &Simulated) -> Result<Option<AllocationRequest>, Failure> {
+    if simulated.profile.is_empty() {
+        return Ok(None);
+    }
+    let read = |(task, file): &(String, PathBuf)| Ok((task.clone(), profiles::file(file)?));
+    let refill = Refill {
+        way_bytes: f64::from(simulated.way_kib) * 1024.0,
+        ..Refill::PAPER
+    };
+    Ok(Some(AllocationRequest {
+        policy: simulated.allocate.unwrap_or(Policy::Equal),
+        profiles: simulated.profile.iter().map(read).collect::<Result<_, Failure>>()?,
+        refill: (simulated.way_kib > 0).then_some(refill),
+    }))
 }
 
 /// The machine in this file.

@@ -3,11 +3,13 @@
 use std::fmt::Write;
 
 use punctual_experiments::claims::ClaimResult;
+use punctual_experiments::limits::{Chance, Limit};
 use punctual_experiments::{Chart as Shape, Figure, Measure, Outcome};
 
 use super::chart::{Band, Chart, Curve, Level};
 use super::{STYLE, bars, escape};
 use crate::claims::{figure, held, paper, range};
+use crate::limits::{basis, bound, placebo, verdict as verdict_of};
 
 /// Classes of curves and bars, by their order in a figure.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -22,10 +24,13 @@ pub fn experiment(outcome: &Outcome, command: &str) -> String {
         verdict(&mut page, outcome);
         claims(&mut page, &outcome.claims);
     }
+    limits(&mut page, &outcome.limits);
+    chances(&mut page, &outcome.chances);
     measures(&mut page, &outcome.measures);
-    page += "<h2>Figures</h2>\n<p class=\"note\">Bars are medians over machines and seeds, strokes their ranges; curves over time are those of the first seed. Shaded: the disturbance.</p>\n<div class=\"charts\">\n";
-    outcome.figures.iter().for_each(|figure| draw(&mut page, figure));
-    page += "</div>\n<h2>Setting</h2>\n<div class=\"sheet\"><table>\n";
+    if !outcome.figures.is_empty() {
+        figures(&mut page, &outcome.figures);
+    }
+    page += "<h2>Setting</h2>\n<div class=\"sheet\"><table>\n";
     let machines = ("machines".to_string(), outcome.machines.join("; "));
     for (name, value) in outcome.setting.iter().chain([&machines]) {
         let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
@@ -45,6 +50,12 @@ pub fn experiment(outcome: &Outcome, command: &str) -> String {
         env!("CARGO_PKG_VERSION")
     );
     page
+}
+
+fn figures(page: &mut String, figures: &[Figure]) {
+    *page += "<h2>Figures</h2>\n<p class=\"note\">Bars are medians over machines and seeds, strokes their ranges; curves over time are those of the first seed. Shaded: the disturbance.</p>\n<div class=\"charts\">\n";
+    figures.iter().for_each(|figure| draw(page, figure));
+    *page += "</div>\n";
 }
 
 fn verdict(page: &mut String, outcome: &Outcome) {
@@ -87,19 +98,60 @@ fn badge(outcome: &Outcome) -> &'static str {
 
 fn claims(page: &mut String, claims: &[ClaimResult]) {
     *page += "<h2>Claims</h2>\n<p class=\"note\">Quantitative: the median over all machines and seeds keeps the tolerance. Structural: holds on every machine with every seed.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>claim</th><th>paper</th><th>ours</th><th>range</th><th>runs</th></tr></thead>\n<tbody>\n";
-    for claim in claims {
-        let (class, holds) = if claim.holds { ("yes", "yes") } else { ("no", "no") };
-        let mut notes = vec![format!("{} · {}", escape(&claim.id), escape(&claim.source))];
-        notes.extend(claim.why.iter().chain(&claim.missing).map(|note| escape(note)));
+    for row in claims {
+        let (class, holds) = if row.holds { ("yes", "yes") } else { ("no", "no") };
+        let mut notes = vec![format!("{} · {}", escape(&row.claim.id), escape(&row.claim.source))];
+        notes.extend(row.why.iter().chain(&row.missing).map(|note| escape(note)));
         let _ = writeln!(
             page,
             "<tr><th class=\"{class}\">{holds}</th><td class=\"text\">{}<br><span class=\"key\" style=\"white-space:normal\">{}</span></td><td>{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td></tr>",
-            escape(&claim.text),
+            escape(&row.claim.text),
             notes.join("<br>"),
-            escape(&paper(claim)),
-            figure(claim.ours),
-            range(claim),
-            held(claim)
+            escape(&paper(row)),
+            figure(row.ours),
+            range(row),
+            held(row)
+        );
+    }
+    *page += "</tbody></table></div>\n";
+}
+
+fn limits(page: &mut String, limits: &[Limit]) {
+    if limits.is_empty() {
+        return;
+    }
+    *page += "<h2>What excludes claims</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th></th><th>what</th><th>asked</th><th>there is</th><th>computed from</th></tr></thead>\n<tbody>\n";
+    for limit in limits {
+        let [asked, found] = bound(limit);
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td class=\"text\">{}<br><span class=\"key\" style=\"white-space:normal\">{}</span></td><td>{asked}</td><td class=\"figure\">{found}</td><td>{}</td></tr>",
+            verdict_of(limit),
+            escape(&limit.what),
+            escape(&limit.claims.join(", ")),
+            escape(&basis(limit))
+        );
+    }
+    *page += "</tbody></table></div>\n";
+}
+
+fn chances(page: &mut String, chances: &[Chance]) {
+    if chances.is_empty() {
+        return;
+    }
+    *page += "<h2>Law or chance</h2>\n<p class=\"note\">Mean course: machines on which it holds of the samples' means over seeds. Holds, fails: by the mean of its margin over seeds, beyond three standard errors. By chance: failures of the same formula where nothing begins.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>comparison</th><th>failed</th><th>mean course</th><th>holds</th><th>fails</th><th>undecided</th><th>by chance</th><th>P(as many)</th></tr></thead>\n<tbody>\n";
+    for chance in chances {
+        let [expected, probability] = placebo(chance);
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td class=\"figure\">{} of {}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{expected}</td><td class=\"figure\">{probability}</td></tr>",
+            escape(&chance.claim),
+            chance.failed,
+            chance.of,
+            chance.on_mean,
+            chance.hold,
+            chance.fail,
+            chance.undecided
         );
     }
     *page += "</tbody></table></div>\n";
@@ -162,6 +214,7 @@ fn curves(description: String, shape: &Shape) -> Chart {
 #[cfg(test)]
 mod tests {
     use punctual_experiments::claims::{Claims, Reasons, judge};
+    use punctual_experiments::limits::{Asked, Basis};
     use punctual_experiments::samples::{Replication, Run, labels};
     use punctual_experiments::stats::Spread;
     use punctual_experiments::{Bars, Curve as Line};
@@ -203,6 +256,23 @@ mod tests {
                 .iter()
                 .map(|claim| judge(claim, std::slice::from_ref(&replication), &reasons))
                 .collect(),
+            limits: vec![Limit::new(
+                &["c"],
+                Basis::Figures { ids: Vec::new() },
+                "a & b",
+                Asked::AtMost(1.0),
+                2.0,
+            )],
+            chances: vec![Chance {
+                claim: "c".into(),
+                failed: 1,
+                of: 1,
+                on_mean: 0,
+                hold: 0,
+                fail: 0,
+                undecided: 1,
+                placebo: None,
+            }],
             measures: Vec::new(),
             figures: vec![
                 figure(Shape::Bars {
@@ -238,6 +308,9 @@ mod tests {
             "0 of 1 claims hold",
             "a &lt; b",
             "because &lt;of&gt; that",
+            "a &amp; b",
+            "at most 1.000",
+            "Law or chance",
             "m &amp; n",
             "2000 MHz",
             "too slow",

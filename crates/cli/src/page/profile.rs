@@ -6,7 +6,7 @@ use punctual_allocation::profile::Recording;
 
 use super::chart::{Band, Chart, Curve};
 use super::{STYLE, escape};
-use crate::commands::profile::{Shown, Steps};
+use crate::commands::profile::{Shown, Steps, named, ways};
 
 /// Classes of curves, by their order in a figure.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -29,38 +29,31 @@ pub fn profile(shown: &Shown, command: &str) -> String {
         let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&line));
     }
     page += "<h2>Along a run</h2>\n<div class=\"charts\">\n";
-    let named = |steps: Vec<(String, Steps)>| steps;
-    let rates = shown
-        .shares
-        .iter()
-        .map(|share| (shown.named(*share), shown.rate(*share)));
+    let rates = shown.shares.iter().map(|share| (named(*share), shown.rate(*share)));
     figure(
         &mut page,
         shown,
         "Rate, million instructions per second",
-        &named(rates.collect()),
+        &rates.collect::<Vec<_>>(),
         false,
     );
     let kept = shown
         .shares
         .iter()
-        .map(|share| (shown.named(*share), shown.phase_rate(*share)));
+        .map(|share| (named(*share), shown.phase_rate(*share)));
     figure(
         &mut page,
         shown,
         "The same of the phases that are kept",
-        &named(kept.collect()),
+        &kept.collect::<Vec<_>>(),
         true,
     );
-    let misses = shown
-        .misses()
-        .into_iter()
-        .map(|(ways, steps)| (format!("{ways} ways"), steps));
+    let misses = shown.misses().into_iter().map(|(of, steps)| (ways(of), steps));
     figure(
         &mut page,
         shown,
         "Misses per 1000 instructions",
-        &named(misses.collect()),
+        &misses.collect::<Vec<_>>(),
         true,
     );
     page += "</div>\n<p class=\"note\">Shaded and not: phases, in turn; they are the same for all shares.</p>\n";
@@ -75,7 +68,7 @@ pub fn profile(shown: &Shown, command: &str) -> String {
         let _ = writeln!(
             page,
             "<tr><th>{}</th><td>{seconds:.3} s</td></tr>",
-            escape(&shown.named(share))
+            escape(&named(share))
         );
     }
     let _ = writeln!(
@@ -123,7 +116,7 @@ fn durations(page: &mut String, shown: &Shown) {
     let curves = vec![("of the longest, percent".to_string(), points.collect())];
     draw(
         page,
-        "Time, by ways and as many partitions",
+        "Time, by the number of ways and of partitions",
         curves,
         Vec::new(),
         most,
@@ -156,10 +149,10 @@ fn indices(page: &mut String, shown: &Shown) {
     ];
     let most = candidates.last().map_or(1.0, |candidate| candidate.kinds as f64);
     let title = format!(
-        "Indices of clusterings, percent of their largest; {} kinds were taken",
+        "Indices by the number of kinds, percent of their largest; {} were taken",
         kinds.choice.best().kinds
     );
-    draw(page, &title, curves, Vec::new(), most, "kinds");
+    draw(page, &title, curves, Vec::new(), most, "");
 }
 
 type Line = (String, Vec<(f64, Option<f64>)>);

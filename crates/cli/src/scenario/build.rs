@@ -27,6 +27,23 @@ pub struct Draft {
     pub model: Option<String>,
     /// `store.path`: relative to the current directory.
     pub store_path: Option<String>,
+    /// `[movie]`: what `bench movie` plays.
+    pub movie: MovieFile,
+}
+
+/// The file of `bench movie`, and what goes on beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct MovieFile {
+    /// Bytes of one frame.
+    pub frame_bytes: u32,
+    /// Bytes of the file.
+    pub file_bytes: u32,
+    /// Bytes of it that the page cache may keep.
+    pub cache_bytes: u32,
+    /// Frames in one run.
+    pub frames: u32,
+    /// Whether the disk is kept busy.
+    pub busy_disk: bool,
 }
 
 /// Reads a whole document; `name` is the scenario's name where the document gives none.
@@ -48,11 +65,26 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         tasks: top.tables("task", task),
         excitation: top.table("identify", excitation),
     };
+    let movie = top.table("movie", movie);
     top.finish();
     Draft {
         scenario,
         model,
         store_path,
+        movie,
+    }
+}
+
+/// A frame of 50 Mbit/s at 24 per second; the paper's cache of 7 K pages; a file that does not fit into it.
+fn movie(section: &mut Section<'_, '_>) -> MovieFile {
+    MovieFile {
+        frame_bytes: section.count("frame_bytes").unwrap_or(256 << 10),
+        file_bytes: section.count("file_bytes").unwrap_or(48 << 20),
+        cache_bytes: section.count("cache_bytes").unwrap_or(7_000 * 4096),
+        frames: section.count("frames").unwrap_or(150),
+        busy_disk: section
+            .choice("disk", &[("busy", true), ("idle", false)])
+            .unwrap_or(true),
     }
 }
 
@@ -72,6 +104,7 @@ fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
             .choice("controller", &CONTROLLERS)
             .unwrap_or(ControllerKind::Mimo),
         pace: section.choice("pace", &paces).unwrap_or(Pace::Period(period)),
+        within: section.flag("within").unwrap_or(false),
         best_effort_share: section.share("best_effort_share").unwrap_or(Share::ONE),
         warm_up: section.time("warm_up").unwrap_or(Nanos::from_secs(2)),
     };
@@ -173,12 +206,19 @@ fn task(section: &mut Section<'_, '_>) -> TaskSpec {
 
 fn class(section: &mut Section<'_, '_>) -> Class {
     let deadline = section.time("deadline");
-    let real_time = section.choice("class", &[("real-time", true), ("best-effort", false)]);
-    match (real_time, section.has("deadline")) {
+    let given = deadline.unwrap_or_default();
+    let real_time = Class::RealTime { deadline: given };
+    let classes = [
+        ("real-time", real_time),
+        ("exclusive", Class::Exclusive { deadline: given }),
+        ("best-effort", Class::BestEffort),
+    ];
+    let class = section.choice("class", &classes);
+    match (class.map(|class| class.deadline().is_some()), section.has("deadline")) {
         (None, _) if !section.has("class") => {
             section.complain(
                 "class",
-                "missing: write \"real-time\" (has a deadline) or \"best-effort\"",
+                "missing: write \"real-time\" (has a deadline), \"exclusive\" (and a core) or \"best-effort\"",
             );
         }
         (Some(true), false) => section.complain("deadline", "missing: a real-time task needs one, such as \"50ms\""),
@@ -189,8 +229,8 @@ fn class(section: &mut Section<'_, '_>) -> Class {
         _ => {}
     }
     match deadline {
-        Some(deadline) if real_time != Some(false) => Class::RealTime { deadline },
-        _ => Class::BestEffort,
+        Some(_) => class.unwrap_or(real_time),
+        None => Class::BestEffort,
     }
 }
 

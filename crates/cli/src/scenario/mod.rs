@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_workload::Scenario;
 
+pub use build::MovieFile;
 pub use set::Override;
 pub use time::parse_time;
 
@@ -42,6 +43,8 @@ pub struct Loaded {
     pub model: Option<PathBuf>,
     /// Where the store is kept; none for a temporary one.
     pub store_path: Option<PathBuf>,
+    /// What `bench movie` plays.
+    pub movie: MovieFile,
 }
 
 impl Loaded {
@@ -77,6 +80,7 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         file: file.map(Path::to_path_buf),
         model: draft.model.map(|model| folder.unwrap_or(Path::new("")).join(model)),
         store_path: draft.store_path.map(PathBuf::from),
+        movie: draft.movie,
     })
 }
 

@@ -160,6 +160,15 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, numbers)
     }
 
+    /// Yes or no.
+    pub fn flag(&mut self, key: &'static str) -> Option<bool> {
+        let flag = match &self.find(key)?.value {
+            Value::Flag(flag) => Ok(*flag),
+            other => Err(format!("expected true or false, found {}", other.describe())),
+        };
+        self.checked(key, flag)
+    }
+
     /// A whole number.
     pub fn count<N: TryFrom<i64>>(&mut self, key: &'static str) -> Option<N> {
         let value = &self.find(key)?.value;

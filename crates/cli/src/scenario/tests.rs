@@ -128,7 +128,7 @@ fn each_wrong_line_is_told_in_full() {
         (
             "class = \"real-time\"",
             "",
-            "x.toml:8: task[0].class: missing: write \"real-time\" (has a deadline) or \"best-effort\"",
+            "x.toml:8: task[0].class: missing: write \"real-time\" (has a deadline), \"exclusive\" (and a core) or \"best-effort\"",
         ),
         (
             "name = \"control\"",

@@ -9,6 +9,7 @@ mod identification;
 mod law;
 mod one_step;
 mod optimality;
+mod pacing;
 mod reference;
 mod steady;
 mod supervision;

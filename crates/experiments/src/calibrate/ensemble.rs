@@ -127,6 +127,16 @@ pub fn ensemble() -> Vec<Member> {
 }
 
 impl Member {
+    /// No machine of the ensemble: everything is left open.
+    pub fn unpinned() -> Member {
+        Member {
+            name: "unpinned",
+            about: "nothing is supposed",
+            question: Question::Service,
+            pinned: Vec::new(),
+        }
+    }
+
     /// The name of its machine file.
     pub fn file_name(&self) -> String {
         format!("qedb-{}.toml", self.name)

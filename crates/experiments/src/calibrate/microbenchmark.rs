@@ -14,7 +14,7 @@ use punctual_sim::{Happening, Load, MachineModel, ModelError, Simulation, Simula
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Hertz, Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Class, Costs, Demand, JobOutcome, Op, Program, SensorStream, Split, Table, TaskSpec, Trace, UpdateMode,
+    Arrival, Class, Costs, JobOutcome, Op, Program, SensorStream, Split, Table, TaskSpec, Trace, UpdateMode,
 };
 use serde::{Deserialize, Serialize};
 
@@ -265,7 +265,7 @@ impl Bench {
                     sum += outcome.split;
                     counted += 1;
                 }
-                Happening::Completed(_) | Happening::Released { .. } => {}
+                Happening::Completed(_) | Happening::Progressed(_) | Happening::Released { .. } => {}
                 Happening::Skipped { .. } | Happening::Reached => return Response::NEVER,
             }
         }
@@ -281,40 +281,17 @@ impl Bench {
     }
 
     fn job_spec(&self) -> TaskSpec {
-        TaskSpec {
-            name: "job".into(),
-            class: Class::RealTime {
-                deadline: self.deadline,
-            },
-            arrival: Arrival::Periodic { period: self.period },
-            demand: COMPILED,
-            per_core: 1,
-            cores: None,
-            active: punctual_workload::Active::ALWAYS,
-        }
+        let class = Class::RealTime {
+            deadline: self.deadline,
+        };
+        TaskSpec::by_hand("job", class, Arrival::Periodic { period: self.period })
     }
 }
 
 fn interferer_spec(interferer: Interferer) -> TaskSpec {
-    TaskSpec {
-        name: "interferer".into(),
-        class: Class::BestEffort,
-        arrival: Arrival::AfterCompletion {
-            pause_min: interferer.pause_min,
-            pause_max: interferer.pause_max,
-        },
-        demand: COMPILED,
-        per_core: 1,
-        cores: None,
-        active: punctual_workload::Active::ALWAYS,
-    }
+    let pauses = Arrival::AfterCompletion {
+        pause_min: interferer.pause_min,
+        pause_max: interferer.pause_max,
+    };
+    TaskSpec::by_hand("interferer", Class::BestEffort, pauses)
 }
-
-/// The demand of a task whose program is made here: nobody compiles it again.
-const COMPILED: Demand = Demand {
-    compute: Nanos(1),
-    data: Nanos::ZERO,
-    rounds: 1,
-    reads: Table::Sensors,
-    writes: 0,
-};

@@ -29,7 +29,7 @@ pub use ensemble::{Member, Question, ensemble};
 pub use fit::{Figure, Fit, Task, interferer_of};
 pub use microbenchmark::{Bench, Condition, INTERFERER_ROUNDS, Interferer, JOB_ROUNDS, MeasureError, Response, Work};
 pub use parameter::{Candidate, Description, Parameter, Point};
-pub use predictions::{ALONE, Prediction, SITUATIONS, Situation, predictions};
+pub use predictions::{ALONE, Prediction, Rest, SITUATIONS, Situation, predictions};
 pub use result::{Calibration, MemberResult, Sensitivity, Setting};
 pub use search::{EDGE, Found, minimise};
 pub use targets::{Kind, Quantity, Target, TargetError, Targets, rms};

@@ -77,11 +77,10 @@ pub const SITUATIONS: [Situation; 6] = {
 /// # Errors
 /// [`MeasureError`] where the machine has too few cores, or no step at [`ALONE`].
 pub fn predictions(bench: &Bench, candidate: &Candidate) -> Result<Vec<Prediction>, MeasureError> {
-    let machine = &candidate.machine;
-    let job = evaluation_job(bench, candidate)?;
+    let rest = Rest::new(bench, candidate)?;
     let mut found: Vec<Prediction> = Vec::new();
     for situation in SITUATIONS {
-        let at_deadline = at_deadline(bench, machine, job, situation)?;
+        let at_deadline = rest.at_deadline(situation)?;
         let clock_mhz = at_deadline.map(|(clock, _)| clock);
         let alone = found.first().map_or(clock_mhz, |alone| alone.clock_mhz);
         found.push(Prediction {
@@ -94,25 +93,91 @@ pub fn predictions(bench: &Bench, candidate: &Candidate) -> Result<Vec<Predictio
     Ok(found)
 }
 
-/// The job that takes its deadline alone at [`ALONE`].
-fn evaluation_job(bench: &Bench, candidate: &Candidate) -> Result<Work, MeasureError> {
-    let alone = Condition {
-        clock: ALONE,
-        interferers: 0,
-        qod: 1.0,
-    };
-    let (mut short, mut long) = (0.0, LONGEST);
-    for _ in 0..HALVINGS {
-        let middle = (short + long) / 2.0;
-        let job = candidate.job.scaled(middle);
-        let response = bench.measure(&candidate.machine, job, interferer(job, 0.0), alone)?;
-        if response.response() > 1.0 {
-            long = middle
-        } else {
-            short = middle
+/// A machine with the evaluation's job, at rest: nobody turns a knob.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest<'a> {
+    bench: &'a Bench,
+    machine: &'a MachineModel,
+    job: Work,
+}
+
+impl<'a> Rest<'a> {
+    /// The job is the one that takes its deadline alone at [`ALONE`].
+    ///
+    /// # Errors
+    /// [`MeasureError`] where the machine has no such step.
+    pub fn new(bench: &'a Bench, candidate: &'a Candidate) -> Result<Rest<'a>, MeasureError> {
+        let machine = &candidate.machine;
+        let alone = Condition {
+            clock: ALONE,
+            interferers: 0,
+            qod: 1.0,
+        };
+        let (mut short, mut long) = (0.0, LONGEST);
+        for _ in 0..HALVINGS {
+            let middle = (short + long) / 2.0;
+            let job = candidate.job.scaled(middle);
+            let response = bench.measure(machine, job, interferer(job, 0.0), alone)?;
+            if response.response() > 1.0 {
+                long = middle
+            } else {
+                short = middle
+            }
         }
+        let job = candidate.job.scaled(short);
+        Ok(Rest { bench, machine, job })
     }
-    Ok(candidate.job.scaled(short))
+
+    /// The job's response at this clock.
+    ///
+    /// # Errors
+    /// [`MeasureError`] where the machine has too few cores, or no such step.
+    pub fn at(&self, clock: Hertz, situation: Situation) -> Result<Response, MeasureError> {
+        let condition = Condition {
+            clock,
+            interferers: situation.interferers,
+            qod: situation.qod,
+        };
+        let beside = interferer(self.job, situation.data_share);
+        self.bench.measure(self.machine, self.job, beside, condition)
+    }
+
+    /// The clock in MHz at which the response is the deadline, and drr there; none where the highest is too slow.
+    ///
+    /// # Errors
+    /// [`MeasureError`] where the machine has too few cores.
+    pub fn at_deadline(&self, situation: Situation) -> Result<Option<(f64, f64)>, MeasureError> {
+        let steps = &self.machine.steps;
+        let at = |step: usize| self.at(steps[step].clock, situation);
+        let mhz = |step: usize| steps[step].clock.as_mhz_f64();
+        // The first step that is fast enough: all below it are too slow.
+        let (mut slow, mut fast) = (0, steps.len());
+        while slow < fast {
+            let middle = (slow + fast) / 2;
+            if at(middle)?.response() > 1.0 {
+                slow = middle + 1
+            } else {
+                fast = middle
+            }
+        }
+        if fast == steps.len() {
+            return Ok(None);
+        }
+        let above = at(fast)?;
+        let Some(below) = fast.checked_sub(1) else {
+            return Ok(Some((mhz(fast), above.drr())));
+        };
+        let before = at(below)?;
+        if !before.response().is_finite() {
+            return Ok(Some((mhz(fast), above.drr())));
+        }
+        let part = (before.response() - 1.0) / (before.response() - above.response());
+        let between = |a: f64, b: f64| a + part * (b - a);
+        Ok(Some((
+            between(mhz(below), mhz(fast)),
+            between(before.drr(), above.drr()),
+        )))
+    }
 }
 
 fn interferer(job: Work, data_share: f64) -> Interferer {
@@ -121,49 +186,4 @@ fn interferer(job: Work, data_share: f64) -> Interferer {
         pause_min: Nanos::from_millis(50),
         pause_max: Nanos::from_millis(150),
     }
-}
-
-/// The clock in MHz at which the response is the deadline, and drr there.
-fn at_deadline(
-    bench: &Bench,
-    machine: &MachineModel,
-    job: Work,
-    situation: Situation,
-) -> Result<Option<(f64, f64)>, MeasureError> {
-    let at = |step: usize| -> Result<Response, MeasureError> {
-        let condition = Condition {
-            clock: machine.steps[step].clock,
-            interferers: situation.interferers,
-            qod: situation.qod,
-        };
-        bench.measure(machine, job, interferer(job, situation.data_share), condition)
-    };
-    let mhz = |step: usize| machine.steps[step].clock.as_mhz_f64();
-    // The first step that is fast enough: all below it are too slow.
-    let (mut slow, mut fast) = (0, machine.steps.len());
-    while slow < fast {
-        let middle = (slow + fast) / 2;
-        if at(middle)?.response() > 1.0 {
-            slow = middle + 1
-        } else {
-            fast = middle
-        }
-    }
-    if fast == machine.steps.len() {
-        return Ok(None);
-    }
-    let above = at(fast)?;
-    let Some(below) = fast.checked_sub(1) else {
-        return Ok(Some((mhz(fast), above.drr())));
-    };
-    let before = at(below)?;
-    if !before.response().is_finite() {
-        return Ok(Some((mhz(fast), above.drr())));
-    }
-    let part = (before.response() - 1.0) / (before.response() - above.response());
-    let between = |a: f64, b: f64| a + part * (b - a);
-    Ok(Some((
-        between(mhz(below), mhz(fast)),
-        between(before.drr(), above.drr()),
-    )))
 }

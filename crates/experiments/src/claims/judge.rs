@@ -2,31 +2,16 @@
 
 use serde::Serialize;
 
-use super::{Claim, Kind, Paper, Reasons, Role, Rule};
+use super::{Claim, Paper, Reasons, Rule};
 use crate::samples::Replication;
 use crate::stats::Spread;
 
 /// A claim beside what came out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClaimResult {
-    /// The claim's name.
-    pub id: String,
-    /// The experiment whose runs it is about.
-    pub experiment: String,
-    /// What it states.
-    pub kind: Kind,
-    /// What it was used for before the runs.
-    pub role: Role,
-    /// Where the paper has it.
-    pub source: String,
-    /// What the paper says, in our words.
-    pub text: String,
-    /// The paper's figure, or its finding.
-    pub paper: Paper,
-    /// The formula.
-    pub formula: String,
-    /// How the paper's figure binds ours.
-    pub rule: Rule,
+    /// The claim.
+    #[serde(flatten)]
+    pub claim: Claim,
     /// The median over all replications: of a comparison, of its left side.
     pub ours: Option<f64>,
     /// The smallest and the largest over all replications.
@@ -81,15 +66,7 @@ pub fn judge(claim: &Claim, replications: &[Replication], reasons: &Reasons) -> 
             .is_some_and(|(ours, paper)| rule.keeps(ours.median, paper)),
     };
     ClaimResult {
-        id: claim.id.clone(),
-        experiment: claim.experiment.clone(),
-        kind: claim.kind,
-        role: claim.role,
-        source: claim.source.clone(),
-        text: claim.text.clone(),
-        paper: claim.paper.clone(),
-        formula: claim.formula.to_string(),
-        rule: claim.rule,
+        claim: claim.clone(),
         ours: spread.map(|spread| spread.median),
         ours_range: spread.map(|spread| [spread.low, spread.high]),
         against: Spread::of(&rights).map(|spread| spread.median),

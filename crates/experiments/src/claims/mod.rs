@@ -21,7 +21,7 @@ pub use formula::{Aggregate, Formula, FormulaError, Missing, Query, STEADY};
 pub use judge::{ByMachine, ClaimResult, judge};
 
 /// One claim.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
     /// A name of its own.
     pub id: String,
@@ -42,6 +42,7 @@ pub struct Claim {
     /// How the paper's figure binds ours.
     pub rule: Rule,
     /// The line of the formula in its file, from 1.
+    #[serde(skip)]
     pub line: usize,
 }
 

@@ -14,6 +14,8 @@
 //!   within [`BAND`] of the goal: three of the paper's samples in a row, as in the claims on the paper. Means look ahead, so
 //!   smoothing delays nothing; it keeps a job's noise from being taken for the loop's.
 
+use punctual_runtime::report::FinishedJob;
+
 /// Jobs of a second: one sample of the paper.
 pub const JOBS_PER_SAMPLE: usize = 10;
 /// Jobs over which settling is smoothed: half of the paper's sample.
@@ -22,15 +24,6 @@ pub const SMOOTHED: usize = 5;
 pub const STEADY: usize = 3 * JOBS_PER_SAMPLE;
 /// Within this part of the goal counts as settled.
 pub const BAND: f64 = 0.1;
-
-/// A job, as these metrics see it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Job {
-    /// When it ended, in seconds since the start of the run.
-    pub at_s: f64,
-    /// Response time over deadline.
-    pub tardiness: f64,
-}
 
 /// What one disturbance did.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,34 +40,39 @@ pub struct Transient {
     pub overshoot: f64,
     /// Jobs until settled; none if it never was.
     pub settled_jobs: Option<usize>,
+    /// The same in seconds, from the onset to the end of the last job that was not; none if it never was.
+    pub settled_s: Option<f64>,
     /// Late jobs, over all.
     pub misses: f64,
 }
 
 /// What `jobs` show of a disturbance between `onset_s` and `end_s` against `goal`. None if too few jobs ended then.
-pub fn transient(jobs: &[Job], goal: f64, onset_s: f64, end_s: f64) -> Option<Transient> {
-    let from = jobs.partition_point(|job| job.at_s < onset_s);
-    let until = jobs.partition_point(|job| job.at_s < end_s);
+pub fn transient(jobs: &[FinishedJob], goal: f64, onset_s: f64, end_s: f64) -> Option<Transient> {
+    let from = jobs.partition_point(|job| job.t_s < onset_s);
+    let until = jobs.partition_point(|job| job.t_s < end_s);
     let jobs = jobs.get(from..until).filter(|jobs| jobs.len() >= 2 * JOBS_PER_SAMPLE)?;
     let error: Vec<f64> = jobs.iter().map(|job| job.tardiness - goal).collect();
     let seconds: Vec<f64> = means(&error, JOBS_PER_SAMPLE).collect();
+    let settled_jobs = settled(&error, BAND * goal);
+    let last_unsettled = |count: usize| count.checked_sub(1).map_or(0.0, |last| jobs[last].t_s - onset_s);
     Some(Transient {
         iae: iae(jobs, goal, end_s),
         iae_means: seconds.iter().map(|mean| mean.abs()).sum::<f64>() / seconds.len() as f64 * (end_s - onset_s),
         first_job: error[0] / goal,
         first_second: seconds[0] / goal,
         overshoot: seconds.iter().copied().fold(f64::NEG_INFINITY, f64::max) / goal,
-        settled_jobs: settled(&error, BAND * goal),
+        settled_jobs,
+        settled_s: settled_jobs.map(last_unsettled),
         misses: error.iter().filter(|e| **e + goal > 1.0).count() as f64 / error.len() as f64,
     })
 }
 
 /// The integral of |tardiness - goal|, each job standing for the time until the next one, the last one until `end_s`.
-pub fn iae(jobs: &[Job], goal: f64, end_s: f64) -> f64 {
-    let ends = jobs.iter().skip(1).map(|job| job.at_s).chain([end_s]);
+pub fn iae(jobs: &[FinishedJob], goal: f64, end_s: f64) -> f64 {
+    let ends = jobs.iter().skip(1).map(|job| job.t_s).chain([end_s]);
     jobs.iter()
         .zip(ends)
-        .map(|(job, end)| (job.tardiness - goal).abs() * (end - job.at_s))
+        .map(|(job, end)| (job.tardiness - goal).abs() * (end - job.t_s))
         .sum()
 }
 
@@ -97,9 +95,9 @@ mod tests {
     use super::*;
 
     /// A job every 100 ms with these tardinesses, the first at 0.1 s.
-    fn jobs(tardiness: impl Iterator<Item = f64>) -> Vec<Job> {
-        let job = |(k, tardiness)| Job {
-            at_s: 0.1 * (k as f64 + 1.0),
+    fn jobs(tardiness: impl Iterator<Item = f64>) -> Vec<FinishedJob> {
+        let job = |(k, tardiness)| FinishedJob {
+            t_s: 0.1 * (k as f64 + 1.0),
             tardiness,
         };
         tardiness.enumerate().map(job).collect()
@@ -118,6 +116,7 @@ mod tests {
         assert!((three.overshoot - 0.15).abs() < 1e-9 && (three.misses - 3.0 / 79.0).abs() < 1e-9);
         // Five jobs with one late by a half are 0.1 late on average, and that is within the band.
         assert_eq!(three.settled_jobs, Some(2));
+        assert!((three.settled_s.unwrap() - 0.15).abs() < 1e-9, "{three:?}");
         assert_eq!(step(10, 0.5).settled_jobs, Some(9));
         assert!((step(20, 0.5).overshoot - 0.5).abs() < 1e-9);
         assert_eq!(step(0, 0.5).settled_jobs, Some(0));

@@ -1,27 +1,33 @@
 //! Control past the paper against the paper's law: every disturbance, right and wrong models, and energy at equal quality.
 //!
 //! `plan` says which runs there are, `disturbance` what disturbs them, `run` carries them out on one machine with one
-//! seed, `metrics` judges them job by job, `fronts` compares energy. The machines, the job and the weights are those of
+//! seed, `metrics` judges them job by job, `fronts` compares energy; `on_machine` is the same with a scenario of the user's on
+//! the machine at hand. The machines, the job and the weights are those of
 //! the first paper's experiments; the set point of tardiness is the default of the scenarios.
 
+mod columns;
 mod disturbance;
 mod fronts;
 mod metrics;
+mod on_machine;
 mod plan;
 mod run;
 
 use crate::claims::judge;
-use crate::outcome::{Bars, Chart, Curve, Figure};
+use crate::outcome::{Bars, Chart, Curve, Figure, Measure};
 use crate::parallel::in_order;
 use crate::qedb::{Place, means, of_first_seed, places};
 use crate::samples::{Replication, Run};
 use crate::stats::{Spread, mean};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 
+use columns::SERIES;
 use disturbance::Disturbance;
 use fronts::{Point, front, power_ratios};
 use plan::{Case, Law, Planned, plan};
-use run::{Models, SERIES};
+use run::Models;
+
+pub use on_machine::{Course, on_machine};
 
 /// What is to be achieved, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/controllers-claims.toml");
@@ -31,7 +37,7 @@ pub const REASONS: &str = include_str!("../../data/controllers-reasons.toml");
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "controllers",
-    about: "the paper's law at a sample of a second against laws at every job",
+    about: "the paper's law at a sample of a second against laws at every job and within jobs",
     run,
 };
 
@@ -61,7 +67,9 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
             .of(EXPERIMENT.name)
             .map(|claim| judge(claim, &replications, &settings.reasons))
             .collect(),
-        measures: Vec::new(),
+        limits: Vec::new(),
+        chances: Vec::new(),
+        measures: measures(&plan, &replications),
         figures: figures(&plan, &replications),
         means: means(&replications),
         failures: replications
@@ -157,6 +165,21 @@ fn figures(plan: &[Planned], replications: &[Replication]) -> Vec<Figure> {
     ]
 }
 
+/// The points of a law's front in one replication.
+fn points_in(plan: &[Planned], replication: &Replication, law: Law) -> Vec<Point> {
+    let of = |planned: &Planned| {
+        let labels = planned.labels();
+        let run = replication.runs.iter().find(|run| run.labels == labels)?;
+        Some(Point {
+            misses: value(run, "misses")?,
+            fresh: value(run, "fresh")?,
+            power: value(run, "power")?,
+        })
+    };
+    let on_front = plan.iter().filter(|run| run.law == law && run.front.is_some());
+    on_front.filter_map(of).collect()
+}
+
 /// The points of a law's front: medians over all replications of each set point.
 fn points(plan: &[Planned], replications: &[Replication], law: Law) -> Vec<Point> {
     let of = |planned: &Planned| {
@@ -173,24 +196,69 @@ fn points(plan: &[Planned], replications: &[Replication], law: Law) -> Vec<Point
         .collect()
 }
 
-/// Power by late jobs; in the names, what the law needs of the baseline's power at no worse quality.
+/// What the law needs of the baseline's power at its quality: the ratio in every replication, averaged over the points of the
+/// baseline's front there that the law can match; and what part of them it can.
+fn at_equal_quality(plan: &[Planned], replications: &[Replication], law: Law) -> [Option<Spread>; 2] {
+    let ratios = replications.iter().map(|replication| {
+        let [baseline, own] = [Law::Paper, law].map(|law| points_in(plan, replication, law));
+        power_ratios(&baseline, &own)
+    });
+    let judged: Vec<(Option<f64>, f64)> = ratios
+        .filter(|ratios| !ratios.is_empty())
+        .map(|ratios| {
+            let matched: Vec<f64> = ratios.iter().flatten().copied().collect();
+            (mean(&matched), matched.len() as f64 / ratios.len() as f64)
+        })
+        .collect();
+    let powers: Vec<f64> = judged.iter().filter_map(|(ratio, _)| *ratio).collect();
+    let reached: Vec<f64> = judged.iter().map(|(_, part)| *part).collect();
+    [Spread::of(&powers), Spread::of(&reached)]
+}
+
+/// What is measured without a claim: energy at equal quality, and the worst that a wrong model does.
+fn measures(plan: &[Planned], replications: &[Replication]) -> Vec<Measure> {
+    let of_law = |law: Law| {
+        let [power, reached] = at_equal_quality(plan, replications, law);
+        let measure = |what: &str, spread| Measure {
+            name: format!("{}: {what}", law.name()),
+            formula: "crates/experiments/src/controllers/fronts.rs".into(),
+            spread,
+        };
+        [
+            measure("power over the paper's at equal late jobs and fresh share", power),
+            measure("part of the paper's front that it reaches", reached),
+        ]
+    };
+    let strange = plan.iter().filter(|run| run.front.is_none() && run.case != Case::Own);
+    let worst = |planned: &Planned| {
+        let (law, case) = (planned.law.name(), planned.case.name());
+        [
+            ("worst-job", "largest tardiness of a job"),
+            ("fallback", "share of windows in fallback"),
+        ]
+        .map(|(series, what)| Measure {
+            name: format!("{law}, {case}: {what}"),
+            formula: format!("mean({series}, law={law}, case={case})"),
+            spread: spread(replications, planned, series),
+        })
+    };
+    let fronts = Law::ALL.into_iter().flat_map(of_law);
+    fronts.chain(strange.flat_map(worst)).collect()
+}
+
+/// Power by late jobs; in the names, what the law needs of the baseline's power at its quality.
 fn fronts_figure(plan: &[Planned], replications: &[Replication]) -> Figure {
-    let baseline = points(plan, replications, Law::Paper);
     let curve = |law: Law| {
         let own = points(plan, replications, law);
-        let ratios = power_ratios(&baseline, &own);
-        let matched: Vec<f64> = ratios.iter().flatten().copied().collect();
-        let ratio = mean(&matched).map_or("no match".into(), |ratio| format!("{ratio:.3} of the power"));
+        let [power, _] = at_equal_quality(plan, replications, law);
+        let ratio = power.map_or("no match".into(), |s| {
+            format!("{:.3} ({:.3} to {:.3}) of the power", s.median, s.low, s.high)
+        });
         let mut points: Vec<(f64, Option<f64>)> =
             front(&own).iter().map(|p| (100.0 * p.misses, Some(p.power))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Curve {
-            name: format!(
-                "{}: {ratio} at {} of {} points",
-                law.name(),
-                matched.len(),
-                ratios.len()
-            ),
+            name: format!("{}: {ratio}", law.name()),
             points,
         }
     };

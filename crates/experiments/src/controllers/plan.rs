@@ -15,11 +15,21 @@ pub enum Law {
     MimoJob,
     /// The model inverted at every job.
     OneStep,
+    /// `MimoJob`, with jobs paced from within.
+    MimoWithin,
+    /// `OneStep`, with jobs paced from within.
+    OneStepWithin,
 }
 
 impl Law {
     /// All of them, the baseline first.
-    pub const ALL: [Law; 3] = [Law::Paper, Law::MimoJob, Law::OneStep];
+    pub const ALL: [Law; 5] = [
+        Law::Paper,
+        Law::MimoJob,
+        Law::OneStep,
+        Law::MimoWithin,
+        Law::OneStepWithin,
+    ];
 
     /// The name in tables and labels.
     pub const fn name(self) -> &'static str {
@@ -27,14 +37,16 @@ impl Law {
             Law::Paper => "paper",
             Law::MimoJob => "mimo-job",
             Law::OneStep => "one-step",
+            Law::MimoWithin => "mimo-within",
+            Law::OneStepWithin => "one-step-within",
         }
     }
 
     /// Who decides.
     pub const fn kind(self) -> ControllerKind {
         match self {
-            Law::Paper | Law::MimoJob => ControllerKind::Mimo,
-            Law::OneStep => ControllerKind::OneStep,
+            Law::Paper | Law::MimoJob | Law::MimoWithin => ControllerKind::Mimo,
+            Law::OneStep | Law::OneStepWithin => ControllerKind::OneStep,
         }
     }
 
@@ -42,8 +54,13 @@ impl Law {
     pub const fn pace(self) -> Pace {
         match self {
             Law::Paper => Pace::Period(crate::qedb::CONTROL_PERIOD),
-            Law::MimoJob | Law::OneStep => Pace::Job,
+            Law::MimoJob | Law::OneStep | Law::MimoWithin | Law::OneStepWithin => Pace::Job,
         }
+    }
+
+    /// Whether jobs are paced from within as well.
+    pub const fn within(self) -> bool {
+        matches!(self, Law::MimoWithin | Law::OneStepWithin)
     }
 }
 
@@ -127,7 +144,7 @@ pub struct SetPoint {
 }
 
 /// Set points of the fronts: tardiness, and drr as a multiple of the nominal one.
-const FRONT_TARDINESS: [f64; 3] = [0.7, 0.85, 1.0];
+const FRONT_TARDINESS: [f64; 6] = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0];
 const FRONT_DRR: [f64; 2] = [1.0, 1.43];
 
 impl Planned {

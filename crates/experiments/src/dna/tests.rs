@@ -35,7 +35,13 @@ fn the_motivation_is_the_same_twice_and_judges_programs_where_they_are() {
     let settings = settings(CLAIMS);
     let outcome = run(&[Part::Motivation], &settings, &|_| {}).unwrap();
     assert_eq!(outcome, run(&[Part::Motivation], &settings, &|_| {}).unwrap());
-    let of = |id: &str| outcome.claims.iter().find(|claim| claim.id == id).map(|claim| claim.of);
+    let of = |id: &str| {
+        outcome
+            .claims
+            .iter()
+            .find(|claim| claim.claim.id == id)
+            .map(|claim| claim.of)
+    };
     assert_eq!((of("fft-late-gains"), of("canneal-starves")), (Some(2), None));
 }
 

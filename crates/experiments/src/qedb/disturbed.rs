@@ -37,13 +37,13 @@ pub struct Course {
 }
 
 impl Default for Course {
-    /// A minute with the disturbance in its middle third, and a model from 80 s.
+    /// Half a minute with the disturbance in its middle third, and a model from 80 s.
     fn default() -> Course {
         Course {
-            duration: Nanos::from_secs(60),
+            duration: Nanos::from_secs(30),
             disturbance: Active {
-                from: Nanos::from_secs(20),
-                until: Nanos::from_secs(40),
+                from: Nanos::from_secs(10),
+                until: Nanos::from_secs(20),
             },
             identification: Nanos::from_secs(80),
         }
@@ -135,6 +135,8 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
             ),
         ],
         claims: Vec::new(),
+        limits: Vec::new(),
+        chances: Vec::new(),
         measures: measures(scenario, course, &replications),
         figures: figures(scenario, course, &replications),
         means: super::means(&replications),

@@ -1,7 +1,8 @@
 //! What is drawn of the evaluation: the paper's figures, ours.
 
+use super::approach::APPROACHES;
 use super::means_of;
-use super::plan::{APPROACHES, CLOCKS, DISTURBED, MICROBENCHMARK_CORES, Part, QODS, identify_labels};
+use super::plan::{CLOCKS, DISTURBED, MICROBENCHMARK_CORES, Part, QODS, identify_labels};
 use super::setting::{CONTROL_PERIOD, MIXES, TARDINESS};
 use crate::outcome::{Bars, Chart, Curve, Figure};
 use crate::samples::{Labels, Replication, labels};

@@ -3,6 +3,7 @@
 //! `setting` is what the paper sets, and what was chosen where it is silent; `plan` says which runs there are; `replicate`
 //! carries them out on one machine with one seed; `figures` says what is drawn. One Q, one R, one excitation throughout.
 
+mod approach;
 mod columns;
 mod disturbed;
 mod ensemble;
@@ -15,23 +16,26 @@ mod setting;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::claims::{ClaimResult, judge};
+use crate::claims::{ClaimResult, Claims, judge};
+use crate::limits::{self, Limit, chance::chances};
 use crate::parallel::in_order;
 use crate::samples::{Labels, Replication, Run};
 use crate::stats::{Spread, mean};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
 
+pub use approach::{Approach, DrrGoal};
 pub use columns::SERIES;
 pub use disturbed::{CONTROLLERS, Course, disturbed};
+pub(crate) use ensemble::calibrated_points;
 pub use ensemble::ensemble;
-pub use plan::{Approach, DrrGoal, Part, Planned, plan};
+pub use plan::{Part, Planned, plan};
 pub use replicate::IDENTIFIED;
 pub use setting::{Interference, Mix, Work};
 
 pub(crate) use plan::identify_ask;
 pub(crate) use replicate::Place;
 pub(crate) use request::{Clocking, request};
-pub(crate) use setting::{CONTROL_PERIOD, rows, weights};
+pub(crate) use setting::{Ask, CONTROL_PERIOD, rows, weights};
 
 use plan::{identify_labels, longest, needs_model};
 use replicate::Learnt;
@@ -42,7 +46,7 @@ pub const CLAIMS: &str = include_str!("../../data/qedb-claims.toml");
 pub const REASONS: &str = include_str!("../../data/qedb-reasons.toml");
 
 /// The paper's experiments, and all of them together.
-pub const EXPERIMENTS: [Experiment; 7] = [
+pub const EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "qedb-interference",
         about: "Fig. 3: what interfering cores do to a job, by clock",
@@ -78,6 +82,11 @@ pub const EXPERIMENTS: [Experiment; 7] = [
         about: "all of them, no run twice",
         run: |settings, progress| run(&Part::ALL, settings, progress),
     },
+    Experiment {
+        name: "qedb-limits",
+        about: "whether any machine near the microbenchmarks satisfies what no machine of the ensemble does",
+        run: limits::search::run,
+    },
 ];
 
 /// Runs `parts` on every machine with every seed.
@@ -95,6 +104,8 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         replication.runs.extend(learnt.run);
         replication.failures.splice(0..0, learnt.failures);
     }
+    let claims = judged(parts, settings, &replications);
+    let chances = chances(&claims, &replications);
     Ok(Outcome {
         name: name(parts).into(),
         platform: "sim".into(),
@@ -104,8 +115,10 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
             .map(|subject| subject.machine.name.clone())
             .collect(),
         seeds: settings.seeds().collect(),
-        setting: setting::rows(),
-        claims: judged(parts, settings, &replications),
+        setting: setting::evaluation(),
+        limits: limits_of(&settings.claims, &claims),
+        chances,
+        claims,
         measures: Vec::new(),
         figures: figures::figures(parts, &replications),
         means: means(&replications),
@@ -198,6 +211,14 @@ fn judged(parts: &[Part], settings: &Settings, replications: &[Replication]) -> 
     claims
         .map(|claim| judge(claim, replications, &settings.reasons))
         .collect()
+}
+
+/// What the paper's figures bound of the claims that do not hold.
+fn limits_of(all: &Claims, judged: &[ClaimResult]) -> Vec<Limit> {
+    let missed = |id: &String| judged.iter().any(|result| result.claim.id == *id && !result.holds);
+    let mut limits = limits::figures::limits(all);
+    limits.retain(|limit| limit.claims.iter().any(missed));
+    limits
 }
 
 /// The mean of each series of each run after settling, over all replications.

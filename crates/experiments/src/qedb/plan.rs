@@ -13,7 +13,8 @@
 use punctual_units::Nanos;
 use punctual_workload::{Active, ControllerKind};
 
-use super::setting::{Ask, CONTROL_PERIOD, EVALUATION_JOB, Interference, MIXES, Mix, Work};
+use super::approach::{APPROACHES, Approach, DrrGoal};
+use super::setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, EVALUATION_JOB, Interference, MIXES, Mix, Work};
 use crate::samples::{Labels, labels};
 
 /// A part of the evaluation: one experiment each.
@@ -53,40 +54,6 @@ impl Part {
             Part::Average => "qedb-average",
             Part::Cores => "qedb-cores",
             Part::Transient => "qedb-transient",
-        }
-    }
-}
-
-/// Who decides in a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Approach {
-    /// No QoS management under the `ondemand` governor: Open.
-    Open,
-    /// The clock from tardiness: DVFSonly.
-    DvfsOnly,
-    /// The admitted share from tardiness, the clock pinned (MHz): QoDxxx.
-    Qod(u64),
-    /// Both from tardiness and drr.
-    Mimo(DrrGoal),
-    /// Nobody; the clock pinned (MHz): the microbenchmarks.
-    Pinned(u64),
-}
-
-/// The set point of the data response ratio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DrrGoal {
-    /// The job's nominal drr, profiled with every other core idle: 0.28 in the paper.
-    Nominal,
-    /// 0.40 / 0.28 of it, as far above as the paper's second set point.
-    High,
-}
-
-impl DrrGoal {
-    /// The set point where the nominal drr is this one.
-    pub fn of(self, nominal: f64) -> f64 {
-        match self {
-            DrrGoal::Nominal => nominal,
-            DrrGoal::High => nominal * 0.40 / 0.28,
         }
     }
 }
@@ -133,15 +100,6 @@ pub const DISTURBED: [u64; 2] = [150, 400];
 const TRANSIENT_SAMPLES: (u64, usize) = (415, 12);
 /// Section 5.4: the disturbance.
 const TRANSIENT: (Mix, u32) = (Mix(50), 3);
-
-/// The approaches of Figs. 7 to 9, by label.
-pub const APPROACHES: [(&str, Approach); 5] = [
-    ("open", Approach::Open),
-    ("dvfs-only", Approach::DvfsOnly),
-    ("qod1000", Approach::Qod(1000)),
-    ("qod1800", Approach::Qod(1800)),
-    ("mimo", Approach::Mimo(DrrGoal::Nominal)),
-];
 
 /// The runs of `parts`, none twice, in the paper's order. Identification is no run of the plan: it precedes it.
 pub fn plan(parts: &[Part]) -> Vec<Planned> {
@@ -304,12 +262,7 @@ fn beside(mix: Mix, cores: u32, active: Active) -> Interference {
 impl Planned {
     /// The scenario's particulars, where the microbenchmark's job is `work` and the evaluation's has this nominal drr.
     pub fn ask(&self, work: Work, seed: u64, nominal_drr: f64) -> Ask {
-        let (controller, drr) = match self.approach {
-            Approach::Open | Approach::Pinned(_) => (ControllerKind::Open, nominal_drr),
-            Approach::DvfsOnly => (ControllerKind::Clock, nominal_drr),
-            Approach::Qod(_) => (ControllerKind::Qod, nominal_drr),
-            Approach::Mimo(goal) => (ControllerKind::Mimo, goal.of(nominal_drr)),
-        };
+        let (controller, drr) = self.approach.controller(nominal_drr);
         Ask {
             job: work.scaled(self.job),
             controller,
@@ -322,13 +275,18 @@ impl Planned {
     }
 }
 
-/// What identification asks for.
+/// What identification asks for in the comparison of controllers, where the microbenchmark's job is `work`.
+pub fn identify_ask(work: Work, seed: u64) -> Ask {
+    learning(work.scaled(CONTROLLERS_JOB), seed)
+}
+
+/// What identification asks for with this job.
 ///
 /// Nothing interferes while a model is learnt: interference is what the law is to reject. (Beside two cores of C50-D50, which
 /// come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own criterion no valid model.)
-pub fn identify_ask(work: Work, seed: u64) -> Ask {
+pub fn learning(job: Work, seed: u64) -> Ask {
     Ask {
-        job: work.scaled(EVALUATION_JOB),
+        job,
         controller: ControllerKind::Mimo,
         drr: NOMINAL_DRR_IN_THE_PAPER,
         rate: 1.0,

@@ -9,7 +9,7 @@ use punctual_workload::Trace;
 use super::columns::columns;
 use super::plan::{self, NOMINAL_DRR_IN_THE_PAPER, Planned, profile};
 use super::request;
-use super::setting::weights;
+use super::setting::{EVALUATION_JOB, weights};
 use crate::Subject;
 use crate::samples::Run;
 use crate::stats::mean;
@@ -89,7 +89,7 @@ impl Place {
     }
 
     fn identify(&self) -> Result<(Run, ControllerDocument), RunError> {
-        let ask = plan::identify_ask(self.subject.job, self.seed);
+        let ask = plan::learning(self.subject.job.scaled(EVALUATION_JOB), self.seed);
         let request = request::request(self, &ask, request::Clocking::Law);
         let (model, report) = punctual_runtime::identify(&request, &mut |_| ControlFlow::Continue(()))?;
         let laws = model.design_with(weights)?;

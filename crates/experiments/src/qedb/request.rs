@@ -6,7 +6,7 @@ use punctual_runtime::{Faults, Governor, PlatformChoice, RunRequest};
 use punctual_sim::governor::Ondemand;
 use punctual_units::Hertz;
 
-use super::plan::Approach;
+use super::approach::Approach;
 use super::replicate::Place;
 use super::setting::{Ask, scenario};
 
@@ -53,5 +53,7 @@ pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
         machine: Some(place.subject.machine.clone()),
         governor: clocking.governor(),
         faults: Faults::default(),
+        allocation: None,
+        surge: None,
     }
 }

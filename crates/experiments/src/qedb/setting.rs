@@ -34,12 +34,16 @@ const FRESHNESS_SLACK: Nanos = Nanos::from_millis(50);
 
 /// The evaluation's job is so many times the microbenchmark's.
 ///
-/// The paper does not state its length. As long as the microbenchmark's, which takes 0.21 of the deadline at the top clock, it would meet
-/// its goal of 1 near a fifth of that clock, two steps above the lowest. But section 5.3.1 says that without interference
-/// all approaches but QoD1800 draw about the same power, QoD1000 included, and Fig. 10(c) that at 1000 MHz the job is less
-/// late than its goal: so the goal is met a little under 1000 MHz. Twice the microbenchmark's job has that property, and has
-/// 0.21 of its period where the other has 0.21 of its deadline.
-pub const EVALUATION_JOB: f64 = 2.0;
+/// The paper does not state its length, but bounds it from both sides by what it tells of QoD1000 at 1000 MHz (Fig. 10(c)). Alone the
+/// job is too early for it at full QoD: it takes less than 0.9 of the deadline, if a tenth is close to the goal. Under the
+/// disturbance it is too late at full QoD, so that updates are shed: by the figures of DVFSonly the disturbance makes a job at most
+/// 1.37^1.08 = 1.40 times longer, so that alone it takes more than 0.71. The middle is 0.81. On the calibrated machines twice the
+/// microbenchmark's job takes 0.91 there, this one 0.80 (medians; docs/qedb.md).
+pub const EVALUATION_JOB: f64 = 1.75;
+
+/// The job of the comparison of controllers, likewise. That is no experiment of the paper's: here the goal is met alone a little
+/// under half of the top clock, so that the clock has room to both sides.
+pub const CONTROLLERS_JOB: f64 = 2.0;
 
 /// Store transactions in one real-time job, and parts of an interfering one. Not stated: the same as in calibration.
 const ROUNDS: u32 = 16;
@@ -117,14 +121,19 @@ impl Work {
     }
 }
 
-/// The setting for people.
+/// The setting of the evaluation for people.
+pub fn evaluation() -> Vec<(String, String)> {
+    let length = format!("{EVALUATION_JOB} times the microbenchmark's");
+    let mut rows = rows();
+    rows.insert(1, ("its length".into(), length));
+    rows
+}
+
+/// The setting for people, but for the length of the job.
 pub fn rows() -> Vec<(String, String)> {
     let row = |name: &str, value: String| (name.to_string(), value);
     vec![
-        row(
-            "real-time transaction",
-            format!("every {PERIOD}, deadline {DEADLINE}, {EVALUATION_JOB} times the microbenchmark's"),
-        ),
+        row("real-time transaction", format!("every {PERIOD}, deadline {DEADLINE}")),
         row(
             "sensors",
             format!("{SENSORS}, periods {} to {}", SENSOR_PERIODS[0], SENSOR_PERIODS[1]),
@@ -197,6 +206,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
         control: Control {
             kind: ask.controller,
             pace: Pace::Period(CONTROL_PERIOD),
+            within: false,
             warm_up: CONTROL_PERIOD * 2,
             best_effort_share: Share::ONE,
         },

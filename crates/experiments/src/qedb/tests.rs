@@ -63,7 +63,7 @@ fn the_same_settings_give_the_same_outcome_on_any_number_of_threads() {
     assert!(
         one.claims
             .iter()
-            .all(|claim| claim.experiment == "qedb-qod" && claim.of == 2)
+            .all(|row| row.claim.experiment == "qedb-qod" && row.of == 2)
     );
 }
 

@@ -43,7 +43,7 @@ pub enum Version {
 
 impl Version {
     /// The file that lists, and takes, the threads of a group.
-    fn threads(self) -> &'static str {
+    pub(super) fn threads(self) -> &'static str {
         match self {
             Version::V1 => "tasks",
             Version::V2 => "cgroup.threads",
@@ -64,17 +64,22 @@ pub struct Location {
 /// proc(5)): in a version 1 hierarchy that has the controller, else in the unified one. `None` where neither is
 /// mounted.
 pub fn locate(cgroup: &str, mountinfo: &str) -> Option<Location> {
+    locate_controller("cpu", cgroup, mountinfo)
+}
+
+/// As [`locate`], for any controller.
+pub(super) fn locate_controller(controller: &str, cgroup: &str, mountinfo: &str) -> Option<Location> {
     let groups = cgroup.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
         Some((fields.next()?, fields.next()?, fields.next()?))
     });
-    let has_cpu = |controllers: &str| controllers.split(',').any(|it| it == "cpu");
+    let has_it = |controllers: &str| controllers.split(',').any(|it| it == controller);
     let mounts = || mountinfo.lines().filter_map(Mount::parse);
     let v1 = groups
         .clone()
-        .find(|(_, controllers, _)| has_cpu(controllers))
+        .find(|(_, controllers, _)| has_it(controllers))
         .and_then(|(_, _, group)| {
-            let mount = mounts().find(|mount| mount.kind == "cgroup" && has_cpu(mount.options))?;
+            let mount = mounts().find(|mount| mount.kind == "cgroup" && has_it(mount.options))?;
             Some((Version::V1, mount.folder_of(group)))
         });
     let v2 = || {
@@ -85,6 +90,16 @@ pub fn locate(cgroup: &str, mountinfo: &str) -> Option<Location> {
         Some((Version::V2, mount.folder_of(group)))
     };
     v1.or_else(v2).map(|(version, folder)| Location { version, folder })
+}
+
+/// Where the topmost visible group of a version 1 hierarchy with `controller`, or of the unified one (none), is.
+pub(super) fn mount_point(controller: Option<&str>, mountinfo: &str) -> Option<PathBuf> {
+    let wanted = |mount: &Mount| match controller {
+        Some(controller) => mount.kind == "cgroup" && mount.options.split(',').any(|it| it == controller),
+        None => mount.kind == "cgroup2",
+    };
+    let mount = mountinfo.lines().filter_map(Mount::parse).find(wanted)?;
+    Some(PathBuf::from(mount.point))
 }
 
 /// One line of a mountinfo.
@@ -161,7 +176,7 @@ impl CpuGroup {
 
     fn create_at(version: Version, home: PathBuf, journal: &Journal) -> Result<CpuGroup, Refusal> {
         if version == Version::V2 {
-            enable_cpu_below(&home, journal)?;
+            enable_below(&home, "cpu", journal)?;
         }
         let group = CpuGroup {
             version,
@@ -250,20 +265,25 @@ impl CpuGroup {
 
 const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
-/// Lets the groups below `home` be limited by the `cpu` controller (version 2).
-fn enable_cpu_below(home: &Path, journal: &Journal) -> Result<(), Refusal> {
-    let lists_cpu = |file: &str| read_trimmed(&home.join(file)).is_ok_and(|list| list.split(' ').any(|it| it == "cpu"));
-    if !lists_cpu("cgroup.controllers") {
+/// Lets the groups below `home` be limited by `controller` (version 2).
+pub(super) fn enable_below(home: &Path, controller: &str, journal: &Journal) -> Result<(), Refusal> {
+    let lists_it =
+        |file: &str| read_trimmed(&home.join(file)).is_ok_and(|list| list.split(' ').any(|it| it == controller));
+    if !lists_it("cgroup.controllers") {
         return Err(refuse(
-            format!("{} has no cpu controller", home.display()),
+            format!("{} has no {controller} controller", home.display()),
             delegate(Version::V2),
         ));
     }
-    if lists_cpu(SUBTREE_CONTROL) {
+    if lists_it(SUBTREE_CONTROL) {
         return Ok(());
     }
     journal
-        .switch(&home.join(SUBTREE_CONTROL), "+cpu", "-cpu")
+        .switch(
+            &home.join(SUBTREE_CONTROL),
+            &format!("+{controller}"),
+            &format!("-{controller}"),
+        )
         .map_err(|refusal| Refusal {
             remedy: delegate(Version::V2).into(),
             ..refusal
@@ -271,7 +291,7 @@ fn enable_cpu_below(home: &Path, journal: &Journal) -> Result<(), Refusal> {
 }
 
 fn refuse(why: impl std::fmt::Display, remedy: &str) -> Refusal {
-    refused("bounding the CPU share of best-effort work (cgroup)", why, remedy)
+    refused("a control group of our own (cgroup)", why, remedy)
 }
 
 /// How a user gets a group of their own.
@@ -436,12 +456,12 @@ mod tests {
         let control = home.path().join(SUBTREE_CONTROL);
         fs::write(home.path().join("cgroup.controllers"), "cpu memory\n").unwrap();
         fs::write(&control, "\n").unwrap();
-        enable_cpu_below(home.path(), &journal).unwrap();
+        enable_below(home.path(), "cpu", &journal).unwrap();
         assert_eq!(read_trimmed(&control).unwrap(), "+cpu");
         journal.restore();
         assert_eq!(read_trimmed(&control).unwrap(), "-cpu");
         fs::write(&control, "cpu\n").unwrap();
-        enable_cpu_below(home.path(), &journal).unwrap();
+        enable_below(home.path(), "cpu", &journal).unwrap();
         assert_eq!(read_trimmed(&control).unwrap(), "cpu", "it was enabled already");
     }
 

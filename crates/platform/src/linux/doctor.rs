@@ -11,9 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::{self, CpuGroup, Version};
 use super::cpufreq::CpuFreq;
+use super::data_path::{Flush, flush_instruction};
 use super::emulated::nominal_frequency;
+use super::exclusive::{self, Mechanism};
 use super::journal::Journal;
 use super::powercap::EnergyMeter;
+use super::real_time::{FairServer, RealTimeLimits, Throttling};
 use super::{KernelTree, busy, cores, thread};
 use crate::Refusal;
 
@@ -37,6 +40,12 @@ pub enum Facility {
     LockedMemory,
     /// Cores that the scheduler leaves alone (isolcpus, cpuset partitions).
     IsolatedCores,
+    /// A core that everybody else is moved off.
+    ExclusiveCore,
+    /// Memory that survives power loss, mapped into files (dax).
+    PersistentMemory,
+    /// Completions that can be looked for (`io_uring`).
+    PolledCompletion,
     /// Cores without a timer tick (nohz_full).
     TicklessCores,
     /// A kernel that can be preempted.
@@ -66,6 +75,9 @@ impl fmt::Display for Facility {
             Facility::NoFairServer => "real time without fair server",
             Facility::LockedMemory => "locked memory",
             Facility::IsolatedCores => "isolated cores",
+            Facility::ExclusiveCore => "exclusive core",
+            Facility::PersistentMemory => "persistent memory",
+            Facility::PolledCompletion => "polled completion",
             Facility::TicklessCores => "tickless cores",
             Facility::Preemption => "preemptible kernel",
             Facility::CachePartitions => "cache and bandwidth partitions",
@@ -116,6 +128,9 @@ pub fn examine(tree: &KernelTree) -> Vec<Finding> {
         fair_server(tree),
         locked_memory(),
         isolated(tree),
+        exclusive_core(tree),
+        persistent_memory(tree),
+        polled_completion(tree),
         tickless(tree),
         preemption(tree),
         resctrl(tree),
@@ -218,14 +233,17 @@ fn real_time() -> Finding {
 }
 
 fn throttling(tree: &KernelTree) -> Finding {
-    let value = |file: &str| tree.read(format!("/proc/sys/kernel/{file}")).ok()?.parse::<i64>().ok();
-    match (value("sched_rt_runtime_us"), value("sched_rt_period_us")) {
-        (Some(runtime), Some(period)) if (0..period).contains(&runtime) => Facility::UnthrottledRealTime.missing(
-            format!("real-time threads may use a core for {runtime} us of every {period} us"),
+    match RealTimeLimits::read(tree).throttling {
+        Throttling::Bounded { runtime, period } => Facility::UnthrottledRealTime.missing(
+            format!(
+                "real-time threads may use a core for {} us of every {} us",
+                runtime.0 / 1000,
+                period.0 / 1000
+            ),
             "keep polling loops below that, or, if none can run away: sysctl -w kernel.sched_rt_runtime_us=-1",
         ),
-        (Some(_), _) => Facility::UnthrottledRealTime.offered("throttling is off (sched_rt_runtime_us)"),
-        (None, _) => Facility::UnthrottledRealTime.found(
+        Throttling::Off => Facility::UnthrottledRealTime.offered("throttling is off (sched_rt_runtime_us)"),
+        Throttling::Unknown => Facility::UnthrottledRealTime.found(
             Status::Refused,
             "/proc/sys/kernel/sched_rt_runtime_us cannot be read",
             "mount /proc",
@@ -236,35 +254,16 @@ fn throttling(tree: &KernelTree) -> Finding {
 /// Since Linux 6.12 a server reserves time for ordinary threads above real-time ones, per core.
 fn fair_server(tree: &KernelTree) -> Finding {
     let facility = Facility::NoFairServer;
-    let scheduler = tree.path("/sys/kernel/debug/sched");
-    if !scheduler.is_dir() {
-        return facility.found(
+    match RealTimeLimits::read(tree).fair_server {
+        FairServer::Unknown => facility.found(
             Status::Refused,
             "the scheduler's debugging files cannot be read",
             "as root: mount -t debugfs debugfs /sys/kernel/debug (a locked-down kernel shows none)",
-        );
-    }
-    let Ok(servers) = std::fs::read_dir(scheduler.join("fair_server")) else {
-        return facility.offered("this kernel has none");
-    };
-    let reserved: Vec<u64> = servers
-        .flatten()
-        .filter_map(|server| {
-            super::tree::read_trimmed(&server.path().join("runtime"))
-                .ok()?
-                .parse()
-                .ok()
-        })
-        .filter(|runtime| *runtime > 0)
-        .collect();
-    match reserved.iter().max() {
-        None => facility.offered("the fair server is off on all cores"),
-        Some(longest) => facility.missing(
-            format!(
-                "on {} cores, ordinary threads get up to {} of each period",
-                reserved.len(),
-                Nanos(*longest)
-            ),
+        ),
+        FairServer::None => facility.offered("this kernel has none"),
+        FairServer::Off => facility.offered("the fair server is off on all cores"),
+        FairServer::Reserves { runtime, cores } => facility.missing(
+            format!("on {cores} cores, ordinary threads get up to {runtime} of each period"),
             "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server",
         ),
     }
@@ -288,6 +287,75 @@ fn isolated(tree: &KernelTree) -> Finding {
         "/sys/devices/system/cpu/isolated",
         "boot with isolcpus=<cores>, or make an isolated cpuset partition (cgroup version 2)",
     )
+}
+
+/// Looks without taking a core: that would move everybody.
+fn exclusive_core(tree: &KernelTree) -> Finding {
+    let facility = Facility::ExclusiveCore;
+    if cores::usable(tree).len() < 2 {
+        return facility.missing(
+            "there are not two cores to be used",
+            "give this machine, or this process, two cores or more",
+        );
+    }
+    match exclusive::likely(tree) {
+        Ok(mechanism @ (Mechanism::IsolatedPartition | Mechanism::Partition)) => facility.offered(mechanism.to_string()),
+        Ok(mechanism) => facility.found(
+            Status::Offered,
+            mechanism.to_string(),
+            "the kernel would keep new threads off the core by itself with a cpuset partition: boot with the unified hierarchy \
+             (systemd.unified_cgroup_hierarchy=1, cgroup_no_v1=all)",
+        ),
+        Err(refusal) => facility.refused(refusal),
+    }
+}
+
+fn persistent_memory(tree: &KernelTree) -> Finding {
+    let facility = Facility::PersistentMemory;
+    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
+    let mounted = mountinfo.lines().filter(|line| {
+        line.split([' ', ','])
+            .any(|option| ["dax", "dax=always"].contains(&option))
+    });
+    let points: Vec<&str> = mounted.filter_map(|line| line.split(' ').nth(4)).collect();
+    let flush = match flush_instruction() {
+        Flush::Clwb => "written back by CLWB",
+        Flush::Clflushopt => "written back by CLFLUSHOPT",
+        Flush::Msync => "written back by msync",
+    };
+    if points.is_empty() {
+        facility.missing(
+            format!("no file system is mounted with dax (it would be {flush}); shared memory stands in, which survives the process only"),
+            "mount persistent memory with -o dax, or set memory aside for trying: memmap=<size>!<start> on the kernel's command line",
+        )
+    } else {
+        facility.offered(format!("{}, {flush}", points.join(", ")))
+    }
+}
+
+/// Tries a ring; whether a device's driver polls is told by its queue (`nvme.poll_queues`).
+fn polled_completion(tree: &KernelTree) -> Finding {
+    let facility = Facility::PolledCompletion;
+    if let Err(why) = io_uring::IoUring::new(2) {
+        return facility.found(
+            Status::Refused,
+            format!("io_uring: {why}"),
+            "allow it: sysctl kernel.io_uring_disabled=0, and in containers its seccomp profile",
+        );
+    }
+    let devices = std::fs::read_dir(tree.path("/sys/block"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let polled: Vec<String> = devices
+        .filter(|device| super::tree::read_trimmed(&device.path().join("queue/io_poll")).is_ok_and(|flag| flag == "1"))
+        .map(|device| device.file_name().to_string_lossy().into_owned())
+        .collect();
+    let drivers = match polled.as_slice() {
+        [] => "no driver polls its device".to_owned(),
+        polled => format!("drivers poll {}", polled.join(", ")),
+    };
+    facility.offered(format!("io_uring, by looking into its ring; {drivers}"))
 }
 
 fn tickless(tree: &KernelTree) -> Finding {

@@ -18,8 +18,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::guardian::Guardian;
+use super::thread::{Tid, affinity_of};
 use super::tree::{read_trimmed, write_existing};
-use super::undo::{Errno, Kind, SLOTS, Slot, Table};
+use super::undo::{Errno, Kind, SLOTS, Slot, Table, start_time};
 use super::{last_error, refused};
 use crate::Refusal;
 
@@ -114,6 +115,25 @@ impl Journal {
     pub fn move_tasks_back(&self, from: &Path, to: &Path) -> Result<(), Refusal> {
         self.record(Kind::MoveTasks, from, to.as_os_str().as_bytes())
             .map(|_| ())
+    }
+
+    /// Remembers on which cores `thread`, of any process, may run: putting back lets it run there again, unless it has ended.
+    ///
+    /// # Errors
+    /// [`Refusal`] where there is no such thread, or that cannot be recorded.
+    pub fn remember_affinity(&self, thread: Tid) -> Result<(), Refusal> {
+        let gone = |why: std::io::Error| refused(format!("reading where thread {thread} runs"), why, "it has ended");
+        let stat = PathBuf::from(format!("/proc/{thread}/stat"));
+        if self.0.table.find(Kind::Affinity, &stat) {
+            return Ok(());
+        }
+        let content = fs::read(&stat).map_err(gone)?;
+        let started = String::from_utf8_lossy(start_time(&content).unwrap_or_default()).into_owned();
+        let mask = affinity_of(thread).map_err(gone)?;
+        let text = mask
+            .iter()
+            .fold(started + " ", |text, byte| format!("{text}{byte:02x}"));
+        self.record(Kind::Affinity, &stat, text.as_bytes()).map(drop)
     }
 
     /// Makes a temporary folder in `within`, readable by this user only, to be removed with all that is in it.
@@ -233,6 +253,10 @@ fn left_changed(slot: &Slot, errno: Errno) -> Refusal {
         ),
         Some(Kind::RemoveDir) => (format!("removing {path}"), format!("rmdir {path}")),
         Some(Kind::RemoveTree) => (format!("removing {path}"), format!("rm -r {path}")),
+        Some(Kind::Affinity) => (
+            format!("letting the thread of {path} run where it did"),
+            "taskset -p, with the number of the thread".to_owned(),
+        ),
         None => (
             format!("putting {path} back"),
             "this is a defect worth reporting".into(),
@@ -270,7 +294,7 @@ impl SharedTable {
         match NonNull::new(address.cast::<Table>()) {
             Some(table) if address != libc::MAP_FAILED => Ok(SharedTable(table)),
             _ => Err(refused(
-                "mapping 1 MB for the journal of changes",
+                "mapping 4 MB for the journal of changes",
                 last_error(),
                 "raise the limits on memory (ulimit -v, ulimit -l)",
             )),

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_units::{Clock, Hertz, Nanos, Share, Time};
+use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 
 use super::cgroup::CpuGroup;
 use super::clock::MonotonicClock;
 use super::cpufreq::CpuFreq;
 use super::emulated::EmulatedClock;
+use super::exclusive::{self, ExclusiveCore};
 use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::thread::Tid;
@@ -159,6 +160,15 @@ impl LinuxMachine {
     /// Where best-effort threads are signed in.
     pub fn best_effort(&self) -> BestEffort {
         self.best_effort.clone()
+    }
+
+    /// Takes `core` for the real-time work of this process alone; see [`ExclusiveCore`]. Drop it before this machine is put back.
+    /// Programs that the environment names ([`exclusive::SPARE`]) are left where they are.
+    ///
+    /// # Errors
+    /// [`Refusal`] where there is no such core, no other one, or no way to keep it.
+    pub fn exclusive_core(&self, core: CoreId) -> Result<ExclusiveCore, Refusal> {
+        ExclusiveCore::take(&self.tree, &self.journal, core, &exclusive::spared())
     }
 
     /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the folder that

@@ -8,13 +8,16 @@ pub mod cgroup;
 pub mod clock;
 pub mod cores;
 pub mod cpufreq;
+pub mod data_path;
 pub mod doctor;
 pub mod emulated;
+pub mod exclusive;
 mod guardian;
 pub mod journal;
 mod machine;
 pub mod powercap;
 pub mod probe;
+pub mod real_time;
 mod stamp;
 pub mod sync;
 #[cfg(test)]

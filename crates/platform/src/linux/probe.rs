@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::MonotonicClock;
 use super::sync::PiMutex;
+use super::thread::Tid;
 use super::{refused, thread};
 use crate::Refusal;
 
@@ -123,6 +124,7 @@ impl GapLog {
 #[derive(Debug)]
 pub struct GapProbe {
     core: CoreId,
+    tid: Tid,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -157,20 +159,27 @@ impl GapProbe {
             .spawn(move || {
                 let ready = thread::pin(core).and_then(|()| thread::real_time(priority));
                 let may_run = ready.is_ok();
+                let ready = ready.map(|()| Tid::current());
                 if tell.send(ready).is_ok() && may_run {
                     wake_and_note(&probe, period);
                 }
             })
             .map_err(|why| refused(what(), why, "raise the limit on threads (ulimit -u)"))?;
-        match told.recv() {
+        let tid = match told.recv() {
             Ok(ready) => ready?,
             Err(_) => return Err(refused(what(), "its thread ended", "this is a defect worth reporting")),
-        }
+        };
         Ok(GapProbe {
             core,
+            tid,
             shared,
             thread: Some(thread),
         })
+    }
+
+    /// The probe's thread: who keeps the core for a few threads lets this one in.
+    pub fn tid(&self) -> Tid {
+        self.tid
     }
 
     /// The core that is probed.

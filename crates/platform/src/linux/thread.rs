@@ -73,28 +73,80 @@ pub fn pin(core: CoreId) -> Result<(), Refusal> {
 /// [`Refusal`] where none of them is online and allowed to this process.
 pub fn pin_to(cores: &[CoreId]) -> Result<(), Refusal> {
     let what = || format!("running on cores {cores:?}");
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    for core in cores {
-        if core.index() >= libc::CPU_SETSIZE as usize {
-            return Err(refused(
-                what(),
-                format!("core numbers end at {}", libc::CPU_SETSIZE - 1),
-                "choose a core listed in /sys/devices/system/cpu/online",
-            ));
+    if cores.iter().any(|core| core.index() >= libc::CPU_SETSIZE as usize) {
+        return Err(refused(
+            what(),
+            format!("core numbers end at {}", libc::CPU_SETSIZE - 1),
+            "choose a core listed in /sys/devices/system/cpu/online",
+        ));
+    }
+    let mut mask = CoreMask::default();
+    cores.iter().for_each(|core| mask.set(*core, true));
+    set_affinity(Tid(0), &mask).map_err(|why| {
+        refused(
+            what(),
+            why,
+            "choose a core listed in Cpus_allowed_list of /proc/self/status, or widen the cpuset or taskset of this process",
+        )
+    })
+}
+
+/// A set of cores as the kernel takes it (sched_setaffinity(2)), for as many as a `cpu_set_t` has.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CoreMask([u8; libc::CPU_SETSIZE as usize / 8]);
+
+impl Default for CoreMask {
+    /// No core.
+    fn default() -> Self {
+        CoreMask([0; libc::CPU_SETSIZE as usize / 8])
+    }
+}
+
+impl CoreMask {
+    /// Puts `core` into the set, or takes it out. A core beyond the set's size is ignored.
+    pub(super) fn set(&mut self, core: CoreId, within: bool) {
+        if let Some(byte) = self.0.get_mut(core.index() / 8) {
+            let bit = 1 << (core.index() % 8);
+            *byte = if within { *byte | bit } else { *byte & !bit };
         }
-        // SAFETY: the index is below CPU_SETSIZE.
-        unsafe { libc::CPU_SET(core.index(), &mut set) };
     }
-    // SAFETY: `set` is valid for its own size; 0 names the calling thread.
-    if unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) } == 0 {
-        return Ok(());
+
+    /// Whether `core` is in the set.
+    pub(super) fn has(&self, core: CoreId) -> bool {
+        self.0
+            .get(core.index() / 8)
+            .is_some_and(|byte| byte >> (core.index() % 8) & 1 == 1)
     }
-    Err(refused(
-        what(),
-        last_error(),
-        "choose a core listed in Cpus_allowed_list of /proc/self/status, or widen the cpuset or taskset of this process",
-    ))
+
+    /// Whether no core is in the set.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|byte| *byte == 0)
+    }
+
+    /// The bytes, the lowest cores first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u8> {
+        self.0.into_iter()
+    }
+}
+
+/// On which cores `thread` may run; 0 is the calling one. Little-endian machines only: there a `cpu_set_t` is these bytes.
+pub(super) fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
+    let mut mask = CoreMask::default();
+    // SAFETY: the mask is valid for its size, which the call fills at most.
+    match unsafe { libc::sched_getaffinity(thread.0, mem::size_of_val(&mask), (&raw mut mask).cast()) } {
+        0 => Ok(mask),
+        _ => Err(last_error()),
+    }
+}
+
+/// Lets `thread` run on the cores of `mask`.
+pub(super) fn set_affinity(thread: Tid, mask: &CoreMask) -> std::io::Result<()> {
+    // SAFETY: the mask is valid for its size.
+    match unsafe { libc::sched_setaffinity(thread.0, mem::size_of_val(mask), (&raw const *mask).cast()) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
 }
 
 /// The cores that the calling thread may run on, ascending.
@@ -276,6 +328,11 @@ pub fn may_lock_memory() -> bool {
     unlimited || has_capability(CAP_IPC_LOCK) || has_capability(CAP_SYS_RESOURCE)
 }
 
+/// Whether this user may set where and how the threads of others run.
+pub(super) fn may_move_others() -> bool {
+    has_capability(CAP_SYS_NICE)
+}
+
 /// Undoes [`lock_memory`].
 pub fn unlock_memory() {
     // SAFETY: changes only how pages are kept.
@@ -294,6 +351,7 @@ fn raise_memlock_limit() -> bool {
 
 /// Bits in a capability mask (capabilities(7), linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
+const CAP_SYS_NICE: u32 = 23;
 const CAP_SYS_RESOURCE: u32 = 24;
 
 /// Whether this process holds a capability, by the mask in `/proc/self/status`.

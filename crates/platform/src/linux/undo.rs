@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::last_error;
 
-/// Changes that one journal remembers: two files for each of 256 cpufreq policies, twice over.
-pub(super) const SLOTS: usize = 1024;
+/// Changes that one journal remembers: two files for each of 256 cpufreq policies, and the cores of as many threads as a busy
+/// desktop has.
+pub(super) const SLOTS: usize = 4096;
 /// The longest path, with its terminating zero: several times that of a user's cgroup under systemd.
 pub(super) const PATH_BYTES: usize = 512;
 /// The longest content or second path, with its terminating zero.
@@ -43,6 +44,9 @@ pub(super) enum Kind {
     RemoveDir = 3,
     /// Remove the directory, which belongs to this user, with all that is in it.
     RemoveTree = 4,
+    /// Let the thread whose `/proc/<tid>/stat` is at the path run on the cores of the text: when the thread started, a blank, and
+    /// the mask as hexadecimal bytes.
+    Affinity = 5,
 }
 
 /// One change. Published by `state`; filled in only while that is free.
@@ -83,6 +87,7 @@ impl Slot {
             2 => Some(Kind::MoveTasks),
             3 => Some(Kind::RemoveDir),
             4 => Some(Kind::RemoveTree),
+            5 => Some(Kind::Affinity),
             _ => None,
         }
     }
@@ -106,6 +111,7 @@ impl Slot {
             Some(Kind::MoveTasks) => move_tasks(self.path(), self.text()),
             Some(Kind::RemoveDir) => remove_dir(self.path()),
             Some(Kind::RemoveTree) => remove_tree(self.path()),
+            Some(Kind::Affinity) => set_affinity(self.path(), self.text().to_bytes()),
             None => Err(libc::EINVAL),
         };
         match undone {
@@ -272,6 +278,64 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
     } else {
         Err(errno())
     }
+}
+
+/// The longest affinity mask: of 1024 cores.
+const MASK_BYTES: usize = 128;
+/// Which field of a thread's `stat` tells when it started, counted behind the program's name (proc_pid_stat(5), field 22).
+const START_TIME: usize = 19;
+
+/// Lets a thread run again where it did. A thread of the same number that was started later is another one: it is left alone.
+fn set_affinity(stat: &CStr, text: &[u8]) -> Result<(), Errno> {
+    let mut content = [0u8; 1024];
+    let file = match Fd::open(libc::AT_FDCWD, stat, libc::O_RDONLY) {
+        Err(libc::ESRCH) => return Ok(()),
+        other => other?,
+    };
+    // SAFETY: the buffer is valid for its length.
+    let read = unsafe { libc::read(file.0, content.as_mut_ptr().cast(), content.len()) };
+    let Ok(read) = usize::try_from(read) else {
+        return Ok(()); // died meanwhile
+    };
+    let blank = text.iter().position(|byte| *byte == b' ').ok_or(libc::EINVAL)?;
+    let (started, mask) = (text.get(..blank), text.get(blank + 1..).unwrap_or(&[]));
+    if start_time(content.get(..read).unwrap_or(&[])) != started {
+        return Ok(());
+    }
+    let tid = stat
+        .to_bytes()
+        .rsplit(|byte| *byte == b'/')
+        .nth(1)
+        .ok_or(libc::EINVAL)?;
+    let tid = tid.iter().try_fold(0i32, |tid, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        tid.checked_mul(10)?.checked_add(i32::from(digit))
+    });
+    let mut bytes = [0u8; MASK_BYTES];
+    for (byte, pair) in bytes.iter_mut().zip(mask.chunks(2)) {
+        *byte = pair.iter().fold(0, |byte, digit| byte << 4 | hex_digit(*digit));
+    }
+    // SAFETY: the mask is valid for its size.
+    let set = unsafe { libc::sched_setaffinity(tid.ok_or(libc::EINVAL)?, bytes.len(), bytes.as_ptr().cast()) };
+    match (set, errno()) {
+        (0, _) | (_, libc::ESRCH) => Ok(()),
+        (_, errno) => Err(errno),
+    }
+}
+
+fn hex_digit(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => 0,
+    }
+}
+
+/// When the thread of this `stat` started, in ticks since boot.
+pub(super) fn start_time(stat: &[u8]) -> Option<&[u8]> {
+    // The program's name is in parentheses and may contain some itself.
+    let behind_name = stat.iter().rposition(|byte| *byte == b')')? + 2;
+    stat.get(behind_name..)?.split(|byte| *byte == b' ').nth(START_TIME)
 }
 
 /// Where the fields of a `linux_dirent64` lie (getdents64(2)).

@@ -7,13 +7,13 @@ use punctual_platform::linux::thread::thread_cpu_time;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Time};
-use punctual_workload::{JobOutcome, Pace};
+use punctual_workload::{JobOutcome, JobProgress, Pace};
 
-use super::shared::{Shared, Starter, StopOnPanic};
+use super::shared::{Shared, Starter, StopOnPanic, Tidings};
 use super::tasks::Failed;
 use crate::actuate::turn_clock;
 use crate::collector::{Collector, Took};
-use crate::event::{Event, Plan, Step, Vitals};
+use crate::event::{Answer, Event, Plan, Vitals};
 use crate::record::Decision;
 use crate::report::{Protection, Sample};
 use crate::tick::Regulator;
@@ -29,8 +29,10 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) regulator: Regulator,
     pub(super) collector: Collector,
     pub(super) pace: Pace,
+    /// How long a loop at every job waits for a job's end before it is asked all the same.
+    pub(super) patience: Option<Nanos>,
     pub(super) until: Time,
-    pub(super) outcomes: Receiver<JobOutcome>,
+    pub(super) tidings: Receiver<Tidings>,
     pub(super) samples: Sender<Sample>,
     /// Log of the regulator, where one is kept.
     pub(super) log: Option<Vec<Decision>>,
@@ -54,25 +56,27 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.act(self.regulator.plan());
         let mut due = match self.pace {
             Pace::Period(period) => start + period,
-            Pace::Job => Time::MAX,
+            Pace::Job => self.after(start),
         };
         while !self.shared.stopping() {
             let now = MonotonicClock.now();
             // The last period ends with the run, and counts.
             if now >= due {
                 self.tick();
-                due = next_due(due, self.pace, now);
+                due = self.next_due(due, now);
                 continue;
             }
             if now >= self.until {
                 break;
             }
             let wait = due.min(self.until).min(now + NAP).since(now);
-            match self.outcomes.recv_timeout(wait.into()) {
-                Ok(outcome) => {
+            match self.tidings.recv_timeout(wait.into()) {
+                Ok(Tidings::Progress(job)) => self.progressed(job),
+                Ok(Tidings::Outcome(outcome)) => {
                     self.observe(outcome);
                     if self.pace == Pace::Job && outcome.deadline.is_some() {
                         self.tick();
+                        due = self.after(MonotonicClock.now());
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -80,8 +84,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             }
         }
         self.shared.stop();
-        while let Ok(outcome) = self.outcomes.try_recv() {
-            self.observe(outcome);
+        while let Ok(tidings) = self.tidings.try_recv() {
+            if let Tidings::Outcome(outcome) = tidings {
+                self.observe(outcome);
+            }
         }
         Some(Controlled {
             collector: self.collector,
@@ -93,6 +99,33 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     fn observe(&mut self, outcome: JobOutcome) {
         self.collector.job(&outcome);
         self.step(Event::Completed(outcome), MonotonicClock.now());
+    }
+
+    /// A job under way may need another clock.
+    fn progressed(&mut self, job: JobProgress) {
+        let event = Event::Progressed(job);
+        let now = MonotonicClock.now();
+        let answer = self.regulator.step(&event, now);
+        self.note(&event, now, &answer);
+        if let Some(Answer::Pace(plan)) = answer {
+            let applied = turn_clock(self.machine, plan);
+            let turned = MonotonicClock.now();
+            self.step(Event::Applied(applied), turned);
+            self.collector.paced(Some(turned.since(job.at)));
+        }
+    }
+
+    /// When a loop at every job is asked although none has ended since `now`.
+    fn after(&self, now: Time) -> Time {
+        self.patience.map_or(Time::MAX, |patience| now + patience)
+    }
+
+    /// The next instant of a periodic tick that lies in the future: a late tick is not made up for.
+    fn next_due(&self, due: Time, now: Time) -> Time {
+        match self.pace {
+            Pace::Job => self.after(now),
+            Pace::Period(period) => due + period * (now.since(due).0 / period.0 + 1),
+        }
     }
 
     /// Sense, decide, act: the loop.
@@ -115,7 +148,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let decided = MonotonicClock.now();
         self.note(&period, begun, &answer);
         self.rehearsal = Some(period);
-        let Some(step) = answer else { return };
+        let Some(step) = answer.and_then(Answer::step) else {
+            return;
+        };
         self.act(step.plan);
         let took = Took {
             decision: Some(decided.since(begun)),
@@ -146,7 +181,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.note(&event, now, &answer);
     }
 
-    fn note(&mut self, event: &Event, now: Time, answer: &Option<Step>) {
+    fn note(&mut self, event: &Event, now: Time, answer: &Option<Answer>) {
         if let Some(log) = &mut self.log {
             log.push(Decision {
                 now,
@@ -154,14 +189,6 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 answer: answer.clone(),
             });
         }
-    }
-}
-
-/// The next instant of a periodic tick that lies in the future: a late tick is not made up for.
-fn next_due(due: Time, pace: Pace, now: Time) -> Time {
-    match pace {
-        Pace::Job => Time::MAX,
-        Pace::Period(period) => due + period * (now.since(due).0 / period.0 + 1),
     }
 }
 

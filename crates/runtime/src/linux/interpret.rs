@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
-use punctual_workload::{Op, Program, Table};
+use punctual_workload::{Op, Program, Surge, Table, checkpoint};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -41,6 +41,7 @@ pub(crate) struct Interpreter {
     emulated: Arc<EmulatedClock>,
     rng: ChaCha8Rng,
     value: Vec<u8>,
+    surge: Option<Surge>,
 }
 
 impl Interpreter {
@@ -59,16 +60,26 @@ impl Interpreter {
             emulated,
             rng,
             value: Vec::new(),
+            surge: None,
         }
+    }
+
+    /// Jobs have more to do for a while.
+    pub(crate) fn surge(&mut self, surge: Option<Surge>) {
+        self.surge = surge;
     }
 
     /// Runs the program once, as `job`.
     pub(crate) fn perform<E: Engine>(&mut self, job: &mut Job<'_, E>) -> Result<(), StoreError> {
+        let factor = self.surge.map_or(1.0, |surge| surge.factor_at(job.released_after()));
         for index in 0..self.program.ops.len() {
-            match self.program.ops[index] {
+            match self.program.ops[index].times(factor) {
                 Op::Compute { cycles } => self.emulated.compute(cycles),
                 Op::Get { table, count } => self.get(job, table, count)?,
                 Op::Put { count, bytes } => self.put(job, count, bytes)?,
+            }
+            if let Some((done, of)) = checkpoint(index + 1, self.program.ops.len()) {
+                job.progress(done, of);
             }
         }
         Ok(())

@@ -6,12 +6,14 @@
 //! | control      | housekeeping | FIFO 90        | the loop: reads, decides, turns knobs            |
 //! | feeder       | housekeeping | FIFO 85        | offers sensor updates to admission               |
 //! | real-time    | real-time    | FIFO 80, 79, … | jobs; the shorter the deadline the higher        |
+//! | exclusive    | the last     | FIFO 80, 79, … | likewise, on a core that everybody else is off   |
 //! | updater      | real-time    | FIFO 50        | installs admitted updates in the slack           |
 //! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
 //! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
 //!
 //! The real-time core is the last one, because the first gets most interrupts; with a single core all share it.
-//! Whatever is refused (no permission, no such core) is worked around and reported.
+//! Exclusive tasks have the last core instead; the real-time one is then the one before it, the probe is on the exclusive core, and
+//! best-effort threads run on all others and, while it is lent, there. Whatever is refused (no permission, no such core) is worked around and reported.
 
 mod calibrate;
 mod control;
@@ -19,10 +21,13 @@ mod emulated;
 mod feeder;
 mod interpret;
 mod job;
+pub mod movie;
+pub mod referees;
 mod releases;
 mod scenario;
 mod shared;
 mod tasks;
+pub mod tenancy;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,6 +35,7 @@ use std::thread::ScopedJoinHandle;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
 use punctual_platform::{Machine, Meter, Refusal, Setting};
@@ -46,8 +52,9 @@ pub(crate) use scenario::run_scenario;
 
 use self::control::{Control, Controlled};
 use self::feeder::{Fed, Feed, install};
-use self::shared::{Crew, Placement, Shared, Starter, join, protection};
+use self::shared::{Crew, Placement, Shared, Starter, Tenure, join, protection};
 use self::tasks::{Body, Failed, Running, sleep_until};
+use self::tenancy::{LendingMeasured, Tenancy, measure_lending};
 use crate::collector::{Collector, Ending};
 use crate::record::{AdmissionSetup, EventLog};
 use crate::report::{LoadReport, Progress, Protection, RunHeader, Sample, Watch};
@@ -121,6 +128,8 @@ pub struct RunOptions {
     pub regulator: RegulatorOptions,
     /// When the loop steps.
     pub pace: Pace,
+    /// How long a loop at every job waits for the end of one before it is asked all the same; for ever if none is given.
+    pub patience: Option<Nanos>,
     /// How long the run lasts.
     pub duration: Nanos,
     /// Seeds pauses and gaps.
@@ -148,17 +157,70 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         &self.machine
     }
 
-    /// The core that real-time tasks run on.
+    /// The core that real-time tasks run on: the last one, or the last but one where exclusive tasks have that.
     pub fn real_time_core(&self) -> CoreId {
-        self.machine.offers().cores.last().copied().unwrap_or_default()
+        let cores = &self.machine.offers().cores;
+        let shared = match self.has_exclusive() && cores.len() > 1 {
+            true => &cores[..cores.len() - 1],
+            false => &cores[..],
+        };
+        shared.last().copied().unwrap_or_default()
     }
 
-    /// The cores that best-effort tasks run on: all others, or the only one.
+    /// The cores that best-effort tasks run on: all but the last one, or the only one.
     pub fn other_cores(&self) -> Vec<CoreId> {
         match self.machine.offers().cores.split_last() {
             Some((_, others)) if !others.is_empty() => others.to_vec(),
             _ => vec![self.real_time_core()],
         }
+    }
+
+    fn has_exclusive(&self) -> bool {
+        self.tasks
+            .iter()
+            .any(|task| matches!(task.class, Class::Exclusive { .. }))
+    }
+
+    /// Takes the last core for exclusive tasks, where there are some; what was obtained goes to `told`.
+    fn take_exclusive(&self, told: &mut Vec<Protection>) -> Option<Exclusive> {
+        if !self.has_exclusive() {
+            return None;
+        }
+        let core = self.machine.offers().cores.last().copied().unwrap_or_default();
+        let taken = self.machine.exclusive_core(core);
+        let core = match taken {
+            Ok(core) => core,
+            Err(refusal) => {
+                told.push(protection("a core of its own for exclusive tasks".into(), Err(refusal)));
+                return None;
+            }
+        };
+        told.push(protection(core.obtained().to_string(), Ok(())));
+        let better = core.obtained().refused.iter();
+        told.extend(better.map(|refusal| protection(refusal.what.clone(), Err(refusal.clone()))));
+        let exclusive = self
+            .tasks
+            .iter()
+            .filter(|task| matches!(task.class, Class::Exclusive { .. }));
+        let mut tenancy = None;
+        if exclusive.count() == 1 {
+            let measured = measure_lending(&core, TASK_PRIORITY);
+            let costs = measured.as_ref().map(LendingMeasured::costs);
+            let what = costs.as_ref().map_or("lending the core".into(), |costs| {
+                format!(
+                    "core lent while idle, taken back {} before a release (p99 here)",
+                    costs.take_back
+                )
+            });
+            told.push(protection(what, measured.as_ref().map(drop).map_err(Clone::clone)));
+            tenancy = costs.ok().map(|costs| Tenancy::new(core.clone(), costs));
+        } else {
+            told.push(protection(
+                "core not lent: several exclusive tasks share it".into(),
+                Ok(()),
+            ));
+        }
+        Some(Exclusive { core, tenancy })
     }
 
     /// Adds a task whose jobs run `body`.
@@ -230,6 +292,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             start: Time::ZERO,
             warm_up: Nanos::ZERO,
             silence: SILENCE,
+            impatient: false,
+            within: false,
             design: None,
             excite: None,
         };
@@ -238,6 +302,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             header,
             regulator,
             pace,
+            patience: None,
             duration,
             seed: 0,
             best_effort_share,
@@ -270,8 +335,23 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     }
 
     fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
-        let probe = GapProbe::start(self.real_time_core(), PROBE_PRIORITY, PROBE_PERIOD);
         let obtained = &mut options.header.protection;
+        let exclusive = self.take_exclusive(obtained);
+        let probed = exclusive
+            .as_ref()
+            .map_or(self.real_time_core(), |exclusive| exclusive.core.obtained().core);
+        let probe = GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD);
+        if let (Some(exclusive), Ok(probe)) = (&exclusive, &probe) {
+            obtained.push(protection(
+                "probe on the exclusive core".into(),
+                exclusive.core.enter(probe.tid()),
+            ));
+        }
+        // Jobs on another core than the probe's cannot be excused by it.
+        let elsewhere: Vec<TaskId> = (self.tasks.iter().enumerate())
+            .filter(|(_, task)| exclusive.is_some() && !matches!(task.class, Class::Exclusive { .. }))
+            .map(|(index, _)| TaskId(index as u32))
+            .collect();
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         obtained.push(protection(
             "guardian puts the machine back after a kill".into(),
@@ -285,7 +365,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let energy = self.machine.read().energy_j;
         let steal = stolen();
         let cores = self.machine.offers().cores.len();
-        let ran = self.run_threads(options, watch);
+        let ran = self.run_threads(options, exclusive, watch);
         thread::unlock_memory();
         let Ran {
             controlled,
@@ -299,7 +379,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let ending = Ending {
             counts: self.store.counts(),
             reconciliation: self.store.reconcile(),
-            excused: probe.as_ref().map_or(0, |probe| excused(collector, probe)),
+            excused: probe.as_ref().map_or(0, |probe| excused(collector, probe, &elsewhere)),
             energy_j: energy_since(&energy, &self.machine.read().energy_j),
             energy_parts_j: None,
             controller_core_share: Some(controlled.cpu.ratio(elapsed)),
@@ -346,11 +426,17 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     }
 
     /// Starts every thread, lets them run, and collects what they return.
-    fn run_threads(&mut self, options: RunOptions, watch: Watch) -> Result<Ran, RunError> {
+    fn run_threads(
+        &mut self,
+        options: RunOptions,
+        exclusive: Option<Exclusive>,
+        watch: Watch,
+    ) -> Result<Ran, RunError> {
         let RunOptions {
             mut header,
             mut regulator,
             pace,
+            patience,
             duration,
             seed,
             record,
@@ -358,15 +444,17 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         } = options;
         let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
-        let (shared, outcomes) = Shared::new(plan.admitted);
+        let (shared, tidings) = Shared::new(plan.admitted, regulator.within);
         let (samples, sampled) = bounded(SAMPLES_MAX);
         let (house, rt_core) = (self.other_cores()[0], self.real_time_core());
         let tasks = place_tasks(
             std::mem::take(&mut self.tasks),
             &self.other_cores(),
-            rt_core,
+            (rt_core, self.machine.offers().cores.last().copied().unwrap_or_default()),
+            exclusive.as_ref().map(|exclusive| &exclusive.core),
             bounded_group,
         );
+        let tenancy = exclusive.and_then(|exclusive| exclusive.tenancy);
         let feed = self.feed.take().map(|feed| Feed {
             record: record.is_some(),
             ..feed
@@ -376,7 +464,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
 
         std::thread::scope(|scope| {
             let mut crew = Crew::new(scope);
-            let tasks = spawn_tasks(&mut crew, tasks, seed, shared)?;
+            let tasks = spawn_tasks(&mut crew, tasks, tenancy, seed, shared)?;
             let mut feeding = None;
             if let Some(feed) = feed {
                 // The feeder first: whoever installs waits for it to be over.
@@ -403,8 +491,9 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 regulator: Regulator::new(regulator.clone())?,
                 collector: Collector::new(header.clone(), start, plan),
                 pace,
+                patience,
                 until: start + duration,
-                outcomes,
+                tidings,
                 samples,
                 log: record.is_some().then(Vec::new),
                 rehearsal: None,
@@ -452,17 +541,21 @@ struct Ran {
 fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
     crew: &mut Crew<'scope, '_>,
     tasks: Vec<(Placement, TaskSetup<'env, E>)>,
+    tenancy: Option<Tenancy>,
     seed: u64,
     shared: &'scope Shared,
 ) -> Result<Vec<ScopedJoinHandle<'scope, Option<Failed>>>, RunError> {
     let spawn = |(index, (placement, setup)): (usize, (Placement, TaskSetup<'env, E>))| {
         let running = Running {
             id: TaskId(index as u32),
-            deadline: deadline_of(setup.class),
+            deadline: setup.class.deadline(),
             arrival: setup.arrival,
             active: setup.active,
             body: setup.body,
             rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64)),
+            tenancy: tenancy
+                .clone()
+                .filter(|_| matches!(setup.class, Class::Exclusive { .. })),
         };
         crew.spawn(placement, move |starter| running.run(&setup.store, shared, starter))
     };
@@ -473,8 +566,11 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
 ///
 /// Not where our own threads filled the core: the kernel then takes it away from all of them for the rest of a second
 /// (real-time throttling, 95 % by default), which the probe sees like any other gap.
-fn excused(collector: &Collector, probe: &GapProbe) -> u64 {
+fn excused(collector: &Collector, probe: &GapProbe, elsewhere: &[TaskId]) -> u64 {
     let explained = |job: &&JobOutcome| {
+        if elsewhere.contains(&job.task) {
+            return false;
+        }
         let gap = probe.longest_gap(job.released, job.finished);
         job.overrun().is_some_and(|overrun| gap >= overrun)
     };
@@ -487,14 +583,14 @@ fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
         core,
         priority,
         bounded: None,
+        tenure: None,
     }
 }
 
-fn deadline_of(class: Class) -> Option<Nanos> {
-    match class {
-        Class::RealTime { deadline } => Some(deadline),
-        Class::BestEffort => None,
-    }
+/// The core of exclusive tasks, lent where there is one such task.
+struct Exclusive {
+    core: ExclusiveCore,
+    tenancy: Option<Tenancy>,
 }
 
 /// Cores and priorities: real-time tasks by deadline (the shorter the higher), best-effort ones where they were
@@ -502,21 +598,31 @@ fn deadline_of(class: Class) -> Option<Nanos> {
 fn place_tasks<'env, E: Engine>(
     tasks: Vec<TaskSetup<'env, E>>,
     others: &[CoreId],
-    rt_core: CoreId,
+    (rt_core, last): (CoreId, CoreId),
+    exclusive: Option<&ExclusiveCore>,
     bounded: Option<BestEffort>,
 ) -> Vec<(Placement, TaskSetup<'env, E>)> {
-    let mut deadlines: Vec<Nanos> = tasks.iter().filter_map(|task| deadline_of(task.class)).collect();
+    let mut deadlines: Vec<Nanos> = tasks.iter().filter_map(|task| task.class.deadline()).collect();
     deadlines.sort_unstable();
     deadlines.dedup();
-    let placement = |task: &TaskSetup<'env, E>| match deadline_of(task.class) {
+    let placement = |task: &TaskSetup<'env, E>| match task.class.deadline() {
         None => Placement {
             bounded: bounded.clone(),
+            tenure: exclusive.cloned().map(Tenure::Guest),
             ..place(&task.name, task.core.unwrap_or(others[0]), None)
         },
         Some(deadline) => {
             let rank = deadlines.partition_point(|shorter| *shorter < deadline) as u8;
             let priority = TASK_PRIORITY.saturating_sub(rank).max(UPDATER_PRIORITY + 1);
-            place(&task.name, rt_core, Some(priority))
+            match (task.class, exclusive) {
+                (Class::Exclusive { .. }, Some(exclusive)) => Placement {
+                    tenure: Some(Tenure::Occupant(exclusive.clone())),
+                    ..place(&task.name, exclusive.obtained().core, Some(priority))
+                },
+                // Refused: as a real-time task, on the core that would have been its own.
+                (Class::Exclusive { .. }, None) => place(&task.name, last, Some(priority)),
+                _ => place(&task.name, rt_core, Some(priority)),
+            }
         }
     };
     tasks.into_iter().map(|task| (placement(&task), task)).collect()

@@ -59,6 +59,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         header,
         regulator: setup.regulator(machine.offers(), Time::ZERO),
         pace: scenario.control.pace,
+        patience: setup.patience(),
         duration: scenario.duration,
         seed: scenario.seed,
         best_effort_share: scenario.control.best_effort_share,
@@ -134,8 +135,9 @@ impl Placing<'_, '_> {
         program: &Program,
     ) -> Result<(), RunError> {
         match task.class {
-            Class::RealTime { .. } => {
+            Class::RealTime { .. } | Class::Exclusive { .. } => {
                 let mut interpreter = self.interpreter(program, self.sensors);
+                interpreter.surge(self.setup.request.surge);
                 runtime.task(&task.name, task.class, task.arrival, move |job| {
                     interpreter.perform(job)
                 });

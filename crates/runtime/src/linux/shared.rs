@@ -6,16 +6,26 @@ use std::thread::{Scope, ScopedJoinHandle};
 use crossbeam_channel::{Receiver, Sender, TrySendError, unbounded};
 use punctual_platform::Refusal;
 use punctual_platform::linux::BestEffort;
+use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::sync::Parker;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, Share, Time};
-use punctual_workload::JobOutcome;
+use punctual_workload::{JobOutcome, JobProgress};
 
 use crate::report::Protection;
 use crate::run::RunError;
 
-/// Outcomes that may wait for the control thread: more than a second of the busiest scenario's jobs.
-pub(super) const OUTCOMES_MAX: usize = 4096;
+/// Outcomes and checkpoints that may wait for the control thread: more than a second of the busiest scenario's jobs.
+pub(super) const TIDINGS_MAX: usize = 4096;
+
+/// What a job tells the control thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tidings {
+    /// It has come to a checkpoint.
+    Progress(JobProgress),
+    /// It is complete.
+    Outcome(JobOutcome),
+}
 
 /// What the threads of a run share.
 #[derive(Debug)]
@@ -25,7 +35,9 @@ pub(super) struct Shared {
     rebalance: AtomicBool,
     skipped: AtomicU64,
     unreported: AtomicU64,
-    outcomes: Sender<JobOutcome>,
+    /// Whether checkpoints are of interest.
+    within: bool,
+    tidings: Sender<Tidings>,
     /// Wakes the thread that installs sensor updates.
     pub(super) updates: Parker,
     /// Set once no more updates will be offered.
@@ -33,15 +45,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(admitted: Share) -> (Shared, Receiver<JobOutcome>) {
-        let (outcomes, receiver) = crossbeam_channel::bounded(OUTCOMES_MAX);
+    pub(super) fn new(admitted: Share, within: bool) -> (Shared, Receiver<Tidings>) {
+        let (tidings, receiver) = crossbeam_channel::bounded(TIDINGS_MAX);
         let shared = Shared {
             stop: AtomicBool::new(false),
             admitted: AtomicU64::new(admitted.get().to_bits()),
             rebalance: AtomicBool::new(false),
             skipped: AtomicU64::new(0),
             unreported: AtomicU64::new(0),
-            outcomes,
+            within,
+            tidings,
             updates: Parker::new(),
             feed_over: AtomicBool::new(false),
         };
@@ -75,9 +88,19 @@ impl Shared {
     /// Hands an outcome to the control thread without ever waiting for it: a transaction never waits for the
     /// controller. Where the channel is full the outcome is counted instead.
     pub(super) fn report(&self, outcome: JobOutcome) {
-        if let Err(TrySendError::Full(_)) = self.outcomes.try_send(outcome) {
+        if let Err(TrySendError::Full(_)) = self.tidings.try_send(Tidings::Outcome(outcome)) {
             self.unreported.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether jobs are to tell their checkpoints.
+    pub(super) fn within(&self) -> bool {
+        self.within
+    }
+
+    /// Hands a checkpoint to the control thread, likewise without waiting. The next one makes up for one that is lost.
+    pub(super) fn progress(&self, progress: JobProgress) {
+        let _ = self.tidings.try_send(Tidings::Progress(progress));
     }
 
     pub(super) fn skip(&self, jobs: u64) {
@@ -117,6 +140,17 @@ pub(super) struct Placement {
     pub(super) priority: Option<u8>,
     /// The group whose CPU share bounds the thread, if any.
     pub(super) bounded: Option<BestEffort>,
+    /// What the thread is to the exclusive core, if there is one and it has to do with it.
+    pub(super) tenure: Option<Tenure>,
+}
+
+/// What a thread is to an exclusive core.
+#[derive(Clone, Debug)]
+pub(super) enum Tenure {
+    /// It works there.
+    Occupant(ExclusiveCore),
+    /// It gets the core lent, beside all others.
+    Guest(ExclusiveCore),
 }
 
 /// One thread's side of the start: says what it obtained, then waits for the common start.
@@ -135,8 +169,19 @@ impl Starter {
             core,
             priority,
             bounded,
+            tenure,
         } = &self.placement;
-        let mut obtained = vec![protection(format!("{role}: on core {core}"), thread::pin(*core))];
+        let mut obtained = vec![match tenure {
+            None => protection(format!("{role}: on core {core}"), thread::pin(*core)),
+            Some(Tenure::Occupant(exclusive)) => protection(
+                format!("{role}: on core {core}, exclusively"),
+                exclusive.enter(Tid::current()).and_then(|()| thread::pin(*core)),
+            ),
+            Some(Tenure::Guest(exclusive)) => protection(
+                format!("{role}: off core {} but while it is lent", exclusive.obtained().core),
+                exclusive.confine(Tid::current()),
+            ),
+        }];
         if let Some(priority) = priority {
             let what = format!("{role}: SCHED_FIFO {priority}");
             obtained.push(protection(what, thread::real_time(*priority)));

@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use super::job::Job;
 use super::releases::Releases;
 use super::shared::{Shared, Starter, StopOnPanic};
+use super::tenancy::Tenancy;
 
 /// How long a thread sleeps before it looks whether the run is over.
 const NAP: Nanos = Nanos::from_millis(50);
@@ -31,6 +32,8 @@ pub(super) struct Running<'env, E: Engine> {
     pub(super) active: Active,
     pub(super) body: Body<'env, E>,
     pub(super) rng: ChaCha8Rng,
+    /// Of the only task on an exclusive core: lends it between jobs.
+    pub(super) tenancy: Option<Tenancy>,
 }
 
 impl<E: Engine> Running<'_, E> {
@@ -41,8 +44,14 @@ impl<E: Engine> Running<'_, E> {
         let mut failed: Option<Failed> = None;
         let mut releases = Releases::new(self.arrival, start + self.active.from, &mut self.rng);
         let mut number = 0;
-        while self.active.admit(start, releases.next()).is_some() && sleep_until(releases.next(), shared) {
-            let mut job = Job::begin(store, number, releases.next(), self.deadline);
+        let mut tenancy = self.tenancy.take();
+        let mut wait = |release| match &mut tenancy {
+            Some(tenancy) => tenancy.wait(release, |until| sleep_until(until, shared)),
+            None => sleep_until(release, shared),
+        };
+        while self.active.admit(start, releases.next()).is_some() && wait(releases.next()) {
+            let job = Job::begin(store, number, releases.next(), self.deadline);
+            let mut job = job.telling(shared, self.id, start);
             let result = (self.body)(&mut job);
             let outcome = job.end(self.id);
             // A job that failed at once was not early: it has no response time.

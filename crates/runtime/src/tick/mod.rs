@@ -6,24 +6,27 @@
 //!      └──────────────────────── only through the next window ────────────────────────────────────────┘
 //! ```
 //!
-//! [`Regulator::step`] takes an [`Event`] and the time and returns a [`Step`]: no clock, no file, no thread. What the
+//! [`Regulator::step`] takes an [`Event`] and the time and returns an [`Answer`]: no clock, no file, no thread. What the
 //! machine made of the plan comes back as [`Event::Applied`], so that the integrators never count on a knob that did
 //! not turn.
+//!
+//! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`).
 //!
 //! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
 //! time (`distrust.rs`).
 
 use punctual_platform::{ClockOffer, Meter, Offers};
 use punctual_units::{Nanos, Share, Time};
-use punctual_workload::{ControllerKind, Excitation, Goal};
+use punctual_workload::{ControllerKind, Excitation, Goal, JobProgress};
 use serde::{Deserialize, Serialize};
 
 use crate::controller::{Controller, Knobs};
 use crate::document::{ControllerDocument, Mismatch};
-use crate::event::{Applied, Event, Plan, Step, Vitals, Window};
+use crate::event::{Answer, Applied, Event, Plan, Step, Vitals, Window};
 use crate::exciter::Exciter;
 use crate::mode::Mode;
 use crate::monitor::Monitor;
+use crate::pacing::Pacing;
 
 mod distrust;
 
@@ -44,6 +47,13 @@ pub struct RegulatorOptions {
     pub warm_up: Nanos,
     /// Without a finished real-time job for this long, tardiness counts as lost.
     pub silence: Nanos,
+    /// Whether silence also speaks against the law's model: where the loop steps at every job and is asked when none ended,
+    /// a law that lets jobs take that long holds the clock where they are late.
+    #[serde(default)]
+    pub impatient: bool,
+    /// Whether jobs are paced from within.
+    #[serde(default)]
+    pub within: bool,
     /// Gains, for every controller but `open`.
     pub design: Option<ControllerDocument>,
     /// Instead of controlling, move the knobs to learn a model.
@@ -58,6 +68,7 @@ pub struct Regulator {
     mode: Mode,
     monitor: Monitor,
     driver: Driver,
+    pacing: Option<Pacing>,
     plan: Plan,
     refused: Option<String>,
     /// Whether the law's model is to be left alone for a while.
@@ -65,6 +76,7 @@ pub struct Regulator {
     /// When a window last held a finished job.
     heard: Time,
     silence: Nanos,
+    impatient: bool,
 }
 
 /// Who moves the knobs while running.
@@ -87,6 +99,8 @@ impl Regulator {
             start,
             warm_up,
             silence,
+            impatient,
+            within,
             design,
             excite,
         } = options;
@@ -96,8 +110,14 @@ impl Regulator {
         };
         let knobs = driver.operating_point();
         let plan = to_plan(knobs, offers.clock.as_ref());
+        let paced = offers
+            .clock
+            .as_ref()
+            .zip(knobs.clock)
+            .filter(|_| within && driver.controls());
         Ok(Regulator {
             goal,
+            pacing: paced.map(|(offer, share)| Pacing::new(offer, share, start)),
             clock: offers.clock,
             mode: Mode::WarmUp { until: start + warm_up },
             monitor: Monitor::default(),
@@ -107,6 +127,7 @@ impl Regulator {
             distrust: Distrust::default(),
             heard: start,
             silence,
+            impatient,
         })
     }
 
@@ -115,32 +136,66 @@ impl Regulator {
         self.plan
     }
 
-    /// Takes one event; answers [`Event::Period`] with a step.
-    pub fn step(&mut self, event: &Event, now: Time) -> Option<Step> {
+    /// Takes one event; answers [`Event::Period`] with a step, and [`Event::Progressed`] where the clock is to change.
+    pub fn step(&mut self, event: &Event, now: Time) -> Option<Answer> {
         match event {
-            Event::Completed(job) => self.monitor.observe(job),
-            Event::Applied(applied) => self.settle(applied),
-            Event::Period(vitals) => return Some(self.decide(vitals, now)),
+            Event::Progressed(job) => return self.pace(job).map(Answer::Pace),
+            Event::Completed(job) => {
+                self.monitor.observe(job);
+                if let Some(pacing) = &mut self.pacing {
+                    pacing.completed(job);
+                }
+            }
+            Event::Applied(applied) => self.settle(applied, now),
+            Event::Period(vitals) => return Some(Answer::Step(self.decide(vitals, now))),
         }
         None
     }
 
+    /// Learns how far a job is; while the law runs, the plan with the clock that the rest of the job needs, if it is another.
+    fn pace(&mut self, job: &JobProgress) -> Option<Plan> {
+        let wanted = self.pacing.as_mut()?.progressed(job, self.goal.tardiness);
+        let knobs = Knobs {
+            clock: Some(wanted.filter(|_| self.mode == Mode::Running)?),
+            admitted: self.plan.admitted.get(),
+        };
+        let plan = to_plan(knobs, self.clock.as_ref());
+        (plan.clock != self.plan.clock).then(|| {
+            self.plan.clock = plan.clock;
+            self.plan
+        })
+    }
+
     /// Sense, decide; the caller acts.
     fn decide(&mut self, vitals: &Vitals, now: Time) -> Step {
-        let window = self.monitor.close_window(vitals);
+        let window = Window {
+            clock: self.pacing.as_mut().and_then(Pacing::mean_clock),
+            ..self.monitor.close_window(vitals)
+        };
         let was_running = self.mode == Mode::Running;
-        let doubt = was_running.then(|| self.driver.watch(&window)).flatten();
+        let doubt = was_running.then(|| self.doubt(&window, now)).flatten();
+        let doubts = doubt.is_some();
         let distrusted = self.distrust.next(doubt, was_running);
-        let fault = self.fault(&window, vitals, now).or(distrusted);
+        let failed = self.fault(&window, vitals, now);
+        // A law that is doubted only now says more than the silence that it led to.
+        let fault = if doubts {
+            distrusted.or(failed)
+        } else {
+            failed.or(distrusted)
+        };
         self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
         if self.mode == Mode::Running && !was_running {
             self.driver.resume(to_knobs(self.plan, self.clock.as_ref()));
         }
-        let knobs = match &self.mode {
+        let mut knobs = match &self.mode {
             Mode::WarmUp { .. } => self.driver.operating_point(),
             Mode::Running => self.driver.step(&window),
             Mode::Fallback { .. } => self.driver.safe(&self.goal),
         };
+        // Jobs of other tasks may be under way, and one without a result has more to say than the window without it.
+        if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
+            knobs.clock = knobs.clock.map(|clock| clock.max(wanted));
+        }
         self.plan = to_plan(knobs, self.clock.as_ref());
         Step {
             window,
@@ -151,11 +206,26 @@ impl Regulator {
     }
 
     /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.
-    fn settle(&mut self, applied: &Applied) {
-        self.refused.clone_from(&applied.refused);
+    fn settle(&mut self, applied: &Applied, now: Time) {
+        // Within a job the clock may be turned again before anybody asks: what was refused once stays a fault of this window.
+        self.refused = applied.refused.clone().or(self.refused.take());
         let clock = applied.clock.or(self.plan.clock);
-        self.driver
-            .applied(to_knobs(Plan { clock, ..self.plan }, self.clock.as_ref()));
+        let knobs = to_knobs(Plan { clock, ..self.plan }, self.clock.as_ref());
+        if let (Some(pacing), Some(share), Some(_)) = (&mut self.pacing, knobs.clock, applied.clock) {
+            pacing.turned(share, now);
+        }
+        self.driver.applied(knobs);
+    }
+
+    /// What speaks against the law's model after this window, in which it ran.
+    fn doubt(&mut self, window: &Window, now: Time) -> Option<String> {
+        let watched = self.driver.watch(window);
+        let silent = now.since(self.heard);
+        let at_top = self.plan.clock == self.clock.as_ref().map(ClockOffer::top);
+        let silenced = self.impatient && window.jobs == 0 && silent >= self.silence && !at_top;
+        watched.or_else(|| silenced.then(|| format!(
+                "the model is wrong here, or the machine stood still: under the law's settings no real-time job ended for {silent}"
+            )))
     }
 
     /// What went wrong in this window, if anything.
@@ -179,6 +249,10 @@ impl Regulator {
 }
 
 impl Driver {
+    fn controls(&self) -> bool {
+        matches!(self, Driver::Control(controller) if controller.turns_knobs())
+    }
+
     fn operating_point(&self) -> Knobs {
         match self {
             Driver::Control(controller) => controller.operating_point(),

@@ -8,6 +8,8 @@ use super::*;
 use crate::document::{MadeFor, ModelDocument};
 use crate::mode::SILENT_WINDOWS;
 
+mod paced;
+
 const STEP: Nanos = Nanos::from_millis(200);
 const TOP: Hertz = Hertz::from_mhz(2000);
 
@@ -32,6 +34,7 @@ fn design() -> ControllerDocument {
         platform: "test".into(),
         pace: Pace::Period(STEP),
         update_mode: UpdateMode::Transaction,
+        machine: None,
     };
     ModelDocument::identify(made_for, &y, &u).unwrap().design().unwrap()
 }
@@ -58,6 +61,8 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
         start: Time::ZERO,
         warm_up: Nanos::ZERO,
         silence: STEP * SILENT_WINDOWS,
+        impatient: false,
+        within: false,
         design: Some(design()),
         excite: None,
     }
@@ -122,6 +127,7 @@ impl Bench {
         let step = self
             .regulator
             .step(&Event::Period(vitals), self.now)
+            .and_then(Answer::step)
             .expect("a period is answered");
         let applied = Applied {
             clock: step.plan.clock,

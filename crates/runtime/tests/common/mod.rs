@@ -26,6 +26,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         control: Control {
             kind,
             pace: Pace::Period(Nanos::from_millis(200)),
+            within: false,
             warm_up: Nanos::from_millis(400),
             best_effort_share: Share::ONE,
         },
@@ -74,13 +75,15 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         machine: None,
         governor: None,
         faults: Faults::default(),
+        allocation: None,
+        surge: None,
     }
 }
 
 fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
     let part = Nanos::from_millis(part_ms);
     let arrival = match class {
-        Class::RealTime { .. } => Arrival::Periodic {
+        Class::RealTime { .. } | Class::Exclusive { .. } => Arrival::Periodic {
             period: Nanos::from_millis(100),
         },
         Class::BestEffort => Arrival::AfterCompletion {

@@ -221,6 +221,12 @@ mod tests {
         rule.decide(state, &loads, elapsed, current, &steps(), TRANSITION).0 / 1_000_000
     }
 
+    /// What `rule` decides sample by sample at 200 MHz, for so many milliseconds busy of so many, and what it remembers.
+    fn decide(rule: Ondemand, state: &mut OndemandState, busy_ms: u64, elapsed_ms: u64) -> Hertz {
+        let (loads, elapsed) = ([load(busy_ms)], Nanos::from_millis(elapsed_ms));
+        rule.decide(state, &loads, elapsed, Hertz::from_mhz(200), &steps(), TRANSITION)
+    }
+
     #[test]
     fn the_old_rule_jumps_up_holds_and_comes_down_to_where_it_would_be_just_below_up() {
         let rule = Ondemand::old_between(70, 80);
@@ -255,19 +261,8 @@ mod tests {
 
     #[test]
     fn after_long_idleness_the_load_before_counts_once_more() {
-        let rule = Ondemand::modern();
         let state = &mut OndemandState::default();
-        let mut decide = |busy_ms, elapsed_ms| {
-            let elapsed = Nanos::from_millis(elapsed_ms);
-            rule.decide(
-                state,
-                &[load(busy_ms)],
-                elapsed,
-                Hertz::from_mhz(200),
-                &steps(),
-                TRANSITION,
-            )
-        };
+        let mut decide = |busy_ms, elapsed_ms| decide(Ondemand::modern(), state, busy_ms, elapsed_ms);
         assert_eq!(decide(10, 10), Hertz::from_mhz(2000));
         assert_eq!(decide(1, 100), Hertz::from_mhz(2000), "idle for 99 ms");
         assert_eq!(decide(1, 100), Hertz::from_mhz(200), "once only");
@@ -280,19 +275,11 @@ mod tests {
             ..Ondemand::modern()
         };
         let state = &mut OndemandState::default();
-        let mut decide = |busy_ms| {
-            let elapsed = Nanos::from_millis(10);
-            rule.decide(
-                state,
-                &[load(busy_ms)],
-                elapsed,
-                Hertz::from_mhz(200),
-                &steps(),
-                TRANSITION,
-            );
+        let mut stretch = |busy_ms| {
+            decide(rule, state, busy_ms, 10);
             state.stretch()
         };
-        assert_eq!((decide(10), decide(5)), (5, 1));
+        assert_eq!((stretch(10), stretch(5)), (5, 1));
     }
 
     #[test]

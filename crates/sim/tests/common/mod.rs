@@ -6,8 +6,7 @@ use punctual_sim::{Happening, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
-    Active, Arrival, Class, Demand, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace,
-    UpdateMode,
+    Arrival, Class, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace, UpdateMode,
 };
 
 pub const PERIOD: Nanos = Nanos::from_millis(100);
@@ -35,45 +34,24 @@ pub fn readings(rows: &[(u64, u32)]) -> Trace {
     }
 }
 
-/// What the compiler of scenarios asks of a task plays no part here.
-const NO_DEMAND: Demand = Demand {
-    compute: Nanos(1),
-    data: Nanos::ZERO,
-    rounds: 1,
-    reads: Table::Sensors,
-    writes: 0,
-};
-
 /// A task with a deadline of half a period, released every period.
 pub fn real_time(ops: &[Op]) -> (TaskSpec, Program) {
-    let spec = TaskSpec {
-        name: "analysis".into(),
-        class: Class::RealTime {
-            deadline: Nanos::from_millis(50),
-        },
-        arrival: Arrival::Periodic { period: PERIOD },
-        demand: NO_DEMAND,
-        per_core: 1,
-        cores: None,
-        active: Active::ALWAYS,
-    };
+    let deadline = Nanos::from_millis(50);
+    let spec = TaskSpec::by_hand(
+        "analysis",
+        Class::RealTime { deadline },
+        Arrival::Periodic { period: PERIOD },
+    );
     (spec, Program { ops: ops.to_vec() })
 }
 
 /// A task that never rests, on every other core.
 pub fn interferer(ops: &[Op]) -> (TaskSpec, Program) {
-    let spec = TaskSpec {
-        name: "browse".into(),
-        class: Class::BestEffort,
-        arrival: Arrival::AfterCompletion {
-            pause_min: Nanos::ZERO,
-            pause_max: Nanos::from_micros(1),
-        },
-        demand: NO_DEMAND,
-        per_core: 1,
-        cores: None,
-        active: Active::ALWAYS,
+    let pauses = Arrival::AfterCompletion {
+        pause_min: Nanos::ZERO,
+        pause_max: Nanos::from_micros(1),
     };
+    let spec = TaskSpec::by_hand("browse", Class::BestEffort, pauses);
     (spec, Program { ops: ops.to_vec() })
 }
 

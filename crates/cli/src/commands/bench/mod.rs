@@ -1,4 +1,4 @@
-//! `punctual bench`: what `punctual` achieves on this machine. `allocation`, `controllers` and `rates` have files of their own.
+//! `punctual bench`: what `punctual` achieves on this machine. The others have files of their own.
 //!
 //! `store` measures the store beside the bare engine under it, in one run.
 //! All cases are measured in every round, in an order drawn anew, so that whatever disturbs the machine disturbs all of
@@ -9,7 +9,9 @@ mod allocation;
 mod cases;
 pub mod columns;
 mod controllers;
+mod movie;
 mod rates;
+mod referees;
 mod rounds;
 mod series;
 
@@ -55,6 +57,8 @@ pub fn bench(arguments: &Bench) -> Result<(), Failure> {
         Bench::Controllers(arguments) => controllers::controllers(arguments),
         Bench::Rates(arguments) => rates::rates(arguments),
         Bench::Allocation(arguments) => allocation::allocation(arguments),
+        Bench::Movie(arguments) => movie::movie(arguments),
+        Bench::Referees(arguments) => referees::referees(arguments),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::show::Shown;
+use punctual_allocation::Profile;
+
+use super::show::{Shown, named, ways};
 use crate::commands::bench::columns::columns;
 use crate::summary::{count, percent};
 
@@ -28,7 +30,7 @@ pub fn text(shown: &Shown, width: usize) -> String {
         // Time adds up, so a column's rate is that of its mean time.
         .map(|share| {
             (
-                shown.named(*share),
+                named(*share),
                 shown
                     .rate(*share)
                     .map(f64::recip)
@@ -43,7 +45,7 @@ pub fn text(shown: &Shown, width: usize) -> String {
     let misses: Vec<(String, Vec<f64>)> = shown
         .misses()
         .iter()
-        .map(|(ways, steps)| (format!("{ways} ways"), steps.means(width)))
+        .map(|(of, steps)| (ways(*of), steps.means(width)))
         .collect();
     if !misses.is_empty() {
         plots(&mut text, "misses per 1000 instructions", &misses);
@@ -54,9 +56,13 @@ pub fn text(shown: &Shown, width: usize) -> String {
         "",
         ruler(&shown.compiled.profile, width)
     );
-    let _ = writeln!(text, "{:MARGIN$} 0 %{:>1$}", "", width.saturating_sub(3));
-    text.truncate(text.trim_end().len());
-    let _ = writeln!(text, "{:>1$}\n", "100 %", width.saturating_sub(3));
+    let _ = writeln!(
+        text,
+        "{:MARGIN$} 0 %{:>rest$}\n",
+        "",
+        "100 %",
+        rest = width.saturating_sub(3)
+    );
     text + &figures(shown)
 }
 
@@ -96,18 +102,21 @@ fn bars(values: &[f64], top: f64) -> Vec<String> {
     (0..HEIGHT).rev().map(line).collect()
 }
 
-/// Phases in turn dark and light; one that is narrower than a character shows by what is under the character's middle.
-fn ruler(profile: &punctual_allocation::Profile, width: usize) -> String {
-    let middles = (0..width).map(|column| (column as f64 + 0.5) / width as f64);
-    middles
-        .map(|progress| {
-            if profile.phase_at(progress).is_multiple_of(2) {
-                '█'
-            } else {
-                '░'
-            }
-        })
-        .collect()
+/// Phases in turn dark and light, and in between where several share a character.
+fn ruler(profile: &Profile, width: usize) -> String {
+    let cell = |column: usize| {
+        let first = profile.phase_at(column as f64 / width as f64);
+        // The phase that ends exactly with the character does not begin the next one's.
+        let last = profile.phase_at((column as f64 + 0.999) / width as f64);
+        match last - first {
+            0 if first.is_multiple_of(2) => '█',
+            0 => '░',
+            1 if last.is_multiple_of(2) => '▐',
+            1 => '▌',
+            _ => '▒',
+        }
+    };
+    (0..width).map(cell).collect()
 }
 
 /// Three significant digits.
@@ -127,16 +136,16 @@ fn figures(shown: &Shown) -> String {
             shown
                 .durations()
                 .iter()
-                .map(|(share, seconds, part)| vec![shown.named(*share), format!("{seconds:.3} s"), percent(*part)]),
+                .map(|(share, seconds, part)| vec![named(*share), format!("{seconds:.3} s"), percent(*part)]),
         )
         .collect::<Vec<_>>(),
     );
     text += "\n";
     for (name, what) in shown.figures() {
-        let _ = writeln!(text, "{name:<14}{what}");
+        let _ = writeln!(text, "{name:<16}{what}");
     }
     let instructions = shown.compiled.profile.instructions as u64;
-    let _ = writeln!(text, "{:<14}{}", "instructions", count(instructions));
+    let _ = writeln!(text, "{:<16}{}", "instructions", count(instructions));
     text
 }
 

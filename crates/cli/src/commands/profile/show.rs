@@ -3,11 +3,11 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use punctual_allocation::profile::{Accuracy, Compiled, Course, Options, ReadError, Recording, Smoothing, Timing};
-use punctual_allocation::{Grid, Phase, Share};
+use punctual_allocation::profile::{Compiled, Course, Options, ReadError, Recording, Smoothing, Timing};
+use punctual_allocation::{Grid, Share};
 use ratatui::crossterm::terminal;
-use serde::Serialize;
 
+use super::document::Document;
 use super::steps::Steps;
 use super::{super::print, draw};
 use crate::args::{Show, Smooth};
@@ -109,15 +109,12 @@ impl Shown {
 
     /// Which program.
     pub fn title(&self) -> String {
-        let Grid { ways, partitions } = self.course.grid();
+        let grid = self.course.grid();
         let kind = match &self.recording {
             Recording::Measured(_) => "measured".to_string(),
             Recording::Windows(windows) => format!("traced, {} windows", count(windows.windows().len() as u64)),
         };
-        format!(
-            "{}: {kind}; {ways} ways, {partitions} bandwidth partitions",
-            self.recording.name()
-        )
+        format!("{}: {kind}; {}", self.recording.name(), named(grid.all()))
     }
 
     /// How the rates came about.
@@ -142,13 +139,6 @@ impl Shown {
                 )]
             }
         }
-    }
-
-    /// `20 ways and 20 partitions`.
-    pub fn named(&self, share: Share) -> String {
-        let s = |count: u8| if count == 1 { "" } else { "s" };
-        let Share { ways, partitions } = share;
-        format!("{ways} way{} and {partitions} partition{}", s(ways), s(partitions))
     }
 
     /// The recorded rate, in million instructions per second.
@@ -234,18 +224,16 @@ impl Shown {
             let each: Vec<String> = self
                 .shares
                 .iter()
-                .map(|share| format!("{} with {}", count(kinds.phases(*share) as u64), self.named(*share)))
+                .map(|share| format!("{} with {}", count(kinds.phases(*share) as u64), named(*share)))
                 .collect();
             figures.push((
                 "kinds",
                 format!(
-                    "{} of windows; Davies-Bouldin {:.2}, Calinski-Harabasz {:.0}; phases: {}",
-                    best.kinds,
-                    best.davies_bouldin,
-                    best.calinski_harabasz,
-                    each.join(", ")
+                    "{} of windows; Davies-Bouldin {:.2}, Calinski-Harabasz {:.0}",
+                    best.kinds, best.davies_bouldin, best.calinski_harabasz
                 ),
             ));
+            figures.push(("runs of a kind", each.join(", ")));
         }
         let made = match self.options.smoothing {
             Smoothing::AsRecorded => "",
@@ -292,62 +280,13 @@ impl Shown {
     }
 }
 
-/// Everything about a profile as JSON.
-#[derive(Serialize)]
-struct Document<'a> {
-    kind: &'static str,
-    name: &'a str,
-    grid: Grid,
-    instructions: f64,
-    /// Of a profile by window; a measured one needs none.
-    timing: Option<Timing>,
-    smoothing: Smoothing,
-    candidates: Vec<Kinds>,
-    kinds: Option<usize>,
-    phases_found: usize,
-    accuracy: &'a Accuracy,
-    /// Seconds of a whole run as recorded, by ways and then by partitions.
-    durations_s: Vec<f64>,
-    phases: &'a [Phase],
+/// `20 ways and 20 partitions`.
+pub fn named(share: Share) -> String {
+    let s = if share.partitions == 1 { "" } else { "s" };
+    format!("{} and {} partition{s}", ways(share.ways), share.partitions)
 }
 
-#[derive(Serialize)]
-struct Kinds {
-    kinds: usize,
-    log_likelihood: f64,
-    davies_bouldin: f64,
-    calinski_harabasz: f64,
-}
-
-impl Document<'_> {
-    fn of(shown: &Shown) -> Document<'_> {
-        let choice = shown.compiled.kinds.as_ref().map(|kinds| &kinds.choice);
-        let candidates = choice.into_iter().flat_map(|choice| &choice.candidates);
-        Document {
-            kind: "punctual-profile",
-            name: shown.recording.name(),
-            grid: shown.course.grid(),
-            instructions: shown.course.instructions(),
-            timing: matches!(shown.recording, Recording::Windows(_)).then_some(shown.options.timing),
-            smoothing: shown.options.smoothing,
-            candidates: candidates
-                .map(|candidate| Kinds {
-                    kinds: candidate.kinds,
-                    log_likelihood: candidate.fit.log_likelihood,
-                    davies_bouldin: candidate.davies_bouldin,
-                    calinski_harabasz: candidate.calinski_harabasz,
-                })
-                .collect(),
-            kinds: choice.map(|choice| choice.best().kinds),
-            phases_found: shown.compiled.phases_found,
-            accuracy: &shown.compiled.accuracy,
-            durations_s: shown
-                .course
-                .grid()
-                .shares()
-                .map(|share| shown.course.duration(share))
-                .collect(),
-            phases: &shown.compiled.profile.phases,
-        }
-    }
+/// `20 ways`.
+pub fn ways(count: u8) -> String {
+    format!("{count} way{}", if count == 1 { "" } else { "s" })
 }

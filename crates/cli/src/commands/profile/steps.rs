@@ -16,9 +16,10 @@ impl Steps {
         let mut begin = 0.0;
         for (end, value) in self.ends.iter().zip(&self.values) {
             let (first, last) = (begin * columns as f64, end * columns as f64);
-            for column in first as usize..(last.ceil() as usize).min(columns) {
+            let touched = sums.iter_mut().enumerate().skip(first as usize);
+            for (column, sum) in touched.take_while(|(column, _)| (*column as f64) < last) {
                 let within = last.min(column as f64 + 1.0) - first.max(column as f64);
-                sums[column] += value * within.max(0.0);
+                *sum += value * within.max(0.0);
             }
             begin = *end;
         }

@@ -27,12 +27,15 @@
 //! ```
 
 mod evaluate;
+mod later;
 mod lexer;
 mod parser;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+
+use serde::{Serialize, Serializer};
 
 use crate::samples::Labels;
 
@@ -148,6 +151,12 @@ impl Formula {
         self.queries()
             .into_iter()
             .try_for_each(|query| query.check(series, planned))
+    }
+}
+
+impl Serialize for Formula {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.text)
     }
 }
 

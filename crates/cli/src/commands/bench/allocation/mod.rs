@@ -7,13 +7,13 @@
 
 mod instants;
 mod policies;
-mod profiles;
 mod timing;
 
 use std::fmt::Write;
 
 use punctual_allocation::policy::{Exact, summed};
 use punctual_allocation::{Objective, Pool, Programs, Share};
+use punctual_experiments::dna::{ProfileSet, shipped};
 use serde::Serialize;
 
 use super::columns::columns;
@@ -21,6 +21,7 @@ use super::series::Interrupt;
 use crate::args::AllocationBench;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::profiles;
 use crate::summary::count;
 use instants::Instants;
 use policies::Decide;
@@ -84,7 +85,6 @@ const SETTINGS: [Setting; 2] = [
 
 #[derive(Debug, Serialize)]
 struct Report {
-    profiles: Vec<String>,
     seed: u64,
     rounds: u32,
     machines: Vec<Machine>,
@@ -92,6 +92,8 @@ struct Report {
 
 #[derive(Debug, Serialize)]
 struct Machine {
+    profiles: String,
+    programs: Vec<String>,
     cores: usize,
     ways: u8,
     partitions: u8,
@@ -128,24 +130,27 @@ struct Kept {
 /// Carries out `punctual bench allocation`.
 pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
     let output = Output::prepare_some(arguments.json.as_ref())?;
-    let profiles = profiles::read(arguments.profiles.as_deref())?;
-    let programs = Programs::new(&profiles, Objective::Speed).map_err(|error| Failure::input([error.to_string()]))?;
+    let sets = match &arguments.profiles {
+        Some(folder) => profiles::folder(folder)?,
+        None => shipped().map_err(|error| Failure::Internal(error.to_string()))?,
+    };
     let interrupt = Interrupt::listen()?;
     let mut machines = Vec::new();
-    for setting in &SETTINGS {
-        match measured(setting, &programs, arguments, &interrupt)? {
-            Some(machine) => machines.push(machine),
-            None => {
-                return Err(Failure::input([
-                    "stopped before all was measured; nothing is left behind",
-                ]));
+    for set in &sets {
+        let programs =
+            Programs::new(&set.profiles, Objective::Speed).map_err(|error| Failure::input([error.to_string()]))?;
+        for setting in &SETTINGS {
+            match measured(setting, set, &programs, arguments, &interrupt)? {
+                Some(machine) => machines.push(machine),
+                None => {
+                    return Err(Failure::input([
+                        "stopped before all was measured; nothing is left behind",
+                    ]));
+                }
             }
         }
     }
     let report = Report {
-        profiles: (0..programs.len())
-            .map(|program| programs.name(program).to_string())
-            .collect(),
         seed: arguments.seed,
         rounds: arguments.rounds,
         machines,
@@ -157,6 +162,7 @@ pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
 /// None if the user broke it off.
 fn measured(
     setting: &Setting,
+    set: &ProfileSet,
     programs: &Programs,
     arguments: &AllocationBench,
     interrupt: &Interrupt,
@@ -194,6 +200,8 @@ fn measured(
         .collect();
     let kept = bounds.iter().map(|bound| kept(bound, &figures)).collect();
     Ok(Some(Machine {
+        profiles: set.name.clone(),
+        programs: set.profiles.iter().map(|profile| profile.name.clone()).collect(),
         cores,
         ways: pool.grid.ways,
         partitions: pool.grid.partitions,
@@ -224,7 +232,9 @@ fn ratios(
     let exact = policies.iter().position(|policy| policy.name == policies::EXACT);
     let ratio = |(policy, sums_of): (&Decide<'_>, &Vec<f64>)| {
         let best = &sums[exact.filter(|_| !policy.is_control)?];
-        let ratios: Vec<f64> = sums_of.iter().zip(best).map(|(sum, best)| sum / best).collect();
+        // At an instant at which every core rests there is nothing to compare.
+        let busy = sums_of.iter().zip(best).filter(|(_, best)| **best > 0.0);
+        let ratios: Vec<f64> = busy.map(|(sum, best)| sum / best).collect();
         let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
         Some((mean, ratios.iter().copied().fold(f64::INFINITY, f64::min)))
     };
@@ -246,11 +256,13 @@ fn kept(bound: &Bound, figures: &[Figures]) -> Kept {
 }
 
 fn told(report: &Report) -> String {
-    let mut text = format!("{} rounds; programs: {}\n", report.rounds, report.profiles.join(", "));
+    let mut text = format!("{} rounds\n", report.rounds);
     for machine in &report.machines {
         let _ = writeln!(
             text,
-            "\n{} cores, {} ways (at least {}), {} partitions; {} instants of {} task sets of utilisation {:.1}; tables of {:.1} MB (at most {} MB)\n",
+            "\nprofiles {} ({}): {} cores, {} ways (at least {}), {} partitions; {} instants of {} task sets of utilisation {:.1}; tables of {:.1} MB (at most {} MB)\n",
+            machine.profiles,
+            machine.programs.join(", "),
             machine.cores,
             machine.ways,
             machine.least_ways,

@@ -4,13 +4,15 @@ use punctual_allocation::{Objective, Pool, Programs};
 use super::instants::Instants;
 use super::*;
 
-fn programs() -> Programs {
-    Programs::new(&profiles::read(None).unwrap(), Objective::Speed).unwrap()
+fn scaled() -> Programs {
+    let sets = shipped().unwrap();
+    let scaled = sets.iter().find(|set| set.name == "scaled").unwrap();
+    Programs::new(&scaled.profiles, Objective::Speed).unwrap()
 }
 
 #[test]
 fn instants_are_of_all_kinds() {
-    let programs = programs();
+    let programs = scaled();
     let instants = Instants::draw(&programs, Pool::PAPER, 4, 2.6, 1);
     let all: Vec<_> = instants.iter().collect();
     let busy = all.iter().flatten().flatten().count();
@@ -27,7 +29,7 @@ fn instants_are_of_all_kinds() {
 
 #[test]
 fn nobody_is_above_exact_and_the_control_is_not_compared() {
-    let programs = programs();
+    let programs = scaled();
     let instants = Instants::draw(&programs, Pool::PAPER, 4, 2.6, 1);
     let cores: Vec<_> = instants.iter().take(200).collect();
     let exact = Exact::new(&programs, Pool::PAPER, 4);

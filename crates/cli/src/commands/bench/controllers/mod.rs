@@ -6,7 +6,7 @@
 
 mod table;
 
-use punctual_runtime::{ControllerSource, MadeFor, Mismatch, ModelDocument, PlatformChoice, RunError, RunRequest};
+use punctual_runtime::{ControllerSource, MadeFor, Mismatch, ModelDocument, RunError, RunRequest};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
@@ -46,7 +46,8 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
     check_length(&loaded)?;
     let output = Output::prepare_some(arguments.json.as_ref())?;
     let kinds: Vec<ControllerKind> = arguments.controllers.iter().copied().map(Controller::kind).collect();
-    let platform = run::request(&loaded, change)?.platform;
+    let asked = run::request(&loaded, change)?;
+    let platform = asked.platform;
     let interrupt = Interrupt::listen()?;
     let model = match arguments.identify && is_controlled(&kinds) {
         true => Some(learn(arguments, &interrupt)?),
@@ -57,7 +58,7 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
         None if is_controlled(&kinds) => run::given_controller(arguments.model.as_deref(), &loaded, platform)?,
         None => None,
     };
-    check_controller(&kinds, source.as_ref(), &loaded, platform)?;
+    check_controller(&kinds, source.as_ref(), &loaded, &asked.made_for())?;
 
     tell(&announcement(&loaded, &kinds, arguments.repetitions));
     let series = Series {
@@ -123,7 +124,7 @@ fn check_controller(
     kinds: &[ControllerKind],
     source: Option<&ControllerSource>,
     loaded: &Loaded,
-    platform: PlatformChoice,
+    run: &MadeFor,
 ) -> Result<(), Failure> {
     let controlled = kinds.iter().find(|kind| **kind != ControllerKind::Open);
     let checked = match (controlled, source) {
@@ -131,7 +132,7 @@ fn check_controller(
         (Some(kind), None) => Err(RunError::from(Mismatch::NoDesign {
             controller: kind.name(),
         })),
-        (Some(_), Some(source)) => fits(source, &MadeFor::of(&loaded.scenario, platform.name())),
+        (Some(_), Some(source)) => fits(source, run),
     };
     checked.map_err(|error| failures::of_run(error, loaded))
 }

@@ -1,0 +1,328 @@
+//! Which tasks share an exclusive core: earliest deadline first, admitted by the processor-demand test.
+//!
+//! Under preemptive EDF on one core all deadlines of sporadic tasks hold if and only if for every t > 0 the demand
+//! dbf(t) = sum over tasks of max(0, floor((t - D) / T) + 1) C is at most t (S. Baruah, L. Rosier and R. Howell, 1990). It suffices to look within the
+//! synchronous busy period, and there only at few points: QPA (F. Zhang and A. Burns, "Schedulability Analysis for Real-Time Systems with EDF
+//! Scheduling", IEEE Trans. Computers 2009) walks backwards from its end.
+
+use punctual_units::{CoreId, Nanos};
+use thiserror::Error;
+
+/// Tasks that may be offered for exclusive cores at once.
+pub const TASKS_MAX: usize = 1024;
+/// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; the bound is what keeps a
+/// set of utilisation close to 1 with incommensurable periods from taking for ever.
+const STEPS_MAX: u32 = 100_000;
+
+/// A task that releases jobs at least a period apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sporadic {
+    /// The longest time that one job keeps the core: computation and polling.
+    pub execution: Nanos,
+    /// Relative, above 0.
+    pub deadline: Nanos,
+    /// Least time between two releases, above 0.
+    pub period: Nanos,
+}
+
+/// Why tasks cannot share a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unfit {
+    /// A period or a deadline of zero.
+    #[error("task {task} has a period or a deadline of zero")]
+    Zero {
+        /// Which, by its place in the list.
+        task: usize,
+    },
+    /// Together they need more than the core.
+    #[error("together they need more than the whole core")]
+    Utilisation,
+    /// More falls due within a span than fits into it.
+    #[error("{demand} of work can fall due within {span}")]
+    Demand {
+        /// The span.
+        span: Nanos,
+        /// What can fall due within it.
+        demand: Nanos,
+    },
+    /// The test was given up after its bound of steps.
+    #[error("the test did not end within its bound; lower the load or make periods multiples of each other")]
+    Undecided,
+}
+
+/// Why tasks cannot be placed on the exclusive cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PlaceError {
+    /// It fits on no core, beside what is placed already.
+    #[error("task {task} fits on none of the {cores} exclusive cores: {why}; name more cores, or make it shorter")]
+    Task {
+        /// Which, by its place in the list.
+        task: usize,
+        /// How many exclusive cores there are.
+        cores: usize,
+        /// Why not on the last of them.
+        why: Unfit,
+    },
+    /// There are tasks, and no cores.
+    #[error("there are no exclusive cores; name at least one")]
+    NoCores,
+    /// More than [`TASKS_MAX`].
+    #[error("{0} tasks are more than the {TASKS_MAX} that can be placed")]
+    TooMany(usize),
+}
+
+impl Sporadic {
+    /// The same with `overhead` more in each job, such as its two context switches or the time to take the core back.
+    pub fn with_overhead(self, overhead: Nanos) -> Sporadic {
+        Sporadic {
+            execution: self.execution + overhead,
+            ..self
+        }
+    }
+
+    /// C / T.
+    pub fn utilisation(&self) -> f64 {
+        self.execution.ratio(self.period)
+    }
+
+    /// What jobs of this task released and due within any span of `t` can need at most.
+    fn demand(&self, t: u64) -> u128 {
+        match t.checked_sub(self.deadline.0) {
+            Some(past) => u128::from(past / self.period.0 + 1) * u128::from(self.execution.0),
+            None => 0,
+        }
+    }
+
+    /// The last absolute deadline before `t` where the first release is at 0.
+    fn deadline_before(&self, t: u64) -> Option<u64> {
+        let past = t.checked_sub(1)?.checked_sub(self.deadline.0)?;
+        Some(past / self.period.0 * self.period.0 + self.deadline.0)
+    }
+}
+
+/// Whether preemptive EDF on one core meets every deadline of `tasks`, whenever their jobs are released.
+///
+/// # Errors
+/// [`Unfit`], with the span in which too much can fall due.
+///
+/// ```
+/// use punctual_allocation::exclusive::{Sporadic, fits};
+/// use punctual_units::Nanos;
+/// let ms = Nanos::from_millis;
+/// let player = Sporadic { execution: ms(18), deadline: ms(41), period: ms(41) };
+/// let loop_ = Sporadic { execution: ms(5), deadline: ms(10), period: ms(10) };
+/// assert!(fits(&[player, loop_]).is_ok());
+/// assert!(fits(&[player, player, loop_]).is_err());
+/// ```
+pub fn fits(tasks: &[Sporadic]) -> Result<(), Unfit> {
+    if let Some(task) = tasks.iter().position(|t| t.period.0 == 0 || t.deadline.0 == 0) {
+        return Err(Unfit::Zero { task });
+    }
+    let Some(shortest) = tasks.iter().map(|task| task.deadline.0).min() else {
+        return Ok(());
+    };
+    let busy = busy_period(tasks)?;
+    let demand = |t: u64| tasks.iter().map(|task| task.demand(t)).sum::<u128>();
+    let before = |t: u64| tasks.iter().filter_map(|task| task.deadline_before(t)).max();
+    // QPA, from the last deadline within the busy period down to the shortest relative deadline. The busy period ends with work done,
+    // so a deadline at its very end matters as well.
+    let mut t = match before(busy.saturating_add(1)) {
+        Some(last) => last,
+        None => return Ok(()),
+    };
+    for _ in 0..STEPS_MAX {
+        let due = demand(t);
+        if due > u128::from(t) {
+            return Err(Unfit::Demand {
+                span: Nanos(t),
+                demand: Nanos(u64::try_from(due).unwrap_or(u64::MAX)),
+            });
+        }
+        if due <= u128::from(shortest) {
+            return Ok(());
+        }
+        t = match before(t) {
+            // due <= t fits into 64 bits.
+            _ if due < u128::from(t) => due as u64,
+            Some(earlier) => earlier,
+            None => return Ok(()),
+        };
+    }
+    Err(Unfit::Undecided)
+}
+
+/// The longest stretch for which the core is never idle: all tasks released at once and as often as they may.
+fn busy_period(tasks: &[Sporadic]) -> Result<u64, Unfit> {
+    let exceeds = tasks.iter().map(Sporadic::utilisation).sum::<f64>() > 1.0 + 1e-12;
+    if exceeds {
+        return Err(Unfit::Utilisation);
+    }
+    let mut length: u128 = tasks.iter().map(|task| u128::from(task.execution.0)).sum();
+    for _ in 0..STEPS_MAX {
+        let work = |task: &Sporadic| length.div_ceil(u128::from(task.period.0)) * u128::from(task.execution.0);
+        let next = tasks.iter().map(work).sum::<u128>();
+        if next == length {
+            return u64::try_from(length).map_err(|_| Unfit::Undecided);
+        }
+        length = next;
+    }
+    Err(Unfit::Undecided)
+}
+
+/// Puts each task on one of `cores`: the largest utilisation first, on the first core on which it fits beside what is there (first fit decreasing).
+/// Cores at the end of the list stay free of tasks where few suffice. Answers the core of each task, in the order of `tasks`.
+///
+/// # Errors
+/// [`PlaceError`]: the task that fits nowhere, and why.
+pub fn place(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, PlaceError> {
+    if tasks.len() > TASKS_MAX {
+        return Err(PlaceError::TooMany(tasks.len()));
+    }
+    let Some(first) = cores.first() else {
+        return if tasks.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Err(PlaceError::NoCores)
+        };
+    };
+    let mut order: Vec<usize> = (0..tasks.len()).collect();
+    // Ties keep the order of the list: the sort is stable.
+    order.sort_by(|a, b| tasks[*b].utilisation().total_cmp(&tasks[*a].utilisation()));
+    let mut placed = vec![*first; tasks.len()];
+    let mut on_core: Vec<Vec<Sporadic>> = vec![Vec::new(); cores.len()];
+    for task in order {
+        let mut why = Unfit::Utilisation;
+        let found = cores.iter().zip(&mut on_core).find_map(|(core, there)| {
+            there.push(tasks[task]);
+            match fits(there) {
+                Ok(()) => Some(*core),
+                Err(unfit) => {
+                    there.pop();
+                    // The list of a core has an order of its own.
+                    why = if let Unfit::Zero { .. } = unfit {
+                        Unfit::Zero { task }
+                    } else {
+                        unfit
+                    };
+                    None
+                }
+            }
+        });
+        placed[task] = found.ok_or(PlaceError::Task {
+            task,
+            cores: cores.len(),
+            why,
+        })?;
+    }
+    Ok(placed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn task() -> impl Strategy<Value = Sporadic> {
+        (1u64..8, 1u64..24, 1u64..16).prop_map(|(c, d, t)| Sporadic {
+            execution: Nanos(c),
+            deadline: Nanos(d),
+            period: Nanos(t),
+        })
+    }
+
+    /// EDF, unit by unit, all tasks released together and as often as they may: the worst case. Twice the hyperperiod and the longest
+    /// deadline are enough to see every miss of a set that does not overload the core.
+    fn simulated(tasks: &[Sporadic]) -> bool {
+        let lcm = |a: u64, b: u64| {
+            let gcd = |mut a: u64, mut b: u64| {
+                while b > 0 {
+                    (a, b) = (b, a % b);
+                }
+                a
+            };
+            a / gcd(a, b) * b
+        };
+        let hyper = tasks.iter().fold(1, |h, task| lcm(h, task.period.0));
+        let need: u64 = tasks.iter().map(|task| hyper / task.period.0 * task.execution.0).sum();
+        if need > hyper {
+            return false;
+        }
+        let longest = tasks.iter().map(|task| task.deadline.0).max().unwrap_or(0);
+        let mut jobs: Vec<(u64, u64)> = Vec::new(); // absolute deadline, left to do
+        for now in 0..2 * hyper + longest {
+            for task in tasks.iter().filter(|task| now % task.period.0 == 0) {
+                jobs.push((now + task.deadline.0, task.execution.0));
+            }
+            jobs.sort_unstable();
+            if let Some(job) = jobs.first_mut() {
+                job.1 -= 1;
+            }
+            jobs.retain(|job| job.1 > 0);
+            if jobs.iter().any(|job| job.0 <= now + 1) {
+                return false;
+            }
+        }
+        true
+    }
+
+    proptest! {
+        #[test]
+        fn the_test_agrees_with_the_schedule(tasks in prop::collection::vec(task(), 1..4)) {
+            prop_assert_eq!(fits(&tasks).is_ok(), simulated(&tasks), "{:?}", fits(&tasks));
+        }
+
+        #[test]
+        fn every_core_fits_what_is_placed_on_it(tasks in prop::collection::vec(task(), 0..8), cores in 1u32..4) {
+            let cores: Vec<CoreId> = (0..cores).map(CoreId).collect();
+            if let Ok(placed) = place(&tasks, &cores) {
+                for core in &cores {
+                    let there: Vec<Sporadic> = tasks.iter().zip(&placed).filter(|(_, on)| *on == core).map(|(t, _)| *t).collect();
+                    prop_assert_eq!(fits(&there), Ok(()));
+                }
+            }
+        }
+
+        #[test]
+        fn one_core_takes_a_set_that_fits(tasks in prop::collection::vec(task(), 1..4)) {
+            let alone = place(&tasks, &[CoreId(3)]).is_ok();
+            prop_assert_eq!(alone, fits(&tasks).is_ok());
+        }
+
+        #[test]
+        fn less_work_never_stops_fitting(tasks in prop::collection::vec(task(), 1..4), which in 0usize..4) {
+            if fits(&tasks).is_ok() {
+                let mut less = tasks.clone();
+                let task = &mut less[which % tasks.len()];
+                task.execution = task.execution - Nanos(1);
+                prop_assert!(fits(&less).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_words() {
+        let long = Sporadic {
+            execution: Nanos(9),
+            deadline: Nanos(8),
+            period: Nanos(20),
+        };
+        assert_eq!(
+            fits(&[long]),
+            Err(Unfit::Demand {
+                span: Nanos(8),
+                demand: Nanos(9)
+            })
+        );
+        let error = place(&[long], &[CoreId(1)]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "task 0 fits on none of the 1 exclusive cores: 9 ns of work can fall due within 8 ns; name more cores, or make it shorter"
+        );
+        assert_eq!(place(&[long], &[]), Err(PlaceError::NoCores));
+        let endless = Sporadic {
+            period: Nanos::ZERO,
+            ..long
+        };
+        assert_eq!(fits(&[endless]), Err(Unfit::Zero { task: 0 }));
+    }
+}

@@ -1,0 +1,146 @@
+//! What is drawn: the paper's figures, ours.
+
+use super::plan::{Approach, CACHES, Part, Planned, Source, WAITS};
+use super::setting::{FRAMES, Film, READ_AHEAD};
+use crate::outcome::{Bars, Chart, Curve, Figure};
+use crate::samples::{Replication, Run};
+use crate::stats::{Spread, mean, median};
+
+/// The figures of `parts`.
+pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
+    let figure = |part: &Part| {
+        let (title, chart) = match part {
+            Part::Cache => (
+                "Fig. 3(a): share of frames that miss, by cache size",
+                cache(replications),
+            ),
+            Part::Wait => (
+                "Fig. 3(b): share of frames that miss, by the wait in the ready queue",
+                wait(replications),
+            ),
+            Part::Timeline => (
+                "Fig. 4: when each frame is done, as a share of its period",
+                timeline(replications),
+            ),
+            Part::Utilisation => (
+                "Fig. 5: CPU utilisation, the player's medium varied",
+                utilisation(replications),
+            ),
+        };
+        Figure {
+            experiment: part.name().into(),
+            title: title.into(),
+            chart,
+        }
+    };
+    parts.iter().map(figure).collect()
+}
+
+fn cache(replications: &[Replication]) -> Chart {
+    let curve = |approach: Approach| Curve {
+        name: approach.name().into(),
+        points: CACHES
+            .map(|cache| {
+                let run = Planned {
+                    cache,
+                    ..Planned::of(approach)
+                };
+                (f64::from(cache), of_median(replications, &run, "missed"))
+            })
+            .to_vec(),
+    };
+    let approaches = [Approach::Blocking, Approach::Fair, Approach::Fifo, Approach::Dual];
+    Chart::Curves {
+        x_unit: "steps of pages".into(),
+        length: f64::from(CACHES[CACHES.len() - 1]),
+        curves: approaches.map(curve).to_vec(),
+        levels: Vec::new(),
+        band: None,
+    }
+}
+
+fn wait(replications: &[Replication]) -> Chart {
+    let curve = |name: String, film: Film, ahead: u32| Curve {
+        name,
+        points: WAITS
+            .map(|wait| {
+                let run = Planned {
+                    film,
+                    ahead,
+                    wait: Some(wait),
+                    ..Planned::of(Approach::Blocking)
+                };
+                (f64::from(wait), of_median(replications, &run, "missed"))
+            })
+            .to_vec(),
+    };
+    let mut curves: Vec<Curve> = Film::ALL
+        .map(|film| curve(format!("blocking, {}", film.name()), film, 1))
+        .to_vec();
+    let ahead = format!("blocking, bd, read-ahead of {READ_AHEAD} pages");
+    curves.push(curve(ahead, Film::Bd, READ_AHEAD));
+    let dual = of_median(replications, &Planned::of(Approach::Dual), "missed");
+    Chart::Curves {
+        x_unit: "% of the quantum".into(),
+        length: 100.0,
+        curves,
+        levels: dual.map(|dual| ("dual, bd".to_string(), dual)).into_iter().collect(),
+        band: None,
+    }
+}
+
+/// Of the first seed.
+fn timeline(replications: &[Replication]) -> Chart {
+    let curve = |approach: Approach| {
+        let samples = replications.first().and_then(|one| find(one, &Planned::of(approach)));
+        let samples = samples.and_then(|run| run.series.get("completion"));
+        let points = samples.into_iter().flatten().enumerate();
+        Curve {
+            name: approach.name().into(),
+            points: points.map(|(k, value)| ((k + 1) as f64, *value)).collect(),
+        }
+    };
+    Chart::Curves {
+        x_unit: "frames".into(),
+        length: FRAMES as f64,
+        curves: [Approach::Blocking, Approach::Dual].map(curve).to_vec(),
+        levels: vec![("deadline".into(), 1.0)],
+        band: None,
+    }
+}
+
+fn utilisation(replications: &[Replication]) -> Chart {
+    let bars = |approach: Approach| Bars {
+        name: approach.name().into(),
+        values: Source::ALL
+            .map(|source| {
+                let run = Planned {
+                    source,
+                    ..Planned::of(approach)
+                };
+                Spread::of(&means(replications, &run, "utilisation"))
+            })
+            .to_vec(),
+    };
+    Chart::Bars {
+        groups: Source::ALL.map(|source| source.name().into()).to_vec(),
+        bars: [Approach::Blocking, Approach::Dual, Approach::Computed]
+            .map(bars)
+            .to_vec(),
+    }
+}
+
+fn find<'r>(replication: &'r Replication, planned: &Planned) -> Option<&'r Run> {
+    let labels = planned.labels();
+    replication.runs.iter().find(|run| run.labels == labels)
+}
+
+fn means(replications: &[Replication], planned: &Planned, series: &str) -> Vec<f64> {
+    let runs = replications.iter().filter_map(|one| find(one, planned));
+    runs.filter_map(|run| mean(&run.window(series, 0, usize::MAX)))
+        .collect()
+}
+
+fn of_median(replications: &[Replication], planned: &Planned, series: &str) -> Option<f64> {
+    median(&means(replications, planned, series))
+}

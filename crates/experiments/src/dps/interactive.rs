@@ -1,0 +1,47 @@
+//! The interactive side: jobs that compute, ask flash for something, and compute again, without rest.
+
+use punctual_sim::dual::{Release, Step, Task};
+use punctual_sim::media::{Access, Request};
+use punctual_units::Nanos;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::setting::{BURST, BURSTS, HOT, INTERACTIVE_JOBS, REQUEST_PAGES_MAX, WRITE_SHARE};
+
+/// [`INTERACTIVE_JOBS`] tasks that use `device`, which has so many pages.
+pub fn tasks(device: usize, pages: u32, seed: u64) -> Vec<Task> {
+    let mut draws = ChaCha8Rng::seed_from_u64(seed);
+    let task = |number: usize| Task {
+        name: format!("interactive {number}"),
+        release: Release::Forever,
+        jobs: (0..BURSTS).map(|_| burst(device, pages, &mut draws)).collect(),
+    };
+    (0..INTERACTIVE_JOBS).map(task).collect()
+}
+
+/// A computation and the request after it.
+fn burst(device: usize, pages: u32, draws: &mut ChaCha8Rng) -> Vec<Step> {
+    let write = draws.random_bool(WRITE_SHARE);
+    let request = Request {
+        access: if write { Access::Write } else { Access::Read },
+        page: u64::from(page(pages, draws)),
+        pages: if draws.random_bool(0.5) {
+            1
+        } else {
+            draws.random_range(2..=REQUEST_PAGES_MAX)
+        },
+    };
+    // Exponential by inversion; at least a nanosecond, so that a burst is one.
+    let length = BURST.scaled(-(1.0 - draws.random::<f64>()).ln()).max(Nanos(1));
+    vec![Step::Compute(length), Step::Io { device, request }]
+}
+
+fn page(pages: u32, draws: &mut ChaCha8Rng) -> u32 {
+    let [requests, share] = HOT;
+    let hot = ((f64::from(pages) * share) as u32).clamp(1, pages);
+    if hot == pages || draws.random_bool(requests) {
+        draws.random_range(0..hot)
+    } else {
+        draws.random_range(hot..pages)
+    }
+}

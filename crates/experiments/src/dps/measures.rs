@@ -1,0 +1,134 @@
+//! What is measured without a claim: how the baseline that the paper did not have compares, and what else explains the figures.
+
+use super::plan::Part;
+use crate::claims::Formula;
+use crate::outcome::Measure;
+use crate::samples::Replication;
+use crate::stats::Spread;
+
+const BD: &str = "wait=own, film=bd, ahead=1, cache=7";
+
+/// Name, formula.
+fn rows(part: Part) -> Vec<(String, String)> {
+    let row = |name: &str, formula: String| (name.to_string(), formula);
+    match part {
+        Part::Cache => {
+            let mut rows = Vec::new();
+            for (approach, medium) in [
+                ("blocking", "flash"),
+                ("fair", "flash"),
+                ("fifo", "flash"),
+                ("dual", "pcm"),
+            ] {
+                rows.push(row(
+                    &format!("missed by {approach} on {medium}, all cache sizes"),
+                    format!("mean(missed, approach={approach}, medium={medium}, wait=own, film=bd, ahead=1)"),
+                ));
+            }
+            for cache in [1, 4, 7, 8] {
+                rows.push(row(
+                    &format!("requests a frame, {cache} steps of cache"),
+                    format!(
+                        "mean(requests, approach=blocking, medium=flash, wait=own, film=bd, ahead=1, cache={cache})"
+                    ),
+                ));
+            }
+            for (what, series) in [
+                ("wait in the ready queue a frame, of the period", "waited"),
+                ("wait for flash a frame, of the period", "io"),
+                ("time of the flash spent on garbage", "collecting"),
+                ("write amplification", "amplification"),
+            ] {
+                rows.push(row(
+                    &format!("{what}, blocking"),
+                    format!("mean({series}, approach=blocking, medium=flash, {BD})"),
+                ));
+            }
+            rows
+        }
+        Part::Wait => {
+            let mut rows = Vec::new();
+            for film in ["bd", "hd", "dvd"] {
+                for wait in [20, 100] {
+                    rows.push(row(
+                        &format!("missed by blocking, {film}, wait of {wait} %"),
+                        format!("mean(missed, approach=blocking, film={film}, ahead=1, wait={wait})"),
+                    ));
+                }
+            }
+            for wait in [20, 100] {
+                rows.push(row(
+                    &format!("missed by blocking, bd, wait of {wait} %, read-ahead of 32 pages"),
+                    format!("mean(missed, approach=blocking, film=bd, ahead=32, wait={wait})"),
+                ));
+            }
+            rows.push(row(
+                "missed by blocking, bd, its own waits, read-ahead of 32 pages",
+                "mean(missed, approach=blocking, film=bd, ahead=32, wait=own)".into(),
+            ));
+            rows
+        }
+        Part::Timeline => [("blocking", "flash"), ("dual", "pcm")]
+            .into_iter()
+            .map(|(approach, medium)| {
+                row(
+                    &format!("the latest frame, {approach}, of its period"),
+                    format!("max(completion, approach={approach}, medium={medium}, {BD})"),
+                )
+            })
+            .collect(),
+        Part::Utilisation => {
+            let mut rows = Vec::new();
+            for medium in ["pcm", "flash", "hdd"] {
+                for approach in ["blocking", "dual", "computed"] {
+                    for (what, series) in [
+                        ("utilisation", "utilisation"),
+                        ("polling", "polling"),
+                        ("missed", "missed"),
+                    ] {
+                        rows.push(row(
+                            &format!("{what}, {approach} on {medium}"),
+                            format!("mean({series}, approach={approach}, medium={medium}, {BD})"),
+                        ));
+                    }
+                }
+            }
+            rows
+        }
+    }
+}
+
+/// The measures of `parts` over all replications.
+pub fn measures(parts: &[Part], replications: &[Replication]) -> Vec<Measure> {
+    let measure = |(name, formula): (String, String)| {
+        let parsed = Formula::parse(&formula).ok();
+        let values = replications
+            .iter()
+            .filter_map(|one| parsed.as_ref()?.evaluate(&one.runs).ok());
+        Measure {
+            name,
+            spread: Spread::of(&values.collect::<Vec<_>>()),
+            formula,
+        }
+    };
+    parts.iter().flat_map(|part| rows(*part)).map(measure).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{Planned, plan};
+    use super::super::replicate::{FRAME_SERIES, RUN_SERIES};
+    use super::*;
+
+    #[test]
+    fn every_measure_names_what_there_is() {
+        let series: Vec<&str> = FRAME_SERIES.into_iter().chain(RUN_SERIES).collect();
+        for part in Part::ALL {
+            let labels: Vec<_> = plan(&[part]).iter().map(Planned::labels).collect();
+            for (name, formula) in rows(part) {
+                let parsed = Formula::parse(&formula).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!(parsed.check(&series, &labels), Ok(()), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The evaluation of the second paper: dual management of real-time and interactive jobs (DPS-NV; E. Lee, Y. Kim and H. Bahn, 2014), Figs. 3 to 5.
+//!
+//! `setting` is what the paper sets, and what was chosen where it is silent; `film` and `interactive` make the load; `plan` says which runs there are;
+//! `replicate` carries them out with one seed; `figures` and `measures` say what is drawn and told beside the claims. The machine and the media
+//! are files ([`Ground`]).
+
+mod figures;
+mod film;
+mod interactive;
+mod measures;
+mod plan;
+mod replicate;
+mod setting;
+
+use punctual_sim::dual::DualMachine;
+use punctual_sim::media::Media;
+
+use crate::claims::judge;
+use crate::parallel::in_order;
+use crate::qedb::{means, of_first_seed};
+use crate::samples::{Labels, Replication};
+use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
+
+pub use plan::{Approach, Part, Planned, Source, plan};
+pub use replicate::{FRAME_SERIES, RUN_SERIES};
+pub use setting::Film;
+
+use replicate::Place;
+
+/// The claims that the paper makes, as written before the first run.
+pub const CLAIMS: &str = include_str!("../../data/dps-claims.toml");
+/// Why some of them do not hold, as far as known.
+pub const REASONS: &str = include_str!("../../data/dps-reasons.toml");
+
+/// The paper's experiments, and all of them together.
+pub const EXPERIMENTS: [Experiment; 5] = [
+    Experiment {
+        name: "dps-cache",
+        about: "Fig. 3(a): missed frames by cache size, blocking against dual management",
+        run: |settings, progress| run(&[Part::Cache], &Ground::paper(), settings, progress),
+    },
+    Experiment {
+        name: "dps-wait",
+        about: "Fig. 3(b): missed frames by the wait in the ready queue",
+        run: |settings, progress| run(&[Part::Wait], &Ground::paper(), settings, progress),
+    },
+    Experiment {
+        name: "dps-timeline",
+        about: "Fig. 4: when each of 150 frames is done",
+        run: |settings, progress| run(&[Part::Timeline], &Ground::paper(), settings, progress),
+    },
+    Experiment {
+        name: "dps-utilisation",
+        about: "Fig. 5: what polling costs on PCM, flash and a disk",
+        run: |settings, progress| run(&[Part::Utilisation], &Ground::paper(), settings, progress),
+    },
+    Experiment {
+        name: "dps",
+        about: "all four of them, no run twice",
+        run: |settings, progress| run(&Part::ALL, &Ground::paper(), settings, progress),
+    },
+];
+
+/// What the experiments run on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ground {
+    /// The machine.
+    pub machine: DualMachine,
+    /// What data lies on.
+    pub media: Media,
+}
+
+impl Ground {
+    /// The paper's: two cores, Table 1.
+    pub fn paper() -> Ground {
+        Ground {
+            machine: DualMachine::dps_dual_core(),
+            media: Media::dps_table_1(),
+        }
+    }
+}
+
+/// The parts that an experiment of [`EXPERIMENTS`] consists of; none of any other.
+pub fn parts(name: &str) -> Option<Vec<Part>> {
+    if name == "dps" {
+        return Some(Part::ALL.to_vec());
+    }
+    Part::ALL
+        .into_iter()
+        .find(|part| part.name() == name)
+        .map(|part| vec![part])
+}
+
+/// Runs `parts` on `ground` with every seed. The machines of `settings` play no part: they are of another kind.
+///
+/// # Errors
+/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+pub fn run(
+    parts: &[Part],
+    ground: &Ground,
+    settings: &Settings,
+    progress: Progress,
+) -> Result<Outcome, ExperimentError> {
+    check(ground, settings)?;
+    let plan = plan(parts);
+    check_claims(settings)?;
+    let replications = carry_out(&plan, ground, settings, progress);
+    let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
+    Ok(Outcome {
+        limits: Vec::new(),
+        chances: Vec::new(),
+        name: name(parts).into(),
+        platform: "sim".into(),
+        machines: vec![ground.machine.name.clone()],
+        seeds: settings.seeds().collect(),
+        setting: setting::rows(&ground.machine, &ground.media),
+        claims: claims
+            .map(|claim| judge(claim, &replications, &settings.reasons))
+            .collect(),
+        measures: measures::measures(parts, &replications),
+        figures: figures::figures(parts, &replications),
+        means: means(&replications),
+        failures: replications.iter().flat_map(|one| one.failures.clone()).collect(),
+        samples: of_first_seed(replications, settings.seed),
+    })
+}
+
+fn name(parts: &[Part]) -> &'static str {
+    match parts {
+        [one] => one.name(),
+        _ => "dps",
+    }
+}
+
+fn check(ground: &Ground, settings: &Settings) -> Result<(), ExperimentError> {
+    let refuse = |what: String| Err(ExperimentError::Settings(what));
+    if settings.seeds == 0 {
+        return refuse("an experiment needs at least one seed".into());
+    }
+    if let Err(error) = ground.machine.check().and_then(|()| ground.media.check()) {
+        return refuse(error.to_string());
+    }
+    Ok(())
+}
+
+/// Every formula must name samples and runs that there are; those of other parts are checked as well.
+fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
+    let known: Vec<&str> = Part::ALL.iter().map(|part| part.name()).collect();
+    settings.claims.check_experiments(&known)?;
+    let series: Vec<&str> = FRAME_SERIES.into_iter().chain(RUN_SERIES).collect();
+    for part in Part::ALL {
+        let labels: Vec<Labels> = plan(&[part]).iter().map(Planned::labels).collect();
+        settings.claims.check_names(part.name(), &series, &labels)?;
+    }
+    Ok(())
+}
+
+fn carry_out(plan: &[Planned], ground: &Ground, settings: &Settings, progress: Progress) -> Vec<Replication> {
+    let seeds: Vec<u64> = settings.seeds().collect();
+    let done = |count: usize| progress(&format!("{count} of {} seeds, {} runs each", seeds.len(), plan.len()));
+    let replicate = |seed: &u64| {
+        let place = Place::new(&ground.machine, &ground.media, *seed);
+        let (runs, failures): (Vec<_>, Vec<_>) = plan.iter().map(|planned| place.run(planned)).partition(Result::is_ok);
+        Replication {
+            machine: ground.machine.name.clone(),
+            seed: *seed,
+            runs: runs.into_iter().filter_map(Result::ok).collect(),
+            failures: failures.into_iter().filter_map(Result::err).collect(),
+        }
+    };
+    in_order(&seeds, settings.workers(), replicate, &done)
+}
+
+#[cfg(test)]
+mod tests;

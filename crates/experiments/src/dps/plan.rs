@@ -1,0 +1,215 @@
+//! Which runs each experiment consists of.
+//!
+//! Every run has all of these labels, which formulas select by:
+//!
+//! | label | values |
+//! |---|---|
+//! | `approach` | `blocking` (the paper's baseline), `fair`, `fifo` (stock Linux), `dual` (the paper's), `computed` (ours) |
+//! | `medium` | what the player reads from: `pcm`, `flash`, `hdd` |
+//! | `cache` | pages of cache, in steps of the machine: 1 to 8 |
+//! | `wait` | `own`: what the schedule gives; else the wait in the ready queue that Fig. 3(b) sets, in percent of the quantum |
+//! | `film` | `bd`, `hd`, `dvd` |
+//! | `ahead` | pages of the file that are read at once: 1, 32 |
+
+use super::setting::{Film, READ_AHEAD};
+use crate::samples::{Labels, labels};
+
+/// A part of the evaluation: one experiment each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Fig. 3(a): misses by cache size.
+    Cache,
+    /// Fig. 3(b): misses by the wait in the ready queue.
+    Wait,
+    /// Fig. 4: when each frame is done.
+    Timeline,
+    /// Fig. 5: CPU utilisation by medium.
+    Utilisation,
+}
+
+impl Part {
+    /// All parts, in the paper's order.
+    pub const ALL: [Part; 4] = [Part::Cache, Part::Wait, Part::Timeline, Part::Utilisation];
+
+    /// The experiment's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Part::Cache => "dps-cache",
+            Part::Wait => "dps-wait",
+            Part::Timeline => "dps-timeline",
+            Part::Utilisation => "dps-utilisation",
+        }
+    }
+}
+
+/// Who runs where, and how I/O is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Approach {
+    /// The paper's baseline: blocking I/O under a fair scheduler that does not preempt.
+    Blocking,
+    /// Stock Linux, the player in the fair class.
+    Fair,
+    /// Stock Linux, the player in `SCHED_FIFO`.
+    Fifo,
+    /// The paper's: an exclusive core, polling whatever the medium.
+    Dual,
+    /// An exclusive core if admission grants it, polling or blocking by the medium's figures; else as `Fifo`.
+    Computed,
+}
+
+impl Approach {
+    /// In labels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Approach::Blocking => "blocking",
+            Approach::Fair => "fair",
+            Approach::Fifo => "fifo",
+            Approach::Dual => "dual",
+            Approach::Computed => "computed",
+        }
+    }
+}
+
+/// What the player reads from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Byte-addressable memory of its own.
+    Pcm,
+    /// The flash of the interactive side.
+    Flash,
+    /// A disk of its own.
+    Hdd,
+}
+
+impl Source {
+    /// In the order of Table 1's speeds.
+    pub const ALL: [Source; 3] = [Source::Pcm, Source::Flash, Source::Hdd];
+
+    /// In labels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Source::Pcm => "pcm",
+            Source::Flash => "flash",
+            Source::Hdd => "hdd",
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Who runs where.
+    pub approach: Approach,
+    /// What the player reads from.
+    pub source: Source,
+    /// Pages of cache, in steps of the machine.
+    pub cache: u32,
+    /// The wait in the ready queue, in percent of the quantum, where it is set.
+    pub wait: Option<u32>,
+    /// What is played.
+    pub film: Film,
+    /// Pages of the file that are read at once.
+    pub ahead: u32,
+}
+
+/// Cache sizes of Fig. 3(a). The axis is not legible; 7 K pages is in the text.
+pub const CACHES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+/// The only cache size that the paper's text names: that of everything else.
+pub const CACHE: u32 = 7;
+/// Waits of Fig. 3(b), in percent of the quantum.
+pub const WAITS: [u32; 6] = [0, 20, 40, 60, 80, 100];
+
+impl Planned {
+    /// One of the paper's own runs: the baseline on flash, DPS-NV on PCM.
+    pub const fn of(approach: Approach) -> Planned {
+        let source = match approach {
+            Approach::Blocking | Approach::Fair | Approach::Fifo => Source::Flash,
+            Approach::Dual | Approach::Computed => Source::Pcm,
+        };
+        Planned {
+            approach,
+            source,
+            cache: CACHE,
+            wait: None,
+            film: Film::Bd,
+            ahead: 1,
+        }
+    }
+
+    /// What tells it from the others.
+    pub fn labels(&self) -> Labels {
+        labels([
+            ("approach", self.approach.name()),
+            ("medium", self.source.name()),
+            ("cache", &self.cache.to_string()),
+            ("wait", &self.wait.map_or("own".into(), |wait| wait.to_string())),
+            ("film", self.film.name()),
+            ("ahead", &self.ahead.to_string()),
+        ])
+    }
+}
+
+/// The runs of `parts`, none twice, in the paper's order.
+pub fn plan(parts: &[Part]) -> Vec<Planned> {
+    let mut plan: Vec<Planned> = Vec::new();
+    for run in parts.iter().flat_map(|part| part.runs()) {
+        if !plan.contains(&run) {
+            plan.push(run);
+        }
+    }
+    plan
+}
+
+impl Part {
+    fn runs(self) -> Vec<Planned> {
+        let of = Planned::of;
+        match self {
+            Part::Cache => {
+                let approaches = [Approach::Blocking, Approach::Fair, Approach::Fifo, Approach::Dual];
+                let at = |cache: u32| approaches.map(|approach| Planned { cache, ..of(approach) });
+                CACHES.into_iter().flat_map(at).collect()
+            }
+            Part::Wait => {
+                let blocking = of(Approach::Blocking);
+                let ahead = Planned {
+                    ahead: READ_AHEAD,
+                    ..blocking
+                };
+                let films = Film::ALL.map(|film| Planned { film, ..blocking });
+                let waits = WAITS.into_iter().flat_map(|percent| {
+                    let set = move |run: Planned| Planned {
+                        wait: Some(percent),
+                        ..run
+                    };
+                    films.into_iter().chain([ahead]).map(set)
+                });
+                let dual = Film::ALL.map(|film| Planned {
+                    film,
+                    ..of(Approach::Dual)
+                });
+                waits.chain([ahead]).chain(dual).collect()
+            }
+            Part::Timeline => vec![of(Approach::Blocking), of(Approach::Dual)],
+            Part::Utilisation => {
+                let approaches = [Approach::Blocking, Approach::Dual, Approach::Computed];
+                let on = |source: Source| approaches.map(|approach| Planned { source, ..of(approach) });
+                Source::ALL.into_iter().flat_map(on).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_run_is_planned_twice() {
+        let labels: Vec<Labels> = plan(&Part::ALL).iter().map(Planned::labels).collect();
+        for (i, one) in labels.iter().enumerate() {
+            assert!(!labels[..i].contains(one), "{one:?}");
+        }
+        let apart: usize = Part::ALL.iter().map(|part| plan(&[*part]).len()).sum();
+        assert!(labels.len() < apart, "parts share runs");
+    }
+}

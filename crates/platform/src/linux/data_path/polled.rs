@@ -1,0 +1,142 @@
+//! A file read around the page cache, whose completion is looked for.
+//!
+//! Reads go through `io_uring` with `O_DIRECT`; the reader looks into the completion ring for as long as it is told and only then
+//! sleeps. The kernel's own polling (`IORING_SETUP_IOPOLL`) is not asked for: it needs a driver with polling queues, which few machines have
+//! switched on, and then every read of the ring must be polled.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use io_uring::{IoUring, opcode, types};
+use punctual_units::{Clock, Nanos};
+
+use super::super::clock::MonotonicClock;
+use super::super::refused;
+use crate::Refusal;
+
+/// Offsets and lengths are multiples of this: what every device's `O_DIRECT` takes.
+pub const BLOCK_BYTES: usize = 4096;
+/// Looked for no longer than this, whatever is asked: a device that hangs would else take the core for ever.
+const SPIN_MAX: Nanos = Nanos::from_millis(100);
+
+/// An open file with a ring of its own.
+pub struct PolledFile {
+    file: File,
+    ring: IoUring,
+    buffer: Vec<Block>,
+}
+
+#[repr(C, align(4096))]
+#[derive(Clone, Copy)]
+struct Block([u8; BLOCK_BYTES]);
+
+impl PolledFile {
+    /// Opens the file at `path` for reads of up to `bytes_max` bytes, rounded up to whole blocks.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the file system takes no `O_DIRECT` or the kernel gives no ring: read blocking then.
+    pub fn open(path: &Path, bytes_max: usize) -> Result<PolledFile, Refusal> {
+        let refusal =
+            |why: std::io::Error, remedy: &str| refused(format!("reading {} by polling", path.display()), why, remedy);
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(path)
+            .map_err(|why| {
+                refusal(
+                    why,
+                    "name a file on a file system with O_DIRECT (not on tmpfs before Linux 6.6)",
+                )
+            })?;
+        let ring = IoUring::new(4).map_err(|why| {
+            refusal(
+                why,
+                "allow io_uring: sysctl kernel.io_uring_disabled=0, and in containers its seccomp profile",
+            )
+        })?;
+        Ok(PolledFile {
+            file,
+            ring,
+            buffer: vec![Block([0; BLOCK_BYTES]); bytes_max.div_ceil(BLOCK_BYTES).max(1)],
+        })
+    }
+
+    /// Reads `bytes` at `offset`, both multiples of [`BLOCK_BYTES`], looking for the completion for `spin` before sleeping until it comes:
+    /// [`Nanos::ZERO`] blocks at once, [`Nanos::MAX`] polls. Shorter at the end of the file.
+    ///
+    /// # Errors
+    /// What the device answers, and `InvalidInput` for a read that is not of whole blocks or is longer than the buffer.
+    pub fn read(&mut self, offset: u64, bytes: usize, spin: Nanos) -> std::io::Result<&[u8]> {
+        if offset % BLOCK_BYTES as u64 != 0 || bytes % BLOCK_BYTES != 0 || bytes > self.buffer.len() * BLOCK_BYTES {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
+        let entry = opcode::Read::new(
+            types::Fd(self.file.as_raw_fd()),
+            self.buffer.as_mut_ptr().cast(),
+            bytes as u32,
+        )
+        .offset(offset)
+        .build();
+        // SAFETY: the buffer and the file live in `self`, which is borrowed until the completion was seen.
+        unsafe { self.ring.submission().push(&entry) }.map_err(std::io::Error::other)?;
+        self.ring.submit()?;
+        let spin_until = MonotonicClock.now() + spin.min(SPIN_MAX);
+        let read = loop {
+            if let Some(completion) = self.ring.completion().next() {
+                break completion.result();
+            }
+            if MonotonicClock.now() < spin_until {
+                std::hint::spin_loop();
+            } else {
+                match self.ring.submit_and_wait(1) {
+                    Err(why) if why.raw_os_error() != Some(libc::EINTR) => {
+                        // The device may still write into the buffer: it is never used again, nor freed.
+                        std::mem::forget(std::mem::take(&mut self.buffer));
+                        return Err(why);
+                    }
+                    _ => {}
+                }
+            }
+        };
+        match usize::try_from(read) {
+            // SAFETY: the blocks are plain bytes without padding; the kernel has filled the first `read` of them.
+            Ok(read) => Ok(unsafe { std::slice::from_raw_parts(self.buffer.as_ptr().cast(), read) }),
+            Err(_) => Err(std::io::Error::from_raw_os_error(-read)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_wait_reads_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let data: Vec<u8> = (0..3 * BLOCK_BYTES).map(|i| (i / 7) as u8).collect();
+        std::fs::write(&path, &data).unwrap();
+        let mut file = match PolledFile::open(&path, 2 * BLOCK_BYTES) {
+            Ok(file) => file,
+            Err(refusal) => return eprintln!("skipped: {refusal}"),
+        };
+        for spin in [Nanos::ZERO, Nanos::from_micros(10), Nanos::MAX] {
+            let whole = file.read(BLOCK_BYTES as u64, 2 * BLOCK_BYTES, spin).unwrap();
+            assert_eq!(whole, &data[BLOCK_BYTES..]);
+            assert_eq!(
+                file.read(2 * BLOCK_BYTES as u64, 2 * BLOCK_BYTES, spin).unwrap().len(),
+                BLOCK_BYTES
+            );
+        }
+        for (offset, bytes) in [(1, BLOCK_BYTES), (0, 100), (0, 3 * BLOCK_BYTES)] {
+            assert!(file.read(offset, bytes, Nanos::ZERO).is_err());
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_refused() {
+        assert!(PolledFile::open(Path::new("/nowhere/movie"), 1).is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! The exclusive core by cgroup version 2: a cpuset partition of its own.
+//!
+//! A group below the one that this process is in becomes a *partition* with the core as its only one
+//! (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"): the kernel takes the core from every other group and moves
+//! their threads away by itself. `isolated` also keeps the load balancer off, `root` is tried next. Below a group that is no partition
+//! (the usual case) the core must be exclusive in every group from the topmost one down, a *remote* partition. The kernel answers a partition that it will
+//! not have with "<kind> invalid (reason)" in the same file. The group is threaded, so that single threads of this process enter it.
+
+use std::path::{Path, PathBuf};
+
+use punctual_units::CoreId;
+
+use super::super::cgroup::{Version, enable_below, locate_controller, mount_point};
+use super::super::journal::Journal;
+use super::super::thread::Tid;
+use super::super::tree::{read_trimmed, write_existing};
+use super::super::{KernelTree, refused};
+use crate::Refusal;
+
+/// Kinds of partition, the better one first.
+const KINDS: [&str; 2] = ["isolated", "root"];
+const PARTITION: &str = "cpuset.cpus.partition";
+const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+
+/// The partition.
+#[derive(Debug)]
+pub(super) struct Partition {
+    folder: PathBuf,
+    kind: &'static str,
+}
+
+impl Partition {
+    /// Makes the partition, without threads.
+    pub(super) fn create(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
+        let text = |file: &str| tree.read(file).unwrap_or_default();
+        let mountinfo = text("/proc/self/mountinfo");
+        let top = mount_point(None, &mountinfo).ok_or_else(|| refuse("cgroup version 2 is not mounted"))?;
+        let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
+            .filter(|location| location.version == Version::V2)
+            .map(|location| tree.path(location.folder))
+            .ok_or_else(|| refuse("the cpuset controller belongs to cgroup version 1"))?;
+        let folder = home.join(super::group_name(core));
+        let made = Partition::set_up(&tree.path(top), &home, &folder, journal, core);
+        made.inspect_err(|_| drop(journal.restore_below(&folder)))
+    }
+
+    fn set_up(top: &Path, home: &Path, folder: &Path, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
+        let core = core.0.to_string();
+        let mut way: Vec<&Path> = home.ancestors().take_while(|group| group.starts_with(top)).collect();
+        way.reverse();
+        for group in way {
+            enable_below(group, "cpuset", journal)?;
+            let exclusive = group.join(EXCLUSIVE);
+            match read_trimmed(&exclusive) {
+                // Empty files cannot be put back by writing nothing.
+                Ok(found) if found.is_empty() => journal.switch(&exclusive, &core, "\n")?,
+                Ok(found) if found != core => journal.write(&exclusive, &format!("{found},{core}"))?,
+                _ => {} // the topmost group has none; kernels before 6.7 know no remote partitions
+            }
+        }
+        journal.make_dir(folder)?;
+        journal.move_tasks_back(&folder.join("cgroup.threads"), &home.join("cgroup.threads"))?;
+        let write = |file: &str, content: &str| write_existing(&folder.join(file), content).map_err(refuse);
+        write("cgroup.type", "threaded")?;
+        write("cpuset.cpus", &core)?;
+        if folder.join(EXCLUSIVE).exists() {
+            write(EXCLUSIVE, &core)?;
+        }
+        let mut answers = Vec::new();
+        for kind in KINDS {
+            match become_partition(folder, kind) {
+                Ok(()) => {
+                    return Ok(Partition {
+                        folder: folder.to_owned(),
+                        kind,
+                    });
+                }
+                Err(answer) => answers.push(answer),
+            }
+        }
+        Err(refuse(answers.join("; ")))
+    }
+
+    /// `isolated` or `root`.
+    pub(super) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Lets `thread`, of this process, into the partition.
+    pub(super) fn enter(&self, thread: Tid) -> std::io::Result<()> {
+        write_existing(&self.folder.join("cgroup.threads"), &thread.0.to_string())
+    }
+
+    /// Dissolves the partition, or makes it again.
+    pub(super) fn set_lent(&self, lent: bool) -> std::io::Result<()> {
+        if lent {
+            return write_existing(&self.folder.join(PARTITION), "member");
+        }
+        become_partition(&self.folder, self.kind).map_err(std::io::Error::other)
+    }
+}
+
+/// Asks for a partition of `kind`, and believes what the kernel then says of it.
+fn become_partition(folder: &Path, kind: &str) -> Result<(), String> {
+    let file = folder.join(PARTITION);
+    let asked = write_existing(&file, kind).and_then(|()| read_trimmed(&file));
+    match asked {
+        Ok(answer) if answer == kind => Ok(()),
+        Ok(answer) => Err(answer),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
+fn refuse(why: impl std::fmt::Display) -> Refusal {
+    refused(
+        "a cpuset partition of its own (cgroup version 2)",
+        why,
+        "boot with the unified hierarchy and Linux 6.7 or later, and run as root with the cpuset controller enabled in every group above",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux::testing;
+
+    /// A unified hierarchy as systemd lays it out, in which partitions come about by being written.
+    fn hierarchy() -> (tempfile::TempDir, KernelTree) {
+        let group = format!("/cg/user.slice/{}", super::super::group_name(CoreId(1)));
+        let files = [
+            (
+                "/proc/self/mountinfo".to_owned(),
+                "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw",
+            ),
+            ("/proc/self/cgroup".into(), "0::/user.slice"),
+            ("/cg/cgroup.controllers".into(), "cpuset cpu"),
+            ("/cg/cgroup.subtree_control".into(), "cpu"),
+            ("/cg/user.slice/cgroup.controllers".into(), "cpuset cpu"),
+            ("/cg/user.slice/cgroup.subtree_control".into(), ""),
+            ("/cg/user.slice/cpuset.cpus.exclusive".into(), ""),
+            ("/cg/user.slice/cgroup.threads".into(), ""),
+            (format!("{group}/cgroup.type"), "domain"),
+            (format!("{group}/cgroup.threads"), ""),
+            (format!("{group}/cpuset.cpus"), ""),
+            (format!("{group}/cpuset.cpus.exclusive"), ""),
+            (format!("{group}/cpuset.cpus.partition"), "member"),
+        ];
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        testing::tree(&files)
+    }
+
+    #[test]
+    fn a_partition_is_exclusive_all_the_way_down_and_given_back() {
+        let (_folder, tree) = hierarchy();
+        let journal = Journal::open(false).unwrap();
+        let partition = Partition::create(&tree, &journal, CoreId(1)).unwrap();
+        let content = |file: &str| tree.read(format!("/cg/{file}")).unwrap();
+        assert_eq!(partition.kind(), "isolated");
+        assert_eq!(content("cgroup.subtree_control"), "+cpuset");
+        assert_eq!(content("user.slice/cgroup.subtree_control"), "+cpuset");
+        assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "1");
+        let ours = |file: &str| read_trimmed(&partition.folder.join(file)).unwrap();
+        assert_eq!(
+            (ours("cgroup.type"), ours("cpuset.cpus")),
+            ("threaded".into(), "1".into())
+        );
+        partition.enter(Tid(42)).unwrap();
+        assert_eq!(ours("cgroup.threads"), "42");
+        partition.set_lent(true).unwrap();
+        assert_eq!(ours(PARTITION), "member");
+        partition.set_lent(false).unwrap();
+        assert_eq!(ours(PARTITION), "isolated");
+        std::fs::remove_dir_all(&partition.folder).unwrap();
+        assert_eq!(journal.restore(), []);
+        assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "");
+        assert_eq!(content("cgroup.subtree_control"), "-cpuset");
+    }
+
+    #[test]
+    fn without_the_controller_it_is_refused_and_nothing_stays_changed() {
+        let (_folder, tree) = hierarchy();
+        std::fs::write(tree.path("/cg/cgroup.controllers"), "cpu memory\n").unwrap();
+        let journal = Journal::open(false).unwrap();
+        let refusal = Partition::create(&tree, &journal, CoreId(1)).unwrap_err();
+        assert!(refusal.why.contains("no cpuset controller"), "{refusal}");
+        assert_eq!(tree.read("/cg/cgroup.subtree_control").unwrap(), "cpu");
+    }
+
+    #[test]
+    fn a_kernel_that_will_not_have_the_partition_is_quoted() {
+        let folder = testing::folder();
+        // A folder in place of the file: neither kind can be written.
+        std::fs::create_dir(folder.path().join(PARTITION)).unwrap();
+        assert!(become_partition(folder.path(), "isolated").is_err());
+    }
+}

@@ -1,0 +1,57 @@
+//! Finds threads that were started since, and moves them away.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+use punctual_units::{Clock, CoreId};
+
+use super::super::clock::MonotonicClock;
+use super::super::thread;
+use super::{Fence, SWEEP_PERIOD};
+
+/// A thread that sweeps until it is dropped.
+#[derive(Debug)]
+pub(super) struct Sweeper {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sweeper {
+    /// Sweeps `fence` from one of `others`; none where the kernel keeps everybody out, or where no thread can be had.
+    pub(super) fn start(fence: &Arc<Fence>, others: &[CoreId]) -> Option<Sweeper> {
+        if matches!(**fence, Fence::Partition(_)) {
+            return None;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (fence, stopped, others) = (Arc::downgrade(fence), Arc::clone(&stop), others.to_vec());
+        let thread = std::thread::Builder::new().name("sweeper".into());
+        let thread = thread.spawn(move || sweep_until(&fence, &stopped, &others)).ok()?;
+        Some(Sweeper {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+fn sweep_until(fence: &Weak<Fence>, stop: &AtomicBool, others: &[CoreId]) {
+    // Where that is refused, it sweeps from wherever it runs.
+    let _ = thread::pin_to(others);
+    while !stop.load(Ordering::Acquire) {
+        MonotonicClock.sleep_until(MonotonicClock.now() + SWEEP_PERIOD);
+        match fence.upgrade() {
+            Some(fence) => drop(fence.sweep()),
+            None => return,
+        }
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been printed.
+            let _ = thread.join();
+        }
+    }
+}

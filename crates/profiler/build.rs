@@ -1,0 +1,58 @@
+//! Compiles the tracer as a shared library, to be carried inside of the program.
+//!
+//! Cargo does not hand the shared library of a dependency to the crate that depends on it, and a library that lies somewhere
+//! beside the program gets lost when the program is copied or installed. The tracer has no dependencies, so that one
+//! call of the compiler makes it. See docs/decisions/0008-profiler.md.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let source = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../tracer/src");
+    let library = PathBuf::from(variable("OUT_DIR")).join("tracer.so");
+    println!("cargo::rerun-if-changed={}", source.display());
+    let mut compile = Command::new(variable("RUSTC"));
+    compile
+        .args([
+            "--crate-name",
+            "punctual_tracer",
+            "--crate-type",
+            "cdylib",
+            "--edition",
+            "2024",
+        ])
+        .args(["--cap-lints", "allow", "--target", &variable("TARGET")])
+        // Optimised always: at a debug build's speed nothing of a useful length can be profiled.
+        .args([
+            "-C",
+            "opt-level=3",
+            "-C",
+            "codegen-units=1",
+            "-C",
+            "panic=abort",
+            "-C",
+            "strip=symbols",
+        ])
+        .arg(source.join("lib.rs"))
+        .arg("-o")
+        .arg(&library);
+    if let Some(linker) = env::var_os("RUSTC_LINKER") {
+        compile.arg("-C").arg(format!("linker={}", linker.to_string_lossy()));
+    }
+    match compile.status() {
+        Ok(status) if status.success() => {
+            println!("cargo::rustc-env=PUNCTUAL_TRACER={}", library.display());
+            ExitCode::SUCCESS
+        }
+        outcome => {
+            eprintln!("the tracer cannot be compiled: {outcome:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What Cargo sets for every build script.
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_default()
+}

@@ -1,0 +1,110 @@
+//! A program under way.
+
+use std::ffi::OsStr;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use punctual_tracer::{Channel, Geometry, Progress, Window};
+
+use crate::ending::Ending;
+use crate::error::ProfilerError;
+use crate::program::{self, Program};
+use crate::start;
+
+/// How often the channel is emptied: well before it is full, whatever the speed.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A program that is being profiled. Dropped before its end, it is killed.
+#[derive(Debug)]
+pub struct Run {
+    emulator: Child,
+    channel: Channel,
+    ways: usize,
+    windows: Vec<Window>,
+    ended: bool,
+}
+
+impl Run {
+    /// Starts `program` on the caches of `geometry`; the emulator is looked for in `search` (the value of `PATH`). The program
+    /// lives no longer than the thread that calls this.
+    ///
+    /// # Errors
+    /// [`ProfilerError`]: no emulator, caches that cannot be, or the system refuses.
+    pub fn start(program: &Program, geometry: &Geometry, search: &OsStr) -> Result<Run, ProfilerError> {
+        geometry.check()?;
+        let emulator = program::emulator(search)?;
+        let shared = start::memory_file(c"punctual-windows")?;
+        let channel = Channel::create(&shared, geometry)?;
+        Ok(Run {
+            emulator: start::start(&emulator, program, &start::image()?, &shared)?,
+            channel,
+            ways: geometry.ways.into(),
+            windows: Vec::new(),
+            ended: false,
+        })
+    }
+
+    /// Collects windows for `time`, or until the program ends; how it ended, if it did.
+    ///
+    /// # Errors
+    /// [`ProfilerError::System`].
+    pub fn wait(&mut self, time: Duration) -> Result<Option<Ending>, ProfilerError> {
+        let until = Instant::now() + time;
+        loop {
+            // First the status, then the windows: what was written before the end is there after it.
+            let status = self.emulator.try_wait();
+            let status = status.map_err(ProfilerError::system("the emulator cannot be waited for"))?;
+            self.channel.take(self.ways, &mut self.windows);
+            if let Some(status) = status {
+                self.end();
+                return Ok(Some(Ending::of(status, &self.channel.progress())));
+            }
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Asks the program to end, as `kill` does.
+    pub fn ask_to_end(&self) {
+        if let (false, Ok(id)) = (self.ended, libc::pid_t::try_from(self.emulator.id())) {
+            // SAFETY: a plain system call; the process has not been waited for, so that the id is still its own.
+            unsafe { libc::kill(id, libc::SIGTERM) };
+        }
+    }
+
+    /// Ends the program at once.
+    pub fn kill(&mut self) {
+        // It may just have ended.
+        let _ = self.emulator.kill();
+    }
+
+    /// How far the program is.
+    pub fn progress(&self) -> Progress {
+        self.channel.progress()
+    }
+
+    /// The windows so far, in order; after the end the last one is shorter.
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// What the program did in the window that it did not complete.
+    fn end(&mut self) {
+        let open = self.channel.open_window(self.ways);
+        if !self.ended && open.instructions > 0 {
+            self.windows.push(open);
+        }
+        self.ended = true;
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.emulator.kill();
+            let _ = self.emulator.wait();
+        }
+    }
+}

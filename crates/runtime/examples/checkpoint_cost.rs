@@ -1,0 +1,79 @@
+//! What it costs a real-time job to tell a checkpoint: nanoseconds in the job's own thread.
+//!
+//! ```text
+//! cargo run --release -p punctual-runtime --example checkpoint_cost
+//! ```
+//!
+//! A job tells a checkpoint every so often while it computes, as one that is paced from within does. By then the control thread
+//! has gone to sleep, so that most of the cost is waking it. The no-op kind shows what the two readings of the clock around it
+//! cost; a run on a loaded machine says nothing.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+
+use punctual_engines::Memory;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::{LinuxMachine, LinuxOptions};
+use punctual_runtime::linux::Runtime;
+use punctual_store::{Store, StoreOptions};
+use punctual_units::{Clock, Nanos, Share};
+use punctual_workload::{Arrival, Class, Goal};
+
+/// Parts of a job, and how long each computes.
+const PARTS: u32 = 32;
+const PART: Nanos = Nanos::from_micros(500);
+const SECONDS: u64 = 5;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let machine = LinuxMachine::open(LinuxOptions::default())?;
+    let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default())?);
+    let took: Arc<Mutex<[Vec<Nanos>; 2]>> = Arc::default();
+    let mut runtime = Runtime::new(machine, store);
+    let deadline = Nanos::from_millis(40);
+    let every = Arrival::Periodic {
+        period: Nanos::from_millis(50),
+    };
+    let seen = Arc::clone(&took);
+    runtime.task("work", Class::RealTime { deadline }, every, move |job| {
+        let mut costs = [Vec::new(), Vec::new()];
+        for part in 1..PARTS {
+            let until = MonotonicClock.now() + PART;
+            while MonotonicClock.now() < until {}
+            let begun = MonotonicClock.now();
+            let before = MonotonicClock.now();
+            job.progress(part, PARTS);
+            let after = MonotonicClock.now();
+            costs[0].push(before.since(begun));
+            costs[1].push(after.since(before));
+        }
+        if let Ok(mut all) = seen.lock() {
+            all.iter_mut().zip(costs).for_each(|(all, costs)| all.extend(costs));
+        }
+        Ok(())
+    });
+    let goal = Goal {
+        tardiness: 0.85,
+        drr: 0.5,
+        min_fresh: Share::ZERO,
+    };
+    let mut options = runtime.options("checkpoints", goal, Nanos::from_secs(SECONDS));
+    options.regulator.within = true;
+    runtime.run(options, &mut |_| ControlFlow::Continue(()))?;
+    if let Ok(mut all) = took.lock() {
+        for (kind, costs) in ["no-op", "checkpoint"].into_iter().zip(all.iter_mut()) {
+            costs.sort_unstable();
+            let at = |share: f64| {
+                costs
+                    .get((share * costs.len() as f64) as usize)
+                    .map_or(0, |cost| cost.0)
+            };
+            println!(
+                "{kind:<10} {} times: median {} ns, p99 {} ns",
+                costs.len(),
+                at(0.5),
+                at(0.99)
+            );
+        }
+    }
+    Ok(())
+}

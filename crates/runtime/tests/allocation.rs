@@ -1,0 +1,170 @@
+//! Allocation and the tardiness controller together on the simulated machine: both on, the goal is held, no limit cycle
+//! begins, and the machine draws less than under the controller alone with an even split.
+
+mod common;
+
+use common::{request, unwatched};
+use punctual_allocation::{Grid, Phase, Policy, Profile, RateTable, Refill, Share, ZeroDelta};
+use punctual_runtime::report::{RunReport, Sample};
+use punctual_runtime::{
+    AllocationError, AllocationRequest, ControllerSource, ModelDocument, PlatformChoice, RunError, RunRequest,
+    identify, run,
+};
+use punctual_units::Nanos;
+use punctual_workload::{Arrival, ControllerKind, Volume};
+
+/// A program that alternates between computing, which nothing helps, and phases that want `ways`.
+fn profile(name: &str, millis: f64, ways: u8, rounds: usize) -> Profile {
+    let phases = 2 * rounds;
+    let phase = |number: usize| {
+        let hungry = number % 2 == 1;
+        let rate = move |share: Share| {
+            let missing = f32::from(ways.saturating_sub(share.ways)) / f32::from(ways);
+            let slow = 1.0 + missing + 2.0 * missing / f32::from(share.partitions);
+            1e9 / if hungry { slow } else { 1.0 }
+        };
+        Phase {
+            ends: (number + 1) as f64 / phases as f64,
+            rates: RateTable::new(Grid::PAPER, rate),
+        }
+    };
+    Profile {
+        name: name.into(),
+        grid: Grid::PAPER,
+        instructions: millis * 1e6,
+        phases: (0..phases).map(phase).collect(),
+    }
+}
+
+/// The common scenario with a fixed amount of best-effort work, so that energies compare.
+fn asked(kind: ControllerKind, seconds: u64, policy: Policy, refill: Option<Refill>) -> RunRequest {
+    let mut request = request(PlatformChoice::Sim, kind, seconds);
+    request.scenario.tasks[1].arrival = Arrival::Periodic {
+        period: Nanos::from_millis(70),
+    };
+    request.scenario.sensors.volume = Volume::Utilisation(0.1);
+    request.allocation = Some(AllocationRequest {
+        policy,
+        profiles: vec![
+            ("analysis".into(), profile("analysis", 14.0, 14, 2)),
+            ("browse".into(), profile("browse", 20.0, 6, 3)),
+        ],
+        refill,
+    });
+    request
+}
+
+fn controlled(policy: Policy, model: &ModelDocument) -> RunReport {
+    let mut request = asked(ControllerKind::Clock, 60, policy, None);
+    request.controller = Some(ControllerSource::Model(model.clone()));
+    run(&request, &mut unwatched).expect("the run ends in order").report
+}
+
+/// Learnt under the even split, as a user who has it would: what the allocator does is not in it.
+fn model() -> ModelDocument {
+    let request = asked(ControllerKind::Open, 80, Policy::Equal, None);
+    let (model, _) = identify(&request, &mut unwatched).expect("identification runs");
+    model
+}
+
+/// The samples of the second half.
+fn settled(report: &RunReport) -> &[Sample] {
+    &report.samples[report.samples.len() / 2..]
+}
+
+/// Mean and standard deviation.
+fn spread(values: &[f64]) -> (f64, f64) {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
+    (mean, variance.sqrt())
+}
+
+fn tardiness(report: &RunReport) -> (f64, f64) {
+    spread(
+        &settled(report)
+            .iter()
+            .filter_map(|sample| sample.tardiness)
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn clock(report: &RunReport) -> (f64, f64) {
+    let clocks = settled(report).iter().filter_map(|sample| sample.clock_hz);
+    spread(&clocks.map(|hz| hz as f64 * 1e-9).collect::<Vec<_>>())
+}
+
+fn joules(report: &RunReport) -> f64 {
+    report.summary.energy_j.expect("the simulated machine has a meter")
+}
+
+/// Whether the goal is held, without a limit cycle (which would show as tardiness, or a clock, that swings more than under
+/// the controller alone), and with less energy.
+fn in_peace(both: &RunReport, alone: &RunReport) -> bool {
+    let goal = alone.header.goal.tardiness;
+    let held = [alone, both].map(|report| (tardiness(report).0 - goal).abs() < 0.05);
+    let calm = tardiness(both).1 <= tardiness(alone).1 + 0.03 && clock(both).1 <= clock(alone).1 + 0.1;
+    held == [true; 2] && calm && joules(both) < joules(alone)
+}
+
+#[test]
+fn both_together_hold_the_goal_in_peace_with_less_energy() {
+    let model = model();
+    let alone = controlled(Policy::Equal, &model);
+    assert!(!in_peace(&alone, &alone), "the even split saves nothing against itself");
+    for policy in [
+        Policy::Exact,
+        Policy::Weighted,
+        Policy::Dna(ZeroDelta::OtherResource),
+        Policy::Dadna(ZeroDelta::OtherResource),
+    ] {
+        let both = controlled(policy, &model);
+        let told = format!(
+            "{}: tardiness (mean, deviation) {:.3?} against {:.3?}, clock {:.3?} against {:.3?} GHz, {:.1} against {:.1} J; {:?}",
+            policy.name(),
+            tardiness(&both),
+            tardiness(&alone),
+            clock(&both),
+            clock(&alone),
+            joules(&both),
+            joules(&alone),
+            both.summary.notes
+        );
+        println!("{told}");
+        assert!(in_peace(&both, &alone), "{told}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_split() {
+    let bytes = || {
+        let request = asked(ControllerKind::Open, 3, Policy::Exact, Some(Refill::PAPER));
+        serde_json::to_vec(&run(&request, &mut unwatched).unwrap().report).unwrap()
+    };
+    assert_eq!(bytes(), bytes());
+}
+
+#[test]
+fn what_cannot_be_split_is_refused() {
+    let asked = || asked(ControllerKind::Open, 3, Policy::Exact, None);
+    let mut request = asked();
+    request.allocation.as_mut().unwrap().profiles[0].0 = "nobody".into();
+    let error = run(&request, &mut unwatched).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a profile is given for the task \"nobody\", which the scenario does not have: its tasks are analysis, browse"
+    );
+    let mut request = asked();
+    request.platform = PlatformChoice::Linux;
+    let error = run(&request, &mut unwatched).unwrap_err();
+    assert!(
+        matches!(error, RunError::Allocation(AllocationError::NotHere)),
+        "{error}"
+    );
+    let mut request = asked();
+    request.allocation.as_mut().unwrap().profiles[0].1.phases[0].ends = 2.0;
+    let error = run(&request, &mut unwatched).unwrap_err();
+    assert!(
+        matches!(error, RunError::Allocation(AllocationError::Programs(_))),
+        "{error}"
+    );
+}

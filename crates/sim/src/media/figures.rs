@@ -1,0 +1,274 @@
+//! The figures of media, and the files that they come from (`media/`, explained in `media/README.md`).
+
+use punctual_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::device::Access;
+use super::ftl::{Geometry, Work};
+use crate::check::ModelError;
+use crate::file::{MachineFileError, read};
+
+const DPS_TABLE_1: &str = include_str!("../../../../media/dps-table-1.toml");
+const MQSIM_MLC: &str = include_str!("../../../../media/mqsim-mlc.toml");
+
+/// Blocks and pages per block that a flash device may have: what a run of seconds can age.
+const BLOCKS_MAX: u32 = 1 << 16;
+const PAGES_PER_BLOCK_MAX: u32 = 1 << 12;
+
+/// A disk, a flash device and a byte-addressable memory: the figures of one media file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Media {
+    /// For people.
+    pub name: String,
+    /// The page that is read and written, in bytes.
+    pub page_bytes: u32,
+    /// A hard disk.
+    pub hdd: Disk,
+    /// Phase-change memory or its like.
+    pub pcm: LineMemory,
+    /// NAND flash behind a translation layer.
+    pub flash: Flash,
+}
+
+/// One of the media.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Medium {
+    /// Time per request.
+    Disk(Disk),
+    /// Time per line.
+    Memory(LineMemory),
+    /// Time per page, and garbage.
+    Flash(Flash),
+}
+
+/// A disk: every request takes the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Disk {
+    /// A read, in microseconds, above 0.
+    pub read_us: f64,
+    /// A write, in microseconds, above 0.
+    pub write_us: f64,
+}
+
+/// Byte-addressable memory: a page is fetched line by line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LineMemory {
+    /// Bytes of a line, above 0.
+    pub line_bytes: u32,
+    /// A line read, in nanoseconds: least and most.
+    pub read_ns: [f64; 2],
+    /// A line written, in nanoseconds: least and most.
+    pub write_ns: [f64; 2],
+}
+
+/// NAND flash behind a page-mapped translation layer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Flash {
+    /// A page read, in microseconds, above 0.
+    pub read_us: f64,
+    /// A page programmed, in microseconds, above 0.
+    pub program_us: f64,
+    /// A block erased, in microseconds, above 0.
+    pub erase_us: f64,
+    /// Erase blocks.
+    pub blocks: u32,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Flash beyond what the user sees, as a share of that, above 0.
+    pub over_provisioning: f64,
+    /// The share of blocks below which free ones are collected, in (0, 1).
+    pub collect_below: f64,
+}
+
+impl Media {
+    /// Table 1 of the second paper: `media/dps-table-1.toml`.
+    pub fn dps_table_1() -> Media {
+        shipped(DPS_TABLE_1)
+    }
+
+    /// Flash with the default figures of the simulator MQSim: `media/mqsim-mlc.toml`.
+    pub fn mqsim_mlc() -> Media {
+        shipped(MQSIM_MLC)
+    }
+
+    /// Reads media from the text of their file, and checks them.
+    ///
+    /// # Errors
+    /// [`MachineFileError`] for the first thing that is wrong; put the file's name and a colon before it.
+    ///
+    /// ```
+    /// use punctual_sim::media::Media;
+    /// let text = include_str!("../../../../media/dps-table-1.toml").replace("erase-us", "erase-ms");
+    /// let error = Media::from_toml(&text).unwrap_err();
+    /// assert_eq!(error.key, "flash.erase-ms");
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Media, MachineFileError> {
+        read(text, "media", Media::check)
+    }
+
+    /// Whether the figures can be simulated.
+    ///
+    /// # Errors
+    /// [`ModelError`] names the first key that is out of range.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let refuse = |key: &str, what: &str| {
+            Err(ModelError {
+                key: key.into(),
+                what: what.into(),
+            })
+        };
+        let times = [
+            ("hdd.read-us", self.hdd.read_us),
+            ("hdd.write-us", self.hdd.write_us),
+            ("flash.read-us", self.flash.read_us),
+            ("flash.program-us", self.flash.program_us),
+            ("flash.erase-us", self.flash.erase_us),
+        ];
+        if let Some((key, _)) = times.iter().find(|(_, time)| !(*time > 0.0 && *time <= 1e7)) {
+            return refuse(key, "a time above 0 and at most ten seconds is needed");
+        }
+        for (key, [least, most]) in [("pcm.read-ns", self.pcm.read_ns), ("pcm.write-ns", self.pcm.write_ns)] {
+            if !(least > 0.0 && least <= most && most <= 1e9) {
+                return refuse(key, "needs the least and the most, above 0, the least first");
+            }
+        }
+        if self.page_bytes == 0 {
+            return refuse("page-bytes", "must be above 0");
+        }
+        if self.pcm.line_bytes == 0 {
+            return refuse("pcm.line-bytes", "must be above 0");
+        }
+        let Flash {
+            blocks,
+            pages_per_block,
+            ..
+        } = self.flash;
+        if !(1..=BLOCKS_MAX).contains(&blocks) {
+            return refuse("flash.blocks", &format!("must lie between 1 and {BLOCKS_MAX}"));
+        }
+        if !(1..=PAGES_PER_BLOCK_MAX).contains(&pages_per_block) {
+            return refuse(
+                "flash.pages-per-block",
+                &format!("must lie between 1 and {PAGES_PER_BLOCK_MAX}"),
+            );
+        }
+        if !(self.flash.collect_below > 0.0 && self.flash.collect_below < 1.0) {
+            return refuse("flash.collect-below", "a share of the blocks: above 0 and below 1");
+        }
+        if !(self.flash.over_provisioning > 0.0 && self.flash.over_provisioning <= 100.0) {
+            return refuse("flash.over-provisioning", "must be above 0 and at most 100");
+        }
+        if !self.flash.geometry().is_sound() {
+            return refuse(
+                "flash.over-provisioning",
+                "there is no room for garbage beside the free blocks: write more, or lower flash.collect-below",
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Disk {
+    pub(super) fn time(&self, access: Access) -> Nanos {
+        micros(match access {
+            Access::Read => self.read_us,
+            Access::Write => self.write_us,
+        })
+    }
+}
+
+impl LineMemory {
+    pub(super) fn line_ns(&self, access: Access) -> [f64; 2] {
+        match access {
+            Access::Read => self.read_ns,
+            Access::Write => self.write_ns,
+        }
+    }
+}
+
+impl Flash {
+    /// The shape that the figures come to.
+    pub fn geometry(&self) -> Geometry {
+        let pages = f64::from(self.blocks) * f64::from(self.pages_per_block);
+        Geometry {
+            blocks: self.blocks,
+            pages_per_block: self.pages_per_block,
+            logical_pages: (pages / (1.0 + self.over_provisioning)) as u32,
+            collect_below: (f64::from(self.blocks) * self.collect_below).ceil() as u32,
+        }
+    }
+
+    pub(super) fn time(&self, work: Work) -> Nanos {
+        micros(
+            work.reads as f64 * self.read_us
+                + work.programs as f64 * self.program_us
+                + work.erases as f64 * self.erase_us,
+        )
+    }
+}
+
+fn micros(us: f64) -> Nanos {
+    Nanos((us * 1e3).round() as u64)
+}
+
+/// A file that came with the program, so that a fault in it is the program's: a test reads them all.
+fn shipped(text: &str) -> Media {
+    match Media::from_toml(text) {
+        Ok(media) => media,
+        Err(error) => unreachable!("a shipped media file is unsound: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_media_are_sound() {
+        for (text, media) in [(DPS_TABLE_1, Media::dps_table_1()), (MQSIM_MLC, Media::mqsim_mlc())] {
+            assert_eq!(Media::from_toml(text), Ok(media));
+        }
+    }
+
+    #[test]
+    fn each_fault_names_line_and_key() {
+        let line = |needle: &str| DPS_TABLE_1.lines().position(|line| line.starts_with(needle)).unwrap() + 1;
+        for (from, to, key, what) in [
+            ("erase-us = 1500", "", "flash.erase-us", "missing field `erase-us`"),
+            ("erase-us = 1500", "erase-us = 0", "flash.erase-us", "a time above 0"),
+            ("line-bytes = 64", "line-bytes = 0", "pcm.line-bytes", "must be above 0"),
+            (
+                "read-ns = [50, 100]",
+                "read-ns = [100, 50]",
+                "pcm.read-ns",
+                "the least first",
+            ),
+            (
+                "over-provisioning = 0.25",
+                "over-provisioning = 0.01",
+                "flash.over-provisioning",
+                "no room for garbage",
+            ),
+            (
+                "collect-below = 0.05",
+                "collect-below = 1",
+                "flash.collect-below",
+                "above 0 and below 1",
+            ),
+        ] {
+            assert!(DPS_TABLE_1.contains(from), "{from}");
+            let error = Media::from_toml(&DPS_TABLE_1.replacen(from, to, 1)).unwrap_err();
+            assert_eq!(error.key, key);
+            assert!(error.what.contains(what), "{error}");
+            if !to.is_empty() {
+                assert_eq!(error.line, line(from), "{error}");
+            }
+        }
+        let without = DPS_TABLE_1.split("[flash]").next().unwrap();
+        assert_eq!(Media::from_toml(without).unwrap_err().key, "flash");
+    }
+}

@@ -1,0 +1,66 @@
+//! A block of instructions in one word.
+
+/// Bits for the number of lines and for the number of instructions; the rest is the first line.
+const LINES_BITS: u32 = 9;
+const INSTRUCTIONS_BITS: u32 = 10;
+
+/// Straight-line code: how many instructions, and the lines that they lie in.
+///
+/// A word, because that is what the emulator keeps with each block and hands back: nothing is allocated that would have to be
+/// freed when the emulator discards translations. An address of 48 bits leaves 42 for the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block(u64);
+
+impl Block {
+    /// The most instructions that are told of one block; QEMU's own bound is 512.
+    pub const INSTRUCTIONS_MAX: u64 = (1 << INSTRUCTIONS_BITS) - 1;
+    /// The most lines; QEMU's blocks end at the second page they touch, 128 lines.
+    pub const LINES_MAX: u64 = (1 << LINES_BITS) - 1;
+
+    /// `instructions` in `lines` from `first_line` on; both at most their bounds, else cut to them.
+    pub fn new(first_line: u64, lines: u64, instructions: u64) -> Block {
+        Block(
+            first_line << (LINES_BITS + INSTRUCTIONS_BITS)
+                | lines.min(Self::LINES_MAX) << INSTRUCTIONS_BITS
+                | instructions.min(Self::INSTRUCTIONS_MAX),
+        )
+    }
+
+    /// As a word.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// What [`Block::to_bits`] gave.
+    pub const fn from_bits(bits: u64) -> Block {
+        Block(bits)
+    }
+
+    /// How many instructions.
+    pub const fn instructions(self) -> u64 {
+        self.0 & Self::INSTRUCTIONS_MAX
+    }
+
+    /// The lines, in order.
+    pub const fn lines(self) -> std::ops::Range<u64> {
+        let first = self.0 >> (LINES_BITS + INSTRUCTIONS_BITS);
+        first..first + (self.0 >> INSTRUCTIONS_BITS & Self::LINES_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_block_is_what_it_was_made_of(
+            first in 0_u64..1 << 42, lines in 1..=Block::LINES_MAX, instructions in 1..=Block::INSTRUCTIONS_MAX
+        ) {
+            let block = Block::from_bits(Block::new(first, lines, instructions).to_bits());
+            prop_assert_eq!(block.instructions(), instructions);
+            prop_assert_eq!(block.lines(), first..first + lines);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The part of QEMU's plugin interface (version 1) that is used here, found in the emulator when it runs.
+//!
+//! Found by name rather than linked, so that the crate also links into programs that are no plugin, and so that a
+//! function that is missing is said by name.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::transmute_copy;
+use std::ptr;
+
+/// A translated block, and an instruction in it; valid during the call in which they are handed out.
+pub type Translation = *mut c_void;
+pub type Instruction = *mut c_void;
+
+/// With the plugin's id and a block that was translated.
+pub type OnTranslation = extern "C" fn(u64, Translation);
+/// With a vCPU and the word that was registered.
+pub type OnBlock = extern "C" fn(c_uint, *mut c_void);
+/// With a vCPU, what kind of access it is, the address in the program, and the word that was registered.
+pub type OnAccess = extern "C" fn(c_uint, u32, u64, *mut c_void);
+/// With the plugin's id and a vCPU.
+pub type OnProcessor = extern "C" fn(u64, c_uint);
+/// With the plugin's id and the word that was registered.
+pub type OnExit = extern "C" fn(u64, *mut c_void);
+/// With the plugin's id, a vCPU, the system call's number and its arguments.
+pub type OnSystemCall = extern "C" fn(u64, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
+
+/// `enum qemu_plugin_cb_flags`: the callback leaves the registers alone.
+const NO_REGISTERS: c_int = 0;
+/// `enum qemu_plugin_mem_rw`: loads and stores.
+const LOADS_AND_STORES: c_int = 3;
+
+/// Functions of the emulator.
+#[derive(Clone, Copy, Debug)]
+pub struct Api {
+    on_translation: unsafe extern "C" fn(u64, OnTranslation),
+    on_processor_begin: unsafe extern "C" fn(u64, OnProcessor),
+    on_processor_end: unsafe extern "C" fn(u64, OnProcessor),
+    on_system_call: unsafe extern "C" fn(u64, OnSystemCall),
+    on_exit: unsafe extern "C" fn(u64, OnExit, *mut c_void),
+    on_block: unsafe extern "C" fn(Translation, OnBlock, c_int, *mut c_void),
+    on_access: unsafe extern "C" fn(Instruction, OnAccess, c_int, c_int, *mut c_void),
+    block_len: unsafe extern "C" fn(Translation) -> usize,
+    block_instruction: unsafe extern "C" fn(Translation, usize) -> Instruction,
+    instruction_address: unsafe extern "C" fn(Instruction) -> u64,
+    instruction_bytes: unsafe extern "C" fn(Instruction) -> usize,
+    access_size_shift: unsafe extern "C" fn(u32) -> c_uint,
+}
+
+unsafe extern "C" {
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+/// The function `name` of the process; `F` is its type.
+///
+/// # Safety
+/// `F` must be the type of a function pointer, and that of `name`.
+unsafe fn find<F>(name: &'static CStr) -> Result<F, &'static str> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: a name that ends in zero; a null library means the whole process (RTLD_DEFAULT).
+    let function = unsafe { dlsym(ptr::null_mut(), name.as_ptr()) };
+    if function.is_null() {
+        return Err(name.to_str().unwrap_or("function"));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { transmute_copy(&function) })
+}
+
+impl Api {
+    /// Finds all functions, or names one that is missing.
+    pub fn find() -> Result<Api, &'static str> {
+        // SAFETY: the types are those of version 1 of the interface.
+        unsafe {
+            Ok(Api {
+                on_translation: find(c"qemu_plugin_register_vcpu_tb_trans_cb")?,
+                on_processor_begin: find(c"qemu_plugin_register_vcpu_init_cb")?,
+                on_processor_end: find(c"qemu_plugin_register_vcpu_exit_cb")?,
+                on_system_call: find(c"qemu_plugin_register_vcpu_syscall_cb")?,
+                on_exit: find(c"qemu_plugin_register_atexit_cb")?,
+                on_block: find(c"qemu_plugin_register_vcpu_tb_exec_cb")?,
+                on_access: find(c"qemu_plugin_register_vcpu_mem_cb")?,
+                block_len: find(c"qemu_plugin_tb_n_insns")?,
+                block_instruction: find(c"qemu_plugin_tb_get_insn")?,
+                instruction_address: find(c"qemu_plugin_insn_vaddr")?,
+                instruction_bytes: find(c"qemu_plugin_insn_size")?,
+                access_size_shift: find(c"qemu_plugin_mem_size_shift")?,
+            })
+        }
+    }
+
+    /// Asks to be called at translations, begins and ends of threads, system calls, and the end of the program.
+    ///
+    /// # Safety
+    /// Within `qemu_plugin_install`, with its id.
+    pub unsafe fn listen(
+        &self,
+        id: u64,
+        translation: OnTranslation,
+        (begin, end): (OnProcessor, OnProcessor),
+        system_call: OnSystemCall,
+        exit: OnExit,
+    ) {
+        // SAFETY: the functions are the emulator's, called where it allows it.
+        unsafe {
+            (self.on_translation)(id, translation);
+            (self.on_processor_begin)(id, begin);
+            (self.on_processor_end)(id, end);
+            (self.on_system_call)(id, system_call);
+            (self.on_exit)(id, exit, ptr::null_mut());
+        }
+    }
+
+    /// Asks to be called at every entry to `block`, with `word`.
+    ///
+    /// # Safety
+    /// Within the call that handed out `block`.
+    pub unsafe fn listen_to_block(&self, block: Translation, call: OnBlock, word: u64) {
+        // SAFETY: the caller's promise; the word comes back as it is and is never followed.
+        unsafe { (self.on_block)(block, call, NO_REGISTERS, ptr::without_provenance_mut(word as usize)) }
+    }
+
+    /// Asks to be called at every access of `instruction`.
+    ///
+    /// # Safety
+    /// Within the call that handed out its block.
+    pub unsafe fn listen_to_accesses(&self, instruction: Instruction, call: OnAccess) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.on_access)(instruction, call, NO_REGISTERS, LOADS_AND_STORES, ptr::null_mut()) }
+    }
+
+    /// The instructions of `block`, in order: address and bytes of each.
+    ///
+    /// # Safety
+    /// Within the call that handed out `block`.
+    pub unsafe fn instructions(
+        &self,
+        block: Translation,
+    ) -> impl DoubleEndedIterator<Item = Instruction> + ExactSizeIterator {
+        // SAFETY: the caller's promise.
+        let len = unsafe { (self.block_len)(block) };
+        let instruction_of = self.block_instruction;
+        // SAFETY: the caller's promise, and numbers below the length.
+        (0..len).map(move |number| unsafe { instruction_of(block, number) })
+    }
+
+    /// Where `instruction` begins and ends.
+    ///
+    /// # Safety
+    /// Within the call that handed out its block.
+    pub unsafe fn extent(&self, instruction: Instruction) -> std::ops::Range<u64> {
+        // SAFETY: the caller's promise.
+        let (from, bytes) = unsafe {
+            (
+                (self.instruction_address)(instruction),
+                (self.instruction_bytes)(instruction),
+            )
+        };
+        from..from + bytes as u64
+    }
+
+    /// Bytes of an access, from what the emulator says of it: always a power of two.
+    #[inline]
+    pub fn access_bytes(&self, kind: u32) -> u64 {
+        // SAFETY: takes a number and gives one.
+        1 << unsafe { (self.access_size_shift)(kind) }
+    }
+}
