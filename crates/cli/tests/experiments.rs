@@ -95,3 +95,37 @@ fn an_experiment_is_told_written_and_drawn() {
         assert!(!page.contains(outside), "{outside}");
     }
 }
+
+#[test]
+fn profiles_that_cannot_be_used_are_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    let error = refused(here, &["experiment", "dna", "--profiles", "none"]);
+    assert!(error.starts_with("none: cannot be read: "), "{error}");
+    std::fs::create_dir(here.join("empty")).expect("a folder");
+    let error = refused(here, &["experiment", "dna", "--profiles", "empty"]);
+    assert!(error.starts_with("empty: no profiles there; "), "{error}");
+    std::fs::create_dir(here.join("odd")).expect("a folder");
+    std::fs::write(here.join("odd/walk.csv"), "a,b\n1,2\n").expect("a file");
+    let error = refused(here, &["experiment", "dna", "--profiles", "odd"]);
+    assert!(error.contains("odd/walk.csv"), "{error}");
+    let error = refused(here, &["experiment", "qedb-qod", "--profiles", "odd"]);
+    assert!(
+        error.starts_with("qedb-qod: only dna-* run programs with profiles"),
+        "{error}"
+    );
+}
+
+#[test]
+fn programs_alone_are_told_and_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = punctual(folder.path(), &["experiment", "dna-motivation", "--html", "out.html"]);
+    let table = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        table.contains("dna-motivation (simulated)") && table.contains("fft-late-gains"),
+        "{table}"
+    );
+    let page = std::fs::read_to_string(folder.path().join("out.html")).expect("a file");
+    assert!(page.contains("scaled: ocean, billion instructions per second"));
+}

@@ -25,7 +25,7 @@ pub struct Set<'p> {
 }
 
 /// What came out under each variant.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetResults {
     /// In the order of [`Variant::all`].
     results: Vec<(Variant, Measured)>,

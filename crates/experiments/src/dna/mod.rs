@@ -145,7 +145,11 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         claims,
         measures,
         figures,
-        means: means(&replications),
+        means: settings
+            .profiles
+            .iter()
+            .flat_map(|set| means_of(&set.name, &replications))
+            .collect(),
         failures: replications
             .iter()
             .flat_map(|replication| replication.failures.clone())
@@ -307,6 +311,14 @@ fn measures(parts: &[Part], settings: &Settings, rows: &[Row], costs: &[Replicat
     }
     measures.extend(costs.iter().flat_map(cost::measures));
     measures
+}
+
+/// The means of one set of profiles: others have other runs.
+fn means_of(profiles: &str, replications: &[Replication]) -> Vec<(Labels, Vec<(String, Spread)>)> {
+    let own = replications
+        .iter()
+        .filter(|replication| replication.machine == profiles);
+    means(&own.cloned().collect::<Vec<_>>())
 }
 
 fn setting(settings: &Settings, rows: &[Row]) -> Vec<(String, String)> {

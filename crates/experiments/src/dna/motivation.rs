@@ -41,6 +41,11 @@ fn progress_labels(program: &str) -> Labels {
     of([("part", "progress"), ("program", program)])
 }
 
+fn on(prepared: &Prepared, mut labels: Labels) -> Labels {
+    labels.insert("profiles".into(), prepared.name.clone());
+    labels
+}
+
 /// Each program with 1 to 20 partitions of both, and its course with few and with many.
 pub fn runs(prepared: &Prepared) -> Vec<Run> {
     let mut runs = Vec::new();
@@ -57,7 +62,7 @@ pub fn runs(prepared: &Prepared) -> Vec<Run> {
                 ("instructions", profile.instructions),
             ];
             runs.push(Run {
-                labels: partitions_labels(&profile.name, partitions),
+                labels: on(prepared, partitions_labels(&profile.name, partitions)),
                 settled_from: 0,
                 series: values.map(|(name, value)| (name.to_string(), vec![Some(value)])).into(),
             });
@@ -76,7 +81,7 @@ pub fn runs(prepared: &Prepared) -> Vec<Run> {
             ),
         ]);
         runs.push(Run {
-            labels: progress_labels(&profile.name),
+            labels: on(prepared, progress_labels(&profile.name)),
             settled_from: 0,
             series,
         });
