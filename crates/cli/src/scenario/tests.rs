@@ -123,7 +123,7 @@ fn each_wrong_line_is_told_in_full() {
         (
             "class = \"real-time\"",
             "class = \"realtime\"",
-            "x.toml:10: task[0].class: expected \"real-time\" or \"best-effort\", found the text \"realtime\"",
+            "x.toml:10: task[0].class: expected \"real-time\" or \"exclusive\" or \"best-effort\", found the text \"realtime\"",
         ),
         (
             "class = \"real-time\"",

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::guardian::Guardian;
-use super::thread::{Tid, affinity_of};
+use super::thread::{Tid, affinity_of, set_affinity};
 use super::tree::{read_trimmed, write_existing};
 use super::undo::{Errno, Kind, SLOTS, Slot, Table, start_time};
 use super::{last_error, refused};
@@ -120,9 +120,15 @@ impl Journal {
     /// Remembers on which cores `thread`, of any process, may run: putting back lets it run there again, unless it has ended.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no such thread, or that cannot be recorded.
+    /// [`Refusal`] where there is no such thread, or it is bound where it runs (as the kernel's own are), or that cannot be recorded.
     pub fn remember_affinity(&self, thread: Tid) -> Result<(), Refusal> {
-        let gone = |why: std::io::Error| refused(format!("reading where thread {thread} runs"), why, "it has ended");
+        let gone = |why: std::io::Error| {
+            refused(
+                format!("reading where thread {thread} runs"),
+                why,
+                "it has ended, or must stay",
+            )
+        };
         let stat = PathBuf::from(format!("/proc/{thread}/stat"));
         if self.0.table.find(Kind::Affinity, &stat) {
             return Ok(());
@@ -130,6 +136,8 @@ impl Journal {
         let content = fs::read(&stat).map_err(gone)?;
         let started = String::from_utf8_lossy(start_time(&content).unwrap_or_default()).into_owned();
         let mask = affinity_of(thread).map_err(gone)?;
+        // What cannot be set now could not be put back either.
+        set_affinity(thread, &mask).map_err(gone)?;
         let text = mask
             .iter()
             .fold(started + " ", |text, byte| format!("{text}{byte:02x}"));

@@ -104,6 +104,20 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
 }
 
 #[test]
+fn a_thread_that_the_kernel_binds_leaves_no_record() {
+    let bound = |tid: &Tid| {
+        std::fs::read_to_string(format!("/proc/{tid}/comm"))
+            .is_ok_and(|name| name.starts_with("ksoftirqd/") || name.starts_with("cpuhp/"))
+    };
+    let Some(thread) = population::everybody(&KernelTree::default()).into_iter().find(bound) else {
+        return eprintln!("skipped: no kernel thread is to be seen");
+    };
+    let journal = Journal::open(false).unwrap();
+    assert!(journal.remember_affinity(thread).is_err());
+    assert_eq!(journal.restore(), []);
+}
+
+#[test]
 fn a_core_that_is_not_there_and_the_only_one_are_refused() {
     let journal = Journal::open(false).unwrap();
     let (_folder, tree) = crate::linux::testing::tree(&[("/sys/devices/system/cpu/online", "0")]);

@@ -60,7 +60,11 @@ impl std::ops::Sub for Done {
 
 impl Load {
     /// Starts `hogs` threads, and one that writes and syncs the file at `disk`.
-    pub(in crate::linux) fn start(hogs: usize, disk: Option<&Path>, clock: &Arc<EmulatedClock>) -> Result<Load, MovieError> {
+    pub(in crate::linux) fn start(
+        hogs: usize,
+        disk: Option<&Path>,
+        clock: &Arc<EmulatedClock>,
+    ) -> Result<Load, MovieError> {
         let shared = Arc::new(Shared {
             units: (0..hogs).map(|_| Counter::default()).collect(),
             ..Shared::default()
