@@ -130,6 +130,10 @@ pub struct Experiment {
     /// Machine files to run on, in place of the calibrated ones
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     pub machines: Vec<PathBuf>,
+    /// A media file for dps and its parts, in place of media/dps-table-1.toml; their machine (--machines, one) is such as
+    /// machines/dps-dual-core.toml
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
+    pub media: Option<PathBuf>,
     /// A file of claims, in place of the shipped one
     #[arg(long, value_name = "FILE")]
     pub claims: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! When an idle exclusive core is lent, and until when.
 
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, Share, Time};
 
 /// What lending costs, as measured on the machine (a high percentile, not a mean: the cost is paid by a deadline).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,6 +9,30 @@ pub struct LendingCosts {
     pub hand_over: Nanos,
     /// From the decision to take back until the real-time job could run there.
     pub take_back: Nanos,
+}
+
+impl LendingCosts {
+    /// The costs that the share `quantile` of the measured ones does not exceed (nearest rank); none where one of them was never measured.
+    ///
+    /// ```
+    /// use punctual_allocation::exclusive::LendingCosts;
+    /// use punctual_units::{Nanos, Share};
+    /// let measured: Vec<Nanos> = (1..=100).map(Nanos::from_micros).collect();
+    /// let costs = LendingCosts::measured(&measured, &measured, Share::clamped(0.99)).unwrap();
+    /// assert_eq!(costs.take_back, Nanos::from_micros(99));
+    /// ```
+    pub fn measured(hand_over: &[Nanos], take_back: &[Nanos], quantile: Share) -> Option<LendingCosts> {
+        let at = |samples: &[Nanos]| {
+            let mut sorted = samples.to_vec();
+            sorted.sort_unstable();
+            let rank = (quantile.get() * sorted.len() as f64).ceil() as usize;
+            sorted.get(rank.max(1) - 1).copied()
+        };
+        Some(LendingCosts {
+            hand_over: at(hand_over)?,
+            take_back: at(take_back)?,
+        })
+    }
 }
 
 /// What is known of the core's next real-time job.
@@ -83,6 +107,16 @@ mod tests {
                 Lease::Keep => prop_assert!(now + hand_over + take_back >= release, "nobody could have run"),
                 Lease::UntilReleased => prop_assert!(false, "the release is known"),
             }
+        }
+
+        #[test]
+        fn no_more_than_the_rest_of_the_measured_costs_exceeds(samples in prop::collection::vec(0u64..100, 1..50), quantile in 0.0..=1.0f64) {
+            let samples: Vec<Nanos> = samples.into_iter().map(Nanos).collect();
+            let costs = LendingCosts::measured(&samples, &samples, Share::clamped(quantile)).unwrap();
+            let above = samples.iter().filter(|sample| **sample > costs.take_back).count();
+            prop_assert!(above as f64 <= (1.0 - quantile) * samples.len() as f64 + 1e-9);
+            prop_assert!(samples.contains(&costs.hand_over));
+            prop_assert_eq!(LendingCosts::measured(&samples, &[], Share::clamped(quantile)), None);
         }
 
         #[test]

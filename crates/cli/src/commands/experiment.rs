@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use punctual_experiments::claims::{Claims, Reasons};
-use punctual_experiments::{ExperimentError, Outcome, Settings, Subject, experiments, find, qedb};
+use punctual_experiments::{ExperimentError, Outcome, Settings, Subject, dps, experiments, find, qedb};
 use punctual_sim::MachineModel;
 
-use super::failures;
+use super::{dual, failures};
 use crate::args::{Change, Experiment, Platform};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -53,8 +53,13 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Expe
         None => ("claims".into(), experiment.shipped()[0].to_string()),
     };
     let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    let dual = dual::of(arguments)?;
     let settings = Settings {
-        machines: machines(arguments)?,
+        machines: if dual.is_some() {
+            Vec::new()
+        } else {
+            machines(arguments)?
+        },
         seed: arguments.seed,
         seeds: arguments.seeds.unwrap_or(SEEDS),
         claims: Claims::parse(&text).map_err(|error| at(&error))?,
@@ -62,7 +67,12 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Expe
         workers: None,
     };
     let teller = Teller::new();
-    let outcome = (experiment.run)(&settings, &|what| teller.tell(what)).map_err(|error| match error {
+    let told = |what: &str| teller.tell(what);
+    let outcome = match dual {
+        Some((parts, ground)) => dps::run(&parts, &ground, &settings, &told),
+        None => (experiment.run)(&settings, &told),
+    };
+    let outcome = outcome.map_err(|error| match error {
         ExperimentError::Claims(error) => at(&error),
         error => refused(error),
     })?;
@@ -107,7 +117,7 @@ fn refused(error: ExperimentError) -> Failure {
     Failure::input([error.to_string()])
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path)
         .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))
 }

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod calibrate;
 pub mod design;
 pub mod doctor;
+mod dual;
 pub mod experiment;
 pub mod identify;
 pub mod run;

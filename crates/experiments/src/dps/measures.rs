@@ -14,10 +14,15 @@ fn rows(part: Part) -> Vec<(String, String)> {
     match part {
         Part::Cache => {
             let mut rows = Vec::new();
-            for approach in ["blocking", "fair", "fifo", "dual"] {
+            for (approach, medium) in [
+                ("blocking", "flash"),
+                ("fair", "flash"),
+                ("fifo", "flash"),
+                ("dual", "pcm"),
+            ] {
                 rows.push(row(
-                    &format!("missed by {approach}, all cache sizes"),
-                    format!("mean(missed, approach={approach}, wait=own, film=bd, ahead=1)"),
+                    &format!("missed by {approach} on {medium}, all cache sizes"),
+                    format!("mean(missed, approach={approach}, medium={medium}, wait=own, film=bd, ahead=1)"),
                 ));
             }
             for cache in [1, 4, 7, 8] {

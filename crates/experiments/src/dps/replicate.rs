@@ -199,7 +199,8 @@ fn probe(device: &Device) -> Vec<Nanos> {
             page,
             pages: 1,
         };
-        let begun = std::mem::replace(&mut now, device.submit(request, now));
+        let begun = now;
+        now = device.submit(request, begun);
         now.since(begun)
     };
     (0..PROBES).map(read).collect()

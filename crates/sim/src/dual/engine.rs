@@ -240,10 +240,8 @@ impl Engine<'_> {
         self.tasks[id].state = State::Ready;
         let no_core_idle = self.cores.iter().all(|core| !core.is_idle());
         match self.management {
-            Management::Shared(Scheduling::QuantumAfter(wait)) if self.tasks[id].is_real_time() => {
-                if no_core_idle {
-                    self.tasks[id].state = State::Held(self.now + *wait);
-                }
+            Management::Shared(Scheduling::QuantumAfter(wait)) if self.tasks[id].is_real_time() && no_core_idle => {
+                self.tasks[id].state = State::Held(self.now + *wait);
             }
             Management::Shared(scheduling) if self.is_fair(id) => {
                 self.place_in_fair_class(id);

@@ -245,6 +245,7 @@ impl Series<'_> {
             file: self.loaded.file.clone(),
             model: None,
             store_path: None,
+            movie: self.loaded.movie,
         };
         Ok(RunRequest {
             controller: self.source.clone(),
