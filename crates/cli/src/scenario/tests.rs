@@ -168,7 +168,7 @@ fn each_wrong_line_is_told_in_full() {
         (
             "duration = \"10s\"",
             "duration = \"10s\"\nvolume = 3",
-            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify",
+            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify, movie",
         ),
         (
             "duration = \"10s\"",

@@ -312,7 +312,12 @@ impl<'p> Stage<'p> {
             .map_err(|refusal| told.push(format!("no exclusive core: {refusal}")))
             .ok()?;
         told.push(core.obtained().to_string());
-        told.extend(core.obtained().refused.iter().map(|better| format!("no {better}")));
+        told.extend(
+            core.obtained()
+                .refused
+                .iter()
+                .map(|better| format!("better, but refused: {better}")),
+        );
         for thread in self.load.threads() {
             if let Err(refusal) = core.confine(thread) {
                 told.push(refusal.to_string());
