@@ -28,10 +28,22 @@ pub struct Settings {
     pub cores: usize,
     /// By which policy.
     pub policy: Policy,
+    /// What a dynamic policy begins with, and, where refilling costs, is never slower than.
+    pub base: Base,
     /// What a gained way costs; nothing if none.
     pub refill: Option<Refill>,
     /// Least time between two decisions.
     pub gap: Nanos,
+}
+
+/// The split that a dynamic policy begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Base {
+    /// The static split that loads the busiest core least: for periodic tasks whose jobs are all to be in time.
+    #[default]
+    StaticBest,
+    /// As much for everybody: where not every task has a deadline, so that balancing loads would slow those that have.
+    Even,
 }
 
 impl Settings {
@@ -42,6 +54,7 @@ impl Settings {
             pool: Pool::PAPER,
             cores: 4,
             policy,
+            base: Base::StaticBest,
             refill: None,
             gap: Nanos::from_millis(1),
         }
@@ -182,20 +195,25 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// Begins with the policy's split if it is a static one, and with the best static split otherwise.
+    /// Begins with the policy's split if it is a static one, and with the base otherwise.
     ///
     /// # Errors
     /// [`SettingsError`] says what does not fit.
     pub fn new(programs: &Programs, tasks: &[Task], settings: Settings) -> Result<Allocator, SettingsError> {
         check(programs, tasks, &settings)?;
         let Settings {
-            pool, cores, policy, ..
+            pool,
+            cores,
+            policy,
+            base,
+            ..
         } = settings;
         let loads = Loads::new(programs, tasks, cores);
-        let shares = match policy {
-            Policy::Equal => equal(pool, cores),
-            Policy::Vc2m(leftovers) => vc2m(&loads, pool, leftovers),
-            _ => static_best(&loads, pool),
+        let shares = match (policy, base) {
+            (Policy::Equal, _) => equal(pool, cores),
+            (Policy::Vc2m(leftovers), _) => vc2m(&loads, pool, leftovers),
+            (Policy::StaticBest, _) | (_, Base::StaticBest) => static_best(&loads, pool),
+            (_, Base::Even) => equal(pool, cores),
         };
         let plan = Plan::side_by_side(shares);
         let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy));

@@ -31,7 +31,7 @@ mod programs;
 mod running;
 mod table;
 
-pub use allocator::{Allocator, Event, Plan, Settings, SettingsError, placed};
+pub use allocator::{Allocator, Base, Event, Plan, Settings, SettingsError, placed};
 pub use grid::{Grid, Share};
 pub use hysteresis::Refill;
 pub use masks::{WayMask, place, side_by_side};

@@ -10,8 +10,8 @@
 //! that a core gained cost it the time to fill them, spread over what is left of its phase.
 
 use punctual_allocation::{
-    Allocator, Event, Plan, Policy, Pool, Profile, Programs, ProgramsError, Refill, Running, Settings, SettingsError,
-    Share, Task, Waiting,
+    Allocator, Base, Event, Plan, Policy, Pool, Profile, Programs, ProgramsError, Refill, Running, Settings,
+    SettingsError, Share, Task, Waiting,
 };
 use punctual_sim::{JobAt, MachineModel, Simulation};
 use punctual_units::{Clock, Nanos, Time};
@@ -106,6 +106,8 @@ impl Allocating {
             pool: pool(&programs, cores),
             cores,
             policy: request.policy,
+            // Best-effort tasks have loads, too, and balancing those would slow the real-time ones.
+            base: Base::Even,
             refill: request.refill,
             gap: GAP,
         };
