@@ -2,10 +2,10 @@
 //!
 //! **Terms.** A *wish* is what a claim asks of the machine itself, at rest and without any controller: the clock at which the
 //! job ends at its deadline, and the data response ratio there. A machine *fits* if the root mean square of its residuals on the
-//! microbenchmarks is at most [`RMS_MAX`].
+//! microbenchmarks is at most `RMS_MAX`.
 //!
 //! **Method.** The search of calibration over the same parameters in the same box, begun at the fitted machines; what is
-//! minimised is how far the wish is from being kept, plus [`STIFFNESS`] times what the residuals lie over [`RMS_MAX`]. The nearest
+//! minimised is how far the wish is from being kept, plus `STIFFNESS` times what the residuals lie over `RMS_MAX`. The nearest
 //! machine that fits is told with its residuals: the wish is excluded as far as the search can tell, which is local.
 //!
 //! A wish that is kept on some machines of the ensemble is searched for once for each of the others, keeping its pins.

@@ -4,7 +4,7 @@
 //! (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"): the kernel takes the core from every other group and moves
 //! their threads away by itself. `isolated` also keeps the load balancer off, `root` is tried next. Below a group that is no partition
 //! (the usual case) the core must be exclusive in every group from the topmost one down, a *remote* partition. The kernel answers a partition that it will
-//! not have with "<kind> invalid (reason)" in the same file. The group is threaded, so that single threads of this process enter it.
+//! not have with `KIND invalid (reason)` in the same file. The group is threaded, so that single threads of this process enter it.
 
 use std::path::{Path, PathBuf};
 
