@@ -418,9 +418,9 @@ fn a_full_disk_undoes_the_transaction_and_keeps_the_rest() {
         let acknowledged = fill(&engine, |error| matches!(error, EngineError::DiskFull { .. }));
         // New readers work, too: their slots have their room already.
         std::thread::scope(|scope| {
-            for _ in 0..OPTIONS.readers_max - 1 {
-                scope.spawn(|| assert_holds(&engine, acknowledged));
-            }
+            let readers = || scope.spawn(|| assert_holds(&engine, acknowledged));
+            let readers: Vec<_> = (1..OPTIONS.readers_max).map(|_| readers()).collect();
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
         });
         drop(engine);
         let engine = open(disk).expect("a full disk can be opened");

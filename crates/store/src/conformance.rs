@@ -86,16 +86,20 @@ pub fn check<E: Engine>(engine: &E, steps: &[Step]) -> Result<(), Violation> {
     std::thread::scope(|scope| {
         let (ask, asked) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
-        scope.spawn(move || observe(engine, &asked, &answer));
-        Run {
+        let observer = scope.spawn(move || observe(engine, &asked, &answer));
+        let mut run = Run {
             engine,
             committed: Model::default(),
             observed: Model::default(),
             ask,
             answers,
             step: 0,
-        }
-        .run(steps)
+        };
+        let conforms = run.run(steps);
+        drop(run); // nobody asks any more
+        // A scope does not wait for what a thread leaves behind when it ends (LMDB's reader slot), joining it does.
+        observer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        conforms
     })
 }
 

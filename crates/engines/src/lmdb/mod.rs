@@ -10,6 +10,10 @@
 //! into the thread's own slot; without them each begin takes a mutex shared by all readers, which has no priority
 //! inheritance (`mdb_txn_renew0` in mdb.c). The price is one snapshot per thread at a time.
 //!
+//! **Join readers before the last handle goes.** A thread that has read clears its slot as it ends, after its closure
+//! (`mdb_env_reader_dest`). `std::thread::scope` does not wait for that; joining the handle does. A store that is dropped
+//! between the two is unmapped under that thread. The runtime joins all of its threads.
+//!
 //! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
 
 mod check;
