@@ -145,6 +145,14 @@ impl Settings {
         (0..u64::from(self.seeds)).map(move |i| first.wrapping_add(i))
     }
 
+    /// The machines, by name.
+    fn machine_names(&self) -> Vec<String> {
+        self.machines
+            .iter()
+            .map(|subject| subject.machine.name.clone())
+            .collect()
+    }
+
     /// Refuses settings that make no experiment.
     fn check(&self) -> Result<(), ExperimentError> {
         let refuse = |what: String| Err(ExperimentError::Settings(what));

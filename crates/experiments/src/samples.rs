@@ -61,3 +61,9 @@ pub struct Replication {
     /// What could not be run, and why.
     pub failures: Vec<String>,
 }
+
+/// What could not be run, of all of them.
+pub(crate) fn failures(replications: &[Replication]) -> Vec<String> {
+    let of = |replication: &Replication| replication.failures.clone();
+    replications.iter().flat_map(of).collect()
+}

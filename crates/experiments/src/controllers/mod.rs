@@ -17,7 +17,7 @@ use crate::claims::judge;
 use crate::outcome::{Bars, Chart, Curve, Figure, Measure};
 use crate::parallel::in_order;
 use crate::qedb::{Place, means, of_first_seed, places};
-use crate::samples::{Replication, Run};
+use crate::samples::{Replication, Run, failures};
 use crate::stats::{Spread, mean};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 
@@ -55,13 +55,9 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
     Ok(Outcome {
         name: EXPERIMENT.name.into(),
         platform: "sim".into(),
-        machines: settings
-            .machines
-            .iter()
-            .map(|subject| subject.machine.name.clone())
-            .collect(),
+        machines: settings.machine_names(),
         seeds: settings.seeds().collect(),
-        setting: crate::qedb::rows(),
+        setting: crate::qedb::rows(crate::qedb::CONTROLLERS_JOB, run::TARDINESS),
         claims: settings
             .claims
             .of(EXPERIMENT.name)
@@ -72,10 +68,7 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
         measures: measures(&plan, &replications),
         figures: figures(&plan, &replications),
         means: means(&replications),
-        failures: replications
-            .iter()
-            .flat_map(|replication| replication.failures.clone())
-            .collect(),
+        failures: failures(&replications),
         samples: of_first_seed(replications, settings.seed),
     })
 }

@@ -14,7 +14,7 @@ use crate::samples::Run;
 
 /// Set point of tardiness: the default of the scenarios, where a job is late because of a disturbance and not because
 /// half of them are to be.
-const TARDINESS: f64 = 0.85;
+pub(super) const TARDINESS: f64 = 0.85;
 
 /// Interferers of a disturbance at its largest.
 const CORES: u32 = 3;

@@ -22,7 +22,7 @@ use crate::claims::{Claim, ClaimResult, Query, judge};
 use crate::outcome::Measure;
 use crate::parallel::in_order;
 use crate::qedb::{means, of_first_seed};
-use crate::samples::{Labels, Replication, Run};
+use crate::samples::{Labels, Replication, Run, failures};
 use crate::stats::Spread;
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 
@@ -150,10 +150,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
             .iter()
             .flat_map(|set| means_of(&set.name, &replications))
             .collect(),
-        failures: replications
-            .iter()
-            .flat_map(|replication| replication.failures.clone())
-            .collect(),
+        failures: failures(&replications),
         samples: of_first_seed(replications, settings.seed),
     })
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::claims::{ClaimResult, Claims, judge};
 use crate::limits::{self, Limit, chance::chances};
 use crate::parallel::in_order;
-use crate::samples::{Labels, Replication, Run};
+use crate::samples::{Labels, Replication, Run, failures};
 use crate::stats::{Spread, mean};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
 
@@ -35,7 +35,7 @@ pub use setting::{Interference, Mix, Work};
 pub(crate) use plan::identify_ask;
 pub(crate) use replicate::Place;
 pub(crate) use request::{Clocking, request};
-pub(crate) use setting::{Ask, CONTROL_PERIOD, rows, weights};
+pub(crate) use setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, rows, weights};
 
 use plan::{identify_labels, longest, needs_model};
 use replicate::Learnt;
@@ -109,23 +109,16 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
     Ok(Outcome {
         name: name(parts).into(),
         platform: "sim".into(),
-        machines: settings
-            .machines
-            .iter()
-            .map(|subject| subject.machine.name.clone())
-            .collect(),
+        machines: settings.machine_names(),
         seeds: settings.seeds().collect(),
-        setting: setting::evaluation(),
+        setting: rows(setting::EVALUATION_JOB, setting::TARDINESS),
         limits: limits_of(&settings.claims, &claims),
         chances,
         claims,
         measures: Vec::new(),
         figures: figures::figures(parts, &replications),
         means: means(&replications),
-        failures: replications
-            .iter()
-            .flat_map(|replication| replication.failures.clone())
-            .collect(),
+        failures: failures(&replications),
         samples: of_first_seed(replications, settings.seed),
     })
 }

@@ -121,24 +121,17 @@ impl Work {
     }
 }
 
-/// The setting of the evaluation for people.
-pub fn evaluation() -> Vec<(String, String)> {
-    let length = format!("{EVALUATION_JOB} times the microbenchmark's");
-    let mut rows = rows();
-    rows.insert(1, ("its length".into(), length));
-    rows
-}
-
-/// The setting for people, but for the length of the job.
-pub fn rows() -> Vec<(String, String)> {
+/// The setting for people, with a job of so many microbenchmarks and this set point of tardiness.
+pub fn rows(job: f64, tardiness: f64) -> Vec<(String, String)> {
     let row = |name: &str, value: String| (name.to_string(), value);
     vec![
         row("real-time transaction", format!("every {PERIOD}, deadline {DEADLINE}")),
+        row("its length", format!("{job} times the microbenchmark's")),
         row(
             "sensors",
             format!("{SENSORS}, periods {} to {}", SENSOR_PERIODS[0], SENSOR_PERIODS[1]),
         ),
-        row("goal", format!("tardiness {TARDINESS}, QoD at least {MIN_QOD}")),
+        row("goal", format!("tardiness {tardiness}, QoD at least {MIN_QOD}")),
         row("control period", CONTROL_PERIOD.to_string()),
         row(
             "interferers",
