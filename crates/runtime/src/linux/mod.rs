@@ -337,16 +337,10 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
         let obtained = &mut options.header.protection;
         let exclusive = self.take_exclusive(obtained);
-        let probed = exclusive
-            .as_ref()
-            .map_or(self.real_time_core(), |exclusive| exclusive.core.obtained().core);
-        let probe = GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD);
-        if let (Some(exclusive), Ok(probe)) = (&exclusive, &probe) {
-            obtained.push(protection(
-                "probe on the exclusive core".into(),
-                exclusive.core.enter(probe.tid()),
-            ));
-        }
+        let probe = match &exclusive {
+            Some(exclusive) => GapProbe::start_within(&exclusive.core, PROBE_PRIORITY, PROBE_PERIOD),
+            None => GapProbe::start(self.real_time_core(), PROBE_PRIORITY, PROBE_PERIOD),
+        };
         // Jobs on another core than the probe's cannot be excused by it.
         let elsewhere: Vec<TaskId> = (self.tasks.iter().enumerate())
             .filter(|(_, task)| exclusive.is_some() && !matches!(task.class, Class::Exclusive { .. }))
