@@ -139,9 +139,22 @@ fn lists_are_written_as_the_kernel_reads_them() {
 
 #[test]
 fn what_this_machine_seems_to_offer_is_told() {
-    let (_folder, tree) = crate::linux::testing::tree(&[
-        ("/proc/self/mountinfo", "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw"),
-        ("/cg/cgroup.controllers", "cpu cpuset"),
-    ]);
-    assert_eq!(likely(&tree), Ok(Mechanism::Partition));
+    let offers_partition = |group: &str, release: &str| {
+        let (_folder, tree) = crate::linux::testing::tree(&[
+            ("/proc/self/mountinfo", "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw"),
+            ("/proc/self/cgroup", &format!("0::/{group}")),
+            ("/proc/sys/kernel/osrelease", release),
+            ("/cg/cgroup.controllers", "cpu cpuset"),
+            ("/cg/cgroup.subtree_control", ""),
+            ("/cg/user.slice/cgroup.subtree_control", ""),
+        ]);
+        likely(&tree) == Ok(Mechanism::Partition)
+    };
+    assert!(offers_partition("", "6.1.0-56-amd64"));
+    assert!(offers_partition("user.slice", "6.12.1"));
+    assert!(
+        !offers_partition("user.slice", "6.6.0"),
+        "no partition below a group that is none"
+    );
+    assert!(!offers_partition("absent", "6.12.1"), "not to be written");
 }
