@@ -285,6 +285,14 @@ fn destructors_alone_put_back_after_a_panic_and_a_return() {
 
 #[test]
 fn planted_fault_without_a_guardian_the_checker_sees_what_a_kill_leaves_changed() {
+    let enabled = || {
+        let text = |file| fs::read_to_string(file).unwrap_or_default();
+        let group = cgroup::locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
+        let control = group.map(|group| group.folder.join("cgroup.subtree_control"))?;
+        let list = fs::read_to_string(&control).ok()?; // version 1 has none
+        Some((control, list.split_whitespace().any(|it| it == "cpu")))
+    };
+    let before = enabled();
     let (left, made) = run(End::Killed, "unguarded", Duration::from_millis(500)).unwrap_err();
     assert!(left.iter().any(|what| what.contains("scaling_governor")), "{left:?}");
     for folder in &made {
@@ -300,5 +308,8 @@ fn planted_fault_without_a_guardian_the_checker_sees_what_a_kill_leaves_changed(
         } else {
             fs::remove_dir(folder).unwrap();
         }
+    }
+    if let (Some((control, false)), Some((_, true))) = (before, enabled()) {
+        fs::write(control, "-cpu").unwrap();
     }
 }
