@@ -147,10 +147,10 @@ fn after_a_kill_everything_is_where_it_was() {
         .map_while(Result::ok)
         .find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"));
     let said = said.expect("the child ended before it said anything");
-    eprintln!("{said}");
     if said.starts_with("REFUSED") {
-        return;
+        return eprintln!("skipped: {said}");
     }
+    eprintln!("{said}");
     assert_ne!(
         observed(helper.0.id())[Path::new("helper")],
         before[Path::new("helper")],

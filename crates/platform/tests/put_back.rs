@@ -98,7 +98,7 @@ fn child() {
             cgroup::locate(&told.recv().unwrap(), &mounts).unwrap().folder.display()
         );
     } else {
-        eprintln!("skipped the real cgroup: {:?}", real.refusals());
+        println!("SKIPPED the real cgroup: {:?}", real.refusals());
     }
     if end == End::KilledWithOrphan {
         fork_an_orphan();
@@ -197,6 +197,9 @@ fn start(end: End, guardian: &str, tree: &Path) -> (Child, Vec<PathBuf>) {
     let mut made = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
+        if let Some(what) = line.strip_prefix("SKIPPED ") {
+            eprintln!("skipped {what}");
+        }
         match line.strip_prefix("MADE ") {
             Some(path) => made.push(PathBuf::from(path)),
             None if line == "READY" => return (child, made),

@@ -12,7 +12,7 @@ use punctual_units::CoreId;
 
 use super::super::cgroup::{SUBTREE_CONTROL, Version, enable_below, locate_controller, mount_point};
 use super::super::journal::Journal;
-use super::super::thread::{Tid, affinity_of};
+use super::super::thread::{CoreMask, Tid, affinity_of, set_affinity};
 use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
 use super::population::everybody;
@@ -39,9 +39,12 @@ impl Partition {
     pub(super) fn create(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
         let (top, home) = groups(tree)?;
         let folder = home.join(super::group_name(core));
-        remember_choices(tree, journal);
+        let choices = remember_choices(tree, journal);
         let made = Partition::set_up(&top, &home, &folder, journal, core);
-        made.inspect_err(|_| drop(journal.restore_below(&folder)))
+        made.inspect_err(|_| {
+            drop(journal.restore_below(&folder));
+            choose_again(&choices);
+        })
     }
 
     fn set_up(top: &Path, home: &Path, folder: &Path, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
@@ -129,16 +132,31 @@ pub(super) fn likely(tree: &KernelTree) -> bool {
 
 /// Records where threads run that do not run everywhere, before the partition and so undone after it: up to Linux 6.1 the kernel gives
 /// every thread all cores of its group once a partition comes or goes. Since 6.2 it remembers each one's own choice.
-fn remember_choices(tree: &KernelTree, journal: &Journal) {
+fn remember_choices(tree: &KernelTree, journal: &Journal) -> Vec<(Tid, CoreMask)> {
     if !tree.is_live() || tree.release() >= Some(KEEPS_CHOICES) {
-        return;
+        return Vec::new();
     }
     let all = cores::usable(tree);
-    for thread in everybody(tree) {
-        let Ok(mask) = affinity_of(thread) else { continue };
-        if all.iter().any(|core| !mask.has(*core)) {
-            // A full journal or a thread that has ended: then that choice is lost, as it would be without us.
-            let _ = journal.remember_mask(thread, &mask);
+    let choice = |thread| Some((thread, affinity_of(thread).ok()?));
+    let narrowed = |(_, mask): &(Tid, CoreMask)| all.iter().any(|core| !mask.has(*core));
+    let choices: Vec<_> = everybody(tree)
+        .into_iter()
+        .filter_map(choice)
+        .filter(narrowed)
+        .collect();
+    for (thread, mask) in &choices {
+        // A full journal or a thread that has ended: then that choice is lost, as it would be without us.
+        let _ = journal.remember_mask(*thread, mask);
+    }
+    choices
+}
+
+/// Undoes what the attempt made the kernel forget, for the next way to find it. The records stay: at the end it will forget again.
+fn choose_again(choices: &[(Tid, CoreMask)]) {
+    for (thread, mask) in choices {
+        if affinity_of(*thread).is_ok_and(|now| now != *mask) {
+            // Who has ended meanwhile needs none.
+            let _ = set_affinity(*thread, mask);
         }
     }
 }
