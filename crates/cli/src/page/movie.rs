@@ -239,3 +239,84 @@ fn probe(page: &mut String, report: &MovieReport) {
     sheet(page, &rows.map(Vec::from));
     *page += "<p class=\"note\">What no task can be blamed for: a thread above all others that sleeps for 1 ms at a time, in all runs together.</p>\n";
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_runtime::linux::movie::{MoviePlan, Run};
+    use punctual_runtime::linux::tenancy::LendingMeasured;
+
+    use super::*;
+    use crate::movie::goals;
+
+    /// One repetition of two frames in each way, of which the fair one dropped the second.
+    fn report() -> MovieReport {
+        let ms = Nanos::from_millis;
+        let plan = MoviePlan {
+            period: ms(41),
+            deadline: ms(41),
+            decode: ms(15),
+            frame_bytes: 4096,
+            file_bytes: 4096,
+            cache_bytes: 4096,
+            frames: 2,
+            hogs_per_core: 2,
+            busy_disk: true,
+            repetitions: 1,
+            arms: Arm::ALL.to_vec(),
+            spare: Vec::new(),
+        };
+        let frame = |dropped: bool| Frame {
+            woken: ms(if dropped { 80 } else { 1 }),
+            read: (!dropped).then_some(ms(2)),
+            finished: ms(if dropped { 80 } else { 17 }),
+            late: dropped,
+            explained: false,
+        };
+        let run = |arm: Arm| Run {
+            repetition: 0,
+            arm,
+            frames: match arm {
+                Arm::Alone => Vec::new(),
+                _ => vec![frame(false), frame(arm == Arm::Fair)],
+            },
+            wrong: 0,
+            player_cpu: ms(30),
+            lent: ms(20),
+            window: ms(82),
+            interactive_units: 7,
+            disk_bytes: 0,
+            lending: arm.exclusive().then(|| LendingMeasured {
+                hand_over: vec![Nanos(30_000)],
+                take_back: vec![Nanos(60_000)],
+                control: vec![Nanos(20_000)],
+            }),
+            exclusive: arm.exclusive(),
+            protection: vec!["memory <locked>".into()],
+        };
+        MovieReport::of(&plan, 2, Arm::ALL.map(run).to_vec(), None)
+    }
+
+    #[test]
+    fn the_page_is_whole_and_asks_nobody() {
+        let report = report();
+        let page = movie("m & n.toml", &report, &goals(&report), "punctual bench movie");
+        super::super::tests::check_nesting(&page);
+        for part in [
+            "of 5 goals hold",
+            "m &amp; n.toml",
+            "50.0 %",
+            "memory &lt;locked&gt;",
+            "1 of 2 (50.0 %)",
+            "taking back",
+            "Written down before",
+            "40.0 us",
+        ] {
+            assert!(page.contains(part), "no {part}");
+        }
+        assert_eq!(page.matches("<svg").count(), 5);
+        assert!(!page.contains("<h2>Probe"), "there was none");
+        for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

@@ -63,6 +63,11 @@ pub fn hear(
     let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
     let cores = cores::usable(&tree);
     let core = cores.last().copied().unwrap_or_default();
+    // A refusal is told before anything is measured.
+    let tried = ExclusiveCore::take(&tree, &journal, core, &spared()).map(drop);
+    let left = journal.restore().pop();
+    tried?;
+    left.map_or(Ok(()), |left| Err(MovieError::NotPutBack(left)))?;
     let folder = files.temporary_dir(&std::env::temp_dir())?;
     let mut setting = Setting {
         core,
