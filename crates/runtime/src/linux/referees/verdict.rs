@@ -156,7 +156,7 @@ pub(super) fn rt_app(log: &str) -> Result<Verdict, String> {
                     .map(|place| place + 1)
             };
             columns = place("slack").zip(place("wu_lat"));
-        } else if !line.starts_with('#') {
+        } else if !line.starts_with('#') && !line.trim().is_empty() {
             let Some((slack, latency)) = columns else {
                 return Err(format!(
                     "line {number}: no line before it names columns slack and wu_lat"
