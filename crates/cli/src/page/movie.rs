@@ -34,7 +34,7 @@ pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str
     body += "</div>\n<p class=\"note\">The share of frames that took longer than so long, over all repetitions; both axes logarithmic. A dropped frame is never displayed: its way stays level to the right edge. Dashed: the deadline.</p>\n<h2>By repetition</h2>\n<div class=\"charts\">\n";
     spreads(&mut body, report);
     body += "</div>\n<p class=\"note\">Bars are medians over the repetitions, strokes their ranges.</p>\n<h2>Each way</h2>\n";
-    sheet(&mut body, &table(report));
+    sheet(&mut body, &transposed(table(report)));
     body += "<p class=\"note\">unexplained: late, and no gap of the probe on the player's core is as long as the overrun. player: CPU time of the player's thread. work: what the hogs do against what they do alone; of equal share: against what they would do in the share of the machine that the player left.</p>\n";
     probe(&mut body, report);
     body += "<h2>What each way obtained</h2>\n<div class=\"sheet\"><table>\n";
@@ -101,6 +101,17 @@ fn judged(page: &mut String, report: &MovieReport, goals: &[Goal]) {
     if is_inconclusive(report) {
         let _ = writeln!(page, "<p class=\"note\">{INCONCLUSIVE}</p>");
     }
+}
+
+/// Rows as columns: the ways side by side.
+fn transposed(rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let column = |at: usize| {
+        rows.iter()
+            .map(|row| row.get(at).cloned().unwrap_or_default())
+            .collect()
+    };
+    (0..columns).map(column).collect()
 }
 
 /// The class of each way's curve.

@@ -4,8 +4,8 @@
 //! `rt-app` how late a player of 24 frames per second wakes and whether each frame is done in its period. Each runs pinned to the last core
 //! beside hogs on all cores, by turns without and with the core to itself: A, B, A, B. Command line, priority, places of its threads and hogs
 //! are the same on both sides, so that they differ in the protection only (but for the main threads in a partition of cgroup version 2, which has one core). What is compared is one machine with itself minutes apart at the
-//! most; no figure is a bound. What `oslat`, a real-time loop that never sleeps, shows outside is the kernel's slice for ordinary threads,
-//! too (throttling or the fair server, about 50 ms of each second).
+//! most; no figure is a bound. `oslat` is a real-time loop that never sleeps, so where the kernel throttles
+//! such threads (`sched_rt_runtime_us`, 950 ms of each second unless changed) its largest gap is that, on both sides.
 
 mod tool;
 mod verdict;
