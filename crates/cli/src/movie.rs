@@ -186,7 +186,13 @@ pub fn goals(report: &MovieReport) -> Vec<Goal> {
         let without = without_core(report);
         let (but, tried) = match without {
             0 => (String::new(), true),
-            runs => (format!("; but it had no core of its own in {runs} runs"), false),
+            runs => {
+                let all = report.plan.repetitions;
+                (
+                    format!("; but without a core of its own in {runs} of {all} runs"),
+                    false,
+                )
+            }
         };
         goal(
             "dual management is late for none that the probe does not explain",

@@ -144,7 +144,7 @@ impl Axes {
         for power in self.low as i32..=self.high as i32 {
             let x = self.x(10f64.powi(power));
             // The last one ends where the drawing does.
-            let (class, at) = match power as f64 >= self.high {
+            let (class, at) = match f64::from(power) >= self.high {
                 true => ("tick", WIDTH),
                 false => ("second", x),
             };
