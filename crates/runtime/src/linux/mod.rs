@@ -36,6 +36,7 @@ use std::thread::ScopedJoinHandle;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
 use punctual_platform::{Machine, Meter, Refusal, Setting};
@@ -430,11 +431,9 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let (shared, tidings) = Shared::new(plan.admitted, regulator.within);
         let (samples, sampled) = bounded(SAMPLES_MAX);
         let cores = &self.machine.offers().cores;
-        let taken: Vec<CoreId> = exclusive
-            .iter()
-            .flat_map(Exclusive::cores)
-            .map(|core| core.obtained().core)
-            .collect();
+        // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
+        let kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
+        let taken: Vec<CoreId> = kept.iter().map(|core| core.obtained().core).collect();
         let rt_core = real_time_core(cores, &taken);
         let others = other_cores(cores, &taken);
         let house = others.first().copied().unwrap_or(rt_core);
