@@ -139,6 +139,7 @@ impl<'g> Place<'g> {
                 waits: vec![Completion::Poll; devices.len()],
                 costs: self.lending(),
                 slack: Nanos::ZERO,
+                wait: Nanos::ZERO,
             }),
             Approach::Computed => self.computed(player, devices)?,
         })
@@ -175,6 +176,7 @@ impl<'g> Place<'g> {
                 waits,
                 costs: self.lending(),
                 slack: demand.deadline - demand.execution,
+                wait: Nanos::ZERO,
             }),
             Err(_) => Management::Shared(Scheduling::Fifo),
         })
