@@ -8,6 +8,8 @@
 use punctual_units::{CoreId, Nanos};
 use thiserror::Error;
 
+use super::budget::{Budget, LOOKS_MAX};
+
 /// Tasks that may be offered for exclusive cores at once.
 pub const TASKS_MAX: usize = 1024;
 /// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; the bound is what keeps a
@@ -115,13 +117,19 @@ impl Sporadic {
 /// assert!(fits(&[player, player, loop_]).is_err());
 /// ```
 pub fn fits(tasks: &[Sporadic]) -> Result<(), Unfit> {
+    fits_within(tasks, &Budget::of(LOOKS_MAX))
+}
+
+/// [`fits`], as one of several tests that share a budget.
+fn fits_within(tasks: &[Sporadic], budget: &Budget) -> Result<(), Unfit> {
+    budget.spend(tasks.len())?;
     if let Some(task) = tasks.iter().position(|t| t.period.0 == 0 || t.deadline.0 == 0) {
         return Err(Unfit::Zero { task });
     }
     let Some(shortest) = tasks.iter().map(|task| task.deadline.0).min() else {
         return Ok(());
     };
-    let busy = busy_period(tasks)?;
+    let busy = busy_period(tasks, budget)?;
     let demand = |t: u64| tasks.iter().map(|task| task.demand(t)).sum::<u128>();
     let before = |t: u64| tasks.iter().filter_map(|task| task.deadline_before(t)).max();
     // QPA, from the last deadline within the busy period down to the shortest relative deadline. The busy period ends with work done,
@@ -131,6 +139,7 @@ pub fn fits(tasks: &[Sporadic]) -> Result<(), Unfit> {
         None => return Ok(()),
     };
     for _ in 0..STEPS_MAX {
+        budget.spend(tasks.len())?;
         let due = demand(t);
         if due > u128::from(t) {
             return Err(Unfit::Demand {
@@ -152,13 +161,14 @@ pub fn fits(tasks: &[Sporadic]) -> Result<(), Unfit> {
 }
 
 /// The longest stretch for which the core is never idle: all tasks released at once and as often as they may.
-fn busy_period(tasks: &[Sporadic]) -> Result<u64, Unfit> {
+fn busy_period(tasks: &[Sporadic], budget: &Budget) -> Result<u64, Unfit> {
     let exceeds = tasks.iter().map(Sporadic::utilisation).sum::<f64>() > 1.0 + 1e-12;
     if exceeds {
         return Err(Unfit::Utilisation);
     }
     let mut length: u128 = tasks.iter().map(|task| u128::from(task.execution.0)).sum();
     for _ in 0..STEPS_MAX {
+        budget.spend(tasks.len())?;
         let work = |task: &Sporadic| length.div_ceil(u128::from(task.period.0)) * u128::from(task.execution.0);
         let next = tasks.iter().map(work).sum::<u128>();
         if next == length {
@@ -185,6 +195,7 @@ pub fn place(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, PlaceE
             Err(PlaceError::NoCores)
         };
     };
+    let budget = Budget::of(LOOKS_MAX);
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     // Ties keep the order of the list: the sort is stable.
     order.sort_by(|a, b| tasks[*b].utilisation().total_cmp(&tasks[*a].utilisation()));
@@ -194,7 +205,7 @@ pub fn place(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, PlaceE
         let mut why = Unfit::Utilisation;
         let found = cores.iter().zip(&mut on_core).find_map(|(core, there)| {
             there.push(tasks[task]);
-            match fits(there) {
+            match fits_within(there, &budget) {
                 Ok(()) => Some(*core),
                 Err(unfit) => {
                     there.pop();
@@ -297,6 +308,25 @@ mod tests {
                 prop_assert!(fits(&less).is_ok());
             }
         }
+    }
+
+    #[test]
+    fn what_is_spent_on_one_test_is_missing_to_the_next() {
+        // The looks that one test takes are enough for it, and one less is not.
+        let task = |execution, period| Sporadic {
+            execution: Nanos(execution),
+            deadline: Nanos(period),
+            period: Nanos(period),
+        };
+        let tasks = [task(499, 1_000), task(5_000, 10_007)];
+        let decided = |looks| fits_within(&tasks, &Budget::of(looks)) != Err(Unfit::Undecided);
+        let enough = (0..10_000).find(|looks| decided(*looks)).unwrap();
+        assert!(enough > 4, "more than a look at each");
+        assert!(decided(enough + 1) && !decided(enough - 1));
+        let shared = Budget::of(2 * enough - 1);
+        assert_eq!(fits_within(&tasks, &shared), fits(&tasks));
+        assert_eq!(fits_within(&tasks, &shared), Err(Unfit::Undecided));
+        assert_eq!(fits_within(&tasks, &shared), Err(Unfit::Undecided), "it stays spent");
     }
 
     #[test]
