@@ -118,8 +118,8 @@ fn rows(part: Part) -> Vec<(String, String)> {
                     }
                 }
                 for (what, series) in [
-                    ("share of seeds in which a core was granted", "granted"),
-                    ("longest read of the rehearsal, of the period", "longest"),
+                    ("core granted in so many of the seeds", "granted"),
+                    ("longest read rehearsed (ms)", "longest"),
                     ("demanded for a frame, of the period", "demanded"),
                 ] {
                     rows.push(row(
@@ -130,13 +130,11 @@ fn rows(part: Part) -> Vec<(String, String)> {
             }
             for (approach, medium) in INTERACTIVE_SIDES {
                 rows.push(row(
-                    &format!("interactive, of what the player's computation leaves, {approach} on {medium}"),
+                    &format!("interactive, of what the player leaves, {approach} on {medium}"),
                     of_the_rest(approach, medium),
                 ));
                 rows.push(row(
-                    &format!(
-                        "interactive time for each frame shown, {approach} on {medium}, of that under fifo on flash"
-                    ),
+                    &format!("interactive time a frame, {approach} on {medium}, to fifo on flash"),
                     format!("{} / ({})", for_a_frame(approach, medium), for_a_frame("fifo", "flash")),
                 ));
             }

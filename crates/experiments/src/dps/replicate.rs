@@ -19,8 +19,8 @@ use crate::samples::Run;
 pub const FRAME_SERIES: [&str; 5] = ["completion", "missed", "waited", "io", "requests"];
 /// Columns of one sample each. Shares of all cores' time: jobs computing (`utilisation`), of them the interactive side's (`interactive`), `polling`,
 /// `switching`, `idle`. Of the flash: the share of time spent `collecting` garbage, and the write `amplification`. `played`: the run's length in seconds.
-/// `granted`: whether the player had an exclusive core (0 or 1). Of what admission was asked, where it was, as shares of the period: the `longest` read of
-/// the rehearsal, and the execution time `demanded` for a frame.
+/// `granted`: whether the player had an exclusive core (0 or 1). Of what admission was asked, where it was: the `longest` read of the rehearsal in
+/// milliseconds, and the execution time `demanded` for a frame as a share of the period.
 pub const RUN_SERIES: [&str; 11] = [
     "utilisation",
     "interactive",
@@ -166,7 +166,7 @@ fn series(report: &Report, decision: &Decision, source: Source) -> BTreeMap<Stri
         report.write_amplification.get(flash).copied().flatten(),
         Some(length.as_secs_f64()),
         Some(f64::from(decision.is_granted())),
-        decision.longest.map(|longest| longest.ratio(PERIOD)),
+        decision.longest.map(Nanos::as_millis_f64),
         decision.demanded.map(|demanded| demanded.ratio(PERIOD)),
     ];
     for (name, value) in RUN_SERIES.into_iter().zip(values) {
