@@ -1,4 +1,4 @@
-//! The part of QEMU's plugin interface (version 1) that is used here, found in the emulator when it runs.
+//! The part of QEMU's plugin interface that is used here, alike in versions 1 to 6, found in the emulator when it runs.
 //!
 //! Found by name rather than linked, so that the crate also links into programs that are no plugin, and so that a
 //! function that is missing is said by name.
@@ -65,10 +65,16 @@ unsafe fn find<F>(name: &'static CStr) -> Result<F, &'static str> {
     Ok(unsafe { transmute_copy(&function) })
 }
 
+/// Whether the process has the function `name`.
+pub fn is_there(name: &CStr) -> bool {
+    // SAFETY: as in `find`; the address is not used.
+    unsafe { !dlsym(ptr::null_mut(), name.as_ptr()).is_null() }
+}
+
 impl Api {
     /// Finds all functions, or names one that is missing.
     pub fn find() -> Result<Api, &'static str> {
-        // SAFETY: the types are those of version 1 of the interface.
+        // SAFETY: the types are those of versions 1 to 6 of the interface.
         unsafe {
             Ok(Api {
                 on_translation: find(c"qemu_plugin_register_vcpu_tb_trans_cb")?,
