@@ -2,12 +2,14 @@
 
 #![allow(dead_code)] // Each of those who include it uses a part of it.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+
+use punctual_profiler::Program;
 
 /// What the program does next: fetches an instruction, or loads or stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +48,29 @@ pub fn compile(folder: &Path, since_9: bool) -> io::Result<PathBuf> {
     status.success().then_some(plugin).ok_or_else(failed)
 }
 
-/// `program` in `emulator`, with `plugin` and its arguments, at the addresses at which the profiler runs it.
-pub fn emulated(emulator: &Path, plugin: &str, program: &Path, arguments: &[OsString]) -> Command {
+/// `program` in `emulator` with `plugin` and its arguments, and with the same words and variables as the profiler gives it: else its stack
+/// would lie elsewhere.
+pub fn emulated(emulator: &Path, options: &[&OsStr], program: &Program) -> Command {
     let mut command = Command::new("setarch");
-    command.arg("-R").arg(emulator).arg("-plugin").arg(plugin);
-    command.arg("-0").arg(program).arg(program).args(arguments);
+    command.arg("-R").arg(emulator).args(options);
     command
+        .arg("-0")
+        .arg(&program.name)
+        .arg(&program.path)
+        .args(&program.arguments);
+    command
+}
+
+/// Whether `emulator` is QEMU 9.0 or newer, and so wants the second version of the interface at least.
+pub fn since_9(emulator: &Path) -> io::Result<bool> {
+    let version = Command::new(emulator).arg("--version").output()?.stdout;
+    let version = String::from_utf8_lossy(&version).into_owned();
+    let major = version
+        .split_once("version ")
+        .and_then(|(_, rest)| rest.split('.').next()?.parse::<u32>().ok());
+    major
+        .map(|major| major >= 9)
+        .ok_or_else(|| io::Error::other(format!("no version of QEMU: {version}")))
 }
 
 /// A program that is under way, and the word of its accesses.
@@ -62,13 +81,7 @@ pub struct Trace {
 
 impl Trace {
     /// Starts `program`; its accesses come through a pipe in `folder`.
-    pub fn start(
-        emulator: &Path,
-        plugin: &Path,
-        folder: &Path,
-        program: &Path,
-        arguments: &[OsString],
-    ) -> io::Result<Trace> {
+    pub fn start(emulator: &Path, plugin: &Path, folder: &Path, program: &Program) -> io::Result<Trace> {
         let pipe = folder.join("accesses");
         let name = CString::new(pipe.as_os_str().as_bytes())?;
         // SAFETY: a name that ends in zero.
@@ -76,7 +89,7 @@ impl Trace {
             return Err(io::Error::last_os_error());
         }
         let plugin = format!("{},out={}", plugin.display(), pipe.display());
-        let child = emulated(emulator, &plugin, program, arguments).spawn()?;
+        let child = emulated(emulator, &["-plugin".as_ref(), plugin.as_ref()], program).spawn()?;
         // Waits for the plugin to open its end.
         let words = BufReader::with_capacity(1 << 20, File::open(&pipe)?);
         std::fs::remove_file(&pipe)?;

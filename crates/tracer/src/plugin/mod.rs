@@ -39,8 +39,7 @@ pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(FIRST);
 static ON_LOAD: extern "C" fn() = on_load;
 
 extern "C" fn on_load() {
-    // The version in which scoreboards came is the one that QEMU requires since.
-    if api::is_there(c"qemu_plugin_scoreboard_new") {
+    if api::speaks_second() {
         qemu_plugin_version.store(SECOND, Ordering::Relaxed);
     }
 }
