@@ -12,6 +12,7 @@
 //!
 //! The program's standard input, output and error are its own.
 
+pub mod counters;
 mod ending;
 mod error;
 mod file;
