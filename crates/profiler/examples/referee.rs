@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use naive::{NaiveCaches, Source};
-use punctual_profiler::{Cache, Ending, Geometry, Program, Run};
+use punctual_profiler::{Cache, Emulator, Ending, Geometry, Program, Run};
 use punctual_tracer::LINE_BYTES;
 use referee::{Access, Trace};
 
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (name, arguments) = arguments.split_first().ok_or("name a program")?;
     let search = std::env::var_os("PATH").unwrap_or_default();
     let program = Program::find(name, arguments, &search)?;
-    let emulator = emulator(&search)?;
+    let emulator = Emulator::find(&search)?;
     let folder = tempfile::tempdir()?;
     let caches = [("full", full()), ("scaled", scaled())];
     let geometries: Vec<Geometry> = caches.iter().flat_map(|(_, of)| [*of, without_second(*of)]).collect();
@@ -95,14 +95,6 @@ fn without_second(geometry: Geometry) -> Geometry {
     Geometry { l2: None, ..geometry }
 }
 
-fn emulator(search: &OsStr) -> Result<PathBuf, Box<dyn Error>> {
-    let name = format!("qemu-{}", std::env::consts::ARCH);
-    let found = std::env::split_paths(search)
-        .map(|folder| folder.join(&name))
-        .find(|file| file.exists());
-    Ok(found.ok_or(format!("{name} is not in PATH"))?)
-}
-
 /// Instructions and figures by the profiler.
 fn ours(program: &Program, geometry: &Geometry, search: &OsStr) -> Result<(u64, Figures), Box<dyn Error>> {
     let mut run = Run::start(program, geometry, search)?;
@@ -130,13 +122,13 @@ fn ours(program: &Program, geometry: &Geometry, search: &OsStr) -> Result<(u64, 
 
 /// Instructions, and the figures of lists for each geometry: by all lines of an access, and by that of its first byte.
 fn lists(
-    emulator: &Path,
+    emulator: &Emulator,
     folder: &Path,
     program: &Program,
     geometries: &[Geometry],
 ) -> Result<(u64, Vec<Figures>, Vec<Figures>), Box<dyn Error>> {
-    let plugin = referee::compile(folder, referee::since_9(emulator)?)?;
-    let mut trace = Trace::start(emulator, &plugin, folder, program)?;
+    let plugin = referee::compile(folder, referee::since_9(&emulator.version))?;
+    let mut trace = Trace::start(&emulator.path, &plugin, folder, program)?;
     let caches = || geometries.iter().map(NaiveCaches::new).collect::<Vec<_>>();
     let (mut by_lines, mut by_first_byte) = (caches(), caches());
     let mut instructions = 0;
@@ -162,7 +154,7 @@ fn lists(
 
 /// Misses of the second level by QEMU's own example, the ways being as many as are asked for.
 fn qemus(
-    emulator: &Path,
+    emulator: &Emulator,
     plugin: &Path,
     folder: &Path,
     program: &Program,
@@ -187,7 +179,7 @@ fn qemus(
         "-plugin".as_ref(),
         arguments.as_ref(),
     ];
-    let status = referee::emulated(emulator, &options, program).status()?;
+    let status = referee::emulated(&emulator.path, &options, program).status()?;
     if !status.success() {
         return Err(format!("QEMU's plugin: {status}").into());
     }

@@ -200,7 +200,7 @@ fn a_program_and_its_threads_and_children_are_counted() {
     let (last, full) = windows.split_last().expect("it takes some time");
     assert!(full.iter().all(|of| of.progress() == window as f64), "{full:?}");
     assert!(last.progress() <= window as f64);
-    // The threads touch 512 pages each, for the first time (of 4 KiB; where there are huge ones, at least one each). A third of the touches is the loader's.
+    // Each thread is the first to touch its part of the field: many pages of 4 KiB, or a huge one at least.
     let faults = |windows: &[CountedWindow]| windows.iter().map(|window| window.counts[1]).sum::<f64>();
     let nothing = counted("true", &[], window);
     assert!(
