@@ -4,8 +4,9 @@
 //! cargo run --release -p punctual-profiler --example speed >/dev/null
 //! ```
 //!
-//! Prints it on standard error. Runs six programs of a Debian 12 with a compiler, one after another, on a text that it makes; what is missing is left out, and said. Processor time is
-//! that of the profiler, the emulator and the program together, in user mode (`getrusage`).
+//! Prints it on standard error. Runs six programs of a Debian 12 with a compiler, one after another, on a text that it makes; what is
+//! missing is left out, and said. Processor time is that of the profiler, the emulator and the program together, in user mode
+//! (`getrusage`).
 
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
@@ -27,16 +28,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     write_text(&text)?;
     eprintln!("| program | instructions | M/s of CPU time | M/s on the wall clock |\n|---|---|---|---|");
     for command in commands(&text, folder.path()) {
-        let shown: Vec<String> = command
-            .iter()
-            .map(|word| word.to_string_lossy().replace(&*text.to_string_lossy(), "text"))
-            .collect();
+        let shown = shown(&command, folder.path());
         match row(&command) {
-            Ok(row) => eprintln!("| `{}` | {row} |", shown.join(" ")),
-            Err(why) => eprintln!("left out: {}: {why}", shown.join(" ")),
+            Ok(row) => eprintln!("| `{shown}` | {row} |"),
+            Err(why) => eprintln!("left out: {shown}: {why}"),
         }
     }
     Ok(())
+}
+
+/// The command, without the folder of what was made for it.
+fn shown(command: &[OsString], folder: &Path) -> String {
+    let folder = format!("{}/", folder.display());
+    let word = |word: &OsString| {
+        let word = word.to_string_lossy().replace(&folder, "");
+        if word.contains('(') { format!("'{word}'") } else { word }
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// Lines of letters and digits in no order: the same each time.

@@ -51,8 +51,8 @@ pub enum ProfilerError {
     },
     /// An emulator that cannot carry the tracer.
     #[error(
-        "{} (QEMU {version}) {why}: put one before it in PATH that is linked dynamically, built with plugins, and older than 11.1 (Debian 12: qemu-user; see \
-         docs/profiling.md for others)",
+        "{} (QEMU {version}) {why}: put one before it in PATH that is linked dynamically, built with plugins, and older \
+         than 11.1 (Debian 12: qemu-user; see docs/profiling.md for others)",
         path.display()
     )]
     UnfitEmulator {

@@ -38,12 +38,12 @@ fn cache_profiles() -> Finding {
     finding(Facility::CacheProfiles, Status::Missing, detail, remedy)
 }
 
-/// Whether `punctual profile measure` can count instructions and misses.
+/// Whether `punctual profile measure` can count.
 fn counters() -> Finding {
     let (status, detail, remedy) = match counters::examine(&Events::HARDWARE) {
         Ok(()) => (
             Status::Offered,
-            "instructions, cycles, LLC requests and misses".into(),
+            "instructions, cycles, cache references and misses".into(),
             "",
         ),
         Err(CountersError::NoEvent { event }) => (

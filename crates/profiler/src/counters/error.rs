@@ -9,8 +9,8 @@ use thiserror::Error;
 pub enum CountersError {
     /// The processor, or what the hypervisor shows of it, does not count it.
     #[error(
-        "{event}: not counted on this machine; in a virtual machine its host must pass a PMU through. Without one: punctual profile -- PROGRAM, which \
-         counts in an emulator"
+        "{event}: not counted on this machine; in a virtual machine its host must pass a PMU through. Without one: \
+         punctual profile -- PROGRAM, which counts in an emulator"
     )]
     NoEvent {
         /// As `perf list` calls it.
@@ -18,8 +18,8 @@ pub enum CountersError {
     },
     /// It is counted, but not for this user.
     #[error(
-        "{event}: counting is not permitted; as root: sysctl kernel.perf_event_paranoid=2, or give CAP_PERFMON (in containers, its seccomp profile must \
-         allow perf_event_open)"
+        "{event}: counting is not permitted; as root: sysctl kernel.perf_event_paranoid=2, or give CAP_PERFMON (in a \
+         container, its seccomp profile must allow perf_event_open)"
     )]
     NotPermitted {
         /// As `perf list` calls it.
@@ -27,7 +27,7 @@ pub enum CountersError {
     },
     /// A kernel without perf events, or before 4.14, which reads no group of inherited events.
     #[error(
-        "{event}: this kernel cannot count it with those before it for a program and its threads; Linux 4.14 with CONFIG_PERF_EVENTS can"
+        "{event}: this kernel cannot count it for a program and its threads together; Linux 4.14 with CONFIG_PERF_EVENTS can"
     )]
     Kernel {
         /// As `perf list` calls it.

@@ -71,7 +71,7 @@ fn summary(windows: &[CountedWindow], interpolated: u64) -> String {
     let per_1000 = |event: usize| sum(windows, |window| window.counts[event]) * 1000.0 / instructions.max(1.0);
     let seconds = sum(windows, |window| window.ns) * 1e-9;
     let mut text = format!(
-        "{} instructions in {seconds:.2} s of processor time; per 1000: {:.0} cycles, {:.2} requests to the LLC, {:.2} misses\n",
+        "{} instructions in {seconds:.2} s of processor time; per 1000: {:.0} cycles, {:.2} cache references, {:.2} misses\n",
         millions(instructions as u64),
         per_1000(1),
         per_1000(2),
@@ -141,7 +141,7 @@ mod tests {
         };
         assert_eq!(
             summary(&[window, window], 1),
-            "2000.0 M instructions in 1.00 s of processor time; per 1000: 2000 cycles, 3.00 requests to the LLC, 1.00 misses\n\
+            "2000.0 M instructions in 1.00 s of processor time; per 1000: 2000 cycles, 3.00 cache references, 1.00 misses\n\
              1 window is shorter than the time between two readings: means over more; a longer --window tells more\n"
         );
     }
