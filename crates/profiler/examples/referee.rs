@@ -30,6 +30,8 @@ const WAYS: [u8; 5] = [1, 2, 5, 10, 20];
 
 /// Requests to the last level, and misses with 1, 2, ... ways.
 type Figures = (u64, Vec<u64>);
+/// Instructions, and the figures of lists for each geometry: by all lines of an access, and by that of its first byte.
+type Lists = (u64, Vec<Figures>, Vec<Figures>);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -121,13 +123,13 @@ fn ours(program: &Program, geometry: &Geometry, search: &OsStr) -> Result<(u64, 
     ))
 }
 
-/// Instructions, and the figures of lists for each geometry: by all lines of an access, and by that of its first byte.
+/// Feeds a trace of `program` to lists.
 fn lists(
     emulator: &Emulator,
     folder: &Path,
     program: &Program,
     geometries: &[Geometry],
-) -> Result<(u64, Vec<Figures>, Vec<Figures>), Box<dyn Error>> {
+) -> Result<Lists, Box<dyn Error>> {
     let plugin = referee::compile(folder, referee::since_9(&emulator.version))?;
     let mut trace = Trace::start(&emulator.path, &plugin, folder, program)?;
     let caches = || geometries.iter().map(NaiveCaches::new).collect::<Vec<_>>();

@@ -86,6 +86,7 @@ fn ahead(earlier: u64, later: u64) -> Option<u64> {
 pub struct Cutter {
     window: f64,
     last: Reading,
+    progress: f64,
     open: CountedWindow,
     complete: Vec<CountedWindow>,
     interpolated: u64,
@@ -99,6 +100,7 @@ impl Cutter {
         Cutter {
             window: window.max(1) as f64,
             last: Reading::default(),
+            progress: 0.0,
             open: CountedWindow::default(),
             complete: Vec::new(),
             interpolated: 0,
@@ -113,30 +115,35 @@ impl Cutter {
     pub fn take(&mut self, reading: &Reading) -> Result<(), CountersError> {
         let step = CountedWindow::between(&self.last, reading);
         self.pending = step.is_none() && reading.enabled_ns != self.last.enabled_ns;
-        let Some(mut left) = step else {
+        let Some(step) = step else {
             return Ok(());
         };
         self.last = *reading;
+        let (begin, end) = (self.progress, self.progress + step.progress());
         let before = self.complete.len();
-        loop {
-            let room = self.window - self.open.progress();
-            if left.progress() < room {
-                self.open.add(&left);
-                break;
-            }
+        // Cuts are found from the beginning of the run, not from each other, so that rounding does not add up.
+        let mut told = 0.0;
+        while end >= self.boundary() {
             if self.complete.len() >= WINDOWS_MAX {
                 return Err(CountersError::TooManyWindows { most: WINDOWS_MAX });
             }
-            let share = room / left.progress();
-            self.open.add(&left.part(share));
-            // Exactly, whatever the sum's last digit.
+            let share = (self.boundary() - begin) / step.progress();
+            self.open.add(&step.part(share - told));
             self.open.counts[0] = self.window;
             self.complete.push(std::mem::take(&mut self.open));
-            left = left.part(1.0 - share);
+            told = share;
         }
+        self.open.add(&step.part(1.0 - told));
+        self.open.counts[0] = end - self.complete.len() as f64 * self.window;
+        self.progress = end;
         // The first window that ends in a step began before it.
         self.interpolated += (self.complete.len() - before).saturating_sub(1) as u64;
         Ok(())
+    }
+
+    /// Where the window that is under way will end.
+    fn boundary(&self) -> f64 {
+        (self.complete.len() + 1) as f64 * self.window
     }
 
     /// Windows that lie wholly between two readings: what is told of them is a mean over more.
@@ -146,7 +153,7 @@ impl Cutter {
 
     /// Progress so far.
     pub fn progress(&self) -> f64 {
-        self.complete.len() as f64 * self.window + self.open.progress()
+        self.progress
     }
 
     /// All windows; the last is shorter. A rest without progress belongs to the window before.
@@ -158,9 +165,9 @@ impl Cutter {
             return Err(CountersError::NeverFree);
         }
         match self.complete.last_mut() {
-            Some(last) if self.open.progress() < 1.0 => last.ns += self.open.ns,
-            _ if self.open.progress() < 1.0 => {}
-            _ => self.complete.push(self.open),
+            _ if self.open.progress().round() >= 1.0 => self.complete.push(self.open),
+            Some(last) => last.ns += self.open.ns,
+            None => {}
         }
         Ok(self.complete)
     }
