@@ -74,12 +74,12 @@ fn ahead(earlier: u64, later: u64) -> Option<u64> {
 ///
 /// ```
 /// use punctual_profiler::counters::{Cutter, Reading};
-/// let mut cutter = Cutter::new(1000);
-/// // In 2 us, of which the group was counted for 1 us: 1250 instructions, so about 2500.
-/// cutter.take(&Reading { enabled_ns: 2000, running_ns: 1000, counts: [1250, 5000, 100, 10] })?;
+/// let mut cutter = Cutter::new(1500);
+/// // In 4 us, of which the group was counted for 2 us: 2000 instructions, so about 4000.
+/// cutter.take(&Reading { enabled_ns: 4000, running_ns: 2000, counts: [2000, 5000, 100, 10] })?;
 /// let windows = cutter.finish()?;
-/// assert_eq!(windows.iter().map(|window| window.progress()).collect::<Vec<_>>(), [1000.0, 1000.0, 500.0]);
-/// assert_eq!(windows.iter().map(|window| window.ns).collect::<Vec<_>>(), [800.0, 800.0, 400.0]);
+/// assert_eq!(windows.iter().map(|window| window.progress()).collect::<Vec<_>>(), [1500.0, 1500.0, 1000.0]);
+/// assert_eq!(windows.iter().map(|window| window.ns).collect::<Vec<_>>(), [1500.0, 1500.0, 1000.0]);
 /// # Ok::<(), punctual_profiler::counters::CountersError>(())
 /// ```
 #[derive(Clone, Debug)]
