@@ -83,14 +83,10 @@ impl MappedPartition {
             .truncate(false)
             .open(path);
         let file = file.map_err(refusal)?;
-        let fits = if bytes > 0 && synchronous(&file) {
-            Ok(()) // its own medium: it takes none of the machine's memory
-        } else {
-            fits(bytes).map_err(|why| {
-                let remedy = "leave the data on its device and read it by polling, or ask for less";
-                refused(what(), why, remedy)
-            })
-        };
+        let fits = fits(&file, bytes).map_err(|why| {
+            let remedy = "leave the data on its device and read it by polling, or ask for less";
+            refused(what(), why, remedy)
+        });
         let partition = fits.and_then(|()| MappedPartition::map(file, bytes).map_err(refusal));
         partition.inspect_err(|_| {
             if !found {
@@ -181,10 +177,10 @@ impl Drop for MappedPartition {
     }
 }
 
-/// Whether so much can be kept in memory now; why not.
-fn fits(bytes: u64) -> Result<(), String> {
+/// Whether so much can be kept in memory now; why not. Persistent memory is its own: what lies there takes none of the machine's.
+fn fits(file: &File, bytes: u64) -> Result<(), String> {
     let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
-    if bytes > 0 && bytes.saturating_add(SPARE_BYTES) <= available {
+    if bytes > 0 && (bytes.saturating_add(SPARE_BYTES) <= available || synchronous(file)) {
         return Ok(());
     }
     Err(format!(
@@ -309,21 +305,23 @@ mod tests {
         let Ok(folder) = std::env::var(PERSISTENT) else {
             return eprintln!("skipped: {PERSISTENT} names no folder on persistent memory");
         };
-        let bytes = available(&KernelTree::default()).unwrap();
-        assert!(fits(bytes).is_err(), "more than there is");
-        let path = Path::new(&folder).join("larger-than-memory");
-        let mut partition = MappedPartition::create(&path, bytes).unwrap();
+        let path = Path::new(&folder).join("partition");
+        let mut partition = MappedPartition::create(&path, 10_000).unwrap();
         assert_eq!(partition.medium(), Medium::PersistentMemory);
         assert_eq!(partition.medium().survives(), "power loss");
         assert_ne!(partition.flush, Flush::Msync, "by instructions, on a CPU that has them");
-        let last = bytes as usize - 3;
-        partition.write(last, b"end").unwrap();
+        partition.write(9_997, b"end").unwrap();
         drop(partition);
         assert_eq!(
-            &MappedPartition::create(&path, bytes).unwrap().as_slice()[last..],
+            &MappedPartition::create(&path, 10_000).unwrap().as_slice()[9_997..],
             b"end"
         );
+        let more_than_memory = available(&KernelTree::default()).unwrap();
+        assert_eq!(fits(&File::open(&path).unwrap(), more_than_memory), Ok(()));
         std::fs::remove_file(path).unwrap();
+        let elsewhere = crate::linux::testing::folder();
+        let file = File::create_new(elsewhere.path().join("partition")).unwrap();
+        assert!(fits(&file, more_than_memory).is_err());
     }
 
     #[test]
