@@ -23,6 +23,7 @@
 //! So under EDF every job ends no later than under the base, whatever refilling costs, up to what happens within the least time between
 //! two decisions: a phase that begins in it runs with what the one before was given.
 
+mod account;
 mod bandwidth;
 mod keeper;
 mod shadow;

@@ -30,6 +30,8 @@ mod outcome;
 mod program;
 mod run;
 #[cfg(test)]
+mod kept_tests;
+#[cfg(test)]
 mod tests;
 
 pub use self::core::{Core, Job};
