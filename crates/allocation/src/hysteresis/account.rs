@@ -120,22 +120,27 @@ impl Account {
         (self.mask, self.partitions) = (mask, partitions);
     }
 
-    /// Whether it can afford `mask` and `partitions` until the phase ends in which its job is, or while it rests.
-    pub fn affords(&self, here: Option<&Here<'_>>, mask: WayMask, partitions: u8) -> bool {
-        let Some(here) = here else {
-            return self.limits().allow(self.debt(mask), 0.0, true);
-        };
-        let share = Share {
-            ways: mask.count(),
-            partitions,
-        };
-        let dominates = share.ways >= self.base.ways && partitions >= self.base.partitions;
-        let filling = self.cold_with(mask)
-            * (self.refill.bandwidth(partitions).recip() - self.refill.bandwidth(self.base.partitions).recip());
-        let running = here.phase_left(share) - here.phase_left(self.base);
-        // It fills first and runs then: the most that it has lost on the way counts.
-        let loses = filling.max(filling + running).max(0.0);
-        self.limits().allow(self.debt(mask), loses, dominates)
+    /// Whether it can afford `mask` with a number of partitions until the phase ends in which its job is, or while it rests.
+    pub fn affords<'a>(&self, here: Option<&'a Here<'a>>, mask: WayMask) -> impl Fn(u8) -> bool + use<'a> {
+        let (limits, base, refill) = (self.limits(), self.base, self.refill);
+        let (debt, cold, ways) = (self.debt(mask), self.cold_with(mask), mask.count());
+        let filled = cold / refill.bandwidth(base.partitions);
+        let left = here.map_or(0.0, |here| here.phase_left(base));
+        move |partitions| {
+            let Some(here) = here else {
+                return limits.allow(debt, 0.0, true);
+            };
+            let filling = cold / refill.bandwidth(partitions) - filled;
+            let running = here.phase_left(Share { ways, partitions }) - left;
+            // It fills first and runs then: the most that it has lost on the way counts.
+            let loses = filling.max(filling + running).max(0.0);
+            limits.allow(debt, loses, ways >= base.ways && partitions >= base.partitions)
+        }
+    }
+
+    /// Whether it may come to owe a way.
+    pub fn may_owe_a_way(&self) -> bool {
+        self.back <= self.gap
     }
 
     /// Seconds until its phase ends with `mask` and `partitions`, filling counted.

@@ -124,9 +124,9 @@ impl Keeper {
             None => self.pool.idle.partitions,
         };
         let all = usize::from(self.pool.grid.partitions).min(PARTITIONS_MAX) as u8;
+        let (affords, ways) = (self.accounts[core].affords(here, mask), mask.count());
         for partitions in least.min(base.partitions)..=all {
-            if self.accounts[core].affords(here, mask, partitions) {
-                let ways = mask.count();
+            if affords(partitions) {
                 worth[usize::from(partitions)] = here.map_or(0.0, |here| here.speed(Share { ways, partitions }));
             }
         }
@@ -170,6 +170,9 @@ impl Keeper {
 
     /// Another placement of the ways, if it saves enough over the phases at hand, compared with the plan `stay`.
     fn moved(&self, scene: &Scene, stay: &Plan) -> Option<Plan> {
+        if stay.masks == self.base.masks && !self.accounts.iter().any(Account::may_owe_a_way) {
+            return None;
+        }
         let claims: Vec<Claim> = (0..self.accounts.len())
             .map(|core| self.claim(scene, core, stay))
             .collect();
