@@ -184,3 +184,49 @@ impl Account {
         (self.cold + gained).min(f64::from(mask.count()) * self.refill.way_bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A core that is ahead by `lead` ms and owes half of a gap of 1 ms.
+    fn limits(lead: f64) -> Limits {
+        Limits {
+            lead: lead * 1e-3,
+            debt: 0.5e-3,
+            gap: 1e-3,
+        }
+    }
+
+    /// Whether it may come to owe `debt` ms and lose `loses` ms.
+    fn allows(lead: f64, debt: f64, loses: f64) -> bool {
+        limits(lead).allow(debt * 1e-3, loses * 1e-3, false)
+    }
+
+    #[test]
+    fn a_core_loses_what_it_is_ahead_beyond_its_debt() {
+        assert!(allows(2.0, 0.5, 1.4) && !allows(2.0, 0.5, 1.6));
+        assert!(allows(2.0, 1.0, 0.9) && !allows(2.0, 1.0, 1.1));
+    }
+
+    #[test]
+    fn nobody_comes_to_owe_more_than_the_gap() {
+        assert!(!limits(f64::INFINITY).allow(1.1e-3, 0.0, true));
+        let owes_much = Limits {
+            debt: 3e-3,
+            ..limits(0.0)
+        };
+        assert!(
+            owes_much.allow(3e-3, 0.0, true),
+            "but who owes it already may have its own back"
+        );
+    }
+
+    #[test]
+    fn who_is_behind_by_less_than_the_gap_keeps_the_pace_and_others_the_bases_share() {
+        assert!(allows(0.0, 0.5, 0.0) && !allows(0.0, 0.5, 0.1) && !allows(0.0, 0.6, 0.0));
+        assert!(!allows(-0.6, 0.5, 0.0) && limits(-0.6).allow(0.5e-3, 0.0, true));
+        // A job is overdue.
+        assert!(!allows(f64::NEG_INFINITY, 0.5, 0.0) && limits(f64::NEG_INFINITY).allow(0.5e-3, 0.0, true));
+    }
+}

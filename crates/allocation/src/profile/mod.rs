@@ -195,3 +195,30 @@ impl Profile {
         seconds
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_of_a_machine_that_can_be() {
+        let of = |ways, partitions| {
+            let grid = Grid { ways, partitions };
+            let phase = Phase {
+                ends: 1.0,
+                rates: RateTable::new(grid, |_| 1e9),
+            };
+            Profile {
+                name: "even".into(),
+                grid,
+                instructions: 1e9,
+                phases: vec![phase],
+            }
+        };
+        for (ways, partitions) in [(0, 4), (4, 0), (65, 4), (4, 65)] {
+            let error = of(ways, partitions).check().unwrap_err();
+            assert!(matches!(error, ProfileError::Grid { .. }), "{error}");
+        }
+        assert_eq!(of(64, 64).check(), Ok(()));
+    }
+}

@@ -30,7 +30,10 @@ impl Job {
     /// phase.
     pub fn progress(&self, program: &Program) -> f64 {
         let profile = program.profile();
-        let begins = self.phase.checked_sub(1).map_or(0.0, |before| profile.phases[before].ends);
+        let begins = self
+            .phase
+            .checked_sub(1)
+            .map_or(0.0, |before| profile.phases[before].ends);
         let ends = profile.phases[self.phase].ends;
         (ends - self.left / profile.instructions).clamp(begins, ends.next_down())
     }

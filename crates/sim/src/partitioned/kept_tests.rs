@@ -43,12 +43,15 @@ fn program(random: &mut ChaCha8Rng, grid: Grid) -> Program {
     ends.sort_by(f64::total_cmp);
     ends.dedup();
     let mut phase = |ends: f64| {
-        let gains: [f32; 2] = [(0.0, 0.0), (2.0, 0.0), (0.0, 2.0), (2.0, 2.0), (2.0, 0.6)][random.random_range(0..5)].into();
+        let gains: [f32; 2] =
+            [(0.0, 0.0), (2.0, 0.0), (0.0, 2.0), (2.0, 2.0), (2.0, 0.6)][random.random_range(0..5)].into();
         let enough = [grid.ways, grid.partitions].map(|all| f32::from(random.random_range(2..=all)));
         let lacks = move |kind: usize, has: u8| gains[kind] * (enough[kind] - f32::from(has)).max(0.0) / enough[kind];
         Phase {
             ends,
-            rates: RateTable::new(grid, |share| 1e9 / (1.0 + lacks(0, share.ways) + lacks(1, share.partitions))),
+            rates: RateTable::new(grid, |share| {
+                1e9 / (1.0 + lacks(0, share.ways) + lacks(1, share.partitions))
+            }),
         }
     };
     let phases = ends.into_iter().map(&mut phase).collect();
@@ -135,29 +138,26 @@ fn slices(plan: &Plan) -> Vec<Option<Slice>> {
 
 /// What `keeper` decides at `moment`.
 fn kept(keeper: &mut Keeper, compiled: &Programs, moment: &Moment) -> Vec<Option<Slice>> {
-    let seen = |job: &Job| Waiting {
+    let progress = |job: &Job| job.progress(&moment.programs[job.program]);
+    let waits = |job: &Job| Waiting {
         program: job.program,
-        progress: job.progress(&moment.programs[job.program]),
+        progress: progress(job),
         deadline: time(job.deadline),
     };
-    let waiting: Vec<Vec<Waiting>> = moment
+    let waiting = moment
         .cores
         .iter()
-        .map(|core| core.waiting().iter().map(seen).collect())
-        .collect();
-    let running = |(core, waiting): (&Core, &'_ Vec<Waiting>)| core.running().map(seen).map(|job| (job, waiting.clone()));
-    let jobs: Vec<Option<(Waiting, Vec<Waiting>)>> = moment.cores.iter().zip(&waiting).map(running).collect();
-    let cores: Vec<Option<Running>> = jobs
-        .iter()
-        .map(|job| {
-            job.as_ref().map(|(job, waiting)| Running {
-                program: job.program,
-                progress: job.progress,
-                deadline: job.deadline,
-                waiting,
-            })
-        })
-        .collect();
+        .map(|core| core.waiting().iter().map(waits).collect());
+    let waiting: Vec<Vec<Waiting>> = waiting.collect();
+    let mut cores = Vec::with_capacity(moment.cores.len());
+    for (core, waiting) in moment.cores.iter().zip(&waiting) {
+        cores.push(core.running().map(|job| Running {
+            program: job.program,
+            progress: progress(job),
+            deadline: time(job.deadline),
+            waiting,
+        }));
+    }
     keeper.decide(compiled, &cores, time(moment.now));
     slices(keeper.plan())
 }
@@ -228,17 +228,12 @@ fn cost(machine: &Machine) -> Cost {
 /// The worst delay or lateness of `case` (s), if the keeper believes that ways cost `part` of what they do, and that decisions come
 /// `gaps` times as late as they do.
 fn worst(case: &Case, part: f64, gaps: f64) -> f64 {
-    let Machine {
-        way_bytes,
-        partition_bandwidth,
-        decision_gap,
-        ..
-    } = case.machine;
+    let real = cost(&case.machine);
     let believed = Cost {
-        way_bytes: way_bytes * part,
-        partition_bytes_per_second: partition_bandwidth,
+        way_bytes: real.way_bytes * part,
+        ..real
     };
-    let jobs = compared(case, believed, decision_gap * gaps);
+    let jobs = compared(case, believed, case.machine.decision_gap * gaps);
     delay(case, &jobs).max(lateness(&jobs))
 }
 
@@ -268,7 +263,7 @@ fn over_the_bound(part: f64, gaps: f64) -> usize {
 /// Without a bound of its debt, a core lends as long as it is ahead, and whoever is released next pays.
 #[test]
 fn a_rule_that_does_not_bound_what_is_owed_is_noticed() {
-    assert!(over_the_bound(1.0, 100.0) > 5);
+    assert!(over_the_bound(1.0, 10.0) > 5);
 }
 
 #[test]
@@ -291,10 +286,13 @@ fn jobs_end_earlier_than_under_the_base() {
 }
 
 #[test]
-#[ignore = "prints"]
+#[ignore = "prints how close delays come to the bound, with and without faults"]
 fn survey() {
-    for (part, gaps) in [(1.0, 1.0), (0.1, 1.0), (1.0, 100.0)] {
-        let over: Vec<f64> = (0..1000).map(case).map(|case| worst(&case, part, gaps) / case.machine.decision_gap).collect();
-        println!("{part} {gaps}: {} of {}, worst {} gaps", over.iter().filter(|over| **over > 2.01).count(), over.len(), over.iter().copied().fold(0.0, f64::max));
+    for (part, gaps) in [(1.0, 1.0), (0.1, 1.0), (1.0, 10.0)] {
+        let in_gaps = |case: Case| (worst(&case, part, gaps), bound(&case), case.machine.decision_gap);
+        let delays: Vec<(f64, f64, f64)> = (0..1000).map(case).map(in_gaps).collect();
+        let over = delays.iter().filter(|(worst, bound, _)| worst > bound).count();
+        let most = delays.iter().map(|(worst, _, gap)| worst / gap).fold(0.0, f64::max);
+        println!("cost x {part}, gap x {gaps}: {over} of 1000 over the bound, worst {most:.2} gaps");
     }
 }

@@ -24,12 +24,12 @@
 
 mod core;
 mod error;
+#[cfg(test)]
+mod kept_tests;
 mod machine;
 mod outcome;
 mod program;
 mod run;
-#[cfg(test)]
-mod kept_tests;
 #[cfg(test)]
 mod tests;
 

@@ -253,7 +253,12 @@ fn phases_agree(profile: Profile) -> usize {
             };
             let unbounded = program.profile().phases[phase].ends - left / program.profile().instructions;
             misread += usize::from(compiled.phase_at(0, unbounded) != phase);
-            assert_eq!(compiled.phase_at(0, job.progress(&program)), phase, "{}", program.profile().name);
+            assert_eq!(
+                compiled.phase_at(0, job.progress(&program)),
+                phase,
+                "{}",
+                program.profile().name
+            );
         }
     }
     misread
