@@ -27,10 +27,23 @@ const GAP: Nanos = Nanos::from_millis(1);
 pub struct AllocationRequest {
     /// Who decides.
     pub policy: Policy,
+    /// When another split is taken up.
+    pub changes: Changes,
     /// Tasks by name, and the profiles of what they compute; what they access in the store is as in the scenario.
     pub profiles: Vec<(String, Profile)>,
     /// What a gained way costs; nothing if none.
     pub refill: Option<Refill>,
+}
+
+/// When a split that differs from the one in force is taken up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Changes {
+    /// Where it saves more than the refilling of gained ways costs ([`punctual_allocation::hysteresis`]); always, where
+    /// that costs nothing.
+    #[default]
+    Paying,
+    /// Whenever the policy has another one, as in the fifth paper; refilling costs all the same.
+    Every,
 }
 
 /// Why nothing can be allocated.
@@ -43,6 +56,18 @@ pub enum AllocationError {
         task: String,
         /// Those that there are.
         tasks: String,
+    },
+    /// A real-time task that is too long even if it has everything.
+    #[error(
+        "a goal out of reach: with all ways and the whole bandwidth, at full clock, one job of \"{task}\" computes for {takes} as its profile says, but the next one is released after {window}; give it a longer period, or the profile of a shorter program"
+    )]
+    TooLong {
+        /// Which task.
+        task: String,
+        /// What a job takes at least.
+        takes: Nanos,
+        /// When the next one comes.
+        window: Nanos,
     },
     /// Profiles that cannot be.
     #[error("profiles: {0}")]
@@ -101,6 +126,7 @@ impl Allocating {
             .iter()
             .map(|spec| request.profiles.iter().position(|(task, _)| *task == spec.name))
             .collect();
+        check_lengths(tasks, &program_of, &programs)?;
         let cores = model.cores as usize;
         let settings = Settings {
             pool: pool(&programs, cores),
@@ -108,7 +134,8 @@ impl Allocating {
             policy: request.policy,
             // Best-effort tasks have loads, too, and balancing those would slow the real-time ones.
             base: Base::Even,
-            refill: request.refill,
+            // Who is not told what a way costs changes at every occasion.
+            refill: request.refill.filter(|_| request.changes == Changes::Paying),
             gap: GAP,
         };
         let allocator = Allocator::new(&programs, &periodic(tasks, &program_of, &programs, cores), settings)?;
@@ -286,6 +313,24 @@ impl Allocating {
             *cold += refill.seconds(gained, share.partitions);
         }
     }
+}
+
+/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end.
+fn check_lengths(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Programs) -> Result<(), AllocationError> {
+    let all = programs.grid().all();
+    for (task, program) in tasks.iter().zip(program_of) {
+        let window = match (task.deadline(), task.arrival) {
+            (Some(_), Arrival::Periodic { period }) => period,
+            (Some(_), Arrival::Sporadic { gap_min, .. }) => gap_min,
+            _ => continue,
+        };
+        let takes = program.map(|program| Nanos::from_secs_f64(programs.duration(program, all)));
+        if let Some(takes) = takes.filter(|takes| *takes >= window) {
+            let task = task.name.clone();
+            return Err(AllocationError::TooLong { task, takes, window });
+        }
+    }
+    Ok(())
 }
 
 /// What there is to hand out on a machine whose profiles are of `programs`.

@@ -7,7 +7,7 @@ use common::{request, unwatched};
 use punctual_allocation::{Grid, Phase, Policy, Profile, RateTable, Refill, Share, ZeroDelta};
 use punctual_runtime::report::{RunReport, Sample};
 use punctual_runtime::{
-    AllocationError, AllocationRequest, ControllerSource, ModelDocument, PlatformChoice, RunError, RunRequest,
+    AllocationError, AllocationRequest, Changes, ControllerSource, ModelDocument, PlatformChoice, RunError, RunRequest,
     identify, run,
 };
 use punctual_units::Nanos;
@@ -45,6 +45,7 @@ fn asked(kind: ControllerKind, seconds: u64, policy: Policy, refill: Option<Refi
     request.scenario.sensors.volume = Volume::Utilisation(0.1);
     request.allocation = Some(AllocationRequest {
         policy,
+        changes: Changes::Paying,
         profiles: vec![
             ("analysis".into(), profile("analysis", 14.0, 14, 2)),
             ("browse".into(), profile("browse", 20.0, 6, 3)),

@@ -8,6 +8,7 @@ use punctual_workload::{
     SensorSource, StoreNeeds, Table, TaskSpec, UpdateMode, Volume,
 };
 
+use super::allocation::{Allocation, allocation};
 use super::section::Section;
 
 const CONTROLLERS: [(&str, ControllerKind); 5] = [
@@ -29,6 +30,8 @@ pub struct Draft {
     pub store_path: Option<String>,
     /// `[movie]`: what `bench movie` plays.
     pub movie: MovieFile,
+    /// `[allocation]`: who gets which cache ways and how much bandwidth.
+    pub allocation: Allocation,
 }
 
 /// The file of `bench movie`, and what goes on beside it.
@@ -66,12 +69,15 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         excitation: top.table("identify", excitation),
     };
     let movie = top.table("movie", movie);
+    let profiled = scenario.tasks.iter().find(|task| task.profile.is_some());
+    let allocation = top.table("allocation", |section| allocation(section, profiled));
     top.finish();
     Draft {
         scenario,
         model,
         store_path,
         movie,
+        allocation,
     }
 }
 
@@ -201,6 +207,7 @@ fn task(section: &mut Section<'_, '_>) -> TaskSpec {
             from: section.time("from").unwrap_or(Active::ALWAYS.from),
             until: section.time("until").unwrap_or(Active::ALWAYS.until),
         },
+        profile: section.text("profile"),
     }
 }
 

@@ -30,13 +30,12 @@ fn sets(arguments: &[&str]) -> Vec<Override> {
 }
 
 fn complaints(text: &str, arguments: &[&str]) -> Vec<String> {
-    check(text, "x.toml", "x", &sets(arguments)).expect_err("must be refused")
+    check(text, "x.toml", Path::new("at"), "x", &sets(arguments)).expect_err("must be refused")
 }
 
 fn accepted(text: &str, arguments: &[&str]) -> Scenario {
-    check(text, "x.toml", "x", &sets(arguments))
-        .expect("must be accepted")
-        .scenario
+    let (draft, _) = check(text, "x.toml", Path::new("at"), "x", &sets(arguments)).expect("must be accepted");
+    draft.scenario
 }
 
 #[test]
