@@ -206,8 +206,8 @@ pub struct AllocationBench {
     /// Decide for the programs whose profiles (NAME.csv) are in this folder [default: the shipped ones of data/profiles]
     #[arg(long, value_name = "DIR")]
     pub profiles: Option<PathBuf>,
-    /// How often each policy is measured
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// How often every policy decides its runs again
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: u32,
     /// The seed of task sets and instants
     #[arg(long, value_name = "N", default_value_t = 1)]

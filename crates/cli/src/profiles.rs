@@ -42,17 +42,18 @@ pub fn file(path: &Path, grid: Grid) -> Result<Profile, String> {
 /// # Errors
 /// [`Failure::Input`] naming the file that cannot be read, or the folder if there is none in it.
 pub fn folder(folder: &Path) -> Result<Vec<ProfileSet>, Failure> {
-    let entries = folder.read_dir().map_err(|error| refused(folder, &error.to_string()))?;
+    let refused = |why: String| Failure::input([format!("{}: {why}", folder.display())]);
+    let unreadable = |error: std::io::Error| refused(format!("cannot be read: {}", error.kind()));
+    let entries = folder.read_dir().map_err(unreadable)?;
     let mut files = entries
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<Vec<PathBuf>, _>>()
-        .map_err(|error| refused(folder, &error.to_string()))?;
+        .map_err(unreadable)?;
     files.retain(|file| file.extension().is_some_and(|ending| ending == "csv"));
     files.sort();
     if files.is_empty() {
         return Err(refused(
-            folder,
-            "no profile (NAME.csv) in this folder; data/profiles has some",
+            "no profiles there; they are called PROGRAM.csv or PROGRAM.SET.csv".into(),
         ));
     }
     sets(&files)
@@ -69,8 +70,4 @@ fn sets(files: &[PathBuf]) -> Result<Vec<ProfileSet>, Failure> {
         .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
         .collect();
     read(&files).map_err(|error| Failure::input([error.to_string()]))
-}
-
-fn refused(path: &Path, why: &str) -> Failure {
-    Failure::input([format!("{}: {why}", path.display())])
 }

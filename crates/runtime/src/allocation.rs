@@ -69,6 +69,14 @@ pub enum AllocationError {
         /// When the next one comes.
         window: Nanos,
     },
+    /// Real-time tasks that are too many for their core even if it has everything.
+    #[error(
+        "a goal out of reach: the real-time tasks together need {percent:.0} % of their core even with all ways, the whole bandwidth and the full clock; give them longer periods, or profiles of shorter programs"
+    )]
+    Crowded {
+        /// What they need of it, in percent.
+        percent: f64,
+    },
     /// Profiles that cannot be.
     #[error("profiles: {0}")]
     Programs(#[from] ProgramsError),
@@ -315,20 +323,31 @@ impl Allocating {
     }
 }
 
-/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end.
+/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end. They all run on the last
+/// core, so none of them can be packed elsewhere.
 fn check_lengths(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Programs) -> Result<(), AllocationError> {
     let all = programs.grid().all();
+    let mut utilisation = 0.0;
     for (task, program) in tasks.iter().zip(program_of) {
         let window = match (task.deadline(), task.arrival) {
             (Some(_), Arrival::Periodic { period }) => period,
             (Some(_), Arrival::Sporadic { gap_min, .. }) => gap_min,
             _ => continue,
         };
-        let takes = program.map(|program| Nanos::from_secs_f64(programs.duration(program, all)));
-        if let Some(takes) = takes.filter(|takes| *takes >= window) {
+        let Some(program) = *program else {
+            utilisation += (task.demand.compute + task.demand.data).ratio(window);
+            continue;
+        };
+        let takes = Nanos::from_secs_f64(programs.duration(program, all));
+        if takes >= window {
             let task = task.name.clone();
             return Err(AllocationError::TooLong { task, takes, window });
         }
+        utilisation += (takes + task.demand.data).ratio(window);
+    }
+    if utilisation >= 1.0 {
+        let percent = utilisation * 100.0;
+        return Err(AllocationError::Crowded { percent });
     }
     Ok(())
 }

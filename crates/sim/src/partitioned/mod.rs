@@ -25,6 +25,7 @@
 
 mod core;
 mod error;
+mod instant;
 mod machine;
 mod outcome;
 mod program;
@@ -34,6 +35,7 @@ mod tests;
 
 pub use self::core::{Core, Job};
 pub use error::PartitionedError;
+pub use instant::{Instant, slices};
 pub use machine::{Machine, Refill, Slice};
 pub use outcome::{Done, Finished};
 pub use program::Program;
