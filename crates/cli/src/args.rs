@@ -537,7 +537,11 @@ impl Change {
         let options = options
             .into_iter()
             .filter_map(|(option, key, value)| Some(Override::of_option(option, key, &value?)));
-        let simulated = self.simulated.overrides();
+        // On another machine they are refused, not looked at.
+        let simulated = match self.platform {
+            Platform::Linux => Vec::new(),
+            Platform::Sim => self.simulated.overrides(),
+        };
         self.set.iter().cloned().chain(options).chain(simulated).collect()
     }
 }

@@ -167,7 +167,7 @@ fn each_wrong_line_is_told_in_full() {
         (
             "duration = \"10s\"",
             "duration = \"10s\"\nvolume = 3",
-            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify, movie",
+            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify, movie, allocation",
         ),
         (
             "duration = \"10s\"",
