@@ -81,6 +81,11 @@ impl Partition {
         Err(refuse(answers.join("; ")))
     }
 
+    /// Its group.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// `isolated` or `root`.
     pub(super) fn kind(&self) -> &'static str {
         self.kind

@@ -89,15 +89,15 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     super::super::thread::set_affinity(helper.tid(), &narrow).unwrap();
     let journal = Journal::open(false).unwrap();
     let spared = Spared::new(&tree, &everybody_else());
-    let affinity = Affinity::new(&tree, &journal, *core, others, spared).unwrap();
+    let affinity = Affinity::new(&tree, &journal, &[*core], others, spared).unwrap();
     affinity.confine(helper.tid()).unwrap();
     assert!(
         !helper.may_use(*core) && helper.may_use(others[0]),
         "who had this core only gets the others"
     );
-    affinity.set_lent(true);
+    affinity.set_lent(*core, true);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
-    affinity.set_lent(false);
+    affinity.set_lent(*core, false);
     assert!(!helper.may_use(*core));
     assert_eq!(journal.restore(), []);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
