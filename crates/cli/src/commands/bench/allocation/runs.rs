@@ -65,7 +65,7 @@ pub struct Bench<'b> {
 
 /// A run of one task set, for deciding again.
 pub struct Run {
-    /// As it was before the first instant, its tables empty.
+    /// As it was before the first instant.
     pub allocator: Allocator,
     pub instants: Vec<Instant>,
     /// How often it handed out another split.

@@ -15,7 +15,7 @@ pub fn told(report: &Report) -> String {
     }
     let _ = write!(
         text,
-        "\nEvery decision of a run, in its order, the tables empty at its beginning, one in {SWEEP_EVERY} after the core's own caches were swept; each\ncontains reading the clock: the control's figures are the floor. \"of exact\": summed speed over the optimum's at random instants.\n",
+        "\nEvery decision of a run in its order, from the tables that an allocator begins with; one in {SWEEP_EVERY} after the core's own caches were\nswept. Each contains reading the clock: the control's figures are the floor. \"of exact\": summed speed over the optimum's.\n",
     );
     text
 }
