@@ -152,32 +152,41 @@ fn both_together_hold_the_goal_in_peace_with_less_energy() {
     }
 }
 
+/// Whether the controller and an allocator are at peace where refilling costs, and draw no more than with an even split.
+fn no_dearer(both: &RunReport, alone: &RunReport) -> bool {
+    in_peace(both, alone) && joules(both) <= joules(alone)
+}
+
 #[test]
-fn where_refilling_costs_both_together_draw_no_more_and_one_that_thrashes_is_noticed() {
+fn where_refilling_costs_both_together_draw_no_more() {
     let model = model();
-    let small = Refill {
-        way_bytes: 65_536.0,
-        ..Refill::PAPER
-    };
-    for (size, refill) in [("2 MiB", Refill::PAPER), ("64 KiB", small)] {
-        let controlled = |policy, changes| controlled(policy, Some(refill), changes, &model);
-        let alone = controlled(Policy::Equal, Changes::Paying);
-        let good = |both: &RunReport| in_peace(both, &alone) && joules(both) <= joules(&alone);
+    for kib in [2048, 64] {
+        let refill = Refill {
+            way_bytes: f64::from(kib) * 1024.0,
+            ..Refill::PAPER
+        };
+        let controlled = |policy| controlled(policy, Some(refill), Changes::Paying, &model);
+        let alone = controlled(Policy::Equal);
         for policy in DYNAMIC {
-            let paying = controlled(policy, Changes::Paying);
-            let said = told(&format!("{}, ways of {size}", policy.name()), &paying, &alone);
-            println!("{said}");
-            assert!(good(&paying), "{said}");
-            // The planted fault: everything is taken up, whatever it costs.
-            let every = controlled(policy, Changes::Every);
-            let said = told(
-                &format!("{}, ways of {size}, every change", policy.name()),
-                &every,
-                &alone,
-            );
-            println!("{said}");
-            assert!(size != "2 MiB" || !good(&every), "{said}");
+            let both = controlled(policy);
+            let told = told(&format!("{}, ways of {kib} KiB", policy.name()), &both, &alone);
+            println!("{told}");
+            assert!(no_dearer(&both, &alone), "{told}");
         }
+    }
+}
+
+/// The planted fault: every change is taken up, whatever it costs.
+#[test]
+fn an_allocator_that_thrashes_is_noticed() {
+    let model = model();
+    let controlled = |policy, changes| controlled(policy, Some(Refill::PAPER), changes, &model);
+    let alone = controlled(Policy::Equal, Changes::Paying);
+    for policy in [Policy::Exact, Policy::Dna(ZeroDelta::OtherResource)] {
+        let thrashing = controlled(policy, Changes::Every);
+        let told = told(&format!("{}, every change", policy.name()), &thrashing, &alone);
+        println!("{told}");
+        assert!(!no_dearer(&thrashing, &alone), "{told}");
     }
 }
 
