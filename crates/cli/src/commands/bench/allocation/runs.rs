@@ -60,7 +60,7 @@ pub struct Bench<'b> {
     pub pool: Pool,
     machine: Machine,
     simulated: Vec<Program>,
-    sets: Vec<TaskSet>,
+    pub sets: Vec<TaskSet>,
 }
 
 /// A run of one task set, for deciding again.
@@ -114,7 +114,11 @@ impl<'b> Bench<'b> {
         self.sets.iter().map(|set| self.run_set(decider, set)).collect()
     }
 
-    fn run_set(&self, decider: Decider, set: &TaskSet) -> Result<Run, Failure> {
+    /// Runs one task set under `decider`.
+    ///
+    /// # Errors
+    /// As [`Bench::run`].
+    pub fn run_set(&self, decider: Decider, set: &TaskSet) -> Result<Run, Failure> {
         let machine = Machine {
             refill: match decider.hysteresis {
                 true => partitioned::Refill::Charged,

@@ -52,7 +52,7 @@ fn a_run_decided_again_ends_with_the_same_split_and_one_of_other_instants_does_n
             instants,
             changes,
             last,
-        } = bench.run(decider).unwrap().swap_remove(0);
+        } = bench.run_set(decider, &bench.sets[0]).unwrap();
         let again = |instants: &mut dyn Iterator<Item = &punctual_sim::partitioned::Instant>| {
             let mut allocator = allocator.clone();
             let mut changed = 0;
