@@ -32,7 +32,12 @@ pub struct Draft {
     pub movie: MovieFile,
     /// `[allocation]`: who gets which cache ways and how much bandwidth.
     pub allocation: Allocation,
+    /// `exclusive.spare`: programs that are left on exclusive cores.
+    pub spare: Vec<String>,
 }
+
+/// Bytes of a program's name that the kernel keeps (`TASK_COMM_LEN` less the final zero, proc_pid_comm(5)).
+const NAME_BYTES: usize = 15;
 
 /// The file of `bench movie`, and what goes on beside it.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +76,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
     let movie = top.table("movie", movie);
     let profiled = scenario.tasks.iter().find(|task| task.profile.is_some());
     let allocation = top.table("allocation", |section| allocation(section, profiled));
+    let spare = top.table("exclusive", spare);
     top.finish();
     Draft {
         scenario,
@@ -78,7 +84,24 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         store_path,
         movie,
         allocation,
+        spare,
     }
+}
+
+/// Names as the kernel keeps them; a longer one would never be found.
+fn spare(section: &mut Section<'_, '_>) -> Vec<String> {
+    let names = section.texts("spare").unwrap_or_default();
+    for name in &names {
+        if name.trim().is_empty() {
+            section.complain("spare", "a program has a name; remove the empty one");
+        } else if name.len() > NAME_BYTES {
+            let what = format!(
+                "\"{name}\" is longer than the {NAME_BYTES} bytes that the kernel keeps of a name; write it as `ps -o comm` shows it"
+            );
+            section.complain("spare", what);
+        }
+    }
+    names
 }
 
 /// A frame of 50 Mbit/s at 24 per second; the paper's cache of 7 K pages; a file that does not fit into it.

@@ -51,6 +51,8 @@ pub struct Loaded {
     pub allocation: Allocation,
     /// The profiles of tasks; not read yet.
     pub profiles: Vec<ProfileFile>,
+    /// Programs that are left on exclusive cores.
+    pub spare: Vec<String>,
 }
 
 impl Loaded {
@@ -89,6 +91,7 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         movie: draft.movie,
         allocation: draft.allocation,
         profiles,
+        spare: draft.spare,
     })
 }
 

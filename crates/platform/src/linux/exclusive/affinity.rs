@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use punctual_units::CoreId;
 
 use super::super::journal::Journal;
-use super::super::thread::{CoreMask, Tid, affinity_of, set_affinity};
+use super::super::thread::{CoreMask, Tid, affinity_of, may_move_others, set_affinity};
 use super::super::{KernelTree, refused};
 use super::population::{Spared, everybody};
 use super::{Census, list};
@@ -49,6 +49,14 @@ impl Affinity {
                 "moving threads off the exclusive core (affinity)",
                 "this tree is a record",
                 "run on the machine itself",
+            ));
+        }
+        // A core that only some would leave is not kept.
+        if !may_move_others() {
+            return Err(refused(
+                format!("moving threads off core {} (affinity)", list(exclusive)),
+                "this user may not move the threads of others",
+                "run as root, or grant CAP_SYS_NICE (setcap cap_sys_nice+ep on the program)",
             ));
         }
         let mut mask = CoreMask::default();

@@ -249,6 +249,7 @@ impl Series<'_> {
             movie: self.loaded.movie,
             allocation: self.loaded.allocation,
             profiles: self.loaded.profiles.clone(),
+            spare: self.loaded.spare.clone(),
         };
         Ok(RunRequest {
             controller: self.source.clone(),
