@@ -28,7 +28,7 @@ const SECOND: c_int = 2;
 const LAST: c_int = 6;
 
 /// The version of QEMU's plugin interface that this plugin speaks. QEMU reads it once it has loaded the library; until 9.0 it wants
-/// [`FIRST`] at most, from then on [`SECOND`] at least.
+/// the first at most, from then on the second at least.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(FIRST);
