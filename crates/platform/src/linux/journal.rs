@@ -6,7 +6,11 @@
 //! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the
 //! same code. Each record is withdrawn once undone, so restoring twice is harmless, whoever does it.
 //!
-//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards.
+//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards. A thread is told from
+//! a later one of the same number by when it started.
+//!
+//! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have had them from its
+//! group; widening the group later does not widen it. Threads of which a record speaks and that have ended are forgotten only once the table is full.
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
@@ -17,16 +21,21 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::core_mask::{CoreMask, allowed_to, set_affinity};
 use super::guardian::Guardian;
-use super::thread::{Tid, affinity_of, set_affinity};
+use super::thread::Tid;
 use super::tree::{read_trimmed, write_existing};
-use super::undo::{Errno, Kind, SLOTS, Slot, Table, start_time};
-use super::{last_error, refused};
+use super::undo::{Errno, Kind, SLOTS, Slot, Table, flags, start_time};
+use super::{KernelTree, last_error, refused};
 use crate::Refusal;
 
 /// What was changed and how to take it back. Clones share the records.
 #[derive(Clone, Debug)]
 pub struct Journal(Arc<Records>);
+
+/// A point in the life of a [`Journal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u32);
 
 #[derive(Debug)]
 struct Records {
@@ -65,7 +74,7 @@ impl Journal {
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
     pub fn write(&self, path: &Path, content: &str) -> Result<(), Refusal> {
         let refusal = |why: std::io::Error| refuse_write(path, content, why);
-        let record = if self.0.table.find(Kind::Write, path) {
+        let record = if self.0.table.find(Kind::Write, path).is_some() {
             None
         } else {
             let found = read_trimmed(path).map_err(refusal)?;
@@ -122,26 +131,64 @@ impl Journal {
     /// # Errors
     /// [`Refusal`] where there is no such thread, or it is bound where it runs (as the kernel's own are), or that cannot be recorded.
     pub fn remember_affinity(&self, thread: Tid) -> Result<(), Refusal> {
-        let gone = |why: std::io::Error| {
+        let found = allowed_to(&KernelTree::default(), thread);
+        let recorded = found.and_then(|found| self.record_affinity(thread, &found));
+        recorded.map(drop).map_err(|why| {
             refused(
-                format!("reading where thread {thread} runs"),
+                format!("remembering where thread {thread} runs"),
                 why,
                 "it has ended, or must stay",
             )
-        };
+        })
+    }
+
+    /// Lets `thread` run on the cores of `wanted` only; putting back lets it run on those of `found`, unless something else is remembered of it.
+    ///
+    /// # Errors
+    /// What the kernel answers: `ESRCH` of a thread that has ended, `EINVAL` of one that is bound where it runs, `EPERM` of one that is not ours
+    /// to move. Its cores are unchanged then.
+    pub(super) fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
+        let record = self.record_affinity(thread, found)?;
+        set_affinity(thread, wanted).inspect_err(|_| self.withdraw(record))
+    }
+
+    /// Records that `thread` is to run on the cores of `mask` again. None where that is recorded already.
+    fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<Option<usize>> {
         let stat = PathBuf::from(format!("/proc/{thread}/stat"));
-        if self.0.table.find(Kind::Affinity, &stat) {
-            return Ok(());
+        let content = fs::read(&stat).map_err(|why| match why.kind() {
+            std::io::ErrorKind::NotFound => std::io::Error::from_raw_os_error(libc::ESRCH),
+            _ => why,
+        })?;
+        // What cannot be set could not be put back either.
+        if flags(&content).is_none_or(|flags| flags & PF_NO_SETAFFINITY != 0) {
+            return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let content = fs::read(&stat).map_err(gone)?;
-        let started = String::from_utf8_lossy(start_time(&content).unwrap_or_default()).into_owned();
-        let mask = affinity_of(thread).map_err(gone)?;
-        // What cannot be set now could not be put back either.
-        set_affinity(thread, &mask).map_err(gone)?;
-        let text = mask
-            .iter()
-            .fold(started + " ", |text, byte| format!("{text}{byte:02x}"));
-        self.record(Kind::Affinity, &stat, text.as_bytes()).map(drop)
+        let started = start_time(&content).unwrap_or_default();
+        if let Some(record) = self.0.table.find(Kind::Affinity, &stat) {
+            if started_in(record) == started {
+                return Ok(None);
+            }
+            record.retire(); // of a thread that has ended
+        }
+        let mut text = String::from_utf8_lossy(started).into_owned() + " ";
+        mask.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
+        let record = || self.record(Kind::Affinity, &stat, text.as_bytes());
+        let recorded = record().or_else(|_| {
+            self.forget_ended();
+            record()
+        });
+        recorded.map(Some).map_err(std::io::Error::other)
+    }
+
+    /// Withdraws what is remembered of threads that have ended.
+    fn forget_ended(&self) {
+        let ended = |slot: &&Slot| {
+            let stat = fs::read(OsStr::from_bytes(slot.path().to_bytes())).unwrap_or_default();
+            start_time(&stat) != Some(started_in(slot))
+        };
+        let threads = self.0.table.slots().iter();
+        let threads = threads.filter(|slot| slot.pending() && slot.kind() == Some(Kind::Affinity));
+        threads.filter(ended).for_each(Slot::retire);
     }
 
     /// Makes a temporary folder in `within`, readable by this user only, to be removed with all that is in it.
@@ -172,16 +219,29 @@ impl Journal {
 
     /// As [`Journal::restore`], for changes at and below `folder` alone.
     pub fn restore_below(&self, folder: &Path) -> Vec<Refusal> {
+        let folder = absolute(folder);
+        self.restore_if(|slot| Path::new(OsStr::from_bytes(slot.path().to_bytes())).starts_with(&folder))
+    }
+
+    /// Where the journal stands, for [`Journal::restore_since`].
+    pub fn mark(&self) -> Mark {
+        Mark(self.0.table.mark())
+    }
+
+    /// As [`Journal::restore`], for things that were changed for the first time since `mark`, by whichever thread.
+    pub fn restore_since(&self, mark: Mark) -> Vec<Refusal> {
+        self.restore_if(|slot| slot.since(mark.0))
+    }
+
+    fn restore_if(&self, meant: impl Fn(&Slot) -> bool) -> Vec<Refusal> {
         if !self.0.owned() {
             return Vec::new();
         }
-        let folder = absolute(folder);
         let mut left_over = Vec::new();
         let _serial = self.appending();
-        self.0.table.undo_all(
-            |slot| Path::new(OsStr::from_bytes(slot.path().to_bytes())).starts_with(&folder),
-            |slot, errno| left_over.push(left_changed(slot, errno)),
-        );
+        self.0
+            .table
+            .undo_all(meant, |slot, errno| left_over.push(left_changed(slot, errno)));
         left_over
     }
 
@@ -231,6 +291,15 @@ impl Drop for Records {
             guardian.dismiss();
         }
     }
+}
+
+/// Set of threads whose cores nobody may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
+const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
+
+/// When the thread of an affinity record started.
+fn started_in(record: &Slot) -> &[u8] {
+    let text = record.text().to_bytes();
+    text.split(|byte| *byte == b' ').next().unwrap_or_default()
 }
 
 /// `path` from the root on: the guardian works at `/`.
@@ -309,10 +378,10 @@ impl SharedTable {
         }
     }
 
-    /// Whether a change of that kind to `path` is pending.
-    fn find(&self, kind: Kind, path: &Path) -> bool {
+    /// The pending change of that kind to `path`.
+    fn find(&self, kind: Kind, path: &Path) -> Option<&Slot> {
         let path = absolute(path);
-        self.slots().iter().any(|slot| {
+        self.slots().iter().find(|slot| {
             slot.pending() && slot.kind() == Some(kind) && slot.path().to_bytes() == path.as_os_str().as_bytes()
         })
     }
@@ -469,6 +538,91 @@ mod tests {
         journal.move_tasks_back(&from, &to).unwrap();
         assert_eq!(journal.restore(), []);
         assert_eq!(read_trimmed(&to).unwrap(), "34"); // an ordinary file keeps the last of the two writes
+    }
+
+    #[test]
+    fn what_was_changed_since_a_mark_is_put_back_alone() {
+        let folder = testing::folder();
+        let file = |name: &str| folder.path().join(name);
+        for name in ["before", "after", "both"] {
+            fs::write(file(name), "found").unwrap();
+        }
+        let journal = unguarded();
+        journal.write(&file("before"), "changed").unwrap();
+        journal.write(&file("both"), "changed").unwrap();
+        let mark = journal.mark();
+        journal.write(&file("after"), "changed").unwrap();
+        journal.write(&file("both"), "changed again").unwrap();
+        assert_eq!(journal.restore_since(mark), []);
+        let content = |name: &str| read_trimmed(&file(name)).unwrap();
+        assert_eq!(
+            (content("before"), content("after"), content("both")),
+            ("changed".into(), "found".into(), "changed again".into())
+        );
+        assert_eq!(journal.restore(), []);
+        assert_eq!((content("before"), content("both")), ("found".into(), "found".into()));
+    }
+
+    /// A helper program of ours, ended with the test.
+    struct Helper(std::process::Child);
+
+    impl Helper {
+        fn start() -> Helper {
+            Helper(std::process::Command::new("sleep").arg("60").spawn().unwrap())
+        }
+
+        fn tid(&self) -> Tid {
+            Tid(self.0.id() as i32)
+        }
+    }
+
+    impl Drop for Helper {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_record_of_a_thread_that_has_ended_is_not_taken_for_a_later_one_of_its_number() {
+        let helper = Helper::start();
+        let journal = unguarded();
+        let stat = PathBuf::from(format!("/proc/{}/stat", helper.tid()));
+        // As if this number had been somebody else's, who started at another time and might run nowhere.
+        journal.record(Kind::Affinity, &stat, b"1 00").unwrap();
+        let found = allowed_to(&KernelTree::default(), helper.tid()).unwrap();
+        let mut narrow = CoreMask::default();
+        narrow.set(super::super::thread::allowed_cores()[0], true);
+        journal.confine(helper.tid(), &found, &narrow).unwrap();
+        assert_eq!(allowed_to(&KernelTree::default(), helper.tid()).unwrap(), narrow);
+        assert_eq!(journal.restore(), []);
+        assert_eq!(allowed_to(&KernelTree::default(), helper.tid()).unwrap(), found);
+        assert!(!journal.0.table.slots().iter().any(Slot::pending));
+    }
+
+    #[test]
+    fn threads_that_have_ended_make_room_for_others() {
+        let helper = Helper::start();
+        let journal = unguarded();
+        for number in 0..SLOTS {
+            let stat = PathBuf::from(format!("/proc/{}/stat", 5_000_000 + number)); // beyond the kernel's largest pid
+            journal.record(Kind::Affinity, &stat, b"1 00").unwrap();
+        }
+        journal.remember_affinity(helper.tid()).unwrap();
+        let pending = journal.0.table.slots().iter().filter(|slot| slot.pending());
+        assert_eq!(pending.count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_confined_leaves_no_record() {
+        let helper = Helper::start();
+        let journal = unguarded();
+        let found = allowed_to(&KernelTree::default(), helper.tid()).unwrap();
+        let nowhere = journal.confine(helper.tid(), &found, &CoreMask::default());
+        assert_eq!(nowhere.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        let ended = journal.confine(Tid(i32::MAX), &found, &found);
+        assert_eq!(ended.unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert!(!journal.0.table.slots().iter().any(Slot::pending));
     }
 
     #[test]

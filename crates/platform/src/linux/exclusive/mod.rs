@@ -18,28 +18,29 @@
 mod affinity;
 mod cpuset;
 mod kernel_work;
+mod likely;
+mod obtained;
 mod partition;
 mod population;
 mod sweeper;
 
-use std::fmt;
 use std::sync::Arc;
 
 use punctual_units::{CoreId, Nanos};
-use serde::{Deserialize, Serialize};
 
 use self::affinity::Affinity;
 use self::cpuset::Cpuset;
 use self::partition::Partition;
 use self::population::Spared;
 use self::sweeper::Sweeper;
-use super::cgroup::mount_point;
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
-use super::thread::{self, Tid};
-use super::tree::read_trimmed;
+use super::thread::Tid;
 use super::{KernelTree, cores, refused};
 use crate::Refusal;
+
+pub use likely::likely;
+pub use obtained::{Census, Mechanism, Obtained};
 
 /// How soon a thread that was started meanwhile is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
@@ -56,81 +57,6 @@ pub fn spared() -> Vec<String> {
         .filter(|name| !name.is_empty())
         .map(Into::into)
         .collect()
-}
-
-/// How a core is kept, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mechanism {
-    /// A cpuset partition without load balancing (cgroup version 2).
-    IsolatedPartition,
-    /// A cpuset partition (cgroup version 2).
-    Partition,
-    /// Everybody else in a cpuset without the core (cgroup version 1).
-    Cpuset,
-    /// The affinity of every thread.
-    Affinity,
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Mechanism::IsolatedPartition => "isolated cpuset partition (cgroup v2)",
-            Mechanism::Partition => "cpuset partition (cgroup v2)",
-            Mechanism::Cpuset => "cpuset (cgroup v1)",
-            Mechanism::Affinity => "affinity of every thread",
-        })
-    }
-}
-
-/// How many threads a sweep met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Census {
-    /// Moved away.
-    pub moved: usize,
-    /// Bound to the core by the kernel, or not ours to move.
-    pub kept: usize,
-    /// Left alone on purpose.
-    pub spared: usize,
-}
-
-/// What protection the core really has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Obtained {
-    /// Which core.
-    pub core: CoreId,
-    /// How it is kept.
-    pub mechanism: Mechanism,
-    /// The threads met when it was taken; all zero for a partition, where the kernel moves them itself.
-    pub threads: Census,
-    /// Interrupts that left it, and interrupts that would not.
-    pub interrupts: (usize, usize),
-    /// Whether kernel work that is bound to no core stays off it.
-    pub unbound_work: bool,
-    /// What bounds real-time threads on it.
-    pub limits: RealTimeLimits,
-    /// Better mechanisms, and why they were not to be had.
-    pub refused: Vec<Refusal>,
-}
-
-impl fmt::Display for Obtained {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "core {} kept by {}", self.core, self.mechanism)?;
-        if self.threads != Census::default() {
-            let Census { moved, kept, spared } = self.threads;
-            write!(
-                f,
-                "; {moved} threads moved away, {kept} bound to their cores, {spared} left alone"
-            )?;
-        }
-        let (moved, kept) = self.interrupts;
-        write!(f, "; {moved} interrupts moved, {kept} not; ")?;
-        f.write_str(match self.unbound_work {
-            true => "unbound kernel work elsewhere; ",
-            false => "unbound kernel work anywhere; ",
-        })?;
-        write!(f, "{}", self.limits)
-    }
 }
 
 /// A core that is ours. Clones are the same core. Once all are dropped, [`Journal::restore`] gives it back.
@@ -160,28 +86,29 @@ impl ExclusiveCore {
         core: CoreId,
         spare: &[String],
     ) -> Result<ExclusiveCore, Refusal> {
-        let mut others = cores::usable(tree);
-        let all = list(&others);
+        // Our own threads stay within the cores of this process; everybody else has the whole machine but the core.
+        let mut own_others = cores::usable(tree);
+        let all = list(&own_others);
         let refusal =
             |why: String, remedy: &str| refused(format!("keeping core {core} for real-time work"), why, remedy);
-        if !others.contains(&core) {
+        if !own_others.contains(&core) {
             return Err(refusal(
                 format!("this process may use cores {all}"),
                 "choose one of these",
             ));
         }
-        others.retain(|other| *other != core);
-        if others.is_empty() {
+        own_others.retain(|other| *other != core);
+        if own_others.is_empty() {
             return Err(refusal(
                 "it is the only one: everything else would have nowhere to run".into(),
-                "run on a machine with two cores or more, or make the task's class \"real-time\"",
+                "let this process run on two cores or more (taskset, cpuset), or make the task's class \"real-time\"",
             ));
         }
+        let mut others = cores::online(tree);
+        others.retain(|other| *other != core);
         let spared = Spared::new(tree, spare);
         let mut better = Vec::new();
-        let fence = Fence::best(tree, journal, core, &others, &spared, &mut better)?;
-        // Threads that are started while others are moved: the sweeper finds them.
-        let threads = fence.sweep();
+        let (fence, threads) = Fence::best(tree, journal, core, &others, &spared, &mut better)?;
         let interrupts = kernel_work::move_interrupts(tree, journal, core, &others);
         let obtained = Obtained {
             core,
@@ -195,7 +122,7 @@ impl ExclusiveCore {
         let fence = Arc::new(fence);
         Ok(ExclusiveCore {
             obtained: Arc::new(obtained),
-            _sweeper: Sweeper::start(&fence, &others).map(Arc::new),
+            _sweeper: Sweeper::start(&fence, &own_others).map(Arc::new),
             fence,
         })
     }
@@ -253,9 +180,9 @@ impl ExclusiveCore {
         let what = if lent { "lending" } else { "taking back" };
         let done = match &*self.fence {
             Fence::Partition(partition) => partition.set_lent(lent),
-            Fence::Cpuset(cpuset) => cpuset.set_lent(lent),
+            Fence::Cpuset(cpuset) => cpuset.set_lent(self.obtained.core, lent),
             Fence::Affinity(affinity) => {
-                affinity.set_lent(lent);
+                affinity.set_lent(self.obtained.core, lent);
                 Ok(())
             }
         };
@@ -278,7 +205,7 @@ impl ExclusiveCore {
 }
 
 impl Fence {
-    /// The best way to be had; why better ones were not goes to `better`.
+    /// The best way to be had, and whom it moved; why better ones were not goes to `better`.
     fn best(
         tree: &KernelTree,
         journal: &Journal,
@@ -286,16 +213,30 @@ impl Fence {
         others: &[CoreId],
         spared: &Spared,
         better: &mut Vec<Refusal>,
-    ) -> Result<Fence, Refusal> {
-        match Partition::create(tree, journal, core) {
-            Ok(partition) => return Ok(Fence::Partition(partition)),
-            Err(refusal) => better.push(refusal),
-        }
-        match Cpuset::create(tree, journal, core, others, spared.clone()) {
-            Ok(cpuset) => return Ok(Fence::Cpuset(cpuset)),
-            Err(refusal) => better.push(refusal),
-        }
-        Affinity::new(tree, journal, core, others, spared.clone()).map(Fence::Affinity)
+    ) -> Result<(Fence, Census), Refusal> {
+        let partition = || Partition::create(tree, journal, core).map(Fence::Partition);
+        let cpuset = || Cpuset::create(tree, journal, &[core], others, spared.clone()).map(Fence::Cpuset);
+        let affinity = || Affinity::new(tree, journal, &[core], others, spared.clone()).map(Fence::Affinity);
+        Fence::attempt(journal, partition)
+            .or_else(|refusal| {
+                better.push(refusal);
+                Fence::attempt(journal, cpuset)
+            })
+            .or_else(|refusal| {
+                better.push(refusal);
+                Fence::attempt(journal, affinity)
+            })
+    }
+
+    /// One way: made, and everybody moved. Where that fails, all that it changed is put back.
+    fn attempt(journal: &Journal, make: impl FnOnce() -> Result<Fence, Refusal>) -> Result<(Fence, Census), Refusal> {
+        let mark = journal.mark();
+        let made = make().and_then(|fence| {
+            // Threads that are started while others are moved: the sweeper finds them.
+            let census = fence.sweep();
+            judge(fence.mechanism(), census).map(|()| (fence, census))
+        });
+        made.inspect_err(|_| drop(journal.restore_since(mark)))
     }
 
     fn mechanism(&self) -> Mechanism {
@@ -316,6 +257,18 @@ impl Fence {
     }
 }
 
+/// A way by which nobody may be moved keeps nothing.
+fn judge(mechanism: Mechanism, census: Census) -> Result<(), Refusal> {
+    if census.moved > 0 || census.not_ours == 0 {
+        return Ok(());
+    }
+    Err(refused(
+        format!("keeping the core by {mechanism}"),
+        format!("none of {} threads is this user's to move", census.not_ours),
+        "run as root",
+    ))
+}
+
 /// What the group of a core is called: a process keeps each core once.
 fn group_name(core: CoreId) -> String {
     format!("punctual-{}-core-{core}", std::process::id())
@@ -331,32 +284,6 @@ fn list(cores: &[CoreId]) -> String {
         [] => String::new(),
     });
     runs.collect::<Vec<_>>().join(",")
-}
-
-/// The best way to keep a core that this machine seems to offer, found out without keeping one.
-///
-/// # Errors
-/// [`Refusal`] where this user may not move the threads of others.
-pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
-    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
-    let offers = |folder: &std::path::Path, file: &str, word: &str| {
-        let listed = read_trimmed(&tree.path(folder).join(file)).unwrap_or_default();
-        listed.split_whitespace().any(|it| it == word)
-    };
-    if mount_point(None, &mountinfo).is_some_and(|top| offers(&top, "cgroup.controllers", "cpuset")) {
-        return Ok(Mechanism::Partition);
-    }
-    if mount_point(Some("cpuset"), &mountinfo).is_some_and(|top| tree.path(top).join("tasks").exists()) {
-        return Ok(Mechanism::Cpuset);
-    }
-    if thread::may_move_others() {
-        return Ok(Mechanism::Affinity);
-    }
-    Err(refused(
-        "keeping a core for real-time work",
-        "no cpuset is mounted, and this user may not move the threads of others",
-        "run as root, or grant CAP_SYS_NICE",
-    ))
 }
 
 #[cfg(test)]

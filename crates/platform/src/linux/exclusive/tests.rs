@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
 
-use super::super::thread::affinity_of;
+use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::*;
 
 /// A program that sleeps, under a name that nobody else has.
@@ -84,20 +84,20 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
         return eprintln!("skipped: one core only");
     }
     let helper = Helper::start();
-    let mut narrow = super::super::thread::CoreMask::default();
+    let mut narrow = CoreMask::default();
     narrow.set(*core, true);
-    super::super::thread::set_affinity(helper.tid(), &narrow).unwrap();
+    set_affinity(helper.tid(), &narrow).unwrap();
     let journal = Journal::open(false).unwrap();
     let spared = Spared::new(&tree, &everybody_else());
-    let affinity = Affinity::new(&tree, &journal, *core, others, spared).unwrap();
+    let affinity = Affinity::new(&tree, &journal, &[*core], others, spared).unwrap();
     affinity.confine(helper.tid()).unwrap();
     assert!(
         !helper.may_use(*core) && helper.may_use(others[0]),
         "who had this core only gets the others"
     );
-    affinity.set_lent(true);
+    affinity.set_lent(*core, true);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
-    affinity.set_lent(false);
+    affinity.set_lent(*core, false);
     assert!(!helper.may_use(*core));
     assert_eq!(journal.restore(), []);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
@@ -135,13 +135,4 @@ fn lists_are_written_as_the_kernel_reads_them() {
     assert_eq!(written(&[1]), "1");
     let (_folder, tree) = crate::linux::testing::tree(&[("/sys/devices/system/cpu/online", "0-3,8")]);
     assert_eq!(list(&cores::usable(&tree)), "0-3,8");
-}
-
-#[test]
-fn what_this_machine_seems_to_offer_is_told() {
-    let (_folder, tree) = crate::linux::testing::tree(&[
-        ("/proc/self/mountinfo", "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw"),
-        ("/cg/cgroup.controllers", "cpu cpuset"),
-    ]);
-    assert_eq!(likely(&tree), Ok(Mechanism::Partition));
 }
