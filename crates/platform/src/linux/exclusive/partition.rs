@@ -30,7 +30,8 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    /// Makes the partition, without threads.
+    /// Makes the partition, without threads. Where that is refused, groups above it may have been changed: the caller puts back what is in
+    /// the journal since.
     pub(super) fn create(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
         let text = |file: &str| tree.read(file).unwrap_or_default();
         let mountinfo = text("/proc/self/mountinfo");
@@ -40,8 +41,7 @@ impl Partition {
             .map(|location| tree.path(location.folder))
             .ok_or_else(|| refuse("the cpuset controller belongs to cgroup version 1"))?;
         let folder = home.join(super::group_name(core));
-        let made = Partition::set_up(&tree.path(top), &home, &folder, journal, core);
-        made.inspect_err(|_| drop(journal.restore_below(&folder)))
+        Partition::set_up(&tree.path(top), &home, &folder, journal, core)
     }
 
     fn set_up(top: &Path, home: &Path, folder: &Path, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
@@ -105,9 +105,18 @@ fn become_partition(folder: &Path, kind: &str) -> Result<(), String> {
     let file = folder.join(PARTITION);
     let asked = write_existing(&file, kind).and_then(|()| read_trimmed(&file));
     match asked {
-        Ok(answer) if answer == kind => Ok(()),
-        Ok(answer) => Err(answer),
-        Err(why) => Err(why.to_string()),
+        Ok(answer) => judge(kind, &answer),
+        Err(why) => Err(format!("{kind}: {why}")),
+    }
+}
+
+/// Whether `answer`, read from `cpuset.cpus.partition` after `kind` was written, says that there is such a partition; the kernel's reason
+/// if not. It answers "KIND invalid (reason)" where it would not have the partition, or no longer has it.
+fn judge(kind: &str, answer: &str) -> Result<(), String> {
+    match answer.strip_prefix(kind).map(str::trim) {
+        Some("") => Ok(()),
+        Some(invalid) if invalid.starts_with("invalid") => Err(format!("{kind}: {invalid}")),
+        _ => Err(format!("{kind}: the kernel made it '{answer}'")),
     }
 }
 
@@ -187,10 +196,42 @@ mod tests {
     }
 
     #[test]
+    fn a_partition_that_is_refused_late_leaves_no_group_above_changed() {
+        let (_folder, tree) = hierarchy();
+        // All is there but the last file, in which a kernel without partitions has nothing either.
+        let group = tree.path("/cg/user.slice").join(super::super::group_name(CoreId(1)));
+        std::fs::remove_file(group.join(PARTITION)).unwrap();
+        let journal = Journal::open(false).unwrap();
+        let mark = journal.mark();
+        let refusal = Partition::create(&tree, &journal, CoreId(1)).unwrap_err();
+        assert!(refusal.why.contains("isolated") && refusal.why.contains("root"), "{refusal}");
+        let content = |file: &str| tree.read(format!("/cg/{file}")).unwrap();
+        assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "1", "changed on the way");
+        std::fs::remove_dir_all(&group).unwrap();
+        assert_eq!(journal.restore_since(mark), []);
+        assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "");
+        assert_eq!(content("user.slice/cgroup.subtree_control"), "-cpuset");
+        assert_eq!(content("cgroup.subtree_control"), "-cpuset");
+    }
+
+    #[test]
+    fn what_the_kernel_answers_is_judged() {
+        for kind in KINDS {
+            assert_eq!(judge(kind, kind), Ok(()));
+            for other in KINDS.into_iter().filter(|other| *other != kind).chain(["member", "", "iso"]) {
+                assert!(judge(kind, other).is_err(), "{kind} answered by {other}");
+            }
+        }
+        let told = judge("isolated", "isolated invalid (Cpu list in cpuset.cpus not exclusive)").unwrap_err();
+        assert_eq!(told, "isolated: invalid (Cpu list in cpuset.cpus not exclusive)");
+        assert!(judge("root", "root invalid").is_err(), "kernels before 5.19 give no reason");
+        assert!(judge("root", "rooted").is_err());
+    }
+
+    #[test]
     fn a_kernel_that_will_not_have_the_partition_is_quoted() {
         let folder = testing::folder();
-        // A folder in place of the file: neither kind can be written.
-        std::fs::create_dir(folder.path().join(PARTITION)).unwrap();
-        assert!(become_partition(folder.path(), "isolated").is_err());
+        let why = become_partition(folder.path(), "isolated").unwrap_err();
+        assert!(why.contains("No such file"), "{why}");
     }
 }
