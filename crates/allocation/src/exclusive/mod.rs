@@ -9,16 +9,21 @@
 //! deadline. A *lease* is the time for which an idle exclusive core is lent. *Taking back* a core costs the time from the decision until the
 //! real-time job could run there.
 //!
-//! **Method.** [`fits`]: the exact test for earliest deadline first on one core. [`place`]: first fit on the fewest cores.
-//! [`lend`]: a lease ends as long before the next release as taking the core back takes. [`completion`]: the spinning time that costs least over the
+//! **Method.** [`fits`]: the exact test for earliest deadline first on one core; [`responses`]: that for fixed priorities, which is what
+//! Linux runs. [`place`], [`admit`]: first fit on the fewest cores.
+//! [`lend`], and [`Tenants`] for several tasks: a lease ends as long before the next release as taking the core back takes. [`completion`]: the spinning time that costs least over the
 //! medium's measured service times. Every figure is an argument; none is a constant of ours.
 
 mod admission;
 mod completion;
 mod cores;
+mod fixed_priority;
 mod lending;
+mod tenants;
 
-pub use admission::{PlaceError, Sporadic, TASKS_MAX, Unfit, fits, place};
+pub use admission::{PlaceError, Sporadic, TASKS_MAX, Unfit, admit, fits, place};
 pub use completion::{Completion, NoFigures, completion, expected_cost};
 pub use cores::{CoreListError, check_cores};
+pub use fixed_priority::{Bandwidth, by_deadline, responses};
 pub use lending::{Lease, LendingCosts, NextRelease, lend};
+pub use tenants::Tenants;

@@ -138,9 +138,11 @@ impl Placing<'_, '_> {
             Class::RealTime { .. } | Class::Exclusive { .. } => {
                 let mut interpreter = self.interpreter(program, self.sensors);
                 interpreter.surge(self.setup.request.surge);
-                runtime.task(&task.name, task.class, task.arrival, move |job| {
-                    interpreter.perform(job)
-                });
+                runtime
+                    .task(&task.name, task.class, task.arrival, move |job| {
+                        interpreter.perform(job)
+                    })
+                    .takes_at_most(task.demand.compute + task.demand.data);
             }
             Class::BestEffort => {
                 let others = runtime.other_cores();
@@ -173,6 +175,7 @@ impl Placing<'_, '_> {
             arrival: task.arrival,
             active: task.active,
             core: Some(core),
+            execution: None,
             store,
             body,
         });

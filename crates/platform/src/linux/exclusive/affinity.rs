@@ -9,6 +9,7 @@
 //! then finds the last heirs. After a kill, heirs of the last [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are missed.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_units::CoreId;
@@ -17,8 +18,8 @@ use super::super::core_mask::{CoreMask, affinity_of, allowed_to, set_affinity};
 use super::super::journal::Journal;
 use super::super::thread::{self, Tid};
 use super::super::{KernelTree, refused};
+use super::Census;
 use super::population::{Identity, Spared, Status, Unmoved, everybody};
-use super::{Census, list};
 use crate::Refusal;
 
 /// Passes over all threads for heirs once nobody is confined any more: they may have started others meanwhile.
@@ -121,21 +122,14 @@ impl Affinity {
     }
 
     /// Puts `thread` among those who get the core lent only.
-    pub(super) fn confine(&self, thread: Tid) -> Result<(), Refusal> {
-        let ended = || std::io::Error::from_raw_os_error(libc::ESRCH);
-        let thread = Identity::of(&self.tree, thread).ok_or_else(ended);
-        let confined = thread.and_then(|thread| self.confine_as(thread, self.inherited(thread)));
-        confined.map_err(|why| {
-            refused(
-                format!("moving a thread off core {}", list(&self.exclusive)),
-                why,
-                "name a thread that is alive, and run as root; threads that belong to a core, as the kernel's do, stay there",
-            )
-        })
+    pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
+        let ended = || io::Error::from_raw_os_error(libc::ESRCH);
+        let thread = Identity::of(&self.tree, thread).ok_or_else(ended)?;
+        self.confine_as(thread, self.inherited(thread))
     }
 
     /// Confines `thread`, whose former mask is `former` if it has inherited the one that it has.
-    fn confine_as(&self, thread: Identity, former: Option<CoreMask>) -> std::io::Result<()> {
+    fn confine_as(&self, thread: Identity, former: Option<CoreMask>) -> io::Result<()> {
         let found = former.map_or_else(|| allowed_to(&self.tree, thread.tid), Ok)?;
         let process = Status::read(&self.tree, thread.tid).map_or(thread.tid.0, |status| status.process);
         let mut threads = self.threads();

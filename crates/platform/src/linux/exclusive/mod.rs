@@ -12,11 +12,14 @@
 //! core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself, threads that the kernel
 //! binds to the core, and those of `population.rs`.
 //!
+//! Several cores are kept in the same way, by one group or sweep for all; each is lent by itself.
+//!
 //! All of it is in the journal: on exit, panic and Ctrl-C this process puts it back, after a kill the guardian. Drop every
 //! [`ExclusiveCore`] first: the sweep would move away again whom the journal brings back.
 
 mod affinity;
 mod cpuset;
+mod fence;
 mod kernel_work;
 mod likely;
 mod obtained;
@@ -28,9 +31,7 @@ use std::sync::Arc;
 
 use punctual_units::{CoreId, Nanos};
 
-use self::affinity::Affinity;
-use self::cpuset::Cpuset;
-use self::partition::Partition;
+use self::fence::Fence;
 use self::population::Spared;
 use self::sweeper::Sweeper;
 use super::journal::Journal;
@@ -67,14 +68,6 @@ pub struct ExclusiveCore {
     _sweeper: Option<Arc<Sweeper>>,
 }
 
-/// The way in use.
-#[derive(Debug)]
-enum Fence {
-    Partition(Partition),
-    Cpuset(Cpuset),
-    Affinity(Affinity),
-}
-
 impl ExclusiveCore {
     /// Takes `core` for this process; the programs named in `spare` (as `ps -o comm` shows them) are left where they are.
     ///
@@ -86,45 +79,68 @@ impl ExclusiveCore {
         core: CoreId,
         spare: &[String],
     ) -> Result<ExclusiveCore, Refusal> {
-        // Our own threads stay within the cores of this process; everybody else has the whole machine but the core.
+        let refusal = |why: &str| refused(keeping(&[core]), why, "this is a defect worth reporting");
+        let taken = ExclusiveCore::take_all(tree, journal, &[core], spare)?;
+        taken.into_iter().next().ok_or_else(|| refusal("none was obtained"))
+    }
+
+    /// Takes all of `exclusive`, in one way; answers them in this order. A process takes cores once.
+    ///
+    /// # Errors
+    /// [`Refusal`] where one of them is not there, none is left to others, or there is no way to keep them; nothing has changed then.
+    pub fn take_all(
+        tree: &KernelTree,
+        journal: &Journal,
+        exclusive: &[CoreId],
+        spare: &[String],
+    ) -> Result<Vec<ExclusiveCore>, Refusal> {
+        // Our own threads stay within the cores of this process; everybody else has the whole machine but these.
         let mut own_others = cores::usable(tree);
         let all = list(&own_others);
-        let refusal =
-            |why: String, remedy: &str| refused(format!("keeping core {core} for real-time work"), why, remedy);
-        if !own_others.contains(&core) {
+        let refusal = |why: String, remedy: &str| refused(keeping(exclusive), why, remedy);
+        if exclusive.iter().any(|core| !own_others.contains(core)) {
             return Err(refusal(
                 format!("this process may use cores {all}"),
-                "choose one of these",
+                "choose among these",
             ));
         }
-        own_others.retain(|other| *other != core);
+        own_others.retain(|other| !exclusive.contains(other));
         if own_others.is_empty() {
-            return Err(refusal(
-                "it is the only one: everything else would have nowhere to run".into(),
-                "let this process run on two cores or more (taskset, cpuset), or make the task's class \"real-time\"",
-            ));
+            return Err(match exclusive {
+                [_] => refusal(
+                    "it is the only one: everything else would have nowhere to run".into(),
+                    "let this process run on two cores or more (taskset, cpuset), or make the task's class \"real-time\"",
+                ),
+                _ => refusal(
+                    "there are no others: everything else would have nowhere to run".into(),
+                    "leave at least one core to others",
+                ),
+            });
         }
         let mut others = cores::online(tree);
-        others.retain(|other| *other != core);
+        others.retain(|other| !exclusive.contains(other));
         let spared = Spared::new(tree, spare);
         let mut better = Vec::new();
-        let (fence, threads) = Fence::best(tree, journal, core, &others, &spared, &mut better)?;
-        let interrupts = kernel_work::move_interrupts(tree, journal, core, &others);
-        let obtained = Obtained {
-            core,
+        let (fence, threads) = Fence::best(tree, journal, exclusive, &others, &spared, &mut better)?;
+        let limits = RealTimeLimits::read(tree);
+        let kept = exclusive.iter().map(|core| Obtained {
+            core: *core,
             mechanism: fence.mechanism(),
             threads,
-            interrupts,
-            unbound_work: kernel_work::move_unbound_work(tree, journal, core),
-            limits: RealTimeLimits::read(tree),
-            refused: better,
-        };
+            interrupts: kernel_work::move_interrupts(tree, journal, *core, &others),
+            unbound_work: kernel_work::move_unbound_work(tree, journal, *core),
+            limits,
+            refused: better.clone(),
+        });
+        let kept: Vec<Obtained> = kept.collect();
         let fence = Arc::new(fence);
-        Ok(ExclusiveCore {
+        let sweeper = Sweeper::start(&fence, &own_others).map(Arc::new);
+        let cores = kept.into_iter().map(|obtained| ExclusiveCore {
             obtained: Arc::new(obtained),
-            _sweeper: Sweeper::start(&fence, &own_others).map(Arc::new),
-            fence,
-        })
+            fence: Arc::clone(&fence),
+            _sweeper: sweeper.clone(),
+        });
+        Ok(cores.collect())
     }
 
     /// What protection was really obtained.
@@ -138,12 +154,8 @@ impl ExclusiveCore {
     /// # Errors
     /// [`Refusal`] where the kernel does not let it in.
     pub fn enter(&self, thread: Tid) -> Result<(), Refusal> {
-        match &*self.fence {
-            Fence::Partition(partition) => partition
-                .enter(thread)
-                .map_err(|why| self.refuse("entering", thread, why)),
-            Fence::Cpuset(_) | Fence::Affinity(_) => Ok(()),
-        }
+        let entered = self.fence.enter(self.obtained.core, thread);
+        entered.map_err(|why| self.refuse("entering", thread, why))
     }
 
     /// Puts `thread`, of this process, among those who get the core only while it is lent.
@@ -151,13 +163,8 @@ impl ExclusiveCore {
     /// # Errors
     /// [`Refusal`] where the kernel does not move it.
     pub fn confine(&self, thread: Tid) -> Result<(), Refusal> {
-        match &*self.fence {
-            Fence::Partition(_) => Ok(()), // everybody outside of it is
-            Fence::Cpuset(cpuset) => cpuset
-                .confine(thread)
-                .map_err(|why| self.refuse("leaving", thread, why)),
-            Fence::Affinity(affinity) => affinity.confine(thread),
-        }
+        let confined = self.fence.confine(thread);
+        confined.map_err(|why| self.refuse("leaving", thread, why))
     }
 
     /// Lends the core to everybody else. Lending twice is harmless.
@@ -178,14 +185,7 @@ impl ExclusiveCore {
 
     fn set_lent(&self, lent: bool) -> Result<(), Refusal> {
         let what = if lent { "lending" } else { "taking back" };
-        let done = match &*self.fence {
-            Fence::Partition(partition) => partition.set_lent(lent),
-            Fence::Cpuset(cpuset) => cpuset.set_lent(self.obtained.core, lent),
-            Fence::Affinity(affinity) => {
-                affinity.set_lent(self.obtained.core, lent);
-                Ok(())
-            }
-        };
+        let done = self.fence.set_lent(self.obtained.core, lent);
         done.map_err(|why| {
             refused(
                 format!("{what} core {}", self.obtained.core),
@@ -204,69 +204,9 @@ impl ExclusiveCore {
     }
 }
 
-impl Fence {
-    /// The best way to be had, and whom it moved; why better ones were not goes to `better`.
-    fn best(
-        tree: &KernelTree,
-        journal: &Journal,
-        core: CoreId,
-        others: &[CoreId],
-        spared: &Spared,
-        better: &mut Vec<Refusal>,
-    ) -> Result<(Fence, Census), Refusal> {
-        let partition = || Partition::create(tree, journal, core).map(Fence::Partition);
-        let cpuset = || Cpuset::create(tree, journal, &[core], others, spared.clone()).map(Fence::Cpuset);
-        let affinity = || Affinity::new(tree, journal, &[core], others, spared.clone()).map(Fence::Affinity);
-        Fence::attempt(journal, partition)
-            .or_else(|refusal| {
-                better.push(refusal);
-                Fence::attempt(journal, cpuset)
-            })
-            .or_else(|refusal| {
-                better.push(refusal);
-                Fence::attempt(journal, affinity)
-            })
-    }
-
-    /// One way: made, and everybody moved. Where that fails, all that it changed is put back.
-    fn attempt(journal: &Journal, make: impl FnOnce() -> Result<Fence, Refusal>) -> Result<(Fence, Census), Refusal> {
-        let mark = journal.mark();
-        let made = make().and_then(|fence| {
-            // Threads that are started while others are moved: the sweeper finds them.
-            let census = fence.sweep();
-            judge(fence.mechanism(), census).map(|()| (fence, census))
-        });
-        made.inspect_err(|_| drop(journal.restore_since(mark)))
-    }
-
-    fn mechanism(&self) -> Mechanism {
-        match self {
-            Fence::Partition(partition) if partition.kind() == "isolated" => Mechanism::IsolatedPartition,
-            Fence::Partition(_) => Mechanism::Partition,
-            Fence::Cpuset(_) => Mechanism::Cpuset,
-            Fence::Affinity(_) => Mechanism::Affinity,
-        }
-    }
-
-    fn sweep(&self) -> Census {
-        match self {
-            Fence::Partition(_) => Census::default(),
-            Fence::Cpuset(cpuset) => cpuset.sweep(),
-            Fence::Affinity(affinity) => affinity.sweep(),
-        }
-    }
-}
-
-/// A way by which nobody may be moved keeps nothing.
-fn judge(mechanism: Mechanism, census: Census) -> Result<(), Refusal> {
-    if census.moved > 0 || census.not_ours == 0 {
-        return Ok(());
-    }
-    Err(refused(
-        format!("keeping the core by {mechanism}"),
-        format!("none of {} threads is this user's to move", census.not_ours),
-        "run as root",
-    ))
+fn keeping(exclusive: &[CoreId]) -> String {
+    let s = if exclusive.len() == 1 { "" } else { "s" };
+    format!("keeping core{s} {} for real-time work", list(exclusive))
 }
 
 /// What the group of a core is called: a process keeps each core once.

@@ -204,7 +204,10 @@ mod tests {
         let journal = Journal::open(false).unwrap();
         let mark = journal.mark();
         let refusal = Partition::create(&tree, &journal, CoreId(1)).unwrap_err();
-        assert!(refusal.why.contains("isolated") && refusal.why.contains("root"), "{refusal}");
+        assert!(
+            refusal.why.contains("isolated") && refusal.why.contains("root"),
+            "{refusal}"
+        );
         let content = |file: &str| tree.read(format!("/cg/{file}")).unwrap();
         assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "1", "changed on the way");
         std::fs::remove_dir_all(&group).unwrap();
@@ -218,13 +221,20 @@ mod tests {
     fn what_the_kernel_answers_is_judged() {
         for kind in KINDS {
             assert_eq!(judge(kind, kind), Ok(()));
-            for other in KINDS.into_iter().filter(|other| *other != kind).chain(["member", "", "iso"]) {
+            for other in KINDS
+                .into_iter()
+                .filter(|other| *other != kind)
+                .chain(["member", "", "iso"])
+            {
                 assert!(judge(kind, other).is_err(), "{kind} answered by {other}");
             }
         }
         let told = judge("isolated", "isolated invalid (Cpu list in cpuset.cpus not exclusive)").unwrap_err();
         assert_eq!(told, "isolated: invalid (Cpu list in cpuset.cpus not exclusive)");
-        assert!(judge("root", "root invalid").is_err(), "kernels before 5.19 give no reason");
+        assert!(
+            judge("root", "root invalid").is_err(),
+            "kernels before 5.19 give no reason"
+        );
         assert!(judge("root", "rooted").is_err());
     }
 

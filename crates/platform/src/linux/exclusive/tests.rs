@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::process::{Child, Command};
 
 use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
+use super::affinity::Affinity;
+use super::fence::judge;
 use super::*;
 
 /// A program that sleeps, under a name that nobody else has.
@@ -158,7 +160,9 @@ impl Starter {
 impl Drop for Starter {
     fn drop(&mut self) {
         // SAFETY: plain numbers of processes that this test has started.
-        self.started.iter().for_each(|tid| drop(unsafe { libc::kill(tid.0, libc::SIGKILL) }));
+        self.started
+            .iter()
+            .for_each(|tid| drop(unsafe { libc::kill(tid.0, libc::SIGKILL) }));
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -184,7 +188,11 @@ fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
     assert_eq!(masks(&[child, orphan]), [narrow; 2], "inherited");
     affinity.sweep();
     affinity.set_lent(*core, true);
-    assert_eq!(masks(&[starter.tid(), child, orphan]), [had; 3], "lent to heirs as well");
+    assert_eq!(
+        masks(&[starter.tid(), child, orphan]),
+        [had; 3],
+        "lent to heirs as well"
+    );
     affinity.set_lent(*core, false);
     assert_eq!(masks(&[starter.tid(), child, orphan]), [narrow; 3]);
     // A choice of its own is not taken for an inheritance, nor lifted.
@@ -227,10 +235,17 @@ fn a_way_by_which_nobody_moves_is_no_way() {
         spared: 5,
     };
     assert!(judge(Mechanism::Cpuset, census(0, 3)).is_err());
-    assert_eq!(judge(Mechanism::Cpuset, census(0, 0)), Ok(()), "there was nobody to move");
+    assert_eq!(
+        judge(Mechanism::Cpuset, census(0, 0)),
+        Ok(()),
+        "there was nobody to move"
+    );
     assert_eq!(judge(Mechanism::Affinity, census(7, 3)), Ok(()));
     let told = census(7, 3).to_string();
-    assert!(told.contains("80 bound to their cores, 3 not this user's to move"), "{told}");
+    assert!(
+        told.contains("80 bound to their cores, 3 not this user's to move"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -159,6 +159,38 @@ fn the_group_of_this_process_keeps_the_core_and_its_other_members_do_not() {
 }
 
 #[test]
+fn several_cores_are_kept_by_one_group_and_lent_one_by_one() {
+    let files = [
+        ("/cpuset/cpuset.mems", "0"),
+        ("/cpuset/tasks", ""),
+        ("/cpuset/box/cpuset.cpus", "1-3"),
+        ("/cpuset/holder/cpuset.cpus", "2-3"),
+    ];
+    let (_folder, tree) = hierarchy(3, &["/cpuset"], &files);
+    let journal = Journal::open(false).unwrap();
+    let [exclusive, others] = [[CoreId(2), CoreId(3)], [CoreId(0), CoreId(1)]];
+    let cpuset = Cpuset::create(&tree, &journal, &exclusive, &others, Spared::new(&tree, &[])).unwrap();
+    let both = || {
+        (
+            ours(&cpuset.pens[0], CPUS),
+            tree.read("/cpuset/box/cpuset.cpus").unwrap(),
+        )
+    };
+    assert_eq!(both(), ("0-1".into(), "1".into()));
+    let holder = tree.read("/cpuset/holder/cpuset.cpus").unwrap();
+    assert_eq!(holder, "2-3", "it has no others");
+    for (core, lent, pen, boxed) in [
+        (3, true, "0-1,3", "1,3"),
+        (2, true, "0-3", "1-3"),
+        (3, false, "0-2", "1-2"),
+        (2, false, "0-1", "1"),
+    ] {
+        cpuset.set_lent(CoreId(core), lent).unwrap();
+        assert_eq!(both(), (pen.into(), boxed.into()));
+    }
+}
+
+#[test]
 fn a_process_that_may_use_few_cores_leaves_everybody_else_all_others() {
     let files = [
         ("/sys/devices/system/cpu/online", "0-7"),
