@@ -159,10 +159,10 @@ impl Starter {
 
 impl Drop for Starter {
     fn drop(&mut self) {
-        // SAFETY: plain numbers of processes that this test has started.
-        self.started
-            .iter()
-            .for_each(|tid| drop(unsafe { libc::kill(tid.0, libc::SIGKILL) }));
+        for tid in &self.started {
+            // SAFETY: plain numbers of processes that this test has started.
+            unsafe { libc::kill(tid.0, libc::SIGKILL) };
+        }
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
