@@ -244,11 +244,13 @@ impl Cpuset {
             true => outer_first().collect(),
             false => outer_first().rev().collect(),
         };
-        pens.chain(shrunk).fold(Ok(()), |done, (folder, cores)| {
+        let mut done = Ok(());
+        for (folder, cores) in pens.chain(shrunk) {
             let written = write_existing(&folder.join(CPUS), &self.kept_off(cores, &found.lent));
             // A group that is gone lends and keeps nothing.
-            done.and(written.or_else(|why| if folder.is_dir() { Err(why) } else { Ok(()) }))
-        })
+            done = done.and(written.or_else(|why| if folder.is_dir() { Err(why) } else { Ok(()) }));
+        }
+        done
     }
 
     /// `cores` without the exclusive ones that are not lent, as the kernel takes them.
