@@ -1,6 +1,7 @@
 //! Emulated kernel trees for tests.
 
 use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::KernelTree;
 
@@ -22,6 +23,12 @@ pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
         fs::write(path, format!("{content}\n")).unwrap();
     }
     (folder, tree)
+}
+
+/// Held by tests that take a real core: a process has one group for each.
+pub(super) fn taking_a_real_core() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What `body` answers on a thread of a user without rights; none where this one may not become another. Users and rights are a

@@ -53,6 +53,7 @@ fn everybody_else() -> Vec<String> {
 
 #[test]
 fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
+    let _alone = crate::linux::testing::taking_a_real_core();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let (core, helper) = (*all.last().unwrap(), Helper::start());
@@ -210,6 +211,7 @@ fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
 
 #[test]
 fn who_may_move_nobody_obtains_nothing() {
+    let _alone = crate::linux::testing::taking_a_real_core();
     let tree = KernelTree::default();
     let core = *cores::usable(&tree).last().unwrap();
     let taken = crate::linux::testing::as_nobody(move || {

@@ -264,6 +264,7 @@ impl Drop for Group {
 
 #[test]
 fn a_real_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
+    let _alone = testing::taking_a_real_core();
     let tree = KernelTree::default();
     let online = cores::online(&tree);
     let [others @ .., core] = online.as_slice() else { return };
