@@ -99,7 +99,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_set_survives_being_printed_as_the_kernel_does(cores in prop::collection::btree_set(0u32..1024, 0..40)) {
-            let mut words = vec![0u32; 32];
+            let mut words = [0u32; 32];
             let mut mask = CoreMask::default();
             for core in &cores {
                 words[*core as usize / 32] |= 1 << (core % 32);

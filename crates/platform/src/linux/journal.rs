@@ -517,6 +517,18 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_must_wait_for_an_older_change_is_put_back_after_it() {
+        let folder = testing::folder();
+        let path = folder.path().join("group");
+        let journal = unguarded();
+        journal.make_dir(&path).unwrap();
+        // A folder takes no writing. The newer change is undone first, in vain until the folder is gone.
+        journal.record(Kind::Write, &path, b"found").unwrap();
+        assert_eq!(journal.restore(), []);
+        assert!(!path.exists());
+    }
+
+    #[test]
     fn what_is_gone_needs_no_putting_back() {
         let folder = testing::folder();
         let path = folder.path().join("hot-unplugged");

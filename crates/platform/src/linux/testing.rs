@@ -25,7 +25,8 @@ pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
     (folder, tree)
 }
 
-/// Held by tests that take a real core: a process has one group for each.
+/// Held by tests that take a real core, and by those that look at where programs of theirs may run: a process has one group for each core, and
+/// moves what it does not know.
 pub(super) fn taking_a_real_core() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)

@@ -19,7 +19,7 @@ use super::super::journal::Journal;
 use super::super::thread::{self, Tid};
 use super::super::{KernelTree, refused};
 use super::Census;
-use super::population::{Identity, Spared, Status, Unmoved, everybody};
+use super::population::{Identity, Roll, Spared, Status, Unmoved, everybody};
 use crate::Refusal;
 
 /// Passes over all threads for heirs once nobody is confined any more: they may have started others meanwhile.
@@ -37,6 +37,7 @@ pub(super) struct Affinity {
     spared: Spared,
     /// When the first thread may have been confined, in ticks since boot: whoever is older has inherited nothing.
     since: u64,
+    roll: Mutex<Roll>,
     threads: Mutex<Threads>,
 }
 
@@ -87,6 +88,7 @@ impl Affinity {
             others: mask,
             spared,
             since: youngest(tree),
+            roll: Mutex::default(),
             threads: Mutex::default(),
         })
     }
@@ -159,8 +161,8 @@ impl Affinity {
     }
 
     fn here(&self) -> HashSet<Identity> {
-        let threads = everybody(&self.tree).into_iter();
-        threads.filter_map(|tid| Identity::of(&self.tree, tid)).collect()
+        let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
+        roll.call(&self.tree, &everybody(&self.tree)).into_iter().collect()
     }
 
     /// Gives everybody `core` who had it, or takes it from them again. Who has ended is forgotten.

@@ -28,7 +28,7 @@ use super::super::journal::Journal;
 use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
-use super::population::{Identity, Spared, Unmoved};
+use super::population::{Identity, Roll, Spared, Unmoved};
 use super::{Census, list};
 use crate::Refusal;
 
@@ -57,6 +57,7 @@ struct Pen {
     folder: PathBuf,
     /// What the group above has.
     cores: Vec<CoreId>,
+    roll: Mutex<Roll>,
 }
 
 /// What changes while the core is kept.
@@ -95,6 +96,7 @@ impl Cpuset {
             cores: Some(cores_of(above))
                 .filter(|cores| !cores.is_empty())
                 .unwrap_or_else(|| all.clone()),
+            roll: Mutex::default(),
         });
         let cpuset = Cpuset {
             tree: tree.clone(),
@@ -185,27 +187,25 @@ impl Cpuset {
         let mut here = HashSet::new();
         let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
         for pen in &self.pens {
-            for thread in members_of(&pen.above) {
-                let Some(identity) = Identity::of(&self.tree, thread) else {
-                    continue; // ended meanwhile
-                };
-                here.insert(identity);
-                if settled.contains(&identity) {
+            let members = pen.members(&self.tree);
+            for thread in &members {
+                if settled.contains(thread) {
                     continue;
                 }
-                if self.spared.has(thread) {
+                if self.spared.has(thread.tid) {
                     census.spared += 1;
-                    settled.insert(identity);
+                    settled.insert(*thread);
                     continue;
                 }
-                match pen.take(thread) {
+                match pen.take(thread.tid) {
                     Ok(()) => census.moved += 1,
                     Err(why) => {
                         census.count(Unmoved::by(&why));
-                        settled.insert(identity);
+                        settled.insert(*thread);
                     }
                 }
             }
+            here.extend(members);
         }
         settled.retain(|identity| here.contains(identity));
         census
@@ -265,6 +265,12 @@ impl Cpuset {
 }
 
 impl Pen {
+    /// Who is in the group above.
+    fn members(&self, tree: &KernelTree) -> Vec<Identity> {
+        let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
+        roll.call(tree, &members_of(&self.above))
+    }
+
     fn take(&self, thread: Tid) -> io::Result<()> {
         write_existing(&self.folder.join("tasks"), &thread.0.to_string())
     }

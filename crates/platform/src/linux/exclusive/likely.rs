@@ -8,6 +8,9 @@ use super::super::{KernelTree, refused, thread};
 use super::Mechanism;
 use crate::Refusal;
 
+/// The first kernel that has partitions below groups that are none (`cpuset.cpus.exclusive`).
+const REMOTE: (u32, u32) = (6, 7);
+
 /// The best way to keep a core that this machine seems to offer to this user. Changes nothing; what a kernel answers to the attempt may
 /// differ.
 ///
@@ -42,6 +45,9 @@ fn partition(tree: &KernelTree) -> Result<(), String> {
         .filter(|location| location.version == Version::V2)
         .ok_or("the cpuset controller is not in the unified hierarchy")?;
     let (top, home) = (tree.path(top), tree.path(home.folder));
+    if home != top && tree.release() < Some(REMOTE) {
+        return Err("a kernel before 6.7 has partitions in the topmost group only".into());
+    }
     let lists_it = |file: PathBuf| read_trimmed(&file).is_ok_and(|list| list.split(' ').any(|it| it == "cpuset"));
     for group in home.ancestors().take_while(|group| group.starts_with(&top)) {
         if !lists_it(group.join("cgroup.controllers")) {
@@ -85,7 +91,12 @@ mod tests {
     const V1: &str = "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset";
 
     fn unified(controllers: &str) -> (tempfile::TempDir, KernelTree) {
+        of_release("6.12.1", controllers)
+    }
+
+    fn of_release(release: &str, controllers: &str) -> (tempfile::TempDir, KernelTree) {
         testing::tree(&[
+            ("/proc/sys/kernel/osrelease", release),
             ("/proc/self/mountinfo", V2),
             ("/proc/self/cgroup", "0::/user.slice"),
             ("/cg/cgroup.controllers", "cpu cpuset"),
@@ -104,6 +115,7 @@ mod tests {
     #[test]
     fn what_this_machine_seems_to_offer_is_told() {
         assert_eq!(likely(&unified("cpuset cpu").1), Ok(Mechanism::Partition));
+        assert_ne!(likely(&of_release("6.6.0", "cpuset cpu").1), Ok(Mechanism::Partition));
         let (_folder, tree) = testing::tree(&[("/proc/self/mountinfo", V1), ("/cpuset/tasks", "")]);
         if thread::may_move_others() {
             assert_eq!(likely(&tree), Ok(Mechanism::Cpuset));

@@ -4,7 +4,7 @@
 //! process 1 and those who started this process, because what they start later would inherit a confinement that nobody is left to lift;
 //! and programs that the user names. What such a program starts is moved at the next sweep.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::super::KernelTree;
 use super::super::thread::Tid;
@@ -27,6 +27,36 @@ impl Identity {
         let stat = std::fs::read(tree.path(format!("/proc/{tid}/stat"))).ok()?;
         let started = std::str::from_utf8(start_time(&stat)?).ok()?.parse().ok()?;
         Some(Identity { tid, started })
+    }
+}
+
+/// Looking at every thread's start is most of a sweep's cost, so it is remembered for as long as the number is listed. The kernel gives numbers in turn
+/// (pid_max in proc_sys_kernel(5)), so that one is hardly given again between two sweeps; each number is looked at again in one sweep of so many.
+const RECHECK_EVERY: i32 = 32;
+
+/// Who was there at the last sweep.
+#[derive(Debug, Default)]
+pub(super) struct Roll {
+    started: HashMap<Tid, u64>,
+    round: i32,
+}
+
+impl Roll {
+    /// The threads of these numbers, without those that have ended.
+    pub(super) fn call(&mut self, tree: &KernelTree, tids: &[Tid]) -> Vec<Identity> {
+        self.round = (self.round + 1) % RECHECK_EVERY;
+        let before = std::mem::take(&mut self.started);
+        let known = |tid: &Tid| before.get(tid).filter(|_| tid.0 % RECHECK_EVERY != self.round);
+        let here = tids.iter().filter_map(|tid| match known(tid) {
+            Some(started) => Some(Identity {
+                tid: *tid,
+                started: *started,
+            }),
+            None => Identity::of(tree, *tid),
+        });
+        let here: Vec<Identity> = here.collect();
+        self.started = here.iter().map(|thread| (thread.tid, thread.started)).collect();
+        here
     }
 }
 
@@ -182,6 +212,26 @@ mod tests {
         let live = KernelTree::default();
         assert_eq!(Identity::of(&live, me), Identity::of(&live, me));
         assert!(Identity::of(&live, me).is_some() && Identity::of(&live, Tid(i32::MAX)).is_none());
+    }
+
+    #[test]
+    fn a_number_that_is_given_again_is_noticed_at_once_after_a_gap_and_in_a_few_rounds_without() {
+        let stat = |started: &str| format!("42 (name) S 1{} {started} 0", " 0".repeat(17));
+        let (_folder, tree) = testing::tree(&[("/proc/42/stat", stat("1").as_str())]);
+        let again = |started: &str| std::fs::write(tree.path("/proc/42/stat"), stat(started)).unwrap();
+        let mut roll = Roll::default();
+        let mut started = |tids: &[Tid]| roll.call(&tree, tids).first().map(|thread| thread.started);
+        assert_eq!(started(&[Tid(42)]), Some(1));
+        assert_eq!(started(&[]), None);
+        again("2");
+        assert_eq!(started(&[Tid(42)]), Some(2), "it was not there in between");
+        again("3");
+        assert!((0..RECHECK_EVERY).any(|_| started(&[Tid(42)]) == Some(3)));
+        std::fs::remove_file(tree.path("/proc/42/stat")).unwrap();
+        assert!(
+            (0..RECHECK_EVERY).any(|_| started(&[Tid(42)]).is_none()),
+            "it has ended"
+        );
     }
 
     #[test]

@@ -80,6 +80,7 @@ fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
 
 #[test]
 fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
+    let _alone = crate::linux::testing::taking_a_real_core();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };
@@ -171,6 +172,7 @@ impl Drop for Starter {
 
 #[test]
 fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
+    let _alone = crate::linux::testing::taking_a_real_core();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };

@@ -226,7 +226,12 @@ fn a_number_that_is_given_again_is_another_thread() {
     let cpuset = keep(&tree, &journal, 1, &["chronyd".into()]);
     assert_eq!(cpuset.sweep().spared, 1);
     assert_eq!(cpuset.sweep(), Census::default(), "told once");
+    let tasks = tree.path("/cpuset/tasks");
+    let listed = fs::read(&tasks).unwrap();
+    fs::write(&tasks, "").unwrap();
+    assert_eq!(cpuset.sweep(), Census::default(), "it has ended");
     thread(&tree, 70_001, "browser", 2);
+    fs::write(&tasks, listed).unwrap();
     assert_eq!(cpuset.sweep().moved, 1);
 }
 
