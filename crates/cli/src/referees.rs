@@ -13,11 +13,18 @@ pub fn told(runs: &[Hearing], absent: &[String]) -> String {
         let _ = writeln!(text, "\ninside: {obtained}");
     }
     text.push_str("outside: the same core, priority and hogs, nobody moved\n");
+    if runs.iter().any(|run| run.referee == Referee::Oslat) {
+        let _ = writeln!(text, "{THROTTLED}");
+    }
     for absent in absent {
         let _ = writeln!(text, "not heard: {absent}");
     }
     text
 }
+
+/// What is to be known of `oslat`.
+pub const THROTTLED: &str =
+    "oslat never sleeps: where real-time threads are throttled, its longest gap is that, on both sides";
 
 /// The protection of the first run that had one.
 pub fn protection(runs: &[Hearing]) -> Option<&str> {

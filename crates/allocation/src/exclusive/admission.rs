@@ -68,8 +68,8 @@ pub enum Unfit {
     /// How long its jobs take is not known.
     #[error("how long its jobs take is not known, so it shares a core with nobody, and none is free")]
     Unknown,
-    /// More than [`TASKS_MAX`], or no core at all.
-    #[error("there is no core for it")]
+    /// There are too many tasks already, or no core at all.
+    #[error("there is no room for it on any core")]
     NoCore,
     /// The test was given up after its bound of steps.
     #[error("the test did not end within its bound; lower the load or make periods multiples of each other")]

@@ -34,7 +34,7 @@ pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str
     body += "</div>\n<p class=\"note\">The share of frames that took longer than so long, over all repetitions; both axes logarithmic. A dropped frame is never displayed: its way stays level to the right edge. Dashed: the deadline.</p>\n<h2>By repetition</h2>\n<div class=\"charts\">\n";
     spreads(&mut body, report);
     body += "</div>\n<p class=\"note\">Bars are medians over the repetitions, strokes their ranges.</p>\n<h2>Each way</h2>\n";
-    sheet(&mut body, &table(report));
+    sheet(&mut body, &transposed(table(report)));
     body += "<p class=\"note\">unexplained: late, and no gap of the probe on the player's core is as long as the overrun. player: CPU time of the player's thread. work: what the hogs do against what they do alone; of equal share: against what they would do in the share of the machine that the player left.</p>\n";
     probe(&mut body, report);
     body += "<h2>What each way obtained</h2>\n<div class=\"sheet\"><table>\n";
@@ -101,6 +101,17 @@ fn judged(page: &mut String, report: &MovieReport, goals: &[Goal]) {
     if is_inconclusive(report) {
         let _ = writeln!(page, "<p class=\"note\">{INCONCLUSIVE}</p>");
     }
+}
+
+/// Rows as columns: the ways side by side.
+fn transposed(rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let column = |at: usize| {
+        rows.iter()
+            .map(|row| row.get(at).cloned().unwrap_or_default())
+            .collect()
+    };
+    (0..columns).map(column).collect()
 }
 
 /// The class of each way's curve.
@@ -238,4 +249,85 @@ fn probe(page: &mut String, report: &MovieReport) {
     *page += "<h2>Probe</h2>\n";
     sheet(page, &rows.map(Vec::from));
     *page += "<p class=\"note\">What no task can be blamed for: a thread above all others that sleeps for 1 ms at a time, in all runs together.</p>\n";
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_runtime::linux::movie::{MoviePlan, Run};
+    use punctual_runtime::linux::tenancy::LendingMeasured;
+
+    use super::*;
+    use crate::movie::goals;
+
+    /// One repetition of two frames in each way, of which the fair one dropped the second.
+    fn report() -> MovieReport {
+        let ms = Nanos::from_millis;
+        let plan = MoviePlan {
+            period: ms(41),
+            deadline: ms(41),
+            decode: ms(15),
+            frame_bytes: 4096,
+            file_bytes: 4096,
+            cache_bytes: 4096,
+            frames: 2,
+            hogs_per_core: 2,
+            busy_disk: true,
+            repetitions: 1,
+            arms: Arm::ALL.to_vec(),
+            spare: Vec::new(),
+        };
+        let frame = |dropped: bool| Frame {
+            woken: ms(if dropped { 80 } else { 1 }),
+            read: (!dropped).then_some(ms(2)),
+            finished: ms(if dropped { 80 } else { 17 }),
+            late: dropped,
+            explained: false,
+        };
+        let run = |arm: Arm| Run {
+            repetition: 0,
+            arm,
+            frames: match arm {
+                Arm::Alone => Vec::new(),
+                _ => vec![frame(false), frame(arm == Arm::Fair)],
+            },
+            wrong: 0,
+            player_cpu: ms(30),
+            lent: ms(20),
+            window: ms(82),
+            interactive_units: 7,
+            disk_bytes: 0,
+            lending: arm.exclusive().then(|| LendingMeasured {
+                hand_over: vec![Nanos(30_000)],
+                take_back: vec![Nanos(60_000)],
+                control: vec![Nanos(20_000)],
+            }),
+            exclusive: arm.exclusive(),
+            protection: vec!["memory <locked>".into()],
+        };
+        MovieReport::of(&plan, 2, Arm::ALL.map(run).to_vec(), None)
+    }
+
+    #[test]
+    fn the_page_is_whole_and_asks_nobody() {
+        let report = report();
+        let page = movie("m & n.toml", &report, &goals(&report), "punctual bench movie");
+        super::super::tests::check_nesting(&page);
+        for part in [
+            "of 5 goals hold",
+            "m &amp; n.toml",
+            "50.0 %",
+            "memory &lt;locked&gt;",
+            "1 of 2 (50.0 %)",
+            "taking back",
+            "Written down before",
+            "40.0 us",
+        ] {
+            assert!(page.contains(part), "no {part}");
+        }
+        assert_eq!(page.matches("<svg").count(), 5);
+        assert!(!page.contains("<h2>Probe"), "there was none");
+        for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
 }

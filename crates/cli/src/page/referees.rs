@@ -6,7 +6,7 @@ use punctual_runtime::linux::referees::{Hearing, Referee};
 
 use super::tail::{Tail, Tails};
 use super::{escape, framed, sheet};
-use crate::referees::{of, protection, side, table, together};
+use crate::referees::{THROTTLED, of, protection, side, table, together};
 
 /// The page of `runs`; `command` is what was typed to get it.
 pub fn referees(runs: &[Hearing], absent: &[String], setting: &str, command: &str) -> String {
@@ -22,7 +22,7 @@ pub fn referees(runs: &[Hearing], absent: &[String], setting: &str, command: &st
         .collect();
     let _ = writeln!(
         body,
-        "<p class=\"verdict good\">{}</p>\n<p class=\"note\">{}</p>",
+        "<p class=\"verdict plain\">{}</p>\n<p class=\"note\">{}</p>",
         escape(&sentence(runs, &heard)),
         escape(setting)
     );
@@ -31,6 +31,7 @@ pub fn referees(runs: &[Hearing], absent: &[String], setting: &str, command: &st
     body += "</div>\n<p class=\"note\">The share that took longer than so long, of all repetitions together; both axes logarithmic. Level to its end: beyond the tool's histogram only the longest is known.</p>\n<h2>Runs</h2>\n";
     sheet(&mut body, &table(runs));
     body += "<p class=\"note\">late: loops of rt-app that were not done by the end of their period. Outside and inside differ in the protection only: core, priority, places of the tools' other threads and hogs are the same.</p>\n";
+    let _ = writeln!(body, "<p class=\"note\">{THROTTLED}.</p>");
     if let Some(obtained) = protection(runs) {
         let _ = writeln!(
             body,

@@ -143,9 +143,14 @@ impl Axes {
         }
         for power in self.low as i32..=self.high as i32 {
             let x = self.x(10f64.powi(power));
+            // The last one ends where the drawing does.
+            let (class, at) = match f64::from(power) >= self.high {
+                true => ("tick", WIDTH),
+                false => ("second", x),
+            };
             let _ = writeln!(
                 svg,
-                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{foot:.1}\"/><text class=\"second\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{foot:.1}\"/><text class=\"{class}\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
                 foot + 15.0,
                 time_label(power)
             );

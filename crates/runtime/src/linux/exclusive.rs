@@ -303,7 +303,7 @@ mod tests {
         let cores: Vec<CoreId> = (0..4).map(CoreId).collect();
         let candidates = candidates(&cores);
         assert_eq!(candidates, [CoreId(3), CoreId(2), CoreId(1)]);
-        let offers = [offer(0, Some(15), 40), offer(1, Some(5), 20), offer(2, Some(9), 30)];
+        let offers = [offer(0, Some(15), 40), offer(1, Some(5), 20), offer(2, Some(9), 36)];
         let two = seats(&offers[..2], &candidates, Nanos::ZERO, None);
         assert_eq!(cores_of(&two), [CoreId(3)]);
         let seat = |seat: &Result<Seat, Unfit>| seat.clone().map(|seat| (seat.priority, seat.response));

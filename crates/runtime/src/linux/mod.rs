@@ -36,6 +36,7 @@ use std::thread::ScopedJoinHandle;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
 use punctual_platform::{Machine, Meter, Refusal, Setting};
@@ -324,13 +325,10 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let exclusive = Exclusive::take(&self.machine, &self.offers(), &self.spare, obtained);
         let taken = exclusive.iter().flat_map(Exclusive::cores).next();
         let probed = taken.map_or(real_time_core(&cores, &[]), |core| core.obtained().core);
-        let probe = GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD);
-        if let (Some(core), Ok(probe)) = (taken, &probe) {
-            obtained.push(protection(
-                "probe on the exclusive core".into(),
-                core.enter(probe.tid()),
-            ));
-        }
+        let probe = match taken {
+            Some(core) => GapProbe::start_within(core, PROBE_PRIORITY, PROBE_PERIOD),
+            None => GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD),
+        };
         // Jobs on another core than the probe's cannot be excused by it.
         let probed = |task: usize| match &exclusive {
             Some(exclusive) => exclusive.seat(task).is_some_and(|(seat, _)| seat.core == probed),
@@ -433,11 +431,9 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let (shared, tidings) = Shared::new(plan.admitted, regulator.within);
         let (samples, sampled) = bounded(SAMPLES_MAX);
         let cores = &self.machine.offers().cores;
-        let taken: Vec<CoreId> = exclusive
-            .iter()
-            .flat_map(Exclusive::cores)
-            .map(|core| core.obtained().core)
-            .collect();
+        // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
+        let kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
+        let taken: Vec<CoreId> = kept.iter().map(|core| core.obtained().core).collect();
         let rt_core = real_time_core(cores, &taken);
         let others = other_cores(cores, &taken);
         let house = others.first().copied().unwrap_or(rt_core);

@@ -76,6 +76,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     for (task, program) in scenario.tasks.iter().zip(&compiled.programs) {
         placing.add(&mut runtime, task, program)?;
     }
+    runtime.spare(setup.request.spare.iter().cloned());
     runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     if scenario.store.update_mode == workload::UpdateMode::MemoryFirst {
         runtime.group_commit_every(scenario.store.group_commit);

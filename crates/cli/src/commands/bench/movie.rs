@@ -109,6 +109,7 @@ fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
         busy_disk: file.busy_disk,
         repetitions,
         arms: Arm::ALL.to_vec(),
+        spare: loaded.spare.clone(),
     })
 }
 

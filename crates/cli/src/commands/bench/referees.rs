@@ -61,7 +61,7 @@ pub fn referees(arguments: &Referees, command: &str) -> Result<(), Failure> {
     };
     json.map_or(Ok(()), |file| file.json(&written))?;
     let Written { runs, absent, .. } = &written;
-    let setting = format!("{repetitions} repetitions of {seconds} s each way, {hogs} hogs on each core");
+    let setting = format!("each {repetitions} times for {seconds} s outside and inside, {hogs} hogs on each core");
     html.map_or(Ok(()), |file| {
         file.text(&page::referees(runs, absent, &setting, command))
     })

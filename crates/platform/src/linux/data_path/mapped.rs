@@ -84,19 +84,15 @@ impl MappedPartition {
                 "name a folder with room, such as /dev/shm, or ask for less",
             ),
         };
-        let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
-        if bytes == 0 || bytes.saturating_add(SPARE_BYTES) > available {
-            let why = format!(
-                "between 1 byte and {} can be kept in memory now",
-                available.saturating_sub(SPARE_BYTES)
-            );
-            return Err(refused(
-                what(),
-                why,
-                "leave the data on its device and read it by polling, or ask for less",
-            ));
-        }
+        let too_much = |why: String| {
+            let remedy = "leave the data on its device and read it by polling, or ask for less";
+            refused(what(), why, remedy)
+        };
         let draft = Draft::open(path).map_err(refusal)?;
+        // Persistent memory is its own medium: it takes none of the machine's memory.
+        if bytes == 0 || !synchronous(&draft.file) {
+            fits(bytes).map_err(too_much)?;
+        }
         draft.reserve(bytes).map_err(refusal)?;
         let (mapping, medium) = Mapping::of(&draft.file, bytes as usize).map_err(refusal)?;
         mapping.prefault().map_err(refusal)?;
@@ -323,6 +319,29 @@ impl Drop for Mapping {
     }
 }
 
+/// Whether so much can be kept in memory now; why not.
+fn fits(bytes: u64) -> Result<(), String> {
+    let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
+    if bytes > 0 && bytes.saturating_add(SPARE_BYTES) <= available {
+        return Ok(());
+    }
+    Err(format!(
+        "between 1 byte and {} can be kept in memory now",
+        available.saturating_sub(SPARE_BYTES)
+    ))
+}
+
+/// Whether the file lies on persistent memory: only there is a synchronous mapping granted.
+fn synchronous(file: &File) -> bool {
+    // SAFETY: a mapping of our own that is unmapped at once, and never accessed.
+    unsafe {
+        let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
+        let page = page_bytes();
+        let address = libc::mmap(std::ptr::null_mut(), page, libc::PROT_READ, flags, file.as_raw_fd(), 0);
+        address != libc::MAP_FAILED && libc::munmap(address, page) == 0
+    }
+}
+
 fn page_bytes() -> usize {
     // SAFETY: takes and returns plain numbers.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })
@@ -362,6 +381,31 @@ mod tests {
             assert!(refusal.why.contains("can be kept in memory"), "{refusal}");
         }
         assert!(!folder.path().join("partition").exists());
+    }
+
+    /// Where persistent memory is mounted, if anywhere.
+    const PERSISTENT: &str = "PUNCTUAL_TEST_DAX";
+
+    #[test]
+    fn persistent_memory_is_found_and_does_not_count_as_memory() {
+        let Ok(folder) = std::env::var(PERSISTENT) else {
+            return eprintln!("skipped: {PERSISTENT} names no folder on persistent memory");
+        };
+        let bytes = available(&KernelTree::default()).unwrap();
+        assert!(fits(bytes).is_err(), "more than there is");
+        let path = Path::new(&folder).join("larger-than-memory");
+        let mut partition = MappedPartition::create(&path, bytes).unwrap();
+        assert_eq!(partition.medium(), Medium::PersistentMemory);
+        assert_eq!(partition.medium().survives(), "power loss");
+        assert_ne!(partition.flush, Flush::Msync, "by instructions, on a CPU that has them");
+        let last = bytes as usize - 3;
+        partition.write(last, b"end").unwrap();
+        drop(partition);
+        assert_eq!(
+            &MappedPartition::create(&path, bytes).unwrap().as_slice()[last..],
+            b"end"
+        );
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -73,10 +73,11 @@ impl Affinity {
         if !tree.is_live() {
             return refusal("this tree is a record", "run on the machine itself");
         }
+        // A core that only some would leave is not kept.
         if !thread::may_move_others() {
             return refusal(
                 "this user may not move the threads of others",
-                "run as root, or grant CAP_SYS_NICE",
+                "run as root, or grant CAP_SYS_NICE (setcap cap_sys_nice+ep on the program)",
             );
         }
         let mut mask = CoreMask::default();

@@ -2,14 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::cgroup::{Version, locate_controller, mount_point};
+use super::super::cgroup::mount_point;
 use super::super::tree::{read_trimmed, writable};
 use super::super::{KernelTree, refused, thread};
 use super::Mechanism;
+use super::partition::{REMOTE, groups};
 use crate::Refusal;
-
-/// The first kernel that has partitions below groups that are none (`cpuset.cpus.exclusive`).
-const REMOTE: (u32, u32) = (6, 7);
 
 /// The best way to keep a core that this machine seems to offer to this user. Changes nothing; what a kernel answers to the attempt may
 /// differ.
@@ -38,13 +36,7 @@ pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
 
 /// Whether the files could be written that a partition takes; why not.
 fn partition(tree: &KernelTree) -> Result<(), String> {
-    let text = |file: &str| tree.read(file).unwrap_or_default();
-    let mountinfo = text("/proc/self/mountinfo");
-    let top = mount_point(None, &mountinfo).ok_or("cgroup version 2 is not mounted")?;
-    let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
-        .filter(|location| location.version == Version::V2)
-        .ok_or("the cpuset controller is not in the unified hierarchy")?;
-    let (top, home) = (tree.path(top), tree.path(home.folder));
+    let (top, home) = groups(tree).map_err(|refusal| refusal.why)?;
     if home != top && tree.release() < Some(REMOTE) {
         return Err("a kernel before 6.7 has partitions in the topmost group only".into());
     }
@@ -115,7 +107,12 @@ mod tests {
     #[test]
     fn what_this_machine_seems_to_offer_is_told() {
         assert_eq!(likely(&unified("cpuset cpu").1), Ok(Mechanism::Partition));
-        assert_ne!(likely(&of_release("6.6.0", "cpuset cpu").1), Ok(Mechanism::Partition));
+        let (_folder, older) = of_release("6.6.0", "cpuset cpu");
+        assert_ne!(likely(&older), Ok(Mechanism::Partition));
+        std::fs::write(older.path("/proc/self/cgroup"), "0::/").unwrap();
+        assert_eq!(likely(&older), Ok(Mechanism::Partition), "in the topmost group");
+        std::fs::write(older.path("/proc/self/cgroup"), "0::/absent").unwrap();
+        assert_ne!(likely(&older), Ok(Mechanism::Partition));
         let (_folder, tree) = testing::tree(&[("/proc/self/mountinfo", V1), ("/cpuset/tasks", "")]);
         if thread::may_move_others() {
             assert_eq!(likely(&tree), Ok(Mechanism::Cpuset));

@@ -11,16 +11,22 @@ use std::path::{Path, PathBuf};
 use punctual_units::CoreId;
 
 use super::super::cgroup::{Version, enable_below, locate_controller, mount_point};
+use super::super::core_mask::affinity_of;
 use super::super::journal::Journal;
 use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
-use super::super::{KernelTree, refused};
+use super::super::{KernelTree, cores, refused};
+use super::population::everybody;
 use crate::Refusal;
 
 /// Kinds of partition, the better one first.
 const KINDS: [&str; 2] = ["isolated", "root"];
 const PARTITION: &str = "cpuset.cpus.partition";
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+/// The first kernel that has partitions below groups that are none.
+pub(super) const REMOTE: (u32, u32) = (6, 7);
+/// The first kernel in which threads keep their own choice of cores when their group's change (`user_cpus_ptr`).
+const KEEPS_CHOICES: (u32, u32) = (6, 2);
 
 /// The partition.
 #[derive(Debug)]
@@ -33,15 +39,10 @@ impl Partition {
     /// Makes the partition, without threads. Where that is refused, groups above it may have been changed: the caller puts back what is in
     /// the journal since.
     pub(super) fn create(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
-        let text = |file: &str| tree.read(file).unwrap_or_default();
-        let mountinfo = text("/proc/self/mountinfo");
-        let top = mount_point(None, &mountinfo).ok_or_else(|| refuse("cgroup version 2 is not mounted"))?;
-        let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
-            .filter(|location| location.version == Version::V2)
-            .map(|location| tree.path(location.folder))
-            .ok_or_else(|| refuse("the cpuset controller belongs to cgroup version 1"))?;
+        let (top, home) = groups(tree)?;
         let folder = home.join(super::group_name(core));
-        Partition::set_up(&tree.path(top), &home, &folder, journal, core)
+        remember_choices(tree, journal);
+        Partition::set_up(&top, &home, &folder, journal, core)
     }
 
     fn set_up(top: &Path, home: &Path, folder: &Path, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
@@ -68,7 +69,12 @@ impl Partition {
         }
         let mut answers = Vec::new();
         for kind in KINDS {
-            match become_partition(folder, kind) {
+            // In the journal, so that it is dissolved before its group goes: going alone dissolves it some time later only.
+            let asked = journal.write(&folder.join(PARTITION), kind);
+            match asked
+                .map_err(|refusal| format!("{kind}: {}", refusal.why))
+                .and_then(|()| granted(folder, kind))
+            {
                 Ok(()) => {
                     return Ok(Partition {
                         folder: folder.to_owned(),
@@ -100,14 +106,44 @@ impl Partition {
     }
 }
 
-/// Asks for a partition of `kind`, and believes what the kernel then says of it.
-fn become_partition(folder: &Path, kind: &str) -> Result<(), String> {
-    let file = folder.join(PARTITION);
-    let asked = write_existing(&file, kind).and_then(|()| read_trimmed(&file));
-    match asked {
-        Ok(answer) => judge(kind, &answer),
-        Err(why) => Err(format!("{kind}: {why}")),
+/// The topmost group, and the one that this process is in.
+pub(super) fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
+    let text = |file: &str| tree.read(file).unwrap_or_default();
+    let mountinfo = text("/proc/self/mountinfo");
+    let top = mount_point(None, &mountinfo).ok_or_else(|| refuse("cgroup version 2 is not mounted"))?;
+    let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
+        .filter(|location| location.version == Version::V2)
+        .ok_or_else(|| refuse("the cpuset controller belongs to cgroup version 1"))?;
+    Ok((tree.path(top), tree.path(home.folder)))
+}
+
+/// Records where threads run that do not run everywhere, before the partition and so undone after it: up to Linux 6.1 the kernel gives
+/// every thread all cores of its group once a partition comes or goes. Since 6.2 it remembers each one's own choice. Where the partition is
+/// refused, they are put back with all else, after it.
+fn remember_choices(tree: &KernelTree, journal: &Journal) {
+    if !tree.is_live() || tree.release() >= Some(KEEPS_CHOICES) {
+        return;
     }
+    let all = cores::usable(tree);
+    for thread in everybody(tree) {
+        let narrowed = affinity_of(thread).is_ok_and(|mask| all.iter().any(|core| !mask.has(*core)));
+        if narrowed {
+            // A full journal or a thread that has ended: then that choice is lost, as it would be without us.
+            let _ = journal.remember_affinity(thread);
+        }
+    }
+}
+
+/// Asks for a partition of `kind`.
+fn become_partition(folder: &Path, kind: &str) -> Result<(), String> {
+    write_existing(&folder.join(PARTITION), kind).map_err(|why| format!("{kind}: {why}"))?;
+    granted(folder, kind)
+}
+
+/// Whether the group is a partition of `kind`: what the kernel says of it is believed.
+fn granted(folder: &Path, kind: &str) -> Result<(), String> {
+    let answer = read_trimmed(&folder.join(PARTITION)).map_err(|why| format!("{kind}: {why}"))?;
+    judge(kind, &answer)
 }
 
 /// Whether `answer`, read from `cpuset.cpus.partition` after `kind` was written, says that there is such a partition; the kernel's reason

@@ -1,4 +1,5 @@
-//! The core taken for real, from one helper program of ours: whoever else runs here is left alone, by name.
+//! Moving one helper program of ours: whoever else runs here is left alone, by name. A core is taken as a whole in
+//! `tests/exclusive_put_back.rs`, a program of its own: a partition takes it from the tests beside as well.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
@@ -52,33 +53,6 @@ fn everybody_else() -> Vec<String> {
 }
 
 #[test]
-fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
-    let _alone = crate::linux::testing::taking_a_real_core();
-    let tree = KernelTree::default();
-    let all = cores::usable(&tree);
-    let (core, helper) = (*all.last().unwrap(), Helper::start());
-    let journal = Journal::open(false).unwrap();
-    let exclusive = match ExclusiveCore::take(&tree, &journal, core, &everybody_else()) {
-        Ok(exclusive) => exclusive,
-        Err(refusal) => {
-            eprintln!("skipped taking a core: {refusal}");
-            assert!(!refusal.remedy.is_empty());
-            return;
-        }
-    };
-    eprintln!("{}", exclusive.obtained());
-    exclusive.confine(helper.tid()).unwrap(); // the sweep may have met it before it had its name
-    assert!(!helper.may_use(core));
-    exclusive.lend().unwrap();
-    assert!(helper.may_use(core));
-    exclusive.take_back().unwrap();
-    assert!(!helper.may_use(core));
-    drop(exclusive);
-    assert_eq!(journal.restore(), []);
-    assert!(helper.may_use(core));
-}
-
-#[test]
 fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     let _alone = crate::linux::testing::taking_a_real_core();
     let tree = KernelTree::default();
@@ -93,7 +67,13 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     set_affinity(helper.tid(), &narrow).unwrap();
     let journal = Journal::open(false).unwrap();
     let spared = Spared::new(&tree, &everybody_else());
-    let affinity = Affinity::new(&tree, &journal, &[*core], others, spared).unwrap();
+    let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
+        Ok(affinity) => affinity,
+        Err(refusal) => {
+            assert!(refusal.remedy.contains("CAP_SYS_NICE"), "{refusal}");
+            return eprintln!("skipped: {refusal}");
+        }
+    };
     affinity.confine(helper.tid()).unwrap();
     assert!(
         !helper.may_use(*core) && helper.may_use(others[0]),
@@ -252,18 +232,37 @@ fn a_way_by_which_nobody_moves_is_no_way() {
     );
 }
 
-#[test]
-fn a_thread_that_the_kernel_binds_leaves_no_record() {
+fn bound_by_the_kernel() -> Option<Tid> {
     let bound = |tid: &Tid| {
         std::fs::read_to_string(format!("/proc/{tid}/comm"))
             .is_ok_and(|name| name.starts_with("ksoftirqd/") || name.starts_with("cpuhp/"))
     };
-    let Some(thread) = population::everybody(&KernelTree::default()).into_iter().find(bound) else {
+    population::everybody(&KernelTree::default()).into_iter().find(bound)
+}
+
+#[test]
+fn a_thread_that_the_kernel_binds_leaves_no_record() {
+    let Some(thread) = bound_by_the_kernel() else {
         return eprintln!("skipped: no kernel thread is to be seen");
     };
     let journal = Journal::open(false).unwrap();
     assert!(journal.remember_affinity(thread).is_err());
     assert_eq!(journal.restore(), []);
+}
+
+#[test]
+fn a_choice_that_the_kernel_forgets_is_put_back() {
+    let _alone = crate::linux::testing::taking_a_real_core();
+    let all = cores::usable(&KernelTree::default());
+    let (helper, journal) = (Helper::start(), Journal::open(false).unwrap());
+    let mut narrow = CoreMask::default();
+    narrow.set(all[0], true);
+    let found = affinity_of(helper.tid()).unwrap();
+    set_affinity(helper.tid(), &narrow).unwrap();
+    journal.remember_affinity(helper.tid()).unwrap();
+    set_affinity(helper.tid(), &found).unwrap();
+    assert_eq!(journal.restore(), []);
+    assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 //! `cyclictest` measures how late a real-time thread wakes, `oslat` the gaps in a loop that never sleeps (both are of the rt-tests),
 //! `rt-app` how late a player of 24 frames per second wakes and whether each frame is done in its period. Each runs pinned to the last core
 //! beside hogs on all cores, by turns without and with the core to itself: A, B, A, B. Command line, priority, places of its threads and hogs
-//! are the same on both sides, so that they differ in the protection only. What is compared is one machine with itself minutes apart at the
-//! most; no figure is a bound. What `oslat`, a real-time loop that never sleeps, shows outside is the kernel's slice for ordinary threads,
-//! too (throttling or the fair server, about 50 ms of each second).
+//! are the same on both sides, so that they differ in the protection only (but for the main threads in a partition of cgroup version 2, which has one core). What is compared is one machine with itself minutes apart at the
+//! most; no figure is a bound. `oslat` is a real-time loop that never sleeps, so where the kernel throttles
+//! such threads (`sched_rt_runtime_us`, 950 ms of each second unless changed) its largest gap is that, on both sides.
 
 mod tool;
 mod verdict;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::exclusive::{ExclusiveCore, spared};
+use punctual_platform::linux::exclusive::{ExclusiveCore, Mechanism, spared};
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{KernelTree, cores};
@@ -63,6 +63,11 @@ pub fn hear(
     let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
     let cores = cores::usable(&tree);
     let core = cores.last().copied().unwrap_or_default();
+    // A refusal is told before anything is measured.
+    let tried = ExclusiveCore::take(&tree, &journal, core, &spared()).map(drop);
+    let left = journal.restore().pop();
+    tried?;
+    left.map_or(Ok(()), |left| Err(MovieError::NotPutBack(left)))?;
     let folder = files.temporary_dir(&std::env::temp_dir())?;
     let mut setting = Setting {
         core,
@@ -124,6 +129,15 @@ fn hear_once(
     for thread in load.threads() {
         exclusive.iter().try_for_each(|core| core.confine(thread))?;
     }
+    let partition = exclusive.as_ref().is_some_and(|core| {
+        let mechanism = core.obtained().mechanism;
+        matches!(mechanism, Mechanism::IsolatedPartition | Mechanism::Partition)
+    });
+    let setting = &Setting {
+        // Who is in a partition has no other core: there the main thread shares the measured one.
+        other: if partition { setting.core } else { setting.other },
+        ..setting.clone()
+    };
     let run = || {
         // A program inherits the group of the thread that starts it.
         exclusive.iter().try_for_each(|core| core.enter(Tid::current()))?;
@@ -140,7 +154,7 @@ fn hear_once(
 /// Runs `referee` to its end on the calling thread's behalf, whose place it inherits.
 fn start(referee: Referee, setting: &Setting, input: &str) -> Result<Output, MovieError> {
     if referee == Referee::RtApp {
-        // In a partition there is no other core to be on: then its main thread, which sleeps, stays.
+        // Where that is refused, its main thread, which sleeps, is wherever it is put.
         let _ = thread::pin(setting.other);
     }
     let run = || -> std::io::Result<Output> {

@@ -13,6 +13,8 @@ use super::verdict::{self, Verdict};
 const INTERVAL_US: u64 = 1000;
 /// Latencies that its histogram tells apart, in microseconds.
 const HISTOGRAM_US: u64 = 20_000;
+/// Microseconds that `oslat` tells apart, as many as it can.
+const BUCKETS: u64 = 1024;
 /// Above the hogs and everything of ours on the core but the probe, which does not run beside referees.
 const PRIORITY: u8 = 80;
 /// Of `rt-app`: the shipped player's, 24 loops per second that compute for 36 % of their period.
@@ -92,7 +94,7 @@ impl Referee {
             Referee::Cyclictest => format!(
                 "--default-system -q -m -t1 -a{core} --mainaffinity={other} -p{PRIORITY} -i{INTERVAL_US} -l{loops} -h{HISTOGRAM_US}"
             ),
-            Referee::Oslat => format!("-q -c {core} -C {other} -f {PRIORITY} -D {seconds}s"),
+            Referee::Oslat => format!("-q -c {core} -C {other} -f {PRIORITY} -b {BUCKETS} -D {seconds}s"),
             Referee::RtApp => "-".into(),
         };
         line.split(' ').map(Into::into).collect()
@@ -176,7 +178,7 @@ mod tests {
         };
         let line = |referee: Referee| referee.arguments(&setting).join(" ");
         assert!(line(Referee::Cyclictest).contains("-a3 --mainaffinity=0 -p80 -i1000 -l2000"));
-        assert_eq!(line(Referee::Oslat), "-q -c 3 -C 0 -f 80 -D 2s");
+        assert_eq!(line(Referee::Oslat), "-q -c 3 -C 0 -f 80 -b 1024 -D 2s");
         let task = &rt_app(&setting, 1666)["tasks"]["player"];
         assert_eq!((&task["cpus"][0], &task["priority"]), (&json!(3), &json!(80)));
         assert!(

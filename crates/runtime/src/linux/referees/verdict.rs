@@ -143,7 +143,7 @@ fn summary(text: &str, names: [&str; 3], histogram: Histogram) -> Result<Verdict
 
 /// What `rt-app` logs of one thread: wake-up latencies of the loops that slept (`wu_lat`), and the slack of each.
 ///
-/// A loop whose slack is negative ended after its period; then there was nothing to sleep for, and its `wu_lat` of 0 is none.
+/// A loop that the end of the run cut off before its timer has a `c_period` of 0 and says nothing. One whose slack is negative ended after its period; then there was nothing to sleep for, and its `wu_lat` of 0 is none.
 pub(super) fn rt_app(log: &str) -> Result<Verdict, String> {
     let (mut latencies, mut slacks) = (Vec::new(), Vec::new());
     let mut columns = None;
@@ -155,9 +155,11 @@ pub(super) fn rt_app(log: &str) -> Result<Verdict, String> {
                     .position(|it| it == name)
                     .map(|place| place + 1)
             };
-            columns = place("slack").zip(place("wu_lat"));
-        } else if !line.starts_with('#') {
-            let Some((slack, latency)) = columns else {
+            columns = place("slack")
+                .zip(place("wu_lat"))
+                .map(|both| (both, place("c_period")));
+        } else if !line.starts_with('#') && !line.trim().is_empty() {
+            let Some(((slack, latency), period)) = columns else {
                 return Err(format!(
                     "line {number}: no line before it names columns slack and wu_lat"
                 ));
@@ -167,6 +169,9 @@ pub(super) fn rt_app(log: &str) -> Result<Verdict, String> {
             let Some((slack, latency)) = cell(slack).zip(cell(latency)).filter(|(_, latency)| *latency >= 0) else {
                 return Err(format!("line {number}: no slack or no wake-up latency in \"{line}\""));
             };
+            if period.and_then(cell) == Some(0) {
+                continue;
+            }
             slacks.push(slack as f64);
             if slack >= 0 {
                 latencies.push(latency as f64);
@@ -236,12 +241,13 @@ mod tests {
 
     #[test]
     fn what_rt_app_logs_is_read() {
-        // Three loops as rt-app 1.0 wrote them, the second one late.
+        // Loops as rt-app 1.0 wrote them, the second one late, the last one cut off.
         let log = "# Policy : SCHED_FIFO priority : 80\n\
             #idx     perf      run   period           start             end          rel_st      slack c_duration   c_period     wu_lat\n\
             \x20  0  1000000     9033     9987     23117949341     23117959317            4126        939       1000      10000         32\n\
             \x20  0  1000000    10003    10004     23117979318     23117989322           34103        -37       1000      10000          0\n\
-            \x20  0  1000000     9010    10027     23117989323     23117999350           44108        989       1000      10000         28\n";
+            \x20  0  1000000     9010    10027     23117989323     23117999350           44108        989       1000      10000         28\n\
+            \x20  0  1000000     9011     9020     23117999350     23118008370           54135          0       1000          0          0\n";
         let read = rt_app(log).unwrap();
         assert_eq!((read.min_us, read.average_us, read.max_us), (28.0, 30.0, 32.0));
         let loops = Loops {
