@@ -109,7 +109,7 @@ impl ExclusiveCore {
             return Err(match exclusive {
                 [_] => refusal(
                     "it is the only one: everything else would have nowhere to run".into(),
-                    "let this process run on two cores or more (taskset, cpuset), or make the task's class \"real-time\"",
+                    "run on a machine with two cores or more, let this process use them (taskset, cpuset), or make the task's class \"real-time\"",
                 ),
                 _ => refusal(
                     "there are no others: everything else would have nowhere to run".into(),

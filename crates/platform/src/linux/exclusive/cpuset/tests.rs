@@ -1,10 +1,9 @@
-//! Emulated hierarchies of cgroup version 1, and the real one where there is one.
+//! Emulated hierarchies of cgroup version 1; the real one has its tests in `tests/exclusive_cpuset.rs`.
 
 use std::fs;
-use std::process::Command;
 
 use super::*;
-use crate::linux::exclusive::{ExclusiveCore, group_name, population};
+use crate::linux::exclusive::{ExclusiveCore, group_name};
 use crate::linux::testing;
 
 /// A hierarchy below `/cpuset` on a machine with these `files`, with the pens of `core` in the groups of `way`.
@@ -242,71 +241,4 @@ fn a_machine_without_the_hierarchy_is_told_so() {
     let spared = Spared::new(&tree, &[]);
     let refusal = Cpuset::create(&tree, &journal, &[CoreId(1)], &[CoreId(0)], spared).unwrap_err();
     assert!(refusal.why.contains("no cpuset hierarchy"), "{refusal}");
-}
-
-/// A group of the real hierarchy, removed with the test.
-struct Group(PathBuf);
-
-impl Group {
-    fn make(folder: PathBuf, cores: &str) -> io::Result<Group> {
-        fs::create_dir(&folder)?;
-        let group = Group(folder);
-        write_existing(&group.0.join("cpuset.mems"), "0")?;
-        write_existing(&group.0.join(CPUS), cores)?;
-        Ok(group)
-    }
-
-    fn has(&self) -> String {
-        read_trimmed(&self.0.join(CPUS)).unwrap()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
-#[test]
-fn a_real_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
-    let _alone = testing::taking_a_real_core();
-    let tree = KernelTree::default();
-    let online = cores::online(&tree);
-    let [others @ .., core] = online.as_slice() else { return };
-    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
-    let Some(root) = mount_point(Some("cpuset"), &mountinfo) else {
-        return eprintln!("skipped: no cpuset hierarchy of version 1");
-    };
-    let outer = match Group::make(
-        root.join(format!("punctual-test-{}", std::process::id())),
-        &list(&online),
-    ) {
-        Ok(group) if !others.is_empty() => group,
-        other => return eprintln!("skipped: one core only, or {:?}", other.err()),
-    };
-    let names = population::everybody(&tree)
-        .into_iter()
-        .filter_map(|tid| tree.read(format!("/proc/{tid}/comm")).ok());
-    let everybody: Vec<String> = names.collect::<BTreeSet<_>>().into_iter().collect();
-    let journal = Journal::open(false).unwrap();
-    let spared = Spared::new(&tree, &everybody);
-    let cpuset = match Cpuset::create(&tree, &journal, &[*core], others, spared) {
-        Ok(cpuset) => cpuset,
-        Err(refusal) => return eprintln!("skipped: {refusal}"),
-    };
-    let member = Command::new("sleep").arg("60").spawn().unwrap();
-    write_existing(&outer.0.join("tasks"), &member.id().to_string()).unwrap();
-    let (all, without) = (list(&online), list(others));
-    let allowed = || affinity_of(Tid(member.id() as i32)).unwrap().has(*core);
-    assert_eq!((outer.has(), allowed()), (without.clone(), false));
-    cpuset.set_lent(*core, true).unwrap();
-    assert_eq!((outer.has(), allowed()), (all.clone(), true));
-    let inner = Group::make(outer.0.join("inner"), &all).unwrap();
-    cpuset.set_lent(*core, false).unwrap();
-    assert_eq!((outer.has(), inner.has(), allowed()), (without.clone(), without, false));
-    assert_eq!(journal.restore(), []);
-    assert_eq!((outer.has(), inner.has(), allowed()), (all.clone(), all, true));
-    let mut member = member;
-    member.kill().unwrap();
-    member.wait().unwrap();
 }

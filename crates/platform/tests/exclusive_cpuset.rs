@@ -1,7 +1,6 @@
-//! A process whose own cpuset (cgroup version 1) has the core keeps it there, and its neighbours in that group lose it.
+//! A core taken for real by cpusets of cgroup version 1, beside groups of ours.
 //!
-//! The test makes a group with all cores, puts a helper program of ours into it, and starts this binary again within: that takes the last core, and
-//! everybody but the helper is named as to be left alone.
+//! Only helper programs of ours are moved: everybody else is named as to be left alone. Groups of others lose the core for the while.
 
 #![cfg(target_os = "linux")]
 
@@ -11,9 +10,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use punctual_platform::Machine;
-use punctual_platform::linux::exclusive::SPARE;
+use punctual_platform::linux::exclusive::{Mechanism, SPARE};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
 
@@ -62,6 +62,13 @@ impl Drop for Group {
     }
 }
 
+impl Group {
+    fn cores(&self) -> String {
+        fs::read_to_string(self.0.join("cpuset.cpus")).unwrap()
+    }
+}
+
+/// A group with all cores.
 fn make_group(folder: PathBuf) -> std::io::Result<Group> {
     fs::create_dir(&folder)?;
     let group = Group(folder);
@@ -92,8 +99,23 @@ fn allowed(process: u32) -> String {
     list.unwrap().trim().to_owned()
 }
 
+/// Everybody's programs but the helper's.
+fn everybody_else() -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let names: BTreeSet<String> = processes
+        .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
+        .map(|name| name.trim_end().to_owned())
+        .filter(|name| name != HELPER)
+        .collect();
+    names.into_iter().collect()
+}
+
+/// A core is taken by one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn the_core_is_kept_in_the_group_of_this_process() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let group = match make_group(Path::new(CPUSETS).join(format!("punctual-test-own-{}", std::process::id()))) {
         Ok(group) => group,
         Err(why) => return eprintln!("skipped: no cpuset of version 1 can be made: {why}"),
@@ -103,18 +125,11 @@ fn the_core_is_kept_in_the_group_of_this_process() {
     fs::copy("/bin/sleep", &program).unwrap();
     let helper = Ended(within(&group, Command::new(program).arg("120")).spawn().unwrap());
     let before = allowed(helper.0.id());
-    let names: BTreeSet<String> = fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
-        .map(|name| name.trim_end().to_owned())
-        .filter(|name| name != HELPER)
-        .collect();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ORDER, "take")
-        .env(SPARE, names.into_iter().collect::<Vec<_>>().join(","))
+        .env(SPARE, everybody_else().join(","))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -141,4 +156,35 @@ fn the_core_is_kept_in_the_group_of_this_process() {
         place.lines().any(|line| line.ends_with(&format!(":cpuset:/{name}"))),
         "{place}"
     );
+}
+
+#[test]
+fn a_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let outer = match make_group(Path::new(CPUSETS).join(format!("punctual-test-outer-{}", std::process::id()))) {
+        Ok(group) => group,
+        Err(why) => return eprintln!("skipped: no cpuset of version 1 can be made: {why}"),
+    };
+    let mut machine = LinuxMachine::open(LinuxOptions {
+        clock: ClockPreference::None,
+        ..LinuxOptions::default()
+    })
+    .unwrap();
+    let all = outer.cores();
+    let core = *machine.offers().cores.last().unwrap();
+    let taken = machine.exclusive_cores(&[core], &everybody_else());
+    let exclusive = match taken.map(|cores| cores.into_iter().next().unwrap()) {
+        Ok(exclusive) if exclusive.obtained().mechanism == Mechanism::Cpuset => exclusive,
+        other => return eprintln!("skipped: {other:?}"),
+    };
+    let without = outer.cores();
+    assert_ne!(without, all, "a group of others loses the core");
+    exclusive.lend().unwrap();
+    assert_eq!(outer.cores(), all);
+    let inner = make_group(outer.0.join("inner")).unwrap();
+    exclusive.take_back().unwrap();
+    assert_eq!((outer.cores(), inner.cores()), (without.clone(), without));
+    drop(exclusive);
+    assert_eq!(machine.restore(), []);
+    assert_eq!((outer.cores(), inner.cores()), (all.clone(), all));
 }
