@@ -20,7 +20,7 @@ pub(super) enum Fence {
     /// One for each core.
     Partition(Vec<(CoreId, Partition)>),
     Cpuset(Cpuset),
-    Affinity(Affinity),
+    Affinity(Box<Affinity>),
 }
 
 impl Fence {
@@ -42,7 +42,8 @@ impl Fence {
                 .map(Fence::Partition)
         };
         let cpuset = || Cpuset::create(tree, journal, exclusive, others, spared.clone()).map(Fence::Cpuset);
-        let affinity = || Affinity::new(tree, journal, exclusive, others, spared.clone()).map(Fence::Affinity);
+        let affinity =
+            || Affinity::new(tree, journal, exclusive, others, spared.clone()).map(|it| Fence::Affinity(Box::new(it)));
         Fence::attempt(journal, partitions)
             .or_else(|refusal| {
                 better.push(refusal);
