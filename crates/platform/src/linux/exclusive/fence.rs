@@ -19,7 +19,7 @@ use crate::Refusal;
 pub(super) enum Fence {
     /// One for each core.
     Partition(Vec<(CoreId, Partition)>),
-    Cpuset(Cpuset),
+    Cpuset(Box<Cpuset>),
     Affinity(Box<Affinity>),
 }
 
@@ -41,7 +41,8 @@ impl Fence {
                 .collect::<Result<_, _>>()
                 .map(Fence::Partition)
         };
-        let cpuset = || Cpuset::create(tree, journal, exclusive, others, spared.clone()).map(Fence::Cpuset);
+        let cpuset =
+            || Cpuset::create(tree, journal, exclusive, others, spared.clone()).map(|it| Fence::Cpuset(Box::new(it)));
         let affinity =
             || Affinity::new(tree, journal, exclusive, others, spared.clone()).map(|it| Fence::Affinity(Box::new(it)));
         Fence::attempt(journal, partitions)
