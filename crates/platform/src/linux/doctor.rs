@@ -62,6 +62,10 @@ pub enum Facility {
     BareMetal,
     /// Cores that no hypervisor takes away.
     NoSteal,
+    /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the profiler.
+    CacheProfiles,
+    /// The processor's own counters, for this user. Examined by the command as well.
+    Counters,
 }
 
 impl fmt::Display for Facility {
@@ -86,6 +90,8 @@ impl fmt::Display for Facility {
             Facility::BusyTime => "busy time per core",
             Facility::BareMetal => "bare metal",
             Facility::NoSteal => "no stolen time",
+            Facility::CacheProfiles => "cache profiles",
+            Facility::Counters => "hardware counters",
         })
     }
 }
@@ -117,7 +123,7 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// Examines every facility, in the order of [`Facility`]. Whatever is tried on the way is undone.
+/// Examines every facility up to [`Facility::NoSteal`], in the order of [`Facility`]. Whatever is tried on the way is undone.
 pub fn examine(tree: &KernelTree) -> Vec<Finding> {
     vec![
         clock(tree),

@@ -84,15 +84,11 @@ impl MappedPartition {
                 "name a folder with room, such as /dev/shm, or ask for less",
             ),
         };
-        let too_much = |why: String| {
+        let draft = Draft::open(path).map_err(refusal)?;
+        fits(&draft.file, bytes).map_err(|why| {
             let remedy = "leave the data on its device and read it by polling, or ask for less";
             refused(what(), why, remedy)
-        };
-        let draft = Draft::open(path).map_err(refusal)?;
-        // Persistent memory is its own medium: it takes none of the machine's memory.
-        if bytes == 0 || !synchronous(&draft.file) {
-            fits(bytes).map_err(too_much)?;
-        }
+        })?;
         draft.reserve(bytes).map_err(refusal)?;
         let (mapping, medium) = Mapping::of(&draft.file, bytes as usize).map_err(refusal)?;
         mapping.prefault().map_err(refusal)?;
@@ -319,10 +315,10 @@ impl Drop for Mapping {
     }
 }
 
-/// Whether so much can be kept in memory now; why not.
-fn fits(bytes: u64) -> Result<(), String> {
+/// Whether so much can be kept in memory now; why not. Persistent memory is its own: what lies there takes none of the machine's.
+fn fits(file: &File, bytes: u64) -> Result<(), String> {
     let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
-    if bytes > 0 && bytes.saturating_add(SPARE_BYTES) <= available {
+    if bytes > 0 && (bytes.saturating_add(SPARE_BYTES) <= available || synchronous(file)) {
         return Ok(());
     }
     Err(format!(

@@ -69,12 +69,7 @@ impl Partition {
         }
         let mut answers = Vec::new();
         for kind in KINDS {
-            // In the journal, so that it is dissolved before its group goes: going alone dissolves it some time later only.
-            let asked = journal.write(&folder.join(PARTITION), kind);
-            match asked
-                .map_err(|refusal| format!("{kind}: {}", refusal.why))
-                .and_then(|()| granted(folder, kind))
-            {
+            match ask(journal, &folder.join(PARTITION), kind).and_then(|()| granted(folder, kind)) {
                 Ok(()) => {
                     return Ok(Partition {
                         folder: folder.to_owned(),
@@ -132,6 +127,17 @@ fn remember_choices(tree: &KernelTree, journal: &Journal) {
             let _ = journal.remember_affinity(thread);
         }
     }
+}
+
+/// Asks for a partition of `kind` and has it dissolved before its group goes: going alone dissolves it some time later only.
+///
+/// It is made once more before that. A process that is killed while it lends the core leaves the kernel with a dissolved partition whose
+/// core is still kept from unbound work ("Interrupted when creating a worker thread", Linux 6.12); dissolving it again mends that.
+fn ask(journal: &Journal, file: &Path, kind: &str) -> Result<(), String> {
+    let asked = journal
+        .switch(file, kind, "member")
+        .and_then(|()| journal.switch(file, kind, kind));
+    asked.map_err(|refusal| format!("{kind}: {}", refusal.why))
 }
 
 /// Asks for a partition of `kind`.

@@ -276,6 +276,55 @@ fn a_core_that_is_not_there_and_the_only_one_are_refused() {
 }
 
 #[test]
+fn several_cores_are_taken_as_one_and_lent_one_by_one() {
+    let group = format!("/cpuset/{}", group_name(CoreId(2)));
+    let files = [
+        ("/sys/devices/system/cpu/online".to_owned(), "0-3"),
+        (
+            "/proc/self/mountinfo".into(),
+            "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset",
+        ),
+        ("/proc/irq/24/smp_affinity_list".into(), "0-3"),
+        ("/proc/irq/25/smp_affinity_list".into(), "3"),
+        ("/cpuset/cpuset.mems".into(), "0"),
+        ("/cpuset/tasks".into(), ""),
+        (format!("{group}/cpuset.mems"), ""),
+        (format!("{group}/cpuset.cpus"), ""),
+        (format!("{group}/cpuset.sched_load_balance"), "1"),
+        (format!("{group}/tasks"), ""),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let (_folder, tree) = crate::linux::testing::tree(&files);
+    let journal = Journal::open(false).unwrap();
+    let none_left: Vec<CoreId> = (0..4).map(CoreId).collect();
+    let refusal = ExclusiveCore::take_all(&tree, &journal, &none_left, &[]).unwrap_err();
+    assert!(
+        refusal.what.contains("cores 0-3") && refusal.why.contains("no others"),
+        "{refusal}"
+    );
+    let cores = ExclusiveCore::take_all(&tree, &journal, &[CoreId(3), CoreId(2)], &[]).unwrap();
+    let kept: Vec<(CoreId, Mechanism)> = cores
+        .iter()
+        .map(|core| (core.obtained().core, core.obtained().mechanism))
+        .collect();
+    assert_eq!(kept, [(CoreId(3), Mechanism::Cpuset), (CoreId(2), Mechanism::Cpuset)]);
+    let text = |file: &str| tree.read(file).unwrap();
+    let irq = |number: u32| text(&format!("/proc/irq/{number}/smp_affinity_list"));
+    assert_eq!((irq(24), irq(25)), ("0-1".into(), "0-1".into()));
+    let others = || text(&format!("{group}/cpuset.cpus"));
+    assert_eq!(others(), "0-1");
+    cores[0].lend().unwrap();
+    assert_eq!(others(), "0-1,3");
+    cores[1].lend().unwrap();
+    cores[0].take_back().unwrap();
+    assert_eq!(others(), "0-2");
+    drop(cores);
+    std::fs::remove_dir_all(tree.path(&group)).unwrap(); // ordinary files do not vanish with a folder as the kernel's do
+    assert_eq!(journal.restore(), []);
+    assert_eq!((irq(24), irq(25)), ("0-3".into(), "3".into()));
+}
+
+#[test]
 fn lists_are_written_as_the_kernel_reads_them() {
     let written = |numbers: &[u32]| list(&numbers.iter().map(|number| CoreId(*number)).collect::<Vec<_>>());
     assert_eq!(written(&[0, 1, 2, 5]), "0-2,5");

@@ -40,21 +40,23 @@ fn persistent_memory_is_found_and_does_not_count_as_memory() {
     let Ok(folder) = std::env::var(PERSISTENT) else {
         return eprintln!("skipped: {PERSISTENT} names no folder on persistent memory");
     };
-    let bytes = available(&KernelTree::default()).unwrap();
-    assert!(fits(bytes).is_err(), "more than there is");
-    let path = Path::new(&folder).join("larger-than-memory");
-    let mut partition = MappedPartition::create(&path, bytes).unwrap();
+    let path = Path::new(&folder).join("partition");
+    let mut partition = MappedPartition::create(&path, 10_000).unwrap();
     assert_eq!(partition.medium(), Medium::PersistentMemory);
     assert_eq!(partition.medium().survives(), "power loss");
     assert_ne!(partition.flush, Flush::Msync, "by instructions, on a CPU that has them");
-    let last = bytes as usize - 3;
-    partition.write(last, b"end").unwrap();
+    partition.write(9_997, b"end").unwrap();
     drop(partition);
     assert_eq!(
-        &MappedPartition::create(&path, bytes).unwrap().as_slice()[last..],
+        &MappedPartition::create(&path, 10_000).unwrap().as_slice()[9_997..],
         b"end"
     );
+    let more_than_memory = available(&KernelTree::default()).unwrap();
+    assert_eq!(fits(&File::open(&path).unwrap(), more_than_memory), Ok(()));
     std::fs::remove_file(path).unwrap();
+    let elsewhere = crate::linux::testing::folder();
+    let file = File::create_new(elsewhere.path().join("partition")).unwrap();
+    assert!(fits(&file, more_than_memory).is_err());
 }
 
 #[test]
