@@ -85,8 +85,8 @@ proptest! {
     }
 }
 
-/// The partitions that DNA and DADNA give the second of two jobs that gain by bandwidth alone, and alike. It takes 1 s with all
-/// partitions and is due in 2 s; the first is due at `first` ns, with `waiting` behind it.
+/// The partitions that DNA and DADNA give the second of two jobs that gain by bandwidth alone, and alike. It takes 8 s over its
+/// partitions and is due in 1.5 s; the first is due at `first` ns, with `waiting` behind it.
 fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
     let phase = Phase {
         ends: 1.0,
@@ -107,7 +107,7 @@ fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
             waiting,
         })
     };
-    let cores = [job(first, waiting), job(3_000_000_000, &[])];
+    let cores = [job(first, waiting), job(2_500_000_000, &[])];
     let zero = ZeroDelta::OtherResource;
     let of = |shares: Vec<Share>| shares[1].partitions;
     (
@@ -118,13 +118,13 @@ fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
 
 #[test]
 fn a_job_that_is_late_already_pays() {
-    assert_eq!(second_gets(0, &[]), (1, 7));
+    assert_eq!(second_gets(0, &[]), (4, 7));
     let behind = [Waiting {
         program: 0,
         progress: 0.0,
         deadline: Time(0),
     }];
-    assert_eq!(second_gets(0, &behind), (1, 7));
+    assert_eq!(second_gets(0, &behind), (4, 7));
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn a_job_in_time_pays_if_nobody_waits_behind_it() {
         deadline: Time::MAX,
     }];
     let far = 60_000_000_000;
-    assert_eq!(second_gets(far, &[]), (1, 7));
-    assert_eq!(second_gets(far, &behind), (1, 1));
+    assert_eq!(second_gets(far, &[]), (4, 7));
+    assert_eq!(second_gets(far, &behind), (4, 4));
 }
 
 #[test]
 fn a_job_in_time_does_not_pay_with_its_deadline() {
-    // In time with seven partitions, late with one.
-    assert_eq!(second_gets(4_000_000_000, &[]), (1, 1));
+    // In time with four partitions, late with what the second leaves.
+    assert_eq!(second_gets(4_000_000_000, &[]), (4, 4));
 }
