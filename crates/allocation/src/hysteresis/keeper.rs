@@ -218,11 +218,15 @@ impl Keeper {
 
     /// What `split` gives with the weights that help who would be late; cores at rest count as jobs with time in plenty.
     fn rescued(&self, scene: &Scene, masks: &[WayMask], split: impl Fn(&dyn Fn(usize) -> i64) -> Vec<u8>) -> Vec<u8> {
-        let outlook = |(job, base): (&Option<Running<'_>>, &Share)| match job {
-            Some(job) => Outlook::of(scene.programs, job, scene.now, *base),
+        let outlook = |core: usize| match &scene.cores[core] {
+            Some(job) => {
+                let (ways, partitions) = (masks[core].count(), self.pool.grid.partitions);
+                let most = Share { ways, partitions };
+                Outlook::of(scene.programs, job, scene.now, most, self.base.shares[core])
+            }
             None => Outlook::AT_REST,
         };
-        let outlooks: Vec<Outlook> = scene.cores.iter().zip(&self.base.shares).map(outlook).collect();
+        let outlooks: Vec<Outlook> = (0..masks.len()).map(outlook).collect();
         let time_left = |core: usize, partitions: &Vec<u8>| {
             let (ways, partitions) = (masks[core].count(), partitions[core]);
             let here = scene.here[core].as_ref();

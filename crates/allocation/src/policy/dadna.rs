@@ -31,11 +31,15 @@ use crate::running::Running;
 /// Splits `pool` after DADNA among the jobs that run on `cores` at `now`.
 pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now: Time, zero: ZeroDelta) -> Vec<Share> {
     let busy = Busy::of(programs, pool, cores);
-    let even = even(pool, cores.len());
+    let (even, spare) = (even(pool, cores.len()), busy.spare());
+    let most = Share {
+        ways: pool.least.ways + spare.ways as u8,
+        partitions: pool.least.partitions + spare.partitions as u8,
+    };
     let outlooks: Vec<Outlook> = busy
         .jobs
         .iter()
-        .map(|(_, job)| Outlook::of(programs, job, now, even))
+        .map(|(_, job)| Outlook::of(programs, job, now, most, even))
         .collect();
     let time_left = |job: usize, shares: &Vec<Share>| {
         let running = busy.jobs[job].1;
@@ -43,7 +47,7 @@ pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now
     };
     let split = |weight: &dyn Fn(usize) -> i64| {
         let mut shares = busy.least();
-        hand_out_weighted(&busy.levels, &mut shares, busy.spare(), zero, weight);
+        hand_out_weighted(&busy.levels, &mut shares, spare, zero, weight);
         shares
     };
     busy.spread(&rescued(&outlooks, time_left, split))

@@ -31,6 +31,8 @@ type Jobs = u64;
 pub(crate) struct Outlook {
     /// Seconds until its virtual deadline; negative if that has passed.
     slack: f64,
+    /// Whether it would be late even with all that it can get, so that no split is worth looking for.
+    hopeless: bool,
     /// Whether its own deadline has passed.
     lost: bool,
     /// Whether nobody waits behind it.
@@ -41,14 +43,17 @@ impl Outlook {
     /// A core without a job: never late, and without anything to give.
     pub const AT_REST: Outlook = Outlook {
         slack: f64::INFINITY,
+        hopeless: false,
         lost: false,
         alone: false,
     };
 
-    /// The outlook of `job` at `now`, if those that wait behind it then have `share`.
-    pub fn of(programs: &Programs, job: &Running<'_>, now: Time, share: Share) -> Outlook {
+    /// The outlook of `job` at `now`, if it can get up to `most`, and those that wait behind it then have `share`.
+    pub fn of(programs: &Programs, job: &Running<'_>, now: Time, most: Share, share: Share) -> Outlook {
+        let slack = slack_seconds(programs, job, now, share);
         Outlook {
-            slack: slack_seconds(programs, job, now, share),
+            slack,
+            hopeless: programs.time_left(job.program, job.progress, most) > slack,
             lost: job.deadline < now,
             alone: job.waiting.is_empty(),
         }
@@ -64,13 +69,15 @@ pub(crate) fn rescued<S>(
 ) -> S {
     let all = || outlooks.iter().enumerate();
     let lost = jobs(all().map(|(_, outlook)| outlook.lost));
-    let late = |split: &S| jobs(all().map(|(job, outlook)| !outlook.lost && time_left(job, split) > outlook.slack));
+    let late = |split: &S| {
+        jobs(all().map(|(job, outlook)| !outlook.lost && !outlook.hopeless && time_left(job, split) > outlook.slack))
+    };
     let plain = split(&|_| 1);
     let at_first = late(&plain);
     let donors = if lost != 0 {
         lost
     } else {
-        jobs(all().map(|(_, outlook)| outlook.alone)) & !at_first
+        jobs(all().map(|(_, outlook)| outlook.alone && !outlook.hopeless)) & !at_first
     };
     if at_first == 0 || donors == 0 {
         return plain;
