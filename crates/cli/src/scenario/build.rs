@@ -8,6 +8,7 @@ use punctual_workload::{
     SensorSource, StoreNeeds, Table, TaskSpec, UpdateMode, Volume,
 };
 
+use super::allocation::{Allocation, allocation};
 use super::section::Section;
 
 const CONTROLLERS: [(&str, ControllerKind); 5] = [
@@ -29,7 +30,14 @@ pub struct Draft {
     pub store_path: Option<String>,
     /// `[movie]`: what `bench movie` plays.
     pub movie: MovieFile,
+    /// `[allocation]`: who gets which cache ways and how much bandwidth.
+    pub allocation: Allocation,
+    /// `exclusive.spare`: programs that are left on exclusive cores.
+    pub spare: Vec<String>,
 }
+
+/// Bytes of a program's name that the kernel keeps (`TASK_COMM_LEN` less the final zero, proc_pid_comm(5)).
+const NAME_BYTES: usize = 15;
 
 /// The file of `bench movie`, and what goes on beside it.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +74,34 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         excitation: top.table("identify", excitation),
     };
     let movie = top.table("movie", movie);
+    let profiled = scenario.tasks.iter().find(|task| task.profile.is_some());
+    let allocation = top.table("allocation", |section| allocation(section, profiled));
+    let spare = top.table("exclusive", spare);
     top.finish();
     Draft {
         scenario,
         model,
         store_path,
         movie,
+        allocation,
+        spare,
     }
+}
+
+/// Names as the kernel keeps them; a longer one would never be found.
+fn spare(section: &mut Section<'_, '_>) -> Vec<String> {
+    let names = section.texts("spare").unwrap_or_default();
+    for name in &names {
+        if name.trim().is_empty() {
+            section.complain("spare", "a program has a name; remove the empty one");
+        } else if name.len() > NAME_BYTES {
+            let what = format!(
+                "\"{name}\" is longer than the {NAME_BYTES} bytes that the kernel keeps of a name; write it as `ps -o comm` shows it"
+            );
+            section.complain("spare", what);
+        }
+    }
+    names
 }
 
 /// A frame of 50 Mbit/s at 24 per second; the paper's cache of 7 K pages; a file that does not fit into it.
@@ -201,6 +230,7 @@ fn task(section: &mut Section<'_, '_>) -> TaskSpec {
             from: section.time("from").unwrap_or(Active::ALWAYS.from),
             until: section.time("until").unwrap_or(Active::ALWAYS.until),
         },
+        profile: section.text("profile"),
     }
 }
 

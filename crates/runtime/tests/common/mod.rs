@@ -71,6 +71,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         platform,
         controller: None,
         store_path: None,
+        spare: Vec::new(),
         record: false,
         machine: None,
         governor: None,
@@ -111,6 +112,7 @@ fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
         per_core: 1,
         cores: None,
         active: Active::ALWAYS,
+        profile: None,
     }
 }
 
