@@ -13,7 +13,9 @@ use punctual_units::Time;
 use crate::grid::Share;
 use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
-use crate::policy::{Exact, Loads, Policy, Task, dadna, dna, equal, greedy, static_best, vc2m, weighted};
+use crate::policy::{
+    Exact, Loads, Policy, Task, ZeroDelta, algorithm_2, dadna, dna, equal, greedy, static_best, vc2m, weighted,
+};
 use crate::pool::Pool;
 use crate::programs::Programs;
 use crate::running::Running;
@@ -176,7 +178,10 @@ impl Allocator {
         if self.settings.policy.is_static() {
             return None;
         }
-        let by_deadline = matches!(self.settings.policy, Policy::Dadna(_) | Policy::Weighted);
+        let by_deadline = matches!(
+            self.settings.policy,
+            Policy::Dadna(_) | Policy::Algorithm2 | Policy::Weighted
+        );
         let state = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
         let only_waits = |core: usize| self.seen.get(core).is_some_and(|seen| *seen == state(&cores[core]));
         if matches!(event, Event::Released(core) if !by_deadline && self.keeper.is_none() && self.due.is_none() && only_waits(core))
@@ -211,6 +216,7 @@ impl Allocator {
             Policy::Greedy => greedy(programs, pool, cores),
             Policy::Dna(zero) => dna(programs, pool, cores, zero),
             Policy::Dadna(zero) => dadna(programs, pool, cores, now, zero),
+            Policy::Algorithm2 => algorithm_2(programs, pool, cores, now, ZeroDelta::OtherResource),
             Policy::Weighted => weighted(programs, pool, cores, now),
             Policy::Exact => match &mut self.exact {
                 Some(exact) => exact.decide(programs, cores),
@@ -251,7 +257,7 @@ pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
 /// Where bandwidth goes that nobody needs, under each policy.
 fn aim(policy: Policy) -> Aim {
     match policy {
-        Policy::Dadna(_) | Policy::Weighted => Aim::Deadlines,
+        Policy::Dadna(_) | Policy::Algorithm2 | Policy::Weighted => Aim::Deadlines,
         Policy::Exact => Aim::Speed,
         _ => Aim::Gradient,
     }

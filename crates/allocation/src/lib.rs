@@ -42,6 +42,6 @@ pub use policy::{Leftovers, Loads, Policy, Task, ZeroDelta};
 pub use pool::{CORES_MAX, Pool, PoolError};
 pub use profile::{Phase, Profile, ProfileError};
 pub use programs::{Objective, PHASES_MAX, Programs, ProgramsError};
-pub use running::{Running, WAITING_MAX, Waiting, virtual_deadline};
+pub use running::{Running, WAITING_MAX, Waiting, virtual_deadline, virtual_deadline_with};
 pub use settings::{Base, Settings, SettingsError};
 pub use table::RateTable;

@@ -19,7 +19,7 @@ mod variant;
 use punctual_allocation::Profile;
 
 use crate::claims::{Claim, ClaimResult, Query, judge};
-use crate::outcome::Measure;
+use crate::outcome::{Measure, Testbed};
 use crate::parallel::in_order;
 use crate::qedb::{means, of_first_seed};
 use crate::samples::{Labels, Replication, Run, failures};
@@ -139,6 +139,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         }
         .into(),
         platform: "sim".into(),
+        testbed: Testbed::ProfileSet,
         machines: prepared.iter().map(|prepared| prepared.name.clone()).collect(),
         seeds: settings.seeds().collect(),
         setting: setting(settings, &rows),
