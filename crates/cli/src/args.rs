@@ -196,7 +196,9 @@ pub enum Bench {
     /// Every repetition plays each way once, in an order that rotates, and once lets the hogs alone. Programs that PUNCTUAL_SPARE names
     /// (as `ps -o comm` shows them, with commas between) are not moved off the player's core.
     Movie(Movie),
-    /// Run cyclictest and oslat (rt-tests) on the last core beside hogs, outside and inside of the protection of an exclusive core
+    /// Run cyclictest, oslat (rt-tests) and rt-app on the last core beside hogs, outside and inside of the protection of an exclusive core
+    ///
+    /// Each that is installed; priority, places and load are the same on both sides.
     Referees(Referees),
 }
 
@@ -231,6 +233,9 @@ pub struct Movie {
     /// Write every frame of every run and the summary as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write a page with distributions, figures and goals, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `bench referees`
@@ -248,6 +253,9 @@ pub struct Referees {
     /// Write the runs as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write a page with distributions and figures, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `bench controllers`

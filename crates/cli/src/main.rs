@@ -8,10 +8,12 @@ mod fault;
 #[cfg(test)]
 mod fixture;
 mod limits;
+mod movie;
 mod output;
 mod page;
 mod plain;
 mod profiles;
+mod referees;
 mod scenario;
 mod size;
 mod summary;
@@ -44,7 +46,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Identify(identify) => commands::identify::identify(&identify),
         Command::Design(design) => commands::design::design(&design),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
-        Command::Bench(bench) => commands::bench::bench(&bench),
+        Command::Bench(bench) => commands::bench::bench(&bench, &command_line()),
         Command::Calibrate(calibrate) => commands::calibrate::calibrate(&calibrate, &command_line()),
         Command::Experiment(experiment) => commands::experiment::experiment(&experiment, &command_line()),
         Command::Profile(profile) => commands::profile::profile(&profile, &command_line()),

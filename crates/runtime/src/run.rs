@@ -70,6 +70,8 @@ pub struct RunRequest {
     pub controller: Option<ControllerSource>,
     /// Where the store is kept; a temporary folder that is removed afterwards if none is given. Linux only.
     pub store_path: Option<PathBuf>,
+    /// Programs that are left on exclusive cores, by the names that `ps -o comm` shows. Linux only.
+    pub spare: Vec<String>,
     /// Whether to keep a log that replays to the same decisions.
     pub record: bool,
     /// The machine to simulate; the shipped Exynos 5422 if none is given. Of no meaning on Linux.

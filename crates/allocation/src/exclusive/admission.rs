@@ -1,4 +1,4 @@
-//! Which tasks share an exclusive core: earliest deadline first, admitted by the processor-demand test.
+//! Which tasks share an exclusive core: the test for earliest deadline first, and first fit with that or another one.
 //!
 //! Under preemptive EDF on one core all deadlines of sporadic tasks hold if and only if for every t > 0 the demand
 //! dbf(t) = sum over tasks of max(0, floor((t - D) / T) + 1) C is at most t (S. Baruah, L. Rosier and R. Howell, 1990). It suffices to look within the
@@ -14,7 +14,7 @@ use super::budget::{Budget, LOOKS_MAX};
 pub const TASKS_MAX: usize = 1024;
 /// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; the bound is what keeps a
 /// set of utilisation close to 1 with incommensurable periods from taking for ever.
-const STEPS_MAX: u32 = 100_000;
+pub(super) const STEPS_MAX: u32 = 100_000;
 
 /// A task that releases jobs at least a period apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,32 @@ pub enum Unfit {
         /// What can fall due within it.
         demand: Nanos,
     },
+    /// A task can be done too late.
+    #[error("task {task} can take {response} or more, its deadline is {deadline}")]
+    Response {
+        /// Which, by its place in the list.
+        task: usize,
+        /// From release to completion.
+        response: Nanos,
+        /// Its relative deadline.
+        deadline: Nanos,
+    },
+    /// The kernel would take the core away for a while.
+    #[error("{demand} of work can come up within {span}, of which real-time threads get {runtime}")]
+    Throttled {
+        /// What can come up.
+        demand: Nanos,
+        /// Within which span.
+        span: Nanos,
+        /// What the kernel leaves of it.
+        runtime: Nanos,
+    },
+    /// How long its jobs take is not known.
+    #[error("how long its jobs take is not known, so it shares a core with nobody, and none is free")]
+    Unknown,
+    /// There are too many tasks already, or no core at all.
+    #[error("there is no room for it on any core")]
+    NoCore,
     /// The test was given up after its bound of steps.
     #[error("the test did not end within its bound; lower the load or make periods multiples of each other")]
     Undecided,
@@ -87,6 +113,11 @@ impl Sporadic {
         self.execution.ratio(self.period)
     }
 
+    /// Whether it releases for ever or is due at once.
+    pub(super) fn is_degenerate(&self) -> bool {
+        self.period.0 == 0 || self.deadline.0 == 0
+    }
+
     /// What jobs of this task released and due within any span of `t` can need at most.
     fn demand(&self, t: u64) -> u128 {
         match t.checked_sub(self.deadline.0) {
@@ -123,7 +154,7 @@ pub fn fits(tasks: &[Sporadic]) -> Result<(), Unfit> {
 /// [`fits`], as one of several tests that share a budget.
 fn fits_within(tasks: &[Sporadic], budget: &Budget) -> Result<(), Unfit> {
     budget.spend(tasks.len())?;
-    if let Some(task) = tasks.iter().position(|t| t.period.0 == 0 || t.deadline.0 == 0) {
+    if let Some(task) = tasks.iter().position(Sporadic::is_degenerate) {
         return Err(Unfit::Zero { task });
     }
     let Some(shortest) = tasks.iter().map(|task| task.deadline.0).min() else {
@@ -160,10 +191,14 @@ fn fits_within(tasks: &[Sporadic], budget: &Budget) -> Result<(), Unfit> {
     Err(Unfit::Undecided)
 }
 
+/// Whether `tasks` need more than a core.
+pub(super) fn overloaded(tasks: &[Sporadic]) -> bool {
+    tasks.iter().map(Sporadic::utilisation).sum::<f64>() > 1.0 + 1e-12
+}
+
 /// The longest stretch for which the core is never idle: all tasks released at once and as often as they may.
 fn busy_period(tasks: &[Sporadic], budget: &Budget) -> Result<u64, Unfit> {
-    let exceeds = tasks.iter().map(Sporadic::utilisation).sum::<f64>() > 1.0 + 1e-12;
-    if exceeds {
+    if overloaded(tasks) {
         return Err(Unfit::Utilisation);
     }
     let mut length: u128 = tasks.iter().map(|task| u128::from(task.execution.0)).sum();
@@ -183,49 +218,87 @@ fn busy_period(tasks: &[Sporadic], budget: &Budget) -> Result<u64, Unfit> {
 /// Cores at the end of the list stay free of tasks where few suffice. Answers the core of each task, in the order of `tasks`.
 ///
 /// # Errors
-/// [`PlaceError`]: the task that fits nowhere, and why.
+/// [`PlaceError`]: the first task that fits nowhere, and why.
 pub fn place(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, PlaceError> {
     if tasks.len() > TASKS_MAX {
         return Err(PlaceError::TooMany(tasks.len()));
     }
-    let Some(first) = cores.first() else {
-        return if tasks.is_empty() {
-            Ok(Vec::new())
-        } else {
-            Err(PlaceError::NoCores)
-        };
-    };
+    if cores.is_empty() && !tasks.is_empty() {
+        return Err(PlaceError::NoCores);
+    }
+    let known: Vec<Option<Sporadic>> = tasks.iter().copied().map(Some).collect();
     let budget = Budget::of(LOOKS_MAX);
-    let mut order: Vec<usize> = (0..tasks.len()).collect();
-    // Ties keep the order of the list: the sort is stable.
-    order.sort_by(|a, b| tasks[*b].utilisation().total_cmp(&tasks[*a].utilisation()));
-    let mut placed = vec![*first; tasks.len()];
-    let mut on_core: Vec<Vec<Sporadic>> = vec![Vec::new(); cores.len()];
-    for task in order {
-        let mut why = Unfit::Utilisation;
-        let found = cores.iter().zip(&mut on_core).find_map(|(core, there)| {
-            there.push(tasks[task]);
-            match fits_within(there, &budget) {
-                Ok(()) => Some(*core),
-                Err(unfit) => {
-                    there.pop();
-                    // The list of a core has an order of its own.
-                    why = if let Unfit::Zero { .. } = unfit {
-                        Unfit::Zero { task }
-                    } else {
-                        unfit
-                    };
-                    None
-                }
-            }
-        });
-        placed[task] = found.ok_or(PlaceError::Task {
+    let placed = admit(&known, cores, |together| fits_within(together, &budget))
+        .into_iter()
+        .enumerate();
+    let core = |(task, placed): (usize, Result<CoreId, Unfit>)| {
+        placed.map_err(|why| PlaceError::Task {
             task,
             cores: cores.len(),
             why,
-        })?;
+        })
+    };
+    placed.map(core).collect()
+}
+
+/// As [`place`], with any `test` of what fits together on a core; a task that fits nowhere is refused, and the others are placed all the
+/// same. Of a task that is none nothing is known: it gets a core that is left over, for itself.
+///
+/// Answers the core of each task, or why not on the last one that was tried; tasks that this names are counted as in `tasks`.
+pub fn admit(
+    tasks: &[Option<Sporadic>],
+    cores: &[CoreId],
+    test: impl Fn(&[Sporadic]) -> Result<(), Unfit>,
+) -> Vec<Result<CoreId, Unfit>> {
+    let mut order: Vec<(usize, Sporadic)> = Vec::new();
+    order.extend(
+        tasks
+            .iter()
+            .enumerate()
+            .filter_map(|(task, known)| Some((task, (*known)?))),
+    );
+    order.truncate(TASKS_MAX);
+    // Ties keep the order of the list: the sort is stable.
+    order.sort_by(|a, b| b.1.utilisation().total_cmp(&a.1.utilisation()));
+    let mut placed = vec![Err(Unfit::NoCore); tasks.len()];
+    let mut on_core: Vec<Vec<(usize, Sporadic)>> = vec![Vec::new(); cores.len()];
+    for (task, known) in order {
+        for (core, there) in cores.iter().zip(&mut on_core) {
+            // In the order of the list, by which a test may break ties.
+            let at = there.partition_point(|(other, _)| *other < task);
+            there.insert(at, (task, known));
+            let together: Vec<Sporadic> = there.iter().map(|(_, known)| *known).collect();
+            placed[task] = test(&together).map(|()| *core).map_err(|why| why.of(there));
+            if placed[task].is_ok() {
+                break;
+            }
+            there.remove(at);
+        }
     }
-    Ok(placed)
+    let mut free = cores.iter().zip(&on_core).filter(|(_, there)| there.is_empty());
+    for (task, _) in tasks.iter().enumerate().filter(|(_, known)| known.is_none()) {
+        placed[task] = free.next().map(|(core, _)| *core).ok_or(Unfit::Unknown);
+    }
+    placed
+}
+
+impl Unfit {
+    /// The same with the tasks of one core counted as in the whole list.
+    fn of(self, there: &[(usize, Sporadic)]) -> Unfit {
+        match self {
+            Unfit::Zero { task } => Unfit::Zero { task: there[task].0 },
+            Unfit::Response {
+                task,
+                response,
+                deadline,
+            } => Unfit::Response {
+                task: there[task].0,
+                response,
+                deadline,
+            },
+            other => other,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -306,6 +379,30 @@ mod tests {
                 let task = &mut less[which % tasks.len()];
                 task.execution = task.execution - Nanos(1);
                 prop_assert!(fits(&less).is_ok());
+            }
+        }
+    }
+
+    proptest! {
+        /// Who is refused fits nowhere beside those who were placed; who is unknown is alone.
+        #[test]
+        fn the_refused_fit_nowhere_and_the_unknown_are_alone(
+            tasks in prop::collection::vec(prop::option::weighted(0.8, task()), 0..8),
+            cores in 0u32..4,
+        ) {
+            let cores: Vec<CoreId> = (0..cores).map(CoreId).collect();
+            let placed = admit(&tasks, &cores, fits);
+            prop_assert_eq!(placed.len(), tasks.len());
+            for core in &cores {
+                let there: Vec<Option<Sporadic>> = tasks.iter().zip(&placed).filter(|(_, on)| **on == Ok(*core)).map(|(task, _)| *task).collect();
+                let known: Vec<Sporadic> = there.iter().copied().flatten().collect();
+                prop_assert!(known.len() == there.len() || there.len() == 1, "{:?}", there);
+                prop_assert_eq!(fits(&known), Ok(()));
+                for (task, _) in tasks.iter().zip(&placed).filter(|(_, on)| on.is_err()) {
+                    let beside = task.map(|task| fits(&[known.as_slice(), &[task]].concat()));
+                    prop_assert!(known.len() < there.len() || beside.is_none_or(|fit| fit.is_err()));
+                    prop_assert!(!there.is_empty() || task.is_some(), "a core is free and an unknown one was refused");
+                }
             }
         }
     }

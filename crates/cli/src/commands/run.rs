@@ -77,6 +77,7 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
         },
         controller: None,
         store_path: loaded.store_path.clone(),
+        spare: loaded.spare.clone(),
         record: false,
         machine: simulated.machine.as_deref().map(machine).transpose()?,
         governor: simulated.governor,

@@ -7,7 +7,10 @@ mod bars;
 mod chart;
 mod experiment;
 mod figures;
+mod movie;
 mod profile;
+mod referees;
+mod tail;
 
 use std::fmt::Write;
 
@@ -18,7 +21,9 @@ use crate::verdict::Verdict;
 use figures::{Figure, figures};
 
 pub use experiment::experiment;
+pub use movie::movie;
 pub use profile::profile;
+pub use referees::referees;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -177,6 +182,38 @@ fn protections(page: &mut String, protections: &[Protection]) {
         let _ = writeln!(page, "<tr><th class=\"{class}\">{state}</th><td>{what}{why}</td></tr>");
     }
     *page += "</table></div>\n";
+}
+
+/// A page around `body`, of which `head` is the first line; `command` is what was typed to get it.
+fn framed(title: &str, head: &str, body: &str, command: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{head}</h1>\n{body}<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}</p>\n</main>\n</body>\n</html>",
+        escape(title),
+        escape(command),
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+/// Rows of text as a table, the first one its head.
+fn sheet(page: &mut String, rows: &[Vec<String>]) {
+    let cells = |row: &[String], first: &str, tag: &str| {
+        let cell = |(at, cell): (usize, &String)| match at {
+            0 => format!("<{first}>{}</{first}>", escape(cell)),
+            _ if tag == "td" => format!("<td class=\"figure\">{}</td>", escape(cell)),
+            _ => format!("<{tag}>{}</{tag}>", escape(cell)),
+        };
+        row.iter().enumerate().map(cell).collect::<String>()
+    };
+    let [head, rows @ ..] = rows else { return };
+    let _ = writeln!(
+        page,
+        "<div class=\"sheet\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>",
+        cells(head, "th", "th")
+    );
+    for row in rows {
+        let _ = writeln!(page, "<tr>{}</tr>", cells(row, "th", "td"));
+    }
+    *page += "</tbody></table></div>\n";
 }
 
 /// Text as HTML, also inside attributes.

@@ -29,7 +29,12 @@ pub struct Draft {
     pub store_path: Option<String>,
     /// `[movie]`: what `bench movie` plays.
     pub movie: MovieFile,
+    /// `exclusive.spare`: programs that are left on exclusive cores.
+    pub spare: Vec<String>,
 }
+
+/// Bytes of a program's name that the kernel keeps (`TASK_COMM_LEN` less the final zero, proc_pid_comm(5)).
+const NAME_BYTES: usize = 15;
 
 /// The file of `bench movie`, and what goes on beside it.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +71,31 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         excitation: top.table("identify", excitation),
     };
     let movie = top.table("movie", movie);
+    let spare = top.table("exclusive", spare);
     top.finish();
     Draft {
         scenario,
         model,
         store_path,
         movie,
+        spare,
     }
+}
+
+/// Names as the kernel keeps them; a longer one would never be found.
+fn spare(section: &mut Section<'_, '_>) -> Vec<String> {
+    let names = section.texts("spare").unwrap_or_default();
+    for name in &names {
+        if name.trim().is_empty() {
+            section.complain("spare", "a program has a name; remove the empty one");
+        } else if name.len() > NAME_BYTES {
+            let what = format!(
+                "\"{name}\" is longer than the {NAME_BYTES} bytes that the kernel keeps of a name; write it as `ps -o comm` shows it"
+            );
+            section.complain("spare", what);
+        }
+    }
+    names
 }
 
 /// A frame of 50 Mbit/s at 24 per second; the paper's cache of 7 K pages; a file that does not fit into it.

@@ -45,6 +45,8 @@ pub struct Loaded {
     pub store_path: Option<PathBuf>,
     /// What `bench movie` plays.
     pub movie: MovieFile,
+    /// Programs that are left on exclusive cores.
+    pub spare: Vec<String>,
 }
 
 impl Loaded {
@@ -81,6 +83,7 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         model: draft.model.map(|model| folder.unwrap_or(Path::new("")).join(model)),
         store_path: draft.store_path.map(PathBuf::from),
         movie: draft.movie,
+        spare: draft.spare,
     })
 }
 

@@ -119,6 +119,20 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
+    /// Texts in a list.
+    pub fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
+        let expected = "expected a list of texts such as [\"chronyd\"]";
+        let text = |item: &Node| match &item.value {
+            Value::Text(text) => Ok(text.clone()),
+            other => Err(format!("{expected}, found {} in it", other.describe())),
+        };
+        let texts = match &self.find(key)?.value {
+            Value::List(items) => items.iter().map(text).collect(),
+            other => Err(format!("{expected}, found {}", other.describe())),
+        };
+        self.checked(key, texts)
+    }
+
     /// One of a few words.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
         let value = &self.find(key)?.value;

@@ -168,7 +168,7 @@ fn each_wrong_line_is_told_in_full() {
         (
             "duration = \"10s\"",
             "duration = \"10s\"\nvolume = 3",
-            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify, movie",
+            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify, movie, exclusive",
         ),
         (
             "duration = \"10s\"",
@@ -273,6 +273,18 @@ fn a_wrong_override_is_named_as_it_was_written() {
         (
             "identify.clock=[1.0]",
             "--set identify.clock=[1.0]: identify.clock: a knob that does not move teaches nothing: give at least 2 different levels",
+        ),
+        (
+            "exclusive.spare=[\"a-name-that-is-too-long\"]",
+            "--set exclusive.spare=[\"a-name-that-is-too-long\"]: exclusive.spare: \"a-name-that-is-too-long\" is longer than the 15 bytes that the kernel keeps of a name; write it as `ps -o comm` shows it",
+        ),
+        (
+            "exclusive.spare=chronyd",
+            "--set exclusive.spare=chronyd: exclusive.spare: expected a list of texts such as [\"chronyd\"], found the text \"chronyd\"",
+        ),
+        (
+            "exclusive.spare=[7]",
+            "--set exclusive.spare=[7]: exclusive.spare: expected a list of texts such as [\"chronyd\"], found the number 7 in it",
         ),
         (
             "stroe.objects=1",

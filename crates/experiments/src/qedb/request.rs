@@ -49,6 +49,7 @@ pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
         platform: PlatformChoice::Sim,
         controller: None,
         store_path: None,
+        spare: Vec::new(),
         record: false,
         machine: Some(place.subject.machine.clone()),
         governor: clocking.governor(),

@@ -264,7 +264,8 @@ fn fair_server(tree: &KernelTree) -> Finding {
         FairServer::Off => facility.offered("the fair server is off on all cores"),
         FairServer::Reserves { runtime, cores } => facility.missing(
             format!("on {cores} cores, ordinary threads get up to {runtime} of each period"),
-            "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server",
+            // Linux 6.12.117 loses count of the servers' bandwidth once somebody reads sched_rt_runtime_us, as we do.
+            "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server; where that is refused as busy, soon after boot",
         ),
     }
 }

@@ -171,6 +171,15 @@ impl LinuxMachine {
         ExclusiveCore::take(&self.tree, &self.journal, core, &exclusive::spared())
     }
 
+    /// Takes all of `cores`, likewise; the programs in `spare` are left where they are as well.
+    ///
+    /// # Errors
+    /// [`Refusal`] where one is not there, none would be left, or there is no way to keep them.
+    pub fn exclusive_cores(&self, cores: &[CoreId], spare: &[String]) -> Result<Vec<ExclusiveCore>, Refusal> {
+        let spare = [exclusive::spared().as_slice(), spare].concat();
+        ExclusiveCore::take_all(&self.tree, &self.journal, cores, &spare)
+    }
+
     /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the folder that
     /// `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in shared memory, where the
     /// traffic of other programs with the disk does not slow down who writes to them.

@@ -6,18 +6,19 @@
 //! | control      | housekeeping | FIFO 90        | the loop: reads, decides, turns knobs            |
 //! | feeder       | housekeeping | FIFO 85        | offers sensor updates to admission               |
 //! | real-time    | real-time    | FIFO 80, 79, … | jobs; the shorter the deadline the higher        |
-//! | exclusive    | the last     | FIFO 80, 79, … | likewise, on a core that everybody else is off   |
+//! | exclusive    | the last ones | FIFO 80, 79, … | likewise, on cores that everybody else is off   |
 //! | updater      | real-time    | FIFO 50        | installs admitted updates in the slack           |
 //! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
 //! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
 //!
 //! The real-time core is the last one, because the first gets most interrupts; with a single core all share it.
-//! Exclusive tasks have the last core instead; the real-time one is then the one before it, the probe is on the exclusive core, and
-//! best-effort threads run on all others and, while it is lent, there. Whatever is refused (no permission, no such core) is worked around and reported.
+//! Exclusive tasks have the last cores instead, as few as they fit on (`exclusive.rs`); the real-time one is then the one before these, the probe is
+//! on the last one, and best-effort threads run on all others and, while they are lent, there. Whatever is refused (no permission, no such core) is worked around and reported.
 
 mod calibrate;
 mod control;
 mod emulated;
+mod exclusive;
 mod feeder;
 mod interpret;
 mod job;
@@ -51,10 +52,10 @@ pub use job::Job;
 pub(crate) use scenario::run_scenario;
 
 use self::control::{Control, Controlled};
+use self::exclusive::{Exclusive, Offer};
 use self::feeder::{Fed, Feed, install};
 use self::shared::{Crew, Placement, Shared, Starter, Tenure, join, protection};
 use self::tasks::{Body, Failed, Running, sleep_until};
-use self::tenancy::{LendingMeasured, Tenancy, measure_lending};
 use crate::collector::{Collector, Ending};
 use crate::record::{AdmissionSetup, EventLog};
 use crate::report::{LoadReport, Progress, Protection, RunHeader, Sample, Watch};
@@ -106,6 +107,7 @@ pub struct Runtime<'env, E: Engine> {
     tasks: Vec<TaskSetup<'env, E>>,
     feed: Option<Feed<'env>>,
     group_commit: Option<Nanos>,
+    spare: Vec<String>,
 }
 
 struct TaskSetup<'env, E: Engine> {
@@ -115,6 +117,8 @@ struct TaskSetup<'env, E: Engine> {
     active: Active,
     /// None: the real-time core for a real-time task, the first other core for a best-effort one.
     core: Option<CoreId>,
+    /// How long a job keeps its core at most, where that was told.
+    execution: Option<Nanos>,
     store: Arc<Store<E, MonotonicClock>>,
     body: Body<'env, E>,
 }
@@ -149,6 +153,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             tasks: Vec::new(),
             feed: None,
             group_commit: None,
+            spare: Vec::new(),
         }
     }
 
@@ -157,70 +162,34 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         &self.machine
     }
 
-    /// The core that real-time tasks run on: the last one, or the last but one where exclusive tasks have that.
+    /// The core that real-time tasks run on: the last one that is not for exclusive tasks.
     pub fn real_time_core(&self) -> CoreId {
-        let cores = &self.machine.offers().cores;
-        let shared = match self.has_exclusive() && cores.len() > 1 {
-            true => &cores[..cores.len() - 1],
-            false => &cores[..],
-        };
-        shared.last().copied().unwrap_or_default()
+        real_time_core(&self.machine.offers().cores, &self.wanted())
     }
 
-    /// The cores that best-effort tasks run on: all but the last one, or the only one.
+    /// The cores that best-effort tasks run on: all but those of exclusive tasks; without these all but the last one, or the only one.
     pub fn other_cores(&self) -> Vec<CoreId> {
-        match self.machine.offers().cores.split_last() {
-            Some((_, others)) if !others.is_empty() => others.to_vec(),
-            _ => vec![self.real_time_core()],
-        }
+        other_cores(&self.machine.offers().cores, &self.wanted())
     }
 
-    fn has_exclusive(&self) -> bool {
-        self.tasks
-            .iter()
-            .any(|task| matches!(task.class, Class::Exclusive { .. }))
-    }
-
-    /// Takes the last core for exclusive tasks, where there are some; what was obtained goes to `told`.
-    fn take_exclusive(&self, told: &mut Vec<Protection>) -> Option<Exclusive> {
-        if !self.has_exclusive() {
-            return None;
-        }
-        let core = self.machine.offers().cores.last().copied().unwrap_or_default();
-        let taken = self.machine.exclusive_core(core);
-        let core = match taken {
-            Ok(core) => core,
-            Err(refusal) => {
-                told.push(protection("a core of its own for exclusive tasks".into(), Err(refusal)));
-                return None;
-            }
+    /// Exclusive tasks, with what is known of them.
+    fn offers(&self) -> Vec<Offer> {
+        let offer = |(index, task): (usize, &TaskSetup<'env, E>)| match task.class {
+            Class::Exclusive { deadline } => Some(Offer {
+                name: task.name.clone(),
+                task: index,
+                deadline,
+                arrival: task.arrival,
+                execution: task.execution,
+            }),
+            Class::RealTime { .. } | Class::BestEffort => None,
         };
-        told.push(protection(core.obtained().to_string(), Ok(())));
-        let better = core.obtained().refused.iter();
-        told.extend(better.map(|refusal| protection(refusal.what.clone(), Err(refusal.clone()))));
-        let exclusive = self
-            .tasks
-            .iter()
-            .filter(|task| matches!(task.class, Class::Exclusive { .. }));
-        let mut tenancy = None;
-        if exclusive.count() == 1 {
-            let measured = measure_lending(&core, TASK_PRIORITY);
-            let costs = measured.as_ref().map(LendingMeasured::costs);
-            let what = costs.as_ref().map_or("lending the core".into(), |costs| {
-                format!(
-                    "core lent while idle, taken back {} before a release (p99 here)",
-                    costs.take_back
-                )
-            });
-            told.push(protection(what, measured.as_ref().map(drop).map_err(Clone::clone)));
-            tenancy = costs.ok().map(|costs| Tenancy::new(core.clone(), costs));
-        } else {
-            told.push(protection(
-                "core not lent: several exclusive tasks share it".into(),
-                Ok(()),
-            ));
-        }
-        Some(Exclusive { core, tenancy })
+        self.tasks.iter().enumerate().filter_map(offer).collect()
+    }
+
+    /// The cores that exclusive tasks will ask for.
+    fn wanted(&self) -> Vec<CoreId> {
+        exclusive::wanted(&self.offers(), &self.machine.offers().cores)
     }
 
     /// Adds a task whose jobs run `body`.
@@ -238,9 +207,25 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             arrival,
             active: Active::ALWAYS,
             core: None,
+            execution: None,
             store,
             body: Box::new(body),
         })
+    }
+
+    /// Tells how long a job of the task that was added last keeps its core at most, on an otherwise idle machine. Exclusive tasks are admitted
+    /// to a common core by it; one of which it is not told gets a core for itself, or none.
+    pub fn takes_at_most(&mut self, execution: Nanos) -> &mut Self {
+        if let Some(task) = self.tasks.last_mut() {
+            task.execution = Some(execution);
+        }
+        self
+    }
+
+    /// Leaves programs of these names (as `ps -o comm` shows them) on the exclusive cores, beside those that the environment names.
+    pub fn spare(&mut self, programs: impl IntoIterator<Item = String>) -> &mut Self {
+        self.spare.extend(programs);
+        self
     }
 
     fn add(&mut self, task: TaskSetup<'env, E>) -> &mut Self {
@@ -336,22 +321,21 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
 
     fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
         let obtained = &mut options.header.protection;
-        let exclusive = self.take_exclusive(obtained);
-        let probed = exclusive
-            .as_ref()
-            .map_or(self.real_time_core(), |exclusive| exclusive.core.obtained().core);
-        let probe = GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD);
-        if let (Some(exclusive), Ok(probe)) = (&exclusive, &probe) {
-            obtained.push(protection(
-                "probe on the exclusive core".into(),
-                exclusive.core.enter(probe.tid()),
-            ));
-        }
+        let cores = self.machine.offers().cores.clone();
+        let exclusive = Exclusive::take(&self.machine, &self.offers(), &self.spare, obtained);
+        let taken = exclusive.iter().flat_map(Exclusive::cores).next();
+        let probed = taken.map_or(real_time_core(&cores, &[]), |core| core.obtained().core);
+        let probe = match taken {
+            Some(core) => GapProbe::start_within(core, PROBE_PRIORITY, PROBE_PERIOD),
+            None => GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD),
+        };
         // Jobs on another core than the probe's cannot be excused by it.
-        let elsewhere: Vec<TaskId> = (self.tasks.iter().enumerate())
-            .filter(|(_, task)| exclusive.is_some() && !matches!(task.class, Class::Exclusive { .. }))
-            .map(|(index, _)| TaskId(index as u32))
-            .collect();
+        let probed = |task: usize| match &exclusive {
+            Some(exclusive) => exclusive.seat(task).is_some_and(|(seat, _)| seat.core == probed),
+            None => true,
+        };
+        let elsewhere = (0..self.tasks.len()).filter(|task| !probed(*task));
+        let elsewhere: Vec<TaskId> = elsewhere.map(|task| TaskId(task as u32)).collect();
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         obtained.push(protection(
             "guardian puts the machine back after a kill".into(),
@@ -446,15 +430,20 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let plan = Regulator::new(regulator.clone())?.plan();
         let (shared, tidings) = Shared::new(plan.admitted, regulator.within);
         let (samples, sampled) = bounded(SAMPLES_MAX);
-        let (house, rt_core) = (self.other_cores()[0], self.real_time_core());
+        let cores = &self.machine.offers().cores;
+        // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
+        let kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
+        let taken: Vec<CoreId> = kept.iter().map(|core| core.obtained().core).collect();
+        let rt_core = real_time_core(cores, &taken);
+        let others = other_cores(cores, &taken);
+        let house = others.first().copied().unwrap_or(rt_core);
         let tasks = place_tasks(
             std::mem::take(&mut self.tasks),
-            &self.other_cores(),
-            (rt_core, self.machine.offers().cores.last().copied().unwrap_or_default()),
-            exclusive.as_ref().map(|exclusive| &exclusive.core),
+            house,
+            rt_core,
+            exclusive.as_ref(),
             bounded_group,
         );
-        let tenancy = exclusive.and_then(|exclusive| exclusive.tenancy);
         let feed = self.feed.take().map(|feed| Feed {
             record: record.is_some(),
             ..feed
@@ -464,7 +453,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
 
         std::thread::scope(|scope| {
             let mut crew = Crew::new(scope);
-            let tasks = spawn_tasks(&mut crew, tasks, tenancy, seed, shared)?;
+            let tasks = spawn_tasks(&mut crew, tasks, exclusive, seed, shared)?;
             let mut feeding = None;
             if let Some(feed) = feed {
                 // The feeder first: whoever installs waits for it to be over.
@@ -541,7 +530,7 @@ struct Ran {
 fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
     crew: &mut Crew<'scope, '_>,
     tasks: Vec<(Placement, TaskSetup<'env, E>)>,
-    tenancy: Option<Tenancy>,
+    mut exclusive: Option<Exclusive>,
     seed: u64,
     shared: &'scope Shared,
 ) -> Result<Vec<ScopedJoinHandle<'scope, Option<Failed>>>, RunError> {
@@ -553,9 +542,7 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
             active: setup.active,
             body: setup.body,
             rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64)),
-            tenancy: tenancy
-                .clone()
-                .filter(|_| matches!(setup.class, Class::Exclusive { .. })),
+            tenancy: exclusive.as_mut().and_then(|exclusive| exclusive.tenancy(index)),
         };
         crew.spawn(placement, move |starter| running.run(&setup.store, shared, starter))
     };
@@ -587,45 +574,60 @@ fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
     }
 }
 
-/// The core of exclusive tasks, lent where there is one such task.
-struct Exclusive {
-    core: ExclusiveCore,
-    tenancy: Option<Tenancy>,
+/// The last core that is not in `exclusive`.
+fn real_time_core(cores: &[CoreId], exclusive: &[CoreId]) -> CoreId {
+    let shared = cores.iter().rfind(|core| !exclusive.contains(core));
+    shared.or(cores.last()).copied().unwrap_or_default()
 }
 
-/// Cores and priorities: real-time tasks by deadline (the shorter the higher), best-effort ones where they were
-/// put, or on the first other core.
+/// All cores that are not in `exclusive`; without such all but the last one, or the only one.
+fn other_cores(cores: &[CoreId], exclusive: &[CoreId]) -> Vec<CoreId> {
+    let others: Vec<CoreId> = match (exclusive, cores.split_last()) {
+        ([], Some((_, others))) => others.to_vec(),
+        _ => cores.iter().copied().filter(|core| !exclusive.contains(core)).collect(),
+    };
+    match others.as_slice() {
+        [] => vec![real_time_core(cores, exclusive)],
+        _ => others,
+    }
+}
+
+/// Cores and priorities: real-time tasks by deadline (the shorter the higher), exclusive ones as they were seated, best-effort ones where they
+/// were put, or on the first core.
 fn place_tasks<'env, E: Engine>(
     tasks: Vec<TaskSetup<'env, E>>,
-    others: &[CoreId],
-    (rt_core, last): (CoreId, CoreId),
-    exclusive: Option<&ExclusiveCore>,
+    house: CoreId,
+    rt_core: CoreId,
+    exclusive: Option<&Exclusive>,
     bounded: Option<BestEffort>,
 ) -> Vec<(Placement, TaskSetup<'env, E>)> {
     let mut deadlines: Vec<Nanos> = tasks.iter().filter_map(|task| task.class.deadline()).collect();
     deadlines.sort_unstable();
     deadlines.dedup();
-    let placement = |task: &TaskSetup<'env, E>| match task.class.deadline() {
-        None => Placement {
-            bounded: bounded.clone(),
-            tenure: exclusive.cloned().map(Tenure::Guest),
-            ..place(&task.name, task.core.unwrap_or(others[0]), None)
-        },
-        Some(deadline) => {
-            let rank = deadlines.partition_point(|shorter| *shorter < deadline) as u8;
-            let priority = TASK_PRIORITY.saturating_sub(rank).max(UPDATER_PRIORITY + 1);
-            match (task.class, exclusive) {
-                (Class::Exclusive { .. }, Some(exclusive)) => Placement {
-                    tenure: Some(Tenure::Occupant(exclusive.clone())),
-                    ..place(&task.name, exclusive.obtained().core, Some(priority))
-                },
-                // Refused: as a real-time task, on the core that would have been its own.
-                (Class::Exclusive { .. }, None) => place(&task.name, last, Some(priority)),
-                _ => place(&task.name, rt_core, Some(priority)),
+    let placement = |index: usize, task: &TaskSetup<'env, E>| {
+        if let Some((seat, core)) = exclusive.and_then(|exclusive| exclusive.seat(index)) {
+            return Placement {
+                tenure: Some(Tenure::Occupant(core.clone())),
+                ..place(&task.name, seat.core, Some(seat.priority))
+            };
+        }
+        match task.class.deadline() {
+            None => Placement {
+                bounded: bounded.clone(),
+                // Who is kept off one of the cores is kept off all.
+                tenure: exclusive.and_then(|exclusive| exclusive.cores().next().cloned().map(Tenure::Guest)),
+                ..place(&task.name, task.core.unwrap_or(house), None)
+            },
+            // Exclusive ones that were refused as well.
+            Some(deadline) => {
+                let rank = deadlines.partition_point(|shorter| *shorter < deadline) as u8;
+                let priority = TASK_PRIORITY.saturating_sub(rank).max(UPDATER_PRIORITY + 1);
+                place(&task.name, rt_core, Some(priority))
             }
         }
     };
-    tasks.into_iter().map(|task| (placement(&task), task)).collect()
+    let place = |(index, task)| (placement(index, &task), task);
+    tasks.into_iter().enumerate().map(place).collect()
 }
 
 /// Shows samples to whoever watches until the loop is over.

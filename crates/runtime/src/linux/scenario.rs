@@ -76,6 +76,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     for (task, program) in scenario.tasks.iter().zip(&compiled.programs) {
         placing.add(&mut runtime, task, program)?;
     }
+    runtime.spare(setup.request.spare.iter().cloned());
     runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     if scenario.store.update_mode == workload::UpdateMode::MemoryFirst {
         runtime.group_commit_every(scenario.store.group_commit);
@@ -138,9 +139,11 @@ impl Placing<'_, '_> {
             Class::RealTime { .. } | Class::Exclusive { .. } => {
                 let mut interpreter = self.interpreter(program, self.sensors);
                 interpreter.surge(self.setup.request.surge);
-                runtime.task(&task.name, task.class, task.arrival, move |job| {
-                    interpreter.perform(job)
-                });
+                runtime
+                    .task(&task.name, task.class, task.arrival, move |job| {
+                        interpreter.perform(job)
+                    })
+                    .takes_at_most(task.demand.compute + task.demand.data);
             }
             Class::BestEffort => {
                 let others = runtime.other_cores();
@@ -173,6 +176,7 @@ impl Placing<'_, '_> {
             arrival: task.arrival,
             active: task.active,
             core: Some(core),
+            execution: None,
             store,
             body,
         });

@@ -1,9 +1,12 @@
-//! The occupant of an exclusive core: what lending it costs here, and lending it between two jobs.
+//! The occupants of an exclusive core: what lending it costs here, and lending it between their jobs.
 
-use punctual_allocation::exclusive::{Lease, LendingCosts, NextRelease, lend};
+use std::sync::Arc;
+
+use punctual_allocation::exclusive::{LendingCosts, Tenants};
 use punctual_platform::Refusal;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::sync::PiMutex;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{Clock, Nanos, Time};
 use serde::Serialize;
@@ -89,49 +92,124 @@ pub fn quantile(sorted: &[Nanos], q: f64) -> Nanos {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(Nanos::ZERO)
 }
 
-/// An exclusive core with one occupant.
-#[derive(Clone, Debug)]
+/// A place on an exclusive core that is lent while none of its occupants has a job.
+#[derive(Debug)]
 pub struct Tenancy {
+    home: Arc<Home>,
+    me: usize,
+    alone: bool,
+}
+
+/// What the occupants of a core share. Whoever is about to work passes the lock first, so nobody works while another lends.
+#[derive(Debug)]
+struct Home {
     core: ExclusiveCore,
-    costs: LendingCosts,
+    ledger: PiMutex<Ledger>,
+}
+
+#[derive(Debug)]
+struct Ledger {
+    tenants: Tenants,
+    /// When the lease began.
+    since: Time,
     lent: Nanos,
     /// Why nothing is lent any more.
     refused: Option<Refusal>,
 }
 
 impl Tenancy {
-    /// Lends `core` at these costs.
+    /// Lends `core` at these costs, for its only occupant.
     pub fn new(core: ExclusiveCore, costs: LendingCosts) -> Tenancy {
         Tenancy {
-            core,
-            costs,
-            lent: Nanos::ZERO,
-            refused: None,
+            me: 0,
+            alone: true,
+            home: Arc::new(Home::new(core, costs, 1)),
         }
     }
 
-    /// Sleeps until `release` with `sleep`, which says whether to go on; lends the core meanwhile where the policy says so.
+    /// Likewise for so many occupants; each of them is to wait by its own.
+    pub fn shared(core: ExclusiveCore, costs: LendingCosts, occupants: usize) -> Vec<Tenancy> {
+        let home = Arc::new(Home::new(core, costs, occupants));
+        let place = |me| Tenancy {
+            me,
+            alone: occupants == 1,
+            home: Arc::clone(&home),
+        };
+        (0..occupants).map(place).collect()
+    }
+
+    /// Sleeps until `release` with `sleep`, which says whether to go on; the core is lent meanwhile where the policy says so.
     pub fn wait(&mut self, release: Time, mut sleep: impl FnMut(Time) -> bool) -> bool {
-        let began = MonotonicClock.now();
-        match lend(began, NextRelease::At(release), self.costs) {
-            Lease::Until(end) if self.refused.is_none() => {
-                self.note(self.core.lend());
-                let going_on = sleep(end);
-                self.note(self.core.take_back());
-                self.lent += end.since(began);
-                going_on && sleep(release)
-            }
-            _ => sleep(release),
-        }
+        let Home { core, ledger } = &*self.home;
+        let call = {
+            let mut ledger = ledger.lock();
+            ledger.leave(core, self.me, release);
+            // Another one's job may end, and lend, before this one's release.
+            let call = ledger.tenants.is_lent() || !self.alone;
+            call.then(|| ledger.tenants.call_at(release))
+        };
+        let going_on = call.is_none_or(&mut sleep);
+        ledger.lock().call(core, self.me);
+        going_on && sleep(release)
     }
 
     /// For how long the core was lent so far.
     pub fn lent(&self) -> Nanos {
-        self.lent
+        self.home.ledger.lock().lent
+    }
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        let Home { core, ledger } = &*self.home;
+        ledger.lock().end(core, self.me);
+    }
+}
+
+impl Home {
+    fn new(core: ExclusiveCore, costs: LendingCosts, occupants: usize) -> Home {
+        let ledger = Ledger {
+            tenants: Tenants::new(occupants, costs),
+            since: Time::ZERO,
+            lent: Nanos::ZERO,
+            refused: None,
+        };
+        Home {
+            core,
+            ledger: PiMutex::new(ledger),
+        }
+    }
+}
+
+impl Ledger {
+    fn leave(&mut self, core: &ExclusiveCore, who: usize, release: Time) {
+        if self.refused.is_some() {
+            return;
+        }
+        let now = MonotonicClock.now();
+        if self.tenants.leave(who, release, now) {
+            self.lend(core, now);
+        }
     }
 
-    fn note(&mut self, result: Result<(), Refusal>) {
-        self.refused = self.refused.take().or(result.err());
+    fn end(&mut self, core: &ExclusiveCore, who: usize) {
+        let now = MonotonicClock.now();
+        if self.tenants.end(who, now) && self.refused.is_none() {
+            self.lend(core, now);
+        }
+    }
+
+    fn lend(&mut self, core: &ExclusiveCore, now: Time) {
+        self.since = now;
+        self.refused = core.lend().err();
+    }
+
+    fn call(&mut self, core: &ExclusiveCore, who: usize) {
+        if self.tenants.call(who) {
+            self.lent += MonotonicClock.now().since(self.since);
+            let taken = core.take_back();
+            self.refused = self.refused.take().or(taken.err());
+        }
     }
 }
 

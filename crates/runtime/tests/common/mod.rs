@@ -71,6 +71,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         platform,
         controller: None,
         store_path: None,
+        spare: Vec::new(),
         record: false,
         machine: None,
         governor: None,

@@ -12,7 +12,7 @@ mod controllers;
 mod movie;
 mod rates;
 mod referees;
-mod rounds;
+pub mod rounds;
 mod series;
 
 use std::fmt::Write;
@@ -39,8 +39,8 @@ struct BenchReport {
     cases: Vec<Figures>,
 }
 
-/// Carries out `punctual bench`.
-pub fn bench(arguments: &Bench) -> Result<(), Failure> {
+/// Carries out `punctual bench`; `command` is what was typed.
+pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
     match arguments {
         Bench::Store {
             rounds,
@@ -57,8 +57,8 @@ pub fn bench(arguments: &Bench) -> Result<(), Failure> {
         Bench::Controllers(arguments) => controllers::controllers(arguments),
         Bench::Rates(arguments) => rates::rates(arguments),
         Bench::Allocation(arguments) => allocation::allocation(arguments),
-        Bench::Movie(arguments) => movie::movie(arguments),
-        Bench::Referees(arguments) => referees::referees(arguments),
+        Bench::Movie(arguments) => movie::movie(arguments, command),
+        Bench::Referees(arguments) => referees::referees(arguments, command),
     }
 }
 

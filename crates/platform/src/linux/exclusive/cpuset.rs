@@ -1,7 +1,7 @@
 //! The exclusive core by cgroup version 1: everybody else in a cpuset without it.
 //!
-//! One group `punctual-<pid>-core-<n>` below the topmost one takes every movable thread of the machine
-//! (Documentation/admin-guide/cgroup-v1/cpusets.rst). Groups that are there already and have the core lose it for the while. The
+//! One group `punctual-<pid>-core-<n>` below the topmost one takes every movable thread of the machine, whatever the number of
+//! exclusive cores (Documentation/admin-guide/cgroup-v1/cpusets.rst). Groups that are there already and have such a core lose it for the while. The
 //! kernel remembers which cores a thread had chosen for itself and gives them back with the former group (`user_cpus_ptr`, since
 //! Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
 //!
@@ -9,7 +9,7 @@
 //! member has left the core. `sched_load_balance` is off in the group, so that neither makes the kernel rebuild its
 //! scheduling domains; the topmost group's flag, left on, keeps balancing all the same.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -32,9 +32,9 @@ const GROUPS_MAX: usize = 1024;
 pub(super) struct Cpuset {
     root: PathBuf,
     folder: PathBuf,
-    /// The list without the exclusive core, and with it.
-    without: String,
-    with: String,
+    others: Vec<CoreId>,
+    /// The exclusive cores that are lent.
+    lent: Mutex<BTreeSet<CoreId>>,
     spared: Spared,
     /// Threads that cannot be moved or are not to be.
     settled: Mutex<HashSet<Tid>>,
@@ -45,7 +45,7 @@ impl Cpuset {
     pub(super) fn create(
         tree: &KernelTree,
         journal: &Journal,
-        core: CoreId,
+        exclusive: &[CoreId],
         others: &[CoreId],
         spared: Spared,
     ) -> Result<Cpuset, Refusal> {
@@ -53,38 +53,38 @@ impl Cpuset {
         let root = mount_point(Some("cpuset"), &mountinfo)
             .map(|point| tree.path(point))
             .ok_or_else(|| refuse("no cpuset hierarchy of cgroup version 1 is mounted"))?;
-        let with: Vec<CoreId> = others.iter().copied().chain([core]).collect();
+        let all: Vec<CoreId> = others.iter().chain(exclusive).copied().collect();
         let group = Cpuset {
-            folder: root.join(super::group_name(core)),
+            folder: root.join(super::group_name(exclusive.last().copied().unwrap_or_default())),
             root,
-            without: list(others),
-            with: list(&with),
+            others: others.to_vec(),
+            lent: Mutex::default(),
             spared,
             settled: Mutex::default(),
         };
         if tree.is_live() {
-            group.remember_narrowed(journal, &with);
+            group.remember_narrowed(journal, &all);
         }
         group
-            .set_up(journal, core)
+            .set_up(journal, exclusive)
             .inspect_err(|_| drop(journal.restore_below(&group.folder)))?;
         Ok(group)
     }
 
-    fn set_up(&self, journal: &Journal, core: CoreId) -> Result<(), Refusal> {
+    fn set_up(&self, journal: &Journal, exclusive: &[CoreId]) -> Result<(), Refusal> {
         journal.make_dir(&self.folder)?;
         journal.move_tasks_back(&self.folder.join("tasks"), &self.root.join("tasks"))?;
         let memory = read_trimmed(&self.root.join("cpuset.mems")).map_err(refuse)?;
         let write = |file: &str, content: &str| write_existing(&self.folder.join(file), content).map_err(refuse);
         write("cpuset.mems", &memory)?;
         write("cpuset.sched_load_balance", "0")?;
-        write("cpuset.cpus", &self.without)?;
-        self.shrink_others(journal, core);
+        write("cpuset.cpus", &list(&self.others))?;
+        self.shrink_others(journal, exclusive);
         Ok(())
     }
 
-    /// Takes the core from groups that are there already; one that has no other keeps it.
-    fn shrink_others(&self, journal: &Journal, core: CoreId) {
+    /// Takes the cores from groups that are there already; one that has no others keeps them.
+    fn shrink_others(&self, journal: &Journal, exclusive: &[CoreId]) {
         let mut groups = vec![self.root.clone()];
         let mut next = 0;
         while next < groups.len() && groups.len() < GROUPS_MAX {
@@ -101,7 +101,7 @@ impl Cpuset {
             let file = group.join("cpuset.cpus");
             let mut has = cores::parse_list(&read_trimmed(&file).unwrap_or_default());
             let had = has.len();
-            has.retain(|it| *it != core);
+            has.retain(|it| !exclusive.contains(it));
             if !has.is_empty() && has.len() < had {
                 let _ = journal.write(&file, &list(&has));
             }
@@ -153,10 +153,16 @@ impl Cpuset {
         write_existing(&self.folder.join("tasks"), &thread.0.to_string())
     }
 
-    /// Lends the core to the group, or takes it back.
-    pub(super) fn set_lent(&self, lent: bool) -> std::io::Result<()> {
-        let cores = if lent { &self.with } else { &self.without };
-        write_existing(&self.folder.join("cpuset.cpus"), cores)
+    /// Lends `core` to the group, or takes it back.
+    pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> std::io::Result<()> {
+        // Held while writing: of two lists the one that is written last counts.
+        let mut now_lent = self.lent.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match lent {
+            true => now_lent.insert(core),
+            false => now_lent.remove(&core),
+        };
+        let cores: Vec<CoreId> = self.others.iter().chain(now_lent.iter()).copied().collect();
+        write_existing(&self.folder.join("cpuset.cpus"), &list(&cores))
     }
 }
 
@@ -204,7 +210,7 @@ mod tests {
         let (_folder, tree) = hierarchy();
         let journal = Journal::open(false).unwrap();
         let spared = Spared::new(&tree, &["chronyd".into()]);
-        let cpuset = Cpuset::create(&tree, &journal, CoreId(1), &[CoreId(0)], spared).unwrap();
+        let cpuset = Cpuset::create(&tree, &journal, &[CoreId(1)], &[CoreId(0)], spared).unwrap();
         let content = |file: &str| tree.read(format!("/cpuset/{file}")).unwrap();
         assert_eq!(
             (content("box/cpuset.cpus"), content("box/inner/cpuset.cpus")),
@@ -218,9 +224,9 @@ mod tests {
             (ours("tasks"), ours("cpuset.cpus"), ours("cpuset.mems")),
             ("70001".into(), "0".into(), "0".into())
         );
-        cpuset.set_lent(true).unwrap();
+        cpuset.set_lent(CoreId(1), true).unwrap();
         assert_eq!(ours("cpuset.cpus"), "0-1");
-        cpuset.set_lent(false).unwrap();
+        cpuset.set_lent(CoreId(1), false).unwrap();
         assert_eq!(ours("cpuset.cpus"), "0");
         fs::remove_dir_all(&cpuset.folder).unwrap(); // ordinary files do not vanish with a folder as the kernel's do
         assert_eq!(journal.restore(), []);
@@ -231,11 +237,51 @@ mod tests {
     }
 
     #[test]
+    fn several_cores_are_kept_by_one_group_and_lent_one_by_one() {
+        let group = format!("/cpuset/{}", super::super::group_name(CoreId(3)));
+        let files = [
+            (
+                "/proc/self/mountinfo".to_owned(),
+                "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset",
+            ),
+            ("/cpuset/cpuset.mems".into(), "0"),
+            ("/cpuset/tasks".into(), ""),
+            ("/cpuset/box/cpuset.cpus".into(), "1-3"),
+            ("/cpuset/holder/cpuset.cpus".into(), "2-3"),
+            (format!("{group}/cpuset.mems"), ""),
+            (format!("{group}/cpuset.cpus"), ""),
+            (format!("{group}/cpuset.sched_load_balance"), "1"),
+            (format!("{group}/tasks"), ""),
+        ];
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let (_folder, tree) = testing::tree(&files);
+        let journal = Journal::open(false).unwrap();
+        let [exclusive, others] = [[CoreId(2), CoreId(3)], [CoreId(0), CoreId(1)]];
+        let cpuset = Cpuset::create(&tree, &journal, &exclusive, &others, Spared::new(&tree, &[])).unwrap();
+        let has = || read_trimmed(&cpuset.folder.join("cpuset.cpus")).unwrap();
+        assert_eq!(has(), "0-1");
+        assert_eq!(tree.read("/cpuset/box/cpuset.cpus").unwrap(), "1");
+        assert_eq!(
+            tree.read("/cpuset/holder/cpuset.cpus").unwrap(),
+            "2-3",
+            "it has no others"
+        );
+        let lend = |core, lent| {
+            cpuset.set_lent(CoreId(core), lent).unwrap();
+            has()
+        };
+        assert_eq!(lend(3, true), "0-1,3");
+        assert_eq!(lend(2, true), "0-3");
+        assert_eq!(lend(3, false), "0-2");
+        assert_eq!(lend(2, false), "0-1");
+    }
+
+    #[test]
     fn a_machine_without_the_hierarchy_is_told_so() {
         let (_folder, tree) = testing::tree(&[("/proc/self/mountinfo", "")]);
         let journal = Journal::open(false).unwrap();
         let spared = Spared::new(&tree, &[]);
-        let refusal = Cpuset::create(&tree, &journal, CoreId(1), &[CoreId(0)], spared).unwrap_err();
+        let refusal = Cpuset::create(&tree, &journal, &[CoreId(1)], &[CoreId(0)], spared).unwrap_err();
         assert!(refusal.why.contains("no cpuset hierarchy"), "{refusal}");
     }
 }

@@ -12,6 +12,8 @@
 //! core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself, threads that the kernel
 //! binds to the core, and those of `population.rs`.
 //!
+//! Several cores are kept in the same way, by one group or sweep for all; each is lent by itself.
+//!
 //! All of it is in the journal: on exit, panic and Ctrl-C this process puts it back, after a kill the guardian. Drop every
 //! [`ExclusiveCore`] first: the sweep would move away again whom the journal brings back.
 
@@ -37,7 +39,6 @@ use super::cgroup::mount_point;
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::{self, Tid};
-use super::tree::read_trimmed;
 use super::{KernelTree, cores, refused};
 use crate::Refusal;
 
@@ -144,7 +145,8 @@ pub struct ExclusiveCore {
 /// The way in use.
 #[derive(Debug)]
 enum Fence {
-    Partition(Partition),
+    /// One for each core.
+    Partition(Vec<(CoreId, Partition)>),
     Cpuset(Cpuset),
     Affinity(Affinity),
 }
@@ -160,44 +162,67 @@ impl ExclusiveCore {
         core: CoreId,
         spare: &[String],
     ) -> Result<ExclusiveCore, Refusal> {
+        let refusal = |why: &str| refused(keeping(&[core]), why, "this is a defect worth reporting");
+        let taken = ExclusiveCore::take_all(tree, journal, &[core], spare)?;
+        taken.into_iter().next().ok_or_else(|| refusal("none was obtained"))
+    }
+
+    /// Takes all of `exclusive`, in one way; answers them in this order. A process takes cores once.
+    ///
+    /// # Errors
+    /// [`Refusal`] where one of them is not there, none is left to others, or there is no way to keep them; nothing has changed then.
+    pub fn take_all(
+        tree: &KernelTree,
+        journal: &Journal,
+        exclusive: &[CoreId],
+        spare: &[String],
+    ) -> Result<Vec<ExclusiveCore>, Refusal> {
         let mut others = cores::usable(tree);
         let all = list(&others);
-        let refusal =
-            |why: String, remedy: &str| refused(format!("keeping core {core} for real-time work"), why, remedy);
-        if !others.contains(&core) {
+        let refusal = |why: String, remedy: &str| refused(keeping(exclusive), why, remedy);
+        if exclusive.iter().any(|core| !others.contains(core)) {
             return Err(refusal(
                 format!("this process may use cores {all}"),
-                "choose one of these",
+                "choose among these",
             ));
         }
-        others.retain(|other| *other != core);
+        others.retain(|other| !exclusive.contains(other));
         if others.is_empty() {
-            return Err(refusal(
-                "it is the only one: everything else would have nowhere to run".into(),
-                "run on a machine with two cores or more, or make the task's class \"real-time\"",
-            ));
+            return Err(match exclusive {
+                [_] => refusal(
+                    "it is the only one: everything else would have nowhere to run".into(),
+                    "run on a machine with two cores or more, or make the task's class \"real-time\"",
+                ),
+                _ => refusal(
+                    "there are no others: everything else would have nowhere to run".into(),
+                    "leave at least one core to others",
+                ),
+            });
         }
         let spared = Spared::new(tree, spare);
         let mut better = Vec::new();
-        let fence = Fence::best(tree, journal, core, &others, &spared, &mut better)?;
+        let fence = Fence::best(tree, journal, exclusive, &others, &spared, &mut better)?;
         // Threads that are started while others are moved: the sweeper finds them.
         let threads = fence.sweep();
-        let interrupts = kernel_work::move_interrupts(tree, journal, core, &others);
-        let obtained = Obtained {
-            core,
+        let limits = RealTimeLimits::read(tree);
+        let kept = exclusive.iter().map(|core| Obtained {
+            core: *core,
             mechanism: fence.mechanism(),
             threads,
-            interrupts,
-            unbound_work: kernel_work::move_unbound_work(tree, journal, core),
-            limits: RealTimeLimits::read(tree),
-            refused: better,
-        };
+            interrupts: kernel_work::move_interrupts(tree, journal, *core, &others),
+            unbound_work: kernel_work::move_unbound_work(tree, journal, *core),
+            limits,
+            refused: better.clone(),
+        });
+        let kept: Vec<Obtained> = kept.collect();
         let fence = Arc::new(fence);
-        Ok(ExclusiveCore {
+        let sweeper = Sweeper::start(&fence, &others).map(Arc::new);
+        let cores = kept.into_iter().map(|obtained| ExclusiveCore {
             obtained: Arc::new(obtained),
-            _sweeper: Sweeper::start(&fence, &others).map(Arc::new),
-            fence,
-        })
+            fence: Arc::clone(&fence),
+            _sweeper: sweeper.clone(),
+        });
+        Ok(cores.collect())
     }
 
     /// What protection was really obtained.
@@ -212,8 +237,10 @@ impl ExclusiveCore {
     /// [`Refusal`] where the kernel does not let it in.
     pub fn enter(&self, thread: Tid) -> Result<(), Refusal> {
         match &*self.fence {
-            Fence::Partition(partition) => partition
-                .enter(thread)
+            Fence::Partition(partitions) => partitions
+                .iter()
+                .filter(|(core, _)| *core == self.obtained.core)
+                .try_for_each(|(_, partition)| partition.enter(thread))
                 .map_err(|why| self.refuse("entering", thread, why)),
             Fence::Cpuset(_) | Fence::Affinity(_) => Ok(()),
         }
@@ -251,11 +278,15 @@ impl ExclusiveCore {
 
     fn set_lent(&self, lent: bool) -> Result<(), Refusal> {
         let what = if lent { "lending" } else { "taking back" };
+        let this = self.obtained.core;
         let done = match &*self.fence {
-            Fence::Partition(partition) => partition.set_lent(lent),
-            Fence::Cpuset(cpuset) => cpuset.set_lent(lent),
+            Fence::Partition(partitions) => partitions
+                .iter()
+                .filter(|(core, _)| *core == this)
+                .try_for_each(|(_, partition)| partition.set_lent(lent)),
+            Fence::Cpuset(cpuset) => cpuset.set_lent(this, lent),
             Fence::Affinity(affinity) => {
-                affinity.set_lent(lent);
+                affinity.set_lent(this, lent);
                 Ok(())
             }
         };
@@ -278,29 +309,31 @@ impl ExclusiveCore {
 }
 
 impl Fence {
-    /// The best way to be had; why better ones were not goes to `better`.
+    /// The best way to be had for all of `exclusive`; why better ones were not goes to `better`.
     fn best(
         tree: &KernelTree,
         journal: &Journal,
-        core: CoreId,
+        exclusive: &[CoreId],
         others: &[CoreId],
         spared: &Spared,
         better: &mut Vec<Refusal>,
     ) -> Result<Fence, Refusal> {
-        match Partition::create(tree, journal, core) {
-            Ok(partition) => return Ok(Fence::Partition(partition)),
+        match partitions(tree, journal, exclusive) {
+            Ok(partitions) => return Ok(Fence::Partition(partitions)),
             Err(refusal) => better.push(refusal),
         }
-        match Cpuset::create(tree, journal, core, others, spared.clone()) {
+        match Cpuset::create(tree, journal, exclusive, others, spared.clone()) {
             Ok(cpuset) => return Ok(Fence::Cpuset(cpuset)),
             Err(refusal) => better.push(refusal),
         }
-        Affinity::new(tree, journal, core, others, spared.clone()).map(Fence::Affinity)
+        Affinity::new(tree, journal, exclusive, others, spared.clone()).map(Fence::Affinity)
     }
 
     fn mechanism(&self) -> Mechanism {
         match self {
-            Fence::Partition(partition) if partition.kind() == "isolated" => Mechanism::IsolatedPartition,
+            Fence::Partition(partitions) if partitions.iter().all(|(_, it)| it.kind() == "isolated") => {
+                Mechanism::IsolatedPartition
+            }
             Fence::Partition(_) => Mechanism::Partition,
             Fence::Cpuset(_) => Mechanism::Cpuset,
             Fence::Affinity(_) => Mechanism::Affinity,
@@ -314,6 +347,27 @@ impl Fence {
             Fence::Affinity(affinity) => affinity.sweep(),
         }
     }
+}
+
+/// A partition for each core, or none at all.
+fn partitions(tree: &KernelTree, journal: &Journal, exclusive: &[CoreId]) -> Result<Vec<(CoreId, Partition)>, Refusal> {
+    let mut made: Vec<(CoreId, Partition)> = Vec::new();
+    for core in exclusive {
+        match Partition::create(tree, journal, *core) {
+            Ok(partition) => made.push((*core, partition)),
+            Err(refusal) => {
+                let undone = made.iter().rev().map(|(_, partition)| partition.folder());
+                undone.for_each(|folder| drop(journal.restore_below(folder)));
+                return Err(refusal);
+            }
+        }
+    }
+    Ok(made)
+}
+
+fn keeping(exclusive: &[CoreId]) -> String {
+    let s = if exclusive.len() == 1 { "" } else { "s" };
+    format!("keeping core{s} {} for real-time work", list(exclusive))
 }
 
 /// What the group of a core is called: a process keeps each core once.
@@ -339,11 +393,7 @@ fn list(cores: &[CoreId]) -> String {
 /// [`Refusal`] where this user may not move the threads of others.
 pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
     let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
-    let offers = |folder: &std::path::Path, file: &str, word: &str| {
-        let listed = read_trimmed(&tree.path(folder).join(file)).unwrap_or_default();
-        listed.split_whitespace().any(|it| it == word)
-    };
-    if mount_point(None, &mountinfo).is_some_and(|top| offers(&top, "cgroup.controllers", "cpuset")) {
+    if partition::likely(tree) {
         return Ok(Mechanism::Partition);
     }
     if mount_point(Some("cpuset"), &mountinfo).is_some_and(|top| tree.path(top).join("tasks").exists()) {

@@ -66,6 +66,8 @@ pub struct MoviePlan {
     pub repetitions: u32,
     /// The arms, in the order of the first repetition.
     pub arms: Vec<Arm>,
+    /// Programs that are left on the player's core, beside those that the environment names.
+    pub spare: Vec<String>,
 }
 
 /// One way to run the player.
@@ -143,6 +145,8 @@ pub struct Run {
     pub disk_bytes: u64,
     /// What lending was measured to cost before the run; exclusive arms only.
     pub lending: Option<LendingMeasured>,
+    /// Whether the player had a core of its own.
+    pub exclusive: bool,
     /// What protection was obtained, and what was not, for people.
     pub protection: Vec<String>,
 }
@@ -296,6 +300,7 @@ impl<'p> Stage<'p> {
         run.repetition = repetition;
         run.arm = arm;
         run.lending = lending;
+        run.exclusive = exclusive.is_some();
         told.append(&mut run.protection);
         run.protection = told;
         if arm == Arm::Fair {
@@ -307,7 +312,8 @@ impl<'p> Stage<'p> {
 
     /// The core for this run, or none, with the reason told.
     fn take_core(&self, told: &mut Vec<String>) -> Option<ExclusiveCore> {
-        let taken = ExclusiveCore::take(self.tree, self.journal, self.core(), &spared());
+        let spare = [spared(), self.plan.spare.clone()].concat();
+        let taken = ExclusiveCore::take(self.tree, self.journal, self.core(), &spare);
         let core = taken
             .map_err(|refusal| told.push(format!("no exclusive core: {refusal}")))
             .ok()?;
@@ -397,6 +403,7 @@ impl<'p> Stage<'p> {
                 interactive_units: done.units,
                 disk_bytes: done.disk_bytes,
                 lending: None,
+                exclusive: false,
                 protection: told,
             })
         })

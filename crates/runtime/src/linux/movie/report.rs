@@ -95,7 +95,7 @@ pub struct ArmSummary {
 
 impl MovieReport {
     /// Sums up `runs` on a machine of so many cores.
-    pub(super) fn of(plan: &MoviePlan, cores: usize, runs: Vec<Run>, probe: Option<Oversleep>) -> MovieReport {
+    pub fn of(plan: &MoviePlan, cores: usize, runs: Vec<Run>, probe: Option<Oversleep>) -> MovieReport {
         let arms = plan.arms.iter().map(|arm| ArmSummary::of(*arm, cores, &runs)).collect();
         let lending = LendingMeasured::merged(runs.iter().filter_map(|run| run.lending.as_ref()));
         let summary = LendingSummary {
@@ -194,6 +194,7 @@ mod tests {
             interactive_units: units,
             disk_bytes: 0,
             lending: None,
+            exclusive: arm.exclusive(),
             protection: Vec::new(),
         }
     }

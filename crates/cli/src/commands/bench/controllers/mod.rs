@@ -247,6 +247,7 @@ impl Series<'_> {
             model: None,
             store_path: None,
             movie: self.loaded.movie,
+            spare: self.loaded.spare.clone(),
         };
         Ok(RunRequest {
             controller: self.source.clone(),

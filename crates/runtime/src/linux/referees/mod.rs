@@ -1,0 +1,230 @@
+//! Referees that we did not write, inside and outside of the protection of an exclusive core.
+//!
+//! `cyclictest` measures how late a real-time thread wakes, `oslat` the gaps in a loop that never sleeps (both are of the rt-tests),
+//! `rt-app` how late a player of 24 frames per second wakes and whether each frame is done in its period. Each runs pinned to the last core
+//! beside hogs on all cores, by turns without and with the core to itself: A, B, A, B. Command line, priority, places of its threads and hogs
+//! are the same on both sides, so that they differ in the protection only (but for the main threads in a partition of cgroup version 2, which has one core). What is compared is one machine with itself minutes apart at the
+//! most; no figure is a bound. `oslat` is a real-time loop that never sleeps, so where the kernel throttles
+//! such threads (`sched_rt_runtime_us`, 950 ms of each second unless changed) its largest gap is that, on both sides.
+
+mod tool;
+mod verdict;
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::emulated::EmulatedClock;
+use punctual_platform::linux::exclusive::{ExclusiveCore, Mechanism, spared};
+use punctual_platform::linux::journal::Journal;
+use punctual_platform::linux::thread::{self, Tid};
+use punctual_platform::linux::{KernelTree, cores};
+use serde::Serialize;
+
+use self::tool::Setting;
+pub use self::tool::{Referee, present};
+pub use self::verdict::{Histogram, Loops, Verdict};
+use super::movie::MovieError;
+use super::movie::load::Load;
+
+/// Turns of the inner loop of `rt-app`, in thousands, that are timed once: some milliseconds, and a small part of its period.
+const TIMED_TURNS: u64 = 500;
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Hearing {
+    /// Who.
+    pub referee: Referee,
+    /// Which repetition, from 0.
+    pub repetition: u32,
+    /// Whether the core was exclusive.
+    pub protected: bool,
+    /// What came out.
+    pub verdict: Verdict,
+    /// The protection that was obtained.
+    pub protection: Option<String>,
+}
+
+/// Hears each referee `repetitions` times outside and inside of the protection, for `seconds` each; `say` hears of each run before it
+/// begins and says whether to go on.
+///
+/// # Errors
+/// [`MovieError`]; the machine has been put back but for what the error names.
+pub fn hear(
+    referees: &[Referee],
+    repetitions: u32,
+    seconds: u32,
+    hogs_per_core: u32,
+    say: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<Vec<Hearing>, MovieError> {
+    referees.iter().try_for_each(|referee| present(*referee))?;
+    let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
+    let cores = cores::usable(&tree);
+    let core = cores.last().copied().unwrap_or_default();
+    // A refusal is told before anything is measured.
+    let tried = ExclusiveCore::take(&tree, &journal, core, &spared()).map(drop);
+    let left = journal.restore().pop();
+    tried?;
+    left.map_or(Ok(()), |left| Err(MovieError::NotPutBack(left)))?;
+    let folder = files.temporary_dir(&std::env::temp_dir())?;
+    let mut setting = Setting {
+        core,
+        other: cores.first().copied().unwrap_or(core),
+        seconds,
+        folder: &folder,
+        thousand_turns_us: 0.0,
+    };
+    // Before anybody disturbs it.
+    if referees.contains(&Referee::RtApp) {
+        setting.thousand_turns_us = thousand_turns_us(&setting)?;
+    }
+    let clock = Arc::new(EmulatedClock::of(&tree, &MonotonicClock));
+    let load = Load::start(hogs_per_core as usize * cores.len(), None, &clock)?;
+    let mut hearings = Vec::new();
+    for repetition in 0..repetitions {
+        for referee in referees {
+            for protected in [false, true] {
+                let what = format!(
+                    "repetition {} of {repetitions}: {} {} the protection",
+                    repetition + 1,
+                    referee.program(),
+                    if protected { "inside" } else { "outside" }
+                );
+                if say(&what).is_break() {
+                    return Err(MovieError::Interrupted);
+                }
+                let heard = hear_once(*referee, &setting, protected, &tree, &journal, &load);
+                if let Some(left) = journal.restore().pop() {
+                    return Err(MovieError::NotPutBack(left));
+                }
+                let (verdict, protection) = heard?;
+                hearings.push(Hearing {
+                    referee: *referee,
+                    repetition,
+                    protected,
+                    verdict,
+                    protection,
+                });
+            }
+        }
+    }
+    Ok(hearings)
+}
+
+fn hear_once(
+    referee: Referee,
+    setting: &Setting,
+    protected: bool,
+    tree: &KernelTree,
+    journal: &Journal,
+    load: &Load,
+) -> Result<(Verdict, Option<String>), MovieError> {
+    let mut spare = spared();
+    spare.push(referee.program().into());
+    let exclusive = protected
+        .then(|| ExclusiveCore::take(tree, journal, setting.core, &spare))
+        .transpose()?;
+    for thread in load.threads() {
+        exclusive.iter().try_for_each(|core| core.confine(thread))?;
+    }
+    let partition = exclusive.as_ref().is_some_and(|core| {
+        let mechanism = core.obtained().mechanism;
+        matches!(mechanism, Mechanism::IsolatedPartition | Mechanism::Partition)
+    });
+    let setting = &Setting {
+        // Who is in a partition has no other core: there the main thread shares the measured one.
+        other: if partition { setting.core } else { setting.other },
+        ..setting.clone()
+    };
+    let run = || {
+        // A program inherits the group of the thread that starts it.
+        exclusive.iter().try_for_each(|core| core.enter(Tid::current()))?;
+        start(referee, setting, &referee.input(setting))
+    };
+    let output = std::thread::scope(|scope| scope.spawn(run).join());
+    let output = output.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let verdict = referee
+        .verdict(setting, &String::from_utf8_lossy(&output.stdout))
+        .map_err(|why| silent(referee, setting, &why, &output))?;
+    Ok((verdict, exclusive.map(|core| core.obtained().to_string())))
+}
+
+/// Runs `referee` to its end on the calling thread's behalf, whose place it inherits.
+fn start(referee: Referee, setting: &Setting, input: &str) -> Result<Output, MovieError> {
+    if referee == Referee::RtApp {
+        // Where that is refused, its main thread, which sleeps, is wherever it is put.
+        let _ = thread::pin(setting.other);
+    }
+    let run = || -> std::io::Result<Output> {
+        let mut child = Command::new(referee.program())
+            .args(referee.arguments(setting))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // One that ended at once says why on its output.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        child.wait_with_output()
+    };
+    run().map_err(|why| MovieError::File {
+        what: format!("running {}", referee.program()),
+        why,
+    })
+}
+
+/// A referee that gave no figures, with what it said instead.
+fn silent(referee: Referee, setting: &Setting, why: &str, output: &Output) -> MovieError {
+    let [said, printed] = [&output.stderr, &output.stdout].map(|text| String::from_utf8_lossy(text));
+    let said = said.lines().chain(printed.lines()).next().unwrap_or("nothing");
+    MovieError::File {
+        what: format!("running {} {}", referee.program(), referee.arguments(setting).join(" ")),
+        why: std::io::Error::other(format!("it gave no figures ({why}) but said: {said}")),
+    }
+}
+
+/// What a thousand turns of the loop of `rt-app` take on the core, in microseconds: the shortest of a second's.
+fn thousand_turns_us(setting: &Setting) -> Result<f64, MovieError> {
+    let once = Setting {
+        seconds: 1,
+        ..setting.clone()
+    };
+    let input = tool::rt_app(&once, TIMED_TURNS).to_string();
+    let output = std::thread::scope(|scope| scope.spawn(|| start(Referee::RtApp, &once, &input)).join());
+    let output = output.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let timed = tool::log(&once).and_then(|log| {
+        let (run_us, turns) = verdict::rt_app_run(&log).ok_or("no loop is in its log")?;
+        Ok(run_us * 1000.0 / turns)
+    });
+    timed.map_err(|why| silent(Referee::RtApp, &once, &why, &output))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_referee_that_says_nothing_is_quoted() {
+        use std::os::unix::process::ExitStatusExt;
+        let output = Output {
+            status: std::process::ExitStatus::from_raw(256),
+            stdout: Vec::new(),
+            stderr: b"rt-app: no permission\nmore".to_vec(),
+        };
+        let setting = Setting {
+            core: punctual_units::CoreId(1),
+            other: punctual_units::CoreId(0),
+            seconds: 1,
+            folder: std::path::Path::new("/x"),
+            thousand_turns_us: 9.0,
+        };
+        let told = silent(Referee::RtApp, &setting, "no log", &output).to_string();
+        assert_eq!(
+            told,
+            "running rt-app -: it gave no figures (no log) but said: rt-app: no permission"
+        );
+    }
+}
