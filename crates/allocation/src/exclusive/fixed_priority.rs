@@ -193,7 +193,7 @@ mod tests {
         fn nobody_gains_by_more_work(tasks in prop::collection::vec(task(), 1..4), which in 0usize..4) {
             let mut more = tasks.clone();
             let task = &mut more[which % tasks.len()];
-            task.execution = task.execution + Nanos(1);
+            task.execution += Nanos(1);
             if let Ok(after) = responses(&more, None) {
                 let before = responses(&tasks, None).unwrap();
                 prop_assert!(before.iter().zip(&after).all(|(before, after)| before <= after));
