@@ -8,58 +8,16 @@
 //! It reads no clock: `now` comes with each event, and if it decided less than [`Settings::gap`] ago it only says when it
 //! wants to be asked again ([`Allocator::due`]).
 
-use punctual_units::{Nanos, Time};
-use thiserror::Error;
+use punctual_units::Time;
 
 use crate::grid::Share;
-use crate::hysteresis::{Aim, Keeper, Refill};
+use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
 use crate::policy::{Exact, Loads, Policy, Task, dadna, dna, equal, greedy, static_best, vc2m, weighted};
-use crate::pool::{Pool, PoolError};
+use crate::pool::Pool;
 use crate::programs::Programs;
 use crate::running::Running;
-
-/// How an [`Allocator`] decides.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    /// What is handed out.
-    pub pool: Pool,
-    /// Among how many cores, 1..=[`crate::CORES_MAX`].
-    pub cores: usize,
-    /// By which policy.
-    pub policy: Policy,
-    /// What a dynamic policy begins with, and, where refilling costs, is never slower than.
-    pub base: Base,
-    /// What a gained way costs; nothing if none.
-    pub refill: Option<Refill>,
-    /// Least time between two decisions.
-    pub gap: Nanos,
-}
-
-/// The split that a dynamic policy begins with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Base {
-    /// The static split that loads the busiest core least: for periodic tasks whose jobs are all to be in time.
-    #[default]
-    StaticBest,
-    /// As much for everybody: where not every task has a deadline, so that balancing loads would slow those that have.
-    Even,
-}
-
-impl Settings {
-    /// The fifth paper's machine: [`Pool::PAPER`] among four cores, a decision at most every millisecond, reallocation
-    /// free.
-    pub const fn paper(policy: Policy) -> Settings {
-        Settings {
-            pool: Pool::PAPER,
-            cores: 4,
-            policy,
-            base: Base::StaticBest,
-            refill: None,
-            gap: Nanos::from_millis(1),
-        }
-    }
-}
+use crate::settings::{Base, Settings, SettingsError};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,50 +61,6 @@ impl Plan {
             .zip(&before.masks)
             .map(|(now, then)| now.gained(*then))
     }
-}
-
-/// Settings that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Error)]
-pub enum SettingsError {
-    /// Too little for so many cores.
-    #[error(transparent)]
-    Pool(#[from] PoolError),
-    /// A pool of another machine than the profiles'.
-    #[error("the pool is of {pool:?}, the profiles are of {profiles:?}: they must be of one machine")]
-    OtherGrid {
-        /// The pool's.
-        pool: crate::Grid,
-        /// The profiles'.
-        profiles: crate::Grid,
-    },
-    /// A task on a core, or of a program, that does not exist, or without a period.
-    #[error(
-        "task {task} is of program {program} on core {core} every {period}: there are {programs} programs and {cores} cores, from 0, and a period is more than 0"
-    )]
-    Task {
-        /// Which task, from 0.
-        task: usize,
-        /// Of which program.
-        program: usize,
-        /// On which core.
-        core: usize,
-        /// How often.
-        period: Nanos,
-        /// How many programs there are.
-        programs: usize,
-        /// How many cores there are.
-        cores: usize,
-    },
-    /// A refill that costs nothing or less.
-    #[error(
-        "a refill of {way_bytes} bytes over {partition_bytes_per_second} bytes per second: give positive numbers, or no refill"
-    )]
-    Refill {
-        /// Bytes of a way.
-        way_bytes: f64,
-        /// Bytes per second of a partition.
-        partition_bytes_per_second: f64,
-    },
 }
 
 /// Decides who has what.
@@ -200,7 +114,7 @@ impl Allocator {
     /// # Errors
     /// [`SettingsError`] says what does not fit.
     pub fn new(programs: &Programs, tasks: &[Task], settings: Settings) -> Result<Allocator, SettingsError> {
-        check(programs, tasks, &settings)?;
+        settings.check(programs, tasks)?;
         let Settings {
             pool,
             cores,
@@ -216,12 +130,18 @@ impl Allocator {
             (_, Base::Even) => equal(pool, cores),
         };
         let plan = Plan::side_by_side(shares);
-        let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy));
+        let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy), settings.gap);
+        // In a run of seconds nearly every pair of phases meets for the first time, and no decision is to wait for its table.
+        let filled = || {
+            let mut exact = Exact::new(programs, pool, cores);
+            exact.fill(programs);
+            exact
+        };
         Ok(Allocator {
             settings,
             keeper: settings.refill.map(keeper),
             plan,
-            exact: (policy == Policy::Exact).then(|| Exact::new(programs, pool, cores)),
+            exact: (policy == Policy::Exact && settings.refill.is_none()).then(filled),
             decided: None,
             due: None,
             seen: Vec::new(),
@@ -335,43 +255,4 @@ fn aim(policy: Policy) -> Aim {
         Policy::Exact => Aim::Speed,
         _ => Aim::Gradient,
     }
-}
-
-fn check(programs: &Programs, tasks: &[Task], settings: &Settings) -> Result<(), SettingsError> {
-    let Settings {
-        pool, cores, refill, ..
-    } = *settings;
-    pool.check(cores)?;
-    if pool.grid != programs.grid() {
-        return Err(SettingsError::OtherGrid {
-            pool: pool.grid,
-            profiles: programs.grid(),
-        });
-    }
-    for (number, task) in tasks.iter().enumerate() {
-        if task.core >= cores || task.program >= programs.len() || task.period == Nanos::ZERO {
-            return Err(SettingsError::Task {
-                task: number,
-                program: task.program,
-                core: task.core,
-                period: task.period,
-                programs: programs.len(),
-                cores,
-            });
-        }
-    }
-    if let Some(Refill {
-        way_bytes,
-        partition_bytes_per_second,
-    }) = refill
-    {
-        let positive = |value: f64| value > 0.0 && value.is_finite();
-        if !(positive(way_bytes) && positive(partition_bytes_per_second)) {
-            return Err(SettingsError::Refill {
-                way_bytes,
-                partition_bytes_per_second,
-            });
-        }
-    }
-    Ok(())
 }

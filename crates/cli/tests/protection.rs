@@ -135,7 +135,7 @@ fn a_run_without_rights_says_which_task_has_no_core() {
     told(output);
     let text = std::fs::read_to_string(folder.path().join("r.json")).expect("a file");
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let told = json["header"]["protection"].as_array().expect("protections");
+    let told = json["protection"].as_array().expect("protections");
     let core = told
         .iter()
         .find(|it| {

@@ -21,6 +21,10 @@ use punctual_platform::linux::thread::Tid;
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores};
 
 const ORDER: &str = "PUNCTUAL_TEST_CORE_FOR";
+/// Whether the child lends the core and takes it back without end.
+const LENDING: &str = "PUNCTUAL_TEST_LENDING";
+/// Kills in the middle of lending: each meets another moment.
+const KILLS: usize = 5;
 const HELPER: &str = "to-be-moved";
 /// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,8 +46,12 @@ fn child() {
         Ok(exclusive) => {
             exclusive.confine(Tid(helper.parse().unwrap())).unwrap();
             println!("\nTAKEN {}", exclusive.obtained());
-            loop {
+            while std::env::var_os(LENDING).is_none() {
                 std::thread::sleep(Duration::from_secs(1));
+            }
+            loop {
+                exclusive.lend().unwrap();
+                exclusive.take_back().unwrap();
             }
         }
         Err(refusal) => println!("\nREFUSED {refusal}"),
@@ -137,11 +145,20 @@ fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
 
 #[test]
 fn after_a_kill_everything_is_where_it_was() {
+    is_put_back_after_a_kill(false);
+}
+
+#[test]
+fn after_a_kill_in_the_middle_of_lending_everything_is_where_it_was() {
+    (0..KILLS).for_each(|_| is_put_back_after_a_kill(true));
+}
+
+fn is_put_back_after_a_kill(lending: bool) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let helper = start_helper(folder.path());
     let before = observed(helper.0.id());
-    let mut child = Ended(start_child(helper.0.id()));
+    let mut child = Ended(start_child(helper.0.id(), lending));
     let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
     let said = lines
         .map_while(Result::ok)
@@ -151,9 +168,11 @@ fn after_a_kill_everything_is_where_it_was() {
         return eprintln!("skipped: {said}");
     }
     eprintln!("{said}");
-    assert_ne!(
-        observed(helper.0.id())[Path::new("helper")],
-        before[Path::new("helper")],
+    if lending {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(
+        lending || observed(helper.0.id())[Path::new("helper")] != before[Path::new("helper")],
         "the helper was moved"
     );
     child.0.kill().unwrap();
@@ -181,8 +200,12 @@ fn everybody_else() -> Vec<String> {
     names.into_iter().collect()
 }
 
-fn start_child(helper: u32) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+fn start_child(helper: u32, lending: bool) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    if lending {
+        command.env(LENDING, "1");
+    }
+    command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ORDER, helper.to_string())
         .env(SPARE, everybody_else().join(","))

@@ -49,6 +49,18 @@ pub enum ProfilerError {
         /// Its name.
         emulator: String,
     },
+    /// An emulator that cannot carry the tracer.
+    #[error(
+        "{} (QEMU {version}) takes no plugins: put one before it in PATH that is linked dynamically and built with plugins \
+         (Debian 12: qemu-user; see docs/profiling.md for others)",
+        path.display()
+    )]
+    NoPlugins {
+        /// Its file.
+        path: PathBuf,
+        /// Its version.
+        version: String,
+    },
     /// Caches that cannot be.
     #[error(transparent)]
     Geometry(#[from] GeometryError),

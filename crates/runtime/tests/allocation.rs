@@ -1,5 +1,6 @@
 //! Allocation and the tardiness controller together on the simulated machine: both on, the goal is held, no limit cycle
-//! begins, and the machine draws less than under the controller alone with an even split.
+//! begins, and the machine draws less than under the controller alone with an even split; where refilling gained ways costs,
+//! it draws no more. An allocator that thrashes is noticed.
 
 mod common;
 
@@ -7,7 +8,7 @@ use common::{request, unwatched};
 use punctual_allocation::{Grid, Phase, Policy, Profile, RateTable, Refill, Share, ZeroDelta};
 use punctual_runtime::report::{RunReport, Sample};
 use punctual_runtime::{
-    AllocationError, AllocationRequest, ControllerSource, ModelDocument, PlatformChoice, RunError, RunRequest,
+    AllocationError, AllocationRequest, Changes, ControllerSource, ModelDocument, PlatformChoice, RunError, RunRequest,
     identify, run,
 };
 use punctual_units::Nanos;
@@ -38,6 +39,16 @@ fn profile(name: &str, millis: f64, ways: u8, rounds: usize) -> Profile {
 
 /// The common scenario with a fixed amount of best-effort work, so that energies compare.
 fn asked(kind: ControllerKind, seconds: u64, policy: Policy, refill: Option<Refill>) -> RunRequest {
+    asked_with(kind, seconds, policy, refill, Changes::Paying)
+}
+
+fn asked_with(
+    kind: ControllerKind,
+    seconds: u64,
+    policy: Policy,
+    refill: Option<Refill>,
+    changes: Changes,
+) -> RunRequest {
     let mut request = request(PlatformChoice::Sim, kind, seconds);
     request.scenario.tasks[1].arrival = Arrival::Periodic {
         period: Nanos::from_millis(70),
@@ -45,6 +56,7 @@ fn asked(kind: ControllerKind, seconds: u64, policy: Policy, refill: Option<Refi
     request.scenario.sensors.volume = Volume::Utilisation(0.1);
     request.allocation = Some(AllocationRequest {
         policy,
+        changes,
         profiles: vec![
             ("analysis".into(), profile("analysis", 14.0, 14, 2)),
             ("browse".into(), profile("browse", 20.0, 6, 3)),
@@ -54,8 +66,8 @@ fn asked(kind: ControllerKind, seconds: u64, policy: Policy, refill: Option<Refi
     request
 }
 
-fn controlled(policy: Policy, model: &ModelDocument) -> RunReport {
-    let mut request = asked(ControllerKind::Clock, 60, policy, None);
+fn controlled(policy: Policy, refill: Option<Refill>, changes: Changes, model: &ModelDocument) -> RunReport {
+    let mut request = asked_with(ControllerKind::Clock, 60, policy, refill, changes);
     request.controller = Some(ControllerSource::Model(model.clone()));
     run(&request, &mut unwatched).expect("the run ends in order").report
 }
@@ -98,39 +110,83 @@ fn joules(report: &RunReport) -> f64 {
 }
 
 /// Whether the goal is held, without a limit cycle (which would show as tardiness, or a clock, that swings more than under
-/// the controller alone), and with less energy.
+/// the controller alone).
 fn in_peace(both: &RunReport, alone: &RunReport) -> bool {
     let goal = alone.header.goal.tardiness;
     let held = [alone, both].map(|report| (tardiness(report).0 - goal).abs() < 0.05);
     let calm = tardiness(both).1 <= tardiness(alone).1 + 0.03 && clock(both).1 <= clock(alone).1 + 0.1;
-    held == [true; 2] && calm && joules(both) < joules(alone)
+    held == [true; 2] && calm
 }
+
+/// What came out, beside the controller alone.
+fn told(what: &str, both: &RunReport, alone: &RunReport) -> String {
+    format!(
+        "{what}: tardiness (mean, deviation) {:.3?} against {:.3?}, clock {:.3?} against {:.3?} GHz, {:.1} against {:.1} J; {:?}",
+        tardiness(both),
+        tardiness(alone),
+        clock(both),
+        clock(alone),
+        joules(both),
+        joules(alone),
+        both.summary.notes
+    )
+}
+
+const DYNAMIC: [Policy; 4] = [
+    Policy::Exact,
+    Policy::Weighted,
+    Policy::Dna(ZeroDelta::OtherResource),
+    Policy::Dadna(ZeroDelta::OtherResource),
+];
 
 #[test]
 fn both_together_hold_the_goal_in_peace_with_less_energy() {
     let model = model();
-    let alone = controlled(Policy::Equal, &model);
-    assert!(!in_peace(&alone, &alone), "the even split saves nothing against itself");
-    for policy in [
-        Policy::Exact,
-        Policy::Weighted,
-        Policy::Dna(ZeroDelta::OtherResource),
-        Policy::Dadna(ZeroDelta::OtherResource),
-    ] {
-        let both = controlled(policy, &model);
-        let told = format!(
-            "{}: tardiness (mean, deviation) {:.3?} against {:.3?}, clock {:.3?} against {:.3?} GHz, {:.1} against {:.1} J; {:?}",
-            policy.name(),
-            tardiness(&both),
-            tardiness(&alone),
-            clock(&both),
-            clock(&alone),
-            joules(&both),
-            joules(&alone),
-            both.summary.notes
-        );
+    let controlled = |policy| controlled(policy, None, Changes::Paying, &model);
+    let alone = controlled(Policy::Equal);
+    for policy in DYNAMIC {
+        let both = controlled(policy);
+        let told = told(policy.name(), &both, &alone);
         println!("{told}");
-        assert!(in_peace(&both, &alone), "{told}");
+        assert!(in_peace(&both, &alone) && joules(&both) < joules(&alone), "{told}");
+    }
+}
+
+/// Whether the controller and an allocator are at peace where refilling costs, and draw no more than with an even split.
+fn no_dearer(both: &RunReport, alone: &RunReport) -> bool {
+    in_peace(both, alone) && joules(both) <= joules(alone)
+}
+
+#[test]
+fn where_refilling_costs_both_together_draw_no_more() {
+    let model = model();
+    for kib in [2048, 64] {
+        let refill = Refill {
+            way_bytes: f64::from(kib) * 1024.0,
+            ..Refill::PAPER
+        };
+        let controlled = |policy| controlled(policy, Some(refill), Changes::Paying, &model);
+        let alone = controlled(Policy::Equal);
+        for policy in DYNAMIC {
+            let both = controlled(policy);
+            let told = told(&format!("{}, ways of {kib} KiB", policy.name()), &both, &alone);
+            println!("{told}");
+            assert!(no_dearer(&both, &alone), "{told}");
+        }
+    }
+}
+
+/// The planted fault: every change is taken up, whatever it costs.
+#[test]
+fn an_allocator_that_thrashes_is_noticed() {
+    let model = model();
+    let controlled = |policy, changes| controlled(policy, Some(Refill::PAPER), changes, &model);
+    let alone = controlled(Policy::Equal, Changes::Paying);
+    for policy in [Policy::Exact, Policy::Dna(ZeroDelta::OtherResource)] {
+        let thrashing = controlled(policy, Changes::Every);
+        let told = told(&format!("{}, every change", policy.name()), &thrashing, &alone);
+        println!("{told}");
+        assert!(!no_dearer(&thrashing, &alone), "{told}");
     }
 }
 

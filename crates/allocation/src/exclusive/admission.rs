@@ -14,7 +14,7 @@ use super::budget::{Budget, LOOKS_MAX};
 pub const TASKS_MAX: usize = 1024;
 /// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; the bound is what keeps a
 /// set of utilisation close to 1 with incommensurable periods from taking for ever.
-pub(super) const STEPS_MAX: u32 = 100_000;
+const STEPS_MAX: u32 = 100_000;
 
 /// A task that releases jobs at least a period apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +228,7 @@ pub fn place(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, PlaceE
     }
     let known: Vec<Option<Sporadic>> = tasks.iter().copied().map(Some).collect();
     let budget = Budget::of(LOOKS_MAX);
-    let placed = admit(&known, cores, |together| fits_within(together, &budget))
+    let placed = admit(&known, cores, |there| fits_within(there, &budget))
         .into_iter()
         .enumerate();
     let core = |(task, placed): (usize, Result<CoreId, Unfit>)| {

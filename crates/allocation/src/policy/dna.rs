@@ -19,9 +19,10 @@
 //! by the same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the earliest core).
 
 use crate::grid::Share;
+use crate::levels::Levels;
 use crate::policy::Busy;
 use crate::pool::{Pool, Spare};
-use crate::programs::{Levels, Programs};
+use crate::programs::Programs;
 use crate::running::Running;
 
 /// What theta is where nothing is left of one resource, so that its formula divides by zero.

@@ -29,8 +29,9 @@ pub use vc2m::{Leftovers, vc2m};
 pub use weighted::{WEIGHTS, weight, weighted};
 
 use crate::grid::Share;
+use crate::levels::Levels;
 use crate::pool::Pool;
-use crate::programs::{Levels, Programs};
+use crate::programs::Programs;
 use crate::running::Running;
 
 /// Which policy splits.

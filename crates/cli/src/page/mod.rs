@@ -196,11 +196,10 @@ fn framed(title: &str, head: &str, body: &str, command: &str) -> String {
 
 /// Rows of text as a table, the first one its head.
 fn sheet(page: &mut String, rows: &[Vec<String>]) {
-    let cells = |row: &[String], first: &str, tag: &str| {
-        let cell = |(at, cell): (usize, &String)| match at {
-            0 => format!("<{first}>{}</{first}>", escape(cell)),
-            _ if tag == "td" => format!("<td class=\"figure\">{}</td>", escape(cell)),
-            _ => format!("<{tag}>{}</{tag}>", escape(cell)),
+    let cells = |row: &[String], tag: &str| {
+        let cell = |(at, cell): (usize, &String)| {
+            let tag = if at == 0 { "th" } else { tag };
+            format!("<{tag}>{}</{tag}>", escape(cell))
         };
         row.iter().enumerate().map(cell).collect::<String>()
     };
@@ -208,10 +207,10 @@ fn sheet(page: &mut String, rows: &[Vec<String>]) {
     let _ = writeln!(
         page,
         "<div class=\"sheet\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>",
-        cells(head, "th", "th")
+        cells(head, "th")
     );
     for row in rows {
-        let _ = writeln!(page, "<tr>{}</tr>", cells(row, "th", "td"));
+        let _ = writeln!(page, "<tr>{}</tr>", cells(row, "td"));
     }
     *page += "</tbody></table></div>\n";
 }

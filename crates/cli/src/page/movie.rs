@@ -202,10 +202,13 @@ fn draw(page: &mut String, title: &str, what: &str, tails: Vec<Tail>, mark: Opti
     let _ = writeln!(page, "</figcaption>\n{}\n</figure>", tails.svg());
 }
 
+/// A share for each repetition.
+type Pick = fn(&ArmSummary) -> &[f64];
+
 fn spreads(page: &mut String, report: &MovieReport) {
     let arms: Vec<&ArmSummary> = report.arms.iter().filter(|arm| arm.arm != Arm::Alone).collect();
     let groups: Vec<String> = arms.iter().map(|arm| arm.arm.name().to_owned()).collect();
-    let figures: [(&str, fn(&ArmSummary) -> &[f64]); 2] = [
+    let figures: [(&str, Pick); 2] = [
         ("Late frames, %", |arm| &arm.late_by_repetition),
         ("Work of the others, % of an equal share", |arm| {
             &arm.work_of_equal_share

@@ -31,7 +31,7 @@ use profiles::Prepared;
 use variant::Variant;
 
 pub use profiles::{File, ProfileSet, SCALED_WAY_BYTES, WAY_BYTES, read, shipped};
-pub use tasksets::SETS;
+pub use tasksets::{SETS, TaskSet, draw};
 
 /// The claims that the paper makes, and our goals, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/dna-claims.toml");

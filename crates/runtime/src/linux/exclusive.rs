@@ -121,7 +121,9 @@ fn cores_of(seats: &[Result<Seat, Unfit>]) -> Vec<CoreId> {
 /// How much of a core the kernel leaves to real-time threads.
 fn bandwidth(limits: RealTimeLimits) -> Option<Bandwidth> {
     match limits.throttling {
-        Throttling::Bounded { runtime, period } => Some(Bandwidth { runtime, period }),
+        Throttling::Bounded { runtime, period } | Throttling::Possible { runtime, period } => {
+            Some(Bandwidth { runtime, period })
+        }
         Throttling::Off | Throttling::Unknown => None,
     }
 }
@@ -304,7 +306,7 @@ mod tests {
         let offers = [offer(0, Some(15), 40), offer(1, Some(5), 20), offer(2, Some(9), 36)];
         let two = seats(&offers[..2], &candidates, Nanos::ZERO, None);
         assert_eq!(cores_of(&two), [CoreId(3)]);
-        let seat = |seat: &Result<Seat, Unfit>| seat.clone().map(|seat| (seat.priority, seat.response));
+        let seat = |seat: &Result<Seat, Unfit>| (*seat).map(|seat| (seat.priority, seat.response));
         assert_eq!(seat(&two[0]), Ok((79, Some(MS * 20))), "15 ms and one job of the other");
         assert_eq!(seat(&two[1]), Ok((80, Some(MS * 5))));
         let three = seats(&offers, &candidates, Nanos::ZERO, None);

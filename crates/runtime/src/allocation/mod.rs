@@ -9,53 +9,22 @@
 //! clock; that part scales with the clock. What a smaller share makes it slower is waiting for memory, which does not. Ways
 //! that a core gained cost it the time to fill them, spread over what is left of its phase.
 
+mod request;
+
 use punctual_allocation::{
-    Allocator, Base, Event, Plan, Policy, Pool, Profile, Programs, ProgramsError, Refill, Running, Settings,
-    SettingsError, Share, Task, Waiting,
+    Allocator, Base, Event, Plan, Pool, Profile, Programs, Refill, Running, Settings, Share, Task, Waiting,
 };
 use punctual_sim::{JobAt, MachineModel, Simulation};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::{Arrival, Op, Program, TaskSpec};
 
+use request::check_lengths;
+pub use request::{AllocationError, AllocationRequest, Changes};
+
 /// Ways that a core keeps at least while a job runs: the fifth paper's, if there are enough.
 const LEAST_WAYS: u8 = 3;
 /// Least time between two decisions: the fifth paper's.
 const GAP: Nanos = Nanos::from_millis(1);
-
-/// Who gets which ways and how much bandwidth, on the simulated machine.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AllocationRequest {
-    /// Who decides.
-    pub policy: Policy,
-    /// Tasks by name, and the profiles of what they compute; what they access in the store is as in the scenario.
-    pub profiles: Vec<(String, Profile)>,
-    /// What a gained way costs; nothing if none.
-    pub refill: Option<Refill>,
-}
-
-/// Why nothing can be allocated.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum AllocationError {
-    /// A profile of nobody.
-    #[error("a profile is given for the task \"{task}\", which the scenario does not have: its tasks are {tasks}")]
-    NoSuchTask {
-        /// The name given.
-        task: String,
-        /// Those that there are.
-        tasks: String,
-    },
-    /// Profiles that cannot be.
-    #[error("profiles: {0}")]
-    Programs(#[from] ProgramsError),
-    /// A machine that cannot be split so.
-    #[error("allocation: {0}")]
-    Settings(#[from] SettingsError),
-    /// There is no cache to split on Linux yet.
-    #[error(
-        "allocation needs a machine that splits its cache and memory: only the simulated one does so far, add --platform sim"
-    )]
-    NotHere,
-}
 
 /// The allocator at work.
 pub(crate) struct Allocating {
@@ -86,21 +55,14 @@ impl Allocating {
     /// # Errors
     /// [`AllocationError`].
     pub fn new(request: &AllocationRequest, tasks: &[TaskSpec], model: &MachineModel) -> Result<Self, AllocationError> {
-        for (task, _) in &request.profiles {
-            if !tasks.iter().any(|spec| spec.name == *task) {
-                let names: Vec<&str> = tasks.iter().map(|spec| spec.name.as_str()).collect();
-                return Err(AllocationError::NoSuchTask {
-                    task: task.clone(),
-                    tasks: names.join(", "),
-                });
-            }
-        }
+        request.check_names(tasks)?;
         let profiles: Vec<Profile> = request.profiles.iter().map(|(_, profile)| profile.clone()).collect();
         let programs = Programs::new(&profiles, punctual_allocation::Objective::Speed)?;
         let program_of: Vec<Option<usize>> = tasks
             .iter()
             .map(|spec| request.profiles.iter().position(|(task, _)| *task == spec.name))
             .collect();
+        check_lengths(tasks, &program_of, &programs)?;
         let cores = model.cores as usize;
         let settings = Settings {
             pool: pool(&programs, cores),
@@ -108,7 +70,8 @@ impl Allocating {
             policy: request.policy,
             // Best-effort tasks have loads, too, and balancing those would slow the real-time ones.
             base: Base::Even,
-            refill: request.refill,
+            // Who is not told what a way costs changes at every occasion.
+            refill: request.refill.filter(|_| request.changes == Changes::Paying),
             gap: GAP,
         };
         let allocator = Allocator::new(&programs, &periodic(tasks, &program_of, &programs, cores), settings)?;
