@@ -210,6 +210,13 @@ fn what_cannot_be_split_is_refused() {
         "a profile is given for the task \"nobody\", which the scenario does not have: its tasks are analysis, browse"
     );
     let mut request = asked();
+    request.allocation.as_mut().unwrap().profiles[1].0 = "analysis".into();
+    let error = run(&request, &mut unwatched).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "two profiles are given for the task \"analysis\": give one"
+    );
+    let mut request = asked();
     request.platform = PlatformChoice::Linux;
     let error = run(&request, &mut unwatched).unwrap_err();
     assert!(

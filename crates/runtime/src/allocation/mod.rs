@@ -46,6 +46,8 @@ pub(crate) struct Allocating {
     cold: Vec<f64>,
     /// What the job on each core waits for such ways with each cycle of the phase that it is in, in nanoseconds.
     filling: Vec<f64>,
+    /// How far that phase was when that began to hold.
+    filling_from: Vec<f64>,
     changes: u64,
 }
 
@@ -107,6 +109,7 @@ impl Allocating {
             seen: vec![None; cores],
             cold: vec![0.0; cores],
             filling: vec![0.0; cores],
+            filling_from: vec![0.0; cores],
             changes: 0,
         })
     }
@@ -157,8 +160,9 @@ impl Allocating {
                     (_, Some(_)) => Event::Released(core),
                     (_, None) => Event::Completed(core),
                 });
-                self.seen[core] = sight;
+                self.cold[core] += self.unpaid(&jobs, core);
                 self.filling[core] = 0.0;
+                self.seen[core] = sight;
             }
         }
         if self.allocator.due().is_some_and(|due| due <= now) {
@@ -182,6 +186,23 @@ impl Allocating {
                 machine.stall(job.runner, stall);
             }
         }
+    }
+
+    /// Seconds of filling that the job which had this core until now has not waited for yet: it was to wait until its phase
+    /// ends, and was pushed aside before.
+    fn unpaid(&self, jobs: &[JobAt], core: usize) -> f64 {
+        let Some((runner, op)) = self.seen[core] else {
+            return 0.0;
+        };
+        let pushed_aside = |job: &&JobAt| !job.runs && (job.runner, job.op) == (runner, op);
+        let left = jobs.iter().find(pushed_aside).and_then(|job| {
+            let program = self.program_of[job.task.index()]?;
+            // One that is less far is the next job of its task: the phase has ended, and all is paid.
+            let same = job.done >= self.filling_from[core];
+            let cycles = self.cycles[program][self.phase(program, job)?];
+            same.then_some(cycles * (1.0 - job.done))
+        });
+        self.filling[core] * left.unwrap_or(0.0) * 1e-9
     }
 
     /// The jobs with profiles that wait for each core.
@@ -231,6 +252,7 @@ impl Allocating {
             // Spread over what is left of the phase, so that it is paid when the phase ends.
             let left = (cycles * (1.0 - job.done)).max(1.0);
             self.filling[job.core] += std::mem::take(&mut self.cold[job.core]) * 1e9 / left;
+            self.filling_from[job.core] = job.done;
         }
         let share = self.allocator.plan().shares[job.core];
         let progress = self.progress(program, job);
@@ -299,3 +321,6 @@ fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Program
     }
     all
 }
+
+#[cfg(test)]
+mod tests;
