@@ -28,6 +28,8 @@ pub enum Event {
     Completed(usize),
     /// The job on this core has entered another phase.
     PhaseChange(usize),
+    /// Programs run at another clock ([`Programs::slow_down`]).
+    Clock,
     /// The time that [`Allocator::due`] named has come.
     Due,
 }

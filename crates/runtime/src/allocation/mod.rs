@@ -15,7 +15,7 @@ use punctual_allocation::{
     Allocator, Base, Event, Plan, Pool, Profile, Programs, Refill, Running, Settings, Share, Task, Waiting,
 };
 use punctual_sim::{JobAt, MachineModel, Simulation};
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, Hertz, Nanos, Time};
 use punctual_workload::{Arrival, Op, Program, TaskSpec};
 
 use request::check_lengths;
@@ -31,6 +31,8 @@ pub(crate) struct Allocating {
     programs: Programs,
     allocator: Allocator,
     cores: usize,
+    /// The machine's top clock.
+    top: Hertz,
     refill: Option<Refill>,
     /// The program of each task, if it has a profile.
     program_of: Vec<Option<usize>>,
@@ -77,7 +79,7 @@ impl Allocating {
             gap: GAP,
         };
         let allocator = Allocator::new(&programs, &periodic(tasks, &program_of, &programs, cores), settings)?;
-        let top = model.steps.last().map_or(0.0, |step| step.clock.0 as f64);
+        let top = model.steps.last().map_or(Hertz(0), |step| step.clock);
         let all = programs.grid().all();
         let seconds = |profile: &Profile| -> Vec<f64> {
             let mut begins = 0.0;
@@ -97,12 +99,18 @@ impl Allocating {
         Ok(Allocating {
             cycles: profiles
                 .iter()
-                .map(|profile| seconds(profile).iter().map(|s| (s * top).round().max(1.0)).collect())
+                .map(|profile| {
+                    seconds(profile)
+                        .iter()
+                        .map(|s| (s * top.0 as f64).round().max(1.0))
+                        .collect()
+                })
                 .collect(),
             bounds: profiles.iter().map(bounds).collect(),
             programs,
             allocator,
             cores,
+            top,
             refill: request.refill,
             ahead: vec![0; tasks.len()],
             program_of,
@@ -164,6 +172,11 @@ impl Allocating {
                 self.filling[core] = 0.0;
                 self.seen[core] = sight;
             }
+        }
+        let slowdown = self.top.0 as f64 / machine.clock().0 as f64;
+        if slowdown != self.programs.slowdown() {
+            self.programs.slow_down(slowdown);
+            event = event.or(Some(Event::Clock));
         }
         if self.allocator.due().is_some_and(|due| due <= now) {
             event = event.or(Some(Event::Due));

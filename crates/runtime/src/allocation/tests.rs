@@ -55,6 +55,21 @@ fn owed(begun: JobAt, cold: f64, now: Option<JobAt>) -> f64 {
 }
 
 proptest! {
+    /// What the machine makes of cycles and of waiting is what the allocator reckons with, at every clock.
+    #[test]
+    fn a_phase_takes_as_long_as_the_allocator_thinks(slowdown in 1.0f64..10.0, phase in 0usize..2) {
+        let mut allocating = allocating();
+        allocating.programs.slow_down(slowdown);
+        let begins = allocating.bounds[0][phase];
+        let share = allocating.allocator.plan().shares[0];
+        let thinks = allocating.programs.phase_left(0, begins, share);
+        let stall = allocating.stall(0, &job(phase, 0.0, true));
+        let cycles = allocating.cycles[0][phase];
+        let takes = cycles * (slowdown / allocating.top.0 as f64 + stall * 1e-9);
+        // Cycles are whole.
+        prop_assert!((takes - thinks).abs() < 1e-6 * thinks, "{takes} {thinks}");
+    }
+
     /// Whoever is pushed aside leaves what it has not waited for: paid and unpaid are the whole.
     #[test]
     fn filling_is_paid_in_full(from in 0.0f64..0.9, more in 0.0f64..1.0, cold in 1e-6f64..0.1) {
