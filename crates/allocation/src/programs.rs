@@ -17,6 +17,7 @@
 use thiserror::Error;
 
 use crate::grid::{Grid, Share};
+use crate::here::Here;
 use crate::levels::Levels;
 use crate::profile::{Profile, ProfileError};
 use crate::table::RateTable;
@@ -276,61 +277,11 @@ impl Programs {
         let phase = self.phase_at(program, progress);
         let Compiled { rates, after, .. } = &whole.phases[phase];
         let left = (whole.ends[phase] - progress).max(0.0) * whole.instructions;
-        let (slower, best) = (self.slowdown - 1.0, f64::from(rates.rate(self.grid.all())));
-        Here {
-            rates,
-            after,
-            left,
-            best,
-            slower,
-            later: slower * left / best,
-            later_after: slower * after[self.grid.index(self.grid.all())],
-        }
+        Here::new(rates, after, left, self.slowdown)
     }
 
     fn compiled(&self, program: usize, progress: f64) -> &Compiled {
         &self.programs[program].phases[self.phase_at(program, progress)]
-    }
-}
-
-/// A place in a run of a program.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Here<'p> {
-    rates: &'p RateTable,
-    /// Seconds from the phase's end to the run's end, by [`Grid::index`].
-    after: &'p [f64],
-    /// Instructions left in the phase.
-    left: f64,
-    /// Instructions per second with everything, at the top clock.
-    best: f64,
-    /// [`Programs::slowdown`] less 1.
-    slower: f64,
-    /// Seconds by which the phase ends later than at the top clock.
-    later: f64,
-    /// Seconds by which the phases after it take longer than at the top clock.
-    later_after: f64,
-}
-
-impl Here<'_> {
-    /// Instructions per second at the top clock.
-    fn rate(&self, share: Share) -> f64 {
-        f64::from(self.rates.rate(share))
-    }
-
-    /// The rate over the phase's best at the top clock.
-    pub fn speed(&self, share: Share) -> f64 {
-        let rate = self.rate(share);
-        rate / (self.best + self.slower * rate)
-    }
-
-    /// Seconds until the phase ends.
-    pub fn phase_left(&self, share: Share) -> f64 {
-        self.left / self.rate(share) + self.later
-    }
-
-    /// Seconds until the run ends.
-    pub fn time_left(&self, share: Share) -> f64 {
-        self.phase_left(share) + self.after[self.rates.grid().index(share)] + self.later_after
     }
 }
 
