@@ -216,7 +216,7 @@ impl Allocator {
             (_, Base::Even) => equal(pool, cores),
         };
         let plan = Plan::side_by_side(shares);
-        let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy));
+        let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy), settings.gap);
         Ok(Allocator {
             settings,
             keeper: settings.refill.map(keeper),

@@ -2,12 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Most ways, and most bandwidth partitions, of a machine: a mask of ways has 64 bits, and tables of decisions as many places.
+pub const PARTS_MAX: u8 = 64;
+
 /// What a machine can split among its cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Grid {
-    /// Ways of the last-level cache, 1..=64.
+    /// Ways of the last-level cache, 1..=[`PARTS_MAX`].
     pub ways: u8,
-    /// Partitions of memory bandwidth, 1..=64.
+    /// Partitions of memory bandwidth, 1..=[`PARTS_MAX`].
     pub partitions: u8,
 }
 
@@ -35,6 +38,12 @@ impl Grid {
     /// Whether there is nothing to split.
     pub const fn is_empty(self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether it has 1 to [`PARTS_MAX`] ways and as many partitions.
+    pub fn is_sound(self) -> bool {
+        let sound = 1..=PARTS_MAX;
+        sound.contains(&self.ways) && sound.contains(&self.partitions)
     }
 
     /// Everything there is.

@@ -32,7 +32,7 @@ mod running;
 mod table;
 
 pub use allocator::{Allocator, Base, Event, Plan, Settings, SettingsError, placed};
-pub use grid::{Grid, Share};
+pub use grid::{Grid, PARTS_MAX, Share};
 pub use hysteresis::Refill;
 pub use masks::{WayMask, place, side_by_side};
 pub use policy::{Leftovers, Loads, Policy, Task, ZeroDelta};

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::grid::{Grid, Share};
+use crate::grid::{Grid, PARTS_MAX, Share};
 
 /// Most cores that split one cache: what the fixed-size tables of a decision hold.
 pub const CORES_MAX: usize = 16;
@@ -27,6 +27,12 @@ pub enum PoolError {
     Cores {
         /// How many were asked for.
         cores: usize,
+    },
+    /// Nothing to split, or more than the tables of a decision hold.
+    #[error("{} ways and {} partitions to split: give 1 to {PARTS_MAX} of each", grid.ways, grid.partitions)]
+    Grid {
+        /// What there is.
+        grid: Grid,
     },
     /// Less than each core's least.
     #[error(
@@ -72,6 +78,9 @@ impl Pool {
         if !(1..=CORES_MAX).contains(&cores) {
             return Err(PoolError::Cores { cores });
         }
+        if !grid.is_sound() {
+            return Err(PoolError::Grid { grid });
+        }
         let none = idle.ways == 0 || idle.partitions == 0;
         if none || idle.ways > least.ways || idle.partitions > least.partitions {
             return Err(PoolError::Least { least, idle });
@@ -113,6 +122,9 @@ mod tests {
         assert_eq!(pool.check(6), Ok(()));
         assert!(matches!(pool.check(7), Err(PoolError::TooLittle { cores: 7, .. })));
         assert!(matches!(pool.check(0), Err(PoolError::Cores { .. })));
+        for grid in [(0, 20), (20, 0), (65, 20), (20, 65)].map(|(ways, partitions)| Grid { ways, partitions }) {
+            assert_eq!(Pool { grid, ..pool }.check(1), Err(PoolError::Grid { grid }));
+        }
         let greedy_idlers = Pool {
             idle: Share { ways: 4, partitions: 1 },
             ..pool

@@ -180,6 +180,35 @@ fn without_an_emulator_it_is_said_what_to_install() {
 }
 
 #[test]
+fn an_emulator_without_plugins_is_told_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let emulator = folder.path().join(format!("qemu-{}", std::env::consts::ARCH));
+    // What Debian 13's says of itself.
+    let says = "#!/bin/sh\ncase $1 in --version) echo 'qemu-x86_64 version 10.0.2 (Debian)';; *) echo '-strace  log system calls';; esac\n";
+    fs::write(&emulator, says).expect("a file");
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(&emulator, fs::Permissions::from_mode(0o755)).expect("permissions");
+    let told = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_punctual"))
+            .args(arguments)
+            .current_dir(folder.path())
+            .env("PATH", folder.path())
+            .output()
+            .expect("the program starts")
+    };
+    let output = told(&["profile", "-o", "p.csv", "--", "/bin/ls"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("(QEMU 10.0.2) takes no plugins: put one before it in PATH"),
+        "{error}"
+    );
+    assert!(!folder.path().join("p.csv").exists());
+    let doctor = String::from_utf8(told(&["doctor"]).stdout).expect("text");
+    assert!(doctor.contains("QEMU 10.0.2 takes no plugins"), "{doctor}");
+}
+
+#[test]
 fn caches_that_cannot_be_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     assert_eq!(
@@ -192,4 +221,43 @@ fn caches_that_cannot_be_are_refused() {
         "a way has 100 bytes: give a positive multiple of 64, at most 4294967296\n"
     );
     assert!(files(folder.path()).is_empty());
+}
+
+/// Where there are counters the profile is written; elsewhere it is said what would help. Nothing is left either way but what was asked for.
+#[test]
+fn measuring_takes_counters() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let arguments = [
+        "measure",
+        "--ways",
+        "3",
+        "--partitions",
+        "4",
+        "-o",
+        "p.csv",
+        "--",
+        "true",
+    ];
+    let output = profile(folder.path(), &arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        let text = fs::read_to_string(folder.path().join("p.csv")).expect("the profile");
+        assert!(
+            text.starts_with("cache_ways,bandwidth_partitions,cluster,start_instr,end_instr,instr_per_s,"),
+            "{text}"
+        );
+        assert!(
+            text.lines().nth(1).is_some_and(|row| row.starts_with("3,4,0,1,")),
+            "{text}"
+        );
+    } else {
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(
+            error.contains("PMU") || error.contains("perf_event_paranoid") || error.contains("CONFIG_PERF"),
+            "{error}"
+        );
+        assert!(files(folder.path()).is_empty());
+    }
+    let error = refused(folder.path(), &["measure", "--ways", "3", "--", "true"]);
+    assert!(error.contains("--partitions"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! A core that was taken is given back after a kill: by the guardian, with every thread, interrupt and mask where it was.
+//! A core is taken, lent and given back for real; also after a kill: by the guardian, with every thread, interrupt and mask where it was.
 //!
 //! The test starts this binary again as a child that takes the last core for real; then the child is killed. Only one helper program
 //! of ours is moved: everybody else is named as to be left alone.
@@ -10,17 +10,27 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use punctual_platform::Machine;
-use punctual_platform::linux::exclusive::SPARE;
+use punctual_platform::linux::exclusive::{ExclusiveCore, SPARE};
+use punctual_platform::linux::journal::Journal;
+use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread::Tid;
-use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
+use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores};
 
 const ORDER: &str = "PUNCTUAL_TEST_CORE_FOR";
+/// Whether the child lends the core and takes it back without end.
+const LENDING: &str = "PUNCTUAL_TEST_LENDING";
+/// Kills in the middle of lending: each meets another moment.
+const KILLS: usize = 5;
 const HELPER: &str = "to-be-moved";
 /// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A core is taken by one test at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The child's part; a test of its own name only when told so.
 #[test]
@@ -36,8 +46,12 @@ fn child() {
         Ok(exclusive) => {
             exclusive.confine(Tid(helper.parse().unwrap())).unwrap();
             println!("\nTAKEN {}", exclusive.obtained());
-            loop {
+            while std::env::var_os(LENDING).is_none() {
                 std::thread::sleep(Duration::from_secs(1));
+            }
+            loop {
+                exclusive.lend().unwrap();
+                exclusive.take_back().unwrap();
             }
         }
         Err(refusal) => println!("\nREFUSED {refusal}"),
@@ -66,36 +80,99 @@ fn observed(helper: u32) -> BTreeMap<PathBuf, String> {
     let status = fs::read_to_string(format!("/proc/{helper}/status")).unwrap_or_default();
     let allowed = status.lines().find(|line| line.starts_with("Cpus_allowed_list"));
     seen.insert("helper".into(), allowed.unwrap_or_default().into());
-    let groups = fs::read_dir("/sys/fs/cgroup/cpuset").into_iter().flatten().flatten();
-    let ours = groups.map(|entry| entry.path()).filter(|path| path.is_dir());
-    let names: Vec<String> = ours
-        .map(|path| path.display().to_string())
-        .filter(|path| path.contains("-core-"))
-        .collect();
-    seen.insert("groups".into(), names.join(" "));
+    let (mut groups, mut next) = (vec![PathBuf::from("/sys/fs/cgroup")], 0);
+    while let Some(group) = groups.get(next) {
+        let below = fs::read_dir(group).into_iter().flatten().flatten();
+        let below: Vec<PathBuf> = below.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+        groups.extend(below);
+        next += 1;
+    }
+    let shared = ["cgroup.subtree_control", "cpuset.cpus.exclusive"];
+    seen.extend(
+        groups
+            .iter()
+            .flat_map(|group| shared.map(|file| group.join(file)))
+            .filter_map(read),
+    );
+    let names = groups.iter().map(|path| path.display().to_string());
+    let ours: Vec<String> = names.filter(|path| path.contains("-core-")).collect();
+    seen.insert("groups".into(), ours.join(" "));
     seen
+}
+
+/// The program to be moved, under a name that nobody else has.
+fn start_helper(folder: &Path) -> Ended {
+    let program = folder.join(HELPER);
+    fs::copy("/bin/sleep", &program).unwrap();
+    Ended(Command::new(&program).arg("120").spawn().unwrap())
+}
+
+#[test]
+fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, helper) = (KernelTree::default(), start_helper(folder.path()));
+    let core = *cores::usable(&tree).last().unwrap();
+    let journal = Journal::open(false).unwrap();
+    let exclusive = match ExclusiveCore::take(&tree, &journal, core, &everybody_else()) {
+        Ok(exclusive) => exclusive,
+        Err(refusal) => {
+            eprintln!("skipped taking a core: {refusal}");
+            assert!(!refusal.remedy.is_empty());
+            return;
+        }
+    };
+    eprintln!("{}", exclusive.obtained());
+    let helper_may_use_it = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", helper.0.id())).unwrap();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        cores::parse_list(list.unwrap()).contains(&core)
+    };
+    exclusive.confine(Tid(helper.0.id() as i32)).unwrap(); // the sweep may have met it before it had its name
+    assert!(!helper_may_use_it());
+    match GapProbe::start_within(&exclusive, 90, probe::PERIOD) {
+        Ok(probe) => assert_eq!(probe.core(), core),
+        Err(refusal) => assert!(refusal.remedy.contains("CAP_SYS_NICE"), "{refusal}"),
+    }
+    exclusive.lend().unwrap();
+    assert!(helper_may_use_it());
+    exclusive.take_back().unwrap();
+    assert!(!helper_may_use_it());
+    drop(exclusive);
+    assert_eq!(journal.restore(), []);
+    assert!(helper_may_use_it());
 }
 
 #[test]
 fn after_a_kill_everything_is_where_it_was() {
+    is_put_back_after_a_kill(false);
+}
+
+#[test]
+fn after_a_kill_in_the_middle_of_lending_everything_is_where_it_was() {
+    (0..KILLS).for_each(|_| is_put_back_after_a_kill(true));
+}
+
+fn is_put_back_after_a_kill(lending: bool) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join(HELPER);
-    fs::copy("/bin/sleep", &program).unwrap();
-    let helper = Ended(Command::new(&program).arg("120").spawn().unwrap());
+    let helper = start_helper(folder.path());
     let before = observed(helper.0.id());
-    let mut child = Ended(start_child(helper.0.id()));
+    let mut child = Ended(start_child(helper.0.id(), lending));
     let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
     let said = lines
         .map_while(Result::ok)
         .find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"));
     let said = said.expect("the child ended before it said anything");
-    eprintln!("{said}");
     if said.starts_with("REFUSED") {
-        return;
+        return eprintln!("skipped: {said}");
     }
-    assert_ne!(
-        observed(helper.0.id())[Path::new("helper")],
-        before[Path::new("helper")],
+    eprintln!("{said}");
+    if lending {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(
+        lending || observed(helper.0.id())[Path::new("helper")] != before[Path::new("helper")],
         "the helper was moved"
     );
     child.0.kill().unwrap();
@@ -112,18 +189,26 @@ fn after_a_kill_everything_is_where_it_was() {
     eprintln!("put back {:?} after the kill", killed.elapsed());
 }
 
-fn start_child(helper: u32) -> Child {
-    let names: BTreeSet<String> = fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
+/// Everybody's programs but the helper's.
+fn everybody_else() -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let names: BTreeSet<String> = processes
         .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
         .map(|name| name.trim_end().to_owned())
         .filter(|name| name != HELPER)
         .collect();
-    Command::new(std::env::current_exe().unwrap())
+    names.into_iter().collect()
+}
+
+fn start_child(helper: u32, lending: bool) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    if lending {
+        command.env(LENDING, "1");
+    }
+    command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ORDER, helper.to_string())
-        .env(SPARE, names.into_iter().collect::<Vec<_>>().join(","))
+        .env(SPARE, everybody_else().join(","))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

@@ -98,7 +98,7 @@ fn child() {
             cgroup::locate(&told.recv().unwrap(), &mounts).unwrap().folder.display()
         );
     } else {
-        eprintln!("skipped the real cgroup: {:?}", real.refusals());
+        println!("SKIPPED the real cgroup: {:?}", real.refusals());
     }
     if end == End::KilledWithOrphan {
         fork_an_orphan();
@@ -197,6 +197,9 @@ fn start(end: End, guardian: &str, tree: &Path) -> (Child, Vec<PathBuf>) {
     let mut made = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
+        if let Some(what) = line.strip_prefix("SKIPPED ") {
+            eprintln!("skipped {what}");
+        }
         match line.strip_prefix("MADE ") {
             Some(path) => made.push(PathBuf::from(path)),
             None if line == "READY" => return (child, made),
@@ -285,6 +288,14 @@ fn destructors_alone_put_back_after_a_panic_and_a_return() {
 
 #[test]
 fn planted_fault_without_a_guardian_the_checker_sees_what_a_kill_leaves_changed() {
+    let enabled = || {
+        let text = |file| fs::read_to_string(file).unwrap_or_default();
+        let group = cgroup::locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
+        let control = group.map(|group| group.folder.join("cgroup.subtree_control"))?;
+        let list = fs::read_to_string(&control).ok()?; // version 1 has none
+        Some((control, list.split_whitespace().any(|it| it == "cpu")))
+    };
+    let before = enabled();
     let (left, made) = run(End::Killed, "unguarded", Duration::from_millis(500)).unwrap_err();
     assert!(left.iter().any(|what| what.contains("scaling_governor")), "{left:?}");
     for folder in &made {
@@ -300,5 +311,8 @@ fn planted_fault_without_a_guardian_the_checker_sees_what_a_kill_leaves_changed(
         } else {
             fs::remove_dir(folder).unwrap();
         }
+    }
+    if let (Some((control, false)), Some((_, true))) = (before, enabled()) {
+        fs::write(control, "-cpu").unwrap();
     }
 }

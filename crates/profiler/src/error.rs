@@ -49,6 +49,20 @@ pub enum ProfilerError {
         /// Its name.
         emulator: String,
     },
+    /// An emulator that cannot carry the tracer.
+    #[error(
+        "{} (QEMU {version}) {why}: put one before it in PATH that is linked dynamically, built with plugins, and older \
+         than 11.1 (Debian 12: qemu-user; see docs/profiling.md for others)",
+        path.display()
+    )]
+    UnfitEmulator {
+        /// Its file.
+        path: PathBuf,
+        /// Its version.
+        version: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Caches that cannot be.
     #[error(transparent)]
     Geometry(#[from] GeometryError),

@@ -12,6 +12,8 @@
 //!
 //! The program's standard input, output and error are its own.
 
+pub mod counters;
+mod emulator;
 mod ending;
 mod error;
 mod file;
@@ -19,6 +21,7 @@ mod program;
 mod run;
 mod start;
 
+pub use emulator::Emulator;
 pub use ending::Ending;
 pub use error::ProfilerError;
 pub use file::write;

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use punctual_tracer::{Channel, Geometry, Progress, Window};
 
+use crate::emulator::Emulator;
 use crate::ending::Ending;
 use crate::error::ProfilerError;
-use crate::program::{self, Program};
+use crate::program::Program;
 use crate::start;
 
 /// How often the channel is emptied: well before it is full, whatever the speed.
@@ -32,11 +33,11 @@ impl Run {
     /// [`ProfilerError`]: no emulator, caches that cannot be, or the system refuses.
     pub fn start(program: &Program, geometry: &Geometry, search: &OsStr) -> Result<Run, ProfilerError> {
         geometry.check()?;
-        let emulator = program::emulator(search)?;
+        let emulator = Emulator::find(search)?;
         let shared = start::memory_file(c"punctual-windows")?;
         let channel = Channel::create(&shared, geometry)?;
         Ok(Run {
-            emulator: start::start(&emulator, program, &start::image()?, &shared)?,
+            emulator: start::start(&emulator.path, program, &start::image()?, &shared)?,
             channel,
             ways: geometry.ways.into(),
             windows: Vec::new(),

@@ -80,6 +80,7 @@ fn polling(places: &[u32], devices: usize, switch: Nanos) -> Management {
             take_back: switch,
         },
         slack: Nanos::ZERO,
+        wait: Nanos::ZERO,
     })
 }
 
@@ -150,12 +151,15 @@ fn an_exclusive_core_is_lent_between_jobs_and_is_back_in_time() {
         forever(vec![compute(1_000_000)]),
     ];
     let report = run(&machine(2, &[1], 15.0), &polling(&[1], 0, us(15)), &tasks, Vec::new());
+    // The first is switched to; the others find their core switched back.
+    let responses: Vec<Nanos> = report.jobs.iter().map(|job| job.response()).collect();
+    assert_eq!(responses[0], us(4_015));
     assert!(
-        report.jobs.iter().all(|job| job.response() == us(4_015)),
-        "nobody was in the way"
+        responses[1..].iter().all(|response| *response == us(4_000)),
+        "{responses:?}"
     );
-    // Idle are only the 15 us between the end of each lease and the release.
-    assert_eq!(report.cores[1].idle, us(9 * 15));
+    assert_eq!(report.cores[1].idle, Nanos::ZERO, "it was lent, or being taken back");
+    assert_eq!(fault(&report, &tasks), None);
     let kept = run(
         &machine(2, &[1], 15.0),
         &polling(&[1], 0, us(8_000)),
@@ -165,6 +169,47 @@ fn an_exclusive_core_is_lent_between_jobs_and_is_back_in_time() {
     assert!(
         kept.cores[1].idle > us(9 * 5_000),
         "a core that takes long to take back is not lent"
+    );
+}
+
+#[test]
+fn a_core_is_switched_once_between_a_lease_and_the_job_after_it() {
+    // One hog for each core: nobody else takes the exclusive one within a lease.
+    let tasks = [
+        periodic(10_000, vec![vec![compute(4_000)]; 10]),
+        forever(vec![compute(1_000_000)]),
+        forever(vec![compute(1_000_000)]),
+    ];
+    let long = us(40);
+    let report = run(&machine(2, &[1], 15.0), &polling(&[1], 0, long), &tasks, Vec::new());
+    let jobs: Nanos = report.jobs.iter().map(|job| job.switching).sum();
+    assert_eq!(jobs, us(15), "the first one's");
+    // Each of nine leases: to the hog and back; and the first job's.
+    assert_eq!(report.cores[1].switching, us(15) + (us(15) + long) * 9);
+}
+
+#[test]
+fn a_wait_that_is_set_holds_up_only_who_finds_its_core_lent() {
+    let tasks = [
+        periodic(10_000, vec![vec![compute(1_000), read(0), compute(1_000)]; 10]),
+        forever(vec![compute(1_000_000)]),
+        forever(vec![compute(1_000_000)]),
+    ];
+    let waited = |way: Completion| {
+        let Management::Dual(mut decided) = polling(&[1], 1, us(15)) else {
+            unreachable!()
+        };
+        (decided.waits[0], decided.slack, decided.wait) = (way, us(1_000), us(200));
+        let management = Management::Dual(decided);
+        let report = run(&machine(2, &[1], 15.0), &management, &tasks, vec![disk(500.0)]);
+        assert_eq!(fault(&report, &tasks), None);
+        report.jobs.iter().map(|job| job.waited).collect::<Vec<_>>()
+    };
+    assert_eq!(waited(Completion::Poll), vec![Nanos::ZERO; 10], "taken back in time");
+    assert_eq!(
+        waited(Completion::Block),
+        vec![us(200); 10],
+        "lent while it was blocked"
     );
 }
 
@@ -180,6 +225,7 @@ fn whoever_spins_and_then_blocks_keeps_its_core_for_the_short_ones() {
         waits: vec![Completion::SpinThenBlock(us(50)), Completion::SpinThenBlock(us(50))],
         costs: LendingCosts::default(),
         slack: us(1_000),
+        wait: Nanos::ZERO,
     });
     let report = run(
         &machine(2, &[1], 0.0),
@@ -269,6 +315,8 @@ fn managements() -> Vec<Management> {
     };
     decided.waits = vec![Completion::Block, Completion::SpinThenBlock(us(40)), Completion::Block];
     decided.slack = us(100);
+    all.push(Management::Dual(decided.clone()));
+    decided.wait = us(200);
     all.push(Management::Dual(decided));
     all
 }
@@ -306,15 +354,48 @@ fn fault(report: &Report, tasks: &[Task]) -> Option<String> {
     }
     for job in &report.jobs {
         let steps = &tasks[job.task].jobs[job.job];
-        let least: Nanos = steps
-            .iter()
-            .filter_map(|s| if let Step::Compute(span) = s { Some(*span) } else { None })
-            .sum();
-        if job.response() < least + job.waited + job.io {
-            return Some(format!("{job:?} took less than {least} and its waits"));
+        if job.computed != declared(steps) {
+            return Some(format!("{job:?} has {} to compute", declared(steps)));
+        }
+        if job.response() != job.computed + job.waited + job.io + job.switching {
+            return Some(format!("{job:?} did nothing for a part of its {}", job.response()));
+        }
+        if job.requests as usize != steps.len() - computations(steps).count() {
+            return Some(format!("{job:?} has other requests than {steps:?}"));
         }
     }
-    None
+    (0..tasks.len()).find_map(|id| computed_fault(report, tasks, id))
+}
+
+/// What a task computed is what its ended jobs declare, and of the job that is under way no more than the whole.
+fn computed_fault(report: &Report, tasks: &[Task], id: usize) -> Option<String> {
+    let (task, computed) = (&tasks[id], report.computed[id]);
+    let ended = match task.release {
+        Release::Forever => report.interactive_jobs[id],
+        Release::Periodic { .. } => report.jobs.iter().filter(|job| job.task == id).count() as u64,
+    };
+    let jobs = || task.jobs.iter().map(|steps| declared(steps)).cycle();
+    let least: Nanos = jobs().take(ended as usize).sum();
+    let under_way = match task.release {
+        Release::Forever => jobs().nth(ended as usize).unwrap_or_default(),
+        Release::Periodic { .. } => Nanos::ZERO,
+    };
+    let sound = (least..=least + under_way).contains(&computed);
+    (!sound).then(|| format!("task {id} computed {computed} in {ended} jobs of {least}, and {under_way} under way"))
+}
+
+fn computations(steps: &[Step]) -> impl Iterator<Item = Nanos> {
+    steps.iter().filter_map(|step| {
+        if let Step::Compute(span) = step {
+            Some(*span)
+        } else {
+            None
+        }
+    })
+}
+
+fn declared(steps: &[Step]) -> Nanos {
+    computations(steps).sum()
 }
 
 proptest! {
@@ -391,6 +472,64 @@ fn the_checker_sees_planted_faults() {
     assert!(planted(&|report| report.cores[0].idle += Nanos(1)));
     assert!(planted(&|report| report.computed[0] += Nanos(1)));
     assert!(planted(&|report| report.jobs[0].waited += us(5_000)));
+    assert!(planted(&|report| report.jobs[0].switching += Nanos(1)));
+    assert!(planted(&|report| report.jobs[0].requests += 1));
+    // A step that is done twice, consistently on its core and in its job.
+    assert!(planted(&|report| {
+        report.cores[0].computing += us(100);
+        report.cores[0].idle = report.cores[0].idle - us(100);
+        report.computed[0] += us(100);
+        report.jobs[0].computed += us(100);
+        report.jobs[0].waited = report.jobs[0].waited - us(100);
+    }));
+    // The same of an interactive job, in the place of other work: an ended job is not counted.
+    assert!(planted(&|report| report.interactive_jobs[1] -= 1));
+}
+
+#[test]
+fn a_step_that_ends_as_somebody_wakes_is_done_once() {
+    // Both hogs are at the end of their only step as the player, who ran less, wakes and takes a core.
+    let mut player = periodic(20_000, vec![vec![compute(500)]; 3]);
+    player.release = Release::Periodic {
+        first: Time::ZERO + us(10_000),
+        period: us(20_000),
+        deadline: us(20_000),
+    };
+    let tasks = [player, forever(vec![compute(10_000)]), forever(vec![compute(10_000)])];
+    let report = run(&machine(2, &[1], 0.0), &shared(Scheduling::Fair), &tasks, Vec::new());
+    assert_eq!(fault(&report, &tasks), None);
+    assert_eq!(
+        report.jobs[0].response(),
+        us(500),
+        "it ran 3 ms less than they: it preempts"
+    );
+}
+
+#[test]
+fn a_spin_ends_when_it_was_to_end_whoever_came_in_between() {
+    // The slow one polls for at most 50 us of 5 ms; 20 us after it began to poll, the quick one takes the core for 10 us, and later for 400 us.
+    let slow = periodic(20_000, vec![vec![compute(100), read(0), compute(100)]]);
+    let spun = |quick: u64| {
+        let mut other = periodic(2_000, vec![vec![compute(quick)]]);
+        other.release = Release::Periodic {
+            first: Time::ZERO + us(120),
+            period: us(2_000),
+            deadline: us(2_000),
+        };
+        let management = Management::Dual(Exclusive {
+            places: vec![CoreId(1); 2],
+            waits: vec![Completion::SpinThenBlock(us(50))],
+            costs: LendingCosts::default(),
+            slack: us(1_000),
+            wait: Nanos::ZERO,
+        });
+        let tasks = [slow.clone(), other, forever(vec![compute(1_000_000)])];
+        let report = run(&machine(2, &[1], 0.0), &management, &tasks, vec![disk(5_000.0)]);
+        assert_eq!(fault(&report, &tasks), None);
+        report.cores[1].polling
+    };
+    assert_eq!(spun(10), us(20 + 20), "it is back before its spin is over");
+    assert_eq!(spun(400), us(20), "it is back after that, and blocks at once");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub use block::Block;
 pub use channel::{Channel, ChannelError, Progress};
 pub use geometry::{Cache, Geometry, GeometryError, LINE_BYTES, LLC_BYTES_MAX, WAYS_MAX};
 pub use lru::LruSets;
-pub use plugin::{qemu_plugin_install, qemu_plugin_version};
+pub use plugin::{EmulatorInfo, qemu_plugin_install, qemu_plugin_version};
 pub use private::PrivateCaches;
 pub use recorder::{Recorder, Window};
 pub use stream::{STEP, Stream};

@@ -8,11 +8,13 @@
 use punctual_units::{CoreId, Nanos};
 use thiserror::Error;
 
+use super::budget::{Budget, LOOKS_MAX};
+
 /// Tasks that may be offered for exclusive cores at once.
 pub const TASKS_MAX: usize = 1024;
 /// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; the bound is what keeps a
 /// set of utilisation close to 1 with incommensurable periods from taking for ever.
-pub(super) const STEPS_MAX: u32 = 100_000;
+const STEPS_MAX: u32 = 100_000;
 
 /// A task that releases jobs at least a period apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,13 +148,19 @@ impl Sporadic {
 /// assert!(fits(&[player, player, loop_]).is_err());
 /// ```
 pub fn fits(tasks: &[Sporadic]) -> Result<(), Unfit> {
+    fits_within(tasks, &Budget::of(LOOKS_MAX))
+}
+
+/// [`fits`], as one of several tests that share a budget.
+fn fits_within(tasks: &[Sporadic], budget: &Budget) -> Result<(), Unfit> {
+    budget.spend(tasks.len())?;
     if let Some(task) = tasks.iter().position(Sporadic::is_degenerate) {
         return Err(Unfit::Zero { task });
     }
     let Some(shortest) = tasks.iter().map(|task| task.deadline.0).min() else {
         return Ok(());
     };
-    let busy = busy_period(tasks)?;
+    let busy = busy_period(tasks, budget)?;
     let demand = |t: u64| tasks.iter().map(|task| task.demand(t)).sum::<u128>();
     let before = |t: u64| tasks.iter().filter_map(|task| task.deadline_before(t)).max();
     // QPA, from the last deadline within the busy period down to the shortest relative deadline. The busy period ends with work done,
@@ -162,6 +170,7 @@ pub fn fits(tasks: &[Sporadic]) -> Result<(), Unfit> {
         None => return Ok(()),
     };
     for _ in 0..STEPS_MAX {
+        budget.spend(tasks.len())?;
         let due = demand(t);
         if due > u128::from(t) {
             return Err(Unfit::Demand {
@@ -188,12 +197,13 @@ pub(super) fn overloaded(tasks: &[Sporadic]) -> bool {
 }
 
 /// The longest stretch for which the core is never idle: all tasks released at once and as often as they may.
-fn busy_period(tasks: &[Sporadic]) -> Result<u64, Unfit> {
+fn busy_period(tasks: &[Sporadic], budget: &Budget) -> Result<u64, Unfit> {
     if overloaded(tasks) {
         return Err(Unfit::Utilisation);
     }
     let mut length: u128 = tasks.iter().map(|task| u128::from(task.execution.0)).sum();
     for _ in 0..STEPS_MAX {
+        budget.spend(tasks.len())?;
         let work = |task: &Sporadic| length.div_ceil(u128::from(task.period.0)) * u128::from(task.execution.0);
         let next = tasks.iter().map(work).sum::<u128>();
         if next == length {
@@ -217,7 +227,10 @@ pub fn place(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, PlaceE
         return Err(PlaceError::NoCores);
     }
     let known: Vec<Option<Sporadic>> = tasks.iter().copied().map(Some).collect();
-    let placed = admit(&known, cores, fits).into_iter().enumerate();
+    let budget = Budget::of(LOOKS_MAX);
+    let placed = admit(&known, cores, |there| fits_within(there, &budget))
+        .into_iter()
+        .enumerate();
     let core = |(task, placed): (usize, Result<CoreId, Unfit>)| {
         placed.map_err(|why| PlaceError::Task {
             task,
@@ -392,6 +405,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_spent_on_one_test_is_missing_to_the_next() {
+        // The looks that one test takes are enough for it, and one less is not.
+        let task = |execution, period| Sporadic {
+            execution: Nanos(execution),
+            deadline: Nanos(period),
+            period: Nanos(period),
+        };
+        let tasks = [task(499, 1_000), task(5_000, 10_007)];
+        let decided = |looks| fits_within(&tasks, &Budget::of(looks)) != Err(Unfit::Undecided);
+        let enough = (0..10_000).find(|looks| decided(*looks)).unwrap();
+        assert!(enough > 4, "more than a look at each");
+        assert!(decided(enough + 1) && !decided(enough - 1));
+        let shared = Budget::of(2 * enough - 1);
+        assert_eq!(fits_within(&tasks, &shared), fits(&tasks));
+        assert_eq!(fits_within(&tasks, &shared), Err(Unfit::Undecided));
+        assert_eq!(fits_within(&tasks, &shared), Err(Unfit::Undecided), "it stays spent");
     }
 
     #[test]

@@ -11,7 +11,8 @@
 
 use punctual_units::Nanos;
 
-use super::admission::{STEPS_MAX, Sporadic, Unfit, overloaded};
+use super::admission::{Sporadic, Unfit, overloaded};
+use super::budget::{Budget, LOOKS_MAX};
 
 /// What the kernel leaves all real-time threads of a core: `runtime` of each `period` (real-time throttling, sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +52,11 @@ pub fn responses(tasks: &[Sporadic], bandwidth: Option<Bandwidth>) -> Result<Vec
         return Err(Unfit::Utilisation);
     }
     let order = by_deadline(tasks);
+    let budget = Budget::of(LOOKS_MAX);
     let mut responses = vec![Nanos::ZERO; tasks.len()];
     for (rank, task) in order.iter().enumerate() {
         let higher: Vec<Sporadic> = order[..rank].iter().map(|task| tasks[*task]).collect();
-        let response = response(&tasks[*task], &higher).map_err(|Late(response)| match response {
+        let response = response(&tasks[*task], &higher, &budget).map_err(|Late(response)| match response {
             Some(response) => Unfit::Response {
                 task: *task,
                 response,
@@ -71,7 +73,7 @@ pub fn responses(tasks: &[Sporadic], bandwidth: Option<Bandwidth>) -> Result<Vec
 /// A response that is too long; none where the iteration was given up.
 struct Late(Option<Nanos>);
 
-fn response(task: &Sporadic, higher: &[Sporadic]) -> Result<Nanos, Late> {
+fn response(task: &Sporadic, higher: &[Sporadic], budget: &Budget) -> Result<Nanos, Late> {
     let interference = |w: u128| -> u128 {
         let of = |task: &Sporadic| w.div_ceil(u128::from(task.period.0)) * u128::from(task.execution.0);
         higher.iter().map(of).sum()
@@ -80,7 +82,8 @@ fn response(task: &Sporadic, higher: &[Sporadic]) -> Result<Nanos, Late> {
     let mut longest = 0;
     let mut w = execution;
     let mut q = 0;
-    for _ in 0..STEPS_MAX {
+    loop {
+        budget.spend(higher.len() + 1).map_err(|_| Late(None))?;
         let next = (q + 1) * execution + interference(w);
         let response = next - q * period;
         if response > deadline {
@@ -98,7 +101,6 @@ fn response(task: &Sporadic, higher: &[Sporadic]) -> Result<Nanos, Late> {
         q += 1;
         w = next + execution;
     }
-    Err(Late(None))
 }
 
 /// A set whose deadlines hold does at most ceil((P + D) / T) jobs of each task within any span of P: those released within it, and

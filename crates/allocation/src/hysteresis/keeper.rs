@@ -1,11 +1,11 @@
-//! The rule: lend bandwidth, move ways where it pays, make no job later.
+//! The rule: lend bandwidth, and ways where it pays, within what each core can afford.
 
-use punctual_units::Time;
+use punctual_units::{Nanos, Time};
 
 use super::Refill;
+use super::account::Account;
 use super::bandwidth::{NOTHING, PARTITIONS_MAX, Worth, best, hand_out, least};
-use super::shadow::Shadow;
-use super::ways::{Claim, WAYS_MAX, place};
+use super::ways::{Claim, place};
 use crate::allocator::Plan;
 use crate::grid::Share;
 use crate::masks::WayMask;
@@ -25,27 +25,17 @@ pub enum Aim {
     Speed,
 }
 
-/// Splits a machine so that no job ends later than under a base split, and as many as can be earlier.
+/// Splits a machine so that jobs end earlier than under a base split, and none much later (the bound: [module](super)).
 #[derive(Clone, Debug)]
 pub struct Keeper {
     pool: Pool,
-    refill: Refill,
     aim: Aim,
+    /// Seconds that moving ways must save: below the least time between two decisions, what is known of phases is not exact.
+    saved_min: f64,
     base: Plan,
     plan: Plan,
-    cores: Vec<Standing>,
+    accounts: Vec<Account>,
     at: Time,
-}
-
-/// One core since the last decision.
-#[derive(Clone, Debug)]
-struct Standing {
-    shadow: Shadow,
-    /// Bytes of its ways that are not filled yet.
-    cold: f64,
-    busy: bool,
-    /// Seconds that its jobs can lose.
-    ahead: f64,
 }
 
 /// What a decision is about.
@@ -58,25 +48,15 @@ struct Scene<'s> {
 }
 
 impl Keeper {
-    /// Seconds that moving ways must save: the least time between two decisions, below which what is known of phases is not exact.
-    pub const SAVED_MIN: f64 = 1e-3;
-
-    /// Seconds of being ahead that are never spent: a decision may come so much too late, at a release and at a phase's end.
-    pub const MARGIN: f64 = 2e-3;
-
-    /// Keeps to `base`, which hands out all ways of `pool` side by side; ways that change hands cost `refill`.
-    pub fn new(base: Plan, pool: Pool, refill: Refill, aim: Aim) -> Keeper {
-        let standing = |share: &Share| Standing {
-            shadow: Shadow::new(*share),
-            cold: 0.0,
-            busy: false,
-            ahead: 0.0,
-        };
+    /// Keeps to `base`, which hands out all of `pool`, ways side by side; ways that change hands cost `refill`, and a decision may come
+    /// `gap` after an event.
+    pub fn new(base: Plan, pool: Pool, refill: Refill, aim: Aim, gap: Nanos) -> Keeper {
+        let account = |(share, own): (&Share, &WayMask)| Account::new(*share, *own, refill, gap);
         Keeper {
             pool,
-            refill,
             aim,
-            cores: base.shares.iter().map(standing).collect(),
+            saved_min: gap.as_secs_f64(),
+            accounts: base.shares.iter().zip(&base.masks).map(account).collect(),
             plan: base.clone(),
             base,
             at: Time::ZERO,
@@ -93,7 +73,7 @@ impl Keeper {
     /// # Panics
     /// If `cores` are not as many as the base's, or a program does not exist.
     pub fn decide(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Option<&Plan> {
-        assert_eq!(cores.len(), self.cores.len(), "one place for each core");
+        assert_eq!(cores.len(), self.accounts.len(), "one place for each core");
         let here = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.here(job.program, job.progress));
         let scene = Scene {
             programs,
@@ -101,99 +81,53 @@ impl Keeper {
             here: cores.iter().map(here).collect(),
             now,
         };
-        self.pass(&scene);
-        let mut plan = if self.must_return(&scene) {
-            self.lend(&scene, self.base.masks.clone())
-        } else {
-            let stay = self.lend(&scene, self.plan.masks.clone());
-            self.moved(&scene, &stay).unwrap_or(stay)
+        for (account, job) in self.accounts.iter_mut().zip(cores) {
+            account.pass(programs, job.as_ref(), self.at, now);
+        }
+        self.at = now;
+        let plan = match self.lend(&scene, self.plan.masks.clone()) {
+            Some(stay) => self.moved(&scene, &stay).unwrap_or(stay),
+            // A core that has lent ways cannot do without them any longer. The base itself is always affordable.
+            None => self
+                .lend(&scene, self.base.masks.clone())
+                .unwrap_or_else(|| self.base.clone()),
         };
-        if plan == self.plan {
-            return None;
+        for ((account, mask), share) in self.accounts.iter_mut().zip(&plan.masks).zip(&plan.shares) {
+            account.take(*mask, share.partitions);
         }
-        for (core, standing) in self.cores.iter_mut().enumerate() {
-            let gained = plan.masks[core].gained(self.plan.masks[core]);
-            let whole = f64::from(plan.shares[core].ways) * self.refill.way_bytes;
-            standing.cold = (standing.cold + f64::from(gained) * self.refill.way_bytes).min(whole);
-        }
-        std::mem::swap(&mut self.plan, &mut plan);
-        Some(&self.plan)
+        let before = std::mem::replace(&mut self.plan, plan);
+        (before != self.plan).then_some(&self.plan)
     }
 
-    /// Brings up to `now` what is cold, and how far each core is ahead.
-    fn pass(&mut self, scene: &Scene) {
-        let seconds = scene.now.since(self.at).as_secs_f64();
-        self.at = scene.now;
-        for ((standing, job), share) in self.cores.iter_mut().zip(scene.cores).zip(&self.plan.shares) {
-            let bandwidth = self.refill.bandwidth(share.partitions);
-            if standing.busy {
-                standing.cold = (standing.cold - seconds * bandwidth).max(0.0);
-            }
-            standing.busy = job.is_some();
-            standing.shadow.follow(scene.programs, job.as_ref(), scene.now);
-            let ahead = |job| standing.shadow.ahead(scene.programs, job, standing.cold / bandwidth) - Keeper::MARGIN;
-            standing.ahead = job.as_ref().map_or(0.0, ahead).max(0.0);
-        }
-    }
-
-    /// Whether a core that has lent ways cannot do without them any longer.
-    fn must_return(&self, scene: &Scene) -> bool {
-        let lacks = |core: usize| {
-            let ways = self.plan.shares[core].ways;
-            scene.here[core].is_some()
-                && ways < self.base.shares[core].ways
-                && self.cores[core].ahead < self.having_back(core, ways)
-        };
-        (0..self.cores.len()).any(lacks)
-    }
-
-    /// Seconds to fill what `ways` lack of the base's.
-    fn having_back(&self, core: usize, ways: u8) -> f64 {
-        let base = self.base.shares[core];
-        self.refill.seconds(base.ways.saturating_sub(ways), base.partitions)
-    }
-
-    /// The plan with `masks` and the bandwidth that goes best with them.
-    fn lend(&self, scene: &Scene, masks: Vec<WayMask>) -> Plan {
+    /// The plan with `masks` and the bandwidth that goes best with them; none if a core cannot afford them.
+    fn lend(&self, scene: &Scene, masks: Vec<WayMask>) -> Option<Plan> {
         let worth: Vec<Worth> = (0..masks.len())
             .map(|core| self.worth(scene, core, masks[core]))
             .collect();
-        let partitions = self.share_out(scene, &masks, &worth);
+        let partitions = self.share_out(scene, &masks, &worth)?;
         let share = |(mask, partitions): (&WayMask, u8)| Share {
             ways: mask.count(),
             partitions,
         };
-        Plan {
-            // Where no sharing out keeps everybody's pace, the base's comes closest to it.
-            shares: match partitions {
-                Some(partitions) => masks.iter().zip(partitions).map(share).collect(),
-                None => masks
-                    .iter()
-                    .zip(self.base.shares.iter().map(|base| base.partitions))
-                    .map(share)
-                    .collect(),
-            },
+        Some(Plan {
+            shares: masks.iter().zip(partitions).map(share).collect(),
             masks,
-        }
+        })
     }
 
     /// The speed of a core with `mask` and each number of partitions, where it can afford that number.
     fn worth(&self, scene: &Scene, core: usize, mask: WayMask) -> Worth {
-        let all = usize::from(self.pool.grid.partitions).min(PARTITIONS_MAX);
         let mut worth = NOTHING;
-        let Some(here) = &scene.here[core] else {
-            worth[1..=all].fill(0.0);
-            return worth;
+        let (here, base) = (scene.here[core].as_ref(), self.base.shares[core]);
+        let least = match here {
+            Some(_) => self.pool.least.partitions,
+            None => self.pool.idle.partitions,
         };
-        let (ways, standing) = (mask.count(), &self.cores[core]);
-        let gained = f64::from(mask.gained(self.plan.masks[core])) * self.refill.way_bytes;
-        let left = here.phase_left(self.base.shares[core]);
-        let spare = (standing.ahead - self.having_back(core, ways)).max(0.0);
-        for partitions in 1..=all as u8 {
-            let share = Share { ways, partitions };
-            let loses = here.phase_left(share) - left + gained / self.refill.bandwidth(partitions);
-            if loses <= spare {
-                worth[usize::from(partitions)] = here.speed(share);
+        let all = usize::from(self.pool.grid.partitions).min(PARTITIONS_MAX) as u8;
+        let (affords, ways) = (self.accounts[core].affords(here, mask), mask.count());
+        for partitions in least.min(base.partitions)..=all {
+            if affords(partitions) {
+                worth[usize::from(partitions)] = here.map_or(0.0, |here| here.speed(Share { ways, partitions }));
             }
         }
         worth
@@ -236,13 +170,16 @@ impl Keeper {
 
     /// Another placement of the ways, if it saves enough over the phases at hand, compared with the plan `stay`.
     fn moved(&self, scene: &Scene, stay: &Plan) -> Option<Plan> {
-        let claims: Vec<Claim> = (0..self.cores.len())
+        if stay.masks == self.base.masks && !self.accounts.iter().any(Account::may_owe_a_way) {
+            return None;
+        }
+        let claims: Vec<Claim> = (0..self.accounts.len())
             .map(|core| self.claim(scene, core, stay))
             .collect();
         // Nobody saves enough even with all ways: not worth placing.
         let saves = |claim: &Claim| {
             let most = claim.saved[usize::from(self.pool.grid.ways)] - claim.saved[usize::from(claim.before.count())];
-            claim.credit > 0.0 && most > Keeper::SAVED_MIN
+            most > self.saved_min
         };
         if !claims.iter().any(saves) {
             return None;
@@ -251,42 +188,23 @@ impl Keeper {
         if masks == stay.masks {
             return None;
         }
-        let other = self.lend(scene, masks);
+        let other = self.lend(scene, masks)?;
         let until_end = |plan: &Plan| -> f64 {
             let of = |(core, here): (usize, &Option<Here>)| {
-                let share = plan.shares[core];
-                let gained = plan.masks[core].gained(self.plan.masks[core]);
-                Some(here.as_ref()?.phase_left(share) + self.refill.seconds(gained, share.partitions))
+                let (mask, share) = (plan.masks[core], plan.shares[core]);
+                Some(self.accounts[core].until_phase_end(here.as_ref()?, mask, share.partitions))
             };
             scene.here.iter().enumerate().filter_map(of).sum()
         };
-        (until_end(stay) - until_end(&other) > Keeper::SAVED_MIN).then_some(other)
+        (until_end(stay) - until_end(&other) > self.saved_min).then_some(other)
     }
 
-    /// What a core makes of ways, with the bandwidth that it has in `stay`.
+    /// What a core makes of ways, with the bandwidth that it has in `stay`. A core at rest keeps what a job needs: ways are not filled
+    /// as fast as one comes.
     fn claim(&self, scene: &Scene, core: usize, stay: &Plan) -> Claim {
-        let (base, partitions) = (self.base.shares[core], stay.shares[core].partitions);
-        let mut claim = Claim {
-            saved: [0.0; WAYS_MAX + 1],
-            risk: [f64::INFINITY; WAYS_MAX + 1],
-            fill: self.refill.seconds(1, partitions),
-            credit: self.cores[core].ahead,
-            before: self.plan.masks[core],
-        };
-        let Some(here) = &scene.here[core] else {
-            // A core at rest keeps what its next job will want.
-            claim.risk[usize::from(base.ways.min(claim.before.count()))..].fill(0.0);
-            return claim;
-        };
-        let pace = here.time_left(base);
-        for ways in self.pool.least.ways..=self.pool.grid.ways {
-            let with = |partitions| Share { ways, partitions };
-            let loses = here.time_left(with(base.partitions)) - pace;
-            let at = usize::from(ways);
-            claim.saved[at] = -here.phase_left(with(partitions));
-            claim.risk[at] = loses.max(0.0) + self.having_back(core, ways);
-        }
-        claim
+        let (here, partitions) = (scene.here[core].as_ref(), stay.shares[core].partitions);
+        let least = self.pool.least.ways.min(self.base.shares[core].ways);
+        self.accounts[core].claim(here, partitions, least, self.pool.grid.ways)
     }
 }
 

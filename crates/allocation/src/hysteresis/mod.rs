@@ -1,4 +1,4 @@
-//! Changing only what pays: bandwidth is lent at every event, ways seldom, and no job is made later than it would be had nothing
+//! Changing only what pays: bandwidth is lent at every event, ways seldom, and no job ends much later than it would have, had nothing
 //! ever changed.
 //!
 //! **Problem.** A way that changes hands is cold: its new owner must fill it at its own bandwidth. A policy that follows the rates
@@ -6,23 +6,49 @@
 //! filling is not enough either: whoever refuses changes one by one gets stuck in splits that starve a core, because the change that
 //! would free it no longer pays.
 //!
-//! **Terms.** The *base* is the best static split. A core is *ahead* by the seconds that its jobs could still lose without any of them
-//! ending later than under the base ([`Shadow`] replays it).
+//! **Terms.** The *base* is the best static split, in which jobs run earliest deadline first on each core. W(d) is the work on a core
+//! that is due by d, in seconds under the base share. The core's *lead* is by how much less of it is left in the real run than in a
+//! replay of the base, at the deadline where that is least ([`Shadow`]); its *debt* is the time to have the base's ways back and full,
+//! at the base's bandwidth: its cold bytes, and those of the base's ways that it has not. The *gap* is the least time between two
+//! decisions: what happens within it is heard of at its end.
 //!
 //! **Method** ([`Keeper`]), at each event:
 //!
-//! 1. *Ways stay, bandwidth is lent.* Bandwidth changes hands for nothing. Every core is given at least what keeps it as fast as its base
-//!    share would, or, if it is ahead, slower as long as that loss is covered; the rest goes where the policy's aim wants
-//!    it ([`Aim`]).
-//! 2. *Ways move where it pays.* Among all contiguous placements, the one that saves most seconds over the phases at hand, filling
-//!    counted, is found by dynamic programming; a core takes part only if it is ahead by what it would lose and by what having its
-//!    own ways back would cost. Bandwidth is lent anew under it, and it is taken up only if both together save more than
-//!    [`Keeper::SAVED_MIN`].
-//! 3. A core that has lent ways and is no longer ahead by what their return costs gets the base's ways back at once.
+//! 1. *Ways stay, bandwidth is lent.* Bandwidth changes hands for nothing. Every core is given at least what it can afford to be given
+//!    (below); the rest goes where the policy's aim wants it ([`Aim`]).
+//! 2. *Ways move where it pays.* Among all contiguous placements that all cores can afford, the one that saves most seconds over the
+//!    phases at hand, filling counted, is found by dynamic programming. Bandwidth is lent anew under it, and it is taken up only if both
+//!    together save more than the gap.
+//! 3. If a core cannot afford its ways with any bandwidth that is left for it, all have the base's ways back, and bandwidth is lent
+//!    among them.
 //!
-//! So under EDF every job ends no later than under the base, whatever refilling costs, up to what happens within the least time between
-//! two decisions: a phase that begins in it runs with what the one before was given.
+//! **What a core can afford.** Let F = lead - debt.
+//!
+//! - Any mask and bandwidth with which F stays at least 0 until the job's phase ends, and the debt at most the gap.
+//! - What costs nothing in this phase (no less speed than under the base, no slower filling, no more debt), as long as F >= -gap and no
+//!   job is overdue: one that the base is done with and the core is not.
+//! - At least the base's ways and bandwidth, without more debt, always. A core at rest may owe up to the gap.
+//!
+//! **Bound.** F >= -2 gap at every deadline, at any time:
+//!
+//! - No rule ever takes F below -gap at a decision by itself, and the base's masks and bandwidth leave it as it is: the debt counts their
+//!   return.
+//! - Until it is heard of, an event costs at most one second per second: at most one gap, from at least -gap on, or nothing if the core
+//!   has the base's share.
+//! - A job that is released begins with W(d) equal in both. What it finds is the debt, at most one gap, and what it loses until it is
+//!   heard of, at most another. From then on F < -gap gives the core the base's share.
+//!
+//! When the base is done with a job, at most 2 gaps of work due as early are left of the real run, the debt included; and while a job
+//! is overdue, the core has the base's share. So under EDF
+//!
+//! - a job ends at most two gaps later than under the base, and what jobs with earlier deadlines take that were released since, and
+//! - it is late by at most two gaps more than the latest of the jobs that are due by its deadline on its core under the base,
+//!
+//! whatever refilling costs (jobs due at once count as one). Nothing better is to be had without knowing the next release: a job that
+//! is released within the gap finds what the core was given for the one before. `punctual_sim::partitioned` holds random task sets
+//! against both, job by job.
 
+mod account;
 mod bandwidth;
 mod keeper;
 mod shadow;

@@ -1,18 +1,15 @@
 //! How far each core is ahead of where it would be under a split that never changes.
 //!
-//! **Problem.** Refilling a way costs now and may gain later. Whether a job can afford it depends on how much earlier it is than it
-//! would have been had nothing ever changed.
-//!
 //! **Method.** The base split is replayed beside the real run, core by core: the same jobs, earliest deadline first, each as long as its
 //! profile says under the core's base share. The work that is due by d is, in seconds under the base share,
 //!
 //! ```text
 //! W(d) = sum over jobs with deadline <= d of time left
-//! ahead = min over the deadlines d of jobs that are there of W_replayed(d) - W_real(d)
+//! lead = min over the deadlines d of jobs that are there of W_replayed(d) - W_real(d)
 //! ```
 //!
-//! As long as `ahead` is not negative, no job on the core ends later than under the base split: by the time at which the replayed core has
-//! no work left that is due by d, neither has the real one, and both run what is due first.
+//! A job that is not done though the replay is done with it is *overdue*: then the lead is negative infinity, whatever else the core
+//! is ahead with, because W_replayed(d) no longer falls and would not show what it loses from there on.
 
 use punctual_units::Time;
 
@@ -45,9 +42,15 @@ impl Shadow {
         }
     }
 
-    /// Lets time pass until `now`, and takes in the jobs that are there now and were not before.
-    pub fn follow(&mut self, programs: &Programs, running: Option<&Running<'_>>, now: Time) {
+    /// Lets time pass until `now`, and takes in the jobs that are there now and were not before: `released` then, not before it was
+    /// last asked and not after `now`.
+    pub fn follow(&mut self, programs: &Programs, running: Option<&Running<'_>>, released: Time, now: Time) {
+        self.pass(released);
+        self.take_in(programs, running);
         self.pass(now);
+    }
+
+    fn take_in(&mut self, programs: &Programs, running: Option<&Running<'_>>) {
         let digest = jobs(running)
             .map(|(due, program)| mixed(due, program))
             .fold(0, u64::wrapping_add);
@@ -61,17 +64,12 @@ impl Shadow {
         for job in there {
             while known.next_if(|other| *other < job).is_some() {}
             if known.next_if(|other| *other == job).is_none() {
-                self.released(programs, job.1, job.0, now);
+                let (deadline, program) = job;
+                let place = self.jobs.partition_point(|(other, _)| *other > deadline);
+                self.jobs
+                    .insert(place, (deadline, programs.duration(program, self.share)));
             }
         }
-    }
-
-    /// A job of `program` was released at `at`, not before what the shadow has heard of.
-    fn released(&mut self, programs: &Programs, program: usize, deadline: Time, at: Time) {
-        self.pass(at);
-        let place = self.jobs.partition_point(|(other, _)| *other > deadline);
-        self.jobs
-            .insert(place, (deadline, programs.duration(program, self.share)));
     }
 
     /// Lets time pass until `now`.
@@ -88,27 +86,30 @@ impl Shadow {
         }
     }
 
-    /// Seconds by which the real core is ahead, if `running` runs there, others wait, and it stands still for `owed`
-    /// seconds first. Negative if a job may end later than here.
-    pub fn ahead(&self, programs: &Programs, running: &Running<'_>, owed: f64) -> f64 {
+    /// Seconds under the base share by which the real core is ahead, if `running` runs there and others wait; jobs due at once are
+    /// counted together. Negative if one may end later than here, negative infinity if one is overdue.
+    pub fn lead(&self, programs: &Programs, running: &Running<'_>) -> f64 {
         let left = |program, progress| programs.time_left(program, progress, self.share);
         let mut real: Vec<(Time, f64)> = running
             .waiting
             .iter()
             .map(|job| (job.deadline, left(job.program, job.progress)))
             .collect();
-        real.push((running.deadline, left(running.program, running.progress) + owed));
+        real.push((running.deadline, left(running.program, running.progress)));
         real.sort_unstable_by_key(|(deadline, _)| *deadline);
         let mut replayed = self.jobs.iter().rev().peekable();
-        let (mut ahead, mut least) = (0.0, f64::INFINITY);
+        let (mut lead, mut least, mut latest) = (0.0, f64::INFINITY, None);
         for (number, (deadline, left)) in real.iter().enumerate() {
-            while let Some((_, other)) = replayed.next_if(|(due, _)| due <= deadline) {
-                ahead += other;
+            while let Some((due, other)) = replayed.next_if(|(due, _)| due <= deadline) {
+                (lead, latest) = (lead + other, Some(due));
             }
-            ahead -= left;
+            if latest != Some(deadline) {
+                return f64::NEG_INFINITY;
+            }
+            lead -= left;
             // Only where all that is due by then has been counted.
             if real.get(number + 1).is_none_or(|(next, _)| next > deadline) {
-                least = least.min(ahead);
+                least = least.min(lead);
             }
         }
         least

@@ -1,5 +1,6 @@
 //! Ways among cores in a row, with what it costs to fill those that change hands.
 
+use super::account::Limits;
 use crate::masks::WayMask;
 use crate::pool::CORES_MAX;
 
@@ -11,26 +12,46 @@ pub(super) const WAYS_MAX: usize = 64;
 pub(super) struct Claim {
     /// Seconds saved with each number of ways, against any reference.
     pub saved: [f64; WAYS_MAX + 1],
-    /// Seconds that each number of ways loses against the base, having the base's back included; infinite where it must not be.
-    pub risk: [f64; WAYS_MAX + 1],
+    /// Seconds that each number of ways loses against the base; infinite where it must not be.
+    pub loses: [f64; WAYS_MAX + 1],
     /// Seconds to fill one way.
     pub fill: f64,
-    /// Seconds that it can lose.
-    pub credit: f64,
+    /// Seconds to fill one way under the base share.
+    pub back: f64,
+    /// Seconds to fill, under the base share, what is cold now.
+    pub cold: f64,
+    /// What it can lose.
+    pub limits: Limits,
     /// What it has.
     pub before: WayMask,
+    /// What it has under the base.
+    pub own: WayMask,
 }
 
 impl Claim {
+    /// One that nothing saves anything to, and that must not have any number of ways yet.
+    pub fn new(limits: Limits, before: WayMask, own: WayMask) -> Claim {
+        Claim {
+            saved: [0.0; WAYS_MAX + 1],
+            loses: [f64::INFINITY; WAYS_MAX + 1],
+            fill: 0.0,
+            back: 0.0,
+            cold: 0.0,
+            limits,
+            before,
+            own,
+        }
+    }
+
     /// What the ways from `begin` up to `stop` save, filling counted; none if it cannot afford them.
     fn worth(&self, begin: usize, stop: usize) -> Option<f64> {
-        let (first, width) = (usize::from(self.before.first()), stop - begin);
-        let kept = stop
-            .min(first + usize::from(self.before.count()))
-            .saturating_sub(begin.max(first));
-        let filling = (width - kept) as f64 * self.fill;
-        let loses = filling + self.risk[width];
-        (loses <= self.credit.max(0.0)).then_some(self.saved[width] - filling)
+        let mask = WayMask::new(begin as u8, (stop - begin) as u8);
+        let (gained, missing) = (f64::from(mask.gained(self.before)), f64::from(self.own.gained(mask)));
+        let width = stop - begin;
+        let debt = self.cold + (gained + missing) * self.back;
+        self.limits
+            .allow(debt, self.loses[width], mask.count() >= self.own.count())
+            .then_some(self.saved[width] - gained * self.fill)
     }
 }
 
@@ -81,14 +102,16 @@ mod tests {
 
     fn claims(saved: &[Vec<f64>], fill: f64, before: &[u8]) -> Vec<Claim> {
         let claim = |(saved, before): (&Vec<f64>, WayMask)| {
-            let mut claim = Claim {
-                saved: [0.0; WAYS_MAX + 1],
-                risk: [0.0; WAYS_MAX + 1],
-                fill,
-                credit: 1e9,
-                before,
+            let limits = Limits {
+                lead: 1e9,
+                debt: 0.0,
+                gap: 1e9,
             };
+            let mut claim = Claim::new(limits, before, before);
+            claim.fill = fill;
+            claim.back = fill;
             claim.saved[1..=saved.len()].copy_from_slice(saved);
+            claim.loses[1..=saved.len()].fill(0.0);
             claim
         };
         saved.iter().zip(side_by_side(before)).map(claim).collect()
@@ -122,11 +145,21 @@ mod tests {
 
     #[test]
     fn who_cannot_lose_keeps_what_it_has() {
-        let mut claims = claims(&[vec![0.0; 8], (0..8).map(f64::from).collect()], 0.01, &[4, 4]);
-        assert_eq!(place(&claims, WAYS), Some(side_by_side(&[1, 7])));
-        claims[0].credit = 0.0;
-        claims[0].risk[..4].fill(0.5);
-        assert_eq!(place(&claims, WAYS), Some(side_by_side(&[4, 4])));
+        let moved = |change: fn(&mut Claim)| {
+            let mut claims = claims(&[vec![0.0; 8], (0..8).map(f64::from).collect()], 0.01, &[4, 4]);
+            change(&mut claims[0]);
+            place(&claims, WAYS).unwrap()
+        };
+        assert_eq!(moved(|_| ()), side_by_side(&[1, 7]));
+        // Three ways to have back are 0.03 s, of which it may owe two's.
+        assert_eq!(moved(|claim| claim.limits.gap = 0.025), side_by_side(&[2, 6]));
+        // One that is ahead by 0.515 s can lose half a second and owe one way.
+        let half = |claim: &mut Claim| {
+            claim.limits.lead = 0.515;
+            claim.loses[..4].fill(0.5);
+        };
+        assert_eq!(moved(half), side_by_side(&[3, 5]));
+        assert_eq!(moved(|claim| claim.limits.lead = 0.0), side_by_side(&[4, 4]));
     }
 
     #[test]

@@ -6,14 +6,15 @@
 //!
 //! **Bound.** Pairs grow with the square of the phases: with the fifth paper's machine and 4 cores a pair takes 1.3 KB, so
 //! three programs of 64 phases have 18528 pairs in 25 MB. Kept are at most [`PAIR_BYTES_MAX`]; beyond it the oldest pair
-//! makes room. Pairs are computed when first needed, or all at once by [`Exact::fill`].
+//! makes room, but never one that the decision at hand has looked up. Pairs are computed when first needed, or all at once by
+//! [`Exact::fill`].
 //!
 //! **Ties.** Of equal splits any is found; then each core gives back what it does not gain from, ways first.
 
 use crate::grid::Share;
 use crate::policy::Busy;
 use crate::policy::surface::{Part, View, best_parts, join_with_split};
-use crate::pool::{CORES_MAX, Pool, Spare};
+use crate::pool::{Pool, Spare};
 use crate::programs::{Levels, Programs};
 use crate::running::Running;
 
@@ -45,12 +46,18 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// For `cores` cores that split `pool`, of which [`Pool::check`] has approved.
+    /// For `cores` cores that split `pool`, of which [`Pool::check`] has approved; its tables take at most [`PAIR_BYTES_MAX`].
     pub fn new(programs: &Programs, pool: Pool, cores: usize) -> Exact {
+        Exact::within(programs, pool, cores, PAIR_BYTES_MAX)
+    }
+
+    /// The same with tables of at most `bytes`, or what one decision needs if that is more.
+    pub fn within(programs: &Programs, pool: Pool, cores: usize, bytes: usize) -> Exact {
         let reach = pool.spare(2.min(cores), cores.saturating_sub(2));
         let states = programs.states();
-        let bytes = reach.cells() * (size_of::<i32>() + size_of::<u16>()) + size_of::<usize>();
+        let pair = reach.cells() * (size_of::<i32>() + size_of::<u16>()) + size_of::<usize>();
         let pairs = states * (states + 1) / 2;
+        let of_a_decision = (cores / 2).max(1);
         Exact {
             pool,
             cores,
@@ -60,7 +67,7 @@ impl Exact {
             sums: Vec::new(),
             firsts: Vec::new(),
             next: 0,
-            slots_max: (PAIR_BYTES_MAX / bytes).clamp(CORES_MAX / 2, pairs.max(CORES_MAX / 2)),
+            slots_max: (bytes / pair).clamp(of_a_decision, pairs.max(of_a_decision)),
         }
     }
 
@@ -69,7 +76,7 @@ impl Exact {
         let all: Vec<&Levels> = programs.all_levels().collect();
         let pairs = (0..all.len()).flat_map(|other| (0..=other).map(move |one| (one, other)));
         for (one, other) in pairs.take(self.slots_max) {
-            self.slot(one, other, all[one], all[other]);
+            self.slot(one, other, all[one], all[other], &[]);
         }
     }
 
@@ -91,11 +98,10 @@ impl Exact {
             .iter()
             .map(|(_, job)| programs.state(job.program, job.progress))
             .collect();
-        let slots: Vec<usize> = states
-            .chunks_exact(2)
-            .zip(busy.levels.chunks_exact(2))
-            .map(|(states, levels)| self.slot(states[0], states[1], levels[0], levels[1]))
-            .collect();
+        let mut slots: Vec<usize> = Vec::with_capacity(states.len() / 2);
+        for (states, levels) in states.chunks_exact(2).zip(busy.levels.chunks_exact(2)) {
+            slots.push(self.slot(states[0], states[1], levels[0], levels[1], &slots));
+        }
         let pairs = slots.iter().map(|slot| self.view(*slot));
         let alone = busy.levels.chunks_exact(2).remainder();
         let players: Vec<View<'_>> = pairs
@@ -140,18 +146,22 @@ impl Exact {
         Part { ways, partitions }
     }
 
-    /// The slot of the pair of states `a` and `b`; computes it if it is not kept.
-    fn slot(&mut self, a: usize, b: usize, of_a: &Levels, of_b: &Levels) -> usize {
+    /// The slot of the pair of states `a` and `b`; computes it if it is not kept, in any slot but those `in_use`.
+    fn slot(&mut self, a: usize, b: usize, of_a: &Levels, of_b: &Levels, in_use: &[usize]) -> usize {
         let (one, other, of_one, of_other) = if a <= b { (a, b, of_a, of_b) } else { (b, a, of_b, of_a) };
         let pair = other * (other + 1) / 2 + one;
         match self.slots[pair] {
-            NONE => self.compute(pair, of_one, of_other),
+            NONE => self.compute(pair, of_one, of_other, in_use),
             slot => slot as usize,
         }
     }
 
-    fn compute(&mut self, pair: usize, of_one: &Levels, of_other: &Levels) -> usize {
+    fn compute(&mut self, pair: usize, of_one: &Levels, of_other: &Levels, in_use: &[usize]) -> usize {
         let cells = self.reach.cells();
+        // One is free: a decision uses no more than there are, this one included.
+        while in_use.contains(&self.next) {
+            self.next = (self.next + 1) % self.slots_max;
+        }
         let slot = self.next;
         self.next = (slot + 1) % self.slots_max;
         if slot == self.owners.len() {

@@ -15,8 +15,12 @@ pub(super) const COLUMNS: [&str; 6] = [
     "instr_per_s",
 ];
 
-/// Distinct places in a run, over all shares, where a rate changes: 16384 x 400 durations take 52 MB.
+/// Distinct places in a run, over all shares, where a rate changes.
 const BOUNDARIES_MAX: usize = 16_384;
+
+/// Durations, one for each such place and share: as many as 16384 places have on a grid of 20 x 20, 52 MB; 64 x 64 shares leave
+/// room for 1600 places.
+const DURATIONS_MAX: usize = BOUNDARIES_MAX * 400;
 
 /// Instructions by which neighbouring spans may miss each other: rounding of whoever measured.
 const SLACK: u64 = 1;
@@ -138,13 +142,12 @@ impl Measured {
         }
         ends.sort_by(f64::total_cmp);
         ends.dedup();
-        if ends.len() > BOUNDARIES_MAX {
-            return Err(Problem::TooManyBoundaries {
-                found: ends.len(),
-                most: BOUNDARIES_MAX,
-            });
-        }
         let shares = self.grid.len();
+        let most = BOUNDARIES_MAX.min(DURATIONS_MAX / shares);
+        if ends.len() > most {
+            let found = ends.len();
+            return Err(Problem::TooManyBoundaries { found, most });
+        }
         let mut seconds = vec![0.0; ends.len() * shares];
         for (share, run) in self.runs.iter().enumerate() {
             let whole = whole(run);

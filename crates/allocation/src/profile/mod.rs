@@ -36,7 +36,7 @@ pub use windows::{Window, Windows};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::grid::{Grid, Share};
+use crate::grid::{Grid, PARTS_MAX, Share};
 use crate::table::RateTable;
 
 /// A program's phases, joint for all shares of the machine that it was profiled for.
@@ -64,6 +64,14 @@ pub struct Phase {
 /// A profile that cannot be.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ProfileError {
+    /// A machine with nothing to split, or more than can be handled.
+    #[error("{name}: is for {} ways and {} bandwidth partitions; 1 to {PARTS_MAX} of each can be handled", grid.ways, grid.partitions)]
+    Grid {
+        /// Which program.
+        name: String,
+        /// The machine's.
+        grid: Grid,
+    },
     /// Phases must be in order and end at 1.
     #[error("{name}: phase {phase} ends at {ends}, after one that ends at {before}")]
     Order {
@@ -111,12 +119,18 @@ pub enum ProfileError {
 }
 
 impl Profile {
-    /// Checks order, ends and rates.
+    /// Checks the grid, order, ends and rates.
     ///
     /// # Errors
     /// [`ProfileError`], the first one found.
     pub fn check(&self) -> Result<(), ProfileError> {
         let name = || self.name.clone();
+        if !self.grid.is_sound() {
+            return Err(ProfileError::Grid {
+                name: name(),
+                grid: self.grid,
+            });
+        }
         let mut before = 0.0;
         for (number, phase) in self.phases.iter().enumerate() {
             if !(phase.ends > before && phase.ends <= 1.0) {
@@ -179,5 +193,32 @@ impl Profile {
             at = phase.ends;
         }
         seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_of_a_machine_that_can_be() {
+        let of = |ways, partitions| {
+            let grid = Grid { ways, partitions };
+            let phase = Phase {
+                ends: 1.0,
+                rates: RateTable::new(grid, |_| 1e9),
+            };
+            Profile {
+                name: "even".into(),
+                grid,
+                instructions: 1e9,
+                phases: vec![phase],
+            }
+        };
+        for (ways, partitions) in [(0, 4), (4, 0), (65, 4), (4, 65)] {
+            let error = of(ways, partitions).check().unwrap_err();
+            assert!(matches!(error, ProfileError::Grid { .. }), "{error}");
+        }
+        assert_eq!(of(64, 64).check(), Ok(()));
     }
 }

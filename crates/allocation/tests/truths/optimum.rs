@@ -54,6 +54,23 @@ proptest! {
         }
     }
 
+    /// With room for as many pairs as one decision needs and a few more, so that most decisions put some out.
+    #[test]
+    fn full_tables_decide_as_new_ones(
+        programs in programs(),
+        instants in proptest::collection::vec(proptest::collection::vec((0_usize..3, 0.0..1.0), 4), 1..20),
+        bytes in 0_usize..2000,
+    ) {
+        let mut full = Exact::within(&programs, POOL, 4, bytes);
+        full.fill(&programs);
+        for instant in instants {
+            let job = |(program, progress)| Some(Running { program, progress, deadline: Time(0), waiting: &[] });
+            let cores: Vec<_> = instant.into_iter().map(job).collect();
+            let shares = full.decide(&programs, &cores);
+            prop_assert_eq!(summed(&programs, &cores, &shares), best(&cores, |shares| summed(&programs, &cores, shares)));
+        }
+    }
+
     #[test]
     fn weighted_is_brute_force(programs in programs(), cores in cores(), now in 0_u64..1_000_000_000) {
         let now = Time(now);

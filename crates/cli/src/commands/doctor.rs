@@ -3,19 +3,70 @@
 use std::fmt::Write;
 
 use punctual_platform::linux::KernelTree;
-use punctual_platform::linux::doctor::{Finding, Status, examine};
+use punctual_platform::linux::doctor::{Facility, Finding, Status, examine};
+use punctual_profiler::counters::{self, CountersError, Events};
+use punctual_profiler::{Emulator, ProfilerError};
 
 use crate::args::Doctor;
 use crate::failure::Failure;
 
 /// Carries out `punctual doctor`. What is missing is a finding, not a failure.
 pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
-    let findings = examine(&KernelTree::default());
+    let mut findings = examine(&KernelTree::default());
+    findings.extend([cache_profiles(), counters()]);
     if arguments.json {
         let json = serde_json::to_string_pretty(&findings).map_err(|error| Failure::Internal(error.to_string()))?;
         super::print(&format!("{json}\n"))
     } else {
         super::print(&told(&findings))
+    }
+}
+
+/// Whether, and in what, `punctual profile` can run a program.
+fn cache_profiles() -> Finding {
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let detail = match Emulator::find(&search) {
+        Ok(Emulator { path, version }) => {
+            let detail = format!("in QEMU {version} ({})", path.display());
+            return finding(Facility::CacheProfiles, Status::Offered, detail, "");
+        }
+        Err(ProfilerError::NoEmulator { emulator }) => format!("no {emulator} in PATH"),
+        Err(ProfilerError::UnfitEmulator { version, why, .. }) => format!("QEMU {version} {why}"),
+        Err(error) => error.to_string(),
+    };
+    let remedy = "put QEMU's user-mode emulation with plugins, older than 11.1, into PATH (Debian 12: apt-get install qemu-user; docs/profiling.md)";
+    finding(Facility::CacheProfiles, Status::Missing, detail, remedy)
+}
+
+/// Whether `punctual profile measure` can count.
+fn counters() -> Finding {
+    let (status, detail, remedy) = match counters::examine(&Events::HARDWARE) {
+        Ok(()) => (
+            Status::Offered,
+            "instructions, cycles, cache references and misses".into(),
+            "",
+        ),
+        Err(CountersError::NoEvent { event }) => (
+            Status::Missing,
+            format!("{event}: not counted here"),
+            "in a virtual machine, have its host pass a PMU through; without one, `punctual profile` counts in an emulator",
+        ),
+        Err(CountersError::NotPermitted { event }) => (
+            Status::Refused,
+            format!("{event}: not for this user"),
+            "as root: sysctl kernel.perf_event_paranoid=2; or CAP_PERFMON",
+        ),
+        Err(error) => (Status::Missing, error.to_string(), "see docs/profiling.md"),
+    };
+    finding(Facility::Counters, status, detail, remedy)
+}
+
+fn finding(facility: Facility, status: Status, detail: String, remedy: &str) -> Finding {
+    Finding {
+        facility,
+        status,
+        detail,
+        remedy: remedy.into(),
     }
 }
 
@@ -46,7 +97,6 @@ fn told(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_platform::linux::doctor::Facility;
 
     #[test]
     fn findings_are_told_with_their_remedy() {

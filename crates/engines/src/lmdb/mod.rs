@@ -10,20 +10,21 @@
 //! into the thread's own slot; without them each begin takes a mutex shared by all readers, which has no priority
 //! inheritance (`mdb_txn_renew0` in mdb.c). The price is one snapshot per thread at a time.
 //!
-//! **Join readers before the last handle goes.** A thread that has read clears its slot as it ends, after its closure
-//! (`mdb_env_reader_dest`). `std::thread::scope` does not wait for that; joining the handle does. A store that is dropped
-//! between the two is unmapped under that thread. The runtime joins all of its threads.
+//! **A thread frees its slot as it ends**, after its closure has returned, which `std::thread::scope` does not wait for.
+//! A store that is dropped meanwhile waits for it, see `leaving`.
 //!
 //! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
 
 mod check;
 mod error;
+mod leaving;
 mod owner;
 mod protect;
 mod transactions;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +34,7 @@ use punctual_store::engine::{Durability, Engine, EngineError, Table};
 
 use check::Damage;
 use error::Place;
+use leaving::Readers;
 use owner::Owner;
 pub use protect::Protection;
 use protect::{Map, protect};
@@ -91,7 +93,8 @@ pub struct Lmdb {
     // The tables borrow nothing, but are meaningless without the environment: both live and end together.
     data: Records,
     temporal: Records,
-    env: Env<WithTls>,
+    env: ManuallyDrop<Env<WithTls>>,
+    readers: Readers,
     options: LmdbOptions,
     directory: PathBuf,
     protection: Protection,
@@ -116,18 +119,21 @@ impl LmdbOptions {
         let owner = Owner::take(directory)?;
         check_file(&directory.join(DATA_FILE))?;
         reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max)?;
+        let readers = Readers::none().map_err(error::io(directory, "make a thread-specific key for readers"))?;
         let env = options.open_env(directory)?;
         let place = options.place(directory);
         env.clear_stale_readers()
             .map_err(error::engine(place, "clear readers that died"))?;
         let [data, temporal, main] = create_tables(&env, place)?;
         check_format(&env, main, place)?;
+        readers.enter(); // reading the format takes a slot
         let protection = protect_map(&env, main, place)?;
         let directory = directory.to_path_buf();
         Ok(Lmdb {
             data,
             temporal,
-            env,
+            env: ManuallyDrop::new(env),
+            readers,
             options,
             directory,
             protection,
@@ -186,6 +192,14 @@ impl LmdbOptions {
         // ignores the lock and writes to the file breaks this, as it would break any map.
         let opened = unsafe { env.flags(flags).open(directory) };
         opened.map_err(error::engine(self.place(directory), "open the store"))
+    }
+}
+
+impl Drop for Lmdb {
+    fn drop(&mut self) {
+        let env = &mut self.env;
+        // SAFETY: the environment is dropped here only, and not used after. A store that cannot be closed stays mapped.
+        self.readers.close(|| unsafe { ManuallyDrop::drop(env) });
     }
 }
 

@@ -1,5 +1,6 @@
 //! Snapshots, write transactions and scans of [`Lmdb`].
 
+use std::io;
 use std::marker::PhantomData;
 use std::ops::Bound;
 
@@ -32,11 +33,21 @@ pub struct LmdbScan<'t> {
 impl<'e> LmdbSnapshot<'e> {
     #[inline]
     pub(super) fn begin(engine: &'e Lmdb) -> Result<Self, EngineError> {
+        if !engine.readers.enter() {
+            return Err(about_to_end(engine));
+        }
         match engine.env.read_txn() {
             Ok(transaction) => Ok(LmdbSnapshot { transaction, engine }),
             Err(refused) => Err(error::engine(engine.place(), "begin a read transaction")(refused)),
         }
     }
+}
+
+/// A thread reads from the destructor of one of its thread locals.
+#[cold]
+fn about_to_end(engine: &Lmdb) -> EngineError {
+    let ending = io::Error::other("this thread is about to end: read before its thread locals are dropped");
+    error::io(engine.place().path, "begin a read transaction")(ending)
 }
 
 impl<'e> LmdbWrite<'e> {

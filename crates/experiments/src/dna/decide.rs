@@ -60,13 +60,14 @@ impl<'p> Decider<'p> {
             way_bytes: machine.way_bytes,
             partition_bytes_per_second: machine.partition_bandwidth,
         };
+        let gap = Nanos::from_secs_f64(machine.decision_gap);
         let exact = || (variant.policy == Policy::Exact).then(|| prepared.exact.clone());
         Decider {
             prepared,
             means: match variant.rule {
                 Rule::Static => Means::Never(split),
                 Rule::EveryChange => Means::EveryChange(variant.policy, split, Box::new(exact())),
-                Rule::Hysteresis => Means::Kept(Keeper::new(split, POOL, refill, aim(variant.policy))),
+                Rule::Hysteresis => Means::Kept(Keeper::new(split, POOL, refill, aim(variant.policy), gap)),
             },
             even_utilisation: loads.each(&even).sum(),
             begun: false,

@@ -60,31 +60,32 @@ fn cache(replications: &[Replication]) -> Chart {
 }
 
 fn wait(replications: &[Replication]) -> Chart {
-    let curve = |name: String, film: Film, ahead: u32| Curve {
+    let curve = |name: String, run: Planned| Curve {
         name,
         points: WAITS
             .map(|wait| {
                 let run = Planned {
-                    film,
-                    ahead,
                     wait: Some(wait),
-                    ..Planned::of(Approach::Blocking)
+                    ..run
                 };
                 (f64::from(wait), of_median(replications, &run, "missed"))
             })
             .to_vec(),
     };
-    let mut curves: Vec<Curve> = Film::ALL
-        .map(|film| curve(format!("blocking, {}", film.name()), film, 1))
-        .to_vec();
-    let ahead = format!("blocking, bd, read-ahead of {READ_AHEAD} pages");
-    curves.push(curve(ahead, Film::Bd, READ_AHEAD));
-    let dual = of_median(replications, &Planned::of(Approach::Dual), "missed");
+    let blocking = Planned::of(Approach::Blocking);
+    let of_film = |film: Film| curve(format!("blocking, {}", film.name()), Planned { film, ..blocking });
+    let mut curves: Vec<Curve> = Film::ALL.map(of_film).to_vec();
+    let ahead = Planned {
+        ahead: READ_AHEAD,
+        ..blocking
+    };
+    curves.push(curve(format!("blocking, bd, read-ahead of {READ_AHEAD} pages"), ahead));
+    curves.push(curve("dual, bd".into(), Planned::of(Approach::Dual)));
     Chart::Curves {
         x_unit: "% of the quantum".into(),
         length: 100.0,
         curves,
-        levels: dual.map(|dual| ("dual, bd".to_string(), dual)).into_iter().collect(),
+        levels: Vec::new(),
         band: None,
     }
 }

@@ -7,7 +7,7 @@
 //! | `approach` | `blocking` (the paper's baseline), `fair`, `fifo` (stock Linux), `dual` (the paper's), `computed` (ours) |
 //! | `medium` | what the player reads from: `pcm`, `flash`, `hdd` |
 //! | `cache` | pages of cache, in steps of the machine: 1 to 8 |
-//! | `wait` | `own`: what the schedule gives; else the wait in the ready queue that Fig. 3(b) sets, in percent of the quantum |
+//! | `wait` | `own`: what the schedule gives; else the wait that Fig. 3(b) sets, in percent of the quantum: in the ready queue, or for a core that is lent |
 //! | `film` | `bd`, `hd`, `dvd` |
 //! | `ahead` | pages of the file that are read at once: 1, 32 |
 
@@ -187,11 +187,15 @@ impl Part {
                     film,
                     ..of(Approach::Dual)
                 });
-                waits.chain([ahead]).chain(dual).collect()
+                let dual_waits = WAITS.map(|percent| Planned {
+                    wait: Some(percent),
+                    ..of(Approach::Dual)
+                });
+                waits.chain([ahead]).chain(dual).chain(dual_waits).collect()
             }
             Part::Timeline => vec![of(Approach::Blocking), of(Approach::Dual)],
             Part::Utilisation => {
-                let approaches = [Approach::Blocking, Approach::Dual, Approach::Computed];
+                let approaches = [Approach::Blocking, Approach::Fifo, Approach::Dual, Approach::Computed];
                 let on = |source: Source| approaches.map(|approach| Planned { source, ..of(approach) });
                 Source::ALL.into_iter().flat_map(on).collect()
             }

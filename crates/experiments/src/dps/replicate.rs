@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use punctual_allocation::exclusive::{Completion, LendingCosts, NoFigures, Sporadic, completion, place};
-use punctual_sim::dual::{
-    DualError, DualMachine, Exclusive, Management, Release, Report, Scheduling, Step, Task, simulate,
-};
-use punctual_sim::media::{Access, Device, Media, Medium, Request};
+use punctual_sim::dual::{DualMachine, Release, Report, Step, Task, simulate};
+use punctual_sim::media::{Device, Media, Medium};
 use punctual_units::{Nanos, Time};
 
-use super::plan::{Approach, Planned, Source};
+use super::decide::{Decision, decide};
+use super::plan::{Planned, Source};
+use super::rehearsal::rehearse;
 use super::setting::{LIMIT, PERIOD};
 use super::{film, interactive};
 use crate::samples::Run;
@@ -20,7 +19,9 @@ use crate::samples::Run;
 pub const FRAME_SERIES: [&str; 5] = ["completion", "missed", "waited", "io", "requests"];
 /// Columns of one sample each. Shares of all cores' time: jobs computing (`utilisation`), of them the interactive side's (`interactive`), `polling`,
 /// `switching`, `idle`. Of the flash: the share of time spent `collecting` garbage, and the write `amplification`. `played`: the run's length in seconds.
-pub const RUN_SERIES: [&str; 8] = [
+/// `granted`: whether the player had an exclusive core (0 or 1). Of what admission was asked, where it was: the `longest` read of the rehearsal in
+/// milliseconds, and the execution time `demanded` for a frame as a share of the period.
+pub const RUN_SERIES: [&str; 11] = [
     "utilisation",
     "interactive",
     "polling",
@@ -29,14 +30,17 @@ pub const RUN_SERIES: [&str; 8] = [
     "collecting",
     "amplification",
     "played",
+    "granted",
+    "longest",
+    "demanded",
 ];
 
 /// The player reads from this device...
-const PLAYERS: usize = 0;
+pub(super) const PLAYERS: usize = 0;
 /// ...and the interactive side from this one, where it is another.
 const OTHERS: usize = 1;
-/// Requests of which a medium's service times are measured, on an idle device.
-const PROBES: u64 = 256;
+/// The seed of what happens before the film, which is not what happens during it.
+const REHEARSAL: u64 = 1 << 32;
 
 /// One seed on one machine.
 #[derive(Clone, Debug)]
@@ -48,6 +52,7 @@ pub struct Place<'g> {
     /// Aged once, and copied for each run.
     flash: Device,
     others: Vec<Task>,
+    rehearsing: Vec<Task>,
 }
 
 impl<'g> Place<'g> {
@@ -60,6 +65,7 @@ impl<'g> Place<'g> {
             seed,
             flash: Device::new(&Medium::Flash(media.flash), media.page_bytes, seed),
             others: interactive::tasks(OTHERS, pages, seed),
+            rehearsing: interactive::tasks(OTHERS, pages, seed ^ REHEARSAL),
         }
     }
 
@@ -70,13 +76,16 @@ impl<'g> Place<'g> {
     pub fn run(&self, planned: &Planned) -> Result<Run, String> {
         let failed = |error: &dyn std::fmt::Display| format!("seed {}: {:?}: {error}", self.seed, planned.labels());
         let player = self.player(planned);
-        let devices = vec![self.device(planned.source), self.flash.clone()];
-        let management = self
-            .management(planned, &player, &devices)
-            .map_err(|error| failed(&error))?;
-        let tasks: Vec<Task> = std::iter::once(player).chain(self.others(planned.source)).collect();
-        let report = simulate(self.machine, &management, &tasks, devices, Time::ZERO + LIMIT);
-        let report = report.map_err(|error: DualError| failed(&error))?;
+        let rehearse = || {
+            let devices = self.devices(planned.source, self.seed ^ REHEARSAL);
+            rehearse(self.machine, of_source(&self.rehearsing, planned.source), devices)
+        };
+        let decision = decide(planned, self.machine, &player, rehearse).map_err(|error| failed(&error))?;
+        let others = of_source(&self.others, planned.source);
+        let tasks: Vec<Task> = std::iter::once(player).chain(others).collect();
+        let devices = self.devices(planned.source, self.seed);
+        let report = simulate(self.machine, &decision.management, &tasks, devices, Time::ZERO + LIMIT);
+        let report = report.map_err(|error| failed(&error))?;
         if report.unfinished > 0 {
             return Err(failed(&format!(
                 "{} frames were not shown within {LIMIT}",
@@ -86,7 +95,7 @@ impl<'g> Place<'g> {
         Ok(Run {
             labels: planned.labels(),
             settled_from: 0,
-            series: series(&report, planned.source),
+            series: series(&report, &decision, planned.source),
         })
     }
 
@@ -106,107 +115,32 @@ impl<'g> Place<'g> {
         }
     }
 
-    fn device(&self, source: Source) -> Device {
-        let medium = match source {
-            Source::Pcm => Medium::Memory(self.media.pcm),
-            Source::Hdd => Medium::Disk(self.media.hdd),
-            Source::Flash => return self.flash.clone(),
+    /// The player's, and that of the others.
+    fn devices(&self, source: Source, seed: u64) -> Vec<Device> {
+        let of = |medium| Device::new(&medium, self.media.page_bytes, seed);
+        let players = match source {
+            Source::Pcm => of(Medium::Memory(self.media.pcm)),
+            Source::Hdd => of(Medium::Disk(self.media.hdd)),
+            Source::Flash => self.flash.clone(),
         };
-        Device::new(&medium, self.media.page_bytes, self.seed)
+        vec![players, self.flash.clone()]
     }
+}
 
-    /// The interactive side; there is one flash device, which a player that reads from flash shares with it.
-    fn others(&self, source: Source) -> Vec<Task> {
-        let mut others = self.others.clone();
-        if source == Source::Flash {
-            for step in others.iter_mut().flat_map(|task| &mut task.jobs).flatten() {
-                if let Step::Io { device, .. } = step {
-                    *device = PLAYERS;
-                }
+/// The interactive side; there is one flash device, which a player that reads from flash shares with it.
+fn of_source(others: &[Task], source: Source) -> Vec<Task> {
+    let mut others = others.to_vec();
+    if source == Source::Flash {
+        for step in others.iter_mut().flat_map(|task| &mut task.jobs).flatten() {
+            if let Step::Io { device, .. } = step {
+                *device = PLAYERS;
             }
         }
-        others
     }
-
-    fn management(&self, planned: &Planned, player: &Task, devices: &[Device]) -> Result<Management, NoFigures> {
-        let set = |percent: u32| Scheduling::QuantumAfter(self.machine.quantum().scaled(f64::from(percent) / 100.0));
-        Ok(match planned.approach {
-            Approach::Blocking => Management::Shared(planned.wait.map_or(Scheduling::Quantum, set)),
-            Approach::Fair => Management::Shared(Scheduling::Fair),
-            Approach::Fifo => Management::Shared(Scheduling::Fifo),
-            Approach::Dual => Management::Dual(Exclusive {
-                places: self.machine.exclusive.iter().take(1).copied().collect(),
-                waits: vec![Completion::Poll; devices.len()],
-                costs: self.lending(),
-                slack: Nanos::ZERO,
-            }),
-            Approach::Computed => self.computed(player, devices)?,
-        })
-    }
-
-    /// Every decision by `punctual_allocation::exclusive`, from measured figures.
-    fn computed(&self, player: &Task, devices: &[Device]) -> Result<Management, NoFigures> {
-        // On its exclusive core a job that blocked takes its core back at once: blocking costs two switches.
-        let block = self.machine.switch() * 2;
-        let services: Vec<Vec<Nanos>> = devices.iter().map(probe).collect();
-        let waits = services
-            .iter()
-            .map(|services| completion(services, block))
-            .collect::<Result<Vec<_>, _>>()?;
-        let longest: Vec<Nanos> = services
-            .iter()
-            .map(|s| s.iter().copied().max().unwrap_or_default())
-            .collect();
-        let execution = |steps: &Vec<Step>| -> Nanos {
-            let time = |step: &Step| match step {
-                Step::Compute(span) => *span,
-                Step::Io { device, .. } => longest[*device] + block,
-            };
-            steps.iter().map(time).sum::<Nanos>() + block
-        };
-        let demand = Sporadic {
-            execution: player.jobs.iter().map(execution).max().unwrap_or_default(),
-            deadline: PERIOD,
-            period: PERIOD,
-        };
-        Ok(match place(&[demand], &self.machine.exclusive) {
-            Ok(places) => Management::Dual(Exclusive {
-                places,
-                waits,
-                costs: self.lending(),
-                slack: demand.deadline - demand.execution,
-            }),
-            Err(_) => Management::Shared(Scheduling::Fifo),
-        })
-    }
-
-    /// Other work is switched to; it is interrupted at once, and the player is switched to.
-    fn lending(&self) -> LendingCosts {
-        LendingCosts {
-            hand_over: self.machine.switch(),
-            take_back: self.machine.switch(),
-        }
-    }
+    others
 }
 
-/// Service times of single pages, read from an idle device one after the other.
-fn probe(device: &Device) -> Vec<Nanos> {
-    let mut device = device.clone();
-    let mut now = Time::ZERO;
-    let read = |page| {
-        let request = Request {
-            access: Access::Read,
-            page,
-            pages: 1,
-        };
-        let begun = now;
-        now = device.submit(request, begun);
-        now.since(begun)
-    };
-    (0..PROBES).map(read).collect()
-}
-
-fn series(report: &Report, source: Source) -> BTreeMap<String, Vec<Option<f64>>> {
+fn series(report: &Report, decision: &Decision, source: Source) -> BTreeMap<String, Vec<Option<f64>>> {
     let mut series = BTreeMap::new();
     let mut frames = |name: &str, of: &dyn Fn(&punctual_sim::dual::JobRecord) -> f64| {
         series.insert(
@@ -231,6 +165,9 @@ fn series(report: &Report, source: Source) -> BTreeMap<String, Vec<Option<f64>>>
         report.devices.get(flash).map(|device| device.collecting.ratio(length)),
         report.write_amplification.get(flash).copied().flatten(),
         Some(length.as_secs_f64()),
+        Some(f64::from(decision.is_granted())),
+        decision.longest.map(Nanos::as_millis_f64),
+        decision.demanded.map(|demanded| demanded.ratio(PERIOD)),
     ];
     for (name, value) in RUN_SERIES.into_iter().zip(values) {
         series.insert(name.into(), vec![value]);

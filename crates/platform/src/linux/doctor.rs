@@ -62,6 +62,10 @@ pub enum Facility {
     BareMetal,
     /// Cores that no hypervisor takes away.
     NoSteal,
+    /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the profiler.
+    CacheProfiles,
+    /// The processor's own counters, for this user. Examined by the command as well.
+    Counters,
 }
 
 impl fmt::Display for Facility {
@@ -86,6 +90,8 @@ impl fmt::Display for Facility {
             Facility::BusyTime => "busy time per core",
             Facility::BareMetal => "bare metal",
             Facility::NoSteal => "no stolen time",
+            Facility::CacheProfiles => "cache profiles",
+            Facility::Counters => "hardware counters",
         })
     }
 }
@@ -117,7 +123,7 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// Examines every facility, in the order of [`Facility`]. Whatever is tried on the way is undone.
+/// Examines every facility up to [`Facility::NoSteal`], in the order of [`Facility`]. Whatever is tried on the way is undone.
 pub fn examine(tree: &KernelTree) -> Vec<Finding> {
     vec![
         clock(tree),
@@ -264,7 +270,8 @@ fn fair_server(tree: &KernelTree) -> Finding {
         FairServer::Off => facility.offered("the fair server is off on all cores"),
         FairServer::Reserves { runtime, cores } => facility.missing(
             format!("on {cores} cores, ordinary threads get up to {runtime} of each period"),
-            "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server",
+            // Linux 6.12.117 loses count of the servers' bandwidth once somebody reads sched_rt_runtime_us, as we do.
+            "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server; where that is refused as busy, soon after boot",
         ),
     }
 }

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::guardian::Guardian;
-use super::thread::{Tid, affinity_of, set_affinity};
+use super::thread::{CoreMask, Tid, affinity_of, set_affinity};
 use super::tree::{read_trimmed, write_existing};
 use super::undo::{Errno, Kind, SLOTS, Slot, Table, start_time};
 use super::{last_error, refused};
@@ -129,15 +129,25 @@ impl Journal {
                 "it has ended, or must stay",
             )
         };
+        let mask = affinity_of(thread).map_err(gone)?;
+        // What cannot be set now could not be put back either.
+        set_affinity(thread, &mask).map_err(gone)?;
+        self.remember_mask(thread, &mask)
+    }
+
+    /// As [`Journal::remember_affinity`] of a thread that may run on the cores of `mask`, without setting anything now: the kernel would take
+    /// it for the thread's own choice.
+    ///
+    /// # Errors
+    /// [`Refusal`] where there is no such thread, or that cannot be recorded.
+    pub(super) fn remember_mask(&self, thread: Tid, mask: &CoreMask) -> Result<(), Refusal> {
         let stat = PathBuf::from(format!("/proc/{thread}/stat"));
         if self.0.table.find(Kind::Affinity, &stat) {
             return Ok(());
         }
-        let content = fs::read(&stat).map_err(gone)?;
+        let content = fs::read(&stat)
+            .map_err(|why| refused(format!("reading when thread {thread} started"), why, "it has ended"))?;
         let started = String::from_utf8_lossy(start_time(&content).unwrap_or_default()).into_owned();
-        let mask = affinity_of(thread).map_err(gone)?;
-        // What cannot be set now could not be put back either.
-        set_affinity(thread, &mask).map_err(gone)?;
         let text = mask
             .iter()
             .fold(started + " ", |text, byte| format!("{text}{byte:02x}"));

@@ -20,6 +20,7 @@ use punctual_units::{Clock, CoreId, Nanos, Time};
 use serde::{Deserialize, Serialize};
 
 use super::clock::MonotonicClock;
+use super::exclusive::ExclusiveCore;
 use super::sync::PiMutex;
 use super::thread::Tid;
 use super::{refused, thread};
@@ -143,6 +144,26 @@ impl GapProbe {
     /// # Errors
     /// [`Refusal`] without permission for real-time scheduling, for a core that is not there, or a period below 100 us.
     pub fn start(core: CoreId, priority: u8, period: Nanos) -> Result<GapProbe, Refusal> {
+        GapProbe::start_placed(core, move || thread::pin(core), priority, period)
+    }
+
+    /// As [`GapProbe::start`], on an exclusive core: the probe enters it before it is pinned there, because the kernel pins nobody to a
+    /// core of a partition from outside of it.
+    ///
+    /// # Errors
+    /// As for [`GapProbe::start`], and where the probe is not let in.
+    pub fn start_within(core: &ExclusiveCore, priority: u8, period: Nanos) -> Result<GapProbe, Refusal> {
+        let (number, core) = (core.obtained().core, core.clone());
+        let place = move || core.enter(Tid::current()).and_then(|()| thread::pin(number));
+        GapProbe::start_placed(number, place, priority, period)
+    }
+
+    fn start_placed(
+        core: CoreId,
+        place: impl FnOnce() -> Result<(), Refusal> + Send + 'static,
+        priority: u8,
+        period: Nanos,
+    ) -> Result<GapProbe, Refusal> {
         let what = || format!("probing core {core} for gaps every {period}");
         if period < PERIOD_MIN {
             return Err(refused(
@@ -157,7 +178,7 @@ impl GapProbe {
         let thread = std::thread::Builder::new()
             .name(format!("gap-probe-{core}"))
             .spawn(move || {
-                let ready = thread::pin(core).and_then(|()| thread::real_time(priority));
+                let ready = place().and_then(|()| thread::real_time(priority));
                 let may_run = ready.is_ok();
                 let ready = ready.map(|()| Tid::current());
                 if tell.send(ready).is_ok() && may_run {

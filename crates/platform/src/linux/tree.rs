@@ -46,6 +46,13 @@ impl KernelTree {
     pub fn read(&self, kernel_path: impl AsRef<Path>) -> io::Result<String> {
         read_trimmed(&self.path(kernel_path))
     }
+
+    /// Major and minor number of the kernel ("6.12" of "6.12.1-amd64"): for what cannot be found out by trying.
+    pub(super) fn release(&self) -> Option<(u32, u32)> {
+        let release = self.read("/proc/sys/kernel/osrelease").ok()?;
+        let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+        Some((numbers.next()?, numbers.next()?))
+    }
 }
 
 /// The content of the file at `path`, without white space at its end.
@@ -63,6 +70,20 @@ pub(super) fn write_existing(path: &Path, content: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn releases_are_compared_by_their_first_two_numbers() {
+        for (text, expected) in [
+            ("6.1.0-56-amd64", Some((6, 1))),
+            ("6.12.117+deb12-amd64", Some((6, 12))),
+            ("7.0-rc1", Some((7, 0))),
+            ("strange", None),
+        ] {
+            let (_folder, tree) = crate::linux::testing::tree(&[("/proc/sys/kernel/osrelease", text)]);
+            assert_eq!(tree.release(), expected);
+        }
+        assert!(KernelTree::default().release() > Some((3, 0)));
+    }
 
     #[test]
     fn kernel_paths_land_below_the_root() {

@@ -285,7 +285,8 @@ const MASK_BYTES: usize = 128;
 /// Which field of a thread's `stat` tells when it started, counted behind the program's name (proc_pid_stat(5), field 22).
 const START_TIME: usize = 19;
 
-/// Lets a thread run again where it did. A thread of the same number that was started later is another one: it is left alone.
+/// Lets a thread run again where it did. A thread of the same number that was started later is another one: it is left alone. So is one that
+/// runs there already: setting the same would make it the thread's own choice, and threads that the kernel binds take no setting.
 fn set_affinity(stat: &CStr, text: &[u8]) -> Result<(), Errno> {
     let mut content = [0u8; 1024];
     let file = match Fd::open(libc::AT_FDCWD, stat, libc::O_RDONLY) {
@@ -315,8 +316,14 @@ fn set_affinity(stat: &CStr, text: &[u8]) -> Result<(), Errno> {
     for (byte, pair) in bytes.iter_mut().zip(mask.chunks(2)) {
         *byte = pair.iter().fold(0, |byte, digit| byte << 4 | hex_digit(*digit));
     }
-    // SAFETY: the mask is valid for its size.
-    let set = unsafe { libc::sched_setaffinity(tid.ok_or(libc::EINVAL)?, bytes.len(), bytes.as_ptr().cast()) };
+    let (tid, mut now) = (tid.ok_or(libc::EINVAL)?, [0u8; MASK_BYTES]);
+    // SAFETY: the masks are valid for their sizes.
+    let set = unsafe {
+        if libc::sched_getaffinity(tid, now.len(), now.as_mut_ptr().cast()) == 0 && now == bytes {
+            return Ok(());
+        }
+        libc::sched_setaffinity(tid, bytes.len(), bytes.as_ptr().cast())
+    };
     match (set, errno()) {
         (0, _) | (_, libc::ESRCH) => Ok(()),
         (_, errno) => Err(errno),

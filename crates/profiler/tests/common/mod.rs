@@ -1,5 +1,7 @@
 //! Programs to profile, compiled where they are needed.
 
+#![allow(dead_code)] // Each of those who include it uses a part of it.
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +27,11 @@ pub fn search() -> OsString {
 
 /// Compiles `tests/programs/NAME.c` into `folder`; `None`, and a word of why, where there is no emulator or no compiler.
 pub fn compiled(name: &str, folder: &Path) -> Option<PathBuf> {
+    compiled_with(&["-pthread"], name, folder)
+}
+
+/// [`compiled`], with other options of the compiler.
+pub fn compiled_with(options: &[&str], name: &str, folder: &Path) -> Option<PathBuf> {
     let emulator = format!("qemu-{}", std::env::consts::ARCH);
     if Command::new(&emulator).arg("--version").output().is_err() {
         eprintln!("skipped: no {emulator} here; install qemu-user");
@@ -37,7 +44,7 @@ pub fn compiled(name: &str, folder: &Path) -> Option<PathBuf> {
     let program = folder.join(name);
     let compiler = Command::new("cc")
         .arg("-O2")
-        .arg("-pthread")
+        .args(options)
         .arg("-o")
         .arg(&program)
         .arg(source)
@@ -52,9 +59,14 @@ pub fn compiled(name: &str, folder: &Path) -> Option<PathBuf> {
 
 /// Runs `program` to its end, which must come within a minute or two.
 pub fn profiled(program: &Path, arguments: &[&str], geometry: &Geometry) -> (Run, Ending) {
+    profiled_in(&search(), program, arguments, geometry)
+}
+
+/// [`profiled`], with the emulator that is found in `emulators`.
+pub fn profiled_in(emulators: &OsStr, program: &Path, arguments: &[&str], geometry: &Geometry) -> (Run, Ending) {
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     let program = Program::find(OsStr::new(program), &arguments, &search()).expect("a program");
-    let mut run = Run::start(&program, geometry, &search()).expect("an emulator");
+    let mut run = Run::start(&program, geometry, emulators).expect("an emulator");
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(120) {
         if let Some(ending) = run.wait(Duration::from_secs(1)).expect("the emulator is ours") {

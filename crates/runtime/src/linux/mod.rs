@@ -325,13 +325,10 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let exclusive = Exclusive::take(&self.machine, &self.offers(), &self.spare, obtained);
         let taken = exclusive.iter().flat_map(Exclusive::cores).next();
         let probed = taken.map_or(real_time_core(&cores, &[]), |core| core.obtained().core);
-        let probe = GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD);
-        if let (Some(core), Ok(probe)) = (taken, &probe) {
-            obtained.push(protection(
-                "probe on the exclusive core".into(),
-                core.enter(probe.tid()),
-            ));
-        }
+        let probe = match taken {
+            Some(core) => GapProbe::start_within(core, PROBE_PRIORITY, PROBE_PERIOD),
+            None => GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD),
+        };
         // Jobs on another core than the probe's cannot be excused by it.
         let probed = |task: usize| match &exclusive {
             Some(exclusive) => exclusive.seat(task).is_some_and(|(seat, _)| seat.core == probed),

@@ -8,6 +8,10 @@ use super::report::CoreTimes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
     Nothing,
+    /// Changing from whom it was lent to, so that its own tasks find it ready.
+    TakingBack {
+        until: Time,
+    },
     /// Changing to this task.
     Switching {
         task: usize,
@@ -36,6 +40,8 @@ pub(super) struct Core {
     pub slice_end: Time,
     /// The end of the lease, where it is lent.
     pub lease_end: Time,
+    /// Whether it was taken back since anybody ran: its own task need not be switched to.
+    pub taken_back: bool,
     pub times: CoreTimes,
 }
 
@@ -46,6 +52,7 @@ impl Core {
             exclusive,
             slice_end: Time::MAX,
             lease_end: Time::MAX,
+            taken_back: false,
             times: CoreTimes::default(),
         }
     }
@@ -53,7 +60,7 @@ impl Core {
     /// Whose it is.
     pub fn task(&self) -> Option<usize> {
         match self.doing {
-            Doing::Nothing => None,
+            Doing::Nothing | Doing::TakingBack { .. } => None,
             Doing::Switching { task, .. } | Doing::Running { task, .. } | Doing::Polling { task, .. } => Some(task),
         }
     }
@@ -66,7 +73,10 @@ impl Core {
     pub fn until(&self) -> Option<Time> {
         match self.doing {
             Doing::Nothing => None,
-            Doing::Switching { until, .. } | Doing::Running { until, .. } | Doing::Polling { until, .. } => Some(until),
+            Doing::TakingBack { until }
+            | Doing::Switching { until, .. }
+            | Doing::Running { until, .. }
+            | Doing::Polling { until, .. } => Some(until),
         }
     }
 
@@ -74,7 +84,7 @@ impl Core {
     pub fn pass(&mut self, span: Nanos) {
         let counter = match self.doing {
             Doing::Nothing => &mut self.times.idle,
-            Doing::Switching { .. } => &mut self.times.switching,
+            Doing::TakingBack { .. } | Doing::Switching { .. } => &mut self.times.switching,
             Doing::Running { .. } => &mut self.times.computing,
             Doing::Polling { .. } => &mut self.times.polling,
         };

@@ -1,26 +1,20 @@
 //! From event to event.
 //!
-//! **The fair class** is that of Linux' CFS without weights: every job counts its running time, whoever has the least of it is next, and
-//! who wakes is set to at most [`SLEEPER_BONUS`] before the least of those that run or wait, so that sleep is not saved up.
+//! **At each event** what has ended is settled before anybody wakes: whoever wakes may preempt, and a job that lost its core at the instant at
+//! which its step ended would begin that step anew. Slices end last, so that they go to whoever woke as well.
 //!
 //! **Progress.** Every event ends a step, a slice, a switch, a wait or a lease; a cycle of jobs takes time, which is checked before. So every run
 //! reaches its limit.
 
-use punctual_allocation::exclusive::{Completion, Lease, NextRelease, lend};
 use punctual_units::{Nanos, Time};
 use thiserror::Error;
 
 use super::cores::{Core, Doing};
-use super::report::{JobRecord, Report};
+use super::report::Report;
 use super::state::{Progress, State};
-use super::{DualMachine, Management, Release, Scheduling, Step, Task};
+use super::{DualMachine, Management, Release, Step, Task};
 use crate::check::ModelError;
 use crate::media::Device;
-
-/// Half of CFS' scheduling latency of 6 ms: what a sleeper is given before others.
-const SLEEPER_BONUS: Nanos = Nanos::from_millis(3);
-/// CFS' wake-up granularity: who ran less by this much preempts.
-const WAKEUP_GRANULARITY: Nanos = Nanos::from_millis(1);
 
 /// What cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -139,15 +133,16 @@ fn places(
         .collect())
 }
 
-struct Engine<'t> {
-    management: &'t Management,
-    quantum: Nanos,
-    switch: Nanos,
-    now: Time,
-    tasks: Vec<Progress<'t>>,
-    cores: Vec<Core>,
-    devices: Vec<Device>,
-    report: Report,
+/// A run under way. Who gets a core is in `queue`, what happens on one in `steps`.
+pub(super) struct Engine<'t> {
+    pub management: &'t Management,
+    pub quantum: Nanos,
+    pub switch: Nanos,
+    pub now: Time,
+    pub tasks: Vec<Progress<'t>>,
+    pub cores: Vec<Core>,
+    pub devices: Vec<Device>,
+    pub report: Report,
 }
 
 impl Engine<'_> {
@@ -166,10 +161,9 @@ impl Engine<'_> {
 
     /// Everything that is due now.
     fn happen(&mut self) {
-        self.wake();
         (0..self.cores.len()).for_each(|core| self.settle(core));
-        // A job that ended may be followed at once by the next.
         self.wake();
+        (0..self.cores.len()).for_each(|core| self.end_slice(core));
         self.preempt_for_real_time();
         (0..self.cores.len()).for_each(|core| self.dispatch(core));
     }
@@ -196,19 +190,17 @@ impl Engine<'_> {
         }
         for core in &mut self.cores {
             core.pass(span);
-            if let Doing::Running { task, .. } = core.doing {
-                let task = &mut self.tasks[task];
-                task.left = task.left - span;
-                task.computed += span;
-                task.virtual_runtime += span.0;
+            match core.doing {
+                Doing::Nothing | Doing::TakingBack { .. } => {}
+                Doing::Running { task, .. } => self.tasks[task].compute(span),
+                Doing::Switching { task, .. } => self.tasks[task].switching += span,
+                Doing::Polling { task, .. } => self.tasks[task].io += span,
             }
         }
         for task in &mut self.tasks {
-            let polling = |core: usize| matches!(self.cores[core].doing, Doing::Polling { .. });
             match task.state {
                 State::Ready | State::Held(_) => task.waited += span,
                 State::Blocked(_) => task.io += span,
-                State::On(core) if polling(core) => task.io += span,
                 State::On(_) | State::Sleeping(_) | State::Finished => {}
             }
         }
@@ -232,328 +224,6 @@ impl Engine<'_> {
                 }
                 State::Held(at) if at <= now => task.state = State::Ready,
                 _ => {}
-            }
-        }
-    }
-
-    fn ready(&mut self, id: usize) {
-        self.tasks[id].state = State::Ready;
-        let no_core_idle = self.cores.iter().all(|core| !core.is_idle());
-        match self.management {
-            Management::Shared(Scheduling::QuantumAfter(wait)) if self.tasks[id].is_real_time() && no_core_idle => {
-                self.tasks[id].state = State::Held(self.now + *wait);
-            }
-            Management::Shared(scheduling) if self.is_fair(id) => {
-                self.place_in_fair_class(id);
-                if scheduling.preempts() && no_core_idle {
-                    self.preempt_for_fair(id);
-                }
-            }
-            _ if self.is_fair(id) => self.place_in_fair_class(id),
-            _ => {}
-        }
-    }
-
-    fn place_in_fair_class(&mut self, id: usize) {
-        let others = (0..self.tasks.len()).filter(|other| *other != id && self.is_fair(*other));
-        let runnable = others.filter(|other| matches!(self.tasks[*other].state, State::Ready | State::On(_)));
-        if let Some(least) = runnable.map(|other| self.tasks[other].virtual_runtime).min() {
-            let runtime = &mut self.tasks[id].virtual_runtime;
-            *runtime = (*runtime).max(least.saturating_sub(SLEEPER_BONUS.0));
-        }
-    }
-
-    /// Whether a task is in the fair class.
-    fn is_fair(&self, id: usize) -> bool {
-        !self.tasks[id].is_real_time() || *self.management == Management::Shared(Scheduling::Fair)
-    }
-
-    /// Whoever ran longest in the fair class gives way, if `id` ran less by the granularity.
-    fn preempt_for_fair(&mut self, id: usize) {
-        let runtime = |core: &Core| {
-            let task = core.task().filter(|task| self.is_fair(*task))?;
-            Some(self.tasks[task].virtual_runtime)
-        };
-        let longest = (0..self.cores.len())
-            .filter_map(|core| Some((runtime(&self.cores[core])?, core)))
-            .max();
-        if let Some((longest, core)) = longest
-            && longest > self.tasks[id].virtual_runtime.saturating_add(WAKEUP_GRANULARITY.0)
-        {
-            self.preempt(core);
-        }
-    }
-
-    /// Real-time jobs that need not wait for the end of a quantum take their core.
-    fn preempt_for_real_time(&mut self) {
-        match self.management {
-            Management::Shared(Scheduling::Fifo | Scheduling::QuantumAfter(_)) => {
-                let waiting: Vec<usize> = (0..self.tasks.len())
-                    .filter(|id| self.tasks[*id].is_real_time() && self.tasks[*id].state == State::Ready)
-                    .collect();
-                let idle = self.cores.iter().filter(|core| core.is_idle()).count();
-                for id in waiting.into_iter().skip(idle) {
-                    let interactive = |core: &usize| {
-                        let task = self.cores[*core].task();
-                        task.is_some_and(|task| !self.tasks[task].is_real_time())
-                    };
-                    let last = self.tasks[id].last.filter(interactive);
-                    let victim = last.or_else(|| (0..self.cores.len()).find(interactive));
-                    if let Some(core) = victim {
-                        self.preempt(core);
-                    }
-                }
-            }
-            Management::Shared(Scheduling::Quantum | Scheduling::Fair) => {}
-            Management::Dual(_) => {
-                for core in 0..self.cores.len() {
-                    let Some(first) = self.first_placed(core) else { continue };
-                    let Some(running) = self.cores[core].task() else {
-                        continue;
-                    };
-                    if self.tasks[running].deadline() > self.tasks[first].deadline() {
-                        self.preempt(core);
-                    }
-                }
-            }
-        }
-    }
-
-    fn preempt(&mut self, core: usize) {
-        if let Some(id) = self.cores[core].task() {
-            if let Doing::Polling { done, .. } = self.cores[core].doing {
-                self.tasks[id].polled = Some(done);
-            }
-            self.tasks[id].state = State::Ready;
-            self.cores[core].doing = Doing::Nothing;
-        }
-    }
-
-    /// Whatever ends on this core now.
-    fn settle(&mut self, core: usize) {
-        while self.cores[core].until().is_some_and(|until| until <= self.now) {
-            match self.cores[core].doing {
-                Doing::Nothing => return,
-                Doing::Switching { task, .. } => self.resume(core, task),
-                Doing::Running { task, .. } if self.tasks[task].left == Nanos::ZERO => self.step_ended(core, task),
-                Doing::Running { task, .. } => self.slice_ended(core, task),
-                Doing::Polling { task, done, .. } if done <= self.now => self.io_ended(core, task),
-                Doing::Polling { task, done, .. } => {
-                    self.tasks[task].state = State::Blocked(done);
-                    self.cores[core].doing = Doing::Nothing;
-                }
-            }
-        }
-    }
-
-    /// The task that is first to run on this core, if any may: its own real-time tasks, or those of the queue, or those it is lent to.
-    fn choose(&mut self, core: usize) -> Option<usize> {
-        if !self.cores[core].exclusive {
-            return self.choose_shared();
-        }
-        if let Some(first) = self.first_placed(core) {
-            return Some(first);
-        }
-        self.cores[core].lease_end = self.lease(core)?;
-        self.first_fair()
-    }
-
-    fn choose_shared(&self) -> Option<usize> {
-        let waiting = |id: &usize| self.tasks[*id].state == State::Ready && self.tasks[*id].place.is_none();
-        let real_time = (0..self.tasks.len()).filter(waiting).filter(|id| !self.is_fair(*id));
-        real_time
-            .min_by_key(|id| self.tasks[*id].deadline())
-            .or_else(|| self.first_fair())
-    }
-
-    fn first_fair(&self) -> Option<usize> {
-        let waiting = (0..self.tasks.len()).filter(|id| self.tasks[*id].state == State::Ready && self.is_fair(*id));
-        waiting.min_by_key(|id| self.tasks[*id].virtual_runtime)
-    }
-
-    /// Of the real-time tasks of an exclusive core that are ready, the one with the earliest deadline.
-    fn first_placed(&self, core: usize) -> Option<usize> {
-        let here = (0..self.tasks.len()).filter(|id| self.tasks[*id].place == Some(core));
-        here.filter(|id| self.tasks[*id].state == State::Ready)
-            .min_by_key(|id| self.tasks[*id].deadline())
-    }
-
-    /// Until when an idle exclusive core is lent, if it is.
-    fn lease(&self, core: usize) -> Option<Time> {
-        let Management::Dual(decided) = self.management else {
-            return None;
-        };
-        let mut next = NextRelease::Never;
-        for task in self.tasks.iter().filter(|task| task.place == Some(core)) {
-            next = match (task.state, next) {
-                (State::Finished, next) => next,
-                (State::Sleeping(at), NextRelease::Never) => NextRelease::At(at),
-                (State::Sleeping(at), NextRelease::At(other)) => NextRelease::At(at.min(other)),
-                // A job that blocked may be back any time: the policy does not know the device's schedule.
-                _ => NextRelease::Anytime { slack: decided.slack },
-            };
-        }
-        match lend(self.now, next, decided.costs) {
-            Lease::Keep => None,
-            Lease::Until(end) => Some(end),
-            Lease::UntilReleased => Some(Time::MAX),
-        }
-    }
-
-    /// Gives an idle core to somebody.
-    fn dispatch(&mut self, core: usize) {
-        // Bounded: where a switch costs nothing, a job may end or block at once, and then it is not ready.
-        while self.cores[core].is_idle() {
-            let Some(task) = self.choose(core) else { return };
-            self.tasks[task].state = State::On(core);
-            self.tasks[task].last = Some(core);
-            let until = self.now + self.switch;
-            self.cores[core].slice_end = self.slice_end(core, task, until);
-            self.cores[core].doing = Doing::Switching { task, until };
-            self.settle(core);
-        }
-    }
-
-    /// The end of a slice that begins at `from`.
-    fn slice_end(&self, core: usize, task: usize, from: Time) -> Time {
-        if !self.is_fair(task) {
-            return Time::MAX;
-        }
-        let quantum = from + self.quantum;
-        if self.cores[core].exclusive {
-            quantum.min(self.cores[core].lease_end)
-        } else {
-            quantum
-        }
-    }
-
-    fn slice_ended(&mut self, core: usize, task: usize) {
-        let taken_back = self.cores[core].exclusive && self.cores[core].lease_end <= self.now;
-        let next = if self.cores[core].exclusive {
-            self.first_fair()
-        } else {
-            self.choose_shared()
-        };
-        let gives_way = next.is_some_and(|next| {
-            let ran = |id: usize| self.tasks[id].virtual_runtime;
-            !self.is_fair(next) || ran(next) <= ran(task)
-        });
-        if taken_back || gives_way {
-            self.preempt(core);
-        } else {
-            self.cores[core].slice_end = self.slice_end(core, task, self.now);
-            self.keep_running(core, task);
-        }
-    }
-
-    /// Goes on where the task was when it lost its core.
-    fn resume(&mut self, core: usize, task: usize) {
-        match self.tasks[task].polled.take() {
-            Some(done) if done <= self.now => self.io_ended(core, task),
-            Some(done) => {
-                self.cores[core].doing = Doing::Polling {
-                    task,
-                    until: done,
-                    done,
-                };
-            }
-            None if self.tasks[task].left > Nanos::ZERO => self.keep_running(core, task),
-            None => self.begin_step(core, task),
-        }
-    }
-
-    fn keep_running(&mut self, core: usize, task: usize) {
-        let until = (self.now + self.tasks[task].left).min(self.cores[core].slice_end);
-        self.cores[core].doing = Doing::Running { task, until };
-    }
-
-    fn io_ended(&mut self, core: usize, task: usize) {
-        self.report.io_ended += 1;
-        self.step_ended(core, task);
-    }
-
-    fn step_ended(&mut self, core: usize, task: usize) {
-        self.tasks[task].step += 1;
-        self.begin_step(core, task);
-    }
-
-    /// Begins the step that the task is at, or the next job where there is none. Bounded: a cycle of jobs computes something.
-    fn begin_step(&mut self, core: usize, task: usize) {
-        loop {
-            match self.tasks[task].current() {
-                Some(Step::Compute(Nanos::ZERO)) => self.tasks[task].step += 1,
-                Some(Step::Compute(span)) => {
-                    self.tasks[task].left = span;
-                    return self.keep_running(core, task);
-                }
-                Some(Step::Io { device, request }) => {
-                    let done = self.devices[device].submit(request, self.now);
-                    self.report.io_begun += 1;
-                    self.tasks[task].requests += 1;
-                    return self.wait_for_io(core, task, device, done);
-                }
-                None => {
-                    if !self.end_job(task) {
-                        self.cores[core].doing = Doing::Nothing;
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    fn wait_for_io(&mut self, core: usize, task: usize, device: usize, done: Time) {
-        let way = match self.management {
-            Management::Dual(decided) if self.tasks[task].is_real_time() => decided.waits[device],
-            _ => Completion::Block,
-        };
-        let until = match way {
-            Completion::Poll => done,
-            Completion::SpinThenBlock(spin) => done.min(self.now + spin),
-            Completion::Block => {
-                self.tasks[task].state = State::Blocked(done);
-                self.cores[core].doing = Doing::Nothing;
-                return;
-            }
-        };
-        self.cores[core].doing = Doing::Polling { task, until, done };
-    }
-
-    /// Ends the task's job; whether the next one begins at once.
-    fn end_job(&mut self, id: usize) -> bool {
-        let (now, deadline) = (self.now, self.tasks[id].deadline());
-        let task = &mut self.tasks[id];
-        match task.task.release {
-            Release::Forever => {
-                task.ended_jobs += 1;
-                task.job = (task.job + 1) % task.task.jobs.len();
-                task.begin(now);
-                true
-            }
-            Release::Periodic { period, .. } => {
-                self.report.jobs.push(JobRecord {
-                    task: id,
-                    job: task.job,
-                    begun: task.begun,
-                    deadline,
-                    ended: now,
-                    waited: task.waited,
-                    io: task.io,
-                    requests: task.requests,
-                });
-                task.job += 1;
-                let next = task.begun + period;
-                if task.job == task.task.jobs.len() {
-                    task.state = State::Finished;
-                    return false;
-                }
-                let late = next <= now;
-                if late {
-                    task.begin(now);
-                } else {
-                    task.state = State::Sleeping(next);
-                }
-                late
             }
         }
     }

@@ -18,8 +18,10 @@
 mod cores;
 mod engine;
 mod machine;
+mod queue;
 mod report;
 mod state;
+mod steps;
 
 use punctual_allocation::exclusive::{Completion, LendingCosts};
 use punctual_units::{CoreId, Nanos, Time};
@@ -101,10 +103,14 @@ pub struct Exclusive {
     pub places: Vec<CoreId>,
     /// How a real-time job waits for each device.
     pub waits: Vec<Completion>,
-    /// What lending costs.
+    /// What lending costs. A lease that ends before a known release is followed by `take_back`, in which the core is switched; a job that takes its core
+    /// back itself is switched to as everywhere.
     pub costs: LendingCosts,
     /// The least slack of the real-time tasks.
     pub slack: Nanos,
+    /// What a real-time job waits that becomes ready while its core is lent: for Fig. 3(b), as [`Scheduling::QuantumAfter`]. Zero: it takes its
+    /// core at once.
+    pub wait: Nanos,
 }
 
 impl Scheduling {

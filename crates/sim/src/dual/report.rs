@@ -21,6 +21,10 @@ pub struct JobRecord {
     pub waited: Nanos,
     /// Waiting for its I/O, blocked or polling.
     pub io: Nanos,
+    /// On a core, in its steps.
+    pub computed: Nanos,
+    /// Being switched to.
+    pub switching: Nanos,
     /// I/O requests.
     pub requests: u32,
 }
@@ -32,7 +36,7 @@ pub struct CoreTimes {
     pub computing: Nanos,
     /// Polling for the end of an I/O.
     pub polling: Nanos,
-    /// Changing from one job to another.
+    /// Changing from one job to another, or being taken back.
     pub switching: Nanos,
     /// Nothing.
     pub idle: Nanos,

@@ -21,6 +21,15 @@ pub(super) enum State {
     Finished,
 }
 
+/// An I/O that is polled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Poll {
+    /// When the job blocks instead, whether it had its core all the time or not.
+    pub until: Time,
+    /// When the I/O is complete.
+    pub done: Time,
+}
+
 /// A task at work.
 #[derive(Clone, Debug)]
 pub(super) struct Progress<'t> {
@@ -35,13 +44,16 @@ pub(super) struct Progress<'t> {
     /// Of a computation that has begun.
     pub left: Nanos,
     /// An I/O that it was polling for when it lost its core.
-    pub polled: Option<Time>,
+    pub polled: Option<Poll>,
     /// What it ran in the fair class, in nanoseconds; see `engine`.
     pub virtual_runtime: u64,
     pub begun: Time,
     pub waited: Nanos,
     pub io: Nanos,
+    pub job_computed: Nanos,
+    pub switching: Nanos,
     pub requests: u32,
+    /// In all its jobs.
     pub computed: Nanos,
     pub ended_jobs: u64,
 }
@@ -66,6 +78,8 @@ impl<'t> Progress<'t> {
             begun: Time::ZERO,
             waited: Nanos::ZERO,
             io: Nanos::ZERO,
+            job_computed: Nanos::ZERO,
+            switching: Nanos::ZERO,
             requests: 0,
             computed: Nanos::ZERO,
             ended_jobs: 0,
@@ -93,6 +107,15 @@ impl<'t> Progress<'t> {
     pub fn begin(&mut self, now: Time) {
         (self.begun, self.step, self.requests) = (now, 0, 0);
         (self.waited, self.io) = (Nanos::ZERO, Nanos::ZERO);
+        (self.job_computed, self.switching) = (Nanos::ZERO, Nanos::ZERO);
+    }
+
+    /// Counts `span` of its step as done.
+    pub fn compute(&mut self, span: Nanos) {
+        self.left = self.left - span;
+        self.job_computed += span;
+        self.computed += span;
+        self.virtual_runtime += span.0;
     }
 
     /// When it will be ready of itself, if it will.

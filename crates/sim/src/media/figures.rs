@@ -11,9 +11,13 @@ use crate::file::{MachineFileError, read};
 const DPS_TABLE_1: &str = include_str!("../../../../media/dps-table-1.toml");
 const MQSIM_MLC: &str = include_str!("../../../../media/mqsim-mlc.toml");
 
-/// Blocks and pages per block that a flash device may have: what a run of seconds can age.
+/// Blocks and pages per block that a flash device may have...
 const BLOCKS_MAX: u32 = 1 << 16;
 const PAGES_PER_BLOCK_MAX: u32 = 1 << 12;
+/// ...and pages altogether, 4 GiB of 4 KiB: maps of 8 MB in each copy of the device, and some millions of writes to age it.
+const FLASH_PAGES_MAX: u64 = 1 << 20;
+/// A page in bytes: from a sector, so that a frame of a film is some hundred pages, to what a huge page is at least.
+const PAGE_BYTES: std::ops::RangeInclusive<u32> = 512..=1 << 20;
 
 /// A disk, a flash device and a byte-addressable memory: the figures of one media file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,7 +25,7 @@ const PAGES_PER_BLOCK_MAX: u32 = 1 << 12;
 pub struct Media {
     /// For people.
     pub name: String,
-    /// The page that is read and written, in bytes.
+    /// The page that is read and written, in bytes: 512 to 1 MiB.
     pub page_bytes: u32,
     /// A hard disk.
     pub hdd: Disk,
@@ -56,7 +60,7 @@ pub struct Disk {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LineMemory {
-    /// Bytes of a line, above 0.
+    /// Bytes of a line, above 0 and at most a page.
     pub line_bytes: u32,
     /// A line read, in nanoseconds: least and most.
     pub read_ns: [f64; 2],
@@ -76,7 +80,7 @@ pub struct Flash {
     pub erase_us: f64,
     /// Erase blocks.
     pub blocks: u32,
-    /// Pages of a block.
+    /// Pages of a block. The device has 2^20 at most.
     pub pages_per_block: u32,
     /// Flash beyond what the user sees, as a share of that, above 0.
     pub over_provisioning: f64,
@@ -136,11 +140,12 @@ impl Media {
                 return refuse(key, "needs the least and the most, above 0, the least first");
             }
         }
-        if self.page_bytes == 0 {
-            return refuse("page-bytes", "must be above 0");
+        if !PAGE_BYTES.contains(&self.page_bytes) {
+            let (least, most) = (PAGE_BYTES.start(), PAGE_BYTES.end());
+            return refuse("page-bytes", &format!("must lie between {least} and {most}"));
         }
-        if self.pcm.line_bytes == 0 {
-            return refuse("pcm.line-bytes", "must be above 0");
+        if !(1..=self.page_bytes).contains(&self.pcm.line_bytes) {
+            return refuse("pcm.line-bytes", "must be above 0, and at most `page-bytes`");
         }
         let Flash {
             blocks,
@@ -154,6 +159,15 @@ impl Media {
             return refuse(
                 "flash.pages-per-block",
                 &format!("must lie between 1 and {PAGES_PER_BLOCK_MAX}"),
+            );
+        }
+        let pages = u64::from(blocks) * u64::from(pages_per_block);
+        if pages > FLASH_PAGES_MAX {
+            return refuse(
+                "flash.pages-per-block",
+                &format!(
+                    "{blocks} blocks of {pages_per_block} are {pages} pages, more than {FLASH_PAGES_MAX}: write less, or fewer blocks"
+                ),
             );
         }
         if !(self.flash.collect_below > 0.0 && self.flash.collect_below < 1.0) {
@@ -258,6 +272,24 @@ mod tests {
                 "collect-below = 1",
                 "flash.collect-below",
                 "above 0 and below 1",
+            ),
+            (
+                "page-bytes = 4096",
+                "page-bytes = 1",
+                "page-bytes",
+                "between 512 and 1048576",
+            ),
+            (
+                "line-bytes = 64",
+                "line-bytes = 8192",
+                "pcm.line-bytes",
+                "at most `page-bytes`",
+            ),
+            (
+                "pages-per-block = 128",
+                "pages-per-block = 4096",
+                "flash.pages-per-block",
+                "512 blocks of 4096 are 2097152 pages, more than 1048576",
             ),
         ] {
             assert!(DPS_TABLE_1.contains(from), "{from}");

@@ -11,6 +11,8 @@
 //! **Thresholds** (as in MQSim, A. Tavakkol and others, FAST 2018). With fewer free blocks than `collect_below` every write is followed by one collection; with
 //! fewer than [`RESERVE`] the write itself waits until there are.
 
+use std::collections::{BTreeSet, VecDeque};
+
 /// Free blocks without which no host write begins: one to open for the write, one for a collection's copies.
 const RESERVE: u32 = 2;
 
@@ -48,7 +50,10 @@ pub struct Ftl {
     holds: Vec<u32>,
     /// Valid pages of each block.
     valid: Vec<u32>,
-    free: Vec<u32>,
+    /// Valid pages and number of each block that is neither free nor active: the victim comes first.
+    full: BTreeSet<(u32, u32)>,
+    /// The next one is at the end, which was erased longest ago.
+    free: VecDeque<u32>,
     active: u32,
     /// Pages of the active block that are programmed.
     filled: u32,
@@ -96,6 +101,7 @@ impl Ftl {
             map: vec![NOWHERE; geometry.logical_pages as usize],
             holds: vec![NOWHERE; geometry.pages() as usize],
             valid: vec![0; geometry.blocks as usize],
+            full: BTreeSet::new(),
             free: (1..geometry.blocks).rev().collect(),
             active: 0,
             filled: 0,
@@ -171,29 +177,19 @@ impl Ftl {
         (self.written, self.programmed) = (0, 0);
     }
 
-    /// Greedy: the full block with the fewest valid pages, the first of them.
-    fn victim(&self) -> Option<u32> {
-        let mut candidate: Vec<bool> = vec![true; self.valid.len()];
-        for free in &self.free {
-            candidate[*free as usize] = false;
-        }
-        candidate[self.active as usize] = false;
-        let full = (0..self.geometry.blocks).filter(|block| candidate[*block as usize]);
-        full.min_by_key(|block| self.valid[*block as usize])
-    }
-
+    /// Greedy: the full block with the fewest valid pages, of several the one with the lowest number.
     fn collect(&mut self) -> Work {
-        let Some(victim) = self.victim() else {
+        let Some((copies, victim)) = self.full.pop_first() else {
             return Work::default();
         };
-        let copies = u64::from(self.valid[victim as usize]);
+        let copies = u64::from(copies);
         let first = victim * self.geometry.pages_per_block;
         for place in first..first + self.geometry.pages_per_block {
             if let Some(page) = self.held_at(place) {
                 self.program(page);
             }
         }
-        self.free.insert(0, victim);
+        self.free.push_front(victim);
         Work {
             reads: copies,
             programs: copies,
@@ -205,7 +201,8 @@ impl Ftl {
     fn program(&mut self, page: u32) {
         if self.filled == self.geometry.pages_per_block {
             // One is free: see RESERVE.
-            if let Some(block) = self.free.pop() {
+            if let Some(block) = self.free.pop_back() {
+                self.full.insert((self.valid[self.active as usize], self.active));
                 self.active = block;
                 self.filled = 0;
             }
@@ -213,12 +210,57 @@ impl Ftl {
         let place = self.active * self.geometry.pages_per_block + self.filled;
         if let Some(old) = self.place(page) {
             self.holds[old as usize] = NOWHERE;
-            self.valid[(old / self.geometry.pages_per_block) as usize] -= 1;
+            self.invalidate(old / self.geometry.pages_per_block);
         }
         self.map[page as usize] = place;
         self.holds[place as usize] = page;
         self.valid[self.active as usize] += 1;
         self.filled += 1;
         self.programmed += 1;
+    }
+    /// One valid page less in `block`. The active one and a victim are not among the full ones.
+    fn invalidate(&mut self, block: u32) {
+        let valid = &mut self.valid[block as usize];
+        let was_full = self.full.remove(&(*valid, block));
+        *valid -= 1;
+        if was_full {
+            self.full.insert((*valid, block));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What the ordered set must hold, block by block.
+    fn full(ftl: &Ftl) -> BTreeSet<(u32, u32)> {
+        let is_full = |block: &u32| !ftl.free.contains(block) && *block != ftl.active;
+        let blocks = (0..ftl.geometry.blocks).filter(is_full);
+        let valid = |block: u32| {
+            let first = block * ftl.geometry.pages_per_block;
+            (first..first + ftl.geometry.pages_per_block)
+                .filter(|place| ftl.held_at(*place).is_some())
+                .count() as u32
+        };
+        blocks.map(|block| (valid(block), block)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_full_blocks_are_known_with_their_valid_pages(pages in prop::collection::vec(0u32..40, 0..400), background in any::<bool>()) {
+            let mut ftl = Ftl::new(Geometry { blocks: 16, pages_per_block: 4, logical_pages: 40, collect_below: 3 });
+            for page in pages {
+                ftl.write(page);
+                prop_assert_eq!(&ftl.full, &full(&ftl));
+                if background {
+                    let least = ftl.full.first().map(|(valid, _)| u64::from(*valid));
+                    let work = ftl.collect_if_needed();
+                    prop_assert!(work.erases == 0 || Some(work.programs) == least, "greedy");
+                    prop_assert_eq!(&ftl.full, &full(&ftl));
+                }
+            }
+        }
     }
 }

@@ -26,10 +26,16 @@ pub struct Job {
 }
 
 impl Job {
-    /// The share of its run that is done, in `[0, 1]`.
+    /// The share of its run that is done: from where its phase begins up to, but not at, where it ends, so that rounding names no other
+    /// phase.
     pub fn progress(&self, program: &Program) -> f64 {
         let profile = program.profile();
-        (profile.phases[self.phase].ends - self.left / profile.instructions).clamp(0.0, 1.0)
+        let begins = self
+            .phase
+            .checked_sub(1)
+            .map_or(0.0, |before| profile.phases[before].ends);
+        let ends = profile.phases[self.phase].ends;
+        (ends - self.left / profile.instructions).clamp(begins, ends.next_down())
     }
 }
 

@@ -16,6 +16,17 @@ pub enum PartitionedError {
     /// A machine that cannot be.
     #[error("the machine: {0}")]
     Machine(String),
+    /// A duration that cannot be.
+    #[error("a duration of {0} s: give a finite one, not less than 0")]
+    Duration(f64),
+    /// More jobs than are kept.
+    #[error("{jobs:.0} jobs in all, at most {most:.0} are simulated: give a shorter duration, or longer periods")]
+    Jobs {
+        /// How many the tasks release.
+        jobs: f64,
+        /// How many there may be.
+        most: f64,
+    },
     /// More was handed out than there is, or a way twice.
     #[error("at {now} s more was handed out than there is: {slices}")]
     Overdrawn {

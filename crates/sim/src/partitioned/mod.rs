@@ -18,13 +18,14 @@
 //!
 //! **Refill.** With [`Refill::Charged`], a core that gained ways stands still until it has fetched them whole at its own bandwidth: gained
 //! ways x way size / (partitions x bandwidth of one). That is more than a real program loses, which goes on meanwhile at the
-//! rate of its old ways and may never touch all of the new ones: what holds here for an allocator holds all the more there. Bandwidth
-//! changes hands for nothing. What is not charged, alike for every allocator: the cache that a job finds after another ran on its core.
+//! rate of its old ways and may never touch all of the new ones. Bandwidth changes hands for nothing. What is not charged, alike for every allocator: the cache that a job finds after another ran on its core.
 //!
 //! Late jobs run to their end.
 
 mod core;
 mod error;
+#[cfg(test)]
+mod kept_tests;
 mod machine;
 mod outcome;
 mod program;

@@ -9,6 +9,9 @@ use super::program::Program;
 /// A run is given up when it lasts this many times as long as jobs are released: a task that never ends.
 const LASTS_MAX: f64 = 100.0;
 
+/// Most jobs of a run, which keeps one record of each: 0.3 GB.
+const JOBS_MAX: f64 = 1e7;
+
 /// How far a job may undercut its envelope by rounding.
 const ROUNDING: f64 = 1e-6;
 
@@ -53,6 +56,7 @@ pub fn simulate(
     mut allocate: impl FnMut(&Moment) -> Option<Vec<Option<Slice>>>,
 ) -> Result<Finished, PartitionedError> {
     check(machine, programs, tasks)?;
+    check_length(tasks, duration)?;
     let mut run = Run {
         machine,
         programs,
@@ -253,6 +257,18 @@ fn check(machine: &Machine, programs: &[Program], tasks: &[Task]) -> Result<(), 
         if !(task.period > 0.0 && task.period.is_finite()) {
             return refuse(format!("a period of {} s", task.period));
         }
+    }
+    Ok(())
+}
+
+/// Whether `duration` ends, and releases no more jobs than can be kept: a period that time does not resolve releases without end.
+fn check_length(tasks: &[Task], duration: f64) -> Result<(), PartitionedError> {
+    if !(duration >= 0.0 && duration.is_finite()) {
+        return Err(PartitionedError::Duration(duration));
+    }
+    let jobs: f64 = tasks.iter().map(|task| (duration / task.period).ceil()).sum();
+    if jobs > JOBS_MAX {
+        return Err(PartitionedError::Jobs { jobs, most: JOBS_MAX });
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Identities that hold on any split machine, and faults that a run refuses.
 
 use proptest::prelude::*;
-use punctual_allocation::{Grid, Phase, Profile, RateTable, Share};
+use punctual_allocation::profile::{Options, load};
+use punctual_allocation::{Grid, Objective, Phase, Profile, Programs, RateTable, Share};
 
 use super::*;
 
@@ -191,6 +192,76 @@ fn tasks_of_nothing_are_refused() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn what_would_not_end_is_refused() {
+    let programs = [program(&[0.0])];
+    let task = |period| Task {
+        program: 0,
+        period,
+        core: 0,
+    };
+    let run = |period, duration| simulate(&MACHINE, &programs, &[task(period)], duration, halves);
+    for duration in [f64::INFINITY, f64::NAN, -1.0] {
+        assert!(matches!(run(1.0, duration), Err(PartitionedError::Duration(_))));
+    }
+    // Time in doubles does not resolve the second.
+    for period in [1e-9, 1e-18] {
+        assert!(matches!(run(period, 120.0), Err(PartitionedError::Jobs { .. })));
+    }
+}
+
+/// At both ends of every phase of every shipped profile, an allocator finds the phase that the job is in. Unbounded, progress computed
+/// from what is left names the phase before at some of them.
+#[test]
+fn an_allocator_finds_the_phase_that_a_job_is_in() {
+    let mut misread = 0;
+    for name in ["fft", "ocean", "fluidanimate"] {
+        for caches in ["full", "scaled"] {
+            let file = format!("{}/../../data/profiles/{name}.{caches}.csv", env!("CARGO_MANIFEST_DIR"));
+            for phases in [32, 64] {
+                let options = Options {
+                    clustering: None,
+                    phases,
+                    ..Options::default()
+                };
+                let profile = load(&file, &std::fs::read(&file).unwrap(), &options).unwrap().profile;
+                misread += phases_agree(profile);
+            }
+        }
+    }
+    assert!(misread > 0, "no profile needs the bound: choose others");
+}
+
+/// At how many boundaries the bound is needed.
+fn phases_agree(profile: Profile) -> usize {
+    let compiled = Programs::new(std::slice::from_ref(&profile), Objective::Speed).unwrap();
+    let program = Program::new(profile).unwrap();
+    let mut misread = 0;
+    for phase in 0..program.phases() {
+        let length = program.length(phase);
+        for left in [length, length * 1e-15] {
+            let job = Job {
+                task: 0,
+                program: 0,
+                released: 0.0,
+                deadline: 1.0,
+                phase,
+                left,
+                executed: 0.0,
+            };
+            let unbounded = program.profile().phases[phase].ends - left / program.profile().instructions;
+            misread += usize::from(compiled.phase_at(0, unbounded) != phase);
+            assert_eq!(
+                compiled.phase_at(0, job.progress(&program)),
+                phase,
+                "{}",
+                program.profile().name
+            );
+        }
+    }
+    misread
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! The part of QEMU's plugin interface (version 1) that is used here, found in the emulator when it runs.
+//! The part of QEMU's plugin interface that is used here, alike in versions 1 to 6, found in the emulator when it runs.
 //!
 //! Found by name rather than linked, so that the crate also links into programs that are no plugin, and so that a
 //! function that is missing is said by name.
@@ -29,6 +29,10 @@ const NO_REGISTERS: c_int = 0;
 /// `enum qemu_plugin_mem_rw`: loads and stores.
 const LOADS_AND_STORES: c_int = 3;
 
+/// Bytes of a page, and of the longest instruction of an x86.
+const PAGE_BYTES: u64 = 4096;
+const INSTRUCTION_BYTES_MAX: u64 = 15;
+
 /// Functions of the emulator.
 #[derive(Clone, Copy, Debug)]
 pub struct Api {
@@ -44,10 +48,14 @@ pub struct Api {
     instruction_address: unsafe extern "C" fn(Instruction) -> u64,
     instruction_bytes: unsafe extern "C" fn(Instruction) -> usize,
     access_size_shift: unsafe extern "C" fn(u32) -> c_uint,
+    disassembly: unsafe extern "C" fn(Instruction) -> *mut c_char,
+    /// QEMU leaves in a block what it took back ([`Api::instructions`]).
+    keeps_undone: bool,
 }
 
 unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn free(memory: *mut c_void);
 }
 
 /// The function `name` of the process; `F` is its type.
@@ -65,10 +73,16 @@ unsafe fn find<F>(name: &'static CStr) -> Result<F, &'static str> {
     Ok(unsafe { transmute_copy(&function) })
 }
 
+/// Whether this is QEMU 9.0 or newer, which wants the second version of the interface: scoreboards came with it.
+pub fn speaks_second() -> bool {
+    // SAFETY: as in `find`; the address is not used.
+    unsafe { !dlsym(ptr::null_mut(), c"qemu_plugin_scoreboard_new".as_ptr()).is_null() }
+}
+
 impl Api {
     /// Finds all functions, or names one that is missing.
     pub fn find() -> Result<Api, &'static str> {
-        // SAFETY: the types are those of version 1 of the interface.
+        // SAFETY: the types are those of versions 1 to 6 of the interface.
         unsafe {
             Ok(Api {
                 on_translation: find(c"qemu_plugin_register_vcpu_tb_trans_cb")?,
@@ -83,6 +97,8 @@ impl Api {
                 instruction_address: find(c"qemu_plugin_insn_vaddr")?,
                 instruction_bytes: find(c"qemu_plugin_insn_size")?,
                 access_size_shift: find(c"qemu_plugin_mem_size_shift")?,
+                disassembly: find(c"qemu_plugin_insn_disas")?,
+                keeps_undone: cfg!(target_arch = "x86_64") && !speaks_second(),
             })
         }
     }
@@ -127,7 +143,10 @@ impl Api {
         unsafe { (self.on_access)(instruction, call, NO_REGISTERS, LOADS_AND_STORES, ptr::null_mut()) }
     }
 
-    /// The instructions of `block`, in order: address and bytes of each.
+    /// The instructions of `block`, in order.
+    ///
+    /// An x86 instruction that crosses a page begins a block of its own. QEMU finds out in the middle of it, and takes it back; but before
+    /// 9.0 the plugin interface still counts it as the last one of the block before, where it is never executed. It is left out here.
     ///
     /// # Safety
     /// Within the call that handed out `block`.
@@ -135,11 +154,34 @@ impl Api {
         &self,
         block: Translation,
     ) -> impl DoubleEndedIterator<Item = Instruction> + ExactSizeIterator {
-        // SAFETY: the caller's promise.
-        let len = unsafe { (self.block_len)(block) };
         let instruction_of = self.block_instruction;
+        // SAFETY: the caller's promise, and a number below the length.
+        let len = unsafe {
+            let len = (self.block_len)(block);
+            let undone = self.keeps_undone && len > 1 && self.is_undone(instruction_of(block, len - 1));
+            len - usize::from(undone)
+        };
         // SAFETY: the caller's promise, and numbers below the length.
         (0..len).map(move |number| unsafe { instruction_of(block, number) })
+    }
+
+    /// Whether `instruction`, the last one of several, was taken back at the end of the page: then only its beginning is known, and the beginning
+    /// of an x86 instruction is never an instruction itself, which the disassembler sees. (A QEMU without one tells nothing; then it counts.)
+    ///
+    /// # Safety
+    /// Within the call that handed out its block.
+    unsafe fn is_undone(&self, instruction: Instruction) -> bool {
+        // SAFETY: the caller's promise.
+        if unsafe { self.extent(instruction) }.start % PAGE_BYTES + INSTRUCTION_BYTES_MAX <= PAGE_BYTES {
+            return false;
+        }
+        // SAFETY: the caller's promise; the text is ours, made by malloc, and ends in zero.
+        unsafe {
+            let text = (self.disassembly)(instruction);
+            let undone = !text.is_null() && CStr::from_ptr(text).to_bytes().starts_with(b".byte");
+            free(text.cast());
+            undone
+        }
     }
 
     /// Where `instruction` begins and ends.

@@ -9,42 +9,84 @@
 mod api;
 mod tracer;
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use api::Api;
 use tracer::Tracer;
 
 use crate::channel::Channel;
 
-/// The version of QEMU's plugin interface that this plugin speaks: the first, which QEMU understands up to 8.2.
+/// The first version of the plugin interface, which QEMU understands up to 8.2.
+const FIRST: c_int = 1;
+/// The second, for QEMU from 9.0 on. What it took away (inline operations without scoreboards, the number of processors) was never used here; all
+/// that is used is the same in both.
+const SECOND: c_int = 2;
+/// The last version that hands the arguments of [`api`] to callbacks: version 7 (QEMU 11.1) puts others in their places.
+const LAST: c_int = 6;
+
+/// The version of QEMU's plugin interface that this plugin speaks. QEMU reads it once it has loaded the library; until 9.0 it wants
+/// `FIRST` at most, from then on `SECOND` at least.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static qemu_plugin_version: c_int = 1;
+pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(FIRST);
+
+/// Called by the dynamic linker, before anybody reads [`qemu_plugin_version`].
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ON_LOAD: extern "C" fn() = on_load;
+
+extern "C" fn on_load() {
+    if api::speaks_second() {
+        qemu_plugin_version.store(SECOND, Ordering::Relaxed);
+    }
+}
+
+/// The beginning of `struct qemu_info_t`, alike in all versions.
+#[derive(Debug)]
+#[repr(C)]
+pub struct EmulatorInfo {
+    target_name: *const c_char,
+    /// The oldest and the newest version of the interface that the emulator understands.
+    oldest: c_int,
+    newest: c_int,
+}
 
 /// Called by QEMU when it has loaded the plugin; arguments are `channel=FD` and `image=FD`, the descriptors of the channel and
 /// of the plugin itself. Both are closed here: the program must not find them. Not 0 if nothing can be counted.
 ///
 /// # Safety
-/// `arguments` must be `count` C strings.
+/// `info` must point to the emulator's description of itself, and `arguments` be `count` C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: u64,
-    _info: *const c_void,
+    info: *const EmulatorInfo,
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
     let arguments = (0..usize::try_from(count).unwrap_or(0))
         // SAFETY: the caller's promise.
         .map(|index| unsafe { CStr::from_ptr(*arguments.add(index)) });
-    match install(id, arguments) {
+    // SAFETY: the caller's promise.
+    let newest = unsafe { info.as_ref() }.map_or(FIRST, |info| info.newest);
+    match understood(newest).and_then(|()| install(id, arguments)) {
         Ok(()) => 0,
         Err(why) => {
             eprintln!("punctual: {why}");
             1
         }
     }
+}
+
+fn understood(newest: c_int) -> Result<(), String> {
+    if newest <= LAST {
+        return Ok(());
+    }
+    Err(format!(
+        "this QEMU's plugin interface has version {newest}, and only 1 to {LAST} are understood: use QEMU 11.0 or older"
+    ))
 }
 
 fn install<'a>(id: u64, arguments: impl Iterator<Item = &'a CStr>) -> Result<(), String> {
@@ -68,4 +110,22 @@ fn descriptor(argument: &CStr) -> Option<(&str, File)> {
     let number: RawFd = number.parse().ok().filter(|number| *number > 2)?;
     // SAFETY: the profiler passes descriptors that it opened for this process alone, each once.
     Some((name, unsafe { File::from_raw_fd(number) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_with_other_arguments_is_refused() {
+        assert_eq!(understood(1), Ok(()), "QEMU 7.2");
+        assert_eq!(understood(4), Ok(()), "QEMU 10.0");
+        assert!(understood(7).expect_err("refused").contains("QEMU 11.0 or older"));
+    }
+
+    #[test]
+    fn outside_of_an_emulator_the_version_stays_the_first() {
+        on_load();
+        assert_eq!(qemu_plugin_version.load(Ordering::Relaxed), FIRST);
+    }
 }

@@ -2,6 +2,9 @@
 
 mod document;
 mod draw;
+mod follow;
+mod measure;
+mod place;
 mod show;
 mod steps;
 mod trace;
@@ -17,6 +20,7 @@ pub fn profile(arguments: &Profile, command: &str) -> Result<(), Failure> {
     match &arguments.what {
         None => trace::trace(&arguments.trace),
         Some(ProfileCommand::Trace(arguments)) => trace::trace(arguments),
+        Some(ProfileCommand::Measure(arguments)) => measure::measure(arguments),
         Some(ProfileCommand::Show(arguments)) => show::show(arguments, command),
     }
 }

@@ -1,25 +1,15 @@
 //! `punctual profile -- PROGRAM`: runs a program under the profiler, and writes its windows.
 
-use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use punctual_profiler::{Cache, Ending, Geometry, Program, Progress, Run, Window, write};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
+use super::follow::{follow, signals, tell};
+use super::place::{beside, counted, keep, millions};
 use crate::args::Trace;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How often signals are looked at.
-const TICK: Duration = Duration::from_millis(100);
-/// How long a program may take to end when it is asked to.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two lines of progress: over and over on the same line of a terminal, else now and then.
-const TELL_TERMINAL: Duration = Duration::from_secs(1);
-const TELL_FILE: Duration = Duration::from_secs(10);
 /// Ways of the private caches.
 const PRIVATE_WAYS: u8 = 8;
 
@@ -34,8 +24,7 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
     let program = Program::find(name, rest, &search).map_err(refused)?;
     let path = arguments.output.clone().unwrap_or_else(|| beside(name));
     let output = Output::prepare(&path)?;
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::Internal(format!("signals: {error}")))?;
+    let mut signals = signals()?;
     let mut run = Run::start(&program, &geometry, &search).map_err(refused)?;
     let begun = Instant::now();
     let (ending, stopped) = follow(&mut run, &mut signals)?;
@@ -62,7 +51,10 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
         program.name.display(),
         why(ending, stopped, &progress)
     )];
-    lines.extend(keep(windows, geometry.ways, &path)?);
+    let instructions = windows.iter().map(|window| window.instructions).sum();
+    lines.extend(keep(&path, windows.len(), instructions, || {
+        rows(windows, geometry.ways)
+    })?);
     Err(Failure::Input(lines))
 }
 
@@ -80,38 +72,6 @@ fn geometry(arguments: &Trace) -> Geometry {
     }
 }
 
-/// In this folder, under the program's own name.
-fn beside(program: &OsString) -> PathBuf {
-    let mut name = Path::new(program).file_name().unwrap_or(program).to_os_string();
-    name.push(".profile.csv");
-    name.into()
-}
-
-/// Waits for the end, tells how far the program is, and asks it to end on the first Ctrl-C; the second ends it at once. Returns
-/// also whether it was asked to.
-fn follow(run: &mut Run, signals: &mut Signals) -> Result<(Ending, bool), Failure> {
-    let mut teller = Teller::new();
-    let mut asked: Option<Instant> = None;
-    loop {
-        let ending = run.wait(TICK).map_err(refused)?;
-        for _ in signals.pending() {
-            match asked {
-                None => run.ask_to_end(),
-                Some(_) => run.kill(),
-            }
-            asked.get_or_insert_with(Instant::now);
-        }
-        if let Some(ending) = ending {
-            teller.done();
-            return Ok((ending, asked.is_some()));
-        }
-        if asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
-            run.kill();
-        }
-        teller.tell(run);
-    }
-}
-
 /// Why a profile is not whole.
 fn why(ending: Ending, stopped: bool, progress: &Progress) -> String {
     if stopped {
@@ -122,25 +82,6 @@ fn why(ending: Ending, stopped: bool, progress: &Progress) -> String {
     } else {
         ending.to_string()
     }
-}
-
-/// What was counted of a program that did not end well goes beside the file, so that nobody takes it for a whole profile.
-fn keep(windows: &[Window], ways: u8, path: &Path) -> Result<Option<String>, Failure> {
-    let special = path.metadata().is_ok_and(|meta| !meta.is_file());
-    if windows.is_empty() || special {
-        return Ok(None);
-    }
-    let mut partial = path.as_os_str().to_os_string();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    Output::prepare(&partial)?.text(&rows(windows, ways)?)?;
-    let instructions: u64 = windows.iter().map(|window| window.instructions).sum();
-    Ok(Some(format!(
-        "{}: {} instructions of it, in {}; there is no profile of the whole",
-        partial.display(),
-        millions(instructions),
-        counted(windows.len() as u64, "window", "windows")
-    )))
 }
 
 fn rows(windows: &[Window], ways: u8) -> Result<String, Failure> {
@@ -195,61 +136,6 @@ impl Summary<'_> {
         }
         text
     }
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}
-
-fn millions(instructions: u64) -> String {
-    format!("{:.1} M", instructions as f64 / 1e6)
-}
-
-/// Tells how far the program is, on standard error.
-struct Teller {
-    every: Duration,
-    begun: Instant,
-    told: Instant,
-    terminal: bool,
-}
-
-impl Teller {
-    fn new() -> Teller {
-        let terminal = std::io::stderr().is_terminal();
-        Teller {
-            every: if terminal { TELL_TERMINAL } else { TELL_FILE },
-            begun: Instant::now(),
-            told: Instant::now(),
-            terminal,
-        }
-    }
-
-    fn tell(&mut self, run: &Run) {
-        if self.told.elapsed() < self.every {
-            return;
-        }
-        self.told = Instant::now();
-        let instructions = run.progress().instructions;
-        let rate = instructions as f64 / self.begun.elapsed().as_secs_f64();
-        let (before, after) = if self.terminal { ("\r\x1b[K", "") } else { ("", "\n") };
-        let so_far = millions(instructions);
-        tell(&format!(
-            "{before}{so_far} instructions so far, {:.1} M/s{after}",
-            rate / 1e6
-        ));
-    }
-
-    /// Clears the line that was told over and over.
-    fn done(&self) {
-        if self.terminal && self.told > self.begun {
-            tell("\r\x1b[K");
-        }
-    }
-}
-
-/// A closed standard error is no reason to stop.
-fn tell(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 fn refused(error: punctual_profiler::ProfilerError) -> Failure {

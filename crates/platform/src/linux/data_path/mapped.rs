@@ -75,18 +75,7 @@ impl MappedPartition {
                 "name a folder with room, such as /dev/shm, or ask for less",
             )
         };
-        let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
-        if bytes == 0 || bytes.saturating_add(SPARE_BYTES) > available {
-            let why = format!(
-                "between 1 byte and {} can be kept in memory now",
-                available.saturating_sub(SPARE_BYTES)
-            );
-            return Err(refused(
-                what(),
-                why,
-                "leave the data on its device and read it by polling, or ask for less",
-            ));
-        }
+        let found = path.exists();
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -94,13 +83,27 @@ impl MappedPartition {
             .truncate(false)
             .open(path);
         let file = file.map_err(refusal)?;
+        let fits = fits(&file, bytes).map_err(|why| {
+            let remedy = "leave the data on its device and read it by polling, or ask for less";
+            refused(what(), why, remedy)
+        });
+        let partition = fits.and_then(|()| MappedPartition::map(file, bytes).map_err(refusal));
+        partition.inspect_err(|_| {
+            if !found {
+                // Nothing of it is left, or what there is can be removed by hand.
+                let _ = std::fs::remove_file(path);
+            }
+        })
+    }
+
+    fn map(file: File, bytes: u64) -> std::io::Result<MappedPartition> {
         // Room is taken now: a page that is missing later would be a SIGBUS.
         // SAFETY: plain numbers.
         let errno = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) };
         if errno != 0 {
-            return Err(refusal(std::io::Error::from_raw_os_error(errno)));
+            return Err(std::io::Error::from_raw_os_error(errno));
         }
-        let (address, medium) = map(&file, bytes as usize).map_err(refusal)?;
+        let (address, medium) = map(&file, bytes as usize)?;
         Ok(MappedPartition {
             locked: lock(address, bytes as usize),
             address,
@@ -171,6 +174,29 @@ impl Drop for MappedPartition {
     fn drop(&mut self) {
         // SAFETY: mapped by `create` with this size, and unmapped once.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Whether so much can be kept in memory now; why not. Persistent memory is its own: what lies there takes none of the machine's.
+fn fits(file: &File, bytes: u64) -> Result<(), String> {
+    let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
+    if bytes > 0 && (bytes.saturating_add(SPARE_BYTES) <= available || synchronous(file)) {
+        return Ok(());
+    }
+    Err(format!(
+        "between 1 byte and {} can be kept in memory now",
+        available.saturating_sub(SPARE_BYTES)
+    ))
+}
+
+/// Whether the file lies on persistent memory: only there is a synchronous mapping granted.
+fn synchronous(file: &File) -> bool {
+    // SAFETY: a mapping of our own that is unmapped at once, and never accessed.
+    unsafe {
+        let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
+        let page = page_bytes();
+        let address = libc::mmap(std::ptr::null_mut(), page, libc::PROT_READ, flags, file.as_raw_fd(), 0);
+        address != libc::MAP_FAILED && libc::munmap(address, page) == 0
     }
 }
 
@@ -269,6 +295,33 @@ mod tests {
             assert!(refusal.why.contains("can be kept in memory"), "{refusal}");
         }
         assert!(!folder.path().join("partition").exists());
+    }
+
+    /// Where persistent memory is mounted, if anywhere.
+    const PERSISTENT: &str = "PUNCTUAL_TEST_DAX";
+
+    #[test]
+    fn persistent_memory_is_found_and_does_not_count_as_memory() {
+        let Ok(folder) = std::env::var(PERSISTENT) else {
+            return eprintln!("skipped: {PERSISTENT} names no folder on persistent memory");
+        };
+        let path = Path::new(&folder).join("partition");
+        let mut partition = MappedPartition::create(&path, 10_000).unwrap();
+        assert_eq!(partition.medium(), Medium::PersistentMemory);
+        assert_eq!(partition.medium().survives(), "power loss");
+        assert_ne!(partition.flush, Flush::Msync, "by instructions, on a CPU that has them");
+        partition.write(9_997, b"end").unwrap();
+        drop(partition);
+        assert_eq!(
+            &MappedPartition::create(&path, 10_000).unwrap().as_slice()[9_997..],
+            b"end"
+        );
+        let more_than_memory = available(&KernelTree::default()).unwrap();
+        assert_eq!(fits(&File::open(&path).unwrap(), more_than_memory), Ok(()));
+        std::fs::remove_file(path).unwrap();
+        let elsewhere = crate::linux::testing::folder();
+        let file = File::create_new(elsewhere.path().join("partition")).unwrap();
+        assert!(fits(&file, more_than_memory).is_err());
     }
 
     #[test]

@@ -36,18 +36,29 @@ pub(super) fn move_interrupts(tree: &KernelTree, journal: &Journal, core: CoreId
     (moved, kept)
 }
 
-/// Keeps work that is bound to no core off `core`; whether that worked.
+/// Keeps work that is bound to no core off `core`; whether that worked. Where the kernel does so already, as for an isolated partition, nothing
+/// is written: the kernel would take it for a wish that outlives the partition.
 pub(super) fn move_unbound_work(tree: &KernelTree, journal: &Journal, core: CoreId) -> bool {
     let found = tree.read(WORK).unwrap_or_default();
-    without(&found, core).is_some_and(|mask| journal.write(&tree.path(WORK), &mask).is_ok())
+    has_not(&found, core) || without(&found, core).is_some_and(|mask| journal.write(&tree.path(WORK), &mask).is_ok())
+}
+
+fn words_of(mask: &str) -> Option<Vec<u32>> {
+    let word = |word: &str| u32::from_str_radix(word.trim(), 16).ok();
+    mask.split(',').map(word).collect()
+}
+
+/// Whether `mask` is one, and leaves `core` out.
+fn has_not(mask: &str, core: CoreId) -> bool {
+    words_of(mask).is_some_and(|words| {
+        let word = words.iter().rev().nth(core.index() / 32);
+        word.is_none_or(|word| word >> (core.index() % 32) & 1 == 0)
+    })
 }
 
 /// The mask, as 32-bit words in hexadecimal with the highest first, without `core`; none where it is not one, or would be empty.
 fn without(mask: &str, core: CoreId) -> Option<String> {
-    let mut words: Vec<u32> = mask
-        .split(',')
-        .map(|word| u32::from_str_radix(word.trim(), 16).ok())
-        .collect::<Option<_>>()?;
+    let mut words = words_of(mask)?;
     let word = words.len().checked_sub(1 + core.index() / 32)?;
     words[word] &= !(1 << (core.index() % 32));
     let words: Vec<String> = words.iter().map(|word| format!("{word:x}")).collect();
@@ -66,6 +77,16 @@ mod tests {
         assert_eq!(without("2", CoreId(1)), None);
         assert_eq!(without("3", CoreId(40)), None, "a core beyond the mask");
         assert_eq!(without("x", CoreId(0)), None);
+    }
+
+    #[test]
+    fn work_that_the_kernel_keeps_off_already_is_left_to_it() {
+        let (_folder, tree) = testing::tree(&[(WORK, "1,00000007")]);
+        let journal = Journal::open(false).unwrap();
+        assert!(move_unbound_work(&tree, &journal, CoreId(3)));
+        assert!(move_unbound_work(&tree, &journal, CoreId(33)));
+        assert_eq!(tree.read(WORK).unwrap(), "1,00000007", "not written");
+        assert!(has_not("3", CoreId(40)) && !has_not("3", CoreId(1)) && !has_not("x", CoreId(1)));
     }
 
     #[test]

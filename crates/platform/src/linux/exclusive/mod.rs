@@ -39,7 +39,6 @@ use super::cgroup::mount_point;
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::{self, Tid};
-use super::tree::read_trimmed;
 use super::{KernelTree, cores, refused};
 use crate::Refusal;
 
@@ -394,11 +393,7 @@ fn list(cores: &[CoreId]) -> String {
 /// [`Refusal`] where this user may not move the threads of others.
 pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
     let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
-    let offers = |folder: &std::path::Path, file: &str, word: &str| {
-        let listed = read_trimmed(&tree.path(folder).join(file)).unwrap_or_default();
-        listed.split_whitespace().any(|it| it == word)
-    };
-    if mount_point(None, &mountinfo).is_some_and(|top| offers(&top, "cgroup.controllers", "cpuset")) {
+    if partition::likely(tree) {
         return Ok(Mechanism::Partition);
     }
     if mount_point(Some("cpuset"), &mountinfo).is_some_and(|top| tree.path(top).join("tasks").exists()) {

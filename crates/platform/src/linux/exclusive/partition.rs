@@ -10,17 +10,22 @@ use std::path::{Path, PathBuf};
 
 use punctual_units::CoreId;
 
-use super::super::cgroup::{Version, enable_below, locate_controller, mount_point};
+use super::super::cgroup::{SUBTREE_CONTROL, Version, enable_below, locate_controller, mount_point};
 use super::super::journal::Journal;
-use super::super::thread::Tid;
+use super::super::thread::{CoreMask, Tid, affinity_of, set_affinity};
 use super::super::tree::{read_trimmed, write_existing};
-use super::super::{KernelTree, refused};
+use super::super::{KernelTree, cores, refused};
+use super::population::everybody;
 use crate::Refusal;
 
 /// Kinds of partition, the better one first.
 const KINDS: [&str; 2] = ["isolated", "root"];
 const PARTITION: &str = "cpuset.cpus.partition";
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+/// The first kernel that has partitions below groups that are none.
+const REMOTE: (u32, u32) = (6, 7);
+/// The first kernel in which threads keep their own choice of cores when their group's change (`user_cpus_ptr`).
+const KEEPS_CHOICES: (u32, u32) = (6, 2);
 
 /// The partition.
 #[derive(Debug)]
@@ -32,16 +37,14 @@ pub(super) struct Partition {
 impl Partition {
     /// Makes the partition, without threads.
     pub(super) fn create(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
-        let text = |file: &str| tree.read(file).unwrap_or_default();
-        let mountinfo = text("/proc/self/mountinfo");
-        let top = mount_point(None, &mountinfo).ok_or_else(|| refuse("cgroup version 2 is not mounted"))?;
-        let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
-            .filter(|location| location.version == Version::V2)
-            .map(|location| tree.path(location.folder))
-            .ok_or_else(|| refuse("the cpuset controller belongs to cgroup version 1"))?;
+        let (top, home) = groups(tree)?;
         let folder = home.join(super::group_name(core));
-        let made = Partition::set_up(&tree.path(top), &home, &folder, journal, core);
-        made.inspect_err(|_| drop(journal.restore_below(&folder)))
+        let choices = remember_choices(tree, journal);
+        let made = Partition::set_up(&top, &home, &folder, journal, core);
+        made.inspect_err(|_| {
+            drop(journal.restore_below(&folder));
+            choose_again(&choices);
+        })
     }
 
     fn set_up(top: &Path, home: &Path, folder: &Path, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
@@ -68,7 +71,7 @@ impl Partition {
         }
         let mut answers = Vec::new();
         for kind in KINDS {
-            match become_partition(folder, kind) {
+            match ask(journal, &folder.join(PARTITION), kind).and_then(|()| granted(folder, kind)) {
                 Ok(()) => {
                     return Ok(Partition {
                         folder: folder.to_owned(),
@@ -105,11 +108,79 @@ impl Partition {
     }
 }
 
-/// Asks for a partition of `kind`, and believes what the kernel then says of it.
+/// The topmost group, and the one that this process is in.
+fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
+    let text = |file: &str| tree.read(file).unwrap_or_default();
+    let mountinfo = text("/proc/self/mountinfo");
+    let top = mount_point(None, &mountinfo).ok_or_else(|| refuse("cgroup version 2 is not mounted"))?;
+    let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
+        .filter(|location| location.version == Version::V2)
+        .ok_or_else(|| refuse("the cpuset controller belongs to cgroup version 1"))?;
+    Ok((tree.path(top), tree.path(home.folder)))
+}
+
+/// Whether a partition seems to be had, found out without making one.
+pub(super) fn likely(tree: &KernelTree) -> bool {
+    groups(tree).is_ok_and(|(top, home)| {
+        let controllers = read_trimmed(&top.join("cgroup.controllers")).unwrap_or_default();
+        let writable = || std::fs::OpenOptions::new().write(true).open(home.join(SUBTREE_CONTROL));
+        controllers.split_whitespace().any(|it| it == "cpuset")
+            && (home == top || tree.release() >= Some(REMOTE))
+            && writable().is_ok()
+    })
+}
+
+/// Records where threads run that do not run everywhere, before the partition and so undone after it: up to Linux 6.1 the kernel gives
+/// every thread all cores of its group once a partition comes or goes. Since 6.2 it remembers each one's own choice.
+fn remember_choices(tree: &KernelTree, journal: &Journal) -> Vec<(Tid, CoreMask)> {
+    if !tree.is_live() || tree.release() >= Some(KEEPS_CHOICES) {
+        return Vec::new();
+    }
+    let all = cores::usable(tree);
+    let choice = |thread| Some((thread, affinity_of(thread).ok()?));
+    let narrowed = |(_, mask): &(Tid, CoreMask)| all.iter().any(|core| !mask.has(*core));
+    let choices: Vec<_> = everybody(tree)
+        .into_iter()
+        .filter_map(choice)
+        .filter(narrowed)
+        .collect();
+    for (thread, mask) in &choices {
+        // A full journal or a thread that has ended: then that choice is lost, as it would be without us.
+        let _ = journal.remember_mask(*thread, mask);
+    }
+    choices
+}
+
+/// Undoes what the attempt made the kernel forget, for the next way to find it. The records stay: at the end it will forget again.
+fn choose_again(choices: &[(Tid, CoreMask)]) {
+    for (thread, mask) in choices {
+        if affinity_of(*thread).is_ok_and(|now| now != *mask) {
+            // Who has ended meanwhile needs none.
+            let _ = set_affinity(*thread, mask);
+        }
+    }
+}
+
+/// Asks for a partition of `kind` and has it dissolved before its group goes: going alone dissolves it some time later only.
+///
+/// It is made once more before that. A process that is killed while it lends the core leaves the kernel with a dissolved partition whose
+/// core is still kept from unbound work ("Interrupted when creating a worker thread", Linux 6.12); dissolving it again mends that.
+fn ask(journal: &Journal, file: &Path, kind: &str) -> Result<(), String> {
+    let asked = journal
+        .switch(file, kind, "member")
+        .and_then(|()| journal.switch(file, kind, kind));
+    asked.map_err(|refusal| refusal.why)
+}
+
+/// Asks for a partition of `kind`.
 fn become_partition(folder: &Path, kind: &str) -> Result<(), String> {
-    let file = folder.join(PARTITION);
-    let asked = write_existing(&file, kind).and_then(|()| read_trimmed(&file));
-    match asked {
+    write_existing(&folder.join(PARTITION), kind).map_err(|why| why.to_string())?;
+    granted(folder, kind)
+}
+
+/// Whether the group is a partition of `kind`: what the kernel says of it is believed.
+fn granted(folder: &Path, kind: &str) -> Result<(), String> {
+    match read_trimmed(&folder.join(PARTITION)) {
         Ok(answer) if answer == kind => Ok(()),
         Ok(answer) => Err(answer),
         Err(why) => Err(why.to_string()),

@@ -1,4 +1,5 @@
-//! The core taken for real, from one helper program of ours: whoever else runs here is left alone, by name.
+//! Moving one helper program of ours: whoever else runs here is left alone, by name. A core is taken as a whole in
+//! `tests/exclusive_put_back.rs`, a program of its own: a partition takes it from the tests beside as well.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
@@ -50,32 +51,6 @@ fn everybody_else() -> Vec<String> {
 }
 
 #[test]
-fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
-    let tree = KernelTree::default();
-    let all = cores::usable(&tree);
-    let (core, helper) = (*all.last().unwrap(), Helper::start());
-    let journal = Journal::open(false).unwrap();
-    let exclusive = match ExclusiveCore::take(&tree, &journal, core, &everybody_else()) {
-        Ok(exclusive) => exclusive,
-        Err(refusal) => {
-            eprintln!("skipped taking a core: {refusal}");
-            assert!(!refusal.remedy.is_empty());
-            return;
-        }
-    };
-    eprintln!("{}", exclusive.obtained());
-    exclusive.confine(helper.tid()).unwrap(); // the sweep may have met it before it had its name
-    assert!(!helper.may_use(core));
-    exclusive.lend().unwrap();
-    assert!(helper.may_use(core));
-    exclusive.take_back().unwrap();
-    assert!(!helper.may_use(core));
-    drop(exclusive);
-    assert_eq!(journal.restore(), []);
-    assert!(helper.may_use(core));
-}
-
-#[test]
 fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
@@ -109,18 +84,40 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
 }
 
-#[test]
-fn a_thread_that_the_kernel_binds_leaves_no_record() {
+fn bound_by_the_kernel() -> Option<Tid> {
     let bound = |tid: &Tid| {
         std::fs::read_to_string(format!("/proc/{tid}/comm"))
             .is_ok_and(|name| name.starts_with("ksoftirqd/") || name.starts_with("cpuhp/"))
     };
-    let Some(thread) = population::everybody(&KernelTree::default()).into_iter().find(bound) else {
+    population::everybody(&KernelTree::default()).into_iter().find(bound)
+}
+
+#[test]
+fn a_thread_that_the_kernel_binds_leaves_no_record() {
+    let Some(thread) = bound_by_the_kernel() else {
         return eprintln!("skipped: no kernel thread is to be seen");
     };
     let journal = Journal::open(false).unwrap();
     assert!(journal.remember_affinity(thread).is_err());
     assert_eq!(journal.restore(), []);
+}
+
+#[test]
+fn a_choice_that_the_kernel_forgets_is_put_back_and_who_kept_his_is_left_alone() {
+    let all = cores::usable(&KernelTree::default());
+    let (helper, journal) = (Helper::start(), Journal::open(false).unwrap());
+    let mut narrow = super::super::thread::CoreMask::default();
+    narrow.set(all[0], true);
+    let found = affinity_of(helper.tid()).unwrap();
+    super::super::thread::set_affinity(helper.tid(), &narrow).unwrap();
+    journal.remember_mask(helper.tid(), &narrow).unwrap();
+    // One that the kernel binds takes no setting, and needs none.
+    if let Some(thread) = bound_by_the_kernel() {
+        journal.remember_mask(thread, &affinity_of(thread).unwrap()).unwrap();
+    }
+    super::super::thread::set_affinity(helper.tid(), &found).unwrap();
+    assert_eq!(journal.restore(), []);
+    assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
 }
 
 #[test]
@@ -194,9 +191,22 @@ fn lists_are_written_as_the_kernel_reads_them() {
 
 #[test]
 fn what_this_machine_seems_to_offer_is_told() {
-    let (_folder, tree) = crate::linux::testing::tree(&[
-        ("/proc/self/mountinfo", "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw"),
-        ("/cg/cgroup.controllers", "cpu cpuset"),
-    ]);
-    assert_eq!(likely(&tree), Ok(Mechanism::Partition));
+    let offers_partition = |group: &str, release: &str| {
+        let (_folder, tree) = crate::linux::testing::tree(&[
+            ("/proc/self/mountinfo", "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw"),
+            ("/proc/self/cgroup", &format!("0::/{group}")),
+            ("/proc/sys/kernel/osrelease", release),
+            ("/cg/cgroup.controllers", "cpu cpuset"),
+            ("/cg/cgroup.subtree_control", ""),
+            ("/cg/user.slice/cgroup.subtree_control", ""),
+        ]);
+        likely(&tree) == Ok(Mechanism::Partition)
+    };
+    assert!(offers_partition("", "6.1.0-56-amd64"));
+    assert!(offers_partition("user.slice", "6.12.1"));
+    assert!(
+        !offers_partition("user.slice", "6.6.0"),
+        "no partition below a group that is none"
+    );
+    assert!(!offers_partition("absent", "6.12.1"), "not to be written");
 }

@@ -1,0 +1,47 @@
+//! Where a profile goes: its file, or one beside it that nobody takes for a whole profile.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// In this folder, under the program's own name.
+pub fn beside(program: &OsString) -> PathBuf {
+    let mut name = Path::new(program).file_name().unwrap_or(program).to_os_string();
+    name.push(".profile.csv");
+    name.into()
+}
+
+/// Writes what was counted of a program that did not end well to `path`.partial, and says so; nothing where nothing was counted.
+pub fn keep(
+    path: &Path,
+    windows: usize,
+    instructions: u64,
+    rows: impl FnOnce() -> Result<String, Failure>,
+) -> Result<Option<String>, Failure> {
+    let special = path.metadata().is_ok_and(|meta| !meta.is_file());
+    if windows == 0 || special {
+        return Ok(None);
+    }
+    let mut partial = path.as_os_str().to_os_string();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    Output::prepare(&partial)?.text(&rows()?)?;
+    Ok(Some(format!(
+        "{}: {} instructions of it, in {}; there is no profile of the whole",
+        partial.display(),
+        millions(instructions),
+        counted(windows as u64, "window", "windows")
+    )))
+}
+
+/// `1 window`, `2 windows`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// `12.3 M`.
+pub fn millions(instructions: u64) -> String {
+    format!("{:.1} M", instructions as f64 / 1e6)
+}

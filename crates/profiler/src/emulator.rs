@@ -1,0 +1,94 @@
+//! Which emulator there is, and whether it takes the tracer.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::ProfilerError;
+use crate::program;
+
+/// The first version of QEMU whose plugin interface hands other arguments to a plugin (version 7 of the interface).
+const TOO_NEW: (u32, u32) = (11, 1);
+
+/// QEMU's user-mode emulation of this machine's programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emulator {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its version as it names it, such as `7.2.22`.
+    pub version: String,
+}
+
+impl Emulator {
+    /// Finds the emulator in the folders of `search` (the value of `PATH`), and asks it for its version and whether it takes plugins.
+    ///
+    /// # Errors
+    /// [`ProfilerError`]: there is none, it cannot be run, takes no plugins, or is too new.
+    pub fn find(search: &OsStr) -> Result<Emulator, ProfilerError> {
+        let path = program::emulator(search)?;
+        let says = |option| said(&path, option).map_err(ProfilerError::system("the emulator cannot be asked"));
+        Emulator::of(&path, &says("--version")?, &says("-h")?)
+    }
+
+    /// The one in `path`, which says `version` and `help` of itself.
+    fn of(path: &Path, version: &str, help: &str) -> Result<Emulator, ProfilerError> {
+        let version = version.split_once("version ").map_or("", |(_, rest)| rest);
+        let version = version.split_whitespace().next().unwrap_or("unknown").to_string();
+        let refused = |why: String| ProfilerError::UnfitEmulator {
+            path: path.to_path_buf(),
+            version: version.clone(),
+            why,
+        };
+        // Static ones do not list the option, or have no way to load a library.
+        if !help.lines().any(|line| line.trim_start().starts_with("-plugin")) {
+            return Err(refused("takes no plugins".into()));
+        }
+        let mut numbers = version.split('.').map_while(|number| number.parse().ok());
+        if let (Some(major), Some(minor)) = (numbers.next(), numbers.next())
+            && (major, minor) >= TOO_NEW
+        {
+            return Err(refused("has another plugin interface".into()));
+        }
+        Ok(Emulator {
+            path: path.to_path_buf(),
+            version,
+        })
+    }
+}
+
+/// What the emulator prints, given `option`.
+fn said(emulator: &Path, option: &str) -> io::Result<String> {
+    let output = Command::new(emulator).arg(option).stdin(Stdio::null()).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSION: &str =
+        "qemu-x86_64 version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright (c) 2003-2025 Fabrice Bellard\n";
+    const HELP: &str = "usage: qemu-x86_64 [options] program\n-strace  QEMU_STRACE  log system calls\n";
+    const PLUGIN: &str = "-plugin  QEMU_PLUGIN  [file=]<file>[,<argname>=<argvalue>]\n";
+
+    fn found(version: &str, help: &str) -> Result<String, String> {
+        let found = Emulator::of(Path::new("/usr/bin/qemu-x86_64"), version, help);
+        found.map(|found| found.version).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_emulator_is_known_by_what_it_says() {
+        let takes = format!("{HELP}{PLUGIN}");
+        assert_eq!(found(VERSION, &takes), Ok("10.0.2".into()));
+        let version = |version: &str| VERSION.replace("10.0.2", version);
+        assert_eq!(found(&version("7.2.22"), &takes), Ok("7.2.22".into()));
+        assert_eq!(found(&version("11.0.1"), &takes), Ok("11.0.1".into()));
+        // The plugin itself looks again, so that what says nothing is tried.
+        assert_eq!(found("", &takes), Ok("unknown".into()));
+        let refused = |version: &str, help: &str| found(version, help).expect_err("refused");
+        assert!(refused(VERSION, HELP).starts_with("/usr/bin/qemu-x86_64 (QEMU 10.0.2) takes no plugins: "));
+        assert!(refused(&version("11.1.0"), &takes).contains("has another plugin interface"));
+        assert!(refused(&version("12.0.0"), &takes).contains("has another plugin interface"));
+    }
+}
