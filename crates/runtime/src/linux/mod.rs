@@ -433,6 +433,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let cores = &self.machine.offers().cores;
         // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
         let kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
+        let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
         let taken: Vec<CoreId> = kept.iter().map(|core| core.obtained().core).collect();
         let rt_core = real_time_core(cores, &taken);
         let others = other_cores(cores, &taken);
@@ -509,6 +510,10 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 return Err(error.into());
             }
             controlled.close(control_obtained, &failed, shared);
+            let lent = accountants
+                .iter()
+                .flat_map(|accountant| [accountant.trouble(), accountant.told()]);
+            lent.flatten().for_each(|note| controlled.collector.note(note));
             Ok(Ran {
                 controlled,
                 regulator,

@@ -1,96 +1,27 @@
-//! The occupants of an exclusive core: what lending it costs here, and lending it between their jobs.
+//! The occupants of an exclusive core: lending it between their jobs, and what came of that.
+//!
+//! **When the kernel refuses.** A core that was not lent, or not given back, is not lent again: what this machine does with it is not known any more.
+//! One that was not given back is asked for again, a few times at once and then before every job; until it comes the jobs run beside
+//! everybody else. Both are told, with the kernel's answer and the number of such jobs.
+
+mod measured;
 
 use std::sync::Arc;
 
-use punctual_allocation::exclusive::{LendingCosts, Tenants};
+use punctual_allocation::exclusive::{LearntCosts, Tenants};
 use punctual_platform::Refusal;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::sync::PiMutex;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{Clock, Nanos, Time};
-use serde::Serialize;
 
-/// Leases on which costs are measured: their 99th percentile is the second worst.
-const ROUNDS: usize = 200;
-/// How long each of them lasts: several times what handing over takes, so that others come to run.
-const LEASE: Nanos = Nanos::from_millis(1);
-/// Before the control: the core is idle again.
-const PAUSE: Nanos = Nanos::from_micros(200);
+pub use self::measured::{LendingMeasured, measure_lending, quantile};
 
-/// What lending was measured to cost, from the instant asked for to the end of the call, on the occupant's thread.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LendingMeasured {
-    /// Lending, ascending.
-    pub hand_over: Vec<Nanos>,
-    /// Waking up at a given instant and taking the core back, ascending.
-    pub take_back: Vec<Nanos>,
-    /// The no-op control: waking up and taking back what was not lent, ascending.
-    pub control: Vec<Nanos>,
-}
-
-impl LendingMeasured {
-    /// Measures on the calling thread, which is to be pinned to `core` and real-time; takes half a second.
-    ///
-    /// # Errors
-    /// [`Refusal`] where the core is not lent or not given back.
-    pub fn measure(core: &ExclusiveCore) -> Result<LendingMeasured, Refusal> {
-        let mut measured = LendingMeasured::default();
-        for _ in 0..ROUNDS {
-            let began = MonotonicClock.now();
-            core.lend()?;
-            let lent = MonotonicClock.now();
-            measured.hand_over.push(lent.since(began));
-            let from = |asked: Time| -> Result<Nanos, Refusal> {
-                MonotonicClock.sleep_until(asked);
-                core.take_back()?;
-                Ok(MonotonicClock.now().since(asked))
-            };
-            measured.take_back.push(from(lent + LEASE)?);
-            measured.control.push(from(MonotonicClock.now() + PAUSE)?);
-        }
-        measured.sort();
-        Ok(measured)
-    }
-
-    /// Puts the figures in order.
-    fn sort(&mut self) {
-        for figures in [&mut self.hand_over, &mut self.take_back, &mut self.control] {
-            figures.sort_unstable();
-        }
-    }
-
-    /// The figures of several measurements together.
-    pub fn merged<'m>(all: impl IntoIterator<Item = &'m LendingMeasured>) -> LendingMeasured {
-        let mut merged = LendingMeasured::default();
-        for one in all {
-            merged.hand_over.extend(&one.hand_over);
-            merged.take_back.extend(&one.take_back);
-            merged.control.extend(&one.control);
-        }
-        merged.sort();
-        merged
-    }
-
-    /// What the policy decides by: 99th percentiles.
-    pub fn costs(&self) -> LendingCosts {
-        LendingCosts {
-            hand_over: quantile(&self.hand_over, 0.99),
-            take_back: quantile(&self.take_back, 0.99),
-        }
-    }
-
-    /// What taking back costs above the control, at the 99th percentile.
-    pub fn take_back_above_control(&self) -> Nanos {
-        quantile(&self.take_back, 0.99).saturating_sub(quantile(&self.control, 0.99))
-    }
-}
-
-/// By nearest rank, of figures in ascending order; zero of none.
-pub fn quantile(sorted: &[Nanos], q: f64) -> Nanos {
-    let rank = (q * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(Nanos::ZERO)
-}
+/// How often taking back is tried at once: a write that is refused for a passing reason (`EBUSY`) is not so twice.
+const TRIES: u32 = 3;
+/// The latest leases of which the cost of taking back is told; a movie has fewer.
+const TOLD: usize = 4096;
 
 /// A place on an exclusive core that is lent while none of its occupants has a job.
 #[derive(Debug)]
@@ -98,6 +29,23 @@ pub struct Tenancy {
     home: Arc<Home>,
     me: usize,
     alone: bool,
+}
+
+/// What became of lending one core.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// For how long it was lent.
+    pub lent: Nanos,
+    /// How often.
+    pub leases: u64,
+    /// What taking it back took, from the instant asked for; of the first 4096 leases.
+    pub take_back: Vec<Nanos>,
+    /// Leases that ended after the release for which the core was called back.
+    pub late: u64,
+    /// What the kernel refused first.
+    pub refused: Option<Refusal>,
+    /// Releases before which the core was asked for and not given back: their jobs run beside everybody else.
+    pub beside: u64,
 }
 
 /// What the occupants of a core share. Whoever is about to work passes the lock first, so nobody works while another lends.
@@ -110,16 +58,24 @@ struct Home {
 #[derive(Debug)]
 struct Ledger {
     tenants: Tenants,
-    /// When the lease began.
+    costs: LearntCosts,
+    lease: Option<Lent>,
+    /// The kernel has not given the core back.
+    astray: bool,
+    account: Account,
+}
+
+/// The lease that is on.
+#[derive(Clone, Copy, Debug)]
+struct Lent {
     since: Time,
-    lent: Nanos,
-    /// Why nothing is lent any more.
-    refused: Option<Refusal>,
+    /// What handing over took.
+    hand_over: Nanos,
 }
 
 impl Tenancy {
     /// Lends `core` at these costs, for its only occupant.
-    pub fn new(core: ExclusiveCore, costs: LendingCosts) -> Tenancy {
+    pub fn new(core: ExclusiveCore, costs: LearntCosts) -> Tenancy {
         Tenancy {
             me: 0,
             alone: true,
@@ -128,7 +84,7 @@ impl Tenancy {
     }
 
     /// Likewise for so many occupants; each of them is to wait by its own.
-    pub fn shared(core: ExclusiveCore, costs: LendingCosts, occupants: usize) -> Vec<Tenancy> {
+    pub fn shared(core: ExclusiveCore, costs: LearntCosts, occupants: usize) -> Vec<Tenancy> {
         let home = Arc::new(Home::new(core, costs, occupants));
         let place = |me| Tenancy {
             me,
@@ -145,17 +101,17 @@ impl Tenancy {
             let mut ledger = ledger.lock();
             ledger.leave(core, self.me, release);
             // Another one's job may end, and lend, before this one's release.
-            let call = ledger.tenants.is_lent() || !self.alone;
+            let call = ledger.tenants.is_lent() || ledger.astray || !self.alone;
             call.then(|| ledger.tenants.call_at(release))
         };
         let going_on = call.is_none_or(&mut sleep);
-        ledger.lock().call(core, self.me);
+        ledger.lock().call(core, self.me, call, release);
         going_on && sleep(release)
     }
 
-    /// For how long the core was lent so far.
-    pub fn lent(&self) -> Nanos {
-        self.home.ledger.lock().lent
+    /// Reads what becomes of lending the core, also once all its occupants are gone.
+    pub fn accountant(&self) -> Accountant {
+        Accountant(Arc::clone(&self.home))
     }
 }
 
@@ -166,13 +122,49 @@ impl Drop for Tenancy {
     }
 }
 
+/// Reads what becomes of lending a core.
+#[derive(Clone, Debug)]
+pub struct Accountant(Arc<Home>);
+
+impl Accountant {
+    /// So far.
+    pub fn account(&self) -> Account {
+        self.0.ledger.lock().account.clone()
+    }
+
+    /// What lending cost, in words; nothing where nothing was lent.
+    pub fn told(&self) -> Option<String> {
+        let account = self.account();
+        let p99 = quantile(&account.take_back, 0.99);
+        let core = self.0.core.obtained().core;
+        (account.leases > 0).then(|| {
+            format!(
+                "core {core} lent {} times, {} together; taking it back took {p99} at p99; {} leases ended after the release",
+                account.leases, account.lent, account.late
+            )
+        })
+    }
+
+    /// What is to be said of it; nothing where nothing went wrong.
+    pub fn trouble(&self) -> Option<String> {
+        let Account { refused, beside, .. } = self.account();
+        let core = self.0.core.obtained().core;
+        let beside = match beside {
+            0 => String::new(),
+            releases => format!("; at {releases} releases it had not come back, and jobs ran beside everybody else"),
+        };
+        refused.map(|refusal| format!("core {core} was not lent to the end: {refusal}{beside}"))
+    }
+}
+
 impl Home {
-    fn new(core: ExclusiveCore, costs: LendingCosts, occupants: usize) -> Home {
+    fn new(core: ExclusiveCore, mut costs: LearntCosts, occupants: usize) -> Home {
         let ledger = Ledger {
-            tenants: Tenants::new(occupants, costs),
-            since: Time::ZERO,
-            lent: Nanos::ZERO,
-            refused: None,
+            tenants: Tenants::new(occupants, costs.costs()),
+            costs,
+            lease: None,
+            astray: false,
+            account: Account::default(),
         };
         Home {
             core,
@@ -182,33 +174,80 @@ impl Home {
 }
 
 impl Ledger {
+    /// Once lending was refused nobody leaves any more: the core stays with its occupants.
     fn leave(&mut self, core: &ExclusiveCore, who: usize, release: Time) {
-        if self.refused.is_some() {
+        if self.account.refused.is_some() {
             return;
         }
+        self.tenants.reprice(self.costs.costs());
         let now = MonotonicClock.now();
         if self.tenants.leave(who, release, now) {
             self.lend(core, now);
+        } else if self.tenants.is_kept_idle() {
+            self.costs.kept();
         }
     }
 
     fn end(&mut self, core: &ExclusiveCore, who: usize) {
         let now = MonotonicClock.now();
-        if self.tenants.end(who, now) && self.refused.is_none() {
+        if self.tenants.end(who, now) && self.account.refused.is_none() {
             self.lend(core, now);
         }
     }
 
     fn lend(&mut self, core: &ExclusiveCore, now: Time) {
-        self.since = now;
-        self.refused = core.lend().err();
+        match core.lend() {
+            Ok(()) => {
+                let since = MonotonicClock.now();
+                self.account.leases += 1;
+                self.lease = Some(Lent {
+                    since,
+                    hand_over: since.since(now),
+                });
+            }
+            // Half of it may have been done: it is taken back like one that was lent.
+            Err(refusal) => {
+                self.account.refused.get_or_insert(refusal);
+                self.astray = true;
+            }
+        }
     }
 
-    fn call(&mut self, core: &ExclusiveCore, who: usize) {
-        if self.tenants.call(who) {
-            self.lent += MonotonicClock.now().since(self.since);
-            let taken = core.take_back();
-            self.refused = self.refused.take().or(taken.err());
+    /// `who` is about to work at `release` and asked to be woken at `asked`.
+    fn call(&mut self, core: &ExclusiveCore, who: usize, asked: Option<Time>, release: Time) {
+        let lease = match self.tenants.call(who) {
+            true => self.lease.take(),
+            false => None,
+        };
+        if lease.is_none() && !self.astray {
+            return;
+        }
+        let began = MonotonicClock.now();
+        self.take_back(core);
+        let back = MonotonicClock.now();
+        let Some(lease) = lease else { return };
+        // An interrupted sleep ends before the instant asked for.
+        let took = back.since(asked.unwrap_or(began).min(began));
+        self.account.lent += began.since(lease.since);
+        self.account.late += u64::from(back > release);
+        if self.account.take_back.len() < TOLD {
+            self.account.take_back.push(took);
+        }
+        self.costs.lent(lease.hand_over, took);
+    }
+
+    fn take_back(&mut self, core: &ExclusiveCore) {
+        let mut answer = core.take_back();
+        for _ in 1..TRIES {
+            if let Err(refusal) = answer {
+                self.account.refused.get_or_insert(refusal);
+                answer = core.take_back();
+            }
+        }
+        self.astray = answer.is_err();
+        self.account.beside += u64::from(self.astray);
+        if let Err(refusal) = answer {
+            self.account.refused.get_or_insert(refusal);
         }
     }
 }
@@ -223,43 +262,5 @@ pub fn occupy(core: &ExclusiveCore, priority: u8) -> Result<(), Refusal> {
     thread::real_time(priority)
 }
 
-/// Measures what lending `core` costs, on a thread of its own that occupies it at `priority`.
-///
-/// # Errors
-/// [`Refusal`] where that thread cannot be had or placed, or the core cannot be lent.
-pub fn measure_lending(core: &ExclusiveCore, priority: u8) -> Result<LendingMeasured, Refusal> {
-    let measuring = || occupy(core, priority).and_then(|()| LendingMeasured::measure(core));
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new()
-            .name("lending".into())
-            .spawn_scoped(scope, measuring);
-        let thread = thread.map_err(|why| Refusal {
-            what: "measuring what lending a core costs".into(),
-            why: why.to_string(),
-            remedy: "raise the limit on threads (ulimit -u)".into(),
-        })?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn costs_are_99th_percentiles_and_what_is_above_the_control_is_told() {
-        let upto = |n: u64| (1..=n).map(Nanos).collect::<Vec<_>>();
-        let measured = LendingMeasured {
-            hand_over: upto(100),
-            take_back: upto(200),
-            control: upto(10),
-        };
-        assert_eq!(measured.costs().hand_over, Nanos(99));
-        assert_eq!(measured.costs().take_back, Nanos(198));
-        assert_eq!(measured.take_back_above_control(), Nanos(188));
-        let twice = LendingMeasured::merged([&measured, &measured]);
-        assert_eq!((twice.take_back.len(), twice.costs()), (400, measured.costs()));
-        assert!(twice.take_back.is_sorted());
-        assert_eq!(quantile(&[], 0.5), Nanos::ZERO);
-    }
-}
+mod tests;
