@@ -10,7 +10,7 @@ use super::super::print;
 use super::series::{Interrupt, tell};
 use crate::args::Movie;
 use crate::failure::Failure;
-use crate::movie::{Goal, goals, told};
+use crate::movie::{Goal, goals, is_inconclusive, told};
 use crate::output::{Output, apart};
 use crate::page;
 use crate::scenario::{self, Loaded};
@@ -24,6 +24,8 @@ const DECODE_MAX: f64 = 0.4;
 #[derive(Debug, Serialize)]
 struct Written<'r> {
     scenario: String,
+    /// The machine was too disturbed: no goal that is about time holds or fails.
+    inconclusive: bool,
     goals: Vec<Goal>,
     #[serde(flatten)]
     report: &'r MovieReport,
@@ -52,6 +54,7 @@ pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
     print(&told(&report))?;
     let written = Written {
         scenario: loaded.shown(),
+        inconclusive: is_inconclusive(&report),
         goals: goals(&report),
         report: &report,
     };
