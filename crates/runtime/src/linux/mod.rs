@@ -474,12 +474,16 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             header.protection.extend(crew.ready());
             let start = MonotonicClock.now() + LEAD;
             regulator.start = start;
+            let mut collector = Collector::new(header.clone(), start, plan);
+            if !accountants.is_empty() {
+                collector.lends();
+            }
             let control = Control {
                 machine,
                 store,
                 shared,
                 regulator: Regulator::new(regulator.clone())?,
-                collector: Collector::new(header.clone(), start, plan),
+                collector,
                 pace,
                 patience,
                 until: start + duration,
