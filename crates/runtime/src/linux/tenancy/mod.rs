@@ -135,11 +135,11 @@ impl Accountant {
     /// What lending cost, in words; nothing where nothing was lent.
     pub fn told(&self) -> Option<String> {
         let account = self.account();
-        let p99 = quantile(&account.take_back, 0.99);
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| quantile(&account.take_back, q));
         let core = self.0.core.obtained().core;
         (account.leases > 0).then(|| {
             format!(
-                "core {core} lent {} times, {} together; taking it back took {p99} at p99; {} leases ended after the release",
+                "core {core} lent {} times, {} together; taking it back took {p50}, p99 {p99}, max {max}; {} leases ended after the release",
                 account.leases, account.lent, account.late
             )
         })
