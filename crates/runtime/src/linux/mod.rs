@@ -22,6 +22,7 @@ mod exclusive;
 mod feeder;
 mod interpret;
 mod job;
+mod mailbox;
 pub mod movie;
 pub mod referees;
 mod releases;
@@ -428,7 +429,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         } = options;
         let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
-        let (shared, tidings) = Shared::new(plan.admitted, regulator.within);
+        let shared = Shared::new(plan.admitted, regulator.within);
         let (samples, sampled) = bounded(SAMPLES_MAX);
         let cores = &self.machine.offers().cores;
         // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
@@ -487,7 +488,6 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 pace,
                 patience,
                 until: start + duration,
-                tidings,
                 samples,
                 log: record.is_some().then(Vec::new),
                 rehearsal: None,
