@@ -12,20 +12,23 @@
 //!
 //! **Method.** [`fits`]: the exact test for earliest deadline first on one core; [`responses`]: that for fixed priorities, which is what
 //! Linux runs. [`place`], [`admit`]: first fit decreasing, which takes few cores, though not always the fewest.
-//! [`lend`], and [`Tenants`] for several tasks: a lease ends as long before the next release as taking the core back takes. [`completion`]: the
-//! spinning time that costs least over the medium's measured service times. Every figure is an argument; none is a constant of ours.
+//! [`lend`], and [`Tenants`] for several tasks: a lease ends as long before the next release as taking the core back takes; [`LearntCosts`]: how
+//! long that took lately. [`completion`]: the spinning time that costs least over the medium's measured service times, where others use the core
+//! meanwhile; [`completion_on_kept_core`] where they do not. Every figure is an argument; none is a constant of ours.
 
 mod admission;
 mod budget;
 mod completion;
 mod cores;
 mod fixed_priority;
+mod learnt;
 mod lending;
 mod tenants;
 
 pub use admission::{PlaceError, Sporadic, TASKS_MAX, Unfit, admit, fits, place};
-pub use completion::{Completion, NoFigures, completion, expected_cost};
+pub use completion::{Completion, NoFigures, completion, completion_on_kept_core, expected_cost};
 pub use cores::{CoreListError, check_cores};
 pub use fixed_priority::{Bandwidth, by_deadline, responses};
+pub use learnt::LearntCosts;
 pub use lending::{Lease, LendingCosts, NextRelease, lend};
 pub use tenants::Tenants;
