@@ -379,7 +379,9 @@ impl<'p> Stage<'p> {
     fn slack(&self) -> Nanos {
         let period = self.plan.period;
         let granted = match RealTimeLimits::read(self.tree).throttling {
-            Throttling::Bounded { runtime, period: span } => Nanos((period.0 as f64 * runtime.ratio(span)) as u64),
+            Throttling::Bounded { runtime, period: span } | Throttling::Possible { runtime, period: span } => {
+                Nanos((period.0 as f64 * runtime.ratio(span)) as u64)
+            }
             Throttling::Off | Throttling::Unknown => period,
         };
         self.plan.deadline.min(granted).saturating_sub(self.plan.decode)
