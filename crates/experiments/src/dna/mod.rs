@@ -29,6 +29,7 @@ use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 
 use carry::{Set, SetResults};
 use profiles::Prepared;
+use sets::MEASURED;
 use variant::Variant;
 
 pub use profiles::{ProfileSet, WAY_BYTES, shipped};
@@ -166,7 +167,7 @@ fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
     labels.extend(cost::labels());
     // Claims may name what another set of profiles has.
     let names = settings.profiles.iter().map(|set| set.name.as_str());
-    for profiles in names.chain(["full", "scaled", "modelled", "counted"]) {
+    for profiles in names.chain(["full", "scaled", "modelled", MEASURED]) {
         for utilisation in tasksets::utilisations() {
             let of = |variant| columns::labels_of(profiles, utilisation, variant);
             labels.extend(Variant::all().into_iter().map(of));

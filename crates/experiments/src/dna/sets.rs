@@ -13,8 +13,11 @@ pub type File<'f> = (&'f str, &'f [u8]);
 
 /// What stands in a file's name where a set would, as `punctual profile` names it if nobody else does.
 const UNNAMED: &str = "profile";
+/// The set of profiles that were counted, where files name none: what claims call it.
+pub(super) const MEASURED: &str = "measured";
 
-/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET; `PROGRAM.csv` and `PROGRAM.profile.csv` to that of its kind. Where files do
+/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET; `PROGRAM.csv` and `PROGRAM.profile.csv` to `modelled` or `measured`,
+/// whichever it is. Where files do
 /// not say it, rows by window are of a model, rows by share were counted, and ways are as large as in the set's other files, or
 /// [`WAY_BYTES`].
 ///
@@ -42,7 +45,10 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
         });
         let name = match recording.name().rsplit_once('.') {
             Some((_, set)) if set != UNNAMED => set,
-            _ => kind.name(),
+            _ => match kind {
+                Kind::Modelled => kind.name(),
+                Kind::Counted => MEASURED,
+            },
         };
         let place = sets.iter().position(|other| other.set.name == name);
         let place = place.unwrap_or_else(|| {

@@ -34,6 +34,8 @@ fn a_file_is_what_it_says_and_not_what_it_is_called() {
     assert_eq!(set.about(), "modelled: modelled, ways of 64 KiB");
     let programs: Vec<&str> = set.profiles.iter().map(|profile| profile.name.as_str()).collect();
     assert_eq!(programs, ["fft", "ocean"]);
+    let found = sets(&[("fft.csv", windows("# kind: counted\n# way-bytes: 65536\n"))]).unwrap();
+    assert_eq!(found[0].about(), "measured: counted, ways of 64 KiB");
     // The name alone says nothing of ways.
     let found = sets(&[("fft.scaled.csv", windows(""))]).unwrap();
     assert_eq!((found[0].name.as_str(), found[0].way_bytes), ("scaled", WAY_BYTES));
