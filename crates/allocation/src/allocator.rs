@@ -8,58 +8,18 @@
 //! It reads no clock: `now` comes with each event, and if it decided less than [`Settings::gap`] ago it only says when it
 //! wants to be asked again ([`Allocator::due`]).
 
-use punctual_units::{Nanos, Time};
-use thiserror::Error;
+use punctual_units::Time;
 
 use crate::grid::Share;
-use crate::hysteresis::{Aim, Keeper, Refill};
+use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
-use crate::policy::{Exact, Loads, Policy, Task, dadna, dna, equal, greedy, static_best, vc2m, weighted};
-use crate::pool::{Pool, PoolError};
+use crate::policy::{
+    Exact, Loads, Policy, Task, ZeroDelta, algorithm_2, dadna, dna, equal, greedy, static_best, vc2m, weighted,
+};
+use crate::pool::Pool;
 use crate::programs::Programs;
 use crate::running::Running;
-
-/// How an [`Allocator`] decides.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    /// What is handed out.
-    pub pool: Pool,
-    /// Among how many cores, 1..=[`crate::CORES_MAX`].
-    pub cores: usize,
-    /// By which policy.
-    pub policy: Policy,
-    /// What a dynamic policy begins with, and, where refilling costs, is never slower than.
-    pub base: Base,
-    /// What a gained way costs; nothing if none.
-    pub refill: Option<Refill>,
-    /// Least time between two decisions.
-    pub gap: Nanos,
-}
-
-/// The split that a dynamic policy begins with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Base {
-    /// The static split that loads the busiest core least: for periodic tasks whose jobs are all to be in time.
-    #[default]
-    StaticBest,
-    /// As much for everybody: where not every task has a deadline, so that balancing loads would slow those that have.
-    Even,
-}
-
-impl Settings {
-    /// The fifth paper's machine: [`Pool::PAPER`] among four cores, a decision at most every millisecond, reallocation
-    /// free.
-    pub const fn paper(policy: Policy) -> Settings {
-        Settings {
-            pool: Pool::PAPER,
-            cores: 4,
-            policy,
-            base: Base::StaticBest,
-            refill: None,
-            gap: Nanos::from_millis(1),
-        }
-    }
-}
+use crate::settings::{Base, Settings, SettingsError};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +30,8 @@ pub enum Event {
     Completed(usize),
     /// The job on this core has entered another phase.
     PhaseChange(usize),
+    /// Programs run at another clock ([`Programs::slow_down`]).
+    Clock,
     /// The time that [`Allocator::due`] named has come.
     Due,
 }
@@ -103,50 +65,6 @@ impl Plan {
             .zip(&before.masks)
             .map(|(now, then)| now.gained(*then))
     }
-}
-
-/// Settings that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Error)]
-pub enum SettingsError {
-    /// Too little for so many cores.
-    #[error(transparent)]
-    Pool(#[from] PoolError),
-    /// A pool of another machine than the profiles'.
-    #[error("the pool is of {pool:?}, the profiles are of {profiles:?}: they must be of one machine")]
-    OtherGrid {
-        /// The pool's.
-        pool: crate::Grid,
-        /// The profiles'.
-        profiles: crate::Grid,
-    },
-    /// A task on a core, or of a program, that does not exist, or without a period.
-    #[error(
-        "task {task} is of program {program} on core {core} every {period}: there are {programs} programs and {cores} cores, from 0, and a period is more than 0"
-    )]
-    Task {
-        /// Which task, from 0.
-        task: usize,
-        /// Of which program.
-        program: usize,
-        /// On which core.
-        core: usize,
-        /// How often.
-        period: Nanos,
-        /// How many programs there are.
-        programs: usize,
-        /// How many cores there are.
-        cores: usize,
-    },
-    /// A refill that costs nothing or less.
-    #[error(
-        "a refill of {way_bytes} bytes over {partition_bytes_per_second} bytes per second: give positive numbers, or no refill"
-    )]
-    Refill {
-        /// Bytes of a way.
-        way_bytes: f64,
-        /// Bytes per second of a partition.
-        partition_bytes_per_second: f64,
-    },
 }
 
 /// Decides who has what.
@@ -200,7 +118,7 @@ impl Allocator {
     /// # Errors
     /// [`SettingsError`] says what does not fit.
     pub fn new(programs: &Programs, tasks: &[Task], settings: Settings) -> Result<Allocator, SettingsError> {
-        check(programs, tasks, &settings)?;
+        settings.check(programs, tasks)?;
         let Settings {
             pool,
             cores,
@@ -217,11 +135,17 @@ impl Allocator {
         };
         let plan = Plan::side_by_side(shares);
         let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy), settings.gap);
+        // In a run of seconds nearly every pair of phases meets for the first time, and no decision is to wait for its table.
+        let filled = || {
+            let mut exact = Exact::new(programs, pool, cores);
+            exact.fill(programs);
+            exact
+        };
         Ok(Allocator {
             settings,
             keeper: settings.refill.map(keeper),
             plan,
-            exact: (policy == Policy::Exact).then(|| Exact::new(programs, pool, cores)),
+            exact: (policy == Policy::Exact && settings.refill.is_none()).then(filled),
             decided: None,
             due: None,
             seen: Vec::new(),
@@ -241,7 +165,8 @@ impl Allocator {
     /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; none if all
     /// stays as it is, or the last decision is too recent.
     ///
-    /// A release that leaves what runs as it was is none of its business unless the policy knows deadlines.
+    /// A release that leaves what runs as it was is none of its business unless the policy knows deadlines. Of several events
+    /// at one instant, any will do: what runs is looked at on every core.
     ///
     /// # Panics
     /// If `cores` are not as many as in the settings, or a program does not exist.
@@ -256,11 +181,14 @@ impl Allocator {
         if self.settings.policy.is_static() {
             return None;
         }
-        let by_deadline = matches!(self.settings.policy, Policy::Dadna(_) | Policy::Weighted);
+        let by_deadline = matches!(
+            self.settings.policy,
+            Policy::Dadna(_) | Policy::Algorithm2 | Policy::Weighted
+        );
         let state = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
-        let only_waits = |core: usize| self.seen.get(core).is_some_and(|seen| *seen == state(&cores[core]));
-        if matches!(event, Event::Released(core) if !by_deadline && self.keeper.is_none() && self.due.is_none() && only_waits(core))
-        {
+        let only_waits = || self.seen.iter().copied().eq(cores.iter().map(state));
+        let looks_on = !by_deadline && self.keeper.is_none() && self.due.is_none();
+        if matches!(event, Event::Released(_)) && looks_on && only_waits() {
             return None;
         }
         let next = self.decided.map_or(now, |decided| decided + self.settings.gap);
@@ -291,6 +219,7 @@ impl Allocator {
             Policy::Greedy => greedy(programs, pool, cores),
             Policy::Dna(zero) => dna(programs, pool, cores, zero),
             Policy::Dadna(zero) => dadna(programs, pool, cores, now, zero),
+            Policy::Algorithm2 => algorithm_2(programs, pool, cores, now, ZeroDelta::OtherResource),
             Policy::Weighted => weighted(programs, pool, cores, now),
             Policy::Exact => match &mut self.exact {
                 Some(exact) => exact.decide(programs, cores),
@@ -331,47 +260,8 @@ pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
 /// Where bandwidth goes that nobody needs, under each policy.
 fn aim(policy: Policy) -> Aim {
     match policy {
-        Policy::Dadna(_) | Policy::Weighted => Aim::Deadlines,
+        Policy::Dadna(_) | Policy::Algorithm2 | Policy::Weighted => Aim::Deadlines,
         Policy::Exact => Aim::Speed,
         _ => Aim::Gradient,
     }
-}
-
-fn check(programs: &Programs, tasks: &[Task], settings: &Settings) -> Result<(), SettingsError> {
-    let Settings {
-        pool, cores, refill, ..
-    } = *settings;
-    pool.check(cores)?;
-    if pool.grid != programs.grid() {
-        return Err(SettingsError::OtherGrid {
-            pool: pool.grid,
-            profiles: programs.grid(),
-        });
-    }
-    for (number, task) in tasks.iter().enumerate() {
-        if task.core >= cores || task.program >= programs.len() || task.period == Nanos::ZERO {
-            return Err(SettingsError::Task {
-                task: number,
-                program: task.program,
-                core: task.core,
-                period: task.period,
-                programs: programs.len(),
-                cores,
-            });
-        }
-    }
-    if let Some(Refill {
-        way_bytes,
-        partition_bytes_per_second,
-    }) = refill
-    {
-        let positive = |value: f64| value > 0.0 && value.is_finite();
-        if !(positive(way_bytes) && positive(partition_bytes_per_second)) {
-            return Err(SettingsError::Refill {
-                way_bytes,
-                partition_bytes_per_second,
-            });
-        }
-    }
-    Ok(())
 }

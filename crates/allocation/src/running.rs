@@ -2,6 +2,7 @@
 
 use punctual_units::{Nanos, Time};
 
+use crate::grid::Share;
 use crate::programs::Programs;
 
 /// The job that a core runs.
@@ -43,7 +44,11 @@ pub const WAITING_MAX: usize = 64;
 ///
 /// with the waiting jobs 1..n in the order of their deadlines. WCET_i is what is left of a job that was pushed aside.
 pub fn virtual_deadline(running: &Running<'_>, programs: &Programs) -> Time {
-    let all = programs.grid().all();
+    virtual_deadline_with(running, programs, programs.grid().all())
+}
+
+/// The same, if those that wait then have `share`.
+pub fn virtual_deadline_with(running: &Running<'_>, programs: &Programs, share: Share) -> Time {
     let mut order = [0_usize; WAITING_MAX];
     let count = running.waiting.len().min(WAITING_MAX);
     let order = &mut order[..count];
@@ -52,7 +57,7 @@ pub fn virtual_deadline(running: &Running<'_>, programs: &Programs) -> Time {
     order.sort_unstable_by_key(|&job| running.waiting[job].deadline);
     for &job in order.iter().rev() {
         let job = &running.waiting[job];
-        let wcet = Nanos::from_secs_f64(programs.time_left(job.program, job.progress, all));
+        let wcet = Nanos::from_secs_f64(programs.time_left(job.program, job.progress, share));
         let end = start.min(job.deadline);
         start = Time(end.0.saturating_sub(wcet.0));
     }

@@ -9,7 +9,7 @@ use punctual_runtime::{Fault, Governor};
 use punctual_workload::ControllerKind;
 
 use crate::fault;
-use crate::scenario::Override;
+use crate::scenario::{Override, WAY_KIB_MAX, parse_policy};
 use crate::size;
 
 /// Keeps soft real-time work on time on multicore Linux.
@@ -208,8 +208,8 @@ pub struct AllocationBench {
     /// Decide for the programs whose profiles (NAME.csv) are in this folder [default: the shipped ones of data/profiles]
     #[arg(long, value_name = "DIR")]
     pub profiles: Option<PathBuf>,
-    /// How often each policy is measured
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// How often every policy decides its runs again
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: u32,
     /// The seed of task sets and instants
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -471,35 +471,48 @@ pub struct Simulated {
     /// busy, energy or response
     #[arg(long, value_name = "SPEC", value_parser = fault::parse)]
     pub fault: Vec<Fault>,
-    /// A task's execution profile: what it does, and how fast with so many cache ways and so much bandwidth
+    /// A task's execution profile, in place of the scenario's: what it does, and how fast with so many cache ways and so
+    /// much bandwidth
     #[arg(long, value_name = "TASK=FILE", value_parser = profile_of)]
-    pub profile: Vec<(String, PathBuf)>,
-    /// Who gets which ways and how much bandwidth among tasks with profiles [default: equal]
-    #[arg(long, value_name = "POLICY", value_parser = policy, requires = "profile")]
+    pub profile: Vec<(String, String)>,
+    /// Who gets which ways and how much bandwidth among tasks with profiles, in place of the scenario's allocation.policy
+    #[arg(long, value_name = "POLICY", value_parser = parse_policy)]
     pub allocate: Option<Policy>,
-    /// Size of a cache way in KiB: a core that gains one must fill it, through partitions of 72 MB/s; 0 makes it free
-    #[arg(long, value_name = "KIB", default_value_t = 2048, requires = "profile", value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
-    pub way_kib: u32,
+    /// Size of a cache way in KiB, in place of the scenario's allocation.way_kib: a core that gains one must fill it,
+    /// through partitions of 72 MB/s; 0 makes it free
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(0..=i64::from(WAY_KIB_MAX)))]
+    pub way_kib: Option<u32>,
 }
 
 /// `TASK=FILE`.
-fn profile_of(text: &str) -> Result<(String, PathBuf), String> {
+fn profile_of(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((task, file)) if !task.is_empty() && !file.is_empty() => Ok((task.into(), file.into())),
         _ => Err("expected the name of a task and a file, such as analysis=data/profiles/fft.scaled.csv".into()),
     }
 }
 
-/// A policy by its name.
-fn policy(name: &str) -> Result<Policy, String> {
-    let names = || Policy::ALL.map(Policy::name).join(", ");
-    Policy::named(name).ok_or_else(|| format!("no such policy; there are {}", names()))
-}
-
 impl Simulated {
     /// Whether anything is asked for.
     pub fn is_some(&self) -> bool {
-        self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty() || !self.profile.is_empty()
+        self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty() || !self.overrides().is_empty()
+    }
+
+    /// What differs from the scenario file, as overrides of its keys.
+    fn overrides(&self) -> Vec<Override> {
+        let profile = |(task, file): &(String, String)| Override {
+            written: format!("--profile {task}={file}"),
+            key: format!("task.{task}.profile"),
+            // In quotes: a file may be called 1.5.
+            value: toml::Value::from(file.as_str()).to_string(),
+        };
+        let policy = |policy: Policy| Override::of_option("--allocate", "allocation.policy", policy.name());
+        let way = |kib: u32| Override::of_option("--way-kib", "allocation.way_kib", &kib.to_string());
+        let profiles = self.profile.iter().map(profile);
+        profiles
+            .chain(self.allocate.map(policy))
+            .chain(self.way_kib.map(way))
+            .collect()
     }
 }
 
@@ -554,7 +567,12 @@ impl Change {
         let options = options
             .into_iter()
             .filter_map(|(option, key, value)| Some(Override::of_option(option, key, &value?)));
-        self.set.iter().cloned().chain(options).collect()
+        // On another machine they are refused, not looked at.
+        let simulated = match self.platform {
+            Platform::Linux => Vec::new(),
+            Platform::Sim => self.simulated.overrides(),
+        };
+        self.set.iter().cloned().chain(options).chain(simulated).collect()
     }
 }
 

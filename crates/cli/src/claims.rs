@@ -128,9 +128,9 @@ fn count(outcome: &Outcome) -> String {
     if outcome.claims.is_empty() {
         return String::new();
     }
+    let (testbeds, seeds) = outcome.extent();
     format!(
-        "\n{structural} of {all_structural} structural claims hold on every machine with every seed, {quantitative} of {all_quantitative} figures by the median;\n{} machines, {} seeds\n",
-        outcome.machines.len(),
-        outcome.seeds.len()
+        "\n{structural} of {all_structural} structural claims hold on every {} with every seed, {quantitative} of {all_quantitative} figures by the median;\n{testbeds}, {seeds}\n",
+        outcome.testbed.one()
     )
 }

@@ -214,10 +214,13 @@ fn what_only_the_simulated_machine_has_is_refused_elsewhere() {
         ["--machine", "m.toml"],
         ["--governor", "ondemand"],
         ["--fault", "stuck:clock@1s..2s"],
+        ["--profile", "answer=p.csv"],
+        ["--allocate", "exact"],
+        ["--way-kib", "64"],
     ] {
         assert_eq!(
             refused(folder.path(), &[&["run", "x.toml"][..], &option].concat()),
-            "--machine, --governor, --fault and --profile are for the simulated machine: add --platform sim\n"
+            "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim\n"
         );
     }
 }
@@ -257,7 +260,6 @@ fn a_wrong_command_line_is_refused_with_a_hint() {
             &["run", "x.toml", "--profile", "answer=p.csv", "--allocate", "luck"],
             "no such policy; there are equal, vc2m-frugal, vc2m, static-best, greedy, dna, dadna, exact, exact-weighted",
         ),
-        (&["run", "x.toml", "--allocate", "dna"], "--profile <TASK=FILE>"),
     ] {
         let error = refused(folder.path(), arguments);
         assert!(
@@ -354,28 +356,5 @@ fn a_trace_that_ends_before_it_begins_is_refused() {
     assert!(
         said.contains("trace/readings.csv:2: the readings end after 1 ns"),
         "{said}"
-    );
-}
-
-#[test]
-fn what_cannot_be_split_among_tasks_is_refused() {
-    let profile = "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w2\n0,0,1000000,10,10,1\n";
-    let folder = folder_with(&[("x.toml", SMALL), ("two-ways.csv", profile)]);
-    let told = |profile| {
-        refused(
-            folder.path(),
-            &["run", "x.toml", "--platform", "sim", "--profile", profile],
-        )
-    };
-    assert!(told("answer=none.csv").starts_with("none.csv: "));
-    assert!(
-        told("answer=x.toml").starts_with("x.toml:1: "),
-        "{}",
-        told("answer=x.toml")
-    );
-    assert!(
-        told("answer=two-ways.csv").contains("two-ways.csv"),
-        "{}",
-        told("answer=two-ways.csv")
     );
 }

@@ -26,7 +26,7 @@ use std::num::NonZeroUsize;
 use claims::{ClaimError, Claims, Reasons};
 use punctual_sim::MachineModel;
 
-pub use outcome::{Bars, Chart, Curve, Figure, Measure, Outcome};
+pub use outcome::{Bars, Chart, Curve, Figure, Measure, Outcome, Testbed};
 
 /// What an experiment runs on.
 #[derive(Clone, Debug)]

@@ -14,7 +14,9 @@ pub struct Outcome {
     pub name: String,
     /// Where it ran: `sim` or `linux`.
     pub platform: String,
-    /// The machines, by name.
+    /// What claims were judged on.
+    pub testbed: Testbed,
+    /// The machines, or the sets of profiles, by name.
     pub machines: Vec<String>,
     /// The seeds.
     pub seeds: Vec<u64>,
@@ -38,6 +40,46 @@ pub struct Outcome {
     pub samples: Vec<Replication>,
     /// What could not be run, and why.
     pub failures: Vec<String>,
+}
+
+/// What claims are judged on, with every seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Testbed {
+    /// Machines.
+    #[default]
+    Machine,
+    /// Programs on one machine.
+    ProfileSet,
+}
+
+impl Testbed {
+    /// One of them, for people.
+    pub fn one(self) -> &'static str {
+        match self {
+            Testbed::Machine => "machine",
+            Testbed::ProfileSet => "set of profiles",
+        }
+    }
+
+    /// Several of them, for people.
+    pub fn many(self) -> &'static str {
+        match self {
+            Testbed::Machine => "machines",
+            Testbed::ProfileSet => "sets of profiles",
+        }
+    }
+}
+
+impl Outcome {
+    /// On how many testbeds with how many seeds it ran, for people.
+    pub fn extent(&self) -> (String, String) {
+        let counted = |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+        (
+            counted(self.machines.len(), self.testbed.one(), self.testbed.many()),
+            counted(self.seeds.len(), "seed", "seeds"),
+        )
+    }
 }
 
 /// A figure without a claim.

@@ -8,9 +8,6 @@ use std::process::{Command, Stdio};
 use crate::error::ProfilerError;
 use crate::program;
 
-/// The first version of QEMU whose plugin interface hands other arguments to a plugin (version 7 of the interface).
-const TOO_NEW: (u32, u32) = (11, 1);
-
 /// QEMU's user-mode emulation of this machine's programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emulator {
@@ -24,7 +21,7 @@ impl Emulator {
     /// Finds the emulator in the folders of `search` (the value of `PATH`), and asks it for its version and whether it takes plugins.
     ///
     /// # Errors
-    /// [`ProfilerError`]: there is none, it cannot be run, takes no plugins, or is too new.
+    /// [`ProfilerError`]: there is none, it cannot be run, or takes no plugins. (Whether it speaks the plugin's language the plugin finds out.)
     pub fn find(search: &OsStr) -> Result<Emulator, ProfilerError> {
         let path = program::emulator(search)?;
         let says = |option| said(&path, option).map_err(ProfilerError::system("the emulator cannot be asked"));
@@ -35,20 +32,10 @@ impl Emulator {
     fn of(path: &Path, version: &str, help: &str) -> Result<Emulator, ProfilerError> {
         let version = version.split_once("version ").map_or("", |(_, rest)| rest);
         let version = version.split_whitespace().next().unwrap_or("unknown").to_string();
-        let refused = |why: String| ProfilerError::UnfitEmulator {
-            path: path.to_path_buf(),
-            version: version.clone(),
-            why,
-        };
         // Static ones do not list the option, or have no way to load a library.
         if !help.lines().any(|line| line.trim_start().starts_with("-plugin")) {
-            return Err(refused("takes no plugins".into()));
-        }
-        let mut numbers = version.split('.').map_while(|number| number.parse().ok());
-        if let (Some(major), Some(minor)) = (numbers.next(), numbers.next())
-            && (major, minor) >= TOO_NEW
-        {
-            return Err(refused("has another plugin interface".into()));
+            let path = path.to_path_buf();
+            return Err(ProfilerError::NoPlugins { path, version });
         }
         Ok(Emulator {
             path: path.to_path_buf(),
@@ -83,12 +70,9 @@ mod tests {
         assert_eq!(found(VERSION, &takes), Ok("10.0.2".into()));
         let version = |version: &str| VERSION.replace("10.0.2", version);
         assert_eq!(found(&version("7.2.22"), &takes), Ok("7.2.22".into()));
-        assert_eq!(found(&version("11.0.1"), &takes), Ok("11.0.1".into()));
         // The plugin itself looks again, so that what says nothing is tried.
         assert_eq!(found("", &takes), Ok("unknown".into()));
         let refused = |version: &str, help: &str| found(version, help).expect_err("refused");
         assert!(refused(VERSION, HELP).starts_with("/usr/bin/qemu-x86_64 (QEMU 10.0.2) takes no plugins: "));
-        assert!(refused(&version("11.1.0"), &takes).contains("has another plugin interface"));
-        assert!(refused(&version("12.0.0"), &takes).contains("has another plugin interface"));
     }
 }

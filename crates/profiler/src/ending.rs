@@ -52,8 +52,8 @@ impl fmt::Display for Ending {
                 f.write_str("became another program (execve), which was not watched; profile that one by its own name")
             }
             Ending::NotLoaded => f.write_str(
-                "was not run: the emulator did not take the plugin, and has said why above. QEMU before 11.1, linked dynamically \
-                 and built with plugins, takes it; see docs/profiling.md",
+                "was not run: the emulator did not take the plugin, and has said why above. QEMU with plugin \
+                 interface 1 to 6, as 7.2 to 10.2 have, takes it; see docs/profiling.md",
             ),
             Ending::EmulatorFailed => f.write_str(
                 "was given up by the emulator, which may have said why above; of a damaged program it says nothing",

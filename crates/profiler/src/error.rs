@@ -51,17 +51,15 @@ pub enum ProfilerError {
     },
     /// An emulator that cannot carry the tracer.
     #[error(
-        "{} (QEMU {version}) {why}: put one before it in PATH that is linked dynamically, built with plugins, and older \
-         than 11.1 (Debian 12: qemu-user; see docs/profiling.md for others)",
+        "{} (QEMU {version}) takes no plugins: put one before it in PATH that is linked dynamically and built with plugins \
+         (Debian 12: qemu-user; see docs/profiling.md for others)",
         path.display()
     )]
-    UnfitEmulator {
+    NoPlugins {
         /// Its file.
         path: PathBuf,
         /// Its version.
         version: String,
-        /// What is wrong with it.
-        why: String,
     },
     /// Caches that cannot be.
     #[error(transparent)]

@@ -25,7 +25,7 @@ mod run;
 mod simulated;
 mod tick;
 
-pub use allocation::{AllocationError, AllocationRequest};
+pub use allocation::{AllocationError, AllocationRequest, Changes};
 pub use collector::SETTLING;
 pub use controller::Knobs;
 pub use document::{

@@ -21,7 +21,7 @@ use crate::document::{ControllerDocument, MadeFor, Mismatch, ModelDocument, Mode
 use crate::exciter::Exciter;
 use crate::mode::{SILENT_RELEASES, SILENT_WINDOWS};
 use crate::record::{AdmissionSetup, EventLog};
-use crate::report::{KnobReport, LoadReport, RunHeader, RunReport, Watch};
+use crate::report::{KnobReport, LoadReport, Protection, RunHeader, RunReport, Watch};
 use crate::tick::RegulatorOptions;
 
 /// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a whole
@@ -450,6 +450,24 @@ impl Setup<'_> {
         settled.min(scenario.duration.scaled(0.5))
     }
 
+    /// What is not done about the profiles of tasks, where nobody splits cache and bandwidth by them.
+    fn unsplit(&self) -> Option<Protection> {
+        let profiled = self.scenario().tasks.iter().filter(|task| task.profile.is_some());
+        let tasks: Vec<&str> = profiled.map(|task| task.name.as_str()).collect();
+        if tasks.is_empty() || self.request.allocation.is_some() {
+            return None;
+        }
+        let what = format!("cache ways and bandwidth by the profiles of {}", tasks.join(", "));
+        Some(Protection {
+            refused: Some(Refusal {
+                what: what.clone(),
+                why: "nothing splits them here, so these tasks compute what `compute` says".into(),
+                remedy: "add --platform sim to see what a split would do".into(),
+            }),
+            what,
+        })
+    }
+
     pub(crate) fn header(&self, offers: &Offers, costs: &Costs, replicas: u32) -> RunHeader {
         let scenario = self.scenario();
         let turns = |kinds: &[ControllerKind]| self.excite || kinds.contains(&scenario.control.kind);
@@ -498,7 +516,7 @@ impl Setup<'_> {
                     "0 to 1".into(),
                 ),
             ],
-            protection: Vec::new(),
+            protection: self.unsplit().into_iter().collect(),
             load: LoadReport {
                 sensors,
                 replicas,

@@ -290,6 +290,11 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
             }
         }
         check_demand(check, task, &task.demand, &key);
+        if let Some(file) = &task.profile {
+            let what = "names no file: write one that `punctual profile` made, such as \"fft.csv\", or remove this key";
+            check.require(!file.is_empty(), key("profile"), what);
+            check.printable(file, key("profile"));
+        }
     }
 }
 
@@ -351,6 +356,11 @@ mod tests {
         assert_eq!(keys(|s| s.tasks[0].active.from = Nanos(1)), ["task[0].from"]);
         assert_eq!(keys(|s| s.tasks[1].cores = Some(0)), ["task[1].cores"]);
         assert_eq!(keys(|s| s.tasks[0].cores = Some(1)), ["task[0].cores"]);
+        assert_eq!(keys(|s| s.tasks[1].profile = Some(String::new())), ["task[1].profile"]);
+        assert_eq!(
+            keys(|s| s.tasks[1].profile = Some("fft.csv".into())),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

@@ -295,6 +295,10 @@ pub struct TaskSpec {
     pub cores: Option<u32>,
     /// When it releases jobs; best-effort only, else the whole run.
     pub active: Active,
+    /// The file with its execution profile, as the scenario names it: on the simulated machine a job computes what that
+    /// describes, as fast as the cache ways and the bandwidth that its core has allow, and not [`Demand::compute`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
 }
 
 impl TaskSpec {
@@ -315,6 +319,7 @@ impl TaskSpec {
             per_core: 1,
             cores: None,
             active: Active::ALWAYS,
+            profile: None,
         }
     }
 
@@ -399,6 +404,7 @@ pub(crate) mod tests {
                     per_core: 1,
                     cores: None,
                     active: Active::ALWAYS,
+                    profile: None,
                 },
                 TaskSpec {
                     name: "browse".into(),
@@ -417,6 +423,7 @@ pub(crate) mod tests {
                     per_core: 1,
                     cores: None,
                     active: Active::ALWAYS,
+                    profile: None,
                 },
             ],
             excitation: Excitation {

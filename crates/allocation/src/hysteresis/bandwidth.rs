@@ -55,14 +55,15 @@ pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
 }
 
 /// Hands out what `shares` leave of `partitions`, one at a time to the core of the largest average gain over all that is left (the fifth paper's
-/// theta over bandwidth alone); what nobody gains from goes to the first.
-pub(super) fn hand_out(worth: &[Worth], shares: &mut [u8], partitions: u8) {
+/// theta over bandwidth alone), each core's gain counted `weight` times; what nobody gains from goes to the first.
+pub(super) fn hand_out(worth: &[Worth], shares: &mut [u8], partitions: u8, weight: impl Fn(usize) -> i64) {
     let mut left = usize::from(partitions) - shares.iter().map(|share| usize::from(*share)).sum::<usize>();
     while left > 0 {
         let theta = |(core, share): (usize, &u8)| {
             let has = usize::from(*share);
             let more = &worth[core][has + 1..=has + left];
-            (core, more.iter().map(|value| value - worth[core][has]).sum::<f64>())
+            let gain = more.iter().map(|value| value - worth[core][has]).sum::<f64>();
+            (core, gain * weight(core) as f64)
         };
         let gains = shares.iter().enumerate().map(theta);
         // The first of the largest.
@@ -112,7 +113,7 @@ mod tests {
             let worth: Vec<Worth> = values.iter().map(|values| worth(values)).collect();
             let mut shares = least(&worth, 8).unwrap();
             prop_assert!(shares.iter().all(|share| *share == 1));
-            hand_out(&worth, &mut shares, 8);
+            hand_out(&worth, &mut shares, 8, |_| 1);
             prop_assert_eq!(shares.iter().map(|share| u32::from(*share)).sum::<u32>(), 8);
         }
     }
@@ -134,6 +135,7 @@ mod tests {
             &[worth(&[0.0, 0.0, 0.0, 9.0, 9.0]), worth(&[0.0, 1.0, 1.0, 1.0, 1.0])],
             &mut shares,
             5,
+            |_| 1,
         );
         assert_eq!(shares, [4, 1]);
     }

@@ -8,10 +8,11 @@ use super::bandwidth::{NOTHING, PARTITIONS_MAX, Worth, best, hand_out, least};
 use super::ways::{Claim, place};
 use crate::allocator::Plan;
 use crate::grid::Share;
+use crate::here::Here;
 use crate::masks::WayMask;
-use crate::policy::slack_seconds;
+use crate::policy::{Outlook, rescued};
 use crate::pool::Pool;
-use crate::programs::{Here, Programs};
+use crate::programs::Programs;
 use crate::running::Running;
 
 /// Where bandwidth goes that no core needs to keep its pace.
@@ -19,7 +20,7 @@ use crate::running::Running;
 pub enum Aim {
     /// To the largest average gain of speed, one partition at a time: as in DNA.
     Gradient,
-    /// First to jobs that would otherwise be late, as in DADNA; then as [`Aim::Gradient`].
+    /// The same, but sooner to jobs that would otherwise be late, at the cost of who can afford it: as in DADNA.
     Deadlines,
     /// To the largest sum of speeds that there is.
     Speed,
@@ -138,34 +139,35 @@ impl Keeper {
         if self.aim == Aim::Speed {
             return best(worth, all);
         }
-        let mut shares = least(worth, all)?;
-        if self.aim == Aim::Deadlines {
-            self.rescue(scene, masks, &mut shares);
-        }
-        hand_out(worth, &mut shares, all);
-        Some(shares)
+        let least = least(worth, all)?;
+        let split = |weight: &dyn Fn(usize) -> i64| {
+            let mut shares = least.clone();
+            hand_out(worth, &mut shares, all, weight);
+            shares
+        };
+        Some(match self.aim {
+            Aim::Deadlines => self.rescued(scene, masks, split),
+            _ => split(&|_| 1),
+        })
     }
 
-    /// Gives to jobs that would be late, but not with all that is left, until they are not: the one that lacks most first.
-    fn rescue(&self, scene: &Scene, masks: &[WayMask], shares: &mut [u8]) {
-        let mut left = self.pool.grid.partitions - shares.iter().sum::<u8>();
-        let slack = |job: &Option<Running<'_>>| job.as_ref().map(|job| slack_seconds(scene.programs, job, scene.now));
-        let slacks: Vec<Option<f64>> = scene.cores.iter().map(slack).collect();
-        while left > 0 {
-            let lacks = |core: usize| {
-                let (here, slack) = scene.here[core].zip(slacks[core])?;
-                let late = |partitions| {
-                    let ways = masks[core].count();
-                    here.time_left(Share { ways, partitions }) - slack
-                };
-                let lacks = late(shares[core]);
-                (lacks > 0.0 && late(shares[core] + left) <= 0.0).then_some((core, lacks))
-            };
-            let most = (0..masks.len()).filter_map(lacks).max_by(|a, b| a.1.total_cmp(&b.1));
-            let Some((core, _)) = most else { return };
-            shares[core] += 1;
-            left -= 1;
-        }
+    /// What `split` gives with the weights that help who would be late; cores at rest count as jobs with time in plenty.
+    fn rescued(&self, scene: &Scene, masks: &[WayMask], split: impl Fn(&dyn Fn(usize) -> i64) -> Vec<u8>) -> Vec<u8> {
+        let outlook = |core: usize| match &scene.cores[core] {
+            Some(job) => {
+                let (ways, partitions) = (masks[core].count(), self.pool.grid.partitions);
+                let most = Share { ways, partitions };
+                Outlook::of(scene.programs, job, scene.now, most, self.base.shares[core])
+            }
+            None => Outlook::AT_REST,
+        };
+        let outlooks: Vec<Outlook> = (0..masks.len()).map(outlook).collect();
+        let time_left = |core: usize, partitions: &Vec<u8>| {
+            let (ways, partitions) = (masks[core].count(), partitions[core]);
+            let here = scene.here[core].as_ref();
+            here.map_or(0.0, |here| here.time_left(Share { ways, partitions }))
+        };
+        rescued(&outlooks, time_left, split)
     }
 
     /// Another placement of the ways, if it saves enough over the phases at hand, compared with the plan `stay`.

@@ -1,117 +1,63 @@
-//! DADNA: those first who would otherwise be late (fifth paper, section VI, Algorithm 2).
+//! DADNA: those first who would otherwise be late (fifth paper, section VI), at the cost of those who can afford it.
 //!
 //! **Terms.** *TimeLeft* is how long a job still takes with a share, over the current and the coming phases
 //! ([`Programs::time_left`]; the paper's prototype looked at the current phase only). *Slack* is the time until the job's
-//! virtual deadline ([`virtual_deadline`]), which leaves the jobs that wait behind it enough.
+//! virtual deadline ([`virtual_deadline_with`]), which leaves the jobs that wait behind it enough. A job is *late* with a share
+//! if its TimeLeft is more than its slack.
 //!
-//! **Method.** Jobs that would be late with the least, but not with all that is spare besides everybody's least, come
-//! first: while one of them would still be late, the one that lacks most time gets a partition. What is left is handed
-//! out as by DNA.
+//! **Method.** Who would be late with DNA's split is helped by [`rescued`]: the gains of others count less, as little as it takes.
+//! DNA's split stays where nobody is late with it, or nobody can be helped without making another one late.
 //!
-//! **Two departures.** A job whose rate gains nothing now, but which gains in a later phase, is given the resource that
-//! shortens its TimeLeft (theta alone, which sees the current phase, would hand it bandwidth for nothing). One that nothing
-//! helps any more is let go, so that it does not take everything and be late nonetheless.
+//! **What departs from Algorithm 2** ([`super::algorithm_2()`] is the paper's text), and why. The paper hands out to who would be late
+//! with the least before anybody else gets anything, until they are in time. That is dear: a share that is given whatever its gain
+//! costs the others many times what it brings, and most who are late with the least would be in time with DNA's split. In overload
+//! the speed that is lost makes queues grow, and more jobs late than were saved. Here
+//! - DNA's split is looked at first, not the least;
+//! - who is late is helped through theta, whose gain counts more, so that partitions still go where they bring something;
+//! - who pays is chosen: jobs whose deadline has passed, which are late whatever they get, and only where there is none of those, jobs
+//!   in time with nobody waiting behind them;
+//! - jobs that wait are taken to run with an even split, not with everything, which they will not have.
 
 use punctual_units::Time;
 
 use crate::grid::Share;
 use crate::policy::Busy;
-use crate::policy::dna::{ZeroDelta, gains, give, hand_out};
-use crate::pool::{Pool, Spare};
+use crate::policy::dna::{ZeroDelta, hand_out_weighted};
+use crate::policy::rescue::{Outlook, rescued};
+use crate::pool::Pool;
 use crate::programs::Programs;
-use crate::running::{Running, virtual_deadline};
-
-/// A job that comes first.
-struct Urgent {
-    /// Its place among the jobs that run.
-    job: usize,
-    /// Seconds until its virtual deadline; negative if that has passed.
-    slack: f64,
-    /// Seconds by which it would be late.
-    lacks: f64,
-}
+use crate::running::Running;
 
 /// Splits `pool` after DADNA among the jobs that run on `cores` at `now`.
 pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now: Time, zero: ZeroDelta) -> Vec<Share> {
     let busy = Busy::of(programs, pool, cores);
-    let mut shares = busy.least();
-    let spare = rescue(&busy, &mut shares, now, zero);
-    hand_out(&busy.levels, &mut shares, spare, zero);
-    busy.spread(&shares)
-}
-
-/// Gives to jobs that would be late until they are not; says what is left.
-fn rescue(busy: &Busy<'_>, shares: &mut [Share], now: Time, zero: ZeroDelta) -> Spare {
-    let mut spare = busy.spare();
-    let time_left = |job: usize, share| {
-        let running = busy.jobs[job].1;
-        busy.programs.time_left(running.program, running.progress, share)
+    let (even, spare) = (even(pool, cores.len()), busy.spare());
+    let most = Share {
+        ways: pool.least.ways + spare.ways as u8,
+        partitions: pool.least.partitions + spare.partitions as u8,
     };
-    let mut urgent: Vec<Urgent> = (0..busy.jobs.len())
-        .filter_map(|job| {
-            let slack = slack_seconds(busy.programs, busy.jobs[job].1, now);
-            let lacks = time_left(job, shares[job]) - slack;
-            let in_time = time_left(job, with_all(shares[job], spare)) <= slack;
-            (lacks > 0.0 && in_time).then_some(Urgent { job, slack, lacks })
-        })
+    let outlooks: Vec<Outlook> = busy
+        .jobs
+        .iter()
+        .map(|(_, job)| Outlook::of(programs, job, now, most, even))
         .collect();
-    while spare.ways > 0 || spare.partitions > 0 {
-        let most = urgent.iter().enumerate().max_by(|a, b| a.1.lacks.total_cmp(&b.1.lacks));
-        let Some((place, &Urgent { job, slack, .. })) = most else {
-            break;
-        };
-        let share = &mut shares[job];
-        let gains = gains(busy.levels[job], *share, spare, zero);
-        if gains.ways > 0 || gains.partitions > 0 {
-            give(busy.levels[job], share, &mut spare, zero);
-        } else if !give_for_later(share, &mut spare, |share| time_left(job, share)) {
-            urgent.swap_remove(place);
-            continue;
-        }
-        urgent[place].lacks = time_left(job, *share) - slack;
-        if urgent[place].lacks <= 0.0 {
-            urgent.swap_remove(place);
-        }
-    }
-    spare
-}
-
-/// Gives one partition of the resource that shortens TimeLeft most for each partition of it; says whether any does.
-fn give_for_later(share: &mut Share, spare: &mut Spare, time_left: impl Fn(Share) -> f64) -> bool {
-    let now = time_left(*share);
-    let saved = |ways: usize, partitions: usize| {
-        let all = with_all(*share, Spare { ways, partitions });
-        (now - time_left(all)) / (ways + partitions).max(1) as f64
+    let time_left = |job: usize, shares: &Vec<Share>| {
+        let running = busy.jobs[job].1;
+        programs.time_left(running.program, running.progress, shares[job])
     };
-    let (of_ways, of_partitions) = (saved(spare.ways, 0), saved(0, spare.partitions));
-    let of_both = saved(spare.ways, spare.partitions);
-    if of_both <= 0.0 {
-        return false;
-    }
-    if spare.partitions == 0 || (spare.ways > 0 && of_partitions < of_ways) {
-        share.ways += 1;
-        spare.ways -= 1;
-    } else {
-        share.partitions += 1;
-        spare.partitions -= 1;
-    }
-    true
+    let split = |weight: &dyn Fn(usize) -> i64| {
+        let mut shares = busy.least();
+        hand_out_weighted(&busy.levels, &mut shares, spare, zero, weight);
+        shares
+    };
+    busy.spread(&rescued(&outlooks, time_left, split))
 }
 
-/// `share` and everything spare.
-fn with_all(share: Share, spare: Spare) -> Share {
+/// What each of `cores` cores has of `pool` if all have the same, rounded down.
+fn even(pool: Pool, cores: usize) -> Share {
+    let part = |all: u8| (usize::from(all) / cores.max(1)).max(1) as u8;
     Share {
-        ways: share.ways + spare.ways as u8,
-        partitions: share.partitions + spare.partitions as u8,
-    }
-}
-
-/// From `now` until the virtual deadline of `job`, negative if that has passed.
-pub(crate) fn slack_seconds(programs: &Programs, job: &Running<'_>, now: Time) -> f64 {
-    let then = virtual_deadline(job, programs);
-    if then.0 >= now.0 {
-        (then.0 - now.0) as f64 * 1e-9
-    } else {
-        -((now.0 - then.0) as f64 * 1e-9)
+        ways: part(pool.grid.ways),
+        partitions: part(pool.grid.partitions),
     }
 }

@@ -19,9 +19,10 @@
 //! by the same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the earliest core).
 
 use crate::grid::Share;
+use crate::levels::Levels;
 use crate::policy::Busy;
 use crate::pool::{Pool, Spare};
-use crate::programs::{Levels, Programs};
+use crate::programs::Programs;
 use crate::running::Running;
 
 /// What theta is where nothing is left of one resource, so that its formula divides by zero.
@@ -44,12 +45,24 @@ pub fn dna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], zero:
 }
 
 /// Hands out `spare` to who gains most; says what nobody gains from.
-pub(crate) fn hand_out(tasks: &[&Levels], shares: &mut [Share], mut spare: Spare, zero: ZeroDelta) -> Spare {
+pub(crate) fn hand_out(tasks: &[&Levels], shares: &mut [Share], spare: Spare, zero: ZeroDelta) -> Spare {
+    hand_out_weighted(tasks, shares, spare, zero, |_| 1)
+}
+
+/// The same, each task's gain counted `weight` times.
+pub(crate) fn hand_out_weighted(
+    tasks: &[&Levels],
+    shares: &mut [Share],
+    mut spare: Spare,
+    zero: ZeroDelta,
+    weight: impl Fn(usize) -> i64,
+) -> Spare {
     while spare.ways > 0 || spare.partitions > 0 {
         let gains = tasks
             .iter()
             .zip(&*shares)
-            .map(|(task, share)| theta(task, *share, spare, zero));
+            .enumerate()
+            .map(|(number, (task, share))| weight(number) * theta(task, *share, spare, zero));
         let Some((task, gain)) = first_largest(gains) else {
             break;
         };

@@ -12,10 +12,11 @@
 //! **Ties.** Of equal splits any is found; then each core gives back what it does not gain from, ways first.
 
 use crate::grid::Share;
+use crate::levels::Levels;
 use crate::policy::Busy;
 use crate::policy::surface::{Part, View, best_parts, join_with_split};
 use crate::pool::{Pool, Spare};
-use crate::programs::{Levels, Programs};
+use crate::programs::Programs;
 use crate::running::Running;
 
 /// Most memory that pair tables take, in bytes.

@@ -1,36 +1,40 @@
 //! Who gets what: one file for each policy.
 //!
 //! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`], [`static_best`].
-//! **Dynamic** ones split anew whenever a core changes its job or its phase: [`greedy`], [`dna`], [`dadna`], [`Exact`]
-//! and [`weighted`]. They give each core only what raises its rate: what nobody gains from stays spare, and
+//! **Dynamic** ones split anew whenever a core changes its job or its phase: [`greedy`], [`dna`], [`dadna`],
+//! [`algorithm_2`], [`Exact`] and [`weighted`]. They give each core only what raises its rate: what nobody gains from stays spare, and
 //! [`crate::Allocator`] leaves it where it was.
 //!
 //! All of them keep to a [`Pool`]: no core under its least, no resource beyond what there is.
 
+mod algorithm_2;
 mod dadna;
 mod dna;
 mod equal;
 mod exact;
 mod loads;
 mod optimum;
+mod rescue;
 mod static_best;
 pub(crate) mod surface;
 mod vc2m;
 mod weighted;
 
+pub use algorithm_2::algorithm_2;
 pub use dadna::dadna;
-pub(crate) use dadna::slack_seconds;
 pub use dna::{ZeroDelta, dna, greedy};
 pub use equal::equal;
 pub use exact::{Exact, PAIR_BYTES_MAX};
 pub use loads::{Loads, Task};
+pub(crate) use rescue::{Outlook, rescued};
 pub use static_best::static_best;
 pub use vc2m::{Leftovers, vc2m};
 pub use weighted::{WEIGHTS, weight, weighted};
 
 use crate::grid::Share;
+use crate::levels::Levels;
 use crate::pool::Pool;
-use crate::programs::{Levels, Programs};
+use crate::programs::Programs;
 use crate::running::Running;
 
 /// Which policy splits.
@@ -46,8 +50,10 @@ pub enum Policy {
     Greedy,
     /// One partition at a time to the largest average gain: [`dna`].
     Dna(ZeroDelta),
-    /// Those first who would otherwise be late: [`dadna`].
+    /// Those first who would otherwise be late, at the cost of who can afford it: [`dadna`].
     Dadna(ZeroDelta),
+    /// Those first who would otherwise be late, as the fifth paper has it: [`algorithm_2`].
+    Algorithm2,
     /// The largest summed rate that there is: [`Exact`].
     Exact,
     /// The largest sum of rates weighted by urgency: [`weighted`].
@@ -80,6 +86,7 @@ impl Policy {
             Policy::Dna(ZeroDelta::Nothing) => "dna-zero",
             Policy::Dadna(ZeroDelta::OtherResource) => "dadna",
             Policy::Dadna(ZeroDelta::Nothing) => "dadna-zero",
+            Policy::Algorithm2 => "dadna-paper",
             Policy::Exact => "exact",
             Policy::Weighted => "exact-weighted",
         }
@@ -87,7 +94,11 @@ impl Policy {
 
     /// The policy of this [`Policy::name`].
     pub fn named(name: &str) -> Option<Policy> {
-        let readings = [Policy::Dna(ZeroDelta::Nothing), Policy::Dadna(ZeroDelta::Nothing)];
+        let readings = [
+            Policy::Dna(ZeroDelta::Nothing),
+            Policy::Dadna(ZeroDelta::Nothing),
+            Policy::Algorithm2,
+        ];
         Policy::ALL
             .into_iter()
             .chain(readings)

@@ -11,8 +11,8 @@
 //! over its cells. Then the way back down finds who got what. Whole numbers, so that the best is found by equality.
 
 use crate::grid::{Grid, Share};
+use crate::levels::LEVELS;
 use crate::pool::Spare;
-use crate::programs::LEVELS;
 
 /// A surface, in place: cell (row, column) is `cells[row * stride + column]`; rows are ways, columns partitions.
 #[derive(Clone, Copy, Debug)]

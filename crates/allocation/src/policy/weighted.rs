@@ -12,7 +12,7 @@ use punctual_units::Time;
 
 use crate::grid::Share;
 use crate::policy::Busy;
-use crate::policy::dadna::slack_seconds;
+use crate::policy::rescue::slack_seconds;
 use crate::policy::surface::{View, best_parts};
 use crate::pool::Pool;
 use crate::programs::Programs;
@@ -52,7 +52,7 @@ pub fn weighted(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], 
 /// How often a job's rate counts, 1..=[`WEIGHTS`].
 pub fn weight(programs: &Programs, job: &Running<'_>, now: Time) -> i32 {
     let fastest = programs.time_left(job.program, job.progress, programs.grid().all());
-    let slack = slack_seconds(programs, job, now);
+    let slack = slack_seconds(programs, job, now, programs.grid().all());
     if slack < fastest {
         return 1;
     }

@@ -2,6 +2,7 @@
 
 mod common;
 mod deciding;
+mod haste;
 mod near;
 mod optimum;
 mod paper;

@@ -1,7 +1,7 @@
 //! The optimum is equal to brute force, and nothing is above it.
 
 use proptest::prelude::*;
-use punctual_allocation::policy::{Exact, dadna, dna, greedy, summed, weight, weighted};
+use punctual_allocation::policy::{Exact, algorithm_2, dadna, dna, greedy, summed, weight, weighted};
 use punctual_allocation::{Programs, Running, Share, ZeroDelta};
 use punctual_units::Time;
 
@@ -92,6 +92,7 @@ proptest! {
             let splits = [
                 dna(&programs, POOL, &cores, zero),
                 dadna(&programs, POOL, &cores, Time(now), zero),
+                algorithm_2(&programs, POOL, &cores, Time(now), zero),
                 greedy(&programs, POOL, &cores),
             ];
             for shares in splits {

@@ -1,7 +1,7 @@
 //! DNA and DADNA against a plain reading of the fifth paper's algorithms, step by step, without tables of sums.
 
 use proptest::prelude::*;
-use punctual_allocation::policy::{dadna, dna, summed};
+use punctual_allocation::policy::{algorithm_2, dadna, dna, summed};
 use punctual_allocation::{Programs, Running, Share, Waiting, ZeroDelta, virtual_deadline};
 use punctual_units::{Nanos, Time};
 
@@ -84,7 +84,9 @@ proptest! {
         let jobs = busy(jobs);
         for zero in [ZeroDelta::OtherResource, ZeroDelta::Nothing] {
             let cores = on_cores(&jobs);
-            prop_assert_eq!(dadna(&programs, POOL, &cores, Time(now), zero), dna(&programs, POOL, &cores, zero));
+            let plain = dna(&programs, POOL, &cores, zero);
+            prop_assert_eq!(&dadna(&programs, POOL, &cores, Time(now), zero), &plain);
+            prop_assert_eq!(&algorithm_2(&programs, POOL, &cores, Time(now), zero), &plain);
         }
     }
 
@@ -100,7 +102,7 @@ proptest! {
         let (fast, slow) = (left(&programs, &jobs[0], most), left(&programs, &jobs[0], POOL.least));
         let slack = fast + haste * (slow - fast) + 1e-6;
         jobs[0].deadline = Time::ZERO + Nanos::from_secs_f64(slack);
-        let shares = dadna(&programs, POOL, &on_cores(&jobs), Time::ZERO, ZeroDelta::OtherResource);
+        let shares = algorithm_2(&programs, POOL, &on_cores(&jobs), Time::ZERO, ZeroDelta::OtherResource);
         let late = left(&programs, &jobs[0], shares[0]) - slack;
         prop_assert!(late <= 1e-6, "late by {late} s with {:?} of {most:?}", shares[0]);
     }

@@ -31,10 +31,10 @@ fn cache_profiles() -> Finding {
             return finding(Facility::CacheProfiles, Status::Offered, detail, "");
         }
         Err(ProfilerError::NoEmulator { emulator }) => format!("no {emulator} in PATH"),
-        Err(ProfilerError::UnfitEmulator { version, why, .. }) => format!("QEMU {version} {why}"),
+        Err(ProfilerError::NoPlugins { version, .. }) => format!("QEMU {version} takes no plugins"),
         Err(error) => error.to_string(),
     };
-    let remedy = "put QEMU's user-mode emulation with plugins, older than 11.1, into PATH (Debian 12: apt-get install qemu-user; docs/profiling.md)";
+    let remedy = "put QEMU's user-mode emulation with plugins into PATH (Debian 12: apt-get install qemu-user; docs/profiling.md)";
     finding(Facility::CacheProfiles, Status::Missing, detail, remedy)
 }
 

@@ -145,7 +145,6 @@ fn profiles(
     arguments: &Experiment,
     experiment: &punctual_experiments::Experiment,
 ) -> Result<Vec<dna::ProfileSet>, Failure> {
-    let unusable = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     if !runs_profiles(experiment) {
         return match &arguments.profiles {
             None => Ok(Vec::new()),
@@ -155,36 +154,10 @@ fn profiles(
             )])),
         };
     }
-    let Some(folder) = &arguments.profiles else {
-        return dna::shipped().map_err(|error| unusable(&error));
-    };
-    let cannot =
-        |error: std::io::Error| Failure::input([format!("{}: cannot be read: {}", folder.display(), error.kind())]);
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(cannot)? {
-        let path = entry.map_err(cannot)?.path();
-        if path.extension().is_some_and(|extension| extension == "csv") {
-            paths.push(path);
-        }
+    match &arguments.profiles {
+        Some(folder) => crate::profiles::folder(folder),
+        None => dna::shipped().map_err(|error| Failure::Internal(error.to_string())),
     }
-    paths.sort();
-    if paths.is_empty() {
-        return Err(Failure::input([format!(
-            "{}: no profiles there; they are called PROGRAM.csv or PROGRAM.SET.csv",
-            folder.display()
-        )]));
-    }
-    let read = |path: &std::path::PathBuf| {
-        let bytes = std::fs::read(path)
-            .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))?;
-        Ok((path.display().to_string(), bytes))
-    };
-    let files: Vec<(String, Vec<u8>)> = paths.iter().map(read).collect::<Result<_, Failure>>()?;
-    let files: Vec<dna::File> = files
-        .iter()
-        .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
-        .collect();
-    dna::read(&files).map_err(|error| unusable(&error))
 }
 
 /// The machines of the command line, else those that were calibrated.

@@ -9,9 +9,11 @@ use crate::scenario::Loaded;
 pub fn of_run(error: RunError, loaded: &Loaded) -> Failure {
     let in_file = |what: String| Failure::input([format!("{}: {what}", loaded.shown())]);
     match error {
-        RunError::Problem(_) | RunError::Demand(_) | RunError::Mismatch(_) | RunError::Excitation(_) => {
-            in_file(error.to_string())
-        }
+        RunError::Problem(_)
+        | RunError::Demand(_)
+        | RunError::Mismatch(_)
+        | RunError::Excitation(_)
+        | RunError::Allocation(_) => in_file(error.to_string()),
         RunError::Stopped | RunError::MachineModel(_) => Failure::Internal(error.to_string()),
         error => Failure::input([error.to_string()]),
     }

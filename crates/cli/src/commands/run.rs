@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use punctual_allocation::{Policy, Refill};
+use punctual_allocation::Refill;
 use punctual_runtime::report::RunReport;
 use punctual_runtime::{
     AllocationRequest, ControllerSource, Faults, Finished, MachineModel, ModelDocument, PlatformChoice, RunRequest,
@@ -11,10 +11,10 @@ use punctual_runtime::{
 use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices};
-use crate::args::{Change, Platform, Run, Simulated};
+use crate::args::{Change, Platform, Run};
 use crate::failure::Failure;
 use crate::output::{self, Output};
-use crate::scenario::{self, Loaded};
+use crate::scenario::{self, Allocation, Loaded};
 use crate::watch::Watcher;
 use crate::{page, profiles, summary, trace};
 
@@ -65,9 +65,10 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
 pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
     let simulated = &change.simulated;
     if change.platform == Platform::Linux && simulated.is_some() {
-        let what = "--machine, --governor, --fault and --profile are for the simulated machine: add --platform sim";
+        let what = "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim";
         return Err(Failure::input([what]));
     }
+    one_profile_each(&simulated.profile)?;
     Ok(RunRequest {
         scenario: loaded.scenario.clone(),
         trace: Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?),
@@ -85,25 +86,54 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
             seed: loaded.scenario.seed,
             list: simulated.fault.clone(),
         },
-        allocation: allocation(simulated)?,
+        allocation: match change.platform {
+            Platform::Linux => None,
+            Platform::Sim => allocation(loaded)?,
+        },
         surge: None,
     })
 }
 
-/// Who gets which ways and how much bandwidth; nobody where no task has a profile.
-fn allocation(simulated: &Simulated) -> Result<Option<AllocationRequest>, Failure> {
-    if simulated.profile.is_empty() {
-        return Ok(None);
+/// Refuses a task named twice by `--profile`: one of the two files would be passed over.
+fn one_profile_each(given: &[(String, String)]) -> Result<(), Failure> {
+    for (number, (task, file)) in given.iter().enumerate() {
+        if let Some((_, first)) = given[..number].iter().find(|(other, _)| other == task) {
+            return Err(Failure::input([format!(
+                "--profile {task}={file}: the task has the profile {first} already; give it one"
+            )]));
+        }
     }
-    let read = |(task, file): &(String, PathBuf)| Ok((task.clone(), profiles::file(file)?));
+    Ok(())
+}
+
+/// Who gets which ways and how much bandwidth; nobody where no task has a profile.
+fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
+    let Allocation {
+        policy,
+        changes,
+        grid,
+        way_kib,
+    } = loaded.allocation;
+    let Some(policy) = policy else { return Ok(None) };
     let refill = Refill {
-        way_bytes: f64::from(simulated.way_kib) * 1024.0,
+        way_bytes: f64::from(way_kib) * 1024.0,
         ..Refill::PAPER
     };
+    let (mut read, mut wrong) = (Vec::new(), Vec::new());
+    for file in &loaded.profiles {
+        match profiles::file(&file.path, grid) {
+            Ok(profile) => read.push((file.task.clone(), profile)),
+            Err(why) => wrong.push(format!("{}: {why}", file.place)),
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(Failure::Input(wrong));
+    }
     Ok(Some(AllocationRequest {
-        policy: simulated.allocate.unwrap_or(Policy::Equal),
-        profiles: simulated.profile.iter().map(read).collect::<Result<_, Failure>>()?,
-        refill: (simulated.way_kib > 0).then_some(refill),
+        policy,
+        changes,
+        profiles: read,
+        refill: (way_kib > 0).then_some(refill),
     }))
 }
 

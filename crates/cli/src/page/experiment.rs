@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use punctual_experiments::claims::ClaimResult;
 use punctual_experiments::limits::{Chance, Limit};
 use punctual_experiments::{Chart as Shape, Figure, Measure, Outcome};
 
@@ -22,16 +21,16 @@ pub fn experiment(outcome: &Outcome, command: &str) -> String {
     );
     if !outcome.claims.is_empty() {
         verdict(&mut page, outcome);
-        claims(&mut page, &outcome.claims);
+        claims(&mut page, outcome);
     }
     limits(&mut page, &outcome.limits);
     chances(&mut page, &outcome.chances);
     measures(&mut page, &outcome.measures);
     if !outcome.figures.is_empty() {
-        figures(&mut page, &outcome.figures);
+        figures(&mut page, outcome);
     }
     page += "<h2>Setting</h2>\n<div class=\"sheet\"><table>\n";
-    let machines = ("machines".to_string(), outcome.machines.join("; "));
+    let machines = (outcome.testbed.many().to_string(), outcome.machines.join("; "));
     for (name, value) in outcome.setting.iter().chain([&machines]) {
         let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
     }
@@ -52,21 +51,24 @@ pub fn experiment(outcome: &Outcome, command: &str) -> String {
     page
 }
 
-fn figures(page: &mut String, figures: &[Figure]) {
-    *page += "<h2>Figures</h2>\n<p class=\"note\">Bars are medians over machines and seeds, strokes their ranges; curves over time are those of the first seed. Shaded: the disturbance.</p>\n<div class=\"charts\">\n";
-    figures.iter().for_each(|figure| draw(page, figure));
+fn figures(page: &mut String, outcome: &Outcome) {
+    let _ = writeln!(
+        page,
+        "<h2>Figures</h2>\n<p class=\"note\">Bars are medians over {} and seeds, strokes their ranges; curves over time are those of the first seed. Shaded: the disturbance.</p>\n<div class=\"charts\">",
+        outcome.testbed.many()
+    );
+    outcome.figures.iter().for_each(|figure| draw(page, figure));
     *page += "</div>\n";
 }
 
 fn verdict(page: &mut String, outcome: &Outcome) {
     let held = outcome.claims.iter().filter(|claim| claim.holds).count();
     let good = if held == outcome.claims.len() { " good" } else { "" };
+    let (testbeds, seeds) = outcome.extent();
     let _ = writeln!(
         page,
-        "<p class=\"verdict{good}\">{held} of {} claims hold, on {} machines with {} seeds each</p>",
-        outcome.claims.len(),
-        outcome.machines.len(),
-        outcome.seeds.len()
+        "<p class=\"verdict{good}\">{held} of {} claims hold, on {testbeds} with {seeds} each</p>",
+        outcome.claims.len()
     );
 }
 
@@ -96,9 +98,14 @@ fn badge(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn claims(page: &mut String, claims: &[ClaimResult]) {
-    *page += "<h2>Claims</h2>\n<p class=\"note\">Quantitative: the median over all machines and seeds keeps the tolerance. Structural: holds on every machine with every seed.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>claim</th><th>paper</th><th>ours</th><th>range</th><th>runs</th></tr></thead>\n<tbody>\n";
-    for row in claims {
+fn claims(page: &mut String, outcome: &Outcome) {
+    let _ = writeln!(
+        page,
+        "<h2>Claims</h2>\n<p class=\"note\">Quantitative: the median over all {} and seeds keeps the tolerance. Structural: holds on every {} with every seed.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>claim</th><th>paper</th><th>ours</th><th>range</th><th>runs</th></tr></thead>\n<tbody>",
+        outcome.testbed.many(),
+        outcome.testbed.one()
+    );
+    for row in &outcome.claims {
         let (class, holds) = if row.holds { ("yes", "yes") } else { ("no", "no") };
         let mut notes = vec![format!("{} · {}", escape(&row.claim.id), escape(&row.claim.source))];
         notes.extend(row.why.iter().chain(&row.missing).map(|note| escape(note)));
@@ -217,7 +224,7 @@ mod tests {
     use punctual_experiments::limits::{Asked, Basis};
     use punctual_experiments::samples::{Replication, Run, labels};
     use punctual_experiments::stats::Spread;
-    use punctual_experiments::{Bars, Curve as Line};
+    use punctual_experiments::{Bars, Curve as Line, Testbed};
 
     use super::*;
 
@@ -249,6 +256,7 @@ mod tests {
         Outcome {
             name: "e".into(),
             platform: "sim".into(),
+            testbed: Testbed::ProfileSet,
             machines: vec!["m & n".into()],
             seeds: vec![1],
             setting: vec![("goal".into(), "1".into())],
@@ -305,7 +313,7 @@ mod tests {
         super::super::tests::check_nesting(&page);
         for part in [
             "simulated",
-            "0 of 1 claims hold",
+            "0 of 1 claims hold, on 1 set of profiles with 1 seed each",
             "a &lt; b",
             "because &lt;of&gt; that",
             "a &amp; b",

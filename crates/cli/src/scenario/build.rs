@@ -8,6 +8,7 @@ use punctual_workload::{
     SensorSource, StoreNeeds, Table, TaskSpec, UpdateMode, Volume,
 };
 
+use super::allocation::{Allocation, allocation};
 use super::section::Section;
 
 const CONTROLLERS: [(&str, ControllerKind); 5] = [
@@ -29,6 +30,8 @@ pub struct Draft {
     pub store_path: Option<String>,
     /// `[movie]`: what `bench movie` plays.
     pub movie: MovieFile,
+    /// `[allocation]`: who gets which cache ways and how much bandwidth.
+    pub allocation: Allocation,
     /// `exclusive.spare`: programs that are left on exclusive cores.
     pub spare: Vec<String>,
 }
@@ -71,6 +74,8 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         excitation: top.table("identify", excitation),
     };
     let movie = top.table("movie", movie);
+    let profiled = scenario.tasks.iter().find(|task| task.profile.is_some());
+    let allocation = top.table("allocation", |section| allocation(section, profiled));
     let spare = top.table("exclusive", spare);
     top.finish();
     Draft {
@@ -78,6 +83,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         model,
         store_path,
         movie,
+        allocation,
         spare,
     }
 }
@@ -224,6 +230,7 @@ fn task(section: &mut Section<'_, '_>) -> TaskSpec {
             from: section.time("from").unwrap_or(Active::ALWAYS.from),
             until: section.time("until").unwrap_or(Active::ALWAYS.until),
         },
+        profile: section.text("profile"),
     }
 }
 

@@ -4,6 +4,7 @@
 //! ([`set`]), it is read key by key ([`section`], [`build`]), and the scenario checks itself. Complaints of all stages
 //! come out in one form: `scenarios/x.toml:12: task[0].period: what is wrong; what to do`.
 
+mod allocation;
 mod build;
 mod nearest;
 mod report;
@@ -14,16 +15,17 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 
-use punctual_workload::Scenario;
+use punctual_workload::{Scenario, TaskSpec};
 
+pub use allocation::{Allocation, ProfileFile, WAY_KIB_MAX, parse_policy};
 pub use build::MovieFile;
 pub use set::Override;
 pub use time::parse_time;
 
 use build::draft;
-use report::{Report, origin_of};
+use report::{Report, origin_of, place};
 use section::Section;
-use tree::Value;
+use tree::{Entries, Origin, Value};
 
 use crate::failure::Failure;
 
@@ -45,6 +47,10 @@ pub struct Loaded {
     pub store_path: Option<PathBuf>,
     /// What `bench movie` plays.
     pub movie: MovieFile,
+    /// What is split among tasks with profiles, and by whom.
+    pub allocation: Allocation,
+    /// The profiles of tasks; not read yet.
+    pub profiles: Vec<ProfileFile>,
     /// Programs that are left on exclusive cores.
     pub spare: Vec<String>,
 }
@@ -75,14 +81,16 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         .unwrap_or(shipped)
         .file_stem()
         .map_or("scenario".into(), |stem| stem.to_string_lossy());
-    let draft = check(&text, &shown(file), &name, overrides).map_err(Failure::input)?;
-    let folder = file.and_then(Path::parent);
+    let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
+    let (draft, profiles) = check(&text, &shown(file), folder, &name, overrides).map_err(Failure::input)?;
     Ok(Loaded {
         scenario: draft.scenario,
         file: file.map(Path::to_path_buf),
-        model: draft.model.map(|model| folder.unwrap_or(Path::new("")).join(model)),
+        model: draft.model.map(|model| folder.join(model)),
         store_path: draft.store_path.map(PathBuf::from),
         movie: draft.movie,
+        allocation: draft.allocation,
+        profiles,
         spare: draft.spare,
     })
 }
@@ -100,8 +108,14 @@ fn read(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// The text of a scenario, typed and checked; or one line per problem.
-fn check(text: &str, shown: &str, name: &str, overrides: &[Override]) -> Result<build::Draft, Vec<String>> {
+/// The text of a scenario in `folder`, typed and checked, and the profiles that it names; or one line per problem.
+fn check(
+    text: &str,
+    shown: &str,
+    folder: &Path,
+    name: &str,
+    overrides: &[Override],
+) -> Result<(build::Draft, Vec<ProfileFile>), Vec<String>> {
     let mut report = Report::default();
     let mut document = match tree::parse(text) {
         Ok(node) => match node.value {
@@ -121,7 +135,40 @@ fn check(text: &str, shown: &str, name: &str, overrides: &[Override]) -> Result<
         }
     }
     let lines = report.lines(shown, overrides);
-    if lines.is_empty() { Ok(draft) } else { Err(lines) }
+    if !lines.is_empty() {
+        return Err(lines);
+    }
+    let profiles = profiles(
+        &draft.scenario,
+        &document,
+        |origin| place(origin, shown, overrides),
+        folder,
+    );
+    Ok((draft, profiles))
+}
+
+/// The profiles of the scenario's tasks. A file named in the scenario lies beside it, one named on the command line where the
+/// user is.
+fn profiles(
+    scenario: &Scenario,
+    document: &Entries,
+    place: impl Fn(Origin) -> String,
+    folder: &Path,
+) -> Vec<ProfileFile> {
+    let file = |(i, task): (usize, &TaskSpec)| {
+        let file = task.profile.as_ref()?;
+        let key = format!("task[{i}].profile");
+        let origin = origin_of(document, &key);
+        Some(ProfileFile {
+            task: task.name.clone(),
+            path: match origin {
+                Origin::Override(_) => file.into(),
+                Origin::Document | Origin::Line(_) => folder.join(file),
+            },
+            place: format!("{}: {key}", place(origin)),
+        })
+    };
+    scenario.tasks.iter().enumerate().filter_map(file).collect()
 }
 
 #[cfg(test)]

@@ -52,12 +52,17 @@ impl Report {
             self.problems.push((origin, text));
         }
         self.problems.sort_by_key(|(origin, _)| *origin);
-        let line = |(origin, text): &(Origin, String)| match origin {
-            Origin::Document => format!("{file}: {text}"),
-            Origin::Line(line) => format!("{file}:{line}: {text}"),
-            Origin::Override(i) => format!("{}: {text}", overrides[*i].written),
-        };
+        let line = |(origin, text): &(Origin, String)| format!("{}: {text}", place(*origin, file, overrides));
         self.problems.iter().map(line).collect()
+    }
+}
+
+/// A place in words: the file and the line, or the option that the user wrote.
+pub fn place(origin: Origin, file: &str, overrides: &[Override]) -> String {
+    match origin {
+        Origin::Document => file.to_string(),
+        Origin::Line(line) => format!("{file}:{line}"),
+        Origin::Override(i) => overrides[i].written.clone(),
     }
 }
 

@@ -30,13 +30,12 @@ fn sets(arguments: &[&str]) -> Vec<Override> {
 }
 
 fn complaints(text: &str, arguments: &[&str]) -> Vec<String> {
-    check(text, "x.toml", "x", &sets(arguments)).expect_err("must be refused")
+    check(text, "x.toml", Path::new("at"), "x", &sets(arguments)).expect_err("must be refused")
 }
 
 fn accepted(text: &str, arguments: &[&str]) -> Scenario {
-    check(text, "x.toml", "x", &sets(arguments))
-        .expect("must be accepted")
-        .scenario
+    let (draft, _) = check(text, "x.toml", Path::new("at"), "x", &sets(arguments)).expect("must be accepted");
+    draft.scenario
 }
 
 #[test]
@@ -168,7 +167,7 @@ fn each_wrong_line_is_told_in_full() {
         (
             "duration = \"10s\"",
             "duration = \"10s\"\nvolume = 3",
-            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify, movie, exclusive",
+            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify, movie, allocation, exclusive",
         ),
         (
             "duration = \"10s\"",
@@ -294,7 +293,7 @@ fn a_wrong_override_is_named_as_it_was_written() {
         assert_eq!(complaints(SMALL, &[argument]), [expected]);
     }
     let duration = [Override::of_option("--duration", "duration", "10")];
-    let lines = check(SMALL, "x.toml", "x", &duration).unwrap_err();
+    let lines = check(SMALL, "x.toml", Path::new("at"), "x", &duration).unwrap_err();
     assert!(
         lines[0].starts_with("--duration 10: duration: expected a time in quotes"),
         "{lines:?}"
@@ -302,7 +301,70 @@ fn a_wrong_override_is_named_as_it_was_written() {
 }
 
 #[test]
+fn profiles_lie_beside_the_scenario_or_where_the_user_is() {
+    let text = format!("{SMALL}profile = \"p.csv\"\n[allocation]\npolicy = \"exact\"\nway_kib = 64\n");
+    let profiles = |overrides: &[Override]| {
+        let (draft, profiles) = check(&text, "at/x.toml", Path::new("at"), "x", overrides).expect("must be accepted");
+        assert_eq!(draft.allocation.way_kib, 64);
+        profiles
+    };
+    let file = |path: &str, place: &str| ProfileFile {
+        task: "control".into(),
+        path: path.into(),
+        place: place.into(),
+    };
+    assert_eq!(profiles(&[]), [file("at/p.csv", "at/x.toml:14: task[0].profile")]);
+    assert_eq!(
+        profiles(&sets(&["task.control.profile=q.csv"])),
+        [file("q.csv", "--set task.control.profile=q.csv: task[0].profile")]
+    );
+}
+
+#[test]
+fn what_is_wrong_with_an_allocation_is_told() {
+    let with = |lines: &str| complaints(&format!("{SMALL}{lines}"), &[]);
+    for (lines, expected) in [
+        (
+            "profile = \"p.csv\"",
+            "x.toml: allocation.policy: missing: the task \"control\" has a profile, so who gets ways and bandwidth? write \"equal\", \"dna\" or \"exact\", or give --allocate",
+        ),
+        (
+            "[allocation]\npolicy = \"dna\"",
+            "x.toml:15: allocation.policy: no task has a profile to decide by: give one a `profile`, or --profile TASK=FILE",
+        ),
+        (
+            "profile = \"p.csv\"\n[allocation]\npolicy = \"luck\"",
+            "x.toml:16: allocation.policy: no such policy; there are equal, vc2m-frugal, vc2m, static-best, greedy, dna, dadna, exact, exact-weighted",
+        ),
+        (
+            "profile = \"\"\n[allocation]\npolicy = \"dna\"",
+            "x.toml:14: task[0].profile: names no file: write one that `punctual profile` made, such as \"fft.csv\", or remove this key",
+        ),
+        (
+            "[allocation]\nways = 65",
+            "x.toml:15: allocation.ways: 65 is out of range: 1 to 64",
+        ),
+        (
+            "[allocation]\npartitions = 0",
+            "x.toml:15: allocation.partitions: 0 is out of range: 1 to 64",
+        ),
+        (
+            "[allocation]\nway_kib = 1048577",
+            "x.toml:15: allocation.way_kib: 1048577 is out of range: at most 1048576; 0 makes a way that is gained free",
+        ),
+        (
+            "[allocation]\nchanges = \"often\"",
+            "x.toml:15: allocation.changes: expected \"paying\" or \"every\", found the text \"often\"",
+        ),
+    ] {
+        assert_eq!(with(lines), [expected]);
+    }
+}
+
+#[test]
 fn the_shipped_scenarios_are_sound() {
+    let shared = accepted(include_str!("../../../../scenarios/shared-cache.toml"), &[]);
+    assert!(shared.tasks.iter().all(|task| task.profile.is_some()));
     let fire = accepted(SHIPPED_TEXT, &[]);
     assert_eq!(fire.name, "fire-rescue");
     assert_eq!(fire.tasks.len(), 2);

@@ -110,6 +110,7 @@ pub fn tasks(interferer: &TaskSpec, stretches: &[Stretch]) -> Vec<TaskSpec> {
         name: format!("{} {k}", interferer.name),
         cores: Some(stretch.cores),
         active: stretch.active,
+        profile: None,
         ..interferer.clone()
     };
     stretches.iter().enumerate().map(task).collect()

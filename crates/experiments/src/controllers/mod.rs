@@ -55,6 +55,7 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
     Ok(Outcome {
         name: EXPERIMENT.name.into(),
         platform: "sim".into(),
+        testbed: crate::Testbed::Machine,
         machines: settings.machine_names(),
         seeds: settings.seeds().collect(),
         setting: crate::qedb::rows(crate::qedb::CONTROLLERS_JOB, run::TARDINESS),

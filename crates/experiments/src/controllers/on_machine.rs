@@ -159,6 +159,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
         chances: Vec::new(),
         name: super::EXPERIMENT.name.into(),
         platform: request.platform.name().into(),
+        testbed: crate::Testbed::Machine,
         machines: machine.into_iter().collect(),
         seeds: replications.iter().map(|replication| replication.seed).collect(),
         setting: vec![

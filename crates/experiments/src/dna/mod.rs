@@ -13,13 +13,14 @@ mod half;
 mod measured;
 mod motivation;
 mod profiles;
+mod sets;
 mod tasksets;
 mod variant;
 
 use punctual_allocation::Profile;
 
 use crate::claims::{Claim, ClaimResult, Query, judge};
-use crate::outcome::Measure;
+use crate::outcome::{Measure, Testbed};
 use crate::parallel::in_order;
 use crate::qedb::{means, of_first_seed};
 use crate::samples::{Labels, Replication, Run, failures};
@@ -30,8 +31,9 @@ use carry::{Set, SetResults};
 use profiles::Prepared;
 use variant::Variant;
 
-pub use profiles::{File, ProfileSet, SCALED_WAY_BYTES, WAY_BYTES, read, shipped};
-pub use tasksets::SETS;
+pub use profiles::{ProfileSet, WAY_BYTES, shipped};
+pub use sets::{File, read};
+pub use tasksets::{SETS, TaskSet, draw};
 
 /// The claims that the paper makes, and our goals, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/dna-claims.toml");
@@ -139,6 +141,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         }
         .into(),
         platform: "sim".into(),
+        testbed: Testbed::ProfileSet,
         machines: prepared.iter().map(|prepared| prepared.name.clone()).collect(),
         seeds: settings.seeds().collect(),
         setting: setting(settings, &rows),
@@ -163,7 +166,7 @@ fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
     labels.extend(cost::labels());
     // Claims may name what another set of profiles has.
     let names = settings.profiles.iter().map(|set| set.name.as_str());
-    for profiles in names.chain(["full", "scaled", "measured"]) {
+    for profiles in names.chain(["full", "scaled", "modelled", "counted"]) {
         for utilisation in tasksets::utilisations() {
             let of = |variant| columns::labels_of(profiles, utilisation, variant);
             labels.extend(Variant::all().into_iter().map(of));
@@ -345,7 +348,15 @@ fn setting(settings: &Settings, rows: &[Row]) -> Vec<(String, String)> {
                 errors.join("; ")
             ),
         ),
-        row("way", "2 MiB (full, measured), 64 KiB (scaled)".into()),
+        row(
+            "profiles",
+            settings
+                .profiles
+                .iter()
+                .map(ProfileSet::about)
+                .collect::<Vec<_>>()
+                .join("; "),
+        ),
         row(
             "task sets",
             format!(

@@ -6,6 +6,7 @@
 //! least the minimum), all tasks are released first at 0, and a set that overloads a core by reference WCETs is drawn again,
 //! because it could not be scheduled even if every core had everything.
 
+use punctual_allocation::packing::worst_fit;
 use punctual_sim::partitioned::{Program, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -48,15 +49,16 @@ pub fn draw(programs: &[Program], cores: usize, utilisation: f64, seed: u64, num
     for refused in 0..DRAWS_MAX {
         let parts = parts(utilisation, &mut random);
         let programs_of: Vec<usize> = parts.iter().map(|_| random.random_range(0..programs.len())).collect();
-        let Some(cores_of) = worst_fit(&parts, cores) else {
+        let packing = worst_fit(&parts, cores).map_err(|error| error.to_string())?;
+        if packing.check().is_err() {
             continue;
-        };
+        }
         let task = |((part, program), core): ((&f64, usize), usize)| Task {
             program,
             period: programs[program].reference() / part,
             core,
         };
-        let tasks = parts.iter().zip(programs_of).zip(cores_of).map(task).collect();
+        let tasks = parts.iter().zip(programs_of).zip(packing.cores).map(task).collect();
         return Ok(TaskSet { tasks, refused });
     }
     Err(format!(
@@ -78,23 +80,10 @@ fn parts(utilisation: f64, random: &mut ChaCha8Rng) -> Vec<f64> {
     parts
 }
 
-/// A core for each task: the largest first, each to the core with the most room; none if a core would be overloaded.
-fn worst_fit(parts: &[f64], cores: usize) -> Option<Vec<usize>> {
-    let mut order: Vec<usize> = (0..parts.len()).collect();
-    order.sort_by(|a, b| parts[*b].total_cmp(&parts[*a]).then(a.cmp(b)));
-    let mut loads = vec![0.0; cores];
-    let mut places = vec![0; parts.len()];
-    for task in order {
-        let core = (0..cores).min_by(|a, b| f64::total_cmp(&loads[*a], &loads[*b]))?;
-        loads[core] += parts[task];
-        places[task] = core;
-    }
-    loads.iter().all(|load| *load <= 1.0).then_some(places)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use punctual_allocation::{Grid, Phase, Profile, RateTable};
 
     use super::*;
 
@@ -105,9 +94,23 @@ mod tests {
     }
 
     #[test]
-    fn what_overloads_a_core_is_refused() {
-        assert_eq!(worst_fit(&[0.4, 0.4, 0.4], 1), None);
-        assert_eq!(worst_fit(&[0.2, 0.4, 0.3], 2), Some(vec![1, 0, 1]));
+    fn what_overloads_a_core_is_drawn_again_until_given_up() {
+        let phase = Phase {
+            ends: 1.0,
+            rates: RateTable::new(Grid::PAPER, |_| 1e9),
+        };
+        let profile = Profile {
+            name: "even".into(),
+            grid: Grid::PAPER,
+            instructions: 1e9,
+            phases: vec![phase],
+        };
+        let programs = [Program::new(profile).unwrap()];
+        let error = draw(&programs, 1, 1.2, 1, 0).unwrap_err();
+        assert!(error.contains("fits on 1 cores"), "{error}");
+        assert!(draw(&programs, 0, 1.2, 1, 0).unwrap_err().contains("no cores"));
+        let set = draw(&programs, 2, 1.2, 1, 0).unwrap();
+        assert!(set.tasks.iter().any(|task| task.core == 1), "{set:?}");
     }
 
     proptest! {

@@ -113,6 +113,7 @@ pub fn run(
         chances: Vec::new(),
         name: name(parts).into(),
         platform: "sim".into(),
+        testbed: crate::Testbed::Machine,
         machines: vec![ground.machine.name.clone()],
         seeds: settings.seeds().collect(),
         setting: setting::rows(&ground.machine, &ground.media),

@@ -120,6 +120,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
     Outcome {
         name: "qedb-transient".into(),
         platform: request.platform.name().into(),
+        testbed: crate::Testbed::Machine,
         machines: replications
             .first()
             .map(|replication| replication.machine.clone())

@@ -109,6 +109,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
     Ok(Outcome {
         name: name(parts).into(),
         platform: "sim".into(),
+        testbed: crate::Testbed::Machine,
         machines: settings.machine_names(),
         seeds: settings.seeds().collect(),
         setting: rows(setting::EVALUATION_JOB, setting::TARDINESS),

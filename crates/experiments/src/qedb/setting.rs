@@ -183,6 +183,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
         per_core: 1,
         cores: None,
         active: Active::ALWAYS,
+        profile: None,
     };
     let interferer = ask
         .interference
@@ -254,6 +255,7 @@ fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
         per_core: 1,
         cores: Some(cores),
         active,
+        profile: None,
     }
 }
 

@@ -263,7 +263,7 @@ impl CpuGroup {
     }
 }
 
-pub(super) const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
+const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
 /// Lets the groups below `home` be limited by `controller` (version 2).
 pub(super) fn enable_below(home: &Path, controller: &str, journal: &Journal) -> Result<(), Refusal> {

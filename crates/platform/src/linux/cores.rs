@@ -26,18 +26,34 @@ pub fn parse_list(list: &str) -> Vec<CoreId> {
     cores
 }
 
-/// The cores that work may be placed on: those online under `tree` and, on the running machine, allowed to the calling
-/// thread.
+/// All cores that are online under `tree`; on a running machine that does not tell, those allowed to the calling thread.
+pub fn online(tree: &KernelTree) -> Vec<CoreId> {
+    let cores = parse_list(&tree.read("/sys/devices/system/cpu/online").unwrap_or_default());
+    if cores.is_empty() && tree.is_live() {
+        return thread::allowed_cores(); // containers may hide /sys
+    }
+    cores
+}
+
+/// The cores that work may be placed on: those online under `tree` and allowed to the calling thread or, where a recorded tree tells
+/// which, to the process that it was recorded by.
 pub fn usable(tree: &KernelTree) -> Vec<CoreId> {
-    let mut cores = parse_list(&tree.read("/sys/devices/system/cpu/online").unwrap_or_default());
+    let mut cores = online(tree);
     if tree.is_live() {
         let allowed = thread::allowed_cores();
-        if cores.is_empty() {
-            return allowed; // containers may hide /sys
-        }
+        cores.retain(|core| allowed.contains(core));
+    } else if let Some(allowed) = recorded_as_allowed(tree) {
         cores.retain(|core| allowed.contains(core));
     }
     cores
+}
+
+fn recorded_as_allowed(tree: &KernelTree) -> Option<Vec<CoreId>> {
+    let status = tree.read("/proc/self/status").ok()?;
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(parse_list(list))
 }
 
 #[cfg(test)]

@@ -248,7 +248,16 @@ fn throttling(tree: &KernelTree) -> Finding {
             ),
             "keep polling loops below that, or, if none can run away: sysctl -w kernel.sched_rt_runtime_us=-1",
         ),
-        Throttling::Off => Facility::UnthrottledRealTime.offered("throttling is off (sched_rt_runtime_us)"),
+        Throttling::Possible { runtime, period } => Facility::UnthrottledRealTime.found(
+            Status::Refused,
+            format!(
+                "whether this kernel throttles (since Linux 6.12 only with CONFIG_RT_GROUP_SCHED) cannot be read; if so, at {} us of every {} us",
+                runtime.0 / 1000,
+                period.0 / 1000
+            ),
+            "install the kernel's configuration as /boot/config-RELEASE, or: sysctl -w kernel.sched_rt_runtime_us=-1",
+        ),
+        Throttling::Off => Facility::UnthrottledRealTime.offered("real-time threads are not throttled"),
         Throttling::Unknown => Facility::UnthrottledRealTime.found(
             Status::Refused,
             "/proc/sys/kernel/sched_rt_runtime_us cannot be read",
@@ -268,8 +277,8 @@ fn fair_server(tree: &KernelTree) -> Finding {
         ),
         FairServer::None => facility.offered("this kernel has none"),
         FairServer::Off => facility.offered("the fair server is off on all cores"),
-        FairServer::Reserves { runtime, cores } => facility.missing(
-            format!("on {cores} cores, ordinary threads get up to {runtime} of each period"),
+        FairServer::Reserves { runtime, period, cores } => facility.missing(
+            format!("on {cores} cores, ordinary threads get up to {runtime} of each {period} if they wait"),
             // Linux 6.12.117 loses count of the servers' bandwidth once somebody reads sched_rt_runtime_us, as we do.
             "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server; where that is refused as busy, soon after boot",
         ),
@@ -596,9 +605,12 @@ mod tests {
     #[test]
     fn a_virtual_machine_misses_what_its_files_say() {
         let (_folder, tree) = testing::tree(&[
+            ("/proc/sys/kernel/osrelease", "6.12.1"),
+            ("/lib/modules/6.12.1/config", "CONFIG_RT_GROUP_SCHED=y"),
             ("/proc/sys/kernel/sched_rt_runtime_us", "950000"),
             ("/proc/sys/kernel/sched_rt_period_us", "1000000"),
             ("/sys/kernel/debug/sched/fair_server/cpu0/runtime", "50000000"),
+            ("/sys/kernel/debug/sched/fair_server/cpu0/period", "1000000000"),
             ("/sys/devices/system/cpu/isolated", ""),
             ("/sys/kernel/debug/sched/preempt", "none (voluntary) full lazy"),
             ("/proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC"),
@@ -611,7 +623,7 @@ mod tests {
             (Facility::Clock, "no policy"),
             (Facility::CpuShare, "is mounted"),
             (Facility::UnthrottledRealTime, "950000 us of every 1000000 us"),
-            (Facility::NoFairServer, "50.00 ms"),
+            (Facility::NoFairServer, "50.00 ms of each 1.00 s"),
             (Facility::IsolatedCores, "no core"),
             (Facility::TicklessCores, "no core"),
             (Facility::Preemption, "preempt=voluntary"),

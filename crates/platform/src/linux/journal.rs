@@ -6,7 +6,11 @@
 //! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the
 //! same code. Each record is withdrawn once undone, so restoring twice is harmless, whoever does it.
 //!
-//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards.
+//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards. A thread is told from
+//! a later one of the same number by when it started.
+//!
+//! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have had them from its
+//! group; widening the group later does not widen it. Threads of which a record speaks and that have ended are forgotten only once the table is full.
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
@@ -17,16 +21,21 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::core_mask::{CoreMask, allowed_to, set_affinity};
 use super::guardian::Guardian;
-use super::thread::{CoreMask, Tid, affinity_of, set_affinity};
+use super::thread::Tid;
 use super::tree::{read_trimmed, write_existing};
-use super::undo::{Errno, Kind, SLOTS, Slot, Table, start_time};
-use super::{last_error, refused};
+use super::undo::{Errno, Kind, SLOTS, Slot, Table, flags, start_time};
+use super::{KernelTree, last_error, refused};
 use crate::Refusal;
 
 /// What was changed and how to take it back. Clones share the records.
 #[derive(Clone, Debug)]
 pub struct Journal(Arc<Records>);
+
+/// A point in the life of a [`Journal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u32);
 
 #[derive(Debug)]
 struct Records {
@@ -65,7 +74,7 @@ impl Journal {
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
     pub fn write(&self, path: &Path, content: &str) -> Result<(), Refusal> {
         let refusal = |why: std::io::Error| refuse_write(path, content, why);
-        let record = if self.0.table.find(Kind::Write, path) {
+        let record = if self.0.table.find(Kind::Write, path).is_some() {
             None
         } else {
             let found = read_trimmed(path).map_err(refusal)?;
@@ -122,36 +131,64 @@ impl Journal {
     /// # Errors
     /// [`Refusal`] where there is no such thread, or it is bound where it runs (as the kernel's own are), or that cannot be recorded.
     pub fn remember_affinity(&self, thread: Tid) -> Result<(), Refusal> {
-        let gone = |why: std::io::Error| {
+        let found = allowed_to(&KernelTree::default(), thread);
+        let recorded = found.and_then(|found| self.record_affinity(thread, &found));
+        recorded.map(drop).map_err(|why| {
             refused(
-                format!("reading where thread {thread} runs"),
+                format!("remembering where thread {thread} runs"),
                 why,
                 "it has ended, or must stay",
             )
-        };
-        let mask = affinity_of(thread).map_err(gone)?;
-        // What cannot be set now could not be put back either.
-        set_affinity(thread, &mask).map_err(gone)?;
-        self.remember_mask(thread, &mask)
+        })
     }
 
-    /// As [`Journal::remember_affinity`] of a thread that may run on the cores of `mask`, without setting anything now: the kernel would take
-    /// it for the thread's own choice.
+    /// Lets `thread` run on the cores of `wanted` only; putting back lets it run on those of `found`, unless something else is remembered of it.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no such thread, or that cannot be recorded.
-    pub(super) fn remember_mask(&self, thread: Tid, mask: &CoreMask) -> Result<(), Refusal> {
+    /// What the kernel answers: `ESRCH` of a thread that has ended, `EINVAL` of one that is bound where it runs, `EPERM` of one that is not ours
+    /// to move. Its cores are unchanged then.
+    pub(super) fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
+        let record = self.record_affinity(thread, found)?;
+        set_affinity(thread, wanted).inspect_err(|_| self.withdraw(record))
+    }
+
+    /// Records that `thread` is to run on the cores of `mask` again. None where that is recorded already.
+    fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<Option<usize>> {
         let stat = PathBuf::from(format!("/proc/{thread}/stat"));
-        if self.0.table.find(Kind::Affinity, &stat) {
-            return Ok(());
+        let content = fs::read(&stat).map_err(|why| match why.kind() {
+            std::io::ErrorKind::NotFound => std::io::Error::from_raw_os_error(libc::ESRCH),
+            _ => why,
+        })?;
+        // What cannot be set could not be put back either.
+        if flags(&content).is_none_or(|flags| flags & PF_NO_SETAFFINITY != 0) {
+            return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let content = fs::read(&stat)
-            .map_err(|why| refused(format!("reading when thread {thread} started"), why, "it has ended"))?;
-        let started = String::from_utf8_lossy(start_time(&content).unwrap_or_default()).into_owned();
-        let text = mask
-            .iter()
-            .fold(started + " ", |text, byte| format!("{text}{byte:02x}"));
-        self.record(Kind::Affinity, &stat, text.as_bytes()).map(drop)
+        let started = start_time(&content).unwrap_or_default();
+        if let Some(record) = self.0.table.find(Kind::Affinity, &stat) {
+            if started_in(record) == started {
+                return Ok(None);
+            }
+            record.retire(); // of a thread that has ended
+        }
+        let mut text = String::from_utf8_lossy(started).into_owned() + " ";
+        mask.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
+        let record = || self.record(Kind::Affinity, &stat, text.as_bytes());
+        let recorded = record().or_else(|_| {
+            self.forget_ended();
+            record()
+        });
+        recorded.map(Some).map_err(std::io::Error::other)
+    }
+
+    /// Withdraws what is remembered of threads that have ended.
+    fn forget_ended(&self) {
+        let ended = |slot: &&Slot| {
+            let stat = fs::read(OsStr::from_bytes(slot.path().to_bytes())).unwrap_or_default();
+            start_time(&stat) != Some(started_in(slot))
+        };
+        let threads = self.0.table.slots().iter();
+        let threads = threads.filter(|slot| slot.pending() && slot.kind() == Some(Kind::Affinity));
+        threads.filter(ended).for_each(Slot::retire);
     }
 
     /// Makes a temporary folder in `within`, readable by this user only, to be removed with all that is in it.
@@ -182,16 +219,29 @@ impl Journal {
 
     /// As [`Journal::restore`], for changes at and below `folder` alone.
     pub fn restore_below(&self, folder: &Path) -> Vec<Refusal> {
+        let folder = absolute(folder);
+        self.restore_if(|slot| Path::new(OsStr::from_bytes(slot.path().to_bytes())).starts_with(&folder))
+    }
+
+    /// Where the journal stands, for [`Journal::restore_since`].
+    pub fn mark(&self) -> Mark {
+        Mark(self.0.table.mark())
+    }
+
+    /// As [`Journal::restore`], for things that were changed for the first time since `mark`, by whichever thread.
+    pub fn restore_since(&self, mark: Mark) -> Vec<Refusal> {
+        self.restore_if(|slot| slot.since(mark.0))
+    }
+
+    fn restore_if(&self, meant: impl Fn(&Slot) -> bool) -> Vec<Refusal> {
         if !self.0.owned() {
             return Vec::new();
         }
-        let folder = absolute(folder);
         let mut left_over = Vec::new();
         let _serial = self.appending();
-        self.0.table.undo_all(
-            |slot| Path::new(OsStr::from_bytes(slot.path().to_bytes())).starts_with(&folder),
-            |slot, errno| left_over.push(left_changed(slot, errno)),
-        );
+        self.0
+            .table
+            .undo_all(meant, |slot, errno| left_over.push(left_changed(slot, errno)));
         left_over
     }
 
@@ -241,6 +291,15 @@ impl Drop for Records {
             guardian.dismiss();
         }
     }
+}
+
+/// Set of threads whose cores nobody may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
+const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
+
+/// When the thread of an affinity record started.
+fn started_in(record: &Slot) -> &[u8] {
+    let text = record.text().to_bytes();
+    text.split(|byte| *byte == b' ').next().unwrap_or_default()
 }
 
 /// `path` from the root on: the guardian works at `/`.
@@ -319,10 +378,10 @@ impl SharedTable {
         }
     }
 
-    /// Whether a change of that kind to `path` is pending.
-    fn find(&self, kind: Kind, path: &Path) -> bool {
+    /// The pending change of that kind to `path`.
+    fn find(&self, kind: Kind, path: &Path) -> Option<&Slot> {
         let path = absolute(path);
-        self.slots().iter().any(|slot| {
+        self.slots().iter().find(|slot| {
             slot.pending() && slot.kind() == Some(kind) && slot.path().to_bytes() == path.as_os_str().as_bytes()
         })
     }
@@ -344,170 +403,4 @@ impl Drop for SharedTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::linux::testing;
-    use proptest::prelude::*;
-
-    fn unguarded() -> Journal {
-        Journal::open(false).unwrap()
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_was_written_restore_puts_every_file_back(
-            found in prop::collection::vec("[a-z0-9 ]{0,20}[a-z0-9]", 1..6),
-            writes in prop::collection::vec((any::<prop::sample::Index>(), "[a-z0-9]{1,20}"), 0..30),
-            restore_after in any::<prop::sample::Index>(),
-        ) {
-            let folder = testing::folder();
-            let paths: Vec<_> = (0..found.len()).map(|i| folder.path().join(i.to_string())).collect();
-            for (path, content) in paths.iter().zip(&found) {
-                fs::write(path, format!("{content}\n")).unwrap();
-            }
-            let journal = unguarded();
-            let restore_after = restore_after.index(writes.len() + 1);
-            for (step, (file, content)) in writes.iter().enumerate() {
-                if step == restore_after {
-                    prop_assert_eq!(journal.restore(), []);
-                }
-                let path = file.get(&paths);
-                journal.write(path, content).unwrap();
-                prop_assert_eq!(&fs::read_to_string(path).unwrap(), content);
-            }
-            drop(journal);
-            for (path, content) in paths.iter().zip(&found) {
-                prop_assert_eq!(read_trimmed(path).unwrap(), content.trim_end());
-            }
-        }
-    }
-
-    #[test]
-    fn a_file_written_for_ever_takes_one_record() {
-        let folder = testing::folder();
-        let path = folder.path().join("scaling_setspeed");
-        fs::write(&path, "1400000\n").unwrap();
-        let journal = unguarded();
-        for step in 0..2 * SLOTS {
-            journal.write(&path, &step.to_string()).unwrap();
-        }
-        assert_eq!(journal.restore(), []);
-        assert_eq!(read_trimmed(&path).unwrap(), "1400000");
-    }
-
-    #[test]
-    fn a_failed_write_leaves_no_record_and_says_what_to_do() {
-        let folder = testing::folder();
-        let journal = unguarded();
-        let refusal = journal.write(&folder.path().join("absent"), "1").unwrap_err();
-        assert!(refusal.remedy.contains("no such knob"), "{refusal}");
-        assert!(!journal.0.table.slots().iter().any(Slot::pending));
-    }
-
-    #[test]
-    fn a_full_journal_refuses_before_anything_is_changed() {
-        let folder = testing::folder();
-        let journal = unguarded();
-        let file = |i: usize| folder.path().join(i.to_string());
-        for i in 0..=SLOTS {
-            fs::write(file(i), "found").unwrap();
-            assert_eq!(journal.write(&file(i), "changed").is_ok(), i < SLOTS);
-        }
-        assert_eq!(read_trimmed(&file(SLOTS)).unwrap(), "found");
-        let long = folder
-            .path()
-            .join("x".repeat(200))
-            .join("y".repeat(200))
-            .join("z".repeat(200));
-        assert!(unguarded().make_dir(&long).unwrap_err().remedy.contains("shorten"));
-    }
-
-    #[test]
-    fn a_temporary_folder_goes_with_all_that_is_in_it_but_follows_no_link_out() {
-        let outside = testing::folder();
-        fs::write(outside.path().join("kept"), "").unwrap();
-        let journal = unguarded();
-        let folder = journal.temporary_dir(&std::env::temp_dir()).unwrap();
-        let mut deep = folder.clone();
-        for level in 0..10 {
-            deep.push(format!("level{level}"));
-            fs::create_dir(&deep).unwrap();
-            for file in 0..50 {
-                fs::write(deep.join(format!("a file with a long name, number {file}")), "content").unwrap();
-            }
-        }
-        std::os::unix::fs::symlink(outside.path(), deep.join("link")).unwrap();
-        assert_eq!(journal.restore(), []);
-        assert!(!folder.exists());
-        assert!(outside.path().join("kept").exists());
-    }
-
-    #[test]
-    fn what_cannot_be_put_back_is_named_and_stays_recorded() {
-        let folder = testing::folder();
-        let group = folder.path().join("group");
-        let journal = unguarded();
-        journal.make_dir(&group).unwrap();
-        fs::write(group.join("ordinary file"), "").unwrap(); // so that rmdir fails
-        let left_over = journal.restore();
-        assert_eq!(left_over.len(), 1);
-        assert!(left_over[0].remedy.contains("rmdir"), "{}", left_over[0]);
-        fs::remove_file(group.join("ordinary file")).unwrap();
-        assert_eq!(journal.restore(), []);
-        assert!(!group.exists());
-    }
-
-    #[test]
-    fn what_is_gone_needs_no_putting_back() {
-        let folder = testing::folder();
-        let path = folder.path().join("hot-unplugged");
-        fs::write(&path, "found").unwrap();
-        let journal = unguarded();
-        journal.write(&path, "changed").unwrap();
-        fs::remove_file(&path).unwrap();
-        assert_eq!(journal.restore(), []);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn tasks_are_moved_back_one_by_one() {
-        let folder = testing::folder();
-        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
-        fs::write(&from, "12\n34\n").unwrap();
-        fs::write(&to, "").unwrap();
-        let journal = unguarded();
-        journal.move_tasks_back(&from, &to).unwrap();
-        assert_eq!(journal.restore(), []);
-        assert_eq!(read_trimmed(&to).unwrap(), "34"); // an ordinary file keeps the last of the two writes
-    }
-
-    #[test]
-    fn a_forked_process_puts_nothing_back() {
-        let folder = testing::folder();
-        let path = folder.path().join("knob");
-        fs::write(&path, "found").unwrap();
-        let journal = unguarded();
-        journal.write(&path, "changed").unwrap();
-        // SAFETY: the forked process looks at memory and exits.
-        let forked = unsafe {
-            let forked = libc::fork();
-            if forked == 0 {
-                let left_over = journal.restore();
-                libc::_exit(left_over.len() as i32);
-            }
-            forked
-        };
-        let mut status = 0;
-        // SAFETY: `status` is valid; the child is ours.
-        unsafe { libc::waitpid(forked, &mut status, 0) };
-        assert_eq!(status, 0);
-        assert_eq!(read_trimmed(&path).unwrap(), "changed");
-    }
-
-    #[test]
-    fn a_guardian_watches_while_the_journal_lives() {
-        let journal = Journal::open(true).unwrap();
-        assert!(journal.guarded());
-        assert!(!unguarded().guarded());
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@
 pub mod busy;
 pub mod cgroup;
 pub mod clock;
+mod core_mask;
 pub mod cores;
 pub mod cpufreq;
 pub mod data_path;

@@ -2,7 +2,12 @@
 //!
 //! Two rules bound `SCHED_FIFO`, and both are read, never changed: real-time *throttling* (sched(7):
 //! `/proc/sys/kernel/sched_rt_runtime_us` of every `sched_rt_period_us`), and, since Linux 6.12, the *fair server*, which gives
-//! ordinary threads a slice above real-time ones on every core (`/sys/kernel/debug/sched/fair_server`).
+//! ordinary threads that wait a slice above real-time ones on every core (`/sys/kernel/debug/sched/fair_server`, in nanoseconds).
+//!
+//! With the fair server came the end of throttling (commit 5f6bd380c7bd), but for kernels with `CONFIG_RT_GROUP_SCHED`. The two files
+//! of the old rule are still there, bounding other things. Which of the two a kernel has is told by its configuration
+//! (`/boot/config-RELEASE`, `/lib/modules/RELEASE/config`), or by a `cpu.rt_runtime_us` in the control groups of version 1. Where neither is to be
+//! read (the compressed `/proc/config.gz` is not looked into), it is not known whether the bound holds.
 
 use std::fmt;
 
@@ -10,7 +15,11 @@ use punctual_units::{Nanos, Share};
 use serde::{Deserialize, Serialize};
 
 use super::KernelTree;
+use super::cgroup::mount_point;
 use super::tree::read_trimmed;
+
+/// The first kernel with a fair server, and without throttling unless built for groups of real-time threads.
+const FAIR_SERVER: (u32, u32) = (6, 12);
 
 /// The rules in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +43,13 @@ pub enum Throttling {
         /// Of how much time.
         period: Nanos,
     },
+    /// So much of every period, if this kernel still throttles: it may not, and does not tell.
+    Possible {
+        /// What they may use.
+        runtime: Nanos,
+        /// Of how much time.
+        period: Nanos,
+    },
     /// The kernel does not tell.
     Unknown,
 }
@@ -50,6 +66,9 @@ pub enum FairServer {
     Reserves {
         /// The longest slice of any core.
         runtime: Nanos,
+        /// Of how much time, there; zero where that is not to be read.
+        #[serde(default)]
+        period: Nanos,
         /// On how many cores.
         cores: usize,
     },
@@ -66,12 +85,17 @@ impl RealTimeLimits {
         }
     }
 
-    /// The share of a core that real-time threads may use as far as it is known: 1 where nothing bounds them.
+    /// The share of a core that real-time threads may use as far as it is known, ordinary ones waiting: 1 where nothing bounds them.
     pub fn usable(&self) -> Share {
-        match self.throttling {
-            Throttling::Bounded { runtime, period } => Share::clamped(runtime.ratio(period)),
-            Throttling::Off | Throttling::Unknown => Share::ONE,
-        }
+        let unthrottled = match self.throttling {
+            Throttling::Bounded { runtime, period } | Throttling::Possible { runtime, period } => runtime.ratio(period),
+            Throttling::Off | Throttling::Unknown => 1.0,
+        };
+        let unserved = match self.fair_server {
+            FairServer::Reserves { runtime, period, .. } if period > Nanos::ZERO => 1.0 - runtime.ratio(period),
+            _ => 1.0,
+        };
+        Share::clamped(unthrottled.min(unserved))
     }
 }
 
@@ -80,12 +104,17 @@ impl fmt::Display for RealTimeLimits {
         match self.throttling {
             Throttling::Off => f.write_str("real-time throttling off"),
             Throttling::Bounded { runtime, period } => write!(f, "real-time throttling at {runtime} of {period}"),
+            Throttling::Possible { runtime, period } => {
+                write!(f, "real-time throttling unknown, at {runtime} of {period} if any")
+            }
             Throttling::Unknown => f.write_str("real-time throttling not to be read"),
         }?;
         match self.fair_server {
             FairServer::None => f.write_str(", no fair server"),
             FairServer::Off => f.write_str(", fair server off"),
-            FairServer::Reserves { runtime, cores } => write!(f, ", fair server of {runtime} on {cores} cores"),
+            FairServer::Reserves { runtime, period, cores } => {
+                write!(f, ", fair server of {runtime} in {period} on {cores} cores")
+            }
             FairServer::Unknown => f.write_str(", fair server not to be read"),
         }
     }
@@ -93,33 +122,77 @@ impl fmt::Display for RealTimeLimits {
 
 fn throttling(tree: &KernelTree) -> Throttling {
     let value = |file: &str| tree.read(format!("/proc/sys/kernel/{file}")).ok()?.parse::<i64>().ok();
-    match (value("sched_rt_runtime_us"), value("sched_rt_period_us")) {
-        (Some(runtime), Some(period)) if (0..period).contains(&runtime) => Throttling::Bounded {
-            runtime: Nanos::from_micros(runtime as u64),
-            period: Nanos::from_micros(period as u64),
-        },
-        (Some(_), _) => Throttling::Off,
-        (None, _) => Throttling::Unknown,
+    let (runtime, period) = match (value("sched_rt_runtime_us"), value("sched_rt_period_us")) {
+        (Some(runtime), Some(period)) if (0..period).contains(&runtime) => {
+            (Nanos::from_micros(runtime as u64), Nanos::from_micros(period as u64))
+        }
+        (Some(_), _) => return Throttling::Off,
+        (None, _) => return Throttling::Unknown,
+    };
+    match throttles(tree) {
+        Some(true) => Throttling::Bounded { runtime, period },
+        Some(false) => Throttling::Off,
+        None => Throttling::Possible { runtime, period },
     }
 }
 
+/// Whether this kernel throttles at all; none where it does not tell.
+fn throttles(tree: &KernelTree) -> Option<bool> {
+    let has_fair_server = tree.path(FAIR_SERVERS).is_dir();
+    match tree.release() {
+        Some(release) if release < FAIR_SERVER && !has_fair_server => Some(true),
+        _ => groups_of_real_time(tree),
+    }
+}
+
+/// Whether this kernel schedules groups of real-time threads (`CONFIG_RT_GROUP_SCHED`); none where it does not tell, or has been told
+/// not to although it could (the boot parameter `rt_group_sched`).
+fn groups_of_real_time(tree: &KernelTree) -> Option<bool> {
+    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
+    let group = mount_point(Some("cpu"), &mountinfo).map(|top| tree.path(top).join("cpu.rt_runtime_us"));
+    if group.is_some_and(|file| file.exists()) {
+        return Some(true);
+    }
+    let release = tree.read("/proc/sys/kernel/osrelease").ok()?;
+    let files = [
+        format!("/boot/config-{release}"),
+        format!("/lib/modules/{release}/config"),
+    ];
+    let configuration = files.iter().find_map(|file| tree.read(file).ok())?;
+    let has = |option: &str| configuration.lines().any(|line| line == option);
+    if !has("CONFIG_RT_GROUP_SCHED=y") {
+        return Some(false);
+    }
+    let told = tree
+        .read("/proc/cmdline")
+        .unwrap_or_default()
+        .contains("rt_group_sched=");
+    let by_default = !has("CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED=y");
+    (by_default && !told).then_some(true)
+}
+
+const FAIR_SERVERS: &str = "/sys/kernel/debug/sched/fair_server";
+
 fn fair_server(tree: &KernelTree) -> FairServer {
-    let scheduler = tree.path("/sys/kernel/debug/sched");
-    if !scheduler.is_dir() {
+    if !tree.path("/sys/kernel/debug/sched").is_dir() {
         return FairServer::Unknown;
     }
-    let Ok(servers) = std::fs::read_dir(scheduler.join("fair_server")) else {
+    let Ok(servers) = std::fs::read_dir(tree.path(FAIR_SERVERS)) else {
         return FairServer::None;
     };
-    let reserved: Vec<u64> = servers
+    let reserved: Vec<(Nanos, Nanos)> = servers
         .flatten()
-        .filter_map(|server| read_trimmed(&server.path().join("runtime")).ok()?.parse().ok())
-        .filter(|runtime| *runtime > 0)
+        .filter_map(|server| {
+            let value = |file: &str| read_trimmed(&server.path().join(file)).ok()?.parse().ok().map(Nanos);
+            Some((value("runtime")?, value("period").unwrap_or(Nanos::ZERO)))
+        })
+        .filter(|(runtime, _)| *runtime > Nanos::ZERO)
         .collect();
     match reserved.iter().max() {
         None => FairServer::Off,
-        Some(longest) => FairServer::Reserves {
-            runtime: Nanos(*longest),
+        Some((runtime, period)) => FairServer::Reserves {
+            runtime: *runtime,
+            period: *period,
             cores: reserved.len(),
         },
     }
@@ -130,23 +203,85 @@ mod tests {
     use super::*;
     use crate::linux::testing;
 
+    const THROTTLED: [(&str, &str); 2] = [
+        ("/proc/sys/kernel/sched_rt_runtime_us", "950000"),
+        ("/proc/sys/kernel/sched_rt_period_us", "1000000"),
+    ];
+
+    fn limits(files: &[(&str, &str)]) -> RealTimeLimits {
+        RealTimeLimits::read(&testing::tree(&[&THROTTLED, files].concat()).1)
+    }
+
     #[test]
     fn limits_are_told_as_the_files_say() {
-        let (_folder, tree) = testing::tree(&[
-            ("/proc/sys/kernel/sched_rt_runtime_us", "950000"),
-            ("/proc/sys/kernel/sched_rt_period_us", "1000000"),
-            ("/sys/kernel/debug/sched/fair_server/cpu0/runtime", "50000000"),
-            ("/sys/kernel/debug/sched/fair_server/cpu1/runtime", "0"),
+        let limits = limits(&[
+            ("/proc/sys/kernel/osrelease", "6.1.0-amd64"),
+            ("/sys/kernel/debug/sched/latency_ns", "0"),
         ]);
-        let limits = RealTimeLimits::read(&tree);
         assert_eq!(limits.usable(), Share::clamped(0.95));
+        assert_eq!(limits.fair_server, FairServer::None);
         let told = limits.to_string();
         assert!(
-            told.contains("950.00 ms of 1") && told.contains("50.00 ms on 1 cores"),
+            told.contains("950.00 ms of 1") && told.contains("no fair server"),
             "{told}"
         );
         let nothing = RealTimeLimits::read(&testing::tree(&[]).1);
         assert_eq!(nothing.throttling, Throttling::Unknown);
         assert_eq!(nothing.usable(), Share::ONE);
+    }
+
+    #[test]
+    fn the_fair_server_is_told_with_its_period() {
+        let servers = [
+            ("/sys/kernel/debug/sched/fair_server/cpu0/runtime", "50000000"),
+            ("/sys/kernel/debug/sched/fair_server/cpu0/period", "500000000"),
+            ("/sys/kernel/debug/sched/fair_server/cpu1/runtime", "0"),
+            ("/sys/kernel/debug/sched/fair_server/cpu1/period", "1000000000"),
+        ];
+        let limits = limits(&servers);
+        assert!(
+            limits.to_string().contains("50.00 ms in 500.00 ms on 1 cores"),
+            "{limits}"
+        );
+        assert_eq!(limits.usable(), Share::clamped(0.9));
+    }
+
+    #[test]
+    fn throttling_ended_with_the_fair_server_but_for_groups() {
+        let throttling = |release: &str, files: &[(&str, &str)]| {
+            let release = [("/proc/sys/kernel/osrelease", release)];
+            limits(&[&release, files].concat()).throttling
+        };
+        let (runtime, period) = (Nanos::from_millis(950), Nanos::from_secs(1));
+        let bounded = Throttling::Bounded { runtime, period };
+        let possible = Throttling::Possible { runtime, period };
+        let groups = [("/boot/config-6.18.1", "CONFIG_SMP=y\nCONFIG_RT_GROUP_SCHED=y")];
+        let none = [(
+            "/boot/config-6.18.1",
+            "CONFIG_SMP=y\n# CONFIG_RT_GROUP_SCHED is not set",
+        )];
+        assert_eq!(throttling("6.11.9", &[]), bounded);
+        assert_eq!(throttling("6.18.1", &[]), possible);
+        assert_eq!(throttling("strange", &[]), possible);
+        assert_eq!(throttling("6.18.1", &groups), bounded);
+        assert_eq!(throttling("6.18.1", &none), Throttling::Off);
+        assert_eq!(throttling("6.18.2", &none), possible, "another kernel's configuration");
+        let elsewhere = [("/lib/modules/6.18.1/config", none[0].1)];
+        assert_eq!(throttling("6.18.1", &elsewhere), Throttling::Off);
+        let off = [groups[0], ("/proc/cmdline", "quiet rt_group_sched=0")];
+        assert_eq!(throttling("6.18.1", &off), possible);
+        let version_1 = [
+            ("/proc/self/mountinfo", "30 24 0:27 / /cpu rw - cgroup cgroup rw,cpu"),
+            ("/cpu/cpu.rt_runtime_us", "950000"),
+        ];
+        assert_eq!(throttling("6.18.1", &version_1), bounded);
+        // A fair server in a kernel of an older number: a distribution's.
+        let backported = [("/sys/kernel/debug/sched/fair_server/cpu0/runtime", "0")];
+        assert_eq!(throttling("6.6.0", &backported), possible);
+        assert!(
+            limits(&[])
+                .to_string()
+                .contains("unknown, at 950.00 ms of 1.00 s if any")
+        );
     }
 }

@@ -8,6 +8,7 @@ use std::mem;
 use punctual_units::{CoreId, Nanos};
 use serde::{Deserialize, Serialize};
 
+use super::core_mask::{CoreMask, set_affinity};
 use super::{clock, last_error, refused};
 use crate::Refusal;
 
@@ -91,64 +92,6 @@ pub fn pin_to(cores: &[CoreId]) -> Result<(), Refusal> {
     })
 }
 
-/// A set of cores as the kernel takes it (sched_setaffinity(2)), for as many as a `cpu_set_t` has.
-#[repr(C, align(8))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CoreMask([u8; libc::CPU_SETSIZE as usize / 8]);
-
-impl Default for CoreMask {
-    /// No core.
-    fn default() -> Self {
-        CoreMask([0; libc::CPU_SETSIZE as usize / 8])
-    }
-}
-
-impl CoreMask {
-    /// Puts `core` into the set, or takes it out. A core beyond the set's size is ignored.
-    pub(super) fn set(&mut self, core: CoreId, within: bool) {
-        if let Some(byte) = self.0.get_mut(core.index() / 8) {
-            let bit = 1 << (core.index() % 8);
-            *byte = if within { *byte | bit } else { *byte & !bit };
-        }
-    }
-
-    /// Whether `core` is in the set.
-    pub(super) fn has(&self, core: CoreId) -> bool {
-        self.0
-            .get(core.index() / 8)
-            .is_some_and(|byte| byte >> (core.index() % 8) & 1 == 1)
-    }
-
-    /// Whether no core is in the set.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(|byte| *byte == 0)
-    }
-
-    /// The bytes, the lowest cores first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = u8> {
-        self.0.into_iter()
-    }
-}
-
-/// On which cores `thread` may run; 0 is the calling one. Little-endian machines only: there a `cpu_set_t` is these bytes.
-pub(super) fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
-    let mut mask = CoreMask::default();
-    // SAFETY: the mask is valid for its size, which the call fills at most.
-    match unsafe { libc::sched_getaffinity(thread.0, mem::size_of_val(&mask), (&raw mut mask).cast()) } {
-        0 => Ok(mask),
-        _ => Err(last_error()),
-    }
-}
-
-/// Lets `thread` run on the cores of `mask`.
-pub(super) fn set_affinity(thread: Tid, mask: &CoreMask) -> std::io::Result<()> {
-    // SAFETY: the mask is valid for its size.
-    match unsafe { libc::sched_setaffinity(thread.0, mem::size_of_val(mask), (&raw const *mask).cast()) } {
-        0 => Ok(()),
-        _ => Err(last_error()),
-    }
-}
-
 /// The cores that the calling thread may run on, ascending.
 pub fn allowed_cores() -> Vec<CoreId> {
     // SAFETY: an all-zero cpu_set_t is the empty set, and the call fills at most its size.
@@ -166,8 +109,8 @@ pub fn allowed_cores() -> Vec<CoreId> {
 
 /// Gives the calling thread real-time scheduling: `SCHED_FIFO` at `priority`, 1 (low) to 99 (high).
 ///
-/// Threads started afterwards by this thread inherit it. Unless throttling is off, the kernel takes the core away
-/// from real-time threads for 5 % of each second (`/proc/sys/kernel/sched_rt_runtime_us`).
+/// Threads started afterwards by this thread inherit it. What the kernel keeps back from real-time threads is told by
+/// [`RealTimeLimits`](super::real_time::RealTimeLimits).
 ///
 /// # Errors
 /// [`Refusal`] without permission, or for a priority out of range.
@@ -354,9 +297,9 @@ const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_NICE: u32 = 23;
 const CAP_SYS_RESOURCE: u32 = 24;
 
-/// Whether this process holds a capability, by the mask in `/proc/self/status`.
+/// Whether the calling thread holds a capability, by the mask in its `/proc/<tid>/status`: rights are a thread's (capabilities(7)).
 fn has_capability(bit: u32) -> bool {
-    fs::read_to_string("/proc/self/status").is_ok_and(|status| effective_capabilities(&status) >> bit & 1 == 1)
+    fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| effective_capabilities(&status) >> bit & 1 == 1)
 }
 
 /// The mask of effective capabilities in the text of a `/proc/<pid>/status`; none where it does not say.

@@ -1,7 +1,9 @@
 //! Where the kernel's files are.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The tree under which `/proc` and `/sys` are looked for.
@@ -65,6 +67,16 @@ pub(super) fn read_trimmed(path: &Path) -> io::Result<String> {
 pub(super) fn write_existing(path: &Path, content: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
     file.write_all(content.as_bytes())
+}
+
+/// Whether the calling thread may write the file, or make files in the folder, at `path`; finds out without writing.
+pub(super) fn writable(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: `path` ends with a zero. AT_EACCESS: by the rights in force, as writing itself would be judged.
+    match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) } {
+        0 => Ok(()),
+        _ => Err(super::last_error()),
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,8 @@ pub(super) enum Kind {
 pub(super) struct Slot {
     state: AtomicU32,
     kind: AtomicU32,
+    /// How many changes the table had seen before this one.
+    serial: AtomicU32,
     path: UnsafeCell<[u8; PATH_BYTES]>,
     text: UnsafeCell<[u8; TEXT_BYTES]>,
 }
@@ -65,6 +67,8 @@ const PENDING: u32 = 1;
 #[repr(C)]
 pub(super) struct Table {
     len: AtomicU32,
+    /// Changes appended so far.
+    appended: AtomicU32,
     slots: [Slot; SLOTS],
 }
 
@@ -90,6 +94,11 @@ impl Slot {
             5 => Some(Kind::Affinity),
             _ => None,
         }
+    }
+
+    /// Whether the change was made when the table had seen `mark` changes, or later.
+    pub(super) fn since(&self, mark: u32) -> bool {
+        self.serial.load(Ordering::Relaxed) >= mark
     }
 
     /// The path of a pending slot.
@@ -130,19 +139,32 @@ impl Table {
         while len > 0 && !self.slots[len - 1].pending() {
             len -= 1;
         }
-        let slot = self.slots.get(len)?;
+        // A thread's cores are put back after all else, so its record may stand in any free slot further down: threads come and go.
+        let free = |slots: &[Slot]| slots.iter().position(|slot| !slot.pending());
+        let place = match kind {
+            Kind::Affinity => free(&self.slots[..len]).unwrap_or(len),
+            _ => len,
+        };
+        let slot = self.slots.get(place)?;
         if path.len() >= PATH_BYTES || text.len() >= TEXT_BYTES || path.contains(&0) || text.contains(&0) {
             return None;
         }
         slot.kind.store(kind as u32, Ordering::Relaxed);
+        slot.serial
+            .store(self.appended.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         // SAFETY: the slot is free and callers serialise, so nobody else touches its bytes; lengths were checked.
         unsafe {
             fill(&mut *slot.path.get(), path);
             fill(&mut *slot.text.get(), text);
         }
         slot.state.store(PENDING, Ordering::Release);
-        self.len.store(len as u32 + 1, Ordering::Release);
-        Some(len)
+        self.len.store(len.max(place + 1) as u32, Ordering::Release);
+        Some(place)
+    }
+
+    /// Where the table stands: what is appended from now on is [`Slot::since`] it.
+    pub(super) fn mark(&self) -> u32 {
+        self.appended.load(Ordering::Relaxed)
     }
 
     fn len(&self) -> usize {
@@ -155,9 +177,18 @@ impl Table {
     }
 
     /// Undoes every pending change that is `meant`, newest first, and tells `failed` what could not be undone, which
-    /// stays pending.
+    /// stays pending. Writes that fail are tried once more when all else is undone: a group may have a core again only after the group
+    /// around it.
     pub(super) fn undo_all(&self, meant: impl Fn(&Slot) -> bool, mut failed: impl FnMut(&Slot, Errno)) {
-        for slot in self.slots().iter().rev().filter(|slot| slot.pending() && meant(slot)) {
+        let pending = || self.slots().iter().rev().filter(|slot| slot.pending() && meant(slot));
+        for slot in pending() {
+            match slot.undo() {
+                Ok(()) => slot.retire(),
+                Err(_) if slot.kind() == Some(Kind::Write) => {}
+                Err(errno) => failed(slot, errno),
+            }
+        }
+        for slot in pending().filter(|slot| slot.kind() == Some(Kind::Write)) {
             match slot.undo() {
                 Ok(()) => slot.retire(),
                 Err(errno) => failed(slot, errno),
@@ -209,33 +240,55 @@ fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Moves every task listed in `from` into `to`, until none is listed or none moves any more.
+/// Moves every task listed in `from` into `to`.
 fn move_tasks(from: &CStr, to: &CStr) -> Result<(), Errno> {
-    let mut list = [0u8; 4096];
+    move_listed(from, |task| write_file(to, task))
+}
+
+/// Hands every task listed in `from` to `put`, until none is listed or none moves any more. One that cannot be moved holds up no other;
+/// the first refusal of the last round is answered.
+fn move_listed(from: &CStr, mut put: impl FnMut(&[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
     for _ in 0..MOVE_ROUNDS {
-        let file = Fd::open(libc::AT_FDCWD, from, libc::O_RDONLY)?;
-        // SAFETY: the buffer is valid for its length.
-        let read = unsafe { libc::read(file.0, list.as_mut_ptr().cast(), list.len()) };
-        let Ok(read) = usize::try_from(read) else {
-            return Err(errno());
-        };
-        let mut moved = false;
-        // Numbers come one to a line; one that the buffer cuts off is left for the next round.
-        for line in list.get(..read).unwrap_or(&[]).split_inclusive(|byte| *byte == b'\n') {
-            let Some(task) = line.strip_suffix(b"\n").filter(|task| !task.is_empty()) else {
-                continue;
-            };
-            match write_file(to, task) {
-                Ok(()) => moved = true,
-                Err(libc::ESRCH) => {} // died meanwhile
-                Err(other) => return Err(other),
-            }
-        }
+        let (mut moved, mut refused) = (false, Ok(()));
+        each_line(from, |task| match put(task) {
+            Ok(()) => moved = true,
+            Err(libc::ESRCH) => {} // died meanwhile
+            Err(errno) => refused = refused.and(Err(errno)),
+        })?;
         if !moved {
-            return Ok(());
+            return refused;
         }
     }
     Ok(()) // removing the directory reports what is still in it
+}
+
+/// Calls `each` with every line of the file that is not empty. Lines are shorter than the buffer, which holds some hundred numbers.
+fn each_line(path: &CStr, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
+    let file = Fd::open(libc::AT_FDCWD, path, libc::O_RDONLY)?;
+    let mut buffer = [0u8; 4096];
+    let mut kept = 0; // the beginning of a line that the last read cut off
+    loop {
+        let room = buffer.get_mut(kept..).unwrap_or(&mut []);
+        // SAFETY: the buffer is valid for its length.
+        let read = unsafe { libc::read(file.0, room.as_mut_ptr().cast(), room.len()) };
+        let Ok(read) = usize::try_from(read) else {
+            return Err(errno());
+        };
+        let filled = kept.saturating_add(read).min(buffer.len());
+        let text = buffer.get(..filled).unwrap_or(&[]);
+        let whole = match text.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) if read > 0 => last.saturating_add(1),
+            _ if read > 0 && filled < buffer.len() => 0,
+            _ => filled,
+        };
+        let lines = text.get(..whole).unwrap_or(&[]).split(|byte| *byte == b'\n');
+        lines.filter(|line| !line.is_empty()).for_each(&mut each);
+        if read == 0 {
+            return Ok(());
+        }
+        buffer.copy_within(whole..filled, 0);
+        kept = filled.saturating_sub(whole);
+    }
 }
 
 fn remove_dir(path: &CStr) -> Result<(), Errno> {
@@ -282,7 +335,9 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
 
 /// The longest affinity mask: of 1024 cores.
 const MASK_BYTES: usize = 128;
-/// Which field of a thread's `stat` tells when it started, counted behind the program's name (proc_pid_stat(5), field 22).
+/// Which fields of a thread's `stat` tell its flags and when it started, counted behind the program's name (proc_pid_stat(5), fields 9
+/// and 22).
+const FLAGS: usize = 6;
 const START_TIME: usize = 19;
 
 /// Lets a thread run again where it did. A thread of the same number that was started later is another one: it is left alone. So is one that
@@ -340,9 +395,18 @@ fn hex_digit(digit: u8) -> u8 {
 
 /// When the thread of this `stat` started, in ticks since boot.
 pub(super) fn start_time(stat: &[u8]) -> Option<&[u8]> {
+    field(stat, START_TIME)
+}
+
+/// The kernel's flags of the thread of this `stat`.
+pub(super) fn flags(stat: &[u8]) -> Option<u32> {
+    std::str::from_utf8(field(stat, FLAGS)?).ok()?.parse().ok()
+}
+
+fn field(stat: &[u8], number: usize) -> Option<&[u8]> {
     // The program's name is in parentheses and may contain some itself.
-    let behind_name = stat.iter().rposition(|byte| *byte == b')')? + 2;
-    stat.get(behind_name..)?.split(|byte| *byte == b' ').nth(START_TIME)
+    let behind_name = stat.iter().rposition(|byte| *byte == b')')?.checked_add(2)?;
+    stat.get(behind_name..)?.split(|byte| *byte == b' ').nth(number)
 }
 
 /// Where the fields of a `linux_dirent64` lie (getdents64(2)).
@@ -401,5 +465,54 @@ fn remove_entry(folder: &Fd, name: &CStr, depth: u32) -> Result<(), Errno> {
     match unsafe { libc::unlinkat(folder.0, name.as_ptr(), libc::AT_REMOVEDIR) } {
         0 => Ok(()),
         _ => Err(errno()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+    use crate::linux::testing;
+
+    #[test]
+    fn one_task_that_cannot_be_moved_holds_up_nobody() {
+        let folder = testing::folder();
+        let path = folder.path().join("tasks");
+        let from = CString::new(path.as_os_str().as_bytes()).unwrap();
+        // More than one reading of the buffer, so that numbers are cut off at its end.
+        let mut members: BTreeSet<u32> = (1..=3000).map(|n| n * 7).collect();
+        let list: String = members.iter().map(|task| format!("{task}\n")).collect();
+        std::fs::write(&path, list).unwrap();
+        let bound = [7, 14, 7 * 1500];
+        let moved = move_listed(&from, |task| {
+            let task: u32 = std::str::from_utf8(task).unwrap().parse().unwrap();
+            assert_eq!(task % 7, 0, "half a number");
+            if bound.contains(&task) {
+                return Err(libc::EINVAL);
+            }
+            // The file lists them still; the kernel's would not.
+            if members.remove(&task) {
+                Ok(())
+            } else {
+                Err(libc::ESRCH)
+            }
+        });
+        assert_eq!(moved, Err(libc::EINVAL));
+        assert_eq!(members, BTreeSet::from(bound));
+    }
+
+    #[test]
+    fn a_list_without_a_newline_at_its_end_is_read_whole() {
+        let folder = testing::folder();
+        let path = folder.path().join("tasks");
+        let from = CString::new(path.as_os_str().as_bytes()).unwrap();
+        let text: Vec<String> = (0..2000).map(|n| n.to_string()).collect();
+        std::fs::write(&path, text.join("\n")).unwrap();
+        let mut lines = Vec::new();
+        each_line(&from, |line| lines.push(String::from_utf8_lossy(line).into_owned())).unwrap();
+        assert_eq!(lines, text);
     }
 }

@@ -121,7 +121,9 @@ fn cores_of(seats: &[Result<Seat, Unfit>]) -> Vec<CoreId> {
 /// How much of a core the kernel leaves to real-time threads.
 fn bandwidth(limits: RealTimeLimits) -> Option<Bandwidth> {
     match limits.throttling {
-        Throttling::Bounded { runtime, period } => Some(Bandwidth { runtime, period }),
+        Throttling::Bounded { runtime, period } | Throttling::Possible { runtime, period } => {
+            Some(Bandwidth { runtime, period })
+        }
         Throttling::Off | Throttling::Unknown => None,
     }
 }

@@ -112,6 +112,7 @@ fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
         per_core: 1,
         cores: None,
         active: Active::ALWAYS,
+        profile: None,
     }
 }
 

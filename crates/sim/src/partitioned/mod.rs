@@ -24,6 +24,7 @@
 
 mod core;
 mod error;
+mod instant;
 #[cfg(test)]
 mod kept_tests;
 mod machine;
@@ -35,6 +36,7 @@ mod tests;
 
 pub use self::core::{Core, Job};
 pub use error::PartitionedError;
+pub use instant::{Instant, slices};
 pub use machine::{Machine, Refill, Slice};
 pub use outcome::{Done, Finished};
 pub use program::Program;

@@ -24,11 +24,12 @@ const FIRST: c_int = 1;
 /// The second, for QEMU from 9.0 on. What it took away (inline operations without scoreboards, the number of processors) was never used here; all
 /// that is used is the same in both.
 const SECOND: c_int = 2;
-/// The last version that hands the arguments of [`api`] to callbacks: version 7 (QEMU 11.1) puts others in their places.
+/// The last version that hands the arguments of [`api`] to callbacks: version 7, which is newer than QEMU 10.2,
+/// puts others in their places.
 const LAST: c_int = 6;
 
 /// The version of QEMU's plugin interface that this plugin speaks. QEMU reads it once it has loaded the library; until 9.0 it wants
-/// `FIRST` at most, from then on `SECOND` at least.
+/// the first at most, from then on the second at least.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(FIRST);
@@ -85,7 +86,7 @@ fn understood(newest: c_int) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "this QEMU's plugin interface has version {newest}, and only 1 to {LAST} are understood: use QEMU 11.0 or older"
+        "this QEMU's plugin interface has version {newest}, and only 1 to {LAST} are understood: use one that is not newer than 10.2"
     ))
 }
 
@@ -120,7 +121,7 @@ mod tests {
     fn an_interface_with_other_arguments_is_refused() {
         assert_eq!(understood(1), Ok(()), "QEMU 7.2");
         assert_eq!(understood(4), Ok(()), "QEMU 10.0");
-        assert!(understood(7).expect_err("refused").contains("QEMU 11.0 or older"));
+        assert!(understood(7).expect_err("refused").contains("not newer than 10.2"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Everything about a profile as JSON: what `punctual profile show --json` writes.
 
 use punctual_allocation::profile::{Accuracy, Recording, Smoothing, Timing};
-use punctual_allocation::{Grid, Phase};
+use punctual_allocation::{Grid, Profile, Share};
 use serde::Serialize;
 
 use super::show::Shown;
@@ -20,9 +20,34 @@ pub struct Document<'a> {
     kinds: Option<usize>,
     phases_found: usize,
     accuracy: &'a Accuracy,
-    /// Seconds of a whole run as recorded, by ways and then by partitions.
+    /// What a core may have: whatever is told by share is in this order.
+    shares: Vec<Share>,
+    /// Seconds of a whole run as recorded, by share.
     durations_s: Vec<f64>,
-    phases: &'a [Phase],
+    phases: Vec<Phase<'a>>,
+}
+
+/// A stretch of the run in which rates stay as they are.
+#[derive(Serialize)]
+struct Phase<'a> {
+    /// Progress at its beginning, a part of the run's instructions in 0..=1.
+    begins: f64,
+    /// Progress at its end.
+    ends: f64,
+    /// Instructions per second, by share.
+    rates: &'a [f32],
+}
+
+fn phases(profile: &Profile) -> Vec<Phase<'_>> {
+    let begins = std::iter::once(0.0).chain(profile.phases.iter().map(|phase| phase.ends));
+    begins
+        .zip(&profile.phases)
+        .map(|(begins, phase)| Phase {
+            begins,
+            ends: phase.ends,
+            rates: phase.rates.rates(),
+        })
+        .collect()
 }
 
 /// How good so many kinds are.
@@ -57,13 +82,14 @@ impl Document<'_> {
             kinds: choice.map(|choice| choice.best().kinds),
             phases_found: shown.compiled.phases_found,
             accuracy: &shown.compiled.accuracy,
+            shares: shown.course.grid().shares().collect(),
             durations_s: shown
                 .course
                 .grid()
                 .shares()
                 .map(|share| shown.course.duration(share))
                 .collect(),
-            phases: &shown.compiled.profile.phases,
+            phases: phases(&shown.compiled.profile),
         }
     }
 }

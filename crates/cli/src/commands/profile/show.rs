@@ -13,8 +13,8 @@ use super::{super::print, draw};
 use crate::args::{Show, Smooth};
 use crate::failure::Failure;
 use crate::output::{Output, apart};
-use crate::page;
 use crate::summary::{count, percent};
+use crate::{page, profiles};
 
 /// Characters of a line where there is no terminal.
 const WIDTH: usize = 100;
@@ -70,13 +70,7 @@ fn width() -> usize {
 impl Shown {
     /// Reads and compiles `file`.
     pub fn read(file: &Path, options: Options) -> Result<Shown, Failure> {
-        let bytes = std::fs::read(file).map_err(|error| {
-            Failure::input([format!(
-                "{}: cannot be read: {}; name a profile, such as data/profiles/fft.scaled.csv",
-                file.display(),
-                error.kind()
-            )])
-        })?;
+        let bytes = profiles::bytes(file).map_err(|line| Failure::Input(vec![line]))?;
         let name = file.display().to_string();
         Shown::of(&name, &bytes, options).map_err(|error| Failure::input([error.to_string()]))
     }

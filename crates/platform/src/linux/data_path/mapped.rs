@@ -3,8 +3,15 @@
 //! On persistent memory (a file system mounted with `dax`) the mapping is synchronous (`MAP_SYNC`, mmap(2)): what is stored and
 //! written back survives power loss. On shared memory (tmpfs) it survives the process, not the machine. On an ordinary file it survives
 //! power loss after `msync`. Which one it is, is found out, not asked for; what a write survives is named.
+//!
+//! *Prefaulted* means for writing (`MADV_POPULATE_WRITE` in madvise(2)): reading never faults then, nor does writing to shared memory. On a file, and on
+//! persistent memory, the kernel takes the right to write a page away each time that it writes it back, and the next store to that page faults again.
+//!
+//! A partition has one owner at a time: the file is locked (flock(2)) while it is mapped, so that no second partition changes what a slice
+//! of the first shows. Programs that write the file without asking for the lock are the user's affair, as for any shared memory.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -13,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{KernelTree, last_error, refused};
 use super::flush::{Flush, flush_instruction, write_back};
+use super::room::available;
 use crate::Refusal;
 
 /// What is behind the mapping.
@@ -47,73 +55,52 @@ const SPARE_BYTES: u64 = 64 << 20;
 /// A mapped partition. The file stays when it is dropped.
 #[derive(Debug)]
 pub struct MappedPartition {
-    address: NonNull<u8>,
-    bytes: usize,
+    mapping: Mapping,
     medium: Medium,
     flush: Flush,
     locked: Result<(), Refusal>,
+    /// Holds the lock; let go after the mapping.
     _file: File,
 }
 
-// SAFETY: the mapping is owned by this value; writing takes `&mut self`.
-unsafe impl Send for MappedPartition {}
-// SAFETY: as above.
-unsafe impl Sync for MappedPartition {}
-
 impl MappedPartition {
-    /// Makes (or takes over) the file at `path`, of `bytes` bytes, and maps it with every page in place, locked where allowed.
+    /// Makes (or takes over) the file at `path`, of `bytes` bytes, and maps it with every page in place, locked where allowed. When this returns, the file
+    /// itself survives what [`Medium::survives`] says.
     ///
     /// # Errors
-    /// [`Refusal`] where there is not that much memory or room, or the file cannot be mapped. Memory that may not be locked is no error: see
-    /// [`MappedPartition::locked`].
+    /// [`Refusal`] where there is not that much memory or room, another partition has the file, or it cannot be mapped; a file that was there is
+    /// as long as before then, and none is left that was not. Memory that may not be locked is no error: see [`MappedPartition::locked`].
     pub fn create(path: &Path, bytes: u64) -> Result<MappedPartition, Refusal> {
         let what = || format!("a memory partition of {bytes} bytes at {}", path.display());
-        let refusal = |why: std::io::Error| {
-            refused(
+        let refusal = |why: io::Error| match why.kind() {
+            io::ErrorKind::WouldBlock => refused(
+                what(),
+                "the file is in use: another partition has it mapped",
+                "end the program that has it (see fuser), or name another file",
+            ),
+            _ => refused(
                 what(),
                 why,
                 "name a folder with room, such as /dev/shm, or ask for less",
-            )
+            ),
         };
-        let found = path.exists();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
-        let file = file.map_err(refusal)?;
-        let fits = fits(&file, bytes).map_err(|why| {
+        let draft = Draft::open(path).map_err(refusal)?;
+        fits(&draft.file, bytes).map_err(|why| {
             let remedy = "leave the data on its device and read it by polling, or ask for less";
             refused(what(), why, remedy)
-        });
-        let partition = fits.and_then(|()| MappedPartition::map(file, bytes).map_err(refusal));
-        partition.inspect_err(|_| {
-            if !found {
-                // Nothing of it is left, or what there is can be removed by hand.
-                let _ = std::fs::remove_file(path);
-            }
-        })
-    }
-
-    fn map(file: File, bytes: u64) -> std::io::Result<MappedPartition> {
-        // Room is taken now: a page that is missing later would be a SIGBUS.
-        // SAFETY: plain numbers.
-        let errno = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) };
-        if errno != 0 {
-            return Err(std::io::Error::from_raw_os_error(errno));
-        }
-        let (address, medium) = map(&file, bytes as usize)?;
+        })?;
+        draft.reserve(bytes).map_err(refusal)?;
+        let (mapping, medium) = Mapping::of(&draft.file, bytes as usize).map_err(refusal)?;
+        mapping.prefault().map_err(refusal)?;
         Ok(MappedPartition {
-            locked: lock(address, bytes as usize),
-            address,
-            bytes: bytes as usize,
+            locked: mapping.lock(),
+            mapping,
             medium,
             flush: match medium {
                 Medium::PersistentMemory => flush_instruction(),
                 Medium::SharedMemory | Medium::File => Flush::Msync,
             },
-            _file: file,
+            _file: draft.keep().map_err(refusal)?,
         })
     }
 
@@ -129,37 +116,188 @@ impl MappedPartition {
 
     /// All of it.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: mapped until drop; bytes are valid whatever their value. Other processes that write the file are the caller's affair,
-        // as for any shared memory.
-        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.bytes) }
+        // SAFETY: mapped until drop; bytes are valid whatever their value. The lock keeps other partitions off the file; programs that
+        // do not ask for it are the user's affair, as for any shared memory.
+        unsafe { std::slice::from_raw_parts(self.mapping.address.as_ptr(), self.mapping.bytes) }
     }
 
     /// Writes `data` at `offset` and makes it survive what [`Medium::survives`] says.
     ///
     /// # Errors
     /// [`std::io::Error`] where it does not lie within the partition, or the kernel cannot write it back.
-    pub fn write(&mut self, offset: usize, data: &[u8]) -> std::io::Result<()> {
-        let end = offset.checked_add(data.len()).filter(|end| *end <= self.bytes);
+    pub fn write(&mut self, offset: usize, data: &[u8]) -> io::Result<()> {
+        let Mapping { address, bytes } = self.mapping;
+        let end = offset.checked_add(data.len()).filter(|end| *end <= bytes);
         let Some(end) = end else {
             return Err(std::io::Error::new(
                 std::io::ErrorKind::InvalidInput,
-                format!("{} bytes at {offset} do not lie within {}", data.len(), self.bytes),
+                format!("{} bytes at {offset} do not lie within {bytes}", data.len()),
             ));
         };
         // SAFETY: as for `as_slice`; `&mut self` makes us the only one.
-        let all = unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.bytes) };
+        let all = unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), bytes) };
         all[offset..end].copy_from_slice(data);
         match (self.medium, self.flush) {
             (Medium::SharedMemory, _) => Ok(()),
-            (_, Flush::Msync) => self.sync(offset, end),
+            (_, Flush::Msync) => self.mapping.sync(offset, end),
             (_, instruction) => {
                 write_back(&all[offset..end], instruction);
                 Ok(())
             }
         }
     }
+}
 
-    fn sync(&self, from: usize, to: usize) -> std::io::Result<()> {
+/// The file of a partition that is being made: given up, it is left as it was found.
+struct Draft<'a> {
+    path: &'a Path,
+    file: File,
+    /// How long it was; none if it was not there.
+    found_bytes: Option<u64>,
+    kept: bool,
+}
+
+impl Draft<'_> {
+    /// Opens the file, or makes it, and locks it. `WouldBlock` where another partition has it.
+    fn open(path: &Path) -> io::Result<Draft<'_>> {
+        let options = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true);
+            options
+        };
+        let (file, made) = match options().create_new(true).open(path) {
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => (options().open(path)?, false),
+            made => (made?, true),
+        };
+        // Who has got the lock first has the file, whoever made it: it is not ours to remove.
+        // SAFETY: plain numbers.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            return Err(last_error());
+        }
+        let found_bytes = if made { None } else { Some(file.metadata()?.len()) };
+        Ok(Draft {
+            path,
+            file,
+            found_bytes,
+            kept: false,
+        })
+    }
+
+    /// Takes room for `bytes` bytes now, because a page that is missing later would be a SIGBUS, and makes that and the file's name durable.
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        // SAFETY: plain numbers.
+        let errno = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), 0, bytes as libc::off_t) };
+        if errno != 0 {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        self.file.sync_all()?;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    /// The file, which stays.
+    fn keep(mut self) -> io::Result<File> {
+        let file = self.file.try_clone()?; // the lock is the open file's: both have it
+        self.kept = true;
+        Ok(file)
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        // What cannot be taken back has been refused with the reason why already.
+        let _ = match self.found_bytes {
+            None => std::fs::remove_file(self.path),
+            Some(bytes) => self.file.set_len(bytes),
+        };
+    }
+}
+
+/// Pages of a file in memory, unmapped when dropped.
+#[derive(Debug)]
+struct Mapping {
+    address: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is owned by this value; writing through the partition takes `&mut`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the file: synchronously where the medium allows it.
+    fn of(file: &File, bytes: usize) -> io::Result<(Mapping, Medium)> {
+        let map = |flags: libc::c_int| {
+            // SAFETY: a new mapping of an open file, owned by the value that is made of it.
+            let address = unsafe {
+                let protection = libc::PROT_READ | libc::PROT_WRITE;
+                libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file.as_raw_fd(), 0)
+            };
+            NonNull::new(address.cast::<u8>())
+                .filter(|_| address != libc::MAP_FAILED)
+                .map(|address| Mapping { address, bytes })
+                .ok_or_else(last_error)
+        };
+        if let Ok(mapping) = map(libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) {
+            return Ok((mapping, Medium::PersistentMemory));
+        }
+        // SAFETY: an all-zero statfs is valid, and the call fills it in.
+        let kind = unsafe {
+            let mut found: libc::statfs = std::mem::zeroed();
+            libc::fstatfs(file.as_raw_fd(), &mut found);
+            found.f_type as i64
+        };
+        let medium = if [TMPFS, RAMFS].contains(&kind) {
+            Medium::SharedMemory
+        } else {
+            Medium::File
+        };
+        Ok((map(libc::MAP_SHARED)?, medium))
+    }
+
+    /// Puts every page in place for writing. `MAP_POPULATE` would do so for reading only, and tell of no error.
+    fn prefault(&self) -> io::Result<()> {
+        // SAFETY: changes only which pages of our mapping are there.
+        let populated = unsafe { libc::madvise(self.address.as_ptr().cast(), self.bytes, libc::MADV_POPULATE_WRITE) };
+        if populated == 0 {
+            return Ok(());
+        }
+        let why = last_error();
+        if why.raw_os_error() != Some(libc::EINVAL) {
+            return Err(why);
+        }
+        self.touch(); // a kernel before 5.14
+        Ok(())
+    }
+
+    /// Writes a byte of every page as it is.
+    fn touch(&self) {
+        for offset in (0..self.bytes).step_by(page_bytes()) {
+            // SAFETY: within the mapping, whose room was taken; nobody else writes, because the file is locked. Volatile: the store is meant.
+            unsafe {
+                let byte = self.address.as_ptr().add(offset);
+                byte.write_volatile(byte.read_volatile());
+            }
+        }
+    }
+
+    fn lock(&self) -> Result<(), Refusal> {
+        // SAFETY: changes only how the pages of our mapping are kept.
+        match unsafe { libc::mlock(self.address.as_ptr().cast(), self.bytes) } {
+            0 => Ok(()),
+            _ => Err(refused(
+                format!("locking {} bytes of memory", self.bytes),
+                last_error(),
+                "run as root, grant CAP_IPC_LOCK, or raise the limit on locked memory (ulimit -l)",
+            )),
+        }
+    }
+
+    fn sync(&self, from: usize, to: usize) -> io::Result<()> {
         let page = page_bytes();
         let from = from / page * page;
         // SAFETY: the range lies within the mapping and begins at a page.
@@ -170,9 +308,9 @@ impl MappedPartition {
     }
 }
 
-impl Drop for MappedPartition {
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `create` with this size, and unmapped once.
+        // SAFETY: mapped by `of` with this size, and unmapped once.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.bytes) };
     }
 }
@@ -200,62 +338,6 @@ fn synchronous(file: &File) -> bool {
     }
 }
 
-/// Maps the file with all pages in place: synchronously where the medium allows it.
-fn map(file: &File, bytes: usize) -> std::io::Result<(NonNull<u8>, Medium)> {
-    let map = |flags: libc::c_int| {
-        // SAFETY: a new mapping of an open file, owned by the caller.
-        let address = unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                flags | libc::MAP_POPULATE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        NonNull::new(address.cast::<u8>())
-            .filter(|_| address != libc::MAP_FAILED)
-            .ok_or_else(last_error)
-    };
-    if let Ok(address) = map(libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) {
-        return Ok((address, Medium::PersistentMemory));
-    }
-    // SAFETY: an all-zero statfs is valid, and the call fills it in.
-    let kind = unsafe {
-        let mut found: libc::statfs = std::mem::zeroed();
-        libc::fstatfs(file.as_raw_fd(), &mut found);
-        found.f_type as i64
-    };
-    let medium = if [TMPFS, RAMFS].contains(&kind) {
-        Medium::SharedMemory
-    } else {
-        Medium::File
-    };
-    Ok((map(libc::MAP_SHARED)?, medium))
-}
-
-fn lock(address: NonNull<u8>, bytes: usize) -> Result<(), Refusal> {
-    // SAFETY: changes only how the pages of our mapping are kept.
-    match unsafe { libc::mlock(address.as_ptr().cast(), bytes) } {
-        0 => Ok(()),
-        _ => Err(refused(
-            format!("locking {bytes} bytes of memory"),
-            last_error(),
-            "run as root, grant CAP_IPC_LOCK, or raise the limit on locked memory (ulimit -l)",
-        )),
-    }
-}
-
-/// Memory that can be had without paging, by `/proc/meminfo`.
-fn available(tree: &KernelTree) -> Option<u64> {
-    let text = tree.read("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
-}
-
 fn page_bytes() -> usize {
     // SAFETY: takes and returns plain numbers.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })
@@ -264,70 +346,4 @@ fn page_bytes() -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_is_there_for_the_next_one_on_memory_and_on_a_device() {
-        for folder in [crate::linux::testing::folder(), tempfile::tempdir().unwrap()] {
-            let path = folder.path().join("partition");
-            let mut partition = MappedPartition::create(&path, 10_000).unwrap();
-            eprintln!("{:?}, locked: {:?}", partition.medium(), partition.locked());
-            partition.write(9_990, b"0123456789").unwrap();
-            partition.write(0, b"first").unwrap();
-            assert!(partition.write(9_991, b"0123456789").is_err(), "beyond its end");
-            assert!(partition.write(usize::MAX, b"x").is_err());
-            drop(partition);
-            let again = MappedPartition::create(&path, 10_000).unwrap();
-            assert_eq!(
-                (&again.as_slice()[..5], &again.as_slice()[9_990..]),
-                (&b"first"[..], &b"0123456789"[..])
-            );
-            assert_eq!(std::fs::read(&path).unwrap().len(), 10_000);
-        }
-    }
-
-    #[test]
-    fn more_than_there_is_and_nothing_at_all_are_refused() {
-        let folder = crate::linux::testing::folder();
-        for bytes in [0, u64::MAX] {
-            let refusal = MappedPartition::create(&folder.path().join("partition"), bytes).unwrap_err();
-            assert!(refusal.why.contains("can be kept in memory"), "{refusal}");
-        }
-        assert!(!folder.path().join("partition").exists());
-    }
-
-    /// Where persistent memory is mounted, if anywhere.
-    const PERSISTENT: &str = "PUNCTUAL_TEST_DAX";
-
-    #[test]
-    fn persistent_memory_is_found_and_does_not_count_as_memory() {
-        let Ok(folder) = std::env::var(PERSISTENT) else {
-            return eprintln!("skipped: {PERSISTENT} names no folder on persistent memory");
-        };
-        let path = Path::new(&folder).join("partition");
-        let mut partition = MappedPartition::create(&path, 10_000).unwrap();
-        assert_eq!(partition.medium(), Medium::PersistentMemory);
-        assert_eq!(partition.medium().survives(), "power loss");
-        assert_ne!(partition.flush, Flush::Msync, "by instructions, on a CPU that has them");
-        partition.write(9_997, b"end").unwrap();
-        drop(partition);
-        assert_eq!(
-            &MappedPartition::create(&path, 10_000).unwrap().as_slice()[9_997..],
-            b"end"
-        );
-        let more_than_memory = available(&KernelTree::default()).unwrap();
-        assert_eq!(fits(&File::open(&path).unwrap(), more_than_memory), Ok(()));
-        std::fs::remove_file(path).unwrap();
-        let elsewhere = crate::linux::testing::folder();
-        let file = File::create_new(elsewhere.path().join("partition")).unwrap();
-        assert!(fits(&file, more_than_memory).is_err());
-    }
-
-    #[test]
-    fn the_kernel_tells_what_is_available() {
-        let (_folder, tree) =
-            crate::linux::testing::tree(&[("/proc/meminfo", "MemTotal: 9 kB\nMemAvailable:     12 kB")]);
-        assert_eq!(available(&tree), Some(12 * 1024));
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@
 mod flush;
 mod mapped;
 mod polled;
+mod room;
 
 pub use flush::{Flush, flush_instruction};
 pub use mapped::{MappedPartition, Medium};

@@ -2,18 +2,30 @@
 //!
 //! Each thread's mask is recorded, then written without the core (sched_setaffinity(2)). Lending writes the former masks, taking
 //! back the narrow ones: two system calls per thread, whose cost is measured like that of any other way.
+//!
+//! **Heirs.** What a confined program starts inherits its narrow mask, and would keep it for ever. So a thread that was started since the
+//! core was taken, with exactly the mask that we gave its own process, its parent or, where that has ended, anybody, counts as confined, with the
+//! former mask of whom it inherits from. Giving back begins by lifting every confinement, so that none is inherited any more, and
+//! then finds the last heirs. After a kill, heirs of the last [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are missed.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_units::CoreId;
 
+use super::super::core_mask::{CoreMask, affinity_of, allowed_to, set_affinity};
 use super::super::journal::Journal;
-use super::super::thread::{CoreMask, Tid, affinity_of, may_move_others, set_affinity};
+use super::super::thread::{self, Tid};
 use super::super::{KernelTree, refused};
-use super::population::{Spared, everybody};
-use super::{Census, list};
+use super::Census;
+use super::population::{Identity, Roll, Spared, Status, Unmoved, everybody};
 use crate::Refusal;
+
+/// Passes over all threads for heirs once nobody is confined any more: they may have started others meanwhile.
+const HEIR_ROUNDS: usize = 8;
+/// Different former masks that are remembered of threads that have ended: a machine has few.
+const FORMER_MAX: usize = 64;
 
 /// Everybody else, by their masks.
 #[derive(Debug)]
@@ -23,16 +35,28 @@ pub(super) struct Affinity {
     exclusive: Vec<CoreId>,
     others: CoreMask,
     spared: Spared,
+    /// When the first thread may have been confined, in ticks since boot: whoever is older has inherited nothing.
+    since: u64,
+    roll: Mutex<Roll>,
     threads: Mutex<Threads>,
 }
 
 #[derive(Debug, Default)]
 struct Threads {
-    /// The mask of each confined thread as it was found.
-    confined: HashMap<Tid, CoreMask>,
-    settled: HashSet<Tid>,
+    confined: HashMap<Identity, Confined>,
+    /// Threads that cannot be moved or are not to be.
+    settled: HashSet<Identity>,
+    /// The masks of all who were ever confined.
+    former: Vec<CoreMask>,
     /// The exclusive cores that are lent.
     lent: Vec<CoreId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Confined {
+    /// Its mask as it was found.
+    found: CoreMask,
+    process: i32,
 }
 
 impl Affinity {
@@ -44,20 +68,17 @@ impl Affinity {
         others: &[CoreId],
         spared: Spared,
     ) -> Result<Affinity, Refusal> {
+        let refusal =
+            |why: &str, remedy: &str| Err(refused("moving threads off the exclusive core (affinity)", why, remedy));
         if !tree.is_live() {
-            return Err(refused(
-                "moving threads off the exclusive core (affinity)",
-                "this tree is a record",
-                "run on the machine itself",
-            ));
+            return refusal("this tree is a record", "run on the machine itself");
         }
         // A core that only some would leave is not kept.
-        if !may_move_others() {
-            return Err(refused(
-                format!("moving threads off core {} (affinity)", list(exclusive)),
+        if !thread::may_move_others() {
+            return refusal(
                 "this user may not move the threads of others",
                 "run as root, or grant CAP_SYS_NICE (setcap cap_sys_nice+ep on the program)",
-            ));
+            );
         }
         let mut mask = CoreMask::default();
         others.iter().for_each(|other| mask.set(*other, true));
@@ -67,50 +88,82 @@ impl Affinity {
             exclusive: exclusive.to_vec(),
             others: mask,
             spared,
+            since: youngest(tree),
+            roll: Mutex::default(),
             threads: Mutex::default(),
         })
     }
 
-    /// Confines everybody who has such a core and may be moved.
+    /// Confines everybody who has such a core and may be moved, heirs included. Holds the lock for one thread at a time: who takes the core
+    /// back waits for it.
     pub(super) fn sweep(&self) -> Census {
         let mut census = Census::default();
-        for thread in everybody(&self.tree) {
-            let known = |threads: &Threads| threads.confined.contains_key(&thread) || threads.settled.contains(&thread);
-            let has = |mask: CoreMask| self.exclusive.iter().any(|core| mask.has(*core));
-            if known(&self.threads()) || !affinity_of(thread).is_ok_and(has) {
+        let here = self.here();
+        self.threads().forget_all_but(&here);
+        for thread in here {
+            if self.threads().knows(&thread) {
                 continue;
             }
-            if self.spared.has(thread) {
+            let former = self.inherited(thread);
+            if former.is_none() && !affinity_of(thread.tid).is_ok_and(|mask| self.has_exclusive(&mask)) {
+                continue;
+            }
+            if self.spared.has(thread.tid) {
                 census.spared += 1;
-            } else {
-                match self.confine(thread) {
-                    Ok(()) => {
-                        census.moved += 1;
-                        continue;
-                    }
-                    Err(_) => census.kept += 1,
+                self.threads().settled.insert(thread);
+                continue;
+            }
+            match self.confine_as(thread, former) {
+                Ok(()) => census.moved += 1,
+                Err(why) => {
+                    census.count(Unmoved::by(&why));
+                    self.threads().settled.insert(thread);
                 }
             }
-            self.threads().settled.insert(thread);
         }
         census
     }
 
     /// Puts `thread` among those who get the core lent only.
-    pub(super) fn confine(&self, thread: Tid) -> Result<(), Refusal> {
-        let refusal = |why: std::io::Error| {
-            refused(
-                format!("moving thread {thread} off core {}", list(&self.exclusive)),
-                why,
-                "run as root; threads that belong to a core, as the kernel's do, stay there",
-            )
-        };
-        let found = affinity_of(thread).map_err(refusal)?;
-        self.journal.remember_affinity(thread)?;
+    pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
+        let ended = || io::Error::from_raw_os_error(libc::ESRCH);
+        let thread = Identity::of(&self.tree, thread).ok_or_else(ended)?;
+        self.confine_as(thread, self.inherited(thread))
+    }
+
+    /// Confines `thread`, whose former mask is `former` if it has inherited the one that it has.
+    fn confine_as(&self, thread: Identity, former: Option<CoreMask>) -> io::Result<()> {
+        let found = former.map_or_else(|| allowed_to(&self.tree, thread.tid), Ok)?;
+        let process = Status::read(&self.tree, thread.tid).map_or(thread.tid.0, |status| status.process);
         let mut threads = self.threads();
-        set_affinity(thread, &self.kept_off(&found, &threads.lent)).map_err(refusal)?;
-        threads.confined.insert(thread, found);
+        if threads.confined.contains_key(&thread) {
+            return Ok(());
+        }
+        self.journal
+            .confine(thread.tid, &found, &self.kept_off(&found, &threads.lent))?;
+        threads.confined.insert(thread, Confined { found, process });
+        if threads.former.len() < FORMER_MAX && !threads.former.contains(&found) {
+            threads.former.push(found);
+        }
         Ok(())
+    }
+
+    /// The former mask of whom `thread` has inherited its own from; none where it has inherited none of ours.
+    fn inherited(&self, thread: Identity) -> Option<CoreMask> {
+        if thread.started < self.since {
+            return None;
+        }
+        let mask = allowed_to(&self.tree, thread.tid).ok()?;
+        let status = Status::read(&self.tree, thread.tid)?;
+        // Which cores were lent when it was started shows in the mask itself.
+        let then_lent: Vec<CoreId> = self.exclusive.iter().copied().filter(|core| mask.has(*core)).collect();
+        let gives_it = |found: &CoreMask| *found != mask && self.kept_off(found, &then_lent) == mask;
+        self.threads().ancestor(&status, gives_it)
+    }
+
+    fn here(&self) -> HashSet<Identity> {
+        let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
+        roll.call(&self.tree, &everybody(&self.tree)).into_iter().collect()
     }
 
     /// Gives everybody `core` who had it, or takes it from them again. Who has ended is forgotten.
@@ -121,7 +174,11 @@ impl Affinity {
             threads.lent.push(core);
         }
         let Threads { confined, lent, .. } = &mut *threads;
-        confined.retain(|thread, found| set_affinity(*thread, &self.kept_off(found, lent)).is_ok());
+        confined.retain(|thread, it| set_affinity(thread.tid, &self.kept_off(&it.found, lent)).is_ok());
+    }
+
+    fn has_exclusive(&self, mask: &CoreMask) -> bool {
+        self.exclusive.iter().any(|core| mask.has(*core))
     }
 
     /// `found` without the cores that are not lent; who had no others gets all others.
@@ -135,4 +192,52 @@ impl Affinity {
     fn threads(&self) -> MutexGuard<'_, Threads> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Threads {
+    fn knows(&self, thread: &Identity) -> bool {
+        self.confined.contains_key(thread) || self.settled.contains(thread)
+    }
+
+    fn forget_all_but(&mut self, here: &HashSet<Identity>) {
+        self.confined.retain(|thread, _| here.contains(thread));
+        self.settled.retain(|thread| here.contains(thread));
+    }
+
+    /// The former mask of one who `gives_it` to the process of `status`: of that process itself, of its parent, or of anybody; of
+    /// several the widest, which most have.
+    fn ancestor(&self, status: &Status, gives_it: impl Fn(&CoreMask) -> bool) -> Option<CoreMask> {
+        let of = |process: i32| {
+            let its = self.confined.values().filter(|it| it.process == process);
+            its.map(|it| it.found).find(&gives_it)
+        };
+        let anybody = || self.former.iter().copied().filter(&gives_it).max_by_key(CoreMask::len);
+        of(status.process).or_else(|| of(status.parent)).or_else(anybody)
+    }
+}
+
+impl Drop for Affinity {
+    /// Gives the cores back to everybody, so that nobody inherits a narrow mask any more, then to those who have inherited one.
+    fn drop(&mut self) {
+        let exclusive = self.exclusive.clone();
+        exclusive.into_iter().for_each(|core| self.set_lent(core, true));
+        for _ in 0..HEIR_ROUNDS {
+            let unknown = self
+                .here()
+                .into_iter()
+                .filter(|thread| !self.threads().confined.contains_key(thread));
+            let heirs = unknown.filter_map(|thread| Some((thread, self.inherited(thread)?)));
+            let lifted = heirs.filter(|(thread, former)| self.confine_as(*thread, Some(*former)).is_ok());
+            if lifted.count() == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// When the thread that was started last did so: no thread that is started from now on is older. Ticks since boot.
+fn youngest(tree: &KernelTree) -> u64 {
+    let threads = everybody(tree).into_iter();
+    let started = threads.filter_map(|tid| Identity::of(tree, tid)).map(|it| it.started);
+    started.max().unwrap_or(0)
 }

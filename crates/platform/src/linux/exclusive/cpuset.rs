@@ -1,47 +1,76 @@
-//! The exclusive core by cgroup version 1: everybody else in a cpuset without it.
+//! The exclusive core by cgroup version 1: everybody else in cpusets without it.
 //!
-//! One group `punctual-<pid>-core-<n>` below the topmost one takes every movable thread of the machine, whatever the number of
-//! exclusive cores (Documentation/admin-guide/cgroup-v1/cpusets.rst). Groups that are there already and have such a core lose it for the while. The
-//! kernel remembers which cores a thread had chosen for itself and gives them back with the former group (`user_cpus_ptr`, since
+//! The kernel lets a thread run on the cores of its group only (Documentation/admin-guide/cgroup-v1/cpusets.rst). So, with *our way* being
+//! the groups from the topmost one down to that of this process:
+//!
+//! - *Groups on our way keep the core*, else this process could not be pinned there. In each of them a *pen* `punctual-<pid>-core-<n>`, without the
+//!   core, takes every movable thread, whatever the number of exclusive cores. In most cases that is one pen, in the topmost group.
+//! - *All other groups lose the core* for the while, programs that are to be left alone included; one that has no other core keeps it. Groups that are made
+//!   meanwhile are found by the sweep.
+//!
+//! The kernel remembers which cores a thread had chosen for itself and gives them back with the former group (`user_cpus_ptr`, since
 //! Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
 //!
-//! Lending is one write of a longer list to `cpuset.cpus`; taking back is one of the shorter list, which returns once every
-//! member has left the core. `sched_load_balance` is off in the group, so that neither makes the kernel rebuild its
-//! scheduling domains; the topmost group's flag, left on, keeps balancing all the same.
+//! Lending is one write of a longer list to the `cpuset.cpus` of every pen and every group that lost the core, the outer ones first; taking back is one of
+//! the shorter list, the inner ones first, which returns once every member has left the core. `sched_load_balance` is off in the pens, so
+//! that they do not make the kernel rebuild its scheduling domains; the topmost group's flag, left on, keeps balancing all the same.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_units::CoreId;
 
-use super::super::cgroup::mount_point;
+use super::super::cgroup::{Version, locate_controller, mount_point};
+use super::super::core_mask::affinity_of;
 use super::super::journal::Journal;
-use super::super::thread::{Tid, affinity_of};
+use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
-use super::population::Spared;
+use super::population::{Identity, Roll, Spared, Unmoved};
 use super::{Census, list};
 use crate::Refusal;
 
 /// Groups that are looked at for the core: more than a machine full of containers has.
 const GROUPS_MAX: usize = 1024;
+const CPUS: &str = "cpuset.cpus";
 
-/// Everybody else's group.
+/// Everybody else's groups.
 #[derive(Debug)]
 pub(super) struct Cpuset {
-    root: PathBuf,
-    folder: PathBuf,
-    others: Vec<CoreId>,
-    /// The exclusive cores that are lent.
-    lent: Mutex<BTreeSet<CoreId>>,
+    tree: KernelTree,
+    journal: Journal,
+    exclusive: Vec<CoreId>,
+    /// The topmost one first.
+    pens: Vec<Pen>,
+    found: Mutex<Found>,
     spared: Spared,
     /// Threads that cannot be moved or are not to be.
-    settled: Mutex<HashSet<Tid>>,
+    settled: Mutex<HashSet<Identity>>,
+}
+
+/// A group of ours for everybody in the group above it.
+#[derive(Debug)]
+struct Pen {
+    above: PathBuf,
+    folder: PathBuf,
+    /// What the group above has.
+    cores: Vec<CoreId>,
+    roll: Mutex<Roll>,
+}
+
+/// What changes while the core is kept.
+#[derive(Debug, Default)]
+struct Found {
+    /// Groups that lost the core, with the cores that they had: the outer ones come before those within.
+    shrunk: BTreeMap<PathBuf, Vec<CoreId>>,
+    /// The exclusive cores that are lent.
+    lent: BTreeSet<CoreId>,
 }
 
 impl Cpuset {
-    /// Makes the group, empty.
+    /// Makes the pens, empty; `others` are the cores left to everybody else where the topmost group does not tell which it has.
     pub(super) fn create(
         tree: &KernelTree,
         journal: &Journal,
@@ -49,121 +78,211 @@ impl Cpuset {
         others: &[CoreId],
         spared: Spared,
     ) -> Result<Cpuset, Refusal> {
-        let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
+        let text = |file: &str| tree.read(file).unwrap_or_default();
+        let mountinfo = text("/proc/self/mountinfo");
         let root = mount_point(Some("cpuset"), &mountinfo)
             .map(|point| tree.path(point))
             .ok_or_else(|| refuse("no cpuset hierarchy of cgroup version 1 is mounted"))?;
+        let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
+            .filter(|location| location.version == Version::V1)
+            .map_or_else(|| root.clone(), |location| tree.path(location.folder));
         let all: Vec<CoreId> = others.iter().chain(exclusive).copied().collect();
-        let group = Cpuset {
-            folder: root.join(super::group_name(exclusive.last().copied().unwrap_or_default())),
-            root,
-            others: others.to_vec(),
-            lent: Mutex::default(),
+        let name = super::group_name(exclusive.last().copied().unwrap_or_default());
+        let mut way: Vec<&Path> = home.ancestors().take_while(|group| group.starts_with(&root)).collect();
+        way.reverse();
+        let pens = way.into_iter().map(|above| Pen {
+            above: above.to_owned(),
+            folder: above.join(&name),
+            cores: Some(cores_of(above))
+                .filter(|cores| !cores.is_empty())
+                .unwrap_or_else(|| all.clone()),
+            roll: Mutex::default(),
+        });
+        let cpuset = Cpuset {
+            tree: tree.clone(),
+            journal: journal.clone(),
+            // A group without another core has nowhere to move its members to.
+            pens: pens
+                .filter(|pen| pen.cores.iter().any(|core| !exclusive.contains(core)))
+                .collect(),
+            exclusive: exclusive.to_vec(),
+            found: Mutex::default(),
             spared,
             settled: Mutex::default(),
         };
-        if tree.is_live() {
-            group.remember_narrowed(journal, &all);
+        if cpuset.pens.is_empty() {
+            return Err(refuse("no group above this process has another core"));
         }
-        group
-            .set_up(journal, exclusive)
-            .inspect_err(|_| drop(journal.restore_below(&group.folder)))?;
-        Ok(group)
+        if tree.is_live() {
+            cpuset.pens.iter().for_each(|pen| cpuset.remember_narrowed(pen));
+        }
+        cpuset.pens.iter().try_for_each(|pen| cpuset.set_up(pen))?;
+        cpuset.shrink_others();
+        Ok(cpuset)
     }
 
-    fn set_up(&self, journal: &Journal, exclusive: &[CoreId]) -> Result<(), Refusal> {
-        journal.make_dir(&self.folder)?;
-        journal.move_tasks_back(&self.folder.join("tasks"), &self.root.join("tasks"))?;
-        let memory = read_trimmed(&self.root.join("cpuset.mems")).map_err(refuse)?;
-        let write = |file: &str, content: &str| write_existing(&self.folder.join(file), content).map_err(refuse);
+    fn set_up(&self, pen: &Pen) -> Result<(), Refusal> {
+        self.journal.make_dir(&pen.folder)?;
+        self.journal
+            .move_tasks_back(&pen.folder.join("tasks"), &pen.above.join("tasks"))?;
+        let memory = read_trimmed(&pen.above.join("cpuset.mems")).map_err(refuse)?;
+        let write = |file: &str, content: &str| write_existing(&pen.folder.join(file), content).map_err(refuse);
         write("cpuset.mems", &memory)?;
         write("cpuset.sched_load_balance", "0")?;
-        write("cpuset.cpus", &list(&self.others))?;
-        self.shrink_others(journal, exclusive);
-        Ok(())
+        write(CPUS, &self.kept_off(&pen.cores, &BTreeSet::new()))
     }
 
-    /// Takes the cores from groups that are there already; one that has no others keeps them.
-    fn shrink_others(&self, journal: &Journal, exclusive: &[CoreId]) {
-        let mut groups = vec![self.root.clone()];
+    /// Takes the cores that are not lent from groups that are no pens and not on our way, unless they have no others. Holds the lock
+    /// for one group at a time: who takes the core back waits for it.
+    fn shrink_others(&self) {
+        self.found().shrunk.retain(|group, _| group.is_dir());
+        // A group must have what the groups in it have: the inner ones first.
+        for group in self.other_groups().into_iter().rev() {
+            self.shrink(&mut self.found(), group);
+        }
+    }
+
+    fn shrink(&self, found: &mut Found, group: PathBuf) {
+        if found.shrunk.contains_key(&group) {
+            return;
+        }
+        let has = cores_of(&group);
+        let loses = has.iter().any(|core| self.exclusive.contains(core));
+        let keeps = has.iter().any(|core| !self.exclusive.contains(core));
+        let left = self.kept_off(&has, &found.lent);
+        if loses && keeps && self.journal.write(&group.join(CPUS), &left).is_ok() {
+            found.shrunk.insert(group, has);
+        }
+    }
+
+    /// Groups that are no pens and not on our way, the outer ones first.
+    fn other_groups(&self) -> Vec<PathBuf> {
+        let is_pen = |group: &Path| self.pens.iter().any(|pen| pen.folder == group);
+        let mut groups: Vec<PathBuf> = self.pens.iter().take(1).map(|pen| pen.above.clone()).collect();
         let mut next = 0;
         while next < groups.len() && groups.len() < GROUPS_MAX {
             let below = std::fs::read_dir(&groups[next]).into_iter().flatten().flatten();
-            groups.extend(
-                below
-                    .map(|entry| entry.path())
-                    .filter(|path| path.is_dir() && *path != self.folder),
-            );
+            let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            groups.extend(below.map(|entry| entry.path()).filter(|group| !is_pen(group)));
             next += 1;
         }
-        // A group must have what the groups in it have: the inner ones first.
-        for group in groups.iter().skip(1).rev() {
-            let file = group.join("cpuset.cpus");
-            let mut has = cores::parse_list(&read_trimmed(&file).unwrap_or_default());
-            let had = has.len();
-            has.retain(|it| !exclusive.contains(it));
-            if !has.is_empty() && has.len() < had {
-                let _ = journal.write(&file, &list(&has));
-            }
-        }
+        groups.retain(|group| !self.pens.iter().any(|pen| pen.above == *group));
+        groups
     }
 
     /// Records the choices of threads that do not run everywhere, before anybody is moved: they are undone after the moves.
-    fn remember_narrowed(&self, journal: &Journal, all: &[CoreId]) {
-        for thread in self.members_of(&self.root) {
-            let narrowed = affinity_of(thread).is_ok_and(|mask| all.iter().any(|core| !mask.has(*core)));
+    fn remember_narrowed(&self, pen: &Pen) {
+        for thread in members_of(&pen.above) {
+            let narrowed = affinity_of(thread).is_ok_and(|mask| pen.cores.iter().any(|core| !mask.has(*core)));
             if narrowed && !self.spared.has(thread) {
-                let _ = journal.remember_affinity(thread);
+                let _ = self.journal.remember_affinity(thread);
             }
         }
     }
 
-    fn members_of(&self, group: &Path) -> Vec<Tid> {
-        let tasks = read_trimmed(&group.join("tasks")).unwrap_or_default();
-        tasks.lines().filter_map(|line| line.parse().ok().map(Tid)).collect()
-    }
-
-    /// Moves everybody who is not in the group yet and may be moved.
+    /// Moves everybody who is in no pen yet and may be moved, and takes the core from groups that were made meanwhile.
     pub(super) fn sweep(&self) -> Census {
+        self.shrink_others();
         let mut census = Census::default();
-        let mut settled = self.settled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for thread in self.members_of(&self.root) {
-            if settled.contains(&thread) {
-                continue;
-            }
-            if self.spared.has(thread) {
-                census.spared += 1;
-                settled.insert(thread);
-                continue;
-            }
-            match self.confine(thread) {
-                Ok(()) => census.moved += 1,
-                Err(why) if why.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(_) => {
-                    census.kept += 1;
-                    settled.insert(thread);
+        let mut here = HashSet::new();
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        for pen in &self.pens {
+            let members = pen.members(&self.tree);
+            for thread in &members {
+                if settled.contains(thread) {
+                    continue;
+                }
+                if self.spared.has(thread.tid) {
+                    census.spared += 1;
+                    settled.insert(*thread);
+                    continue;
+                }
+                match pen.take(thread.tid) {
+                    Ok(()) => census.moved += 1,
+                    Err(why) => {
+                        census.count(Unmoved::by(&why));
+                        settled.insert(*thread);
+                    }
                 }
             }
+            here.extend(members);
         }
+        settled.retain(|identity| here.contains(identity));
         census
     }
 
-    /// Puts `thread` among those who get the core lent only.
-    pub(super) fn confine(&self, thread: Tid) -> std::io::Result<()> {
-        write_existing(&self.folder.join("tasks"), &thread.0.to_string())
+    /// Puts `thread`, of this process, among those who get the core lent only.
+    pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
+        let innermost = self.pens.last().ok_or(io::ErrorKind::NotFound)?;
+        innermost.take(thread)
     }
 
-    /// Lends `core` to the group, or takes it back.
-    pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> std::io::Result<()> {
+    /// Lends `core` to everybody else, or takes it back.
+    pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> io::Result<()> {
         // Held while writing: of two lists the one that is written last counts.
-        let mut now_lent = self.lent.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut found = self.found();
         match lent {
-            true => now_lent.insert(core),
-            false => now_lent.remove(&core),
+            true => found.lent.insert(core),
+            false => found.lent.remove(&core),
         };
-        let cores: Vec<CoreId> = self.others.iter().chain(now_lent.iter()).copied().collect();
-        write_existing(&self.folder.join("cpuset.cpus"), &list(&cores))
+        self.write_lists(&found, lent).or_else(|_| {
+            // A group that was made meanwhile, within one of these, and has the core holds it back.
+            let groups = self.other_groups();
+            groups
+                .into_iter()
+                .rev()
+                .for_each(|group| self.shrink(&mut found, group));
+            self.write_lists(&found, lent)
+        })
     }
+
+    /// Writes every list. One that cannot be written holds up no other; the first refusal is answered.
+    fn write_lists(&self, found: &Found, wider: bool) -> io::Result<()> {
+        let pens = self.pens.iter().map(|pen| (pen.folder.as_path(), &pen.cores));
+        let outer_first = || found.shrunk.iter().map(|(folder, cores)| (folder.as_path(), cores));
+        let shrunk: Vec<(&Path, &Vec<CoreId>)> = match wider {
+            true => outer_first().collect(),
+            false => outer_first().rev().collect(),
+        };
+        let mut done = Ok(());
+        for (folder, cores) in pens.chain(shrunk) {
+            let written = write_existing(&folder.join(CPUS), &self.kept_off(cores, &found.lent));
+            // A group that is gone lends and keeps nothing.
+            done = done.and(written.or_else(|why| if folder.is_dir() { Err(why) } else { Ok(()) }));
+        }
+        done
+    }
+
+    /// `cores` without the exclusive ones that are not lent, as the kernel takes them.
+    fn kept_off(&self, cores: &[CoreId], lent: &BTreeSet<CoreId>) -> String {
+        let stays = |core: &&CoreId| !self.exclusive.contains(core) || lent.contains(core);
+        list(&cores.iter().filter(stays).copied().collect::<Vec<_>>())
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pen {
+    /// Who is in the group above.
+    fn members(&self, tree: &KernelTree) -> Vec<Identity> {
+        let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
+        roll.call(tree, &members_of(&self.above))
+    }
+
+    fn take(&self, thread: Tid) -> io::Result<()> {
+        write_existing(&self.folder.join("tasks"), &thread.0.to_string())
+    }
+}
+
+fn cores_of(group: &Path) -> Vec<CoreId> {
+    cores::parse_list(&read_trimmed(&group.join(CPUS)).unwrap_or_default())
+}
+
+fn members_of(group: &Path) -> Vec<Tid> {
+    let tasks = read_trimmed(&group.join("tasks")).unwrap_or_default();
+    tasks.lines().filter_map(|line| line.parse().ok().map(Tid)).collect()
 }
 
 fn refuse(why: impl std::fmt::Display) -> Refusal {
@@ -175,113 +294,4 @@ fn refuse(why: impl std::fmt::Display) -> Refusal {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use crate::linux::testing;
-
-    /// A hierarchy in which a container has both cores, and one holds the exclusive core alone.
-    fn hierarchy() -> (tempfile::TempDir, KernelTree) {
-        let group = format!("/cpuset/{}", super::super::group_name(CoreId(1)));
-        let files = [
-            (
-                "/proc/self/mountinfo".to_owned(),
-                "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset",
-            ),
-            ("/cpuset/cpuset.mems".into(), "0"),
-            ("/cpuset/tasks".into(), "70001\n70002"),
-            ("/proc/70001/status".into(), "Name:\tbrowser\nTgid:\t70001\nPPid:\t1"),
-            ("/proc/70002/status".into(), "Name:\tchronyd\nTgid:\t70002\nPPid:\t1"),
-            ("/cpuset/box/cpuset.cpus".into(), "0-1"),
-            ("/cpuset/box/inner/cpuset.cpus".into(), "0,1"),
-            ("/cpuset/holder/cpuset.cpus".into(), "1"),
-            (format!("{group}/cpuset.mems"), ""),
-            (format!("{group}/cpuset.cpus"), ""),
-            (format!("{group}/cpuset.sched_load_balance"), "1"),
-            (format!("{group}/tasks"), ""),
-        ];
-        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-        testing::tree(&files)
-    }
-
-    #[test]
-    fn everybody_who_may_be_moved_is_and_other_groups_lose_the_core_for_the_while() {
-        let (_folder, tree) = hierarchy();
-        let journal = Journal::open(false).unwrap();
-        let spared = Spared::new(&tree, &["chronyd".into()]);
-        let cpuset = Cpuset::create(&tree, &journal, &[CoreId(1)], &[CoreId(0)], spared).unwrap();
-        let content = |file: &str| tree.read(format!("/cpuset/{file}")).unwrap();
-        assert_eq!(
-            (content("box/cpuset.cpus"), content("box/inner/cpuset.cpus")),
-            ("0".into(), "0".into())
-        );
-        assert_eq!(content("holder/cpuset.cpus"), "1", "it has no other");
-        let census = cpuset.sweep();
-        assert_eq!((census.moved, census.spared, census.kept), (1, 1, 0));
-        let ours = |file: &str| read_trimmed(&cpuset.folder.join(file)).unwrap();
-        assert_eq!(
-            (ours("tasks"), ours("cpuset.cpus"), ours("cpuset.mems")),
-            ("70001".into(), "0".into(), "0".into())
-        );
-        cpuset.set_lent(CoreId(1), true).unwrap();
-        assert_eq!(ours("cpuset.cpus"), "0-1");
-        cpuset.set_lent(CoreId(1), false).unwrap();
-        assert_eq!(ours("cpuset.cpus"), "0");
-        fs::remove_dir_all(&cpuset.folder).unwrap(); // ordinary files do not vanish with a folder as the kernel's do
-        assert_eq!(journal.restore(), []);
-        assert_eq!(
-            (content("box/cpuset.cpus"), content("box/inner/cpuset.cpus")),
-            ("0-1".into(), "0,1".into())
-        );
-    }
-
-    #[test]
-    fn several_cores_are_kept_by_one_group_and_lent_one_by_one() {
-        let group = format!("/cpuset/{}", super::super::group_name(CoreId(3)));
-        let files = [
-            (
-                "/proc/self/mountinfo".to_owned(),
-                "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset",
-            ),
-            ("/cpuset/cpuset.mems".into(), "0"),
-            ("/cpuset/tasks".into(), ""),
-            ("/cpuset/box/cpuset.cpus".into(), "1-3"),
-            ("/cpuset/holder/cpuset.cpus".into(), "2-3"),
-            (format!("{group}/cpuset.mems"), ""),
-            (format!("{group}/cpuset.cpus"), ""),
-            (format!("{group}/cpuset.sched_load_balance"), "1"),
-            (format!("{group}/tasks"), ""),
-        ];
-        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-        let (_folder, tree) = testing::tree(&files);
-        let journal = Journal::open(false).unwrap();
-        let [exclusive, others] = [[CoreId(2), CoreId(3)], [CoreId(0), CoreId(1)]];
-        let cpuset = Cpuset::create(&tree, &journal, &exclusive, &others, Spared::new(&tree, &[])).unwrap();
-        let has = || read_trimmed(&cpuset.folder.join("cpuset.cpus")).unwrap();
-        assert_eq!(has(), "0-1");
-        assert_eq!(tree.read("/cpuset/box/cpuset.cpus").unwrap(), "1");
-        assert_eq!(
-            tree.read("/cpuset/holder/cpuset.cpus").unwrap(),
-            "2-3",
-            "it has no others"
-        );
-        let lend = |core, lent| {
-            cpuset.set_lent(CoreId(core), lent).unwrap();
-            has()
-        };
-        assert_eq!(lend(3, true), "0-1,3");
-        assert_eq!(lend(2, true), "0-3");
-        assert_eq!(lend(3, false), "0-2");
-        assert_eq!(lend(2, false), "0-1");
-    }
-
-    #[test]
-    fn a_machine_without_the_hierarchy_is_told_so() {
-        let (_folder, tree) = testing::tree(&[("/proc/self/mountinfo", "")]);
-        let journal = Journal::open(false).unwrap();
-        let spared = Spared::new(&tree, &[]);
-        let refusal = Cpuset::create(&tree, &journal, &[CoreId(1)], &[CoreId(0)], spared).unwrap_err();
-        assert!(refusal.why.contains("no cpuset hierarchy"), "{refusal}");
-    }
-}
+mod tests;

@@ -19,28 +19,29 @@
 
 mod affinity;
 mod cpuset;
+mod fence;
 mod kernel_work;
+mod likely;
+mod obtained;
 mod partition;
 mod population;
 mod sweeper;
 
-use std::fmt;
 use std::sync::Arc;
 
 use punctual_units::{CoreId, Nanos};
-use serde::{Deserialize, Serialize};
 
-use self::affinity::Affinity;
-use self::cpuset::Cpuset;
-use self::partition::Partition;
+use self::fence::Fence;
 use self::population::Spared;
 use self::sweeper::Sweeper;
-use super::cgroup::mount_point;
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
-use super::thread::{self, Tid};
+use super::thread::Tid;
 use super::{KernelTree, cores, refused};
 use crate::Refusal;
+
+pub use likely::likely;
+pub use obtained::{Census, Mechanism, Obtained};
 
 /// How soon a thread that was started meanwhile is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
@@ -59,96 +60,12 @@ pub fn spared() -> Vec<String> {
         .collect()
 }
 
-/// How a core is kept, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mechanism {
-    /// A cpuset partition without load balancing (cgroup version 2).
-    IsolatedPartition,
-    /// A cpuset partition (cgroup version 2).
-    Partition,
-    /// Everybody else in a cpuset without the core (cgroup version 1).
-    Cpuset,
-    /// The affinity of every thread.
-    Affinity,
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Mechanism::IsolatedPartition => "isolated cpuset partition (cgroup v2)",
-            Mechanism::Partition => "cpuset partition (cgroup v2)",
-            Mechanism::Cpuset => "cpuset (cgroup v1)",
-            Mechanism::Affinity => "affinity of every thread",
-        })
-    }
-}
-
-/// How many threads a sweep met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Census {
-    /// Moved away.
-    pub moved: usize,
-    /// Bound to the core by the kernel, or not ours to move.
-    pub kept: usize,
-    /// Left alone on purpose.
-    pub spared: usize,
-}
-
-/// What protection the core really has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Obtained {
-    /// Which core.
-    pub core: CoreId,
-    /// How it is kept.
-    pub mechanism: Mechanism,
-    /// The threads met when it was taken; all zero for a partition, where the kernel moves them itself.
-    pub threads: Census,
-    /// Interrupts that left it, and interrupts that would not.
-    pub interrupts: (usize, usize),
-    /// Whether kernel work that is bound to no core stays off it.
-    pub unbound_work: bool,
-    /// What bounds real-time threads on it.
-    pub limits: RealTimeLimits,
-    /// Better mechanisms, and why they were not to be had.
-    pub refused: Vec<Refusal>,
-}
-
-impl fmt::Display for Obtained {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "core {} kept by {}", self.core, self.mechanism)?;
-        if self.threads != Census::default() {
-            let Census { moved, kept, spared } = self.threads;
-            write!(
-                f,
-                "; {moved} threads moved away, {kept} bound to their cores, {spared} left alone"
-            )?;
-        }
-        let (moved, kept) = self.interrupts;
-        write!(f, "; {moved} interrupts moved, {kept} not; ")?;
-        f.write_str(match self.unbound_work {
-            true => "unbound kernel work elsewhere; ",
-            false => "unbound kernel work anywhere; ",
-        })?;
-        write!(f, "{}", self.limits)
-    }
-}
-
 /// A core that is ours. Clones are the same core. Once all are dropped, [`Journal::restore`] gives it back.
 #[derive(Clone, Debug)]
 pub struct ExclusiveCore {
     obtained: Arc<Obtained>,
     fence: Arc<Fence>,
     _sweeper: Option<Arc<Sweeper>>,
-}
-
-/// The way in use.
-#[derive(Debug)]
-enum Fence {
-    /// One for each core.
-    Partition(Vec<(CoreId, Partition)>),
-    Cpuset(Cpuset),
-    Affinity(Affinity),
 }
 
 impl ExclusiveCore {
@@ -177,21 +94,22 @@ impl ExclusiveCore {
         exclusive: &[CoreId],
         spare: &[String],
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
-        let mut others = cores::usable(tree);
-        let all = list(&others);
+        // Our own threads stay within the cores of this process; everybody else has the whole machine but these.
+        let mut own_others = cores::usable(tree);
+        let all = list(&own_others);
         let refusal = |why: String, remedy: &str| refused(keeping(exclusive), why, remedy);
-        if exclusive.iter().any(|core| !others.contains(core)) {
+        if exclusive.iter().any(|core| !own_others.contains(core)) {
             return Err(refusal(
                 format!("this process may use cores {all}"),
                 "choose among these",
             ));
         }
-        others.retain(|other| !exclusive.contains(other));
-        if others.is_empty() {
+        own_others.retain(|other| !exclusive.contains(other));
+        if own_others.is_empty() {
             return Err(match exclusive {
                 [_] => refusal(
                     "it is the only one: everything else would have nowhere to run".into(),
-                    "run on a machine with two cores or more, or make the task's class \"real-time\"",
+                    "run on a machine with two cores or more, let this process use them (taskset, cpuset), or make the task's class \"real-time\"",
                 ),
                 _ => refusal(
                     "there are no others: everything else would have nowhere to run".into(),
@@ -199,11 +117,11 @@ impl ExclusiveCore {
                 ),
             });
         }
+        let mut others = cores::online(tree);
+        others.retain(|other| !exclusive.contains(other));
         let spared = Spared::new(tree, spare);
         let mut better = Vec::new();
-        let fence = Fence::best(tree, journal, exclusive, &others, &spared, &mut better)?;
-        // Threads that are started while others are moved: the sweeper finds them.
-        let threads = fence.sweep();
+        let (fence, threads) = Fence::best(tree, journal, exclusive, &others, &spared, &mut better)?;
         let limits = RealTimeLimits::read(tree);
         let kept = exclusive.iter().map(|core| Obtained {
             core: *core,
@@ -216,7 +134,7 @@ impl ExclusiveCore {
         });
         let kept: Vec<Obtained> = kept.collect();
         let fence = Arc::new(fence);
-        let sweeper = Sweeper::start(&fence, &others).map(Arc::new);
+        let sweeper = Sweeper::start(&fence, &own_others).map(Arc::new);
         let cores = kept.into_iter().map(|obtained| ExclusiveCore {
             obtained: Arc::new(obtained),
             fence: Arc::clone(&fence),
@@ -236,14 +154,8 @@ impl ExclusiveCore {
     /// # Errors
     /// [`Refusal`] where the kernel does not let it in.
     pub fn enter(&self, thread: Tid) -> Result<(), Refusal> {
-        match &*self.fence {
-            Fence::Partition(partitions) => partitions
-                .iter()
-                .filter(|(core, _)| *core == self.obtained.core)
-                .try_for_each(|(_, partition)| partition.enter(thread))
-                .map_err(|why| self.refuse("entering", thread, why)),
-            Fence::Cpuset(_) | Fence::Affinity(_) => Ok(()),
-        }
+        let entered = self.fence.enter(self.obtained.core, thread);
+        entered.map_err(|why| self.refuse("entering", thread, why))
     }
 
     /// Puts `thread`, of this process, among those who get the core only while it is lent.
@@ -251,13 +163,8 @@ impl ExclusiveCore {
     /// # Errors
     /// [`Refusal`] where the kernel does not move it.
     pub fn confine(&self, thread: Tid) -> Result<(), Refusal> {
-        match &*self.fence {
-            Fence::Partition(_) => Ok(()), // everybody outside of it is
-            Fence::Cpuset(cpuset) => cpuset
-                .confine(thread)
-                .map_err(|why| self.refuse("leaving", thread, why)),
-            Fence::Affinity(affinity) => affinity.confine(thread),
-        }
+        let confined = self.fence.confine(thread);
+        confined.map_err(|why| self.refuse("leaving", thread, why))
     }
 
     /// Lends the core to everybody else. Lending twice is harmless.
@@ -278,18 +185,7 @@ impl ExclusiveCore {
 
     fn set_lent(&self, lent: bool) -> Result<(), Refusal> {
         let what = if lent { "lending" } else { "taking back" };
-        let this = self.obtained.core;
-        let done = match &*self.fence {
-            Fence::Partition(partitions) => partitions
-                .iter()
-                .filter(|(core, _)| *core == this)
-                .try_for_each(|(_, partition)| partition.set_lent(lent)),
-            Fence::Cpuset(cpuset) => cpuset.set_lent(this, lent),
-            Fence::Affinity(affinity) => {
-                affinity.set_lent(this, lent);
-                Ok(())
-            }
-        };
+        let done = self.fence.set_lent(self.obtained.core, lent);
         done.map_err(|why| {
             refused(
                 format!("{what} core {}", self.obtained.core),
@@ -306,63 +202,6 @@ impl ExclusiveCore {
             "name a thread of this process that is alive, and run as root",
         )
     }
-}
-
-impl Fence {
-    /// The best way to be had for all of `exclusive`; why better ones were not goes to `better`.
-    fn best(
-        tree: &KernelTree,
-        journal: &Journal,
-        exclusive: &[CoreId],
-        others: &[CoreId],
-        spared: &Spared,
-        better: &mut Vec<Refusal>,
-    ) -> Result<Fence, Refusal> {
-        match partitions(tree, journal, exclusive) {
-            Ok(partitions) => return Ok(Fence::Partition(partitions)),
-            Err(refusal) => better.push(refusal),
-        }
-        match Cpuset::create(tree, journal, exclusive, others, spared.clone()) {
-            Ok(cpuset) => return Ok(Fence::Cpuset(cpuset)),
-            Err(refusal) => better.push(refusal),
-        }
-        Affinity::new(tree, journal, exclusive, others, spared.clone()).map(Fence::Affinity)
-    }
-
-    fn mechanism(&self) -> Mechanism {
-        match self {
-            Fence::Partition(partitions) if partitions.iter().all(|(_, it)| it.kind() == "isolated") => {
-                Mechanism::IsolatedPartition
-            }
-            Fence::Partition(_) => Mechanism::Partition,
-            Fence::Cpuset(_) => Mechanism::Cpuset,
-            Fence::Affinity(_) => Mechanism::Affinity,
-        }
-    }
-
-    fn sweep(&self) -> Census {
-        match self {
-            Fence::Partition(_) => Census::default(),
-            Fence::Cpuset(cpuset) => cpuset.sweep(),
-            Fence::Affinity(affinity) => affinity.sweep(),
-        }
-    }
-}
-
-/// A partition for each core, or none at all.
-fn partitions(tree: &KernelTree, journal: &Journal, exclusive: &[CoreId]) -> Result<Vec<(CoreId, Partition)>, Refusal> {
-    let mut made: Vec<(CoreId, Partition)> = Vec::new();
-    for core in exclusive {
-        match Partition::create(tree, journal, *core) {
-            Ok(partition) => made.push((*core, partition)),
-            Err(refusal) => {
-                let undone = made.iter().rev().map(|(_, partition)| partition.folder());
-                undone.for_each(|folder| drop(journal.restore_below(folder)));
-                return Err(refusal);
-            }
-        }
-    }
-    Ok(made)
 }
 
 fn keeping(exclusive: &[CoreId]) -> String {
@@ -385,28 +224,6 @@ fn list(cores: &[CoreId]) -> String {
         [] => String::new(),
     });
     runs.collect::<Vec<_>>().join(",")
-}
-
-/// The best way to keep a core that this machine seems to offer, found out without keeping one.
-///
-/// # Errors
-/// [`Refusal`] where this user may not move the threads of others.
-pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
-    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
-    if partition::likely(tree) {
-        return Ok(Mechanism::Partition);
-    }
-    if mount_point(Some("cpuset"), &mountinfo).is_some_and(|top| tree.path(top).join("tasks").exists()) {
-        return Ok(Mechanism::Cpuset);
-    }
-    if thread::may_move_others() {
-        return Ok(Mechanism::Affinity);
-    }
-    Err(refused(
-        "keeping a core for real-time work",
-        "no cpuset is mounted, and this user may not move the threads of others",
-        "run as root, or grant CAP_SYS_NICE",
-    ))
 }
 
 #[cfg(test)]

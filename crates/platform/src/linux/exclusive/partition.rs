@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use punctual_units::CoreId;
 
-use super::super::cgroup::{SUBTREE_CONTROL, Version, enable_below, locate_controller, mount_point};
+use super::super::cgroup::{Version, enable_below, locate_controller, mount_point};
+use super::super::core_mask::affinity_of;
 use super::super::journal::Journal;
-use super::super::thread::{CoreMask, Tid, affinity_of, set_affinity};
+use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
 use super::population::everybody;
@@ -23,7 +24,7 @@ const KINDS: [&str; 2] = ["isolated", "root"];
 const PARTITION: &str = "cpuset.cpus.partition";
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 /// The first kernel that has partitions below groups that are none.
-const REMOTE: (u32, u32) = (6, 7);
+pub(super) const REMOTE: (u32, u32) = (6, 7);
 /// The first kernel in which threads keep their own choice of cores when their group's change (`user_cpus_ptr`).
 const KEEPS_CHOICES: (u32, u32) = (6, 2);
 
@@ -35,16 +36,13 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    /// Makes the partition, without threads.
+    /// Makes the partition, without threads. Where that is refused, groups above it may have been changed: the caller puts back what is in
+    /// the journal since.
     pub(super) fn create(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
         let (top, home) = groups(tree)?;
         let folder = home.join(super::group_name(core));
-        let choices = remember_choices(tree, journal);
-        let made = Partition::set_up(&top, &home, &folder, journal, core);
-        made.inspect_err(|_| {
-            drop(journal.restore_below(&folder));
-            choose_again(&choices);
-        })
+        remember_choices(tree, journal);
+        Partition::set_up(&top, &home, &folder, journal, core)
     }
 
     fn set_up(top: &Path, home: &Path, folder: &Path, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
@@ -84,11 +82,6 @@ impl Partition {
         Err(refuse(answers.join("; ")))
     }
 
-    /// Its group.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// `isolated` or `root`.
     pub(super) fn kind(&self) -> &'static str {
         self.kind
@@ -109,7 +102,7 @@ impl Partition {
 }
 
 /// The topmost group, and the one that this process is in.
-fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
+pub(super) fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
     let text = |file: &str| tree.read(file).unwrap_or_default();
     let mountinfo = text("/proc/self/mountinfo");
     let top = mount_point(None, &mountinfo).ok_or_else(|| refuse("cgroup version 2 is not mounted"))?;
@@ -119,44 +112,19 @@ fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
     Ok((tree.path(top), tree.path(home.folder)))
 }
 
-/// Whether a partition seems to be had, found out without making one.
-pub(super) fn likely(tree: &KernelTree) -> bool {
-    groups(tree).is_ok_and(|(top, home)| {
-        let controllers = read_trimmed(&top.join("cgroup.controllers")).unwrap_or_default();
-        let writable = || std::fs::OpenOptions::new().write(true).open(home.join(SUBTREE_CONTROL));
-        controllers.split_whitespace().any(|it| it == "cpuset")
-            && (home == top || tree.release() >= Some(REMOTE))
-            && writable().is_ok()
-    })
-}
-
 /// Records where threads run that do not run everywhere, before the partition and so undone after it: up to Linux 6.1 the kernel gives
-/// every thread all cores of its group once a partition comes or goes. Since 6.2 it remembers each one's own choice.
-fn remember_choices(tree: &KernelTree, journal: &Journal) -> Vec<(Tid, CoreMask)> {
+/// every thread all cores of its group once a partition comes or goes. Since 6.2 it remembers each one's own choice. Where the partition is
+/// refused, they are put back with all else, after it.
+fn remember_choices(tree: &KernelTree, journal: &Journal) {
     if !tree.is_live() || tree.release() >= Some(KEEPS_CHOICES) {
-        return Vec::new();
+        return;
     }
     let all = cores::usable(tree);
-    let choice = |thread| Some((thread, affinity_of(thread).ok()?));
-    let narrowed = |(_, mask): &(Tid, CoreMask)| all.iter().any(|core| !mask.has(*core));
-    let choices: Vec<_> = everybody(tree)
-        .into_iter()
-        .filter_map(choice)
-        .filter(narrowed)
-        .collect();
-    for (thread, mask) in &choices {
-        // A full journal or a thread that has ended: then that choice is lost, as it would be without us.
-        let _ = journal.remember_mask(*thread, mask);
-    }
-    choices
-}
-
-/// Undoes what the attempt made the kernel forget, for the next way to find it. The records stay: at the end it will forget again.
-fn choose_again(choices: &[(Tid, CoreMask)]) {
-    for (thread, mask) in choices {
-        if affinity_of(*thread).is_ok_and(|now| now != *mask) {
-            // Who has ended meanwhile needs none.
-            let _ = set_affinity(*thread, mask);
+    for thread in everybody(tree) {
+        let narrowed = affinity_of(thread).is_ok_and(|mask| all.iter().any(|core| !mask.has(*core)));
+        if narrowed {
+            // A full journal or a thread that has ended: then that choice is lost, as it would be without us.
+            let _ = journal.remember_affinity(thread);
         }
     }
 }
@@ -169,21 +137,28 @@ fn ask(journal: &Journal, file: &Path, kind: &str) -> Result<(), String> {
     let asked = journal
         .switch(file, kind, "member")
         .and_then(|()| journal.switch(file, kind, kind));
-    asked.map_err(|refusal| refusal.why)
+    asked.map_err(|refusal| format!("{kind}: {}", refusal.why))
 }
 
 /// Asks for a partition of `kind`.
 fn become_partition(folder: &Path, kind: &str) -> Result<(), String> {
-    write_existing(&folder.join(PARTITION), kind).map_err(|why| why.to_string())?;
+    write_existing(&folder.join(PARTITION), kind).map_err(|why| format!("{kind}: {why}"))?;
     granted(folder, kind)
 }
 
 /// Whether the group is a partition of `kind`: what the kernel says of it is believed.
 fn granted(folder: &Path, kind: &str) -> Result<(), String> {
-    match read_trimmed(&folder.join(PARTITION)) {
-        Ok(answer) if answer == kind => Ok(()),
-        Ok(answer) => Err(answer),
-        Err(why) => Err(why.to_string()),
+    let answer = read_trimmed(&folder.join(PARTITION)).map_err(|why| format!("{kind}: {why}"))?;
+    judge(kind, &answer)
+}
+
+/// Whether `answer`, read from `cpuset.cpus.partition` after `kind` was written, says that there is such a partition; the kernel's reason
+/// if not. It answers "KIND invalid (reason)" where it would not have the partition, or no longer has it.
+fn judge(kind: &str, answer: &str) -> Result<(), String> {
+    match answer.strip_prefix(kind).map(str::trim) {
+        Some("") => Ok(()),
+        Some(invalid) if invalid.starts_with("invalid") => Err(format!("{kind}: {invalid}")),
+        _ => Err(format!("{kind}: the kernel made it '{answer}'")),
     }
 }
 
@@ -263,10 +238,52 @@ mod tests {
     }
 
     #[test]
+    fn a_partition_that_is_refused_late_leaves_no_group_above_changed() {
+        let (_folder, tree) = hierarchy();
+        // All is there but the last file, in which a kernel without partitions has nothing either.
+        let group = tree.path("/cg/user.slice").join(super::super::group_name(CoreId(1)));
+        std::fs::remove_file(group.join(PARTITION)).unwrap();
+        let journal = Journal::open(false).unwrap();
+        let mark = journal.mark();
+        let refusal = Partition::create(&tree, &journal, CoreId(1)).unwrap_err();
+        assert!(
+            refusal.why.contains("isolated") && refusal.why.contains("root"),
+            "{refusal}"
+        );
+        let content = |file: &str| tree.read(format!("/cg/{file}")).unwrap();
+        assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "1", "changed on the way");
+        std::fs::remove_dir_all(&group).unwrap();
+        assert_eq!(journal.restore_since(mark), []);
+        assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "");
+        assert_eq!(content("user.slice/cgroup.subtree_control"), "-cpuset");
+        assert_eq!(content("cgroup.subtree_control"), "-cpuset");
+    }
+
+    #[test]
+    fn what_the_kernel_answers_is_judged() {
+        for kind in KINDS {
+            assert_eq!(judge(kind, kind), Ok(()));
+            for other in KINDS
+                .into_iter()
+                .filter(|other| *other != kind)
+                .chain(["member", "", "iso"])
+            {
+                assert!(judge(kind, other).is_err(), "{kind} answered by {other}");
+            }
+        }
+        let told = judge("isolated", "isolated invalid (Cpu list in cpuset.cpus not exclusive)").unwrap_err();
+        assert_eq!(told, "isolated: invalid (Cpu list in cpuset.cpus not exclusive)");
+        assert!(
+            judge("root", "root invalid").is_err(),
+            "kernels before 5.19 give no reason"
+        );
+        assert!(judge("root", "rooted").is_err());
+    }
+
+    #[test]
     fn a_kernel_that_will_not_have_the_partition_is_quoted() {
         let folder = testing::folder();
-        // A folder in place of the file: neither kind can be written.
-        std::fs::create_dir(folder.path().join(PARTITION)).unwrap();
-        assert!(become_partition(folder.path(), "isolated").is_err());
+        let why = become_partition(folder.path(), "isolated").unwrap_err();
+        assert!(why.contains("No such file"), "{why}");
     }
 }

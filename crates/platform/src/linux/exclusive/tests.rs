@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
 
-use super::super::thread::affinity_of;
+use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
+use super::affinity::Affinity;
+use super::fence::judge;
 use super::*;
 
 /// A program that sleeps, under a name that nobody else has.
@@ -52,6 +54,7 @@ fn everybody_else() -> Vec<String> {
 
 #[test]
 fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
+    let _alone = crate::linux::testing::taking_a_real_core();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };
@@ -59,9 +62,9 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
         return eprintln!("skipped: one core only");
     }
     let helper = Helper::start();
-    let mut narrow = super::super::thread::CoreMask::default();
+    let mut narrow = CoreMask::default();
     narrow.set(*core, true);
-    super::super::thread::set_affinity(helper.tid(), &narrow).unwrap();
+    set_affinity(helper.tid(), &narrow).unwrap();
     let journal = Journal::open(false).unwrap();
     let spared = Spared::new(&tree, &everybody_else());
     let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
@@ -84,6 +87,151 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
 }
 
+/// A shell that starts the helper program once for every line it gets, and tells its number.
+struct Starter {
+    _folder: tempfile::TempDir,
+    child: Child,
+    told: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+    started: Vec<Tid>,
+}
+
+impl Starter {
+    fn start() -> Starter {
+        use std::io::BufRead;
+        use std::process::Stdio;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("to-be-moved");
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        // "orphan" starts it by a shell between, which is gone at once.
+        let script = r#"while read way; do
+            if [ "$way" = orphan ]; then ("$0" 60 >/dev/null & echo $!); else "$0" 60 >/dev/null & echo $!; fi
+        done"#;
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .arg(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let told = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        Starter {
+            _folder: folder,
+            child,
+            told,
+            started: Vec::new(),
+        }
+    }
+
+    fn tid(&self) -> Tid {
+        Tid(self.child.id() as i32)
+    }
+
+    fn starts(&mut self, way: &str) -> Tid {
+        use std::io::Write;
+        writeln!(self.child.stdin.as_mut().unwrap(), "{way}").unwrap();
+        let tid = Tid(self.told.next().unwrap().unwrap().parse().unwrap());
+        self.started.push(tid);
+        // Until it has its own name, it has the shell's, which others on this machine may have too.
+        while std::fs::read_to_string(format!("/proc/{tid}/comm")).is_ok_and(|name| name.trim_end() != "to-be-moved") {
+            std::thread::yield_now();
+        }
+        tid
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        for tid in &self.started {
+            // SAFETY: plain numbers of processes that this test has started.
+            unsafe { libc::kill(tid.0, libc::SIGKILL) };
+        }
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
+    let _alone = crate::linux::testing::taking_a_real_core();
+    let tree = KernelTree::default();
+    let all = cores::usable(&tree);
+    let [others @ .., core] = all.as_slice() else { return };
+    let mut starter = Starter::start();
+    let journal = Journal::open(false).unwrap();
+    let spared = Spared::new(&tree, &everybody_else());
+    let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
+        Ok(affinity) if !others.is_empty() => affinity,
+        other => return eprintln!("skipped: one core only, or {:?}", other.err()),
+    };
+    let had = affinity_of(starter.tid()).unwrap();
+    affinity.confine(starter.tid()).unwrap();
+    let narrow = affinity_of(starter.tid()).unwrap();
+    let [child, orphan] = ["child", "orphan"].map(|way| starter.starts(way));
+    let masks = |tids: &[Tid]| tids.iter().map(|tid| affinity_of(*tid).unwrap()).collect::<Vec<_>>();
+    assert_eq!(masks(&[child, orphan]), [narrow; 2], "inherited");
+    affinity.sweep();
+    affinity.set_lent(*core, true);
+    assert_eq!(
+        masks(&[starter.tid(), child, orphan]),
+        [had; 3],
+        "lent to heirs as well"
+    );
+    affinity.set_lent(*core, false);
+    assert_eq!(masks(&[starter.tid(), child, orphan]), [narrow; 3]);
+    // A choice of its own is not taken for an inheritance, nor lifted.
+    let mut own = CoreMask::default();
+    own.set(*core, true);
+    let chooses = starter.starts("child");
+    set_affinity(chooses, &own).unwrap();
+    let [late, late_orphan] = ["child", "orphan"].map(|way| starter.starts(way));
+    drop(affinity);
+    assert_eq!(masks(&[starter.tid(), child, orphan, late, late_orphan]), [had; 5]);
+    assert_eq!(affinity_of(chooses).unwrap(), own);
+    assert_eq!(journal.restore(), []);
+    assert_eq!(masks(&[starter.tid(), child, orphan, late, late_orphan]), [had; 5]);
+}
+
+#[test]
+fn who_may_move_nobody_obtains_nothing() {
+    let _alone = crate::linux::testing::taking_a_real_core();
+    let tree = KernelTree::default();
+    let core = *cores::usable(&tree).last().unwrap();
+    let taken = crate::linux::testing::as_nobody(move || {
+        let journal = Journal::open(false).unwrap();
+        let taken = ExclusiveCore::take(&KernelTree::default(), &journal, core, &[]);
+        taken.map(|exclusive| exclusive.obtained().to_string())
+    });
+    match taken {
+        None => eprintln!("skipped: not root"),
+        Some(taken) => {
+            let refusal = taken.unwrap_err();
+            assert!(!refusal.remedy.is_empty(), "{refusal}");
+        }
+    }
+}
+
+#[test]
+fn a_way_by_which_nobody_moves_is_no_way() {
+    let census = |moved, not_ours| Census {
+        moved,
+        not_ours,
+        kept: 80,
+        spared: 5,
+    };
+    assert!(judge(Mechanism::Cpuset, census(0, 3)).is_err());
+    assert_eq!(
+        judge(Mechanism::Cpuset, census(0, 0)),
+        Ok(()),
+        "there was nobody to move"
+    );
+    assert_eq!(judge(Mechanism::Affinity, census(7, 3)), Ok(()));
+    let told = census(7, 3).to_string();
+    assert!(
+        told.contains("80 bound to their cores, 3 not this user's to move"),
+        "{told}"
+    );
+}
+
 fn bound_by_the_kernel() -> Option<Tid> {
     let bound = |tid: &Tid| {
         std::fs::read_to_string(format!("/proc/{tid}/comm"))
@@ -103,19 +251,16 @@ fn a_thread_that_the_kernel_binds_leaves_no_record() {
 }
 
 #[test]
-fn a_choice_that_the_kernel_forgets_is_put_back_and_who_kept_his_is_left_alone() {
+fn a_choice_that_the_kernel_forgets_is_put_back() {
+    let _alone = crate::linux::testing::taking_a_real_core();
     let all = cores::usable(&KernelTree::default());
     let (helper, journal) = (Helper::start(), Journal::open(false).unwrap());
-    let mut narrow = super::super::thread::CoreMask::default();
+    let mut narrow = CoreMask::default();
     narrow.set(all[0], true);
     let found = affinity_of(helper.tid()).unwrap();
-    super::super::thread::set_affinity(helper.tid(), &narrow).unwrap();
-    journal.remember_mask(helper.tid(), &narrow).unwrap();
-    // One that the kernel binds takes no setting, and needs none.
-    if let Some(thread) = bound_by_the_kernel() {
-        journal.remember_mask(thread, &affinity_of(thread).unwrap()).unwrap();
-    }
-    super::super::thread::set_affinity(helper.tid(), &found).unwrap();
+    set_affinity(helper.tid(), &narrow).unwrap();
+    journal.remember_affinity(helper.tid()).unwrap();
+    set_affinity(helper.tid(), &found).unwrap();
     assert_eq!(journal.restore(), []);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
 }
@@ -187,26 +332,4 @@ fn lists_are_written_as_the_kernel_reads_them() {
     assert_eq!(written(&[1]), "1");
     let (_folder, tree) = crate::linux::testing::tree(&[("/sys/devices/system/cpu/online", "0-3,8")]);
     assert_eq!(list(&cores::usable(&tree)), "0-3,8");
-}
-
-#[test]
-fn what_this_machine_seems_to_offer_is_told() {
-    let offers_partition = |group: &str, release: &str| {
-        let (_folder, tree) = crate::linux::testing::tree(&[
-            ("/proc/self/mountinfo", "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw"),
-            ("/proc/self/cgroup", &format!("0::/{group}")),
-            ("/proc/sys/kernel/osrelease", release),
-            ("/cg/cgroup.controllers", "cpu cpuset"),
-            ("/cg/cgroup.subtree_control", ""),
-            ("/cg/user.slice/cgroup.subtree_control", ""),
-        ]);
-        likely(&tree) == Ok(Mechanism::Partition)
-    };
-    assert!(offers_partition("", "6.1.0-56-amd64"));
-    assert!(offers_partition("user.slice", "6.12.1"));
-    assert!(
-        !offers_partition("user.slice", "6.6.0"),
-        "no partition below a group that is none"
-    );
-    assert!(!offers_partition("absent", "6.12.1"), "not to be written");
 }

@@ -64,6 +64,11 @@ impl Instants {
         NOW
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.instants.len()
+    }
+
     /// How many task sets there are.
     pub fn task_sets(&self) -> usize {
         self.sets.len()

@@ -1,9 +1,7 @@
-//! What decides in `bench allocation`. Each is a function of its own that is not inlined, so that an instruction counter
-//! (callgrind) can tell them apart.
+//! What each policy wants at an instant, whatever was in force before: to see how near it comes to the optimum.
 
 use punctual_allocation::policy::{Exact, dadna, dna, equal, greedy, static_best, vc2m, weighted};
 use punctual_allocation::{Leftovers, Pool, Programs, Running, Share, ZeroDelta};
-use punctual_units::Time;
 
 use super::instants::Instants;
 
@@ -16,13 +14,11 @@ type Policy<'a> = dyn FnMut(usize, &[Option<Running<'_>>]) -> Vec<Share> + 'a;
 /// One that decides.
 pub struct Decide<'a> {
     pub name: &'static str,
-    /// Decides nothing.
-    pub is_control: bool,
     pub decide: Box<Policy<'a>>,
 }
 
-/// All, the control first. Static splits are looked up: they were decided before.
-pub fn all<'a>(programs: &'a Programs, pool: Pool, exact: Exact, instants: &Instants) -> Vec<Decide<'a>> {
+/// All. Static splits are looked up: they were decided before.
+pub fn all<'a>(programs: &'a Programs, pool: Pool, mut exact: Exact, instants: &Instants) -> Vec<Decide<'a>> {
     let cores = instants.loads().first().map_or(1, |loads| loads.cores());
     let now = instants.now();
     let fixed = |split: &dyn Fn(usize) -> Vec<Share>| -> Box<Policy<'a>> {
@@ -30,68 +26,30 @@ pub fn all<'a>(programs: &'a Programs, pool: Pool, exact: Exact, instants: &Inst
         Box::new(move |number, _| splits[Instants::set_of(number)].clone())
     };
     let loads = instants.loads();
-    let mut exact = exact;
-    let other = ZeroDelta::OtherResource;
-    let policies: [(&'static str, Box<Policy<'a>>); 11] = [
-        (
-            "control: nothing decided",
-            Box::new(move |_, _| vec![pool.least; cores]),
-        ),
+    let (other, nothing) = (ZeroDelta::OtherResource, ZeroDelta::Nothing);
+    let policies: [(&'static str, Box<Policy<'a>>); 10] = [
         ("equal", fixed(&|_| equal(pool, cores))),
         ("vc2m-frugal", fixed(&|set| vc2m(&loads[set], pool, Leftovers::Kept))),
         ("vc2m", fixed(&|set| vc2m(&loads[set], pool, Leftovers::HandedOut))),
         ("static-best", fixed(&|set| static_best(&loads[set], pool))),
-        ("greedy", Box::new(move |_, cores| decide_greedy(programs, pool, cores))),
-        (
-            "dna",
-            Box::new(move |_, cores| decide_dna(programs, pool, cores, other)),
-        ),
+        ("greedy", Box::new(move |_, cores| greedy(programs, pool, cores))),
+        ("dna", Box::new(move |_, cores| dna(programs, pool, cores, other))),
         (
             "dna-zero",
-            Box::new(move |_, cores| decide_dna(programs, pool, cores, ZeroDelta::Nothing)),
+            Box::new(move |_, cores| dna(programs, pool, cores, nothing)),
         ),
         (
             "dadna",
-            Box::new(move |_, cores| decide_dadna(programs, pool, cores, now)),
+            Box::new(move |_, cores| dadna(programs, pool, cores, now, other)),
         ),
         (
             "exact-weighted",
-            Box::new(move |_, cores| decide_weighted(programs, pool, cores, now)),
+            Box::new(move |_, cores| weighted(programs, pool, cores, now)),
         ),
-        (
-            EXACT,
-            Box::new(move |_, cores| decide_exact(&mut exact, programs, cores)),
-        ),
+        (EXACT, Box::new(move |_, cores| exact.decide(programs, cores))),
     ];
-    let named = |(name, decide)| Decide {
-        name,
-        is_control: name != EXACT && name.starts_with("control"),
-        decide,
-    };
-    policies.into_iter().map(named).collect()
-}
-
-#[inline(never)]
-fn decide_greedy(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>]) -> Vec<Share> {
-    greedy(programs, pool, cores)
-}
-
-#[inline(never)]
-fn decide_dna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], zero: ZeroDelta) -> Vec<Share> {
-    dna(programs, pool, cores, zero)
-}
-
-#[inline(never)]
-fn decide_dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now: Time) -> Vec<Share> {
-    dadna(programs, pool, cores, now, ZeroDelta::OtherResource)
-}
-
-#[inline(never)]
-fn decide_weighted(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now: Time) -> Vec<Share> {
-    weighted(programs, pool, cores, now)
-}
-
-#[inline(never)]
-fn decide_exact(exact: &mut Exact, programs: &Programs, cores: &[Option<Running<'_>>]) -> Vec<Share> {
-    exact.decide(programs, cores)
+    policies
+        .into_iter()
+        .map(|(name, decide)| Decide { name, decide })
+        .collect()
 }

@@ -1,47 +1,56 @@
-//! What decisions cost: all policies interleaved, in rounds.
+//! What decisions cost: every run decided again, instant by instant and in order, all policies interleaved.
+//!
+//! Each time a run is decided again, the allocator begins as it began then: with the tables that it makes at its beginning, and
+//! no others, so that whatever it computes when two phases meet for the first time is part of the decision. Decisions follow each
+//! other closer than in the run, in which programs would use the caches in between: so every [`SWEEP_EVERY`]th comes after
+//! the core's own caches were swept.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
+use punctual_allocation::{Programs, Running};
+use punctual_units::Time;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::super::rounds::quantile;
 use super::super::series::Interrupt;
-use super::instants::Cores;
-use super::policies::Decide;
+use super::runs::{Run, step};
 
-/// Decisions timed together in each round.
-const BATCH: usize = 100;
-/// Decisions timed one by one in each round.
-const SINGLES: usize = 50;
-/// Decisions after the caches were swept, in each round.
-const SWEPT: usize = 4;
+/// One decision in so many finds the caches swept: more than one in a hundred, so that the 99th percentile knows of them.
+pub const SWEEP_EVERY: usize = 64;
 /// What is written to sweep a core's own caches: twice the second-level cache of today's large cores.
 const SWEEP_BYTES: usize = 4 << 20;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// What a decision costs, in nanoseconds.
+/// What a decision costs, in nanoseconds, with the time that reading the clock takes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
-    /// Median over the rounds of the time per decision of a batch.
+    /// Median of all decisions.
     pub median_ns: f64,
-    /// 99th percentile of decisions timed one by one, with the time that reading the clock takes.
-    pub one_p99_ns: f64,
-    /// Median of decisions after the core's own caches were swept, timed one by one.
+    /// 99th percentile of all decisions.
+    pub p99_ns: f64,
+    /// The longest decision.
+    pub max_ns: f64,
+    /// Median of those that found the caches swept.
     pub swept_median_ns: f64,
     /// 99th percentile of these.
     pub swept_p99_ns: f64,
 }
 
-/// Measures in `rounds` rounds after one that only warms up; none if the user broke it off.
+/// What was timed of one policy.
+struct Timed {
+    all: Histogram<u64>,
+    swept: Histogram<u64>,
+}
+
+/// Decides the runs of each policy `rounds` times, after one that only warms up; none if the user broke it off.
 pub fn measure(
-    policies: &mut [Decide<'_>],
-    instants: &[Cores<'_>],
+    programs: &Programs,
+    policies: &[Vec<Run>],
     rounds: u32,
     seed: u64,
     interrupt: &Interrupt,
@@ -49,58 +58,58 @@ pub fn measure(
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut order: Vec<usize> = (0..policies.len()).collect();
     let mut sweep = vec![0_u8; SWEEP_BYTES];
-    let mut batches = vec![Vec::new(); policies.len()];
     // With two significant digits, up to what a signed 64-bit span holds: cannot be refused.
     let empty = Histogram::<u64>::new(2).ok()?;
-    let mut singles = vec![empty.clone(); policies.len()];
-    let mut swept = vec![empty; policies.len()];
-    let mut at = 0;
+    let new = || Timed {
+        all: empty.clone(),
+        swept: empty.clone(),
+    };
+    let mut timed: Vec<Timed> = policies.iter().map(|_| new()).collect();
     for round in 0..=rounds {
-        if interrupt.asked() {
-            return None;
-        }
         order.shuffle(&mut rng);
         for &policy in &order {
-            let mut next = || {
-                at = (at + 1) % instants.len();
-                (at, &instants[at])
-            };
-            let decide = &mut policies[policy].decide;
-            let start = Instant::now();
-            for _ in 0..BATCH {
-                let (number, cores) = next();
-                black_box(decide(number, black_box(cores)));
+            if interrupt.asked() {
+                return None;
             }
-            let each = start.elapsed().as_nanos() as f64 / BATCH as f64;
-            let mut one = || {
-                let (number, cores) = next();
-                let start = Instant::now();
-                black_box(decide(number, black_box(cores)));
-                start.elapsed().as_nanos() as u64
-            };
-            let warm: Vec<u64> = (0..SINGLES).map(|_| one()).collect();
-            let cold: Vec<u64> = (0..SWEPT)
-                .map(|_| {
-                    sweep
-                        .iter_mut()
-                        .step_by(LINE)
-                        .for_each(|byte| *byte = byte.wrapping_add(1));
-                    black_box(&sweep);
-                    one()
-                })
-                .collect();
-            if round > 0 {
-                batches[policy].push(each);
-                warm.iter().for_each(|ns| singles[policy] += *ns);
-                cold.iter().for_each(|ns| swept[policy] += *ns);
-            }
+            let mut unused = new();
+            let into = if round > 0 { &mut timed[policy] } else { &mut unused };
+            policies[policy]
+                .iter()
+                .for_each(|run| decide_again(run, programs, &mut sweep, into));
         }
     }
-    let cost = |policy: usize| Cost {
-        median_ns: quantile(&batches[policy], 0.5),
-        one_p99_ns: singles[policy].value_at_quantile(0.99) as f64,
-        swept_median_ns: swept[policy].value_at_quantile(0.5) as f64,
-        swept_p99_ns: swept[policy].value_at_quantile(0.99) as f64,
+    let at = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64;
+    let cost = |Timed { all, swept }: &Timed| Cost {
+        median_ns: at(all, 0.5),
+        p99_ns: at(all, 0.99),
+        max_ns: all.max() as f64,
+        swept_median_ns: at(swept, 0.5),
+        swept_p99_ns: at(swept, 0.99),
     };
-    Some((0..policies.len()).map(cost).collect())
+    Some(timed.iter().map(cost).collect())
+}
+
+/// Times every decision of `run`, in order.
+fn decide_again(run: &Run, programs: &Programs, sweep: &mut [u8], timed: &mut Timed) {
+    let mut allocator = run.allocator.clone();
+    let instants: Vec<(Time, Vec<Option<Running<'_>>>)> = run
+        .instants
+        .iter()
+        .map(|instant| (instant.now, instant.cores()))
+        .collect();
+    for (number, (now, cores)) in instants.iter().enumerate() {
+        let swept = number % SWEEP_EVERY == SWEEP_EVERY - 1;
+        if swept {
+            let lines = sweep.iter_mut().step_by(LINE);
+            lines.for_each(|byte| *byte = byte.wrapping_add(1));
+            black_box(&sweep);
+        }
+        let begun = Instant::now();
+        black_box(step(&mut allocator, programs, black_box(cores), *now));
+        let ns = begun.elapsed().as_nanos() as u64;
+        timed.all += ns;
+        if swept {
+            timed.swept += ns;
+        }
+    }
 }

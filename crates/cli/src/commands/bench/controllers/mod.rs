@@ -247,6 +247,8 @@ impl Series<'_> {
             model: None,
             store_path: None,
             movie: self.loaded.movie,
+            allocation: self.loaded.allocation,
+            profiles: self.loaded.profiles.clone(),
             spare: self.loaded.spare.clone(),
         };
         Ok(RunRequest {

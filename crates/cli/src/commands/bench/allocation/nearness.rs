@@ -1,0 +1,46 @@
+//! How near each policy comes to the optimum, at random instants.
+
+use punctual_allocation::policy::{Exact, summed};
+use punctual_allocation::{Pool, Programs};
+use serde::Serialize;
+
+use super::instants::{Cores, Instants};
+use super::policies::{self, Decide};
+
+/// How near one policy comes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Nearness {
+    pub name: &'static str,
+    /// Mean over the instants of the summed speed over the optimum's.
+    pub of_exact: f64,
+    /// The least.
+    pub of_exact_least: f64,
+}
+
+/// Of every policy on `instants`.
+pub fn nearness(programs: &Programs, pool: Pool, exact: Exact, instants: &Instants) -> Vec<Nearness> {
+    let mut policies = policies::all(programs, pool, exact, instants);
+    let cores: Vec<Cores<'_>> = instants.iter().collect();
+    let sums: Vec<Vec<f64>> = policies
+        .iter_mut()
+        .map(|policy| sums(policy, programs, &cores))
+        .collect();
+    let exact = policies.iter().position(|policy| policy.name == policies::EXACT);
+    let best = exact.map_or(&[][..], |exact| &sums[exact]);
+    let of = |(policy, sums): (&Decide<'_>, &Vec<f64>)| {
+        // At an instant at which every core rests there is nothing to compare.
+        let busy = sums.iter().zip(best).filter(|(_, best)| **best > 0.0);
+        let ratios: Vec<f64> = busy.map(|(sum, best)| sum / best).collect();
+        Nearness {
+            name: policy.name,
+            of_exact: ratios.iter().sum::<f64>() / ratios.len() as f64,
+            of_exact_least: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+        }
+    };
+    policies.iter().zip(&sums).map(of).collect()
+}
+
+fn sums(policy: &mut Decide<'_>, programs: &Programs, instants: &[Cores<'_>]) -> Vec<f64> {
+    let sum = |(number, cores): (usize, &Cores<'_>)| summed(programs, cores, &(policy.decide)(number, cores)) as f64;
+    instants.iter().enumerate().map(sum).collect()
+}

@@ -1,0 +1,177 @@
+//! The instants that a run asks an allocator about: who runs on each core, how far, until when, and what waits behind.
+//!
+//! Every policy has runs of its own, of the same task sets, because who splits the machine decides where jobs are at the next
+//! instant. A policy that reallocates at every change runs where ways cost nothing, as it would otherwise drown in what it
+//! moves; the rule with hysteresis runs where they cost what they cost.
+
+use punctual_allocation::{Allocator, Base, Event, Plan, Policy, Pool, Programs, Refill, Running, Settings, ZeroDelta};
+use punctual_experiments::dna::{ProfileSet, TaskSet, draw};
+use punctual_sim::partitioned::{self, Instant, Machine, Program, simulate, slices};
+use punctual_units::{Nanos, Time};
+
+use crate::failure::Failure;
+
+/// Task sets that are run.
+pub const TASK_SETS: usize = 4;
+/// How long jobs are released in each run (s).
+pub const SECONDS: f64 = 5.0;
+
+/// What decides, and whether it knows what a gained way costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decider {
+    pub name: &'static str,
+    pub policy: Policy,
+    pub hysteresis: bool,
+}
+
+/// Decides nothing: what its steps cost is what timing costs.
+pub const CONTROL: &str = "control: a split that stays";
+
+/// All that are timed, the control first.
+pub const DECIDERS: [Decider; 10] = {
+    const fn of(name: &'static str, policy: Policy, hysteresis: bool) -> Decider {
+        Decider {
+            name,
+            policy,
+            hysteresis,
+        }
+    }
+    let (dna, dadna) = (
+        Policy::Dna(ZeroDelta::OtherResource),
+        Policy::Dadna(ZeroDelta::OtherResource),
+    );
+    [
+        of(CONTROL, Policy::Equal, false),
+        of("greedy", Policy::Greedy, false),
+        of("dna", dna, false),
+        of("dna-zero", Policy::Dna(ZeroDelta::Nothing), false),
+        of("dadna", dadna, false),
+        of("exact-weighted", Policy::Weighted, false),
+        of("exact", Policy::Exact, false),
+        of("dna, hysteresis", dna, true),
+        of("dadna, hysteresis", dadna, true),
+        of("exact, hysteresis", Policy::Exact, true),
+    ]
+};
+
+/// A machine with programs.
+pub struct Bench<'b> {
+    pub programs: &'b Programs,
+    pub pool: Pool,
+    machine: Machine,
+    simulated: Vec<Program>,
+    pub sets: Vec<TaskSet>,
+}
+
+/// A run of one task set, for deciding again.
+pub struct Run {
+    /// As it was before the first instant.
+    pub allocator: Allocator,
+    pub instants: Vec<Instant>,
+    /// How often it handed out another split.
+    pub changes: u64,
+    /// What was in force at the end.
+    pub last: Plan,
+}
+
+impl<'b> Bench<'b> {
+    /// A machine of `cores` cores that splits `pool` among task sets of `utilisation`, drawn as in the fifth paper.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] says which profile cannot be run, or that no task set fits.
+    pub fn new(
+        set: &ProfileSet,
+        programs: &'b Programs,
+        (cores, pool): (usize, Pool),
+        utilisation: f64,
+        seed: u64,
+    ) -> Result<Bench<'b>, Failure> {
+        let simulated = set.profiles.iter().cloned().map(Program::new);
+        let simulated: Vec<Program> = simulated
+            .collect::<Result<_, _>>()
+            .map_err(|error| Failure::input([error.to_string()]))?;
+        let set_of = |number| draw(&simulated, cores, utilisation, seed, number);
+        let sets = (0..TASK_SETS).map(set_of).collect::<Result<_, String>>();
+        Ok(Bench {
+            sets: sets.map_err(|what| Failure::input([what]))?,
+            programs,
+            pool,
+            machine: Machine {
+                cores,
+                grid: pool.grid,
+                way_bytes: set.way_bytes,
+                ..Machine::PAPER
+            },
+            simulated,
+        })
+    }
+
+    /// Runs every task set under `decider`.
+    ///
+    /// # Errors
+    /// [`Failure`] of a machine or a task set that cannot be.
+    pub fn run(&self, decider: Decider) -> Result<Vec<Run>, Failure> {
+        self.sets.iter().map(|set| self.run_set(decider, set)).collect()
+    }
+
+    /// Runs one task set under `decider`.
+    ///
+    /// # Errors
+    /// As [`Bench::run`].
+    pub fn run_set(&self, decider: Decider, set: &TaskSet) -> Result<Run, Failure> {
+        let machine = Machine {
+            refill: match decider.hysteresis {
+                true => partitioned::Refill::Charged,
+                false => partitioned::Refill::Free,
+            },
+            ..self.machine
+        };
+        let allocator = self.allocator(decider, set)?;
+        let mut deciding = allocator.clone();
+        let mut run = Run {
+            last: allocator.plan().clone(),
+            allocator,
+            instants: Vec::new(),
+            changes: 0,
+        };
+        let ended = simulate(&machine, &self.simulated, &set.tasks, SECONDS, |moment| {
+            let instant = Instant::of(moment);
+            let changed = step(&mut deciding, self.programs, &instant.cores(), instant.now);
+            run.changes += u64::from(changed);
+            run.instants.push(instant);
+            // The machine begins with nothing handed out.
+            (changed || run.instants.len() == 1).then(|| slices(deciding.plan()))
+        });
+        ended.map_err(|error| Failure::input([error.to_string()]))?;
+        run.last = deciding.plan().clone();
+        Ok(run)
+    }
+
+    fn allocator(&self, decider: Decider, set: &TaskSet) -> Result<Allocator, Failure> {
+        let task = |task: &partitioned::Task| punctual_allocation::Task {
+            program: task.program,
+            period: Nanos::from_secs_f64(task.period),
+            core: task.core,
+        };
+        let tasks: Vec<_> = set.tasks.iter().map(task).collect();
+        let refill = Refill {
+            way_bytes: self.machine.way_bytes,
+            partition_bytes_per_second: self.machine.partition_bandwidth,
+        };
+        let settings = Settings {
+            pool: self.pool,
+            cores: self.machine.cores,
+            policy: decider.policy,
+            base: Base::StaticBest,
+            refill: decider.hysteresis.then_some(refill),
+            // The machine keeps it.
+            gap: Nanos::ZERO,
+        };
+        Allocator::new(self.programs, &tasks, settings).map_err(|error| Failure::input([error.to_string()]))
+    }
+}
+
+/// One decision; whether it is another split.
+pub fn step(allocator: &mut Allocator, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> bool {
+    allocator.step(programs, Event::Due, cores, now).is_some()
+}

@@ -1,0 +1,126 @@
+//! Sets of cores, and on which of them a thread may run.
+
+use std::mem;
+
+use punctual_units::CoreId;
+
+use super::thread::Tid;
+use super::{KernelTree, last_error};
+
+/// A set of cores as the kernel takes it (sched_setaffinity(2)), for as many as a `cpu_set_t` has.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CoreMask([u8; libc::CPU_SETSIZE as usize / 8]);
+
+impl Default for CoreMask {
+    /// No core.
+    fn default() -> Self {
+        CoreMask([0; libc::CPU_SETSIZE as usize / 8])
+    }
+}
+
+impl CoreMask {
+    /// Puts `core` into the set, or takes it out. A core beyond the set's size is ignored.
+    pub(super) fn set(&mut self, core: CoreId, within: bool) {
+        if let Some(byte) = self.0.get_mut(core.index() / 8) {
+            let bit = 1 << (core.index() % 8);
+            *byte = if within { *byte | bit } else { *byte & !bit };
+        }
+    }
+
+    /// Whether `core` is in the set.
+    pub(super) fn has(&self, core: CoreId) -> bool {
+        self.0
+            .get(core.index() / 8)
+            .is_some_and(|byte| byte >> (core.index() % 8) & 1 == 1)
+    }
+
+    /// Whether no core is in the set.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|byte| *byte == 0)
+    }
+
+    /// The set that the kernel prints as 32-bit words in hexadecimal, the highest first (`Cpus_allowed` in proc_pid_status(5)); none where
+    /// `text` is not one. Cores beyond the set's size are ignored.
+    pub(super) fn parse(text: &str) -> Option<CoreMask> {
+        let mut mask = CoreMask::default();
+        for (number, word) in text.trim().rsplit(',').enumerate() {
+            let word = u32::from_str_radix(word, 16).ok()?;
+            if let Some(bytes) = mask.0.get_mut(number * 4..number * 4 + 4) {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        Some(mask)
+    }
+
+    /// How many cores are in the set.
+    pub(super) fn len(&self) -> u32 {
+        self.0.iter().map(|byte| byte.count_ones()).sum()
+    }
+
+    /// The bytes, the lowest cores first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u8> {
+        self.0.into_iter()
+    }
+}
+
+/// On which cores `thread` may run; 0 is the calling one. Little-endian machines only: there a `cpu_set_t` is these bytes.
+pub(super) fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
+    let mut mask = CoreMask::default();
+    // SAFETY: the mask is valid for its size, which the call fills at most.
+    match unsafe { libc::sched_getaffinity(thread.0, mem::size_of_val(&mask), (&raw mut mask).cast()) } {
+        0 => Ok(mask),
+        _ => Err(last_error()),
+    }
+}
+
+/// On which cores `thread` may run, those that are not active now included: what sched_getaffinity(2) leaves out, and putting back must not.
+pub(super) fn allowed_to(tree: &KernelTree, thread: Tid) -> std::io::Result<CoreMask> {
+    let status = tree.read(format!("/proc/{thread}/status"))?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"));
+    list.and_then(CoreMask::parse)
+        .ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+}
+
+/// Lets `thread` run on the cores of `mask`.
+pub(super) fn set_affinity(thread: Tid, mask: &CoreMask) -> std::io::Result<()> {
+    // SAFETY: the mask is valid for its size.
+    match unsafe { libc::sched_setaffinity(thread.0, mem::size_of_val(mask), (&raw const *mask).cast()) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_set_survives_being_printed_as_the_kernel_does(cores in prop::collection::btree_set(0u32..1024, 0..40)) {
+            let mut words = [0u32; 32];
+            let mut mask = CoreMask::default();
+            for core in &cores {
+                words[*core as usize / 32] |= 1 << (core % 32);
+                mask.set(CoreId(*core), true);
+            }
+            let text: Vec<String> = words.iter().rev().map(|word| format!("{word:08x}")).collect();
+            prop_assert_eq!(CoreMask::parse(&text.join(",")), Some(mask));
+            prop_assert!((0..1024).all(|core| mask.has(CoreId(core)) == cores.contains(&core)));
+        }
+
+        #[test]
+        fn no_text_is_too_strange(text in "[0-9a-fx, ]{0,400}") {
+            let _ = CoreMask::parse(&text);
+        }
+    }
+
+    #[test]
+    fn what_status_and_system_call_tell_is_the_same_where_all_cores_are_active() {
+        let me = Tid::current();
+        let allowed = allowed_to(&KernelTree::default(), me).unwrap();
+        let active = affinity_of(me).unwrap();
+        assert!((0..1024).map(CoreId).all(|core| allowed.has(core) || !active.has(core)));
+    }
+}

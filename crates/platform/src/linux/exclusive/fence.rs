@@ -1,0 +1,135 @@
+//! The way in which cores are kept: the best that is to be had.
+
+use std::io;
+
+use punctual_units::CoreId;
+
+use super::super::journal::Journal;
+use super::super::thread::Tid;
+use super::super::{KernelTree, refused};
+use super::affinity::Affinity;
+use super::cpuset::Cpuset;
+use super::partition::Partition;
+use super::population::Spared;
+use super::{Census, Mechanism};
+use crate::Refusal;
+
+/// The way in use.
+#[derive(Debug)]
+pub(super) enum Fence {
+    /// One for each core.
+    Partition(Vec<(CoreId, Partition)>),
+    Cpuset(Box<Cpuset>),
+    Affinity(Box<Affinity>),
+}
+
+impl Fence {
+    /// The best way to be had for all of `exclusive`, and whom it moved; why better ones were not goes to `better`.
+    pub(super) fn best(
+        tree: &KernelTree,
+        journal: &Journal,
+        exclusive: &[CoreId],
+        others: &[CoreId],
+        spared: &Spared,
+        better: &mut Vec<Refusal>,
+    ) -> Result<(Fence, Census), Refusal> {
+        let partition = |core: &CoreId| Partition::create(tree, journal, *core).map(|partition| (*core, partition));
+        let partitions = || {
+            exclusive
+                .iter()
+                .map(partition)
+                .collect::<Result<_, _>>()
+                .map(Fence::Partition)
+        };
+        let cpuset =
+            || Cpuset::create(tree, journal, exclusive, others, spared.clone()).map(|it| Fence::Cpuset(Box::new(it)));
+        let affinity =
+            || Affinity::new(tree, journal, exclusive, others, spared.clone()).map(|it| Fence::Affinity(Box::new(it)));
+        Fence::attempt(journal, partitions)
+            .or_else(|refusal| {
+                better.push(refusal);
+                Fence::attempt(journal, cpuset)
+            })
+            .or_else(|refusal| {
+                better.push(refusal);
+                Fence::attempt(journal, affinity)
+            })
+    }
+
+    /// One way: made, and everybody moved. Where that fails, all that it changed is put back.
+    fn attempt(journal: &Journal, make: impl FnOnce() -> Result<Fence, Refusal>) -> Result<(Fence, Census), Refusal> {
+        let mark = journal.mark();
+        let made = make().and_then(|fence| {
+            // Threads that are started while others are moved: the sweeper finds them.
+            let census = fence.sweep();
+            judge(fence.mechanism(), census).map(|()| (fence, census))
+        });
+        made.inspect_err(|_| drop(journal.restore_since(mark)))
+    }
+
+    pub(super) fn mechanism(&self) -> Mechanism {
+        match self {
+            Fence::Partition(partitions) if partitions.iter().all(|(_, it)| it.kind() == "isolated") => {
+                Mechanism::IsolatedPartition
+            }
+            Fence::Partition(_) => Mechanism::Partition,
+            Fence::Cpuset(_) => Mechanism::Cpuset,
+            Fence::Affinity(_) => Mechanism::Affinity,
+        }
+    }
+
+    /// Moves everybody away who has not been moved yet.
+    pub(super) fn sweep(&self) -> Census {
+        match self {
+            Fence::Partition(_) => Census::default(),
+            Fence::Cpuset(cpuset) => cpuset.sweep(),
+            Fence::Affinity(affinity) => affinity.sweep(),
+        }
+    }
+
+    /// Lets `thread`, of this process, onto `core`.
+    pub(super) fn enter(&self, core: CoreId, thread: Tid) -> io::Result<()> {
+        match self {
+            Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.enter(thread)),
+            Fence::Cpuset(_) | Fence::Affinity(_) => Ok(()),
+        }
+    }
+
+    /// Puts `thread`, of this process, among those who get the cores lent only.
+    pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
+        match self {
+            Fence::Partition(_) => Ok(()), // everybody outside of it is
+            Fence::Cpuset(cpuset) => cpuset.confine(thread),
+            Fence::Affinity(affinity) => affinity.confine(thread),
+        }
+    }
+
+    /// Lends `core` to everybody else, or takes it back.
+    pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> io::Result<()> {
+        match self {
+            Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.set_lent(lent)),
+            Fence::Cpuset(cpuset) => cpuset.set_lent(core, lent),
+            Fence::Affinity(affinity) => {
+                affinity.set_lent(core, lent);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn of(partitions: &[(CoreId, Partition)], core: CoreId) -> impl Iterator<Item = &Partition> {
+    let its = partitions.iter().filter(move |(of, _)| *of == core);
+    its.map(|(_, partition)| partition)
+}
+
+/// A way by which nobody may be moved keeps nothing.
+pub(super) fn judge(mechanism: Mechanism, census: Census) -> Result<(), Refusal> {
+    if census.moved > 0 || census.not_ours == 0 {
+        return Ok(());
+    }
+    Err(refused(
+        format!("keeping the core by {mechanism}"),
+        format!("none of {} threads is this user's to move", census.not_ours),
+        "run as root",
+    ))
+}

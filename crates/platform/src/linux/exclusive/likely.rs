@@ -1,0 +1,146 @@
+//! Which way of keeping a core this user seems to have here, found out without keeping one.
+
+use std::path::{Path, PathBuf};
+
+use super::super::cgroup::mount_point;
+use super::super::tree::{read_trimmed, writable};
+use super::super::{KernelTree, refused, thread};
+use super::Mechanism;
+use super::partition::{REMOTE, groups};
+use crate::Refusal;
+
+/// The best way to keep a core that this machine seems to offer to this user. Changes nothing; what a kernel answers to the attempt may
+/// differ.
+///
+/// # Errors
+/// [`Refusal`] where this user may make no cpuset and not move the threads of others.
+pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
+    let partition = partition(tree);
+    if partition.is_ok() {
+        return Ok(Mechanism::Partition);
+    }
+    let cpuset = cpuset(tree);
+    if cpuset.is_ok() {
+        return Ok(Mechanism::Cpuset);
+    }
+    if thread::may_move_others() {
+        return Ok(Mechanism::Affinity);
+    }
+    let reasons: Vec<String> = [partition.err(), cpuset.err()].into_iter().flatten().collect();
+    Err(refused(
+        "keeping a core for real-time work",
+        format!("{}; this user may not move the threads of others", reasons.join("; ")),
+        "run as root, or grant CAP_SYS_NICE",
+    ))
+}
+
+/// Whether the files could be written that a partition takes; why not.
+fn partition(tree: &KernelTree) -> Result<(), String> {
+    let (top, home) = groups(tree).map_err(|refusal| refusal.why)?;
+    if home != top && tree.release() < Some(REMOTE) {
+        return Err("a kernel before 6.7 has partitions in the topmost group only".into());
+    }
+    let lists_it = |file: PathBuf| read_trimmed(&file).is_ok_and(|list| list.split(' ').any(|it| it == "cpuset"));
+    for group in home.ancestors().take_while(|group| group.starts_with(&top)) {
+        if !lists_it(group.join("cgroup.controllers")) {
+            return Err(format!("{} has no cpuset controller", group.display()));
+        }
+        if !lists_it(group.join("cgroup.subtree_control")) {
+            may_write(&group.join("cgroup.subtree_control"))?;
+        }
+        let exclusive = group.join("cpuset.cpus.exclusive"); // the topmost group has none, nor kernels before 6.7
+        if exclusive.exists() {
+            may_write(&exclusive)?;
+        }
+    }
+    may_write(&home)
+}
+
+/// Whether a group could be made and other users' threads moved into it; why not.
+fn cpuset(tree: &KernelTree) -> Result<(), String> {
+    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
+    let root = mount_point(Some("cpuset"), &mountinfo).ok_or("no cpuset of cgroup version 1 is mounted")?;
+    let root = tree.path(root);
+    may_write(&root)?;
+    may_write(&root.join("tasks"))?;
+    if thread::may_move_others() {
+        Ok(())
+    } else {
+        Err("cpusets take the threads of others from root only".into())
+    }
+}
+
+fn may_write(path: &Path) -> Result<(), String> {
+    writable(path).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux::testing;
+
+    const V2: &str = "29 23 0:26 / /cg rw - cgroup2 cgroup2 rw";
+    const V1: &str = "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset";
+
+    fn unified(controllers: &str) -> (tempfile::TempDir, KernelTree) {
+        of_release("6.12.1", controllers)
+    }
+
+    fn of_release(release: &str, controllers: &str) -> (tempfile::TempDir, KernelTree) {
+        testing::tree(&[
+            ("/proc/sys/kernel/osrelease", release),
+            ("/proc/self/mountinfo", V2),
+            ("/proc/self/cgroup", "0::/user.slice"),
+            ("/cg/cgroup.controllers", "cpu cpuset"),
+            ("/cg/cgroup.subtree_control", "cpu"),
+            ("/cg/user.slice/cgroup.controllers", controllers),
+            ("/cg/user.slice/cgroup.subtree_control", ""),
+        ])
+    }
+
+    /// What `likely` answers to a user without any rights: those of a thread are its own (capabilities(7)).
+    fn to_nobody(tree: &KernelTree) -> Option<Result<Mechanism, Refusal>> {
+        let asked = |tree: KernelTree| testing::as_nobody(move || likely(&tree));
+        asked(tree.clone())
+    }
+
+    #[test]
+    fn what_this_machine_seems_to_offer_is_told() {
+        assert_eq!(likely(&unified("cpuset cpu").1), Ok(Mechanism::Partition));
+        let (_folder, older) = of_release("6.6.0", "cpuset cpu");
+        assert_ne!(likely(&older), Ok(Mechanism::Partition));
+        std::fs::write(older.path("/proc/self/cgroup"), "0::/").unwrap();
+        assert_eq!(likely(&older), Ok(Mechanism::Partition), "in the topmost group");
+        std::fs::write(older.path("/proc/self/cgroup"), "0::/absent").unwrap();
+        assert_ne!(likely(&older), Ok(Mechanism::Partition));
+        let (_folder, tree) = testing::tree(&[("/proc/self/mountinfo", V1), ("/cpuset/tasks", "")]);
+        if thread::may_move_others() {
+            assert_eq!(likely(&tree), Ok(Mechanism::Cpuset));
+            assert_eq!(
+                likely(&unified("cpu").1),
+                Ok(Mechanism::Affinity),
+                "no cpuset controller where this process is"
+            );
+        }
+    }
+
+    #[test]
+    fn who_may_write_nothing_and_move_nobody_is_offered_nothing() {
+        for (folder, tree) in [
+            unified("cpuset cpu"),
+            testing::tree(&[("/proc/self/mountinfo", V1), ("/cpuset/tasks", "")]),
+        ] {
+            let Some(answer) = to_nobody(&tree) else {
+                return eprintln!("skipped: not root");
+            };
+            let refusal = answer.unwrap_err();
+            assert!(
+                refusal.why.contains("denied") && refusal.remedy.contains("CAP_SYS_NICE"),
+                "{refusal}"
+            );
+            drop(folder);
+        }
+        let refusal = to_nobody(&KernelTree::default()).map(Result::unwrap_err);
+        eprintln!("this machine to nobody: {refusal:?}");
+    }
+}

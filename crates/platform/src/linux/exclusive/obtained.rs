@@ -1,0 +1,108 @@
+//! How a core is kept, and what protection that really gives it.
+
+use std::fmt;
+
+use punctual_units::CoreId;
+use serde::{Deserialize, Serialize};
+
+use super::super::real_time::RealTimeLimits;
+use super::population::Unmoved;
+use crate::Refusal;
+
+/// How a core is kept, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanism {
+    /// A cpuset partition without load balancing (cgroup version 2).
+    IsolatedPartition,
+    /// A cpuset partition (cgroup version 2).
+    Partition,
+    /// Everybody else in a cpuset without the core (cgroup version 1).
+    Cpuset,
+    /// The affinity of every thread.
+    Affinity,
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Mechanism::IsolatedPartition => "isolated cpuset partition (cgroup v2)",
+            Mechanism::Partition => "cpuset partition (cgroup v2)",
+            Mechanism::Cpuset => "cpuset (cgroup v1)",
+            Mechanism::Affinity => "affinity of every thread",
+        })
+    }
+}
+
+/// How many threads a sweep met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Census {
+    /// Moved away.
+    pub moved: usize,
+    /// Bound to the core by the kernel.
+    pub kept: usize,
+    /// Not this user's to move.
+    #[serde(default)]
+    pub not_ours: usize,
+    /// Left alone on purpose.
+    pub spared: usize,
+}
+
+impl Census {
+    pub(super) fn count(&mut self, thread: Unmoved) {
+        match thread {
+            Unmoved::Ended => {}
+            Unmoved::NotOurs => self.not_ours += 1,
+            Unmoved::Bound => self.kept += 1,
+        }
+    }
+}
+
+impl fmt::Display for Census {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} threads moved away, {} bound to their cores, ",
+            self.moved, self.kept
+        )?;
+        if self.not_ours > 0 {
+            write!(f, "{} not this user's to move, ", self.not_ours)?;
+        }
+        write!(f, "{} left alone", self.spared)
+    }
+}
+
+/// What protection the core really has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Obtained {
+    /// Which core.
+    pub core: CoreId,
+    /// How it is kept.
+    pub mechanism: Mechanism,
+    /// The threads met when it was taken; all zero for a partition, where the kernel moves them itself.
+    pub threads: Census,
+    /// Interrupts that left it, and interrupts that would not.
+    pub interrupts: (usize, usize),
+    /// Whether kernel work that is bound to no core stays off it.
+    pub unbound_work: bool,
+    /// What bounds real-time threads on it.
+    pub limits: RealTimeLimits,
+    /// Better mechanisms, and why they were not to be had.
+    pub refused: Vec<Refusal>,
+}
+
+impl fmt::Display for Obtained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "core {} kept by {}", self.core, self.mechanism)?;
+        if self.threads != Census::default() {
+            write!(f, "; {}", self.threads)?;
+        }
+        let (moved, kept) = self.interrupts;
+        write!(f, "; {moved} interrupts moved, {kept} not; ")?;
+        f.write_str(match self.unbound_work {
+            true => "unbound kernel work elsewhere; ",
+            false => "unbound kernel work anywhere; ",
+        })?;
+        write!(f, "{}", self.limits)
+    }
+}

@@ -1,0 +1,264 @@
+//! Changes to ordinary files, and to helper programs of ours.
+
+use super::*;
+use crate::linux::testing;
+use proptest::prelude::*;
+
+fn unguarded() -> Journal {
+    Journal::open(false).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn whatever_was_written_restore_puts_every_file_back(
+        found in prop::collection::vec("[a-z0-9 ]{0,20}[a-z0-9]", 1..6),
+        writes in prop::collection::vec((any::<prop::sample::Index>(), "[a-z0-9]{1,20}"), 0..30),
+        restore_after in any::<prop::sample::Index>(),
+    ) {
+        let folder = testing::folder();
+        let paths: Vec<_> = (0..found.len()).map(|i| folder.path().join(i.to_string())).collect();
+        for (path, content) in paths.iter().zip(&found) {
+            fs::write(path, format!("{content}\n")).unwrap();
+        }
+        let journal = unguarded();
+        let restore_after = restore_after.index(writes.len() + 1);
+        for (step, (file, content)) in writes.iter().enumerate() {
+            if step == restore_after {
+                prop_assert_eq!(journal.restore(), []);
+            }
+            let path = file.get(&paths);
+            journal.write(path, content).unwrap();
+            prop_assert_eq!(&fs::read_to_string(path).unwrap(), content);
+        }
+        drop(journal);
+        for (path, content) in paths.iter().zip(&found) {
+            prop_assert_eq!(read_trimmed(path).unwrap(), content.trim_end());
+        }
+    }
+}
+
+#[test]
+fn a_file_written_for_ever_takes_one_record() {
+    let folder = testing::folder();
+    let path = folder.path().join("scaling_setspeed");
+    fs::write(&path, "1400000\n").unwrap();
+    let journal = unguarded();
+    for step in 0..2 * SLOTS {
+        journal.write(&path, &step.to_string()).unwrap();
+    }
+    assert_eq!(journal.restore(), []);
+    assert_eq!(read_trimmed(&path).unwrap(), "1400000");
+}
+
+#[test]
+fn a_failed_write_leaves_no_record_and_says_what_to_do() {
+    let folder = testing::folder();
+    let journal = unguarded();
+    let refusal = journal.write(&folder.path().join("absent"), "1").unwrap_err();
+    assert!(refusal.remedy.contains("no such knob"), "{refusal}");
+    assert!(!journal.0.table.slots().iter().any(Slot::pending));
+}
+
+#[test]
+fn a_full_journal_refuses_before_anything_is_changed() {
+    let folder = testing::folder();
+    let journal = unguarded();
+    let file = |i: usize| folder.path().join(i.to_string());
+    for i in 0..=SLOTS {
+        fs::write(file(i), "found").unwrap();
+        assert_eq!(journal.write(&file(i), "changed").is_ok(), i < SLOTS);
+    }
+    assert_eq!(read_trimmed(&file(SLOTS)).unwrap(), "found");
+    let long = folder
+        .path()
+        .join("x".repeat(200))
+        .join("y".repeat(200))
+        .join("z".repeat(200));
+    assert!(unguarded().make_dir(&long).unwrap_err().remedy.contains("shorten"));
+}
+
+#[test]
+fn a_temporary_folder_goes_with_all_that_is_in_it_but_follows_no_link_out() {
+    let outside = testing::folder();
+    fs::write(outside.path().join("kept"), "").unwrap();
+    let journal = unguarded();
+    let folder = journal.temporary_dir(&std::env::temp_dir()).unwrap();
+    let mut deep = folder.clone();
+    for level in 0..10 {
+        deep.push(format!("level{level}"));
+        fs::create_dir(&deep).unwrap();
+        for file in 0..50 {
+            fs::write(deep.join(format!("a file with a long name, number {file}")), "content").unwrap();
+        }
+    }
+    std::os::unix::fs::symlink(outside.path(), deep.join("link")).unwrap();
+    assert_eq!(journal.restore(), []);
+    assert!(!folder.exists());
+    assert!(outside.path().join("kept").exists());
+}
+
+#[test]
+fn what_cannot_be_put_back_is_named_and_stays_recorded() {
+    let folder = testing::folder();
+    let group = folder.path().join("group");
+    let journal = unguarded();
+    journal.make_dir(&group).unwrap();
+    fs::write(group.join("ordinary file"), "").unwrap(); // so that rmdir fails
+    let left_over = journal.restore();
+    assert_eq!(left_over.len(), 1);
+    assert!(left_over[0].remedy.contains("rmdir"), "{}", left_over[0]);
+    fs::remove_file(group.join("ordinary file")).unwrap();
+    assert_eq!(journal.restore(), []);
+    assert!(!group.exists());
+}
+
+#[test]
+fn a_write_that_must_wait_for_an_older_change_is_put_back_after_it() {
+    let folder = testing::folder();
+    let path = folder.path().join("group");
+    let journal = unguarded();
+    journal.make_dir(&path).unwrap();
+    // A folder takes no writing. The newer change is undone first, in vain until the folder is gone.
+    journal.record(Kind::Write, &path, b"found").unwrap();
+    assert_eq!(journal.restore(), []);
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_is_gone_needs_no_putting_back() {
+    let folder = testing::folder();
+    let path = folder.path().join("hot-unplugged");
+    fs::write(&path, "found").unwrap();
+    let journal = unguarded();
+    journal.write(&path, "changed").unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(journal.restore(), []);
+    assert!(!path.exists());
+}
+
+#[test]
+fn tasks_are_moved_back_one_by_one() {
+    let folder = testing::folder();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    fs::write(&from, "12\n34\n").unwrap();
+    fs::write(&to, "").unwrap();
+    let journal = unguarded();
+    journal.move_tasks_back(&from, &to).unwrap();
+    assert_eq!(journal.restore(), []);
+    assert_eq!(read_trimmed(&to).unwrap(), "34"); // an ordinary file keeps the last of the two writes
+}
+
+#[test]
+fn what_was_changed_since_a_mark_is_put_back_alone() {
+    let folder = testing::folder();
+    let file = |name: &str| folder.path().join(name);
+    for name in ["before", "after", "both"] {
+        fs::write(file(name), "found").unwrap();
+    }
+    let journal = unguarded();
+    journal.write(&file("before"), "changed").unwrap();
+    journal.write(&file("both"), "changed").unwrap();
+    let mark = journal.mark();
+    journal.write(&file("after"), "changed").unwrap();
+    journal.write(&file("both"), "changed again").unwrap();
+    assert_eq!(journal.restore_since(mark), []);
+    let content = |name: &str| read_trimmed(&file(name)).unwrap();
+    assert_eq!(
+        (content("before"), content("after"), content("both")),
+        ("changed".into(), "found".into(), "changed again".into())
+    );
+    assert_eq!(journal.restore(), []);
+    assert_eq!((content("before"), content("both")), ("found".into(), "found".into()));
+}
+
+/// A helper program of ours, ended with the test.
+struct Helper(std::process::Child);
+
+impl Helper {
+    fn start() -> Helper {
+        Helper(std::process::Command::new("sleep").arg("60").spawn().unwrap())
+    }
+
+    fn tid(&self) -> Tid {
+        Tid(self.0.id() as i32)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn the_record_of_a_thread_that_has_ended_is_not_taken_for_a_later_one_of_its_number() {
+    let helper = Helper::start();
+    let journal = unguarded();
+    let stat = PathBuf::from(format!("/proc/{}/stat", helper.tid()));
+    // As if this number had been somebody else's, who started at another time and might run nowhere.
+    journal.record(Kind::Affinity, &stat, b"1 00").unwrap();
+    let found = allowed_to(&KernelTree::default(), helper.tid()).unwrap();
+    let mut narrow = CoreMask::default();
+    narrow.set(super::super::thread::allowed_cores()[0], true);
+    journal.confine(helper.tid(), &found, &narrow).unwrap();
+    assert_eq!(allowed_to(&KernelTree::default(), helper.tid()).unwrap(), narrow);
+    assert_eq!(journal.restore(), []);
+    assert_eq!(allowed_to(&KernelTree::default(), helper.tid()).unwrap(), found);
+    assert!(!journal.0.table.slots().iter().any(Slot::pending));
+}
+
+#[test]
+fn threads_that_have_ended_make_room_for_others() {
+    let helper = Helper::start();
+    let journal = unguarded();
+    for number in 0..SLOTS {
+        let stat = PathBuf::from(format!("/proc/{}/stat", 5_000_000 + number)); // beyond the kernel's largest pid
+        journal.record(Kind::Affinity, &stat, b"1 00").unwrap();
+    }
+    journal.remember_affinity(helper.tid()).unwrap();
+    let pending = journal.0.table.slots().iter().filter(|slot| slot.pending());
+    assert_eq!(pending.count(), 1);
+}
+
+#[test]
+fn what_cannot_be_confined_leaves_no_record() {
+    let helper = Helper::start();
+    let journal = unguarded();
+    let found = allowed_to(&KernelTree::default(), helper.tid()).unwrap();
+    let nowhere = journal.confine(helper.tid(), &found, &CoreMask::default());
+    assert_eq!(nowhere.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    let ended = journal.confine(Tid(i32::MAX), &found, &found);
+    assert_eq!(ended.unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    assert!(!journal.0.table.slots().iter().any(Slot::pending));
+}
+
+#[test]
+fn a_forked_process_puts_nothing_back() {
+    let folder = testing::folder();
+    let path = folder.path().join("knob");
+    fs::write(&path, "found").unwrap();
+    let journal = unguarded();
+    journal.write(&path, "changed").unwrap();
+    // SAFETY: the forked process looks at memory and exits.
+    let forked = unsafe {
+        let forked = libc::fork();
+        if forked == 0 {
+            let left_over = journal.restore();
+            libc::_exit(left_over.len() as i32);
+        }
+        forked
+    };
+    let mut status = 0;
+    // SAFETY: `status` is valid; the child is ours.
+    unsafe { libc::waitpid(forked, &mut status, 0) };
+    assert_eq!(status, 0);
+    assert_eq!(read_trimmed(&path).unwrap(), "changed");
+}
+
+#[test]
+fn a_guardian_watches_while_the_journal_lives() {
+    let journal = Journal::open(true).unwrap();
+    assert!(journal.guarded());
+    assert!(!unguarded().guarded());
+}

@@ -1,0 +1,200 @@
+//! A core taken for real by cpusets of cgroup version 1, beside groups of ours.
+//!
+//! Only helper programs of ours are moved: everybody else is named as to be left alone. Groups of others lose the core for the while.
+
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use punctual_platform::Machine;
+use punctual_platform::linux::exclusive::{Mechanism, SPARE};
+use punctual_platform::linux::thread::{self, Tid};
+use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
+
+const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
+const ORDER: &str = "PUNCTUAL_TEST_OWN_GROUP";
+const HELPER: &str = "neighbour";
+
+/// The child's part; a test of its own name only when told so.
+#[test]
+fn child() {
+    if std::env::var(ORDER).is_err() {
+        return;
+    }
+    let machine = LinuxMachine::open(LinuxOptions {
+        clock: ClockPreference::None,
+        ..LinuxOptions::default()
+    })
+    .unwrap();
+    let core = *machine.offers().cores.last().unwrap();
+    match machine.exclusive_core(core) {
+        Ok(exclusive) => {
+            let pinned = exclusive.enter(Tid::current()).and_then(|()| thread::pin(core));
+            println!("\nTAKEN {} pinned: {pinned:?}", exclusive.obtained());
+            std::io::stdin().lines().next(); // until the parent has looked
+        }
+        Err(refusal) => println!("\nREFUSED {refusal}"),
+    }
+}
+
+/// A program of ours within the group, ended with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A group of ours, removed with the test.
+struct Group(PathBuf);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A guardian that was started within leaves it when it has seen its process end.
+        let gone = (0..200).any(|_| {
+            let removed = fs::remove_dir(&self.0).is_ok();
+            if !removed {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            removed
+        });
+        if !gone {
+            eprintln!("{} is left", self.0.display());
+        }
+    }
+}
+
+impl Group {
+    fn cores(&self) -> String {
+        fs::read_to_string(self.0.join("cpuset.cpus")).unwrap()
+    }
+}
+
+/// A group with all cores.
+fn make_group(folder: PathBuf) -> std::io::Result<Group> {
+    fs::create_dir(&folder)?;
+    let group = Group(folder);
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        fs::write(group.0.join(file), fs::read(Path::new(CPUSETS).join(file))?)?;
+    }
+    Ok(group)
+}
+
+/// Has `command` enter the group before it becomes its program.
+fn within<'a>(group: &Group, command: &'a mut Command) -> &'a mut Command {
+    let tasks = std::ffi::CString::new(group.0.join("tasks").into_os_string().into_encoded_bytes()).unwrap();
+    // SAFETY: plain system calls between fork and exec. "0" is whoever writes it (cgroups(7)).
+    unsafe {
+        command.pre_exec(move || {
+            let file = libc::open(tasks.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            match libc::write(file, c"0".as_ptr().cast(), 1) {
+                1 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        })
+    }
+}
+
+fn allowed(process: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.unwrap().trim().to_owned()
+}
+
+/// Everybody's programs but the helper's.
+fn everybody_else() -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let names: BTreeSet<String> = processes
+        .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
+        .map(|name| name.trim_end().to_owned())
+        .filter(|name| name != HELPER)
+        .collect();
+    names.into_iter().collect()
+}
+
+/// A core is taken by one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn the_core_is_kept_in_the_group_of_this_process() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let group = match make_group(Path::new(CPUSETS).join(format!("punctual-test-own-{}", std::process::id()))) {
+        Ok(group) => group,
+        Err(why) => return eprintln!("skipped: no cpuset of version 1 can be made: {why}"),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join(HELPER);
+    fs::copy("/bin/sleep", &program).unwrap();
+    let helper = Ended(within(&group, Command::new(program).arg("120")).spawn().unwrap());
+    let before = allowed(helper.0.id());
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(ORDER, "take")
+        .env(SPARE, everybody_else().join(","))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = Ended(within(&group, &mut command).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let said = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"))
+        .expect("the child ended before it said anything");
+    eprintln!("{said}");
+    if said.starts_with("REFUSED") {
+        return;
+    }
+    assert!(said.ends_with("pinned: Ok(())"), "{said}");
+    assert_ne!(allowed(helper.0.id()), before, "the neighbour has lost the core");
+    drop(child.0.stdin.take());
+    lines.for_each(drop); // or it could not say farewell
+    assert!(child.0.wait().unwrap().success());
+    assert_eq!(allowed(helper.0.id()), before);
+    let place = fs::read_to_string(format!("/proc/{}/cgroup", helper.0.id())).unwrap();
+    let name = group.0.file_name().unwrap().to_str().unwrap();
+    assert!(
+        place.lines().any(|line| line.ends_with(&format!(":cpuset:/{name}"))),
+        "{place}"
+    );
+}
+
+#[test]
+fn a_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let outer = match make_group(Path::new(CPUSETS).join(format!("punctual-test-outer-{}", std::process::id()))) {
+        Ok(group) => group,
+        Err(why) => return eprintln!("skipped: no cpuset of version 1 can be made: {why}"),
+    };
+    let mut machine = LinuxMachine::open(LinuxOptions {
+        clock: ClockPreference::None,
+        ..LinuxOptions::default()
+    })
+    .unwrap();
+    let all = outer.cores();
+    let core = *machine.offers().cores.last().unwrap();
+    let taken = machine.exclusive_cores(&[core], &everybody_else());
+    let exclusive = match taken.map(|cores| cores.into_iter().next().unwrap()) {
+        Ok(exclusive) if exclusive.obtained().mechanism == Mechanism::Cpuset => exclusive,
+        other => return eprintln!("skipped: {other:?}"),
+    };
+    let without = outer.cores();
+    assert_ne!(without, all, "a group of others loses the core");
+    exclusive.lend().unwrap();
+    assert_eq!(outer.cores(), all);
+    let inner = make_group(outer.0.join("inner")).unwrap();
+    exclusive.take_back().unwrap();
+    assert_eq!((outer.cores(), inner.cores()), (without.clone(), without));
+    drop(exclusive);
+    assert_eq!(machine.restore(), []);
+    assert_eq!((outer.cores(), inner.cores()), (all.clone(), all));
+}

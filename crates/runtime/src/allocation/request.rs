@@ -1,0 +1,134 @@
+//! What is asked of an allocator beside the loop, and what cannot be had.
+
+use punctual_allocation::{Policy, Profile, Programs, ProgramsError, Refill, SettingsError};
+use punctual_units::Nanos;
+use punctual_workload::{Arrival, TaskSpec};
+
+/// Who gets which ways and how much bandwidth, on the simulated machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AllocationRequest {
+    /// Who decides.
+    pub policy: Policy,
+    /// When another split is taken up.
+    pub changes: Changes,
+    /// Tasks by name, and the profiles of what they compute; what they access in the store is as in the scenario.
+    pub profiles: Vec<(String, Profile)>,
+    /// What a gained way costs; nothing if none.
+    pub refill: Option<Refill>,
+}
+
+/// When a split that differs from the one in force is taken up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Changes {
+    /// Where it saves more than the refilling of gained ways costs ([`punctual_allocation::hysteresis`]); always, where
+    /// that costs nothing.
+    #[default]
+    Paying,
+    /// Whenever the policy has another one, as in the fifth paper; refilling costs all the same.
+    Every,
+}
+
+/// Why nothing can be allocated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum AllocationError {
+    /// A profile of nobody.
+    #[error("a profile is given for the task \"{task}\", which the scenario does not have: its tasks are {tasks}")]
+    NoSuchTask {
+        /// The name given.
+        task: String,
+        /// Those that there are.
+        tasks: String,
+    },
+    /// Two profiles of one task.
+    #[error("two profiles are given for the task \"{task}\": give one")]
+    Twice {
+        /// The name given.
+        task: String,
+    },
+    /// A real-time task that is too long even if it has everything.
+    #[error(
+        "a goal out of reach: with all ways and the whole bandwidth, at full clock, one job of \"{task}\" computes for {takes} as its profile says, but the next one is released after {window}; give it a longer period, or the profile of a shorter program"
+    )]
+    TooLong {
+        /// Which task.
+        task: String,
+        /// What a job takes at least.
+        takes: Nanos,
+        /// When the next one comes.
+        window: Nanos,
+    },
+    /// Real-time tasks that are too many for their core even if it has everything.
+    #[error(
+        "a goal out of reach: the real-time tasks together need {percent:.0} % of their core even with all ways, the whole bandwidth and the full clock; give them longer periods, or profiles of shorter programs"
+    )]
+    Crowded {
+        /// What they need of it, in percent.
+        percent: f64,
+    },
+    /// Profiles that cannot be.
+    #[error("profiles: {0}")]
+    Programs(#[from] ProgramsError),
+    /// A machine that cannot be split so.
+    #[error("allocation: {0}")]
+    Settings(#[from] SettingsError),
+    /// There is no cache to split on Linux yet.
+    #[error(
+        "allocation needs a machine that splits its cache and memory: only the simulated one does so far, add --platform sim"
+    )]
+    NotHere,
+}
+
+impl AllocationRequest {
+    /// Refuses a profile of nobody, and two of one task.
+    pub(super) fn check_names(&self, tasks: &[TaskSpec]) -> Result<(), AllocationError> {
+        for (number, (task, _)) in self.profiles.iter().enumerate() {
+            if self.profiles[..number].iter().any(|(other, _)| other == task) {
+                return Err(AllocationError::Twice { task: task.clone() });
+            }
+        }
+        let unknown = |task: &str| !tasks.iter().any(|spec| spec.name == task);
+        match self.profiles.iter().find(|(task, _)| unknown(task)) {
+            None => Ok(()),
+            Some((task, _)) => {
+                let names: Vec<&str> = tasks.iter().map(|spec| spec.name.as_str()).collect();
+                Err(AllocationError::NoSuchTask {
+                    task: task.clone(),
+                    tasks: names.join(", "),
+                })
+            }
+        }
+    }
+}
+
+/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end. They all run on the last
+/// core, so none of them can be packed elsewhere.
+pub(super) fn check_lengths(
+    tasks: &[TaskSpec],
+    program_of: &[Option<usize>],
+    programs: &Programs,
+) -> Result<(), AllocationError> {
+    let all = programs.grid().all();
+    let mut utilisation = 0.0;
+    for (task, program) in tasks.iter().zip(program_of) {
+        let window = match (task.deadline(), task.arrival) {
+            (Some(_), Arrival::Periodic { period }) => period,
+            (Some(_), Arrival::Sporadic { gap_min, .. }) => gap_min,
+            _ => continue,
+        };
+        let Some(program) = *program else {
+            utilisation += (task.demand.compute + task.demand.data).ratio(window);
+            continue;
+        };
+        let takes = Nanos::from_secs_f64(programs.duration(program, all));
+        if takes >= window {
+            let task = task.name.clone();
+            return Err(AllocationError::TooLong { task, takes, window });
+        }
+        utilisation += (takes + task.demand.data).ratio(window);
+    }
+    if utilisation >= 1.0 {
+        let percent = utilisation * 100.0;
+        return Err(AllocationError::Crowded { percent });
+    }
+    Ok(())
+}
