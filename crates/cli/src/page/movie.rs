@@ -92,7 +92,7 @@ fn tiles(page: &mut String, report: &MovieReport) {
 }
 
 fn judged(page: &mut String, report: &MovieReport, goals: &[Goal]) {
-    *page += "<h2>Goals</h2>\n<p class=\"note\">Written down before the first run.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>goal</th><th>measured</th></tr></thead>\n<tbody>\n";
+    *page += "<h2>Goals</h2>\n<p class=\"note\">Written down before the first run; that hogs and the disk's writer are judged each, and taking back in the runs as well, came later and is stricter.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>goal</th><th>measured</th></tr></thead>\n<tbody>\n";
     for goal in goals {
         let (class, holds) = match goal.judgement {
             Judgement::Holds => ("yes", "yes"),

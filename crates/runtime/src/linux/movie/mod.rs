@@ -31,7 +31,7 @@ use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{ExclusiveCore, spared};
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
+use punctual_platform::linux::real_time::RealTimeLimits;
 use punctual_platform::linux::{KernelTree, cores, thread};
 use punctual_units::{Clock, CoreId, Nanos};
 use serde::Serialize;
@@ -377,13 +377,8 @@ impl<'p> Stage<'p> {
 
     /// For how long reading a frame may take, and be polled for: the rest is for decoding, and for what the kernel keeps from real-time threads.
     fn slack(&self) -> Nanos {
-        let period = self.plan.period;
-        let granted = match RealTimeLimits::read(self.tree).throttling {
-            Throttling::Bounded { runtime, period: span } | Throttling::Possible { runtime, period: span } => {
-                Nanos((period.0 as f64 * runtime.ratio(span)) as u64)
-            }
-            Throttling::Off | Throttling::Unknown => period,
-        };
+        let usable = RealTimeLimits::read(self.tree).usable();
+        let granted = Nanos((self.plan.period.0 as f64 * usable.get()) as u64);
         self.plan.deadline.min(granted).saturating_sub(self.plan.decode)
     }
 
