@@ -151,7 +151,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
             .iter()
             .flat_map(|set| means_of(&set.name, &replications))
             .collect(),
-        failures: failures(&replications),
+        failures: [failures(&replications), failures(&costs)].concat(),
         samples: of_first_seed(replications, settings.seed),
     })
 }
@@ -258,17 +258,20 @@ fn judged(
     costs: &[Replication],
 ) -> Vec<ClaimResult> {
     let judged = |claim: &Claim| {
+        if cost::judges(claim) {
+            // Every set of profiles is timed: one that has no such run has failed.
+            let note = Some(cost::NOTE.to_string());
+            return Some(ClaimResult {
+                note,
+                ..judge(claim, costs, &settings.reasons)
+            });
+        }
         let has = |runs: &[Run]| {
             let queries = claim.formula.queries();
             let answers = |run: &Run, query: &Query| run.is(&query.labels) && run.series.contains_key(&query.series);
             queries.iter().all(|query| runs.iter().any(|run| answers(run, query)))
         };
-        let asked: Vec<Replication> = replications
-            .iter()
-            .chain(costs)
-            .filter(|one| has(&one.runs))
-            .cloned()
-            .collect();
+        let asked: Vec<Replication> = replications.iter().filter(|one| has(&one.runs)).cloned().collect();
         // A claim about what no set of profiles has is not judged.
         (!asked.is_empty()).then(|| judge(claim, &asked, &settings.reasons))
     };
