@@ -108,7 +108,13 @@ fn claims(page: &mut String, outcome: &Outcome) {
     for row in &outcome.claims {
         let (class, holds) = if row.holds { ("yes", "yes") } else { ("no", "no") };
         let mut notes = vec![format!("{} · {}", escape(&row.claim.id), escape(&row.claim.source))];
-        notes.extend(row.note.iter().chain(&row.why).chain(&row.missing).map(|note| escape(note)));
+        notes.extend(
+            row.note
+                .iter()
+                .chain(&row.why)
+                .chain(&row.missing)
+                .map(|note| escape(note)),
+        );
         let _ = writeln!(
             page,
             "<tr><th class=\"{class}\">{holds}</th><td class=\"text\">{}<br><span class=\"key\" style=\"white-space:normal\">{}</span></td><td>{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td></tr>",
