@@ -172,21 +172,36 @@ fn carry_out(grounds: &[Ground], job: &Job) -> Came {
         _ => &ground.by_speed,
     };
     let (share, name) = SHARES[job.share];
-    let measured = carry(prepared, job.contender.variant(), share, job.seed, job.number).map_err(|why| {
+    let measured = carry(
+        prepared,
+        job.contender.variant(),
+        UTILISATION,
+        share,
+        job.seed,
+        job.number,
+    )
+    .map_err(|why| {
         let title = job.contender.title();
         format!("{}, refill {name}, set {}, {title}: {why}", prepared.name, job.number)
     })?;
     Ok((measured.misses(), mean_of(&measured.responses)))
 }
 
-/// Set `number` under `variant`, a way holding `share` of its bytes.
-fn carry(prepared: &Prepared, variant: Variant, share: f64, seed: u64, number: usize) -> Result<Measured, String> {
+/// Set `number` of `utilisation` under `variant`, a way holding `share` of its bytes.
+pub(super) fn carry(
+    prepared: &Prepared,
+    variant: Variant,
+    utilisation: f64,
+    share: f64,
+    seed: u64,
+    number: usize,
+) -> Result<Measured, String> {
     let machine = Machine {
         way_bytes: prepared.machine.way_bytes * share,
         refill: variant.refill,
         ..prepared.machine
     };
-    let set = tasksets::draw(&prepared.programs, machine.cores, UTILISATION, seed, number)?;
+    let set = tasksets::draw(&prepared.programs, machine.cores, utilisation, seed, number)?;
     let mut decider = Decider::new(prepared, &machine, &set.tasks, variant);
     let finished = simulate(&machine, &prepared.programs, &set.tasks, DURATION, |moment| {
         decider.decide(moment)
@@ -263,11 +278,14 @@ mod tests {
             refill: Refill::Free,
             ..charged
         };
-        let swept = |share| carry(&prepared, charged, share, 1, 0).unwrap();
+        let swept = |share| carry(&prepared, charged, UTILISATION, share, 1, 0).unwrap();
         assert_eq!(swept(0.0).late, results.of(free).unwrap().late);
         assert_eq!(&swept(1.0), results.of(charged).unwrap());
         let kept = Contender::Hysteresis.variant();
-        assert_eq!(&carry(&prepared, kept, 1.0, 1, 0).unwrap(), results.of(kept).unwrap());
+        assert_eq!(
+            &carry(&prepared, kept, UTILISATION, 1.0, 1, 0).unwrap(),
+            results.of(kept).unwrap()
+        );
         assert!(swept(0.25).late > swept(0.0).late && swept(0.25).late < swept(1.0).late);
     }
 }
