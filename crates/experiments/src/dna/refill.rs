@@ -272,20 +272,19 @@ mod tests {
             number: 0,
             seed: 1,
         };
-        let results = set.carry_out();
         let charged = Contender::EveryChange.variant();
         let free = Variant {
             refill: Refill::Free,
             ..charged
         };
+        let tasks = tasksets::draw(&prepared.programs, prepared.machine.cores, UTILISATION, 1, 0)
+            .unwrap()
+            .tasks;
+        let alone = |variant| set.run(&tasks, variant, &mut 0.0).unwrap();
         let swept = |share| carry(&prepared, charged, UTILISATION, share, 1, 0).unwrap();
-        assert_eq!(swept(0.0).late, results.of(free).unwrap().late);
-        assert_eq!(&swept(1.0), results.of(charged).unwrap());
-        let kept = Contender::Hysteresis.variant();
-        assert_eq!(
-            &carry(&prepared, kept, UTILISATION, 1.0, 1, 0).unwrap(),
-            results.of(kept).unwrap()
-        );
-        assert!(swept(0.25).late > swept(0.0).late && swept(0.25).late < swept(1.0).late);
+        let (none, whole) = (swept(0.0), swept(1.0));
+        assert_eq!(none.responses, alone(free).responses);
+        assert_eq!(whole, alone(charged));
+        assert!(none.late < whole.late);
     }
 }
