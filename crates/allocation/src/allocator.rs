@@ -30,6 +30,8 @@ pub enum Event {
     Completed(usize),
     /// The job on this core has entered another phase.
     PhaseChange(usize),
+    /// Programs run at another clock ([`Programs::slow_down`]).
+    Clock,
     /// The time that [`Allocator::due`] named has come.
     Due,
 }
@@ -163,7 +165,8 @@ impl Allocator {
     /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; none if all
     /// stays as it is, or the last decision is too recent.
     ///
-    /// A release that leaves what runs as it was is none of its business unless the policy knows deadlines.
+    /// A release that leaves what runs as it was is none of its business unless the policy knows deadlines. Of several events
+    /// at one instant, any will do: what runs is looked at on every core.
     ///
     /// # Panics
     /// If `cores` are not as many as in the settings, or a program does not exist.
@@ -183,9 +186,9 @@ impl Allocator {
             Policy::Dadna(_) | Policy::Algorithm2 | Policy::Weighted
         );
         let state = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
-        let only_waits = |core: usize| self.seen.get(core).is_some_and(|seen| *seen == state(&cores[core]));
-        if matches!(event, Event::Released(core) if !by_deadline && self.keeper.is_none() && self.due.is_none() && only_waits(core))
-        {
+        let only_waits = || self.seen.iter().copied().eq(cores.iter().map(state));
+        let looks_on = !by_deadline && self.keeper.is_none() && self.due.is_none();
+        if matches!(event, Event::Released(_)) && looks_on && only_waits() {
             return None;
         }
         let next = self.decided.map_or(now, |decided| decided + self.settings.gap);

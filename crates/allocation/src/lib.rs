@@ -21,6 +21,7 @@ pub mod cluster;
 pub mod edf;
 pub mod exclusive;
 mod grid;
+mod here;
 pub mod hysteresis;
 mod levels;
 mod masks;

@@ -3,10 +3,21 @@
 //! **Method.** Each phase's table is first made monotone ([`RateTable::monotone`]): a core may leave unused what slows it
 //! down. Rates are then counted in [`crate::LEVELS`] whole levels, so that sums are exact, ties are ties, and an optimum is equal
 //! to brute force's rather than near it. One level is less than 4e-6 of the whole: far below a profile's noise.
+//!
+//! **Clock.** A profile holds for the top clock. With everything there is, a phase is computing, whose time grows as the clock falls;
+//! what a smaller share makes it slower is waiting for memory, whose time does not. With k = top clock / clock,
+//!
+//! ```text
+//! time(share) at the clock = time(share) + (k - 1) time(everything)
+//! ```
+//!
+//! of any stretch of a run, and so of whatever is left of it. [`Programs::slow_down`] tells k; rates, speeds and times follow it. Levels
+//! do not: which share is best for a phase is the same at every clock, and only what it is best by shrinks.
 
 use thiserror::Error;
 
 use crate::grid::{Grid, Share};
+use crate::here::Here;
 use crate::levels::Levels;
 use crate::profile::{Profile, ProfileError};
 use crate::table::RateTable;
@@ -68,6 +79,8 @@ pub struct Programs {
     grid: Grid,
     programs: Vec<Program>,
     states: usize,
+    /// The top clock over the one in force, at least 1.
+    slowdown: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -119,7 +132,12 @@ impl Programs {
             programs.push(Program::compile(profile, rates, states, whole));
             states += profile.phases.len();
         }
-        Ok(Programs { grid, programs, states })
+        Ok(Programs {
+            grid,
+            programs,
+            states,
+            slowdown: 1.0,
+        })
     }
 
     /// What can be split.
@@ -150,9 +168,19 @@ impl Programs {
         &self.programs[program].name
     }
 
+    /// From now on the clock is `slowdown` times lower than the top one; 1 at first. Less than 1, and what is no number, count as 1.
+    pub fn slow_down(&mut self, slowdown: f64) {
+        self.slowdown = if slowdown.is_finite() { slowdown.max(1.0) } else { 1.0 };
+    }
+
+    /// The top clock over the one in force, at least 1.
+    pub fn slowdown(&self) -> f64 {
+        self.slowdown
+    }
+
     /// Seconds of a whole run of `program` with `share` all along; the *WCET* under that share, as far as the profile goes.
     pub fn duration(&self, program: usize, share: Share) -> f64 {
-        self.programs[program].durations[self.grid.index(share)]
+        self.at_clock(&self.programs[program].durations, share)
     }
 
     /// The phase that a run of `program` is in at `progress` (0..=1), from 0.
@@ -168,13 +196,15 @@ impl Programs {
 
     /// Instructions per second of `program` at `progress` with `share`, or with the best part of it.
     pub fn rate(&self, program: usize, progress: f64, share: Share) -> f64 {
-        f64::from(self.compiled(program, progress).rates.rate(share))
+        let rates = &self.compiled(program, progress).rates;
+        let (rate, best) = (f64::from(rates.rate(share)), f64::from(rates.rate(self.grid.all())));
+        rate / (1.0 + (self.slowdown - 1.0) * rate / best)
     }
 
-    /// The rate over the phase's best: seconds of undisturbed work done in a second, 0..=1.
+    /// The rate over the phase's best at the top clock: seconds of undisturbed work done in a second, 0..=1.
     pub fn speed(&self, program: usize, progress: f64, share: Share) -> f64 {
-        let rates = &self.compiled(program, progress).rates;
-        f64::from(rates.rate(share)) / f64::from(rates.rate(self.grid.all()))
+        let best = self.compiled(program, progress).rates.rate(self.grid.all());
+        self.rate(program, progress, share) / f64::from(best)
     }
 
     /// Progress per second of `program` at `progress` with `share`.
@@ -191,7 +221,33 @@ impl Programs {
     /// the current and the coming phases.
     pub fn time_left(&self, program: usize, progress: f64, share: Share) -> f64 {
         let after = &self.compiled(program, progress).after;
-        self.phase_left(program, progress, share) + after[self.grid.index(share)]
+        self.phase_left(program, progress, share) + self.at_clock(after, share)
+    }
+
+    /// Seconds that a run of `program` with `share` has left, if it had `left` at a clock `slowdown` times lower than the top one.
+    pub(crate) fn retimed(&self, program: usize, share: Share, mut left: f64, slowdown: f64) -> f64 {
+        let whole = &self.programs[program];
+        let mut retimed = 0.0;
+        // From the last phase on.
+        for number in (0..whole.phases.len()).rev() {
+            let begins = if number == 0 { 0.0 } else { whole.ends[number - 1] };
+            let instructions = (whole.ends[number] - begins) * whole.instructions;
+            let rates = &whole.phases[number].rates;
+            let [at_share, at_best] = [share, self.grid.all()].map(|share| instructions / f64::from(rates.rate(share)));
+            let [then, now] = [slowdown, self.slowdown].map(|slowdown| at_share + (slowdown - 1.0) * at_best);
+            let part = (left / then).min(1.0);
+            retimed += part * now;
+            left -= part * then;
+            if part < 1.0 {
+                break;
+            }
+        }
+        retimed
+    }
+
+    /// Seconds with `share` at the clock in force, from those `at_top` by [`Grid::index`].
+    fn at_clock(&self, at_top: &[f64], share: Share) -> f64 {
+        at_top[self.grid.index(share)] + (self.slowdown - 1.0) * at_top[self.grid.index(self.grid.all())]
     }
 
     /// The rates that a decision compares.
@@ -220,47 +276,12 @@ impl Programs {
         let whole = &self.programs[program];
         let phase = self.phase_at(program, progress);
         let Compiled { rates, after, .. } = &whole.phases[phase];
-        Here {
-            rates,
-            after,
-            left: (whole.ends[phase] - progress).max(0.0) * whole.instructions,
-        }
+        let left = (whole.ends[phase] - progress).max(0.0) * whole.instructions;
+        Here::new(rates, after, left, self.slowdown)
     }
 
     fn compiled(&self, program: usize, progress: f64) -> &Compiled {
         &self.programs[program].phases[self.phase_at(program, progress)]
-    }
-}
-
-/// A place in a run of a program.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Here<'p> {
-    rates: &'p RateTable,
-    /// Seconds from the phase's end to the run's end, by [`Grid::index`].
-    after: &'p [f64],
-    /// Instructions left in the phase.
-    left: f64,
-}
-
-impl Here<'_> {
-    /// Instructions per second.
-    pub fn rate(&self, share: Share) -> f64 {
-        f64::from(self.rates.rate(share))
-    }
-
-    /// The rate over the phase's best.
-    pub fn speed(&self, share: Share) -> f64 {
-        self.rate(share) / self.rate(self.rates.grid().all())
-    }
-
-    /// Seconds until the phase ends.
-    pub fn phase_left(&self, share: Share) -> f64 {
-        self.left / self.rate(share)
-    }
-
-    /// Seconds until the run ends.
-    pub fn time_left(&self, share: Share) -> f64 {
-        self.phase_left(share) + self.after[self.rates.grid().index(share)]
     }
 }
 
@@ -323,3 +344,7 @@ fn check(profile: &Profile, first: Grid) -> Result<(), ProgramsError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "programs_tests.rs"]
+mod tests;

@@ -6,6 +6,7 @@ use punctual_allocation::profile::{Options, load};
 use punctual_allocation::{Grid, Profile};
 use punctual_experiments::dna::{ProfileSet, read};
 
+use crate::commands::profile::tell;
 use crate::failure::Failure;
 
 /// What is in the file of a profile.
@@ -37,7 +38,8 @@ pub fn file(path: &Path, grid: Grid) -> Result<Profile, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The profiles in `folder`, in sets: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `measured`.
+/// The profiles in `folder`, in sets: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `modelled` or `counted`, whichever it is. What
+/// the files do not say and is assumed is noted on standard error.
 ///
 /// # Errors
 /// [`Failure::Input`] naming the file that cannot be read, or the folder if there is none in it.
@@ -69,5 +71,9 @@ fn sets(files: &[PathBuf]) -> Result<Vec<ProfileSet>, Failure> {
         .iter()
         .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
         .collect();
-    read(&files).map_err(|error| Failure::input([error.to_string()]))
+    let sets = read(&files).map_err(|error| Failure::input([error.to_string()]))?;
+    for assumed in sets.iter().flat_map(|set| &set.assumed) {
+        tell(&format!("note: {assumed}\n"));
+    }
+    Ok(sets)
 }

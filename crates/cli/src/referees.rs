@@ -69,11 +69,17 @@ fn row(run: &Hearing) -> Vec<String> {
         (run.repetition + 1).to_string(),
         us(verdict.min_us),
         us(verdict.average_us),
-        verdict.p99_us.map_or("-".into(), us),
+        verdict.p99_us.map_or_else(|| beyond(&verdict.histogram), us),
         us(verdict.max_us),
         loops.map_or("-".into(), |loops| format!("{} of {}", loops.late, loops.all)),
         loops.map_or("-".into(), |loops| us(loops.slack_min_us)),
     ]
+}
+
+/// What is known of a quantile that the histogram does not hold: more than its last bin, or nothing.
+fn beyond(histogram: &Histogram) -> String {
+    let last = histogram.bins.last().filter(|_| histogram.beyond > 0);
+    last.map_or("-".into(), |(last, _)| format!("> {last:.0} us"))
 }
 
 /// In words.
@@ -133,6 +139,8 @@ pub(crate) mod tests {
             lines[3].starts_with("rt-app inside") && lines[3].ends_with("-26012 us"),
             "{text}"
         );
+        let p99 = lines[1].split("  ").any(|cell| cell.trim() == "> 3 us");
+        assert!(p99, "beyond the histogram, not unknown: {text}");
         assert!(text.contains("inside: core 1 kept") && text.contains("not heard: running cyclictest"));
         assert_eq!(together(&runs, Referee::RtApp, false).1, 900.0);
         assert_eq!(together(&runs, Referee::Cyclictest, false), (Histogram::default(), 0.0));

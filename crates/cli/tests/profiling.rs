@@ -58,6 +58,16 @@ fn a_profile_is_a_row_per_window_and_the_output_is_the_programs() {
     let mut lines = text.lines();
     let head = "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w2,miss_w3,miss_w4";
     assert_eq!(lines.next(), Some(head));
+    let remarks: Vec<&str> = lines.by_ref().take(6).collect();
+    let told = [
+        "# kind: modelled",
+        "# ways: 4",
+        "# way-bytes: 2097152",
+        "# l1: 32768",
+        "# l2: 262144",
+        "# window: 10000",
+    ];
+    assert_eq!(remarks, told);
     let mut start = 0;
     for (index, line) in lines.enumerate() {
         let row: Vec<u64> = line.split(',').map(|cell| cell.parse().expect("a number")).collect();

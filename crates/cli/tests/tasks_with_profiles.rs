@@ -216,6 +216,10 @@ fn what_is_missing_or_does_not_fit_is_told() {
         "--profile answer=none.csv: task[0].profile: none.csv: cannot be read: entity not found; name a profile, such as data/profiles/fft.scaled.csv\n"
     );
     assert_eq!(
+        refused(&["--profile", "answer=a.csv", "--profile", "answer=b.csv"]),
+        "--profile answer=b.csv: the task has the profile a.csv already; give it one\n"
+    );
+    assert_eq!(
         refused(&["--profile", "nobody=s/p.csv"]),
         "--profile nobody=s/p.csv: task.nobody.profile: no such task; there are answer, the first of them being task[0]\n"
     );

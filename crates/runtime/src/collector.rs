@@ -70,6 +70,8 @@ pub struct Collector {
     paced: u64,
     pacing_us: Vec<f64>,
     notes: Vec<String>,
+    /// The last core is lent between jobs.
+    lent: bool,
 }
 
 impl Collector {
@@ -92,7 +94,13 @@ impl Collector {
             paced: 0,
             pacing_us: Vec::new(),
             notes: Vec::new(),
+            lent: false,
         }
+    }
+
+    /// Takes note that the last core is lent between jobs: whoever has it then keeps it busy, and busy time does not tell of real-time work any more.
+    pub fn lends(&mut self) {
+        self.lent = true;
     }
 
     /// Takes the readings at the start, from which the first window's busy times count.
@@ -180,7 +188,7 @@ impl Collector {
 
     /// The late jobs so far in whose window, or the second before its end, the real-time core had slack.
     pub fn late_with_slack(&self) -> impl Iterator<Item = &JobOutcome> {
-        let full = full_windows(&self.samples);
+        let full = self.full_windows();
         self.late.iter().filter(move |job| {
             let finished = job.finished.since(self.start).as_secs_f64();
             let window = self.samples.partition_point(|sample| sample.t_s < finished);
@@ -202,8 +210,16 @@ impl Collector {
         }
     }
 
+    /// [`full_windows`] of this run; none where the core is lent.
+    fn full_windows(&self) -> Vec<bool> {
+        if self.lent {
+            return vec![false; self.samples.len()];
+        }
+        full_windows(&self.samples)
+    }
+
     fn saturated(&self) -> Option<String> {
-        let full = full_windows(&self.samples).into_iter().filter(|full| *full).count();
+        let full = self.full_windows().into_iter().filter(|full| *full).count();
         (full > 0).then(|| {
             format!(
                 "the real-time core was busy for over 94 % of a second, in {full} of {} windows: if that was this run's own work, the kernel throttled it (at 95 % by default); ask for less, or raise /proc/sys/kernel/sched_rt_runtime_us",
@@ -346,6 +362,49 @@ mod tests {
             "each window that ends a full second: {ended}"
         );
         assert_eq!(count(&full[..5]), 0, "half a second says nothing");
+    }
+
+    #[test]
+    fn a_core_that_is_lent_is_busy_without_real_time_work() {
+        let header = RunHeader {
+            scenario: "lent".into(),
+            platform: "linux".into(),
+            machine: "test".into(),
+            seed: 0,
+            controller: punctual_workload::ControllerKind::Open,
+            goal: punctual_workload::Goal {
+                tardiness: 0.85,
+                drr: 0.6,
+                min_fresh: punctual_units::Share::ONE,
+            },
+            knobs: Vec::new(),
+            protection: Vec::new(),
+            load: crate::report::LoadReport::default(),
+            settle_s: 0.0,
+        };
+        let plan = Plan {
+            clock: None,
+            admitted: punctual_units::Share::ONE,
+        };
+        let mut collector = Collector::new(header, Time::ZERO, plan);
+        let busy = |k: u32| Sample {
+            t_s: f64::from(k + 1) * 0.1,
+            busy: vec![0.0, 1.0],
+            ..Sample::default()
+        };
+        collector.samples = (0..20).map(busy).collect();
+        collector.job(&JobOutcome {
+            task: punctual_units::TaskId(0),
+            job: 0,
+            released: Time::ZERO + Nanos::from_millis(1900),
+            deadline: Some(Nanos::from_millis(5)),
+            finished: Time::ZERO + Nanos::from_millis(1910),
+            split: punctual_workload::Split::default(),
+        });
+        let seen = |collector: &Collector| (collector.saturated().is_some(), collector.late_with_slack().count());
+        assert_eq!(seen(&collector), (true, 0), "its own work, for all that is known");
+        collector.lends();
+        assert_eq!(seen(&collector), (false, 1), "a gap of the probe may explain it");
     }
 
     #[test]

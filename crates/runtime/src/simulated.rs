@@ -134,14 +134,15 @@ impl Run<'_> {
                 Happening::Released { .. } => false,
                 Happening::Reached => self.machine.now() >= due,
             };
-            if let Some(allocating) = &mut self.allocating {
-                allocating.step(&mut self.machine.machine);
-            }
             if ticked {
                 due = self.next_due();
                 if self.tick(watch).is_break() {
                     return;
                 }
+            }
+            // After the loop, which may have turned the clock.
+            if let Some(allocating) = &mut self.allocating {
+                allocating.step(&mut self.machine.machine);
             }
         }
     }

@@ -67,9 +67,26 @@ fn asked_with(
 }
 
 fn controlled(policy: Policy, refill: Option<Refill>, changes: Changes, model: &ModelDocument) -> RunReport {
+    driven(policy, refill, changes, ControllerSource::Model(model.clone()))
+}
+
+fn driven(policy: Policy, refill: Option<Refill>, changes: Changes, controller: ControllerSource) -> RunReport {
     let mut request = asked_with(ControllerKind::Clock, 60, policy, refill, changes);
-    request.controller = Some(ControllerSource::Model(model.clone()));
+    request.controller = Some(controller);
     run(&request, &mut unwatched).expect("the run ends in order").report
+}
+
+/// The controller of `model` with all gains on the error `times` as large: as if the machine answered so much more strongly
+/// than was learnt.
+fn louder(model: &ModelDocument, times: f64) -> ControllerSource {
+    let mut controller = model.design().expect("a design");
+    let gains = &mut controller.clock;
+    gains.kp *= times;
+    gains.ki *= times;
+    for past in &mut gains.kp_past {
+        *past *= times;
+    }
+    ControllerSource::Controller(controller)
 }
 
 /// Learnt under the even split, as a user who has it would: what the allocator does is not in it.
@@ -114,7 +131,7 @@ fn joules(report: &RunReport) -> f64 {
 fn in_peace(both: &RunReport, alone: &RunReport) -> bool {
     let goal = alone.header.goal.tardiness;
     let held = [alone, both].map(|report| (tardiness(report).0 - goal).abs() < 0.05);
-    let calm = tardiness(both).1 <= tardiness(alone).1 + 0.03 && clock(both).1 <= clock(alone).1 + 0.1;
+    let calm = tardiness(both).1 <= tardiness(alone).1 + 0.03 && clock(both).1 <= clock(alone).1 + 0.05;
     held == [true; 2] && calm
 }
 
@@ -190,6 +207,59 @@ fn an_allocator_that_thrashes_is_noticed() {
     }
 }
 
+/// Times that all gains of the controller may be larger, at least, with every policy: free, and where ways of 64 KiB are paid for.
+const GAIN_MARGIN: f64 = 4.0;
+/// Times at which the loop swings, whoever allocates: the even split, too.
+const GAIN_TOO_LARGE: f64 = 8.0;
+
+/// Peace is no accident of one gain: the loop around every policy stays calm though the machine answers several times as
+/// strongly as was learnt. The planted fault is a limit cycle, by gains beyond the margin.
+#[test]
+fn peace_has_a_gain_margin_and_a_limit_cycle_is_refused() {
+    let model = model();
+    let small = Refill {
+        way_bytes: 65536.0,
+        ..Refill::PAPER
+    };
+    for refill in [None, Some(small)] {
+        let controlled = |policy, times| driven(policy, refill, Changes::Paying, louder(&model, times));
+        let alone = controlled(Policy::Equal, 1.0);
+        for policy in DYNAMIC {
+            for (times, peace) in [(GAIN_MARGIN, true), (GAIN_TOO_LARGE, false)] {
+                let both = controlled(policy, times);
+                let told = told(&format!("{}, gains x {times}", policy.name()), &both, &alone);
+                println!("{told}");
+                assert_eq!(in_peace(&both, &alone), peace, "{told}");
+            }
+        }
+    }
+}
+
+/// The planted fault: best-effort jobs that for some windows gain by ways and for some by nothing, so that who gives them to the
+/// largest gain takes them from the real-time core and gives them back, windows apart.
+#[test]
+fn a_policy_that_swings_with_the_windows_is_refused() {
+    let model = model();
+    let controlled = |policy| {
+        let mut request = asked_with(ControllerKind::Clock, 60, policy, None, Changes::Paying);
+        request.scenario.tasks[1].arrival = Arrival::Periodic {
+            period: Nanos::from_millis(1600),
+        };
+        let profiles = &mut request.allocation.as_mut().expect("asked").profiles;
+        profiles[0].1 = profile("analysis", 16.0, 18, 1);
+        profiles[1].1 = profile("browse", 1000.0, 6, 1);
+        request.controller = Some(ControllerSource::Model(model.clone()));
+        run(&request, &mut unwatched).expect("the run ends in order").report
+    };
+    let alone = controlled(Policy::Equal);
+    for policy in [Policy::Exact, Policy::Dna(ZeroDelta::OtherResource)] {
+        let swinging = controlled(policy);
+        let told = told(policy.name(), &swinging, &alone);
+        println!("{told}");
+        assert!(!in_peace(&swinging, &alone), "{told}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_split() {
     let bytes = || {
@@ -208,6 +278,13 @@ fn what_cannot_be_split_is_refused() {
     assert_eq!(
         error.to_string(),
         "a profile is given for the task \"nobody\", which the scenario does not have: its tasks are analysis, browse"
+    );
+    let mut request = asked();
+    request.allocation.as_mut().unwrap().profiles[1].0 = "analysis".into();
+    let error = run(&request, &mut unwatched).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "two profiles are given for the task \"analysis\": give one"
     );
     let mut request = asked();
     request.platform = PlatformChoice::Linux;

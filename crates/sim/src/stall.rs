@@ -8,7 +8,7 @@
 //! ([`Simulation::stall`]) whenever a job's share or phase changes; that is why it may ask where jobs are
 //! ([`Simulation::jobs`]) and when the next of them may be elsewhere ([`Simulation::next_end`]).
 
-use punctual_units::{TaskId, Time};
+use punctual_units::{Hertz, TaskId, Time};
 
 use crate::Simulation;
 use crate::cores::{Core, Occupant};
@@ -71,6 +71,11 @@ impl Simulation<'_> {
             copy.stall = stall;
             self.unpaced = true;
         }
+    }
+
+    /// The clock in force.
+    pub fn clock(&self) -> Hertz {
+        self.step.clock
     }
 
     /// When the next op of any job ends if nothing changes before.

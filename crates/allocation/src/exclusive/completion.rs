@@ -65,6 +65,23 @@ pub fn completion(services: &[Nanos], block: Nanos) -> Result<Completion, NoFigu
     })
 }
 
+/// How a job waits on a core that is kept for it meanwhile, and has `slack` to do so before it could no longer be done in time. The core time that it
+/// polls away is nobody's loss there, so that its price is zero, and blocking only delays the job: it polls as long as that helps.
+/// [`completion`] is for cores that others use while the job is blocked; where the core is lent to them, blocking costs handing it over and taking it back.
+///
+/// ```
+/// use punctual_allocation::exclusive::{Completion, completion_on_kept_core};
+/// use punctual_units::Nanos;
+/// assert_eq!(completion_on_kept_core(Nanos(5)), Completion::SpinThenBlock(Nanos(5)));
+/// assert_eq!(completion_on_kept_core(Nanos::ZERO), Completion::Block);
+/// ```
+pub fn completion_on_kept_core(slack: Nanos) -> Completion {
+    match slack {
+        Nanos::ZERO => Completion::Block,
+        slack => Completion::SpinThenBlock(slack),
+    }
+}
+
 /// The mean cost of one wait in nanoseconds: E[min(X, s)] + P(X > s) B; zero of no services.
 pub fn expected_cost(way: Completion, services: &[Nanos], block: Nanos) -> f64 {
     let cost = |service: &Nanos| match way {

@@ -54,6 +54,11 @@ impl Tenants {
         self.lend_if_free(now)
     }
 
+    /// From now on lending costs `costs`: what it cost lately.
+    pub fn reprice(&mut self, costs: LendingCosts) {
+        self.costs = costs;
+    }
+
     /// When a task that is released at `release` has to call the core back, so that it has it by then.
     pub fn call_at(&self, release: Time) -> Time {
         release - self.costs.take_back
@@ -76,8 +81,13 @@ impl Tenants {
         self.lent
     }
 
+    /// Whether none of them has a job, and the core is not lent all the same: there was not time enough.
+    pub fn is_kept_idle(&self) -> bool {
+        !self.lent && !self.tenants.contains(&Tenant::Working)
+    }
+
     fn lend_if_free(&mut self, now: Time) -> bool {
-        let free = !self.lent && !self.tenants.contains(&Tenant::Working);
+        let free = self.is_kept_idle();
         self.lent |= free && matches!(lend(now, self.next_release(), self.costs), Lease::Until(_));
         free && self.lent
     }

@@ -12,8 +12,9 @@ use super::Refill;
 use super::shadow::Shadow;
 use super::ways::Claim;
 use crate::grid::Share;
+use crate::here::Here;
 use crate::masks::WayMask;
-use crate::programs::{Here, Programs};
+use crate::programs::Programs;
 use crate::running::Running;
 
 /// Seconds that rounding may take from what a core can lose: times are whole nanoseconds.

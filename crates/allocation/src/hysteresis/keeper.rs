@@ -8,10 +8,11 @@ use super::bandwidth::{NOTHING, PARTITIONS_MAX, Worth, best, hand_out, least};
 use super::ways::{Claim, place};
 use crate::allocator::Plan;
 use crate::grid::Share;
+use crate::here::Here;
 use crate::masks::WayMask;
 use crate::policy::{Outlook, rescued};
 use crate::pool::Pool;
-use crate::programs::{Here, Programs};
+use crate::programs::Programs;
 use crate::running::Running;
 
 /// Where bandwidth goes that no core needs to keep its pace.

@@ -151,6 +151,29 @@ fn a_job_that_the_base_has_done_already_keeps_the_bases_share() {
     assert!(!lends(&mut keeper, 1.5));
 }
 
+/// At half the clock the base needs two seconds for a second of computing, and who does as much is not behind.
+#[test]
+fn the_base_is_replayed_at_the_clock_in_force() {
+    let lends = |slowdown: f64, changed: f64| {
+        let mut programs = programs();
+        let mut keeper = keeper(CHEAP);
+        let mut progress = 0.0;
+        let mut lends = true;
+        for step in 0..15 {
+            let now = f64::from(step) * 0.1;
+            if now >= changed {
+                programs.slow_down(slowdown);
+            }
+            keeper.decide(&programs, &[job(0, progress, 9.0), job(1, 0.0, 9.0)], seconds(now));
+            lends &= keeper.plan().shares[0].partitions < 4;
+            progress += 0.1 * programs.progress_rate(0, progress, keeper.plan().shares[0]);
+        }
+        lends
+    };
+    assert!(lends(2.0, 0.0), "slow all along");
+    assert!(lends(3.0, 0.45), "slow from some time on");
+}
+
 #[test]
 fn nobody_gets_less_than_the_pools_least() {
     let pool = Pool {

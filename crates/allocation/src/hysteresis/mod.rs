@@ -44,7 +44,8 @@
 //! - a job ends at most two gaps later than under the base, and what jobs with earlier deadlines take that were released since, and
 //! - it is late by at most two gaps more than the latest of the jobs that are due by its deadline on its core under the base,
 //!
-//! whatever refilling costs (jobs due at once count as one). Nothing better is to be had without knowing the next release: a job that
+//! whatever refilling costs (jobs due at once count as one), at a clock that stays: a change of it ([`crate::Programs::slow_down`]) values what
+//! is left in both anew, and a core that is ahead with waiting and behind with computing may find itself behind. Nothing better is to be had without knowing the next release: a job that
 //! is released within the gap finds what the core was given for the one before. `punctual_sim::partitioned` holds random task sets
 //! against both, job by job.
 

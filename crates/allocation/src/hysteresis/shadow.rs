@@ -10,6 +10,8 @@
 //!
 //! A job that is not done though the replay is done with it is *overdue*: then the lead is negative infinity, whatever else the core
 //! is ahead with, because W_replayed(d) no longer falls and would not show what it loses from there on.
+//!
+//! Both are at the clock in force: when it changes, what the replay has left is what the same work takes at the new one.
 
 use punctual_units::Time;
 
@@ -22,12 +24,23 @@ use crate::running::Running;
 pub struct Shadow {
     share: Share,
     at: Time,
-    /// Deadline and seconds left, the latest deadline first.
-    jobs: Vec<(Time, f64)>,
+    /// The latest deadline first.
+    jobs: Vec<Replayed>,
+    /// [`Programs::slowdown`] at which their time left is counted.
+    slowdown: f64,
     /// Deadline and program of the jobs that were there when it was last asked.
     known: Vec<(Time, usize)>,
     /// A sum over them that changes when they do.
     digest: u64,
+}
+
+/// A job in the replay.
+#[derive(Clone, Copy, Debug)]
+struct Replayed {
+    due: Time,
+    program: usize,
+    /// Seconds.
+    left: f64,
 }
 
 impl Shadow {
@@ -37,17 +50,28 @@ impl Shadow {
             share,
             at: Time::ZERO,
             jobs: Vec::new(),
+            slowdown: 1.0,
             known: Vec::new(),
             digest: 0,
         }
     }
 
     /// Lets time pass until `now`, and takes in the jobs that are there now and were not before: `released` then, not before it was
-    /// last asked and not after `now`.
+    /// last asked and not after `now`. A clock that is another one than it was changed then, too.
     pub fn follow(&mut self, programs: &Programs, running: Option<&Running<'_>>, released: Time, now: Time) {
         self.pass(released);
+        self.retime(programs);
         self.take_in(programs, running);
         self.pass(now);
+    }
+
+    fn retime(&mut self, programs: &Programs) {
+        let slowdown = std::mem::replace(&mut self.slowdown, programs.slowdown());
+        if slowdown != self.slowdown {
+            for job in &mut self.jobs {
+                job.left = programs.retimed(job.program, self.share, job.left, slowdown);
+            }
+        }
     }
 
     fn take_in(&mut self, programs: &Programs, running: Option<&Running<'_>>) {
@@ -64,10 +88,10 @@ impl Shadow {
         for job in there {
             while known.next_if(|other| *other < job).is_some() {}
             if known.next_if(|other| *other == job).is_none() {
-                let (deadline, program) = job;
-                let place = self.jobs.partition_point(|(other, _)| *other > deadline);
-                self.jobs
-                    .insert(place, (deadline, programs.duration(program, self.share)));
+                let (due, program) = job;
+                let left = programs.duration(program, self.share);
+                let place = self.jobs.partition_point(|other| other.due > due);
+                self.jobs.insert(place, Replayed { due, program, left });
             }
         }
     }
@@ -76,12 +100,12 @@ impl Shadow {
     fn pass(&mut self, now: Time) {
         let mut seconds = now.since(self.at).as_secs_f64();
         self.at = self.at.max(now);
-        while let Some((_, left)) = self.jobs.last_mut() {
-            if *left > seconds {
-                *left -= seconds;
+        while let Some(job) = self.jobs.last_mut() {
+            if job.left > seconds {
+                job.left -= seconds;
                 return;
             }
-            seconds -= *left;
+            seconds -= job.left;
             self.jobs.pop();
         }
     }
@@ -100,8 +124,8 @@ impl Shadow {
         let mut replayed = self.jobs.iter().rev().peekable();
         let (mut lead, mut least, mut latest) = (0.0, f64::INFINITY, None);
         for (number, (deadline, left)) in real.iter().enumerate() {
-            while let Some((due, other)) = replayed.next_if(|(due, _)| due <= deadline) {
-                (lead, latest) = (lead + other, Some(due));
+            while let Some(job) = replayed.next_if(|job| job.due <= *deadline) {
+                (lead, latest) = (lead + job.left, Some(&job.due));
             }
             if latest != Some(deadline) {
                 return f64::NEG_INFINITY;

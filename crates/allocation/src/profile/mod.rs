@@ -14,6 +14,7 @@
 mod accuracy;
 mod course;
 mod error;
+mod facts;
 mod measured;
 mod merge;
 mod phases;
@@ -26,6 +27,7 @@ mod windows;
 pub use accuracy::Accuracy;
 pub use course::Course;
 pub use error::{Problem, ReadError};
+pub use facts::{Facts, Kind};
 pub use measured::{Measured, Span};
 pub use phases::Kinds;
 pub use recording::{Compiled, Options, PHASES_MAX, Recording, load};

@@ -1,10 +1,12 @@
 //! The allocator, from event to event.
 
 use proptest::prelude::*;
-use punctual_allocation::{Allocator, Event, Policy, Refill, Settings};
+use punctual_allocation::{
+    Allocator, Event, Objective, Phase, Policy, Profile, Programs, RateTable, Refill, Running, Settings,
+};
 use punctual_units::{Nanos, Time};
 
-use crate::common::{POOL, cores, keeps_to_the_pool, programs};
+use crate::common::{GRID, POOL, cores, keeps_to_the_pool, programs};
 
 fn settings(policy: Policy) -> Settings {
     Settings {
@@ -76,4 +78,49 @@ proptest! {
             prop_assert!(allocator.due().is_none_or(|due| due > now && due.since(now) <= Nanos::from_millis(1)));
         }
     }
+}
+
+/// A core that gets a job like the one before has no news, but what happened elsewhere in the same instant has.
+#[test]
+fn of_two_events_at_once_none_is_lost() {
+    let rate = |wants_ways: bool| {
+        RateTable::new(GRID, move |share| {
+            1e6 * f32::from(if wants_ways { share.ways } else { share.partitions })
+        })
+    };
+    let profile = |name: &str, phases: &[bool]| Profile {
+        name: name.into(),
+        grid: GRID,
+        instructions: 1e8,
+        phases: (1..)
+            .zip(phases)
+            .map(|(number, wants_ways)| Phase {
+                ends: f64::from(number) / phases.len() as f64,
+                rates: rate(*wants_ways),
+            })
+            .collect(),
+    };
+    let profiles = [profile("turns", &[true, false]), profile("steady", &[true])];
+    let programs = Programs::new(&profiles, Objective::Speed).unwrap();
+    let job = |program, progress| {
+        Some(Running {
+            program,
+            progress,
+            deadline: Time(1_000_000_000),
+            waiting: &[],
+        })
+    };
+    let mut allocator = Allocator::new(&programs, &[], settings(Policy::Exact)).unwrap();
+    allocator.step(
+        &programs,
+        Event::Released(0),
+        &[job(0, 0.1), job(1, 0.9), None, None],
+        Time(0),
+    );
+    let cores = [job(0, 0.6), job(1, 0.0), None, None];
+    let mut other = allocator.clone();
+    let told = |allocator: &mut Allocator, event| allocator.step(&programs, event, &cores, Time(5_000_000)).cloned();
+    let decided = told(&mut allocator, Event::PhaseChange(0));
+    assert!(decided.is_some());
+    assert_eq!(told(&mut other, Event::Released(1)), decided);
 }

@@ -68,6 +68,7 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
         let what = "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim";
         return Err(Failure::input([what]));
     }
+    one_profile_each(&simulated.profile)?;
     Ok(RunRequest {
         scenario: loaded.scenario.clone(),
         trace: Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?),
@@ -91,6 +92,18 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
         },
         surge: None,
     })
+}
+
+/// Refuses a task named twice by `--profile`: one of the two files would be passed over.
+fn one_profile_each(given: &[(String, String)]) -> Result<(), Failure> {
+    for (number, (task, file)) in given.iter().enumerate() {
+        if let Some((_, first)) = given[..number].iter().find(|(other, _)| other == task) {
+            return Err(Failure::input([format!(
+                "--profile {task}={file}: the task has the profile {first} already; give it one"
+            )]));
+        }
+    }
+    Ok(())
 }
 
 /// Who gets which ways and how much bandwidth; nobody where no task has a profile.

@@ -10,11 +10,11 @@ use punctual_units::Nanos;
 
 use super::tail::{Tail, Tails};
 use super::{bars, escape, framed, sheet};
-use crate::movie::{Goal, INCONCLUSIVE, is_inconclusive, median, protections, setting, table};
+use crate::movie::{Goal, INCONCLUSIVE, Judgement, is_inconclusive, median, protections, setting, table};
 
 /// The page of `report`; `command` is what was typed to get it.
 pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str) -> String {
-    let held = goals.iter().filter(|goal| goal.holds).count();
+    let held = goals.iter().filter(|goal| goal.judgement == Judgement::Holds).count();
     let good = held == goals.len() && !is_inconclusive(report);
     let mut body = format!(
         "<p class=\"verdict{}\">{held} of {} goals hold{}</p>\n<p class=\"note\">{}</p>\n",
@@ -35,7 +35,7 @@ pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str
     spreads(&mut body, report);
     body += "</div>\n<p class=\"note\">Bars are medians over the repetitions, strokes their ranges.</p>\n<h2>Each way</h2>\n";
     sheet(&mut body, &transposed(table(report)));
-    body += "<p class=\"note\">unexplained: late, and no gap of the probe on the player's core is as long as the overrun. player: CPU time of the player's thread. work: what the hogs do against what they do alone; of equal share: against what they would do in the share of the machine that the player left.</p>\n";
+    body += "<p class=\"note\">unexplained: late, and no gap of the probe on the player's core is as long as the overrun. player: CPU time of the player's thread. hogs' work: what the hogs do against what they do alone; disk written: what the disk's writer writes, likewise; of equal share: against what they would do in the share of the machine that the player left.</p>\n";
     probe(&mut body, report);
     body += "<h2>What each way obtained</h2>\n<div class=\"sheet\"><table>\n";
     for (arm, lines) in protections(report) {
@@ -68,9 +68,14 @@ fn tiles(page: &mut String, report: &MovieReport) {
         ),
         (
             dual.map_or("-".into(), |dual| {
-                format!("{:.1} %", median(&dual.work_of_equal_share) * 100.0)
+                let share = |shares: &[f64]| format!("{:.1} %", median(shares) * 100.0);
+                format!(
+                    "{}, {}",
+                    share(&dual.work_of_equal_share),
+                    share(&dual.disk_of_equal_share)
+                )
             }),
-            "of an equal share done by the others",
+            "of an equal share done by the hogs, and by the disk's writer",
         ),
         (
             report
@@ -89,10 +94,14 @@ fn tiles(page: &mut String, report: &MovieReport) {
 fn judged(page: &mut String, report: &MovieReport, goals: &[Goal]) {
     *page += "<h2>Goals</h2>\n<p class=\"note\">Written down before the first run.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>goal</th><th>measured</th></tr></thead>\n<tbody>\n";
     for goal in goals {
-        let holds = if goal.holds { "yes" } else { "no" };
+        let (class, holds) = match goal.judgement {
+            Judgement::Holds => ("yes", "yes"),
+            Judgement::DoesNotHold => ("no", "no"),
+            judgement => ("", judgement.word()),
+        };
         let _ = writeln!(
             page,
-            "<tr><th class=\"{holds}\">{holds}</th><td class=\"text\">{}</td><td>{}</td></tr>",
+            "<tr><th class=\"{class}\">{holds}</th><td class=\"text\">{}</td><td>{}</td></tr>",
             escape(&goal.what),
             escape(&goal.measured)
         );
@@ -153,10 +162,12 @@ fn tails(page: &mut String, report: &MovieReport) {
     let of = |name: &str, class, pick: fn(&punctual_runtime::linux::tenancy::LendingMeasured) -> &Vec<Nanos>| {
         named(name, class, lending().flat_map(pick).map(|it| Some(*it)))
     };
+    let played = report.runs.iter().flat_map(|run| &run.take_back).map(|it| Some(*it));
     if lending().next().is_some() {
         let tails = vec![
             of("handing over", "c", |it| &it.hand_over),
             of("taking back", "a", |it| &it.take_back),
+            named("taking back between frames", "b", played),
             of("no-op control", "f", |it| &it.control),
         ];
         draw(page, "Lending the core", "from the instant asked for", tails, None);
@@ -208,10 +219,11 @@ type Pick = fn(&ArmSummary) -> &[f64];
 fn spreads(page: &mut String, report: &MovieReport) {
     let arms: Vec<&ArmSummary> = report.arms.iter().filter(|arm| arm.arm != Arm::Alone).collect();
     let groups: Vec<String> = arms.iter().map(|arm| arm.arm.name().to_owned()).collect();
-    let figures: [(&str, Pick); 2] = [
+    let figures: [(&str, Pick); 3] = [
         ("Late frames, %", |arm| &arm.late_by_repetition),
-        ("Work of the others, % of an equal share", |arm| {
-            &arm.work_of_equal_share
+        ("Work of the hogs, % of an equal share", |arm| &arm.work_of_equal_share),
+        ("Written by the disk's writer, % of an equal share", |arm| {
+            &arm.disk_of_equal_share
         }),
     ];
     for (title, pick) in figures {
@@ -256,59 +268,9 @@ fn probe(page: &mut String, report: &MovieReport) {
 
 #[cfg(test)]
 mod tests {
-    use punctual_runtime::linux::movie::{MoviePlan, Run};
-    use punctual_runtime::linux::tenancy::LendingMeasured;
-
     use super::*;
     use crate::movie::goals;
-
-    /// One repetition of two frames in each way, of which the fair one dropped the second.
-    fn report() -> MovieReport {
-        let ms = Nanos::from_millis;
-        let plan = MoviePlan {
-            period: ms(41),
-            deadline: ms(41),
-            decode: ms(15),
-            frame_bytes: 4096,
-            file_bytes: 4096,
-            cache_bytes: 4096,
-            frames: 2,
-            hogs_per_core: 2,
-            busy_disk: true,
-            repetitions: 1,
-            arms: Arm::ALL.to_vec(),
-            spare: Vec::new(),
-        };
-        let frame = |dropped: bool| Frame {
-            woken: ms(if dropped { 80 } else { 1 }),
-            read: (!dropped).then_some(ms(2)),
-            finished: ms(if dropped { 80 } else { 17 }),
-            late: dropped,
-            explained: false,
-        };
-        let run = |arm: Arm| Run {
-            repetition: 0,
-            arm,
-            frames: match arm {
-                Arm::Alone => Vec::new(),
-                _ => vec![frame(false), frame(arm == Arm::Fair)],
-            },
-            wrong: 0,
-            player_cpu: ms(30),
-            lent: ms(20),
-            window: ms(82),
-            interactive_units: 7,
-            disk_bytes: 0,
-            lending: arm.exclusive().then(|| LendingMeasured {
-                hand_over: vec![Nanos(30_000)],
-                take_back: vec![Nanos(60_000)],
-                control: vec![Nanos(20_000)],
-            }),
-            exclusive: arm.exclusive(),
-            protection: vec!["memory <locked>".into()],
-        };
-        MovieReport::of(&plan, 2, Arm::ALL.map(run).to_vec(), None)
-    }
+    use crate::movie::tests::report;
 
     #[test]
     fn the_page_is_whole_and_asks_nobody() {
@@ -316,18 +278,18 @@ mod tests {
         let page = movie("m & n.toml", &report, &goals(&report), "punctual bench movie");
         super::super::tests::check_nesting(&page);
         for part in [
-            "of 5 goals hold",
+            "of 6 goals hold",
             "m &amp; n.toml",
             "50.0 %",
             "memory &lt;locked&gt;",
             "1 of 2 (50.0 %)",
             "taking back",
             "Written down before",
-            "40.0 us",
+            "50.0 us",
         ] {
             assert!(page.contains(part), "no {part}");
         }
-        assert_eq!(page.matches("<svg").count(), 5);
+        assert_eq!(page.matches("<svg").count(), 6);
         assert!(!page.contains("<h2>Probe"), "there was none");
         for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
             assert!(!page.contains(outside), "{outside}");

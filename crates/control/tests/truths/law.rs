@@ -190,6 +190,9 @@ proptest! {
             law.kp_past.iter().zip(&errors[1..]).for_each(|(gain, e)| u -= gain * e);
             law.ku_past.iter().zip(&past).for_each(|(gain, deviation)| u -= gain * deviation);
             u += column(&law.u0);
+            if u.amax() > 1e9 {
+                break; // a law whose memory grows by itself, driven by measurements that no plant made: the formula has no limits
+            }
             v += &errors[0];
             let stepped = running.step(&y, &goal).unwrap().to_vec();
             prop_assert!(worst(&stepped, u.as_slice()) < 1e-9 * (1.0 + u.amax()), "{:?} {:?} at {}", stepped, u, k);

@@ -15,6 +15,7 @@ mod measured;
 mod motivation;
 mod profiles;
 mod refill;
+mod sets;
 mod tasksets;
 mod variant;
 
@@ -32,7 +33,8 @@ use carry::{Set, SetResults};
 use profiles::Prepared;
 use variant::Variant;
 
-pub use profiles::{File, ProfileSet, SCALED_WAY_BYTES, WAY_BYTES, read, shipped};
+pub use profiles::{ProfileSet, WAY_BYTES, shipped};
+pub use sets::{File, read};
 pub use tasksets::{SETS, TaskSet, draw};
 
 /// The claims that the paper makes, and our goals, as written before the first run.
@@ -171,7 +173,7 @@ fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
     labels.extend(cost::labels());
     // Claims may name what another set of profiles has.
     let names = settings.profiles.iter().map(|set| set.name.as_str());
-    for profiles in names.chain(["full", "scaled", "measured"]) {
+    for profiles in names.chain(["full", "scaled", "modelled", "counted"]) {
         for utilisation in tasksets::utilisations() {
             let of = |variant| columns::labels_of(profiles, utilisation, variant);
             labels.extend(Variant::all().into_iter().map(of));
@@ -361,7 +363,15 @@ fn setting(settings: &Settings, rows: &[Row]) -> Vec<(String, String)> {
                 errors.join("; ")
             ),
         ),
-        row("way", "2 MiB (full, measured), 64 KiB (scaled)".into()),
+        row(
+            "profiles",
+            settings
+                .profiles
+                .iter()
+                .map(ProfileSet::about)
+                .collect::<Vec<_>>()
+                .join("; "),
+        ),
         row(
             "task sets",
             format!(

@@ -1,17 +1,15 @@
 //! The sets of profiles that the experiments run on.
 
 use punctual_allocation::policy::Exact;
-use punctual_allocation::profile::{Options, ReadError, load};
-use punctual_allocation::{Grid, Objective, Profile, Programs};
+use punctual_allocation::profile::{Kind, ReadError};
+use punctual_allocation::{Objective, Profile, Programs};
 use punctual_sim::partitioned::{Machine, Program};
 
 use super::decide::POOL;
+use super::sets::{read, size};
 
-/// The size of a way where a profile's file does not say (bytes): that of the fifth paper's machine.
+/// The size of a way where no profile of a set says it (bytes): that of the fifth paper's machine.
 pub const WAY_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
-
-/// The size of a way of the small cache that `scaled` profiles were traced with (bytes).
-pub const SCALED_WAY_BYTES: f64 = 64.0 * 1024.0;
 
 /// Phases that are kept of each program, at most: half of what an allocator could hold, because every phase of every job is an event of
 /// every run: with 64 all experiments together would take about the three minutes that they may. What 32 cost in rates is part of the
@@ -21,10 +19,14 @@ pub const PHASES: usize = 32;
 /// Profiles of one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileSet {
-    /// What it is called: `full`, `scaled`, `measured`.
+    /// What it is called: `full`, `scaled`; `modelled` or `counted` where the files do not name a set.
     pub name: String,
+    /// Where its figures come from.
+    pub kind: Kind,
     /// The size of a way of the machine that it is for (bytes).
     pub way_bytes: f64,
+    /// What was assumed because files do not say it: a sentence for each.
+    pub assumed: Vec<String>,
     /// The programs.
     pub profiles: Vec<Profile>,
     /// Phases of each that were found, before the least different neighbours were joined.
@@ -32,9 +34,6 @@ pub struct ProfileSet {
     /// Mean of |rate / recorded rate - 1| over progress and shares, of each.
     pub rate_errors: Vec<f64>,
 }
-
-/// A file to read: its name and its bytes.
-pub type File<'f> = (&'f str, &'f [u8]);
 
 /// The trace-driven profiles that are shipped with the program.
 const SHIPPED: [(&str, &[u8]); 6] = [
@@ -69,42 +68,21 @@ pub fn shipped() -> Result<Vec<ProfileSet>, ReadError> {
     read(&SHIPPED)
 }
 
-/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `measured`. Ways of `scaled` are
-/// [`SCALED_WAY_BYTES`], of all others [`WAY_BYTES`].
-///
-/// # Errors
-/// [`ReadError`] of the first file that cannot be used.
-pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
-    let mut sets: Vec<ProfileSet> = Vec::new();
-    let options = Options {
-        grid: Some(Grid::PAPER),
-        phases: PHASES,
-        ..Options::default()
-    };
-    for (file, bytes) in files {
-        let compiled = load(file, bytes, &options)?;
-        let mut profile = compiled.profile;
-        let (program, set) = match profile.name.rsplit_once('.') {
-            Some((program, set)) => (program.to_string(), set.to_string()),
-            None => (profile.name.clone(), "measured".to_string()),
+impl ProfileSet {
+    /// What it is of, such as `scaled: modelled, ways of 64 KiB`.
+    pub fn about(&self) -> String {
+        let assumed = if self.assumed.is_empty() {
+            ""
+        } else {
+            " (in part assumed)"
         };
-        profile.name = program;
-        match sets.iter_mut().find(|other| other.name == set) {
-            Some(known) => {
-                known.profiles.push(profile);
-                known.phases_found.push(compiled.phases_found);
-                known.rate_errors.push(compiled.accuracy.rate_mean);
-            }
-            None => sets.push(ProfileSet {
-                way_bytes: if set == "scaled" { SCALED_WAY_BYTES } else { WAY_BYTES },
-                name: set,
-                profiles: vec![profile],
-                phases_found: vec![compiled.phases_found],
-                rate_errors: vec![compiled.accuracy.rate_mean],
-            }),
-        }
+        format!(
+            "{}: {}, ways of {}{assumed}",
+            self.name,
+            self.kind.name(),
+            size(self.way_bytes)
+        )
     }
-    Ok(sets)
 }
 
 /// A set of profiles, ready to run and to decide by.

@@ -1,9 +1,9 @@
 //! Cache ways and bandwidth beside the loop: tasks with execution profiles on the simulated machine.
 //!
 //! **Who acts on what.** The allocator turns ways and bandwidth partitions of each core, when a job begins, ends or enters
-//! another phase. The controller turns the clock and the admitted share, once a window. They share no knob and no state,
-//! and tell each other nothing: what the allocator gains, the controller sees as jobs that are early, and takes back by a
-//! lower clock. Why that is stable: docs/decisions/0006-allocation.md.
+//! another phase. The controller turns the clock and the admitted share, once a window. They share no knob and no state.
+//! What the allocator gains, the controller sees as jobs that are early, and takes back by a lower clock; the allocator is told
+//! the clock in force, and reckons with it. How stable that is: docs/decisions/0006-allocation.md.
 //!
 //! **What a profile means here.** With everything there is, a phase takes its instructions over its best rate, at the top
 //! clock; that part scales with the clock. What a smaller share makes it slower is waiting for memory, which does not. Ways
@@ -15,7 +15,7 @@ use punctual_allocation::{
     Allocator, Base, Event, Plan, Pool, Profile, Programs, Refill, Running, Settings, Share, Task, Waiting,
 };
 use punctual_sim::{JobAt, MachineModel, Simulation};
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, Hertz, Nanos, Time};
 use punctual_workload::{Arrival, Op, Program, TaskSpec};
 
 use request::check_lengths;
@@ -31,6 +31,8 @@ pub(crate) struct Allocating {
     programs: Programs,
     allocator: Allocator,
     cores: usize,
+    /// The machine's top clock.
+    top: Hertz,
     refill: Option<Refill>,
     /// The program of each task, if it has a profile.
     program_of: Vec<Option<usize>>,
@@ -46,6 +48,8 @@ pub(crate) struct Allocating {
     cold: Vec<f64>,
     /// What the job on each core waits for such ways with each cycle of the phase that it is in, in nanoseconds.
     filling: Vec<f64>,
+    /// How far that phase was when that began to hold.
+    filling_from: Vec<f64>,
     changes: u64,
 }
 
@@ -75,7 +79,7 @@ impl Allocating {
             gap: GAP,
         };
         let allocator = Allocator::new(&programs, &periodic(tasks, &program_of, &programs, cores), settings)?;
-        let top = model.steps.last().map_or(0.0, |step| step.clock.0 as f64);
+        let top = model.steps.last().map_or(Hertz(0), |step| step.clock);
         let all = programs.grid().all();
         let seconds = |profile: &Profile| -> Vec<f64> {
             let mut begins = 0.0;
@@ -95,18 +99,25 @@ impl Allocating {
         Ok(Allocating {
             cycles: profiles
                 .iter()
-                .map(|profile| seconds(profile).iter().map(|s| (s * top).round().max(1.0)).collect())
+                .map(|profile| {
+                    seconds(profile)
+                        .iter()
+                        .map(|s| (s * top.0 as f64).round().max(1.0))
+                        .collect()
+                })
                 .collect(),
             bounds: profiles.iter().map(bounds).collect(),
             programs,
             allocator,
             cores,
+            top,
             refill: request.refill,
             ahead: vec![0; tasks.len()],
             program_of,
             seen: vec![None; cores],
             cold: vec![0.0; cores],
             filling: vec![0.0; cores],
+            filling_from: vec![0.0; cores],
             changes: 0,
         })
     }
@@ -157,9 +168,15 @@ impl Allocating {
                     (_, Some(_)) => Event::Released(core),
                     (_, None) => Event::Completed(core),
                 });
-                self.seen[core] = sight;
+                self.cold[core] += self.unpaid(&jobs, core);
                 self.filling[core] = 0.0;
+                self.seen[core] = sight;
             }
+        }
+        let slowdown = self.top.0 as f64 / machine.clock().0 as f64;
+        if slowdown != self.programs.slowdown() {
+            self.programs.slow_down(slowdown);
+            event = event.or(Some(Event::Clock));
         }
         if self.allocator.due().is_some_and(|due| due <= now) {
             event = event.or(Some(Event::Due));
@@ -182,6 +199,23 @@ impl Allocating {
                 machine.stall(job.runner, stall);
             }
         }
+    }
+
+    /// Seconds of filling that the job which had this core until now has not waited for yet: it was to wait until its phase
+    /// ends, and was pushed aside before.
+    fn unpaid(&self, jobs: &[JobAt], core: usize) -> f64 {
+        let Some((runner, op)) = self.seen[core] else {
+            return 0.0;
+        };
+        let pushed_aside = |job: &&JobAt| !job.runs && (job.runner, job.op) == (runner, op);
+        let left = jobs.iter().find(pushed_aside).and_then(|job| {
+            let program = self.program_of[job.task.index()]?;
+            // One that is less far is the next job of its task: the phase has ended, and all is paid.
+            let same = job.done >= self.filling_from[core];
+            let cycles = self.cycles[program][self.phase(program, job)?];
+            same.then_some(cycles * (1.0 - job.done))
+        });
+        self.filling[core] * left.unwrap_or(0.0) * 1e-9
     }
 
     /// The jobs with profiles that wait for each core.
@@ -231,6 +265,7 @@ impl Allocating {
             // Spread over what is left of the phase, so that it is paid when the phase ends.
             let left = (cycles * (1.0 - job.done)).max(1.0);
             self.filling[job.core] += std::mem::take(&mut self.cold[job.core]) * 1e9 / left;
+            self.filling_from[job.core] = job.done;
         }
         let share = self.allocator.plan().shares[job.core];
         let progress = self.progress(program, job);
@@ -299,3 +334,6 @@ fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Program
     }
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,12 @@ pub enum AllocationError {
         /// Those that there are.
         tasks: String,
     },
+    /// Two profiles of one task.
+    #[error("two profiles are given for the task \"{task}\": give one")]
+    Twice {
+        /// The name given.
+        task: String,
+    },
     /// A real-time task that is too long even if it has everything.
     #[error(
         "a goal out of reach: with all ways and the whole bandwidth, at full clock, one job of \"{task}\" computes for {takes} as its profile says, but the next one is released after {window}; give it a longer period, or the profile of a shorter program"
@@ -73,8 +79,13 @@ pub enum AllocationError {
 }
 
 impl AllocationRequest {
-    /// Refuses a profile of nobody.
+    /// Refuses a profile of nobody, and two of one task.
     pub(super) fn check_names(&self, tasks: &[TaskSpec]) -> Result<(), AllocationError> {
+        for (number, (task, _)) in self.profiles.iter().enumerate() {
+            if self.profiles[..number].iter().any(|(other, _)| other == task) {
+                return Err(AllocationError::Twice { task: task.clone() });
+            }
+        }
         let unknown = |task: &str| !tasks.iter().any(|spec| spec.name == task);
         match self.profiles.iter().find(|(task, _)| unknown(task)) {
             None => Ok(()),

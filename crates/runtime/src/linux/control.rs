@@ -1,6 +1,6 @@
 //! The control thread: the only one that steps the regulator and turns knobs.
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::Sender;
 use punctual_platform::Machine;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::thread::thread_cpu_time;
@@ -32,7 +32,6 @@ pub(super) struct Control<'r, M, E: Engine> {
     /// How long a loop at every job waits for a job's end before it is asked all the same.
     pub(super) patience: Option<Nanos>,
     pub(super) until: Time,
-    pub(super) tidings: Receiver<Tidings>,
     pub(super) samples: Sender<Sample>,
     /// Log of the regulator, where one is kept.
     pub(super) log: Option<Vec<Decision>>,
@@ -69,22 +68,20 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             if now >= self.until {
                 break;
             }
-            let wait = due.min(self.until).min(now + NAP).since(now);
-            match self.tidings.recv_timeout(wait.into()) {
-                Ok(Tidings::Progress(job)) => self.progressed(job),
-                Ok(Tidings::Outcome(outcome)) => {
+            match self.shared.tidings.wait(due.min(self.until).min(now + NAP)) {
+                Some(Tidings::Progress(job)) => self.progressed(job),
+                Some(Tidings::Outcome(outcome)) => {
                     self.observe(outcome);
                     if self.pace == Pace::Job && outcome.deadline.is_some() {
                         self.tick();
                         due = self.after(MonotonicClock.now());
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+                None => {}
             }
         }
         self.shared.stop();
-        while let Ok(tidings) = self.tidings.try_recv() {
+        while let Some(tidings) = self.shared.tidings.take() {
             if let Tidings::Outcome(outcome) = tidings {
                 self.observe(outcome);
             }

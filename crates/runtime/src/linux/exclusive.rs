@@ -14,7 +14,7 @@ use punctual_units::{CoreId, Nanos};
 use punctual_workload::Arrival;
 
 use super::shared::protection;
-use super::tenancy::{LendingMeasured, Tenancy, measure_lending, quantile};
+use super::tenancy::{Accountant, LendingMeasured, Tenancy, measure_lending};
 use super::{TASK_PRIORITY, UPDATER_PRIORITY};
 use crate::report::Protection;
 
@@ -172,8 +172,8 @@ impl Exclusive {
         told.extend(better.map(|refusal| protection(refusal.what.clone(), Err(refusal.clone()))));
         let measured: Vec<Result<LendingMeasured, Refusal>> =
             cores.iter().map(|core| measure_lending(core, TASK_PRIORITY)).collect();
-        let waking = |measured: &LendingMeasured| quantile(&measured.control, 0.99);
-        let overhead = measured.iter().flatten().map(waking).max().unwrap_or_default();
+        let overhead = measured.iter().flatten().map(LendingMeasured::waking).max();
+        let overhead = overhead.unwrap_or_default();
         let ids: Vec<CoreId> = cores.iter().map(|core| core.obtained().core).collect();
         let seats = seats(offers, &ids, overhead, bandwidth);
         told.extend(refusals(offers, &seats));
@@ -193,8 +193,12 @@ impl Exclusive {
                 continue;
             }
             told.extend(here.iter().map(|(offer, seat)| admitted(offer, seat, here.len())));
-            let costs = measured.map(|measured| measured.costs());
-            told.push(lending(core.obtained().core, &costs));
+            let mut costs = measured.map(|measured| measured.costs());
+            let at_first = costs
+                .as_mut()
+                .map(|costs| costs.costs())
+                .map_err(|refusal| refusal.clone());
+            told.push(lending(core.obtained().core, &at_first));
             homes.push(Home {
                 tenancies: match costs {
                     Ok(costs) => Tenancy::shared(core.clone(), costs, here.len()),
@@ -217,6 +221,12 @@ impl Exclusive {
         let (_, seat) = self.seated.iter().find(|(seated, _)| *seated == task)?;
         let core = self.cores().find(|core| core.obtained().core == seat.core)?;
         Some((*seat, core))
+    }
+
+    /// Who reads what becomes of lending each core; to be asked for before the tenancies are.
+    pub(super) fn accountants(&self) -> Vec<Accountant> {
+        let one = |home: &Home| home.tenancies.first().map(Tenancy::accountant);
+        self.homes.iter().filter_map(one).collect()
     }
 
     /// The same task's part in lending its core; to be asked for once.
@@ -247,7 +257,7 @@ fn admitted(offer: &Offer, seat: &Seat, tasks: usize) -> Protection {
 fn lending(core: CoreId, costs: &Result<LendingCosts, Refusal>) -> Protection {
     let what = match costs {
         Ok(costs) => format!(
-            "core {core} lent while idle, taken back {} before a release (p99 here)",
+            "core {core} lent while idle, taken back {} before a release at first (p99 here), then as long as it takes in the run",
             costs.take_back
         ),
         Err(_) => format!("lending core {core}"),

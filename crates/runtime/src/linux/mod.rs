@@ -22,6 +22,7 @@ mod exclusive;
 mod feeder;
 mod interpret;
 mod job;
+mod mailbox;
 pub mod movie;
 pub mod referees;
 mod releases;
@@ -428,11 +429,12 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         } = options;
         let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
-        let (shared, tidings) = Shared::new(plan.admitted, regulator.within);
+        let shared = Shared::new(plan.admitted, regulator.within);
         let (samples, sampled) = bounded(SAMPLES_MAX);
         let cores = &self.machine.offers().cores;
         // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
         let kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
+        let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
         let taken: Vec<CoreId> = kept.iter().map(|core| core.obtained().core).collect();
         let rt_core = real_time_core(cores, &taken);
         let others = other_cores(cores, &taken);
@@ -473,16 +475,19 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             header.protection.extend(crew.ready());
             let start = MonotonicClock.now() + LEAD;
             regulator.start = start;
+            let mut collector = Collector::new(header.clone(), start, plan);
+            if !accountants.is_empty() {
+                collector.lends();
+            }
             let control = Control {
                 machine,
                 store,
                 shared,
                 regulator: Regulator::new(regulator.clone())?,
-                collector: Collector::new(header.clone(), start, plan),
+                collector,
                 pace,
                 patience,
                 until: start + duration,
-                tidings,
                 samples,
                 log: record.is_some().then(Vec::new),
                 rehearsal: None,
@@ -509,6 +514,10 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 return Err(error.into());
             }
             controlled.close(control_obtained, &failed, shared);
+            let lent = accountants
+                .iter()
+                .flat_map(|accountant| [accountant.trouble(), accountant.told()]);
+            lent.flatten().for_each(|note| controlled.collector.note(note));
             Ok(Ran {
                 controlled,
                 regulator,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use punctual_platform::Refusal;
 use punctual_platform::linux::BestEffort;
 use punctual_platform::linux::exclusive::ExclusiveCore;
@@ -12,11 +12,12 @@ use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, Share, Time};
 use punctual_workload::{JobOutcome, JobProgress};
 
+use super::mailbox::Mailbox;
 use crate::report::Protection;
 use crate::run::RunError;
 
 /// Outcomes and checkpoints that may wait for the control thread: more than a second of the busiest scenario's jobs.
-pub(super) const TIDINGS_MAX: usize = 4096;
+const TIDINGS_MAX: usize = 4096;
 
 /// What a job tells the control thread.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,8 @@ pub(super) struct Shared {
     unreported: AtomicU64,
     /// Whether checkpoints are of interest.
     within: bool,
-    tidings: Sender<Tidings>,
+    /// For the control thread.
+    pub(super) tidings: Mailbox<Tidings>,
     /// Wakes the thread that installs sensor updates.
     pub(super) updates: Parker,
     /// Set once no more updates will be offered.
@@ -45,20 +47,18 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(admitted: Share, within: bool) -> (Shared, Receiver<Tidings>) {
-        let (tidings, receiver) = crossbeam_channel::bounded(TIDINGS_MAX);
-        let shared = Shared {
+    pub(super) fn new(admitted: Share, within: bool) -> Shared {
+        Shared {
             stop: AtomicBool::new(false),
             admitted: AtomicU64::new(admitted.get().to_bits()),
             rebalance: AtomicBool::new(false),
             skipped: AtomicU64::new(0),
             unreported: AtomicU64::new(0),
             within,
-            tidings,
+            tidings: Mailbox::new(TIDINGS_MAX),
             updates: Parker::new(),
             feed_over: AtomicBool::new(false),
-        };
-        (shared, receiver)
+        }
     }
 
     /// Whether the run is to end.
@@ -86,9 +86,9 @@ impl Shared {
     }
 
     /// Hands an outcome to the control thread without ever waiting for it: a transaction never waits for the
-    /// controller. Where the channel is full the outcome is counted instead.
+    /// controller. Where the mailbox is full the outcome is counted instead.
     pub(super) fn report(&self, outcome: JobOutcome) {
-        if let Err(TrySendError::Full(_)) = self.tidings.try_send(Tidings::Outcome(outcome)) {
+        if !self.tidings.put(Tidings::Outcome(outcome)) {
             self.unreported.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -100,7 +100,7 @@ impl Shared {
 
     /// Hands a checkpoint to the control thread, likewise without waiting. The next one makes up for one that is lost.
     pub(super) fn progress(&self, progress: JobProgress) {
-        let _ = self.tidings.try_send(Tidings::Progress(progress));
+        self.tidings.put(Tidings::Progress(progress));
     }
 
     pub(super) fn skip(&self, jobs: u64) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_runtime::linux::movie::{Arm, MovieError, MoviePlan, MovieReport, play};
+use punctual_runtime::linux::movie::{Arm, MovieError, MoviePlan, MovieReport, play, possible};
 use punctual_workload::{Arrival, Class};
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use super::super::print;
 use super::series::{Interrupt, tell};
 use crate::args::Movie;
 use crate::failure::Failure;
-use crate::movie::{Goal, goals, told};
+use crate::movie::{Goal, goals, is_inconclusive, told};
 use crate::output::{Output, apart};
 use crate::page;
 use crate::scenario::{self, Loaded};
@@ -24,6 +24,8 @@ const DECODE_MAX: f64 = 0.4;
 #[derive(Debug, Serialize)]
 struct Written<'r> {
     scenario: String,
+    /// The machine was too disturbed: no goal that is about time holds or fails.
+    inconclusive: bool,
     goals: Vec<Goal>,
     #[serde(flatten)]
     report: &'r MovieReport,
@@ -52,6 +54,7 @@ pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
     print(&told(&report))?;
     let written = Written {
         scenario: loaded.shown(),
+        inconclusive: is_inconclusive(&report),
         goals: goals(&report),
         report: &report,
     };
@@ -85,11 +88,6 @@ fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
         )));
     }
     let file = loaded.movie;
-    if file.frame_bytes == 0 || !file.frame_bytes.is_multiple_of(4096) || file.file_bytes < file.frame_bytes {
-        return Err(complain(
-            "movie.frame_bytes: must be a multiple of 4096, and the file at least one frame".into(),
-        ));
-    }
     if file.frames == 0 {
         return Err(complain("movie.frames: at least one is played".into()));
     }
@@ -97,7 +95,7 @@ fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
         .iter()
         .filter(|task| task.class == Class::BestEffort)
         .map(|task| task.per_core);
-    Ok(MoviePlan {
+    let plan = MoviePlan {
         period,
         deadline,
         decode,
@@ -110,7 +108,9 @@ fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
         repetitions,
         arms: Arm::ALL.to_vec(),
         spare: loaded.spare.clone(),
-    })
+    };
+    possible(&plan).map_err(|refusal| complain(format!("{}; {}", refusal.why, refusal.remedy)))?;
+    Ok(plan)
 }
 
 #[cfg(test)]

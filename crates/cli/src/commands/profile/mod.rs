@@ -9,6 +9,7 @@ mod show;
 mod steps;
 mod trace;
 
+pub use follow::tell;
 pub use show::{Shown, named, ways};
 pub use steps::Steps;
 

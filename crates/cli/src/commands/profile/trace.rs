@@ -37,7 +37,7 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
     };
     let whole = ending == Ending::Finished && !stopped && progress.uncounted_threads == 0;
     if whole {
-        output.text(&rows(windows, geometry.ways)?)?;
+        output.text(&rows(windows, &geometry)?)?;
         tell(&format!(
             "{}written to {}: {}\n",
             summary.text(),
@@ -52,9 +52,7 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
         why(ending, stopped, &progress)
     )];
     let instructions = windows.iter().map(|window| window.instructions).sum();
-    lines.extend(keep(&path, windows.len(), instructions, || {
-        rows(windows, geometry.ways)
-    })?);
+    lines.extend(keep(&path, windows.len(), instructions, || rows(windows, &geometry))?);
     Err(Failure::Input(lines))
 }
 
@@ -84,10 +82,10 @@ fn why(ending: Ending, stopped: bool, progress: &Progress) -> String {
     }
 }
 
-fn rows(windows: &[Window], ways: u8) -> Result<String, Failure> {
+fn rows(windows: &[Window], geometry: &Geometry) -> Result<String, Failure> {
     let mut text = Vec::new();
     let internal = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
-    write(windows, ways.into(), &mut text).map_err(|error| internal(&error))?;
+    write(windows, geometry, &mut text).map_err(|error| internal(&error))?;
     String::from_utf8(text).map_err(|error| internal(&error))
 }
 

@@ -3,9 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use punctual_platform::linux::emulated::EmulatedClock;
@@ -35,6 +35,8 @@ struct Shared {
     /// One for each hog, on a cache line of its own.
     units: Vec<Counter>,
     disk_bytes: AtomicU64,
+    /// What ended the disk's writer.
+    disk_failed: OnceLock<String>,
 }
 
 #[repr(align(128))]
@@ -104,6 +106,11 @@ impl Load {
         self.tids.iter().copied()
     }
 
+    /// What ended the disk's writer, where something has.
+    pub(in crate::linux) fn disk_failed(&self) -> Option<&str> {
+        self.shared.disk_failed.get().map(String::as_str)
+    }
+
     /// What they have done.
     pub(in crate::linux) fn done(&self) -> Done {
         Done {
@@ -149,8 +156,9 @@ fn write_on(shared: &Shared, file: &File, tell: &Sender<Tid>) {
         } else {
             Ok(())
         };
-        if written.and(synced).is_err() {
-            return; // a full disk is busy enough; the bytes written tell
+        if let Err(why) = written.and(synced) {
+            let _ = shared.disk_failed.set(why.to_string());
+            return;
         }
         shared.disk_bytes.fetch_add(WRITE_BYTES as u64, Ordering::Relaxed);
     }

@@ -9,13 +9,14 @@
 //! | `fair`      | blocking, through the page cache       | as everybody else                               |
 //! | `fifo`      | blocking, through the page cache       | `SCHED_FIFO`, pinned                            |
 //! | `dual`      | mapped memory                          | `SCHED_FIFO` on an exclusive core, lent while idle |
-//! | `dual-disk` | from the device, looking for the completion | likewise                                   |
+//! | `dual-disk` | from the device, looking for the completion as long as the frame can be in time | likewise     |
 //!
 //! **Method.** Every repetition runs each arm once for the same number of frames, in an order that rotates; hogs and disk traffic go on
 //! throughout. A frame that could not even begin before its deadline is dropped, and counts as late. A late frame is *explained* by a
 //! gap of the probe on the player's core at least as long as its overrun (pinned arms only). Each frame's bytes are checked.
 
 pub(super) mod load;
+mod medium;
 mod player;
 mod report;
 
@@ -30,12 +31,14 @@ use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{ExclusiveCore, spared};
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::probe::GapProbe;
+use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
 use punctual_platform::linux::{KernelTree, cores, thread};
 use punctual_units::{Clock, CoreId, Nanos};
 use serde::Serialize;
 use thiserror::Error;
 
 use self::load::Load;
+pub use self::medium::Medium;
 use self::player::{Film, Player, Source};
 pub use self::report::{ArmSummary, MovieReport, Quantiles};
 use super::tenancy::{LendingMeasured, Tenancy, measure_lending, occupy};
@@ -137,6 +140,8 @@ pub struct Run {
     pub player_cpu: Nanos,
     /// For how long the core was lent.
     pub lent: Nanos,
+    /// What taking it back took in the run, wake-up included.
+    pub take_back: Vec<Nanos>,
     /// Over how long the hogs' work was counted.
     pub window: Nanos,
     /// Units of work that the hogs got done in it.
@@ -203,6 +208,7 @@ pub fn play(plan: &MoviePlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> R
     Ok(MovieReport::of(
         plan,
         stage.cores.len(),
+        stage.medium.clone(),
         runs,
         stage.probe.as_ref().ok().map(GapProbe::summary),
     ))
@@ -215,6 +221,8 @@ struct Stage<'p> {
     journal: &'p Journal,
     clock: Arc<EmulatedClock>,
     film: Film,
+    /// What the film and the busy disk are on.
+    medium: Medium,
     load: Load,
     cores: Vec<CoreId>,
     /// Where the film is when it is mapped.
@@ -230,7 +238,9 @@ impl<'p> Stage<'p> {
         files: &Journal,
     ) -> Result<Stage<'p>, MovieError> {
         let cores = cores::usable(tree);
-        let folder = files.temporary_dir(&std::env::temp_dir())?;
+        let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
+        let (folder, medium) = medium::folder(std::env::temp_dir(), &mountinfo);
+        let folder = files.temporary_dir(&folder)?;
         let memory = files
             .temporary_dir(Path::new(SHARED_MEMORY))
             .unwrap_or_else(|_| folder.clone());
@@ -247,6 +257,7 @@ impl<'p> Stage<'p> {
             journal,
             clock,
             film,
+            medium,
             load,
             cores,
             memory: memory.join("mapped"),
@@ -256,6 +267,19 @@ impl<'p> Stage<'p> {
 
     fn core(&self) -> CoreId {
         self.cores.last().copied().unwrap_or_default()
+    }
+
+    /// What became of the disk that was to be busy, and which one it is.
+    fn disk_told(&self, run: &Run) -> String {
+        let Medium { name, in_memory } = &self.medium;
+        let memory = if *in_memory { ", which is memory" } else { "" };
+        let busy = match (self.plan.busy_disk, self.load.disk_failed()) {
+            (false, _) => "idle".to_owned(),
+            (true, Some(why)) => format!("NOT kept busy, its writer ended: {why}"),
+            (true, None) if run.disk_bytes == 0 => "kept busy, but nothing was written in this run".into(),
+            (true, None) => "kept busy".into(),
+        };
+        format!("disk: {name}{memory}, {busy}")
     }
 
     fn put_back(&self) -> Vec<Refusal> {
@@ -296,12 +320,13 @@ impl<'p> Stage<'p> {
             (Some(core), _) => occupy(core, TASK_PRIORITY),
             (None, _) => thread::pin(self.core()).and_then(|()| thread::real_time(TASK_PRIORITY)),
         };
-        let mut run = self.perform(player, arm, &place)?;
+        let mut run = self.perform(player, arm, exclusive.is_some(), &place)?;
         run.repetition = repetition;
         run.arm = arm;
         run.lending = lending;
-        run.exclusive = exclusive.is_some();
+        run.exclusive &= exclusive.is_some();
         told.append(&mut run.protection);
+        told.push(self.disk_told(&run));
         run.protection = told;
         if arm == Arm::Fair {
             // It ran wherever it was put: no probe speaks for it.
@@ -337,12 +362,29 @@ impl<'p> Stage<'p> {
         Some(core)
     }
 
-    fn source(&self, arm: Arm, told: &mut Vec<String>) -> Result<Source, MovieError> {
+    /// For a player that has a core of its own or not.
+    fn source(&self, arm: Arm, exclusive: bool, told: &mut Vec<String>) -> Result<Source, MovieError> {
+        let slack = exclusive.then(|| self.slack());
         match arm {
-            Arm::Dual => Source::mapped(&self.film, &self.memory, told),
-            Arm::DualDisk => Source::polled(&self.film, told),
-            Arm::Alone | Arm::Fair | Arm::Fifo => Source::cached(&self.film, self.plan.cache_bytes),
+            Arm::Dual => Source::mapped(&self.film, &self.memory, slack, told),
+            Arm::DualDisk => Source::polled(&self.film, slack, told),
+            Arm::Alone | Arm::Fair | Arm::Fifo => {
+                told.push("film read through the page cache, blocking".into());
+                Source::cached(&self.film, self.plan.cache_bytes)
+            }
         }
+    }
+
+    /// For how long reading a frame may take, and be polled for: the rest is for decoding, and for what the kernel keeps from real-time threads.
+    fn slack(&self) -> Nanos {
+        let period = self.plan.period;
+        let granted = match RealTimeLimits::read(self.tree).throttling {
+            Throttling::Bounded { runtime, period: span } | Throttling::Possible { runtime, period: span } => {
+                Nanos((period.0 as f64 * runtime.ratio(span)) as u64)
+            }
+            Throttling::Off | Throttling::Unknown => period,
+        };
+        self.plan.deadline.min(granted).saturating_sub(self.plan.decode)
     }
 
     /// Lets the player play and counts what the hogs do meanwhile.
@@ -350,6 +392,7 @@ impl<'p> Stage<'p> {
         &self,
         player: Option<Player<'_>>,
         arm: Arm,
+        exclusive: bool,
         place: &(dyn Fn() -> Result<(), Refusal> + Sync),
     ) -> Result<Run, MovieError> {
         let (ready, prepared) = channel();
@@ -360,7 +403,7 @@ impl<'p> Stage<'p> {
                 scope.spawn(move || {
                     let placed = place().err();
                     let mut told = Vec::from_iter(placed.map(|refusal| format!("not obtained: {refusal}")));
-                    let source = self.source(arm, &mut told)?;
+                    let source = self.source(arm, exclusive, &mut told)?;
                     let _ = ready.send(());
                     let Ok(start) = going.recv() else {
                         return Err(MovieError::Interrupted);
@@ -384,7 +427,8 @@ impl<'p> Stage<'p> {
             });
             let played = playing.map(|playing| playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             let (window, done) = counting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (played, told) = played.transpose()?.unwrap_or_default();
+            let (played, mut told) = played.transpose()?.unwrap_or_default();
+            told.extend(played.trouble);
             let explained = |frame: &player::Played| {
                 let gap = self
                     .probe
@@ -398,12 +442,14 @@ impl<'p> Stage<'p> {
                 frames: played.frames.iter().map(|frame| frame.told(explained(frame))).collect(),
                 wrong: played.wrong,
                 player_cpu: played.cpu,
-                lent: played.lent,
+                lent: played.lending.lent,
+                take_back: played.lending.take_back,
                 window,
                 interactive_units: done.units,
                 disk_bytes: done.disk_bytes,
                 lending: None,
-                exclusive: false,
+                // A core that was not given back is none of one's own.
+                exclusive: played.lending.beside == 0,
                 protection: told,
             })
         })

@@ -6,14 +6,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use punctual_allocation::exclusive::{Completion, completion};
+use punctual_allocation::exclusive::{Completion, completion, completion_on_kept_core};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::data_path::{MappedPartition, PolledFile};
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::thread;
 use punctual_units::{Clock, Nanos, Time};
 
-use super::super::tenancy::{Tenancy, quantile};
+use super::super::tenancy::{Account, Tenancy, quantile};
 use super::{Frame, MovieError, failed};
 
 /// What a player reads at once: the size of libavformat's buffer (`IO_BUFFER_SIZE`).
@@ -65,10 +65,11 @@ impl Film {
     }
 }
 
-/// What the little-endian words add up to.
+/// What the little-endian words add up to, each times its place from 1: words that changed places are noticed.
 fn sum(bytes: &[u8]) -> u64 {
     let word = |chunk: &[u8]| chunk.try_into().map_or(0, u64::from_le_bytes);
-    bytes.chunks_exact(8).map(word).fold(0, u64::wrapping_add)
+    let weighted = |(chunk, place): (&[u8], u64)| word(chunk).wrapping_mul(place);
+    bytes.chunks_exact(8).zip(1..).map(weighted).fold(0, u64::wrapping_add)
 }
 
 /// Where frames come from.
@@ -102,7 +103,12 @@ impl Source {
     }
 
     /// The film in memory; where there is not that much, on the device.
-    pub(super) fn mapped(film: &Film, path: &Path, told: &mut Vec<String>) -> Result<Source, MovieError> {
+    pub(super) fn mapped(
+        film: &Film,
+        path: &Path,
+        slack: Option<Nanos>,
+        told: &mut Vec<String>,
+    ) -> Result<Source, MovieError> {
         match Source::try_mapped(film, path) {
             Ok(partition) => {
                 let medium = partition.map.medium();
@@ -114,7 +120,7 @@ impl Source {
             }
             Err(error) => {
                 told.push(format!("film not in memory: {error}"));
-                Source::polled(film, told)
+                Source::polled(film, slack, told)
             }
         }
     }
@@ -124,17 +130,26 @@ impl Source {
             map: MappedPartition::create(path, film.bytes() as u64)?,
             path: path.to_owned(),
         };
-        let bytes = std::fs::read(&film.path).map_err(failed("reading", &film.path))?;
-        partition.map.write(0, &bytes).map_err(failed("filling", path))?;
+        let file = File::open(&film.path).map_err(failed("opening", &film.path))?;
+        // Frame by frame: memory that is locked would hold the film twice.
+        let mut frame = vec![0u8; film.frame_bytes];
+        for number in 0..film.sums.len() as u32 {
+            let (offset, _) = film.frame(number);
+            file.read_exact_at(&mut frame, offset as u64)
+                .map_err(failed("reading", &film.path))?;
+            partition.map.write(offset, &frame).map_err(failed("filling", path))?;
+        }
         Ok(partition)
     }
 
-    /// The device, awaited as the policy says of its measured service times; blocking through the cache where that is refused.
-    pub(super) fn polled(film: &Film, told: &mut Vec<String>) -> Result<Source, MovieError> {
+    /// The device, awaited as the policy says: of `slack`, where the core is kept meanwhile, else of measured service times. Blocking through the
+    /// cache where that is refused.
+    pub(super) fn polled(film: &Film, slack: Option<Nanos>, told: &mut Vec<String>) -> Result<Source, MovieError> {
         let mut file = match PolledFile::open(&film.path, film.frame_bytes) {
             Ok(file) => file,
             Err(refusal) => {
                 told.push(refusal.to_string());
+                told.push("film read through the page cache, blocking".into());
                 return Source::cached(film, 0);
             }
         };
@@ -145,22 +160,27 @@ impl Source {
                 file.read(offset as u64, film.frame_bytes, spin)?;
                 Ok(MonotonicClock.now().since(began))
             };
-            let mut times = (0..SERVICES).map(one).collect::<std::io::Result<Vec<_>>>()?;
-            times.sort_unstable();
-            Ok(times)
+            (0..SERVICES).map(one).collect()
         };
         let measured = services(Nanos::MAX).and_then(|polled| Ok((polled, services(Nanos::ZERO)?)));
         let (polled, blocked) = measured.map_err(failed("reading", &film.path))?;
         let block = quantile(&blocked, 0.5).saturating_sub(quantile(&polled, 0.5)) + BLOCK_AT_LEAST;
-        let (way, spin) = match completion(&polled, block) {
-            Ok(Completion::Poll) | Err(_) => ("polling".to_owned(), Nanos::MAX),
-            Ok(Completion::SpinThenBlock(spin)) => (format!("polling for {spin}, then blocking"), spin),
-            Ok(Completion::Block) => ("blocking".to_owned(), Nanos::ZERO),
+        let way = match slack {
+            Some(slack) => completion_on_kept_core(slack),
+            // Without a service time nothing is known that speaks against looking.
+            None => completion(&polled, block).unwrap_or(Completion::Poll),
+        };
+        let (way, spin) = match way {
+            Completion::Poll => ("polling".to_owned(), Nanos::MAX),
+            Completion::SpinThenBlock(spin) => (format!("polling for {spin}, then blocking"), spin),
+            Completion::Block => ("blocking".to_owned(), Nanos::ZERO),
         };
         told.push(format!(
-            "film on its device, {way}: a frame takes {} (p99 {}) polled, blocking costs {block} more",
+            "film on its device, {way}: a frame takes {} (p99 {}) polled, {} (p99 {}) blocking",
             quantile(&polled, 0.5),
             quantile(&polled, 0.99),
+            quantile(&blocked, 0.5),
+            quantile(&blocked, 0.99),
         ));
         Ok(Source::Polled { file, spin })
     }
@@ -245,7 +265,9 @@ pub(super) struct Performance {
     pub(super) frames: Vec<Played>,
     pub(super) wrong: u32,
     pub(super) cpu: Nanos,
-    pub(super) lent: Nanos,
+    pub(super) lending: Account,
+    /// What went wrong with that.
+    pub(super) trouble: Option<String>,
 }
 
 impl Player<'_> {
@@ -288,7 +310,10 @@ impl Player<'_> {
         // Until the window closes, as between any two frames.
         self.sleep(start + self.period * u64::from(self.frames));
         played.cpu = thread::thread_cpu_time().saturating_sub(before);
-        played.lent = self.tenancy.as_ref().map_or(Nanos::ZERO, Tenancy::lent);
+        if let Some(accountant) = self.tenancy.as_ref().map(Tenancy::accountant) {
+            played.lending = accountant.account();
+            played.trouble = accountant.trouble();
+        }
         Ok(played)
     }
 
@@ -319,10 +344,13 @@ mod tests {
         let mut told = Vec::new();
         let sources = [
             Source::cached(&film, FRAME as u64).unwrap(),
-            Source::mapped(&film, &folder.path().join("mapped"), &mut told).unwrap(),
-            Source::polled(&film, &mut told).unwrap(),
+            Source::mapped(&film, &folder.path().join("mapped"), None, &mut told).unwrap(),
+            Source::polled(&film, None, &mut told).unwrap(),
+            Source::polled(&film, Some(Nanos::from_millis(20)), &mut told).unwrap(),
         ];
-        eprintln!("{told:?}");
+        let polled = told.iter().any(|line| line.contains("polling for 20.00 ms"));
+        let refused = told.iter().any(|line| line.contains("through the page cache"));
+        assert!(polled || refused, "a core that is kept is polled on: {told:?}");
         let mut frame = vec![0; FRAME];
         for mut source in sources {
             for number in 0..12 {
@@ -332,6 +360,9 @@ mod tests {
             }
             frame[77] ^= 1;
             assert_ne!(sum(&frame), film.frame(11).1, "planted");
+            frame[77] ^= 1;
+            frame[..16].rotate_left(8);
+            assert_ne!(sum(&frame), film.frame(11).1, "words that changed places");
         }
     }
 }

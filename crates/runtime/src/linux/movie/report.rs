@@ -5,7 +5,7 @@ use punctual_units::Nanos;
 use serde::Serialize;
 
 use super::super::tenancy::{LendingMeasured, quantile};
-use super::{Arm, Frame, MoviePlan, Run};
+use super::{Arm, Frame, Medium, MoviePlan, Run};
 
 /// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -14,6 +14,8 @@ pub struct MovieReport {
     pub plan: MoviePlan,
     /// How many cores the machine has for us.
     pub cores: usize,
+    /// What the film and the busy disk are on.
+    pub medium: Medium,
     /// Each arm, over all repetitions.
     pub arms: Vec<ArmSummary>,
     /// What lending was measured to cost, over all runs; none where no core was lent.
@@ -58,7 +60,9 @@ pub struct LendingSummary {
     pub take_back: Quantiles,
     /// Waking up and taking back what was not lent.
     pub control: Quantiles,
-    /// The 99th percentile of taking back above the control's.
+    /// Waking up and taking it back between frames, in the runs themselves.
+    pub in_play: Quantiles,
+    /// The 99th percentile of taking back above the control's; the larger one of the measurement's and of the runs'.
     pub above_control_p99: Nanos,
 }
 
@@ -87,28 +91,26 @@ pub struct ArmSummary {
     pub lent_share: f64,
     /// Late share of each repetition.
     pub late_by_repetition: Vec<f64>,
-    /// The hogs' work by repetition, against what they do alone in the same repetition.
+    /// The hogs' work by repetition, against what they do alone in the same repetition; none where they did nothing there.
     pub work: Vec<f64>,
     /// The same against an equally large share: what they do alone, times the share of the machine that the player left.
     pub work_of_equal_share: Vec<f64>,
+    /// What the disk's writer wrote, as `work`.
+    pub disk: Vec<f64>,
+    /// The same, as `work_of_equal_share`.
+    pub disk_of_equal_share: Vec<f64>,
 }
 
 impl MovieReport {
     /// Sums up `runs` on a machine of so many cores.
-    pub fn of(plan: &MoviePlan, cores: usize, runs: Vec<Run>, probe: Option<Oversleep>) -> MovieReport {
+    pub fn of(plan: &MoviePlan, cores: usize, medium: Medium, runs: Vec<Run>, probe: Option<Oversleep>) -> MovieReport {
         let arms = plan.arms.iter().map(|arm| ArmSummary::of(*arm, cores, &runs)).collect();
-        let lending = LendingMeasured::merged(runs.iter().filter_map(|run| run.lending.as_ref()));
-        let summary = LendingSummary {
-            above_control_p99: lending.take_back_above_control(),
-            hand_over: Quantiles::of(lending.hand_over),
-            take_back: Quantiles::of(lending.take_back),
-            control: Quantiles::of(lending.control),
-        };
         MovieReport {
             plan: plan.clone(),
             cores,
+            medium,
             arms,
-            lending: (summary.take_back.max > Nanos::ZERO).then_some(summary),
+            lending: LendingSummary::of(&runs),
             probe,
             runs,
         }
@@ -120,6 +122,24 @@ impl MovieReport {
     }
 }
 
+impl LendingSummary {
+    /// Over all `runs`; none where nothing was measured.
+    fn of(runs: &[Run]) -> Option<LendingSummary> {
+        let lending = LendingMeasured::merged(runs.iter().filter_map(|run| run.lending.as_ref()));
+        let in_play = Quantiles::of(runs.iter().flat_map(|run| run.take_back.iter().copied()).collect());
+        let summary = LendingSummary {
+            in_play,
+            above_control_p99: lending
+                .take_back_above_control()
+                .max(in_play.p99.saturating_sub(lending.waking())),
+            hand_over: Quantiles::of(lending.hand_over),
+            take_back: Quantiles::of(lending.take_back),
+            control: Quantiles::of(lending.control),
+        };
+        (summary.take_back.max > Nanos::ZERO).then_some(summary)
+    }
+}
+
 impl ArmSummary {
     fn of(arm: Arm, cores: usize, runs: &[Run]) -> ArmSummary {
         let ours: Vec<&Run> = runs.iter().filter(|run| run.arm == arm).collect();
@@ -127,10 +147,18 @@ impl ArmSummary {
         let count = |wanted: fn(&Frame) -> bool| frames.iter().filter(|frame| wanted(frame)).count() as u64;
         let window: Nanos = ours.iter().map(|run| run.window).sum();
         let share = |part: fn(&Run) -> Nanos| ours.iter().map(|run| part(run)).sum::<Nanos>().ratio(window);
-        let work = |of: &dyn Fn(&Run) -> f64| {
-            let against = |run: &&Run| Some(rate(run) / rate(alone(runs, run.repetition)?) / of(run));
+        let whole: &dyn Fn(&Run) -> f64 = &|_| 1.0;
+        let left: &dyn Fn(&Run) -> f64 = &|run| 1.0 - run.player_cpu.ratio(run.window) / cores as f64;
+        let done = |what: fn(&Run) -> u64, share: &dyn Fn(&Run) -> f64| {
+            let rate = |run: &Run| what(run) as f64 / run.window.as_secs_f64();
+            let against = |run: &&Run| {
+                let alone = Some(rate(alone(runs, run.repetition)?)).filter(|alone| *alone > 0.0)?;
+                Some(rate(run) / alone / share(run))
+            };
             ours.iter().filter_map(against).collect()
         };
+        let units: fn(&Run) -> u64 = |run| run.interactive_units;
+        let bytes: fn(&Run) -> u64 = |run| run.disk_bytes;
         ArmSummary {
             arm,
             frames: frames.len() as u64,
@@ -149,8 +177,10 @@ impl ArmSummary {
             player_share: share(|run| run.player_cpu),
             lent_share: share(|run| run.lent),
             late_by_repetition: ours.iter().map(|run| late_share(run)).collect(),
-            work: work(&|_| 1.0),
-            work_of_equal_share: work(&|run| 1.0 - run.player_cpu.ratio(run.window) / cores as f64),
+            work: done(units, whole),
+            work_of_equal_share: done(units, left),
+            disk: done(bytes, whole),
+            disk_of_equal_share: done(bytes, left),
         }
     }
 }
@@ -158,11 +188,6 @@ impl ArmSummary {
 fn late_share(run: &Run) -> f64 {
     let late = run.frames.iter().filter(|frame| frame.late).count();
     late as f64 / run.frames.len().max(1) as f64
-}
-
-/// Units of the hogs' work per second.
-fn rate(run: &Run) -> f64 {
-    run.interactive_units as f64 / run.window.as_secs_f64()
 }
 
 /// The run without a player in the same repetition.
@@ -192,8 +217,9 @@ mod tests {
             lent: Nanos::from_millis(500),
             window: Nanos::from_secs(1),
             interactive_units: units,
-            disk_bytes: 0,
+            disk_bytes: units / 2,
             lending: None,
+            take_back: Vec::new(),
             exclusive: arm.exclusive(),
             protection: Vec::new(),
         }
@@ -229,5 +255,33 @@ mod tests {
         assert_eq!(dual.work, [0.76, 0.8]);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-12;
         assert!(near(dual.work_of_equal_share[0], 0.95) && near(dual.work_of_equal_share[1], 1.0));
+        assert_eq!(
+            (&dual.disk, &dual.disk_of_equal_share),
+            (&dual.work, &dual.work_of_equal_share)
+        );
+    }
+
+    #[test]
+    fn who_does_nothing_alone_is_not_held_against_it() {
+        let runs = [run(Arm::Alone, 0, 0, 0, &[]), run(Arm::Dual, 0, 0, 400, &[20])];
+        let dual = ArmSummary::of(Arm::Dual, 2, &runs);
+        assert!(dual.work.is_empty() && dual.disk_of_equal_share.is_empty());
+    }
+
+    #[test]
+    fn taking_back_is_judged_by_the_worse_of_the_measurement_and_the_runs() {
+        let measured = LendingMeasured {
+            hand_over: vec![Nanos(1)],
+            take_back: vec![Nanos(50)],
+            control: vec![Nanos(20)],
+        };
+        let above = |in_play: u64| {
+            let mut dual = run(Arm::Dual, 0, 1, 400, &[20]);
+            dual.lending = Some(measured.clone());
+            dual.take_back = vec![Nanos(in_play)];
+            LendingSummary::of(&[dual]).map(|lending| lending.above_control_p99)
+        };
+        assert_eq!((above(30), above(90)), (Some(Nanos(30)), Some(Nanos(70))));
+        assert_eq!(LendingSummary::of(&[run(Arm::Fifo, 0, 1, 400, &[20])]), None);
     }
 }

@@ -1,0 +1,146 @@
+//! Which set a profile's file belongs to, and what the set is of.
+//!
+//! A file's name says which program and which set. What its figures are of, and how large the ways were, the file says itself
+//! ([`Facts`]); what it does not say is assumed, and told as such.
+
+use punctual_allocation::Grid;
+use punctual_allocation::profile::{Compiled, Facts, Kind, Options, Problem, ReadError, Recording};
+
+use super::profiles::{PHASES, ProfileSet, WAY_BYTES};
+
+/// A file to read: its name and its bytes.
+pub type File<'f> = (&'f str, &'f [u8]);
+
+/// What stands in a file's name where a set would, as `punctual profile` names it if nobody else does.
+const UNNAMED: &str = "profile";
+
+/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET; `PROGRAM.csv` and `PROGRAM.profile.csv` to that of its kind. Where files do
+/// not say it, rows by window are of a model, rows by share were counted, and ways are as large as in the set's other files, or
+/// [`WAY_BYTES`].
+///
+/// # Errors
+/// [`ReadError`] of the first file that cannot be used, or that is of another kind or machine than its set.
+pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
+    let options = Options {
+        grid: Some(Grid::PAPER),
+        phases: PHASES,
+        ..Options::default()
+    };
+    let mut sets: Vec<Gathered> = Vec::new();
+    for (file, bytes) in files {
+        let refused = |problem| ReadError {
+            file: file.to_string(),
+            line: None,
+            problem,
+        };
+        let facts = Facts::read(file, bytes)?;
+        let recording = Recording::read(file, bytes, options.grid)?;
+        let compiled = recording.compile(&options).map_err(refused)?;
+        let kind = facts.kind.unwrap_or(match recording {
+            Recording::Windows(_) => Kind::Modelled,
+            Recording::Measured(_) => Kind::Counted,
+        });
+        let name = match recording.name().rsplit_once('.') {
+            Some((_, set)) if set != UNNAMED => set,
+            _ => kind.name(),
+        };
+        let place = sets.iter().position(|other| other.set.name == name);
+        let place = place.unwrap_or_else(|| {
+            sets.push(Gathered::new(name, kind));
+            sets.len() - 1
+        });
+        sets[place].take(file, facts, kind, compiled).map_err(refused)?;
+    }
+    Ok(sets.into_iter().map(Gathered::whole).collect())
+}
+
+/// A set of which not all files may have been read.
+struct Gathered {
+    set: ProfileSet,
+    /// Bytes of a way, as far as a file has said.
+    way_bytes: Option<u64>,
+    /// Files that have not.
+    untold: Vec<String>,
+}
+
+impl Gathered {
+    fn new(name: &str, kind: Kind) -> Gathered {
+        Gathered {
+            set: ProfileSet {
+                name: name.to_string(),
+                kind,
+                way_bytes: WAY_BYTES,
+                assumed: Vec::new(),
+                profiles: Vec::new(),
+                phases_found: Vec::new(),
+                rate_errors: Vec::new(),
+            },
+            way_bytes: None,
+            untold: Vec::new(),
+        }
+    }
+
+    /// Takes in what `file` says and holds.
+    fn take(&mut self, file: &str, facts: Facts, kind: Kind, compiled: Compiled) -> Result<(), Problem> {
+        let other = |key: &str, found: String, before: String| Problem::OtherFact {
+            key: key.to_string(),
+            found,
+            before,
+        };
+        if self.set.kind != kind {
+            return Err(other("kind", kind.name().into(), self.set.kind.name().into()));
+        }
+        match (facts.way_bytes, self.way_bytes) {
+            (Some(found), Some(before)) if found != before => {
+                return Err(other("way-bytes", found.to_string(), before.to_string()));
+            }
+            (Some(found), _) => self.way_bytes = Some(found),
+            (None, _) => self.untold.push(file.to_string()),
+        }
+        if facts.kind.is_none() {
+            let assumed = format!(
+                "{file}: does not say `# kind: ...`; by its rows taken for {}",
+                kind.name()
+            );
+            self.set.assumed.push(assumed);
+        }
+        let mut profile = compiled.profile;
+        if let Some((program, _)) = profile.name.rsplit_once('.') {
+            profile.name = program.to_string();
+        }
+        self.set.profiles.push(profile);
+        self.set.phases_found.push(compiled.phases_found);
+        self.set.rate_errors.push(compiled.accuracy.rate_mean);
+        Ok(())
+    }
+
+    /// The set, when all files have been read.
+    fn whole(self) -> ProfileSet {
+        let Gathered {
+            mut set,
+            way_bytes,
+            untold,
+        } = self;
+        set.way_bytes = way_bytes.map_or(WAY_BYTES, |bytes| bytes as f64);
+        let ways = size(set.way_bytes);
+        let assumed = |file| format!("{file}: does not say `# way-bytes: ...`; ways are taken for {ways}");
+        set.assumed.extend(untold.into_iter().map(assumed));
+        set
+    }
+}
+
+/// `64 KiB`, `2 MiB`, or bytes where neither is whole.
+pub(super) fn size(bytes: f64) -> String {
+    let units = [(1_048_576.0, "MiB"), (1024.0, "KiB")];
+    match units
+        .into_iter()
+        .find(|(unit, _)| bytes >= *unit && bytes % unit == 0.0)
+    {
+        Some((unit, name)) => format!("{} {name}", bytes / unit),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+#[path = "sets_tests.rs"]
+mod tests;

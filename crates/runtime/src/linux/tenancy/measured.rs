@@ -1,0 +1,131 @@
+//! What lending a core costs here, measured before it is needed.
+
+use punctual_allocation::exclusive::LearntCosts;
+use punctual_platform::Refusal;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_units::{Clock, Nanos, Share, Time};
+use serde::Serialize;
+
+use super::occupy;
+
+/// Leases on which costs are measured, and that count while a core is in use: by nearest rank their 99th percentile is the third longest.
+const ROUNDS: usize = 200;
+/// The share of leases that may take longer than the policy reckons with: what is late then is late by the rest only.
+const QUANTILE: f64 = 0.99;
+/// How long each of them lasts: several times what handing over takes, so that others come to run.
+const LEASE: Nanos = Nanos::from_millis(1);
+/// Before the control: the core is idle again.
+const PAUSE: Nanos = Nanos::from_micros(200);
+
+/// What lending was measured to cost, from the instant asked for to the end of the call, on the occupant's thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LendingMeasured {
+    /// Lending, in the order of measurement.
+    pub hand_over: Vec<Nanos>,
+    /// Waking up at a given instant and taking the core back, likewise.
+    pub take_back: Vec<Nanos>,
+    /// The no-op control: waking up and taking back what was not lent, likewise.
+    pub control: Vec<Nanos>,
+}
+
+impl LendingMeasured {
+    /// Measures on the calling thread, which is to be pinned to `core` and real-time; takes half a second.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the core is not lent or not given back.
+    pub fn measure(core: &ExclusiveCore) -> Result<LendingMeasured, Refusal> {
+        let mut measured = LendingMeasured::default();
+        for _ in 0..ROUNDS {
+            let began = MonotonicClock.now();
+            core.lend()?;
+            let lent = MonotonicClock.now();
+            measured.hand_over.push(lent.since(began));
+            let from = |asked: Time| -> Result<Nanos, Refusal> {
+                MonotonicClock.sleep_until(asked);
+                core.take_back()?;
+                Ok(MonotonicClock.now().since(asked))
+            };
+            measured.take_back.push(from(lent + LEASE)?);
+            measured.control.push(from(MonotonicClock.now() + PAUSE)?);
+        }
+        Ok(measured)
+    }
+
+    /// The figures of several measurements together.
+    pub fn merged<'m>(all: impl IntoIterator<Item = &'m LendingMeasured>) -> LendingMeasured {
+        let mut merged = LendingMeasured::default();
+        for one in all {
+            merged.hand_over.extend(&one.hand_over);
+            merged.take_back.extend(&one.take_back);
+            merged.control.extend(&one.control);
+        }
+        merged
+    }
+
+    /// What the policy decides by: 99th percentiles, of these figures until leases in use have taken their place.
+    pub fn costs(&self) -> LearntCosts {
+        LearntCosts::new(&self.hand_over, &self.take_back, Share::clamped(QUANTILE), ROUNDS)
+    }
+
+    /// What waking up on time takes, at the 99th percentile: every job pays it.
+    pub fn waking(&self) -> Nanos {
+        quantile(&self.control, QUANTILE)
+    }
+
+    /// What taking back costs above the control, at the 99th percentile.
+    pub fn take_back_above_control(&self) -> Nanos {
+        quantile(&self.take_back, QUANTILE).saturating_sub(self.waking())
+    }
+}
+
+/// By nearest rank, of figures in any order; zero of none.
+pub fn quantile(figures: &[Nanos], q: f64) -> Nanos {
+    let mut sorted = figures.to_vec();
+    sorted.sort_unstable();
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(Nanos::ZERO)
+}
+
+/// Measures what lending `core` costs, on a thread of its own that occupies it at `priority`.
+///
+/// # Errors
+/// [`Refusal`] where that thread cannot be had or placed, or the core cannot be lent.
+pub fn measure_lending(core: &ExclusiveCore, priority: u8) -> Result<LendingMeasured, Refusal> {
+    let measuring = || occupy(core, priority).and_then(|()| LendingMeasured::measure(core));
+    let measured = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("lending".into())
+            .spawn_scoped(scope, measuring);
+        let thread = thread.map_err(|why| Refusal {
+            what: "measuring what lending a core costs".into(),
+            why: why.to_string(),
+            remedy: "raise the limit on threads (ulimit -u)".into(),
+        })?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    // A measurement that failed half-way may have left the core lent.
+    measured.inspect_err(|_| drop(core.take_back()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_99th_percentiles_and_what_is_above_the_control_is_told() {
+        let down_from = |n: u64| (1..=n).rev().map(Nanos).collect::<Vec<_>>();
+        let measured = LendingMeasured {
+            hand_over: down_from(100),
+            take_back: down_from(200),
+            control: down_from(10),
+        };
+        let costs = measured.costs().costs();
+        assert_eq!((costs.hand_over, costs.take_back), (Nanos(99), Nanos(198)));
+        assert_eq!(measured.take_back_above_control(), Nanos(188));
+        let twice = LendingMeasured::merged([&measured, &measured]);
+        assert_eq!(twice.take_back.len(), 400);
+        assert_eq!(twice.take_back_above_control(), measured.take_back_above_control());
+        assert_eq!(quantile(&[], 0.5), Nanos::ZERO);
+    }
+}

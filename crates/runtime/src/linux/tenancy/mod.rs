@@ -1,0 +1,266 @@
+//! The occupants of an exclusive core: lending it between their jobs, and what came of that.
+//!
+//! **When the kernel refuses.** A core that was not lent, or not given back, is not lent again: what this machine does with it is not known any more.
+//! One that was not given back is asked for again, a few times at once and then before every job; until it comes the jobs run beside
+//! everybody else. Both are told, with the kernel's answer and the number of such jobs.
+
+mod measured;
+
+use std::sync::Arc;
+
+use punctual_allocation::exclusive::{LearntCosts, Tenants};
+use punctual_platform::Refusal;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::sync::PiMutex;
+use punctual_platform::linux::thread::{self, Tid};
+use punctual_units::{Clock, Nanos, Time};
+
+pub use self::measured::{LendingMeasured, measure_lending, quantile};
+
+/// How often taking back is tried at once: a write that is refused for a passing reason (`EBUSY`) is not so twice.
+const TRIES: u32 = 3;
+/// The latest leases of which the cost of taking back is told; a movie has fewer.
+const TOLD: usize = 4096;
+
+/// A place on an exclusive core that is lent while none of its occupants has a job.
+#[derive(Debug)]
+pub struct Tenancy {
+    home: Arc<Home>,
+    me: usize,
+    alone: bool,
+}
+
+/// What became of lending one core.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// For how long it was lent.
+    pub lent: Nanos,
+    /// How often.
+    pub leases: u64,
+    /// What taking it back took, from the instant asked for; of the first 4096 leases.
+    pub take_back: Vec<Nanos>,
+    /// Leases that ended after the release for which the core was called back.
+    pub late: u64,
+    /// What the kernel refused first.
+    pub refused: Option<Refusal>,
+    /// Releases before which the core was asked for and not given back: their jobs run beside everybody else.
+    pub beside: u64,
+}
+
+/// What the occupants of a core share. Whoever is about to work passes the lock first, so nobody works while another lends.
+#[derive(Debug)]
+struct Home {
+    core: ExclusiveCore,
+    ledger: PiMutex<Ledger>,
+}
+
+#[derive(Debug)]
+struct Ledger {
+    tenants: Tenants,
+    costs: LearntCosts,
+    lease: Option<Lent>,
+    /// The kernel has not given the core back.
+    astray: bool,
+    account: Account,
+}
+
+/// The lease that is on.
+#[derive(Clone, Copy, Debug)]
+struct Lent {
+    since: Time,
+    /// What handing over took.
+    hand_over: Nanos,
+}
+
+impl Tenancy {
+    /// Lends `core` at these costs, for its only occupant.
+    pub fn new(core: ExclusiveCore, costs: LearntCosts) -> Tenancy {
+        Tenancy {
+            me: 0,
+            alone: true,
+            home: Arc::new(Home::new(core, costs, 1)),
+        }
+    }
+
+    /// Likewise for so many occupants; each of them is to wait by its own.
+    pub fn shared(core: ExclusiveCore, costs: LearntCosts, occupants: usize) -> Vec<Tenancy> {
+        let home = Arc::new(Home::new(core, costs, occupants));
+        let place = |me| Tenancy {
+            me,
+            alone: occupants == 1,
+            home: Arc::clone(&home),
+        };
+        (0..occupants).map(place).collect()
+    }
+
+    /// Sleeps until `release` with `sleep`, which says whether to go on; the core is lent meanwhile where the policy says so.
+    pub fn wait(&mut self, release: Time, mut sleep: impl FnMut(Time) -> bool) -> bool {
+        let Home { core, ledger } = &*self.home;
+        let call = {
+            let mut ledger = ledger.lock();
+            ledger.leave(core, self.me, release);
+            // Another one's job may end, and lend, before this one's release.
+            let call = ledger.tenants.is_lent() || ledger.astray || !self.alone;
+            call.then(|| ledger.tenants.call_at(release))
+        };
+        let going_on = call.is_none_or(&mut sleep);
+        ledger.lock().call(core, self.me, call, release);
+        going_on && sleep(release)
+    }
+
+    /// Reads what becomes of lending the core, also once all its occupants are gone.
+    pub fn accountant(&self) -> Accountant {
+        Accountant(Arc::clone(&self.home))
+    }
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        let Home { core, ledger } = &*self.home;
+        ledger.lock().end(core, self.me);
+    }
+}
+
+/// Reads what becomes of lending a core.
+#[derive(Clone, Debug)]
+pub struct Accountant(Arc<Home>);
+
+impl Accountant {
+    /// So far.
+    pub fn account(&self) -> Account {
+        self.0.ledger.lock().account.clone()
+    }
+
+    /// What lending cost, in words; nothing where nothing was lent.
+    pub fn told(&self) -> Option<String> {
+        let account = self.account();
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| quantile(&account.take_back, q));
+        let core = self.0.core.obtained().core;
+        (account.leases > 0).then(|| {
+            format!(
+                "core {core} lent {} times, {} together; taking it back took {p50}, p99 {p99}, max {max}; {} leases ended after the release",
+                account.leases, account.lent, account.late
+            )
+        })
+    }
+
+    /// What is to be said of it; nothing where nothing went wrong.
+    pub fn trouble(&self) -> Option<String> {
+        let Account { refused, beside, .. } = self.account();
+        let core = self.0.core.obtained().core;
+        let beside = match beside {
+            0 => String::new(),
+            releases => format!("; at {releases} releases it had not come back, and jobs ran beside everybody else"),
+        };
+        refused.map(|refusal| format!("core {core} was not lent to the end: {refusal}{beside}"))
+    }
+}
+
+impl Home {
+    fn new(core: ExclusiveCore, mut costs: LearntCosts, occupants: usize) -> Home {
+        let ledger = Ledger {
+            tenants: Tenants::new(occupants, costs.costs()),
+            costs,
+            lease: None,
+            astray: false,
+            account: Account::default(),
+        };
+        Home {
+            core,
+            ledger: PiMutex::new(ledger),
+        }
+    }
+}
+
+impl Ledger {
+    /// Once lending was refused nobody leaves any more: the core stays with its occupants.
+    fn leave(&mut self, core: &ExclusiveCore, who: usize, release: Time) {
+        if self.account.refused.is_some() {
+            return;
+        }
+        self.tenants.reprice(self.costs.costs());
+        let now = MonotonicClock.now();
+        if self.tenants.leave(who, release, now) {
+            self.lend(core, now);
+        } else if self.tenants.is_kept_idle() {
+            self.costs.kept();
+        }
+    }
+
+    fn end(&mut self, core: &ExclusiveCore, who: usize) {
+        let now = MonotonicClock.now();
+        if self.tenants.end(who, now) && self.account.refused.is_none() {
+            self.lend(core, now);
+        }
+    }
+
+    fn lend(&mut self, core: &ExclusiveCore, now: Time) {
+        match core.lend() {
+            Ok(()) => {
+                let since = MonotonicClock.now();
+                self.account.leases += 1;
+                self.lease = Some(Lent {
+                    since,
+                    hand_over: since.since(now),
+                });
+            }
+            // Half of it may have been done: it is taken back like one that was lent.
+            Err(refusal) => {
+                self.account.refused.get_or_insert(refusal);
+                self.astray = true;
+            }
+        }
+    }
+
+    /// `who` is about to work at `release` and asked to be woken at `asked`.
+    fn call(&mut self, core: &ExclusiveCore, who: usize, asked: Option<Time>, release: Time) {
+        let lease = match self.tenants.call(who) {
+            true => self.lease.take(),
+            false => None,
+        };
+        if lease.is_none() && !self.astray {
+            return;
+        }
+        let began = MonotonicClock.now();
+        self.take_back(core);
+        let back = MonotonicClock.now();
+        let Some(lease) = lease else { return };
+        // An interrupted sleep ends before the instant asked for.
+        let took = back.since(asked.unwrap_or(began).min(began));
+        self.account.lent += began.since(lease.since);
+        self.account.late += u64::from(back > release);
+        if self.account.take_back.len() < TOLD {
+            self.account.take_back.push(took);
+        }
+        self.costs.lent(lease.hand_over, took);
+    }
+
+    fn take_back(&mut self, core: &ExclusiveCore) {
+        let mut answer = core.take_back();
+        for _ in 1..TRIES {
+            if let Err(refusal) = answer {
+                self.account.refused.get_or_insert(refusal);
+                answer = core.take_back();
+            }
+        }
+        self.astray = answer.is_err();
+        self.account.beside += u64::from(self.astray);
+        if let Err(refusal) = answer {
+            self.account.refused.get_or_insert(refusal);
+        }
+    }
+}
+
+/// Enters `core` with the calling thread, which is pinned there, at the real-time `priority`.
+///
+/// # Errors
+/// [`Refusal`] where one of the three is not granted.
+pub fn occupy(core: &ExclusiveCore, priority: u8) -> Result<(), Refusal> {
+    core.enter(Tid::current())?;
+    thread::pin(core.obtained().core)?;
+    thread::real_time(priority)
+}
+
+#[cfg(test)]
+mod tests;

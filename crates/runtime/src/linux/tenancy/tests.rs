@@ -1,0 +1,205 @@
+//! On an emulated cpuset tree: what the kernel is told to do is what is in `cpuset.cpus`, and a file that is not there takes no writes.
+
+use std::path::PathBuf;
+
+use punctual_platform::linux::KernelTree;
+use punctual_platform::linux::journal::Journal;
+use punctual_units::{CoreId, Share};
+
+use super::*;
+
+const MS: Nanos = Nanos::from_millis(1);
+
+/// Core 1 of two, kept by a cpuset that is ordinary files.
+struct Emulated {
+    _folder: tempfile::TempDir,
+    _journal: Journal,
+    cpus: PathBuf,
+    core: ExclusiveCore,
+}
+
+impl Emulated {
+    fn new() -> Emulated {
+        let folder = tempfile::tempdir().unwrap();
+        let group = format!("cpuset/punctual-{}-core-1", std::process::id());
+        let mount = "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset";
+        for (path, text) in [
+            ("sys/devices/system/cpu/online", "0-1"),
+            ("proc/self/mountinfo", mount),
+            ("cpuset/cpuset.mems", "0"),
+            ("cpuset/tasks", ""),
+            (&format!("{group}/cpuset.mems"), ""),
+            (&format!("{group}/cpuset.cpus"), ""),
+            (&format!("{group}/cpuset.sched_load_balance"), "1"),
+            (&format!("{group}/tasks"), ""),
+        ] {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let journal = Journal::open(false).unwrap();
+        let core = ExclusiveCore::take(&KernelTree::at(folder.path()), &journal, CoreId(1), &[]).unwrap();
+        Emulated {
+            cpus: folder.path().join(group).join("cpuset.cpus"),
+            _folder: folder,
+            _journal: journal,
+            core,
+        }
+    }
+
+    /// The cores of everybody else.
+    fn others(&self) -> String {
+        std::fs::read_to_string(&self.cpus).unwrap()
+    }
+
+    fn refuse(&self) {
+        std::fs::remove_file(&self.cpus).unwrap();
+    }
+
+    fn grant(&self) {
+        std::fs::write(&self.cpus, "0-1").unwrap();
+    }
+}
+
+fn free() -> LearntCosts {
+    LearntCosts::new(&[], &[], Share::clamped(0.99), 200)
+}
+
+/// Time enough to lend, however slow the machine is; nobody really waits for it.
+fn far() -> Time {
+    MonotonicClock.now() + Nanos::from_secs(3600)
+}
+
+/// Sleeps through it in no time.
+fn at_once(_: Time) -> bool {
+    true
+}
+
+#[test]
+fn the_core_is_lent_while_its_occupant_waits_and_is_back_when_it_works() {
+    let emulated = Emulated::new();
+    let mut tenancy = Tenancy::new(emulated.core.clone(), free());
+    let accountant = tenancy.accountant();
+    assert_eq!(emulated.others(), "0");
+    let mut seen = Vec::new();
+    assert!(tenancy.wait(far(), |_| {
+        seen.push(emulated.others());
+        true
+    }));
+    assert_eq!(seen, ["0-1", "0"], "until it is called back, and until the release");
+    assert_eq!(emulated.others(), "0");
+    let account = accountant.account();
+    assert_eq!((account.leases, account.take_back.len(), account.beside), (1, 1, 0));
+    assert!(account.lent > Nanos::ZERO);
+    assert_eq!(accountant.trouble(), None);
+    assert!(!tenancy.wait(far(), |_| false), "the run is over");
+    assert_eq!(emulated.others(), "0", "and the core is back");
+}
+
+#[test]
+fn a_release_too_soon_is_waited_for_without_lending() {
+    let emulated = Emulated::new();
+    let hours = [Nanos::from_secs(7200)];
+    let costs = LearntCosts::new(&hours, &hours, Share::clamped(0.99), 200);
+    let mut tenancy = Tenancy::new(emulated.core.clone(), costs);
+    assert!(tenancy.wait(far(), |_| {
+        assert_eq!(emulated.others(), "0");
+        true
+    }));
+    let account = tenancy.accountant().account();
+    assert_eq!((account.leases, account.lent), (0, Nanos::ZERO));
+}
+
+#[test]
+fn what_taking_back_takes_in_use_is_reckoned_with_at_the_next_release() {
+    let emulated = Emulated::new();
+    let mut tenancy = Tenancy::new(emulated.core.clone(), free());
+    let mut calls = Vec::new();
+    for _ in 0..2 {
+        let release = MonotonicClock.now() + Nanos::from_secs(1);
+        let mut asked = None;
+        // The sleep until the core is called back ends 20 ms late.
+        tenancy.wait(release, |until| {
+            if asked.is_none() {
+                MonotonicClock.sleep_until(until + MS * 20);
+            }
+            asked.get_or_insert(release.since(until));
+            true
+        });
+        calls.extend(asked);
+    }
+    assert_eq!(calls[0], Nanos::ZERO, "nothing was known");
+    assert!(calls[1] >= MS * 20, "called back {} before the release", calls[1]);
+    assert!(tenancy.accountant().account().late >= 1);
+}
+
+#[test]
+fn a_core_that_does_not_come_back_is_asked_for_before_every_job_and_told() {
+    let emulated = Emulated::new();
+    let mut tenancy = Tenancy::new(emulated.core.clone(), free());
+    let accountant = tenancy.accountant();
+    let mut refuse = Some(());
+    tenancy.wait(far(), |_| {
+        if refuse.take().is_some() {
+            emulated.refuse();
+        }
+        true
+    });
+    let account = accountant.account();
+    assert_eq!((account.leases, account.beside), (1, 1));
+    let told = accountant.trouble().unwrap();
+    assert!(
+        told.contains("taking back core 1") && told.contains("1 releases"),
+        "{told}"
+    );
+    tenancy.wait(far(), at_once);
+    assert_eq!(accountant.account().beside, 2);
+    emulated.grant();
+    tenancy.wait(far(), at_once);
+    assert_eq!(emulated.others(), "0", "it has come back");
+    tenancy.wait(far(), |_| {
+        assert_eq!(emulated.others(), "0", "and is not lent again");
+        true
+    });
+    assert_eq!((accountant.account().leases, accountant.account().beside), (1, 2));
+}
+
+#[test]
+fn a_core_that_is_not_lent_counts_as_not_lent_and_is_asked_for() {
+    let emulated = Emulated::new();
+    let mut tenancy = Tenancy::new(emulated.core.clone(), free());
+    let accountant = tenancy.accountant();
+    emulated.refuse();
+    let mut grant = Some(());
+    tenancy.wait(far(), |_| {
+        if grant.take().is_some() {
+            emulated.grant();
+        }
+        true
+    });
+    let account = accountant.account();
+    assert_eq!((account.leases, account.lent, account.beside), (0, Nanos::ZERO, 0));
+    assert!(accountant.trouble().unwrap().contains("lending core 1"));
+    assert_eq!(emulated.others(), "0", "half of it may have been done");
+}
+
+#[test]
+fn of_two_occupants_the_one_who_is_released_first_gets_the_core_back() {
+    let emulated = Emulated::new();
+    let mut both = Tenancy::shared(emulated.core.clone(), free(), 2);
+    let (mut late, mut early) = (both.pop().unwrap(), both.pop().unwrap());
+    let mut seen = Vec::new();
+    late.wait(far() + MS, |_| {
+        if seen.is_empty() {
+            seen.push(emulated.others());
+            early.wait(far(), |_| {
+                seen.push(emulated.others());
+                true
+            });
+            seen.push(emulated.others());
+        }
+        true
+    });
+    assert_eq!(seen, ["0", "0-1", "0", "0"]);
+    assert_eq!(early.accountant().account().leases, 1);
+}
