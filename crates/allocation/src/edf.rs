@@ -4,6 +4,9 @@
 //! passed or the horizon, whichever is first. With each job at its WCET and deadlines equal to periods this agrees with the
 //! exact test, utilisation at most 1 (Liu and Layland, 1973); with execution times from elsewhere (a simulation of phases)
 //! it answers what no closed form does. The fifth paper proposes it as its schedulability analysis (section VI, remarks).
+//!
+//! **Used** by the experiments' tests: under a split that never changes, the simulated machine must come to the same verdict on every
+//! core of a task set.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

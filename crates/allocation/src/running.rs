@@ -49,17 +49,102 @@ pub fn virtual_deadline(running: &Running<'_>, programs: &Programs) -> Time {
 
 /// The same, if those that wait then have `share`.
 pub fn virtual_deadline_with(running: &Running<'_>, programs: &Programs, share: Share) -> Time {
-    let mut order = [0_usize; WAITING_MAX];
-    let count = running.waiting.len().min(WAITING_MAX);
-    let order = &mut order[..count];
-    order.iter_mut().enumerate().for_each(|(place, job)| *job = place);
+    let mut earliest = [0_usize; WAITING_MAX];
     let mut start = Time(u64::MAX);
-    order.sort_unstable_by_key(|&job| running.waiting[job].deadline);
-    for &job in order.iter().rev() {
+    for &job in earliest_first(running.waiting, &mut earliest).iter().rev() {
         let job = &running.waiting[job];
         let wcet = Nanos::from_secs_f64(programs.time_left(job.program, job.progress, share));
         let end = start.min(job.deadline);
         start = Time(end.0.saturating_sub(wcet.0));
     }
     start.min(running.deadline)
+}
+
+/// The places of the [`WAITING_MAX`] jobs with the earliest deadlines, the earliest first, written to `places`; of equal deadlines,
+/// those that stand first.
+fn earliest_first<'p>(waiting: &[Waiting], places: &'p mut [usize; WAITING_MAX]) -> &'p [usize] {
+    let mut count = 0;
+    for (place, job) in waiting.iter().enumerate() {
+        // Lists come sorted as a rule: then each job is put last, or left out, at once.
+        let after = places[..count]
+            .iter()
+            .rev()
+            .take_while(|&&other| waiting[other].deadline > job.deadline)
+            .count();
+        let at = count - after;
+        if at < WAITING_MAX {
+            count = (count + 1).min(WAITING_MAX);
+            places.copy_within(at..count - 1, at + 1);
+            places[at] = place;
+        }
+    }
+    &places[..count]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::grid::Grid;
+    use crate::profile::{Phase, Profile};
+    use crate::programs::Objective;
+    use crate::table::RateTable;
+
+    /// A program of one second whatever it has.
+    fn second() -> Programs {
+        let profile = Profile {
+            name: "second".into(),
+            grid: Grid::PAPER,
+            instructions: 1e9,
+            phases: vec![Phase {
+                ends: 1.0,
+                rates: RateTable::new(Grid::PAPER, |_| 1e9),
+            }],
+        };
+        Programs::new(&[profile], Objective::Speed).unwrap()
+    }
+
+    fn waits(deadline: u64) -> Waiting {
+        Waiting {
+            program: 0,
+            progress: 0.0,
+            deadline: Time(deadline),
+        }
+    }
+
+    fn virtual_deadline_of(waiting: &[Waiting]) -> Time {
+        let running = Running {
+            program: 0,
+            progress: 0.0,
+            deadline: Time(u64::MAX),
+            waiting,
+        };
+        virtual_deadline(&running, &second())
+    }
+
+    #[test]
+    fn beyond_64_the_latest_are_left_out_wherever_they_stand() {
+        // 64 jobs of a second due at 100 s, and one due at 101 s whose own second would fit.
+        let mut waiting = vec![waits(101_000_000_000)];
+        waiting.extend([waits(100_000_000_000); WAITING_MAX]);
+        assert_eq!(virtual_deadline_of(&waiting), Time(36_000_000_000));
+        // One that is due first counts, though it stands last.
+        waiting.push(waits(2_000_000_000));
+        assert_eq!(virtual_deadline_of(&waiting), Time(1_000_000_000));
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_the_list_makes_no_difference(deadlines in prop::collection::vec(60_000_000_000u64..200_000_000_000, 0..150)) {
+            let waiting: Vec<Waiting> = deadlines.iter().map(|deadline| waits(*deadline)).collect();
+            let mut sorted = waiting.clone();
+            sorted.sort_by_key(|job| job.deadline);
+            let mut places = [0; WAITING_MAX];
+            let found: Vec<Time> = earliest_first(&waiting, &mut places).iter().map(|&job| waiting[job].deadline).collect();
+            let expected: Vec<Time> = sorted.iter().take(WAITING_MAX).map(|job| job.deadline).collect();
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(virtual_deadline_of(&waiting), virtual_deadline_of(&sorted));
+        }
+    }
 }

@@ -51,10 +51,11 @@ pub fn table(outcome: &Outcome) -> String {
             );
         }
         let holds = if row.holds { "yes" } else { "NO" };
-        let note = match row.claim.role {
-            Role::Prediction => "",
-            Role::Calibration => "  (fitted)",
-            Role::Setting => "  (setting)",
+        let note = match (row.claim.role, &row.note) {
+            (Role::Calibration, _) => "  (fitted)",
+            (Role::Setting, _) => "  (setting)",
+            (Role::Prediction, Some(_)) => "  *",
+            (Role::Prediction, None) => "",
         };
         let _ = writeln!(
             text,
@@ -66,7 +67,14 @@ pub fn table(outcome: &Outcome) -> String {
             held(row)
         );
     }
-    text + &measures(outcome) + &reasons(outcome) + &limits::tables(outcome) + &count(outcome)
+    text + &notes(outcome) + &measures(outcome) + &reasons(outcome) + &limits::tables(outcome) + &count(outcome)
+}
+
+/// What the marked figures are.
+fn notes(outcome: &Outcome) -> String {
+    let mut notes: Vec<&str> = outcome.claims.iter().filter_map(|row| row.note.as_deref()).collect();
+    notes.dedup();
+    notes.iter().map(|note| format!("  * {note}\n")).collect()
 }
 
 /// Why claims do not hold, as far as known; claims with one reason together.

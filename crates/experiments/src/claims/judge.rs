@@ -18,7 +18,8 @@ pub struct ClaimResult {
     pub ours_range: Option<[f64; 2]>,
     /// Of a comparison, the median of its right side.
     pub against: Option<f64>,
-    /// Whether it holds: of a structural claim, in every replication; of a quantitative one, of the median.
+    /// Whether it holds: of a structural claim, in every replication; of a quantitative one, of the median, and in at least half of
+    /// the replications.
     pub holds: bool,
     /// Replications in which it holds by itself.
     pub held: usize,
@@ -30,6 +31,8 @@ pub struct ClaimResult {
     pub why: Option<String>,
     /// What could not be evaluated, in the first replication where it could not.
     pub missing: Option<String>,
+    /// What ours is, if it is not what the experiment's other figures are.
+    pub note: Option<String>,
 }
 
 /// What came out on one machine.
@@ -61,9 +64,11 @@ pub fn judge(claim: &Claim, replications: &[Replication], reasons: &Reasons) -> 
     let (held, of) = held(seen.iter());
     let holds = match claim.rule {
         Rule::Comparison => of > 0 && held == of,
-        rule => spread
-            .zip(figure(claim))
-            .is_some_and(|(ours, paper)| rule.keeps(ours.median, paper)),
+        // The median of an even number is the mean of two: it may keep what neither does.
+        rule => {
+            let keeps = |(ours, paper): (Spread, f64)| rule.keeps(ours.median, paper);
+            2 * held >= of && spread.zip(figure(claim)).is_some_and(keeps)
+        }
     };
     ClaimResult {
         claim: claim.clone(),
@@ -76,6 +81,7 @@ pub fn judge(claim: &Claim, replications: &[Replication], reasons: &Reasons) -> 
         machines: by_machine(&seen),
         why: reasons.get(&claim.id).filter(|_| !holds).cloned(),
         missing: seen.iter().find_map(|one| one.sides.as_ref().err().cloned()),
+        note: None,
     }
 }
 
@@ -181,6 +187,17 @@ mod tests {
         let bad = judged(&claims, &[Some(2.0), Some(2.6), Some(9.0)]);
         assert!(!bad.holds);
         assert_eq!(bad.why.as_deref(), Some("because"));
+    }
+
+    #[test]
+    fn a_median_that_no_replication_comes_near_does_not_hold() {
+        let claims = claims("quantitative", "2", "mean(power)", "tolerance = 0.25");
+        // Their mean is the paper's figure.
+        let apart = judged(&claims, &[Some(1.0), Some(3.0)]);
+        assert!(!apart.holds && apart.ours == Some(2.0) && apart.held == 0);
+        assert!(judged(&claims, &[Some(2.0), Some(2.8)]).holds, "one of two is half");
+        // One of three within is less than half, though it is the median.
+        assert!(!judged(&claims, &[Some(1.0), Some(2.0), Some(3.0)]).holds);
     }
 
     #[test]

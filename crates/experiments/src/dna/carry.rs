@@ -92,7 +92,8 @@ impl Set<'_> {
         results
     }
 
-    fn run(
+    /// Runs `tasks` under one variant.
+    pub(super) fn run(
         &self,
         tasks: &[punctual_sim::partitioned::Task],
         variant: Variant,

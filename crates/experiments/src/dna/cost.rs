@@ -13,9 +13,13 @@ use super::measured::quantile;
 use super::profiles::Prepared;
 use super::tasksets;
 use super::variant::{Policy, Rule, Variant};
+use crate::claims::Claim;
 use crate::outcome::Measure;
 use crate::samples::{Labels, Replication, Run, labels as of};
 use crate::stats::Spread;
+
+/// What claims about these runs are told with.
+pub const NOTE: &str = "measured, not simulated; without actuation, not comparable with the paper's, which include it";
 
 /// Columns of these runs.
 pub const SERIES: [&str; 2] = ["cost", "cost-p99"];
@@ -41,6 +45,12 @@ pub fn labels() -> Vec<Labels> {
         .collect()
 }
 
+/// Whether `claim` is about these runs.
+pub fn judges(claim: &Claim) -> bool {
+    let ours = |series: &String| SERIES.contains(&series.as_str());
+    claim.formula.queries().iter().any(|query| ours(&query.series))
+}
+
 fn labels_of(policy: Policy, rule: Rule) -> Labels {
     // Claims name the paper's rule by its policy alone.
     let part = if rule == Rule::EveryChange {
@@ -53,20 +63,29 @@ fn labels_of(policy: Policy, rule: Rule) -> Labels {
 
 /// Times every decision of one task set on each set of profiles; the costs in microseconds.
 pub fn runs(prepared: &[Prepared], seed: u64) -> Vec<Replication> {
-    let replication = |prepared: &Prepared| Replication {
-        machine: prepared.name.clone(),
-        seed,
-        runs: TIMED
-            .iter()
-            .filter_map(|(policy, rule)| timed(prepared, seed, *policy, *rule))
-            .collect(),
-        failures: Vec::new(),
+    let replication = |prepared: &Prepared| {
+        let mut replication = Replication {
+            machine: prepared.name.clone(),
+            seed,
+            ..Replication::default()
+        };
+        for (policy, rule) in TIMED {
+            match timed(prepared, seed, policy, rule) {
+                Ok(run) => replication.runs.push(run),
+                Err(failure) => replication.failures.push(format!(
+                    "{}, utilisation {UTILISATION}, decisions of {} timed: {failure}",
+                    prepared.name,
+                    policy.name()
+                )),
+            }
+        }
+        replication
     };
     prepared.iter().map(replication).collect()
 }
 
-fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Option<Run> {
-    let set = tasksets::draw(&prepared.programs, prepared.machine.cores, UTILISATION, seed, 0).ok()?;
+fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Result<Run, String> {
+    let set = tasksets::draw(&prepared.programs, prepared.machine.cores, UTILISATION, seed, 0)?;
     let variant = Variant {
         policy,
         refill: Refill::Charged,
@@ -85,11 +104,11 @@ fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Option<R
         costs.push(begun.elapsed().as_secs_f32() * 1e6);
         slices
     })
-    .ok()?;
+    .map_err(|error| error.to_string())?;
     let mut rising = costs.clone();
     rising.sort_by(f32::total_cmp);
     let p99 = quantile(&rising, 0.99);
-    Some(Run {
+    Ok(Run {
         labels: labels_of(policy, rule),
         settled_from: 0,
         series: [

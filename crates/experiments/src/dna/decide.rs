@@ -3,9 +3,9 @@
 use punctual_allocation::hysteresis::{Aim, Keeper};
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, vc2m};
 use punctual_allocation::{
-    Leftovers, Loads, Plan, Pool, Refill, Running, Share, Task, WAITING_MAX, Waiting, WayMask, ZeroDelta, placed,
+    Leftovers, Loads, Plan, Pool, Refill, Running, Task, WAITING_MAX, Waiting, ZeroDelta, placed,
 };
-use punctual_sim::partitioned::{self, Core, Machine, Moment, Slice};
+use punctual_sim::partitioned::{self, Core, Machine, Moment, Slice, slices};
 use punctual_units::{Nanos, Time};
 
 use super::profiles::Prepared;
@@ -165,14 +165,4 @@ fn running<'w>(core: &Core, waiting: &'w [Waiting], moment: &Moment) -> Option<R
         deadline: time(job.deadline),
         waiting,
     })
-}
-
-fn slices(plan: &Plan) -> Vec<Option<Slice>> {
-    let slice = |(share, mask): (&Share, &WayMask)| {
-        Some(Slice {
-            first: mask.first(),
-            share: *share,
-        })
-    };
-    plan.shares.iter().zip(&plan.masks).map(slice).collect()
 }

@@ -21,6 +21,22 @@ pub struct Half {
     pub low: f64,
     /// The 95th.
     pub high: f64,
+    /// Of the utilisations that were run, the first and the last: where the curve may cross beyond them, it is not seen.
+    seen: (f64, f64),
+}
+
+impl Half {
+    /// What `at` is but a bound of: the crossing lies before or beyond what was run.
+    pub fn bound(self) -> &'static str {
+        let (first, last) = self.seen;
+        if self.at <= first {
+            " (at most)"
+        } else if self.at >= last {
+            " (at least)"
+        } else {
+            ""
+        }
+    }
 }
 
 /// Where half of the sets are schedulable: `sets` has each utilisation, rising, with a verdict per set.
@@ -38,6 +54,7 @@ pub fn half(sets: &[(f64, Vec<bool>)], seed: u64) -> Option<Half> {
         at,
         low: quantile(0.05),
         high: quantile(0.95),
+        seen: (shares.first()?.0, shares.last()?.0),
     })
 }
 
@@ -111,8 +128,13 @@ mod tests {
 
     #[test]
     fn a_curve_that_never_falls_ends_at_the_last() {
-        assert_eq!(half(&sets(&[(1.0, 10), (2.0, 10)]), 1).unwrap().at, 2.0);
-        assert_eq!(half(&sets(&[(1.0, 0), (2.0, 0)]), 1).unwrap().at, 1.0);
+        let ends = |shares| {
+            let found = half(&sets(shares), 1).unwrap();
+            (found.at, found.bound())
+        };
+        assert_eq!(ends(&[(1.0, 10), (2.0, 10)]), (2.0, " (at least)"));
+        assert_eq!(ends(&[(1.0, 0), (2.0, 0)]), (1.0, " (at most)"));
+        assert_eq!(ends(&[(1.0, 10), (2.0, 0)]), (1.5, ""));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The evaluation of the fifth paper: DNA and DADNA (R. Gifford et al., RTAS 2021), Figs. 1, 2 and 5 to 7, and Table I.
 //!
 //! `tasksets` draws task sets as the paper does, `variant` says under what each is run, `carry` runs one on the simulated split
-//! machine, `columns` makes samples of it, `motivation` and `cost` are the experiments without task sets. What the profiles are, and
+//! machine, `columns` makes samples of it, `motivation` and `cost` are the experiments without task sets, `refill` asks what the order
+//! of the rules hangs on. What the profiles are, and
 //! what a way of their machine holds, is in `profiles`.
 
 mod carry;
@@ -13,6 +14,7 @@ mod half;
 mod measured;
 mod motivation;
 mod profiles;
+mod refill;
 mod sets;
 mod tasksets;
 mod variant;
@@ -41,8 +43,8 @@ pub const CLAIMS: &str = include_str!("../../data/dna-claims.toml");
 /// Why some of them do not hold, as far as known.
 pub const REASONS: &str = include_str!("../../data/dna-reasons.toml");
 
-/// The paper's experiments, and all of them together.
-pub const EXPERIMENTS: [Experiment; 5] = [
+/// The paper's experiments, all of them together, and one of ours.
+pub const EXPERIMENTS: [Experiment; 6] = [
     Experiment {
         name: "dna-motivation",
         about: "Figs. 1 and 2: programs with few and with many partitions",
@@ -67,6 +69,11 @@ pub const EXPERIMENTS: [Experiment; 5] = [
         name: "dna",
         about: "all four of them, no task set twice",
         run: |settings, progress| run(&Part::ALL, settings, progress),
+    },
+    Experiment {
+        name: "dna-refill",
+        about: "what the order hangs on: refilling at shares of its cost, and the paper's objective",
+        run: refill::run,
     },
 ];
 
@@ -154,7 +161,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
             .iter()
             .flat_map(|set| means_of(&set.name, &replications))
             .collect(),
-        failures: failures(&replications),
+        failures: [failures(&replications), failures(&costs)].concat(),
         samples: of_first_seed(replications, settings.seed),
     })
 }
@@ -261,17 +268,20 @@ fn judged(
     costs: &[Replication],
 ) -> Vec<ClaimResult> {
     let judged = |claim: &Claim| {
+        if cost::judges(claim) {
+            // Every set of profiles is timed: one that has no such run has failed.
+            let note = Some(cost::NOTE.to_string());
+            return Some(ClaimResult {
+                note,
+                ..judge(claim, costs, &settings.reasons)
+            });
+        }
         let has = |runs: &[Run]| {
             let queries = claim.formula.queries();
             let answers = |run: &Run, query: &Query| run.is(&query.labels) && run.series.contains_key(&query.series);
             queries.iter().all(|query| runs.iter().any(|run| answers(run, query)))
         };
-        let asked: Vec<Replication> = replications
-            .iter()
-            .chain(costs)
-            .filter(|one| has(&one.runs))
-            .cloned()
-            .collect();
+        let asked: Vec<Replication> = replications.iter().filter(|one| has(&one.runs)).cloned().collect();
         // A claim about what no set of profiles has is not judged.
         (!asked.is_empty()).then(|| judge(claim, &asked, &settings.reasons))
     };
@@ -296,7 +306,12 @@ fn measures(parts: &[Part], settings: &Settings, rows: &[Row], costs: &[Replicat
                     .collect();
                 let half = half::half(&verdicts, settings.seed);
                 measures.push(Measure {
-                    name: format!("{}: half of the sets at utilisation, {}", set.name, variant.title()),
+                    name: format!(
+                        "{}: half of the sets at utilisation{}, {}",
+                        set.name,
+                        half.map_or("", half::Half::bound),
+                        variant.title()
+                    ),
                     formula: format!(
                         "isotonic crossing of 1/2, 90 % interval over {} resamples",
                         half::RESAMPLES

@@ -75,3 +75,59 @@ fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
         assert!(every.0 > fixed.0 && every.1 > fixed.1, "{every:?} against {fixed:?}");
     }
 }
+
+/// Under a split that never changes every job of a task takes the same time, and EDF on one core is all that is left to simulate: the
+/// machine and the schedulability analysis (`allocation::edf`) must say the same of every set.
+#[test]
+fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
+    use punctual_allocation::edf::{Timing, Verdict, run};
+    use punctual_units::Nanos;
+
+    let sets = shipped().unwrap();
+    let full = sets.iter().find(|set| set.name == "full").unwrap();
+    let prepared = Prepared::new(full).unwrap();
+    let cores = prepared.machine.cores;
+    let even = punctual_allocation::policy::equal(decide::POOL, cores)[0];
+    let variant = Variant {
+        policy: variant::Policy::Equal,
+        refill: punctual_sim::partitioned::Refill::Charged,
+        rule: variant::Rule::Static,
+    };
+    let mut verdicts = [0, 0];
+    for (utilisation, number) in [2.4, 2.6, 2.8].into_iter().flat_map(|at| (0..4).map(move |k| (at, k))) {
+        let tasks = draw(&prepared.programs, cores, utilisation, 1, number).unwrap().tasks;
+        let keeps = |core: usize| {
+            let timing = |task: &punctual_sim::partitioned::Task| Timing {
+                wcet: Nanos::from_secs_f64(prepared.compiled.time_left(task.program, 0.0, even)),
+                period: Nanos::from_secs_f64(task.period),
+            };
+            let timings: Vec<Timing> = tasks.iter().filter(|task| task.core == core).map(timing).collect();
+            let verdict = run(&timings, Nanos::from_secs_f64(carry::DURATION), |task, _| {
+                timings[task].wcet
+            });
+            matches!(verdict, Verdict::Schedulable { .. })
+        };
+        let schedulable = (0..cores).all(keeps);
+        let measured = refill::carry(&prepared, variant, utilisation, 1.0, 1, number).unwrap();
+        assert_eq!(measured.is_schedulable(), schedulable, "set {number} of {utilisation}");
+        verdicts[usize::from(schedulable)] += 1;
+    }
+    assert!(verdicts.iter().all(|count| *count > 0), "both verdicts: {verdicts:?}");
+}
+
+/// The planted fault: a machine that no run can take place on.
+#[test]
+fn a_timed_run_that_fails_is_told_and_its_claims_stay_in_the_table() {
+    let settings = settings(CLAIMS);
+    let mut prepared = Prepared::new(&settings.profiles[0]).unwrap();
+    prepared.machine.way_bytes = -1.0;
+    let costs = cost::runs(&[prepared], 1);
+    assert_eq!((costs[0].runs.len(), costs[0].failures.len()), (0, 6));
+    let claims = judged(&[Part::Overhead], &settings, &[], &costs);
+    assert_eq!(claims.len(), 6, "those about the cost of a decision, and no other");
+    for claim in claims {
+        assert!(!claim.holds && claim.note.is_some());
+        let why = claim.missing.unwrap();
+        assert!(why.contains("full, utilisation 2.6, decisions of dna timed"), "{why}");
+    }
+}

@@ -1,0 +1,290 @@
+//! What the order of the rules hangs on: the price of a way that changes hands, and what is maximised.
+//!
+//! **Problem.** Refilling is charged by an upper bound, at which reallocating at every change loses to a split that never changes; for
+//! nothing it wins. A real machine lies between the two.
+//!
+//! **Method.** The task sets of one utilisation again, a way holding a share of its bytes, for the machine and for the rule that weighs
+//! the cost. Beside them the paper's own objective: DNA as it is here sums the speeds of the programs, each relative to its best;
+//! the paper sums instructions per second.
+
+use punctual_allocation::{Objective, Programs};
+use punctual_sim::partitioned::{Machine, Refill, simulate};
+
+use super::carry::DURATION;
+use super::decide::Decider;
+use super::measured::{Measured, mean as mean_of};
+use super::profiles::{Prepared, ProfileSet};
+use super::tasksets;
+use super::variant::{Policy, Rule, Variant};
+use crate::outcome::{Measure, Testbed};
+use crate::parallel::in_order;
+use crate::stats::{Spread, mean};
+use crate::{ExperimentError, Outcome, Progress, Settings};
+
+/// The utilisation of the task sets: the first at which all three rules differ on both shipped sets of profiles.
+const UTILISATION: f64 = 3.2;
+
+/// What refilling costs, as a share of the upper bound, with its name.
+const SHARES: [(f64, &str); 5] = [(0.0, "0"), (0.125, "1/8"), (0.25, "1/4"), (0.5, "1/2"), (1.0, "1")];
+
+/// Who splits, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contender {
+    /// The best static split: what refilling costs makes no difference.
+    Static,
+    /// DNA at every change.
+    EveryChange,
+    /// The same, by instructions per second.
+    Instructions,
+    /// Lend bandwidth, move ways where it pays.
+    Hysteresis,
+}
+
+impl Contender {
+    const ALL: [Contender; 4] = [
+        Contender::Static,
+        Contender::EveryChange,
+        Contender::Instructions,
+        Contender::Hysteresis,
+    ];
+
+    fn title(self) -> &'static str {
+        match self {
+            Contender::Static => "static-best",
+            Contender::EveryChange => "dna, every change",
+            Contender::Instructions => "dna by instructions per second, every change",
+            Contender::Hysteresis => "dna, hysteresis",
+        }
+    }
+
+    fn variant(self) -> Variant {
+        let (policy, rule) = match self {
+            Contender::Static => (Policy::StaticBest, Rule::Static),
+            Contender::EveryChange | Contender::Instructions => (Policy::Dna, Rule::EveryChange),
+            Contender::Hysteresis => (Policy::Dna, Rule::Hysteresis),
+        };
+        Variant {
+            policy,
+            refill: Refill::Charged,
+            rule,
+        }
+    }
+}
+
+/// Programs of one set, compiled for both objectives.
+struct Ground {
+    by_speed: Prepared,
+    by_instructions: Prepared,
+}
+
+/// One run: by place in its list, each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Job {
+    ground: usize,
+    seed: u64,
+    share: usize,
+    contender: Contender,
+    number: usize,
+}
+
+/// Late jobs and mean latency (s) of one run.
+type Came = Result<(f64, f64), String>;
+
+/// Runs the sets of every seed with refilling at each share of its cost.
+///
+/// # Errors
+/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
+    if settings.profiles.is_empty() || settings.seeds == 0 || settings.sets == 0 {
+        return Err(ExperimentError::Settings(
+            "an experiment needs at least one set of profiles, one seed and one task set".into(),
+        ));
+    }
+    let grounds: Vec<Ground> = settings
+        .profiles
+        .iter()
+        .map(ground)
+        .collect::<Result<_, _>>()
+        .map_err(ExperimentError::Settings)?;
+    let jobs = jobs(grounds.len(), settings);
+    let done = |count: usize| progress(&format!("{count} of {} runs", jobs.len()));
+    let came: Vec<Came> = in_order(&jobs, settings.workers(), |job| carry_out(&grounds, job), &done);
+    let runs: Vec<(Job, Came)> = jobs.iter().copied().zip(came).collect();
+    Ok(Outcome {
+        name: "dna-refill".into(),
+        platform: "sim".into(),
+        testbed: Testbed::ProfileSet,
+        machines: settings.profiles.iter().map(|set| set.name.clone()).collect(),
+        seeds: settings.seeds().collect(),
+        setting: vec![(
+            "task sets".into(),
+            format!(
+                "{} of utilisation {UTILISATION}, jobs released for {DURATION} s",
+                settings.sets
+            ),
+        )],
+        measures: measures(&runs, settings),
+        failures: runs.into_iter().filter_map(|(_, came)| came.err()).collect(),
+        ..Outcome::default()
+    })
+}
+
+fn ground(set: &ProfileSet) -> Result<Ground, String> {
+    let by_speed = Prepared::new(set)?;
+    let compiled = Programs::new(&set.profiles, Objective::Instructions).map_err(|error| error.to_string())?;
+    Ok(Ground {
+        by_instructions: Prepared {
+            compiled,
+            ..by_speed.clone()
+        },
+        by_speed,
+    })
+}
+
+fn jobs(grounds: usize, settings: &Settings) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for ground in 0..grounds {
+        for seed in settings.seeds() {
+            for share in 0..SHARES.len() {
+                // Nothing changes hands under a static split: once is enough.
+                let asked = Contender::ALL
+                    .iter()
+                    .filter(|one| **one != Contender::Static || share == 0);
+                for &contender in asked {
+                    jobs.extend((0..settings.sets as usize).map(|number| Job {
+                        ground,
+                        seed,
+                        share,
+                        contender,
+                        number,
+                    }));
+                }
+            }
+        }
+    }
+    jobs
+}
+
+fn carry_out(grounds: &[Ground], job: &Job) -> Came {
+    let ground = &grounds[job.ground];
+    let prepared = match job.contender {
+        Contender::Instructions => &ground.by_instructions,
+        _ => &ground.by_speed,
+    };
+    let (share, name) = SHARES[job.share];
+    let measured = carry(
+        prepared,
+        job.contender.variant(),
+        UTILISATION,
+        share,
+        job.seed,
+        job.number,
+    )
+    .map_err(|why| {
+        let title = job.contender.title();
+        format!("{}, refill {name}, set {}, {title}: {why}", prepared.name, job.number)
+    })?;
+    Ok((measured.misses(), mean_of(&measured.responses)))
+}
+
+/// Set `number` of `utilisation` under `variant`, a way holding `share` of its bytes.
+pub(super) fn carry(
+    prepared: &Prepared,
+    variant: Variant,
+    utilisation: f64,
+    share: f64,
+    seed: u64,
+    number: usize,
+) -> Result<Measured, String> {
+    let machine = Machine {
+        way_bytes: prepared.machine.way_bytes * share,
+        refill: variant.refill,
+        ..prepared.machine
+    };
+    let set = tasksets::draw(&prepared.programs, machine.cores, utilisation, seed, number)?;
+    let mut decider = Decider::new(prepared, &machine, &set.tasks, variant);
+    let finished = simulate(&machine, &prepared.programs, &set.tasks, DURATION, |moment| {
+        decider.decide(moment)
+    });
+    finished
+        .map(|finished| Measured::of(&finished))
+        .map_err(|error| error.to_string())
+}
+
+/// Late jobs, and latency over that of the static split: means over the task sets, their spread over seeds.
+fn measures(runs: &[(Job, Came)], settings: &Settings) -> Vec<Measure> {
+    let of = |ground: usize, seed: u64, share: usize, contender: Contender| {
+        let asked = |job: &Job| (job.ground, job.seed, job.share, job.contender) == (ground, seed, share, contender);
+        let came: Vec<(f64, f64)> = runs
+            .iter()
+            .filter(|(job, _)| asked(job))
+            .filter_map(|(_, came)| came.as_ref().ok().copied())
+            .collect();
+        let column = |of: fn(&(f64, f64)) -> f64| mean(&came.iter().map(of).collect::<Vec<_>>());
+        Some((column(|came| came.0)?, column(|came| came.1)?))
+    };
+    let mut measures = Vec::new();
+    for (ground, set) in settings.profiles.iter().enumerate() {
+        for (share, (_, name)) in SHARES.iter().enumerate() {
+            for contender in Contender::ALL {
+                let beside = |seed| {
+                    let fixed = of(ground, seed, 0, Contender::Static)?;
+                    let own = if contender == Contender::Static {
+                        fixed
+                    } else {
+                        of(ground, seed, share, contender)?
+                    };
+                    Some((own.0, own.1 / fixed.1))
+                };
+                let (late, latency): (Vec<f64>, Vec<f64>) = settings.seeds().filter_map(beside).unzip();
+                let title = format!("{}, refill {name}, {}", set.name, contender.title());
+                measures.push(Measure {
+                    name: format!("{title}: late jobs"),
+                    formula: format!("share of jobs, mean over the sets of utilisation {UTILISATION}"),
+                    spread: Spread::of(&late),
+                });
+                measures.push(Measure {
+                    name: format!("{title}: latency over static-best's"),
+                    formula: format!("mean over the sets of utilisation {UTILISATION}, over the same of static-best"),
+                    spread: Spread::of(&latency),
+                });
+            }
+        }
+    }
+    measures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::carry::Set;
+    use super::super::profiles::shipped;
+    use super::*;
+
+    /// The ends of the sweep are the two worlds of the other experiments.
+    #[test]
+    fn no_share_is_free_and_the_whole_is_charged() {
+        let sets = shipped().unwrap();
+        let scaled = sets.iter().find(|set| set.name == "scaled").unwrap();
+        let prepared = Prepared::new(scaled).unwrap();
+        let set = Set {
+            prepared: &prepared,
+            utilisation: UTILISATION,
+            number: 0,
+            seed: 1,
+        };
+        let charged = Contender::EveryChange.variant();
+        let free = Variant {
+            refill: Refill::Free,
+            ..charged
+        };
+        let tasks = tasksets::draw(&prepared.programs, prepared.machine.cores, UTILISATION, 1, 0)
+            .unwrap()
+            .tasks;
+        let alone = |variant| set.run(&tasks, variant, &mut 0.0).unwrap();
+        let swept = |share| carry(&prepared, charged, UTILISATION, share, 1, 0).unwrap();
+        let (none, whole) = (swept(0.0), swept(1.0));
+        assert_eq!(none.responses, alone(free).responses);
+        assert_eq!(whole, alone(charged));
+        assert!(none.late < whole.late);
+    }
+}
