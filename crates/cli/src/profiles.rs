@@ -38,7 +38,7 @@ pub fn file(path: &Path, grid: Grid) -> Result<Profile, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The profiles in `folder`, in sets: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `modelled` or `counted`, whichever it is. What
+/// The profiles in `folder`, in sets: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `modelled` or `measured`, whichever it is. What
 /// the files do not say and is assumed is noted on standard error.
 ///
 /// # Errors

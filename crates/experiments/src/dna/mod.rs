@@ -173,7 +173,7 @@ fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
     labels.extend(cost::labels());
     // Claims may name what another set of profiles has.
     let names = settings.profiles.iter().map(|set| set.name.as_str());
-    for profiles in names.chain(["full", "scaled", "modelled", "counted"]) {
+    for profiles in names.chain(["full", "scaled", "modelled", "measured"]) {
         for utilisation in tasksets::utilisations() {
             let of = |variant| columns::labels_of(profiles, utilisation, variant);
             labels.extend(Variant::all().into_iter().map(of));

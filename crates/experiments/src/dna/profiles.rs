@@ -19,7 +19,7 @@ pub const PHASES: usize = 32;
 /// Profiles of one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileSet {
-    /// What it is called: `full`, `scaled`; `modelled` or `counted` where the files do not name a set.
+    /// What it is called: `full`, `scaled`; `modelled` or `measured` where the files do not name a set.
     pub name: String,
     /// Where its figures come from.
     pub kind: Kind,

@@ -14,7 +14,8 @@ pub type File<'f> = (&'f str, &'f [u8]);
 /// What stands in a file's name where a set would, as `punctual profile` names it if nobody else does.
 const UNNAMED: &str = "profile";
 
-/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET; `PROGRAM.csv` and `PROGRAM.profile.csv` to that of its kind. Where files do
+/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET; `PROGRAM.csv` and `PROGRAM.profile.csv` to
+/// `modelled` or `measured`, by their kind. Where files do
 /// not say it, rows by window are of a model, rows by share were counted, and ways are as large as in the set's other files, or
 /// [`WAY_BYTES`].
 ///
@@ -42,7 +43,7 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
         });
         let name = match recording.name().rsplit_once('.') {
             Some((_, set)) if set != UNNAMED => set,
-            _ => kind.name(),
+            _ => unnamed(kind),
         };
         let place = sets.iter().position(|other| other.set.name == name);
         let place = place.unwrap_or_else(|| {
@@ -52,6 +53,14 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
         sets[place].take(file, facts, kind, compiled).map_err(refused)?;
     }
     Ok(sets.into_iter().map(Gathered::whole).collect())
+}
+
+/// What a set is called whose files do not name it. Claims were written for `measured` ones: by a processor's counters.
+fn unnamed(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Modelled => "modelled",
+        Kind::Counted => "measured",
+    }
 }
 
 /// A set of which not all files may have been read.
