@@ -283,7 +283,7 @@ mod tests {
         let alone = |variant| set.run(&tasks, variant, &mut 0.0).unwrap();
         let swept = |share| carry(&prepared, charged, UTILISATION, share, 1, 0).unwrap();
         let (none, whole) = (swept(0.0), swept(1.0));
-        assert_eq!(none.responses, alone(free).responses);
+        assert_eq!(none.late, alone(free).late);
         assert_eq!(whole, alone(charged));
         assert!(none.late < whole.late);
     }
