@@ -1,7 +1,7 @@
 //! How fast programs are profiled: the table of docs/profiling.md.
 //!
 //! ```sh
-//! cargo run --release -p punctual-profiler --example speed >/dev/null
+//! cargo run --release -p punctual-profiler --example profiling_speed >/dev/null
 //! ```
 //!
 //! Prints it on standard error. Runs six programs of a Debian 12 with a compiler, one after another, on a text that it makes; what is
