@@ -42,7 +42,8 @@ fn partition(tree: &KernelTree) -> Result<(), String> {
     }
     let lists_it = |file: PathBuf| read_trimmed(&file).is_ok_and(|list| list.split(' ').any(|it| it == "cpuset"));
     for group in home.ancestors().take_while(|group| group.starts_with(&top)) {
-        if !lists_it(group.join("cgroup.controllers")) {
+        // A group below has the controllers that the one above hands down, which it may be made to do.
+        if group == top && !lists_it(group.join("cgroup.controllers")) {
             return Err(format!("{} has no cpuset controller", group.display()));
         }
         if !lists_it(group.join("cgroup.subtree_control")) {
@@ -116,11 +117,14 @@ mod tests {
         let (_folder, tree) = testing::tree(&[("/proc/self/mountinfo", V1), ("/cpuset/tasks", "")]);
         if thread::may_move_others() {
             assert_eq!(likely(&tree), Ok(Mechanism::Cpuset));
+            let (_folder, tree) = unified("cpu");
             assert_eq!(
-                likely(&unified("cpu").1),
-                Ok(Mechanism::Affinity),
-                "no cpuset controller where this process is"
+                likely(&tree),
+                Ok(Mechanism::Partition),
+                "the group above can hand it down"
             );
+            std::fs::write(tree.path("/cg/cgroup.controllers"), "cpu").unwrap();
+            assert_eq!(likely(&tree), Ok(Mechanism::Affinity), "no cpuset controller at all");
         }
     }
 
