@@ -4,14 +4,16 @@
 
 #![cfg(target_os = "linux")]
 
-use std::collections::BTreeSet;
+mod common;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use common::{Ended, everybody_but};
 use punctual_platform::Machine;
 use punctual_platform::linux::exclusive::{Mechanism, SPARE};
 use punctual_platform::linux::thread::{self, Tid};
@@ -40,16 +42,6 @@ fn child() {
             std::io::stdin().lines().next(); // until the parent has looked
         }
         Err(refusal) => println!("\nREFUSED {refusal}"),
-    }
-}
-
-/// A program of ours within the group, ended with the test.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -109,17 +101,6 @@ fn allowed(process: u32) -> String {
     list.unwrap().trim().to_owned()
 }
 
-/// Everybody's programs but the helper's.
-fn everybody_else() -> Vec<String> {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let names: BTreeSet<String> = processes
-        .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
-        .map(|name| name.trim_end().to_owned())
-        .filter(|name| name != HELPER)
-        .collect();
-    names.into_iter().collect()
-}
-
 /// A core is taken by one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -139,7 +120,7 @@ fn the_core_is_kept_in_the_group_of_this_process() {
     command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ORDER, "take")
-        .env(SPARE, everybody_else().join(","))
+        .env(SPARE, everybody_but(HELPER).join(","))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -182,7 +163,7 @@ fn a_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
     .unwrap();
     let all = outer.cores();
     let core = *machine.offers().cores.last().unwrap();
-    let taken = machine.exclusive_cores(&[core], &everybody_else());
+    let taken = machine.exclusive_cores(&[core], &everybody_but(HELPER));
     let exclusive = match taken.map(|cores| cores.into_iter().next().unwrap()) {
         Ok(exclusive) if exclusive.obtained().mechanism == Mechanism::Cpuset => exclusive,
         other => return eprintln!("skipped: {other:?}"),

@@ -5,7 +5,9 @@
 
 #![cfg(target_os = "linux")]
 
-use std::collections::{BTreeMap, BTreeSet};
+mod common;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::{Ended, everybody_but};
 use punctual_platform::Machine;
 use punctual_platform::linux::exclusive::{ExclusiveCore, SPARE};
 use punctual_platform::linux::journal::Journal;
@@ -55,16 +58,6 @@ fn child() {
             }
         }
         Err(refusal) => println!("\nREFUSED {refusal}"),
-    }
-}
-
-/// A program that sleeps, ended with the test.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -114,7 +107,7 @@ fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
     let (tree, helper) = (KernelTree::default(), start_helper(folder.path()));
     let core = *cores::usable(&tree).last().unwrap();
     let journal = Journal::open(false).unwrap();
-    let exclusive = match ExclusiveCore::take(&tree, &journal, core, &everybody_else()) {
+    let exclusive = match ExclusiveCore::take(&tree, &journal, core, &everybody_but(HELPER)) {
         Ok(exclusive) => exclusive,
         Err(refusal) => {
             eprintln!("skipped taking a core: {refusal}");
@@ -189,17 +182,6 @@ fn is_put_back_after_a_kill(lending: bool) {
     eprintln!("put back {:?} after the kill", killed.elapsed());
 }
 
-/// Everybody's programs but the helper's.
-fn everybody_else() -> Vec<String> {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let names: BTreeSet<String> = processes
-        .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
-        .map(|name| name.trim_end().to_owned())
-        .filter(|name| name != HELPER)
-        .collect();
-    names.into_iter().collect()
-}
-
 fn start_child(helper: u32, lending: bool) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     if lending {
@@ -208,7 +190,7 @@ fn start_child(helper: u32, lending: bool) -> Child {
     command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ORDER, helper.to_string())
-        .env(SPARE, everybody_else().join(","))
+        .env(SPARE, everybody_but(HELPER).join(","))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

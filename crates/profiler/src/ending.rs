@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process::{Child, ExitStatus};
 
 use punctual_tracer::Progress;
 
@@ -76,6 +76,14 @@ fn name(signal: i32) -> &'static str {
         libc::SIGPIPE => "SIGPIPE",
         libc::SIGTERM => "SIGTERM",
         _ => "see signal(7)",
+    }
+}
+
+/// Asks a program that has not been waited for to end, as `kill` does.
+pub(crate) fn ask_to_end(child: &Child) {
+    if let Ok(id) = libc::pid_t::try_from(child.id()) {
+        // SAFETY: a plain system call; the process has not been waited for, so that the id is still its own.
+        unsafe { libc::kill(id, libc::SIGTERM) };
     }
 }
 

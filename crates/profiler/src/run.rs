@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use punctual_tracer::{Channel, Geometry, Progress, Window};
 
 use crate::emulator::Emulator;
-use crate::ending::Ending;
+use crate::ending::{Ending, ask_to_end};
 use crate::error::ProfilerError;
 use crate::program::Program;
 use crate::start;
@@ -69,9 +69,8 @@ impl Run {
 
     /// Asks the program to end, as `kill` does.
     pub fn ask_to_end(&self) {
-        if let (false, Ok(id)) = (self.ended, libc::pid_t::try_from(self.emulator.id())) {
-            // SAFETY: a plain system call; the process has not been waited for, so that the id is still its own.
-            unsafe { libc::kill(id, libc::SIGTERM) };
+        if !self.ended {
+            ask_to_end(&self.emulator);
         }
     }
 

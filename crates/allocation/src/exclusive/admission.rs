@@ -303,37 +303,18 @@ impl Unfit {
 
 #[cfg(test)]
 mod tests {
+    use super::super::drawn::{horizon, task};
     use super::*;
     use proptest::prelude::*;
-
-    fn task() -> impl Strategy<Value = Sporadic> {
-        (1u64..8, 1u64..24, 1u64..16).prop_map(|(c, d, t)| Sporadic {
-            execution: Nanos(c),
-            deadline: Nanos(d),
-            period: Nanos(t),
-        })
-    }
 
     /// EDF, unit by unit, all tasks released together and as often as they may: the worst case. Twice the hyperperiod and the longest
     /// deadline are enough to see every miss of a set that does not overload the core.
     fn simulated(tasks: &[Sporadic]) -> bool {
-        let lcm = |a: u64, b: u64| {
-            let gcd = |mut a: u64, mut b: u64| {
-                while b > 0 {
-                    (a, b) = (b, a % b);
-                }
-                a
-            };
-            a / gcd(a, b) * b
-        };
-        let hyper = tasks.iter().fold(1, |h, task| lcm(h, task.period.0));
-        let need: u64 = tasks.iter().map(|task| hyper / task.period.0 * task.execution.0).sum();
-        if need > hyper {
+        let Some(horizon) = horizon(tasks) else {
             return false;
-        }
-        let longest = tasks.iter().map(|task| task.deadline.0).max().unwrap_or(0);
+        };
         let mut jobs: Vec<(u64, u64)> = Vec::new(); // absolute deadline, left to do
-        for now in 0..2 * hyper + longest {
+        for now in 0..horizon {
             for task in tasks.iter().filter(|task| now % task.period.0 == 0) {
                 jobs.push((now + task.deadline.0, task.execution.0));
             }

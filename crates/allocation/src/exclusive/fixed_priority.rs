@@ -125,39 +125,19 @@ fn throttled(tasks: &[Sporadic], bandwidth: Bandwidth) -> Result<(), Unfit> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::drawn::{horizon, task};
     use super::super::fits;
     use super::*;
-
-    fn task() -> impl Strategy<Value = Sporadic> {
-        (1u64..8, 1u64..24, 1u64..16).prop_map(|(c, d, t)| Sporadic {
-            execution: Nanos(c),
-            deadline: Nanos(d),
-            period: Nanos(t),
-        })
-    }
 
     /// Fixed priorities, unit by unit, all tasks released together and as often as they may, the jobs of a task one after the other: the
     /// longest response of each task over twice the hyperperiod and the longest deadline; none where one is late or the core is overloaded.
     fn simulated(tasks: &[Sporadic]) -> Option<Vec<u64>> {
-        let gcd = |mut a: u64, mut b: u64| {
-            while b > 0 {
-                (a, b) = (b, a % b);
-            }
-            a
-        };
-        let hyper = tasks
-            .iter()
-            .fold(1, |h, task| h / gcd(h, task.period.0) * task.period.0);
-        let need: u64 = tasks.iter().map(|task| hyper / task.period.0 * task.execution.0).sum();
-        if need > hyper {
-            return None;
-        }
-        let longest = tasks.iter().map(|task| task.deadline.0).max().unwrap_or(0);
+        let horizon = horizon(tasks)?;
         let mut order: Vec<usize> = (0..tasks.len()).collect();
         order.sort_by_key(|task| (tasks[*task].deadline, *task));
         let mut waiting: Vec<std::collections::VecDeque<(u64, u64)>> = vec![Default::default(); tasks.len()]; // released, left
         let mut worst = vec![0; tasks.len()];
-        for now in 0..2 * hyper + longest {
+        for now in 0..horizon {
             for (jobs, task) in waiting.iter_mut().zip(tasks) {
                 if now % task.period.0 == 0 {
                     jobs.push_back((now, task.execution.0));

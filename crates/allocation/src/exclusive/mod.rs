@@ -20,6 +20,8 @@ mod admission;
 mod budget;
 mod completion;
 mod cores;
+#[cfg(test)]
+mod drawn;
 mod fixed_priority;
 mod learnt;
 mod lending;

@@ -8,6 +8,7 @@ use super::cutter::{CountedWindow, Cutter};
 use super::error::CountersError;
 use super::event::Events;
 use super::group::Group;
+use crate::ending::ask_to_end;
 use crate::program::Program;
 
 /// How often the counters are read: at three instructions a nanosecond, every three million of them.
@@ -66,9 +67,8 @@ impl Counting {
 
     /// Asks the program to end, as `kill` does.
     pub fn ask_to_end(&self) {
-        if let (false, Ok(id)) = (self.ended, libc::pid_t::try_from(self.child.id())) {
-            // SAFETY: a plain system call; the process has not been waited for, so that the id is still its own.
-            unsafe { libc::kill(id, libc::SIGTERM) };
+        if !self.ended {
+            ask_to_end(&self.child);
         }
     }
 
