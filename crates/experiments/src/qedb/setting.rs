@@ -182,6 +182,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
         demand: demand(ask.job, ROUNDS, Table::Sensors),
         per_core: 1,
         cores: None,
+        core: None,
         active: Active::ALWAYS,
         profile: None,
     };

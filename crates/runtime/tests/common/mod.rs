@@ -111,6 +111,7 @@ fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
         demand,
         per_core: 1,
         cores: None,
+        core: None,
         active: Active::ALWAYS,
         profile: None,
     }
