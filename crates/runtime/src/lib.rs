@@ -12,6 +12,7 @@ mod allocation;
 mod collector;
 mod controller;
 mod document;
+mod error;
 mod event;
 mod exciter;
 #[cfg(target_os = "linux")]
@@ -31,10 +32,12 @@ pub use controller::Knobs;
 pub use document::{
     ADMITTED, CLOCK, ControllerDocument, DRR, MadeFor, Mismatch, ModelDocument, ModelError, TARDINESS, Unfit,
 };
+pub use error::RuntimeError;
 pub use event::{Answer, Applied, Event, Plan, Step, Vitals, Window};
 pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;
 pub use punctual_sim::{Failing, Fault, Faults, Governor, MachineFileError, MachineModel, MeterName, UnknownGovernor};
 pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, replay};
-pub use run::{ControllerSource, Finished, PlatformChoice, RunError, RunRequest, identify, run};
+pub use report::Finished;
+pub use run::{ControllerSource, PlatformChoice, RunError, RunRequest, identify, run};
 pub use tick::{Regulator, RegulatorOptions};

@@ -18,10 +18,11 @@ use punctual_workload::{
 use crate::allocation::{AllocationError, AllocationRequest};
 use crate::collector::SETTLING;
 use crate::document::{ControllerDocument, MadeFor, Mismatch, ModelDocument, ModelError, Unfit};
+use crate::error::RuntimeError;
 use crate::exciter::Exciter;
 use crate::mode::{SILENT_RELEASES, SILENT_WINDOWS};
-use crate::record::{AdmissionSetup, EventLog};
-use crate::report::{KnobReport, LoadReport, Protection, RunHeader, RunReport, Watch};
+use crate::record::AdmissionSetup;
+use crate::report::{Finished, KnobReport, LoadReport, Protection, RunHeader, RunReport, Watch};
 use crate::tick::RegulatorOptions;
 
 /// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a whole
@@ -100,15 +101,6 @@ impl RunRequest {
     }
 }
 
-/// A finished run.
-#[derive(Clone, Debug)]
-pub struct Finished {
-    /// What it tells.
-    pub report: RunReport,
-    /// The log, where one was asked for.
-    pub log: Option<EventLog>,
-}
-
 /// Why a run did not take place, or was broken off.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -173,25 +165,9 @@ pub enum RunError {
     /// Whoever watches broke off before the run began.
     #[error("stopped before the run began: nothing was measured")]
     Interrupted,
-    /// The run failed, and part of the machine could not be put back.
-    #[error("{error}; and not put back: {left}")]
-    NotPutBack {
-        /// Why the run failed.
-        error: Box<RunError>,
-        /// What is not as it was found.
-        left: Refusal,
-    },
-    /// The machine has no room for one more thread.
-    #[error("no thread for `{role}`: {why}; use fewer tasks, or raise the limit on threads (ulimit -u)")]
-    Thread {
-        /// What it was to do.
-        role: String,
-        /// In the system's words.
-        why: std::io::Error,
-    },
-    /// The run ended before it began.
-    #[error("a thread of the run ended early: see the messages above")]
-    Stopped,
+    /// The run was started on this machine and failed there.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
 }
 
 /// Runs a scenario and returns what it tells.

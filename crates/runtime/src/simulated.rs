@@ -12,8 +12,8 @@ use crate::allocation::Allocating;
 use crate::collector::{Collector, Ending, Took};
 use crate::event::{Answer, Event, Plan, Vitals};
 use crate::record::{Decision, EventLog};
-use crate::report::{Progress, Watch};
-use crate::run::{Finished, RunError, Setup};
+use crate::report::{Finished, Progress, Watch};
+use crate::run::{RunError, Setup};
 use crate::tick::Regulator;
 
 /// How much simulated time passes, at most about, before whoever watches is asked whether to go on.

@@ -58,9 +58,9 @@ use self::feeder::{Fed, Feed, install};
 use self::shared::{Crew, Placement, Shared, Starter, Tenure, join, protection};
 use self::tasks::{Body, Failed, Running, sleep_until};
 use crate::collector::{Collector, Ending};
+use crate::error::RuntimeError;
 use crate::record::{AdmissionSetup, EventLog};
-use crate::report::{LoadReport, Progress, Protection, RunHeader, Sample, Watch};
-use crate::run::{Finished, RunError};
+use crate::report::{Finished, LoadReport, Progress, Protection, RunHeader, Sample, Watch};
 use crate::tick::{Regulator, RegulatorOptions};
 
 const PROBE_PRIORITY: u8 = 95;
@@ -299,13 +299,13 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     /// Runs until the duration is over or `watch` breaks off.
     ///
     /// # Errors
-    /// [`RunError`] where the controller does not fit the machine, or the store failed. The machine is put back.
-    pub fn run(mut self, options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
+    /// [`RuntimeError`] where the controller does not fit the machine, or the store failed. The machine is put back.
+    pub fn run(mut self, options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
         let result = self.run_inner(options, watch);
         let left_over = self.machine.restore();
         let mut finished = match (result, left_over.first()) {
             (Err(error), Some(left)) => {
-                return Err(RunError::NotPutBack {
+                return Err(RuntimeError::NotPutBack {
                     error: Box::new(error),
                     left: left.clone(),
                 });
@@ -320,7 +320,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         Ok(finished)
     }
 
-    fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
+    fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
         let obtained = &mut options.header.protection;
         let cores = self.machine.offers().cores.clone();
         let exclusive = Exclusive::take(&self.machine, &self.offers(), &self.spare, obtained);
@@ -416,7 +416,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         options: RunOptions,
         exclusive: Option<Exclusive>,
         watch: Watch,
-    ) -> Result<Ran, RunError> {
+    ) -> Result<Ran, RuntimeError> {
         let RunOptions {
             mut header,
             mut regulator,
@@ -509,7 +509,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             let flushed = flushing.and_then(join);
             // What the updater installed after the last group.
             let flushed = flushed.or_else(|| group_commit.and_then(|_| store.commit_group().err()));
-            let mut controlled = controlled.ok_or(RunError::Stopped)?;
+            let mut controlled = controlled.ok_or(RuntimeError::Stopped)?;
             if let Some(error) = fed.error.take().or(installed).or(flushed) {
                 return Err(error.into());
             }
@@ -542,7 +542,7 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
     mut exclusive: Option<Exclusive>,
     seed: u64,
     shared: &'scope Shared,
-) -> Result<Vec<ScopedJoinHandle<'scope, Option<Failed>>>, RunError> {
+) -> Result<Vec<ScopedJoinHandle<'scope, Option<Failed>>>, RuntimeError> {
     let spawn = |(index, (placement, setup)): (usize, (Placement, TaskSetup<'env, E>))| {
         let running = Running {
             id: TaskId(index as u32),

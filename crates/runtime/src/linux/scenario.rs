@@ -19,8 +19,9 @@ use rand_chacha::ChaCha8Rng;
 
 use super::interpret::{Interpreter, object_key, sensor_key};
 use super::{Emulated, RunOptions, Runtime, TASK_PRIORITY, TaskSetup, calibrate};
-use crate::report::{Progress, Watch};
-use crate::run::{Finished, RunError, Setup};
+use crate::error::RuntimeError;
+use crate::report::{Finished, Progress, Watch};
+use crate::run::{RunError, Setup};
 
 /// The engine of every scenario: LMDB at the speed of the emulated clock.
 type ScenarioEngine = Emulated<Lmdb>;
@@ -82,7 +83,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         runtime.group_commit_every(scenario.store.group_commit);
     }
     stage(watch, "starting")?;
-    runtime.run(options, watch)
+    Ok(runtime.run(options, watch)?)
 }
 
 /// Costs are those at full clock, whatever the governor made of the clock so far. Where the clock cannot be turned the
@@ -286,7 +287,7 @@ fn measure(setup: &Setup) -> Result<Costs, RunError> {
                 bytes,
             )
         });
-        let worker = worker.map_err(|why| RunError::Thread {
+        let worker = worker.map_err(|why| RuntimeError::Thread {
             role: "calibration".into(),
             why,
         })?;
