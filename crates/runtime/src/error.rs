@@ -1,9 +1,8 @@
 //! Why a run on this machine did not take place, or was broken off.
 
+use punctual_loop::Mismatch;
 use punctual_platform::Refusal;
 use punctual_store::StoreError;
-
-use crate::document::Mismatch;
 
 /// Why a [`Runtime`](crate::linux::Runtime) did not run to its end.
 #[derive(Debug, thiserror::Error)]

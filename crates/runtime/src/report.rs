@@ -2,13 +2,12 @@
 
 use std::ops::ControlFlow;
 
+use punctual_loop::EventLog;
 pub use punctual_platform::Parts as EnergyParts;
 use punctual_platform::{Provenance, Refusal};
 use punctual_units::Hertz;
 use punctual_workload::{ControllerKind, Goal};
 use serde::{Deserialize, Serialize};
-
-use crate::record::EventLog;
 
 /// A finished run.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Whose turn it is after a run that did not take place.
 
-use punctual_runtime::{RunError, RuntimeError};
+use punctual_runtime::RuntimeError;
+use punctual_scenario::RunError;
 
 use crate::failure::Failure;
 use crate::scenario::Loaded;
