@@ -53,12 +53,20 @@ pub struct Loaded {
     pub profiles: Vec<ProfileFile>,
     /// Programs that are left on exclusive cores.
     pub spare: Vec<String>,
+    /// The scenario as it was written, and what was put over it.
+    document: Entries,
+    overrides: Vec<Override>,
 }
 
 impl Loaded {
     /// Where the scenario came from, for messages.
     pub fn shown(&self) -> String {
         shown(self.file.as_deref())
+    }
+
+    /// Where `key` was written, for a problem that only the machine shows: the file and the line, or the option.
+    pub fn place_of(&self, key: &str) -> String {
+        place(origin_of(&self.document, key), &self.shown(), &self.overrides)
     }
 }
 
@@ -82,7 +90,7 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         .file_stem()
         .map_or("scenario".into(), |stem| stem.to_string_lossy());
     let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
-    let (draft, profiles) = check(&text, &shown(file), folder, &name, overrides).map_err(Failure::input)?;
+    let (draft, profiles, document) = check(&text, &shown(file), folder, &name, overrides).map_err(Failure::input)?;
     Ok(Loaded {
         scenario: draft.scenario,
         file: file.map(Path::to_path_buf),
@@ -92,6 +100,8 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         allocation: draft.allocation,
         profiles,
         spare: draft.spare,
+        document,
+        overrides: overrides.to_vec(),
     })
 }
 
@@ -115,7 +125,7 @@ fn check(
     folder: &Path,
     name: &str,
     overrides: &[Override],
-) -> Result<(build::Draft, Vec<ProfileFile>), Vec<String>> {
+) -> Result<(build::Draft, Vec<ProfileFile>, Entries), Vec<String>> {
     let mut report = Report::default();
     let mut document = match tree::parse(text) {
         Ok(node) => match node.value {
@@ -144,7 +154,7 @@ fn check(
         |origin| place(origin, shown, overrides),
         folder,
     );
-    Ok((draft, profiles))
+    Ok((draft, profiles, document))
 }
 
 /// The profiles of the scenario's tasks. A file named in the scenario lies beside it, one named on the command line where the
