@@ -373,7 +373,7 @@ mod tests {
             seed: 0,
             controller: punctual_workload::ControllerKind::Open,
             goal: punctual_workload::Goal {
-                tardiness: 0.85,
+                tasks: punctual_workload::TaskGoal::Tardiness(0.85),
                 drr: 0.6,
                 min_fresh: punctual_units::Share::ONE,
             },

@@ -14,11 +14,11 @@ use punctual_units::Nanos;
 use punctual_workload::{ControllerKind, UpdateMode, Volume};
 use serde::Serialize;
 
-use super::super::{print, run};
-use super::columns::columns;
 use super::series::{Interrupt, check_length, overrides, perform, tell};
-use crate::args::Rates;
+use crate::columns::columns;
+use crate::commands::{print, run};
 use crate::failure::Failure;
+use crate::lab::args::Rates;
 use crate::output::Output;
 use crate::scenario::{self, Loaded};
 use crate::summary::count;
@@ -104,7 +104,7 @@ pub fn rates(arguments: &Rates) -> Result<(), Failure> {
         scenario: loaded.scenario.name.clone(),
         platform: prober.request.platform.name(),
         duration_s: loaded.scenario.duration.as_secs_f64(),
-        tardiness_goal: loaded.scenario.goal.tardiness,
+        tardiness_goal: loaded.scenario.goal.tasks.nominal(),
         ratio: ratio(&modes),
         modes: modes.into(),
     };

@@ -5,8 +5,8 @@ use punctual_runtime::report::{RunHeader, RunReport, Summary};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
-use super::super::columns::columns;
 use super::super::rounds::quantile;
+use crate::columns::columns;
 use crate::summary::{count, percent};
 use crate::verdict::{TOLERANCE, Tardiness, Verdict};
 
@@ -230,7 +230,7 @@ pub fn verdict(goal: &Goal, runs: &[&Run]) -> String {
     let how_many = |holds: fn(&Run) -> bool| runs.iter().filter(|run| holds(run)).count();
     let mut text = format!(
         "goal {} held within {TOLERANCE} in {} of {all}",
-        goal.tardiness,
+        goal.tasks.nominal(),
         how_many(|run| run.goal_held)
     );
     for (off, what) in [(Tardiness::Above, "above"), (Tardiness::Below, "below")] {
