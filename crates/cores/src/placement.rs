@@ -314,7 +314,7 @@ fn check(tasks: &[Request], cores: &[CoreId]) -> Result<(), PlaceError> {
         return Err(PlaceError::NoSuchCore { task, core, cores });
     }
     let exclusive = distinct(named(true).map(|(_, core)| core));
-    if let (Some((task, _)), true) = (named(true).last(), exclusive.len() == cores.len()) {
+    if let (Some((task, _)), true) = (named(true).next_back(), exclusive.len() == cores.len()) {
         return Err(PlaceError::NoneLeft { task });
     }
     if let Some((task, core)) = named(false).find(|(_, core)| exclusive.contains(core)) {

@@ -35,7 +35,7 @@ pub const SHIPPED_PATH: &str = "scenarios/fire-rescue.toml";
 const SHIPPED_TEXT: &str = include_str!("../../../../scenarios/fire-rescue.toml");
 
 /// A scenario that has been read and checked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Loaded {
     /// The scenario.
     pub scenario: Scenario,
