@@ -11,4 +11,5 @@ pub mod conformance;
 pub mod linux;
 mod machine;
 
-pub use machine::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Refusal, Setting};
+pub use machine::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Setting};
+pub use punctual_os::Refusal;

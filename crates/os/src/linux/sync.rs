@@ -24,7 +24,7 @@ use super::clock::timespec;
 /// stay as they were left. Uncontended, locking and unlocking make no system call.
 ///
 /// ```
-/// use punctual_platform::linux::sync::PiMutex;
+/// use punctual_os::linux::sync::PiMutex;
 /// let counter = PiMutex::new(0);
 /// *counter.lock() += 1;
 /// assert_eq!(counter.into_inner(), 1);
@@ -178,7 +178,7 @@ pub enum Wake {
 /// several in a row count once. What was written before `unpark` is seen after the `park_until` that it ends.
 ///
 /// ```
-/// use punctual_platform::linux::{clock::MonotonicClock, sync::{Parker, Wake}};
+/// use punctual_os::linux::{clock::MonotonicClock, sync::{Parker, Wake}};
 /// use punctual_units::{Clock, Nanos, Time};
 /// let place = Parker::new();
 /// place.unpark();
@@ -281,8 +281,9 @@ mod tests {
     use punctual_units::{Clock, Nanos};
 
     use super::*;
+    use crate::Tid;
     use crate::linux::clock::MonotonicClock;
-    use crate::linux::thread::{self, Tid, allowed_cores};
+    use crate::linux::thread;
 
     #[test]
     fn one_thread_at_a_time_is_inside() {
@@ -353,12 +354,11 @@ mod tests {
     fn holder_is_boosted(mutex: Arc<dyn Lockable>, patience: Duration) -> Option<bool> {
         const LOW: u8 = 10;
         const HIGH: u8 = 20;
-        let core = allowed_cores()[0];
         let (report, reports) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
         let held = Arc::clone(&mutex);
         let low = std::thread::spawn(move || {
-            let obtained = thread::pin(core).and_then(|()| thread::real_time(LOW));
+            let obtained = thread::real_time(LOW);
             held.with_lock(&mut || {
                 report.send(obtained.clone().map(|()| Tid::current())).unwrap();
                 let _ = released.recv();
@@ -375,7 +375,6 @@ mod tests {
         };
         assert_eq!(effective_priority(holder), -1 - i32::from(LOW));
         let high = std::thread::spawn(move || {
-            thread::pin(core).unwrap();
             thread::real_time(HIGH).unwrap();
             mutex.with_lock(&mut || {});
         });

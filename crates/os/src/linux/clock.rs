@@ -13,7 +13,7 @@ use punctual_units::{Clock, Nanos, Time};
 /// `CLOCK_MONOTONIC`: nanoseconds since boot, without the time spent suspended. Costs nothing to clone.
 ///
 /// ```
-/// use punctual_platform::linux::clock::MonotonicClock;
+/// use punctual_os::linux::clock::MonotonicClock;
 /// use punctual_units::{Clock, Nanos};
 /// let clock = MonotonicClock;
 /// let wake = clock.now() + Nanos::from_millis(1);
