@@ -1,6 +1,6 @@
-//! Who runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_allocation::exclusive`.
+//! Who runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
 
-use punctual_allocation::exclusive::{Completion, LendingCosts, NoFigures, Sporadic, completion, place};
+use punctual_cores::{Completion, LendingCosts, NoFigures, Sporadic, completion, place};
 use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, Scheduling, Step, Task};
 use punctual_units::Nanos;
 use thiserror::Error;
@@ -77,7 +77,7 @@ pub fn decide(
 /// The player makes no request to the device of the others.
 const OTHERS_WAIT: Completion = Completion::Block;
 
-/// Every decision by `punctual_allocation::exclusive`, from measured `services`.
+/// Every decision by `punctual_cores`, from measured `services`.
 fn computed(machine: &DualMachine, player: &Task, services: &[Nanos]) -> Result<Decision, NoFigures> {
     // On its exclusive core a job that blocked takes its core back at once: blocking costs two switches.
     let block = machine.switch() * 2;

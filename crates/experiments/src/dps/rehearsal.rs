@@ -44,7 +44,7 @@ pub fn rehearse(machine: &DualMachine, others: Vec<Task>, devices: Vec<Device>) 
 
 #[cfg(test)]
 mod tests {
-    use punctual_allocation::exclusive::{Completion, completion};
+    use punctual_cores::{Completion, completion};
     use punctual_sim::media::{Media, Medium};
 
     use super::super::interactive;

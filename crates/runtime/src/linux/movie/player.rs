@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use punctual_allocation::exclusive::{Completion, completion, completion_on_kept_core};
+use punctual_cores::{Completion, completion, completion_on_kept_core};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::data_path::{MappedPartition, PolledFile};
 use punctual_platform::linux::emulated::EmulatedClock;

@@ -32,7 +32,7 @@ pub struct NoFigures;
 /// [`NoFigures`] without a service time.
 ///
 /// ```
-/// use punctual_allocation::exclusive::{Completion, completion};
+/// use punctual_cores::{Completion, completion};
 /// use punctual_units::Nanos;
 /// let switches = Nanos::from_micros(30);
 /// assert_eq!(completion(&[Nanos::from_micros(6)], switches), Ok(Completion::Poll));
@@ -70,7 +70,7 @@ pub fn completion(services: &[Nanos], block: Nanos) -> Result<Completion, NoFigu
 /// [`completion`] is for cores that others use while the job is blocked; where the core is lent to them, blocking costs handing it over and taking it back.
 ///
 /// ```
-/// use punctual_allocation::exclusive::{Completion, completion_on_kept_core};
+/// use punctual_cores::{Completion, completion_on_kept_core};
 /// use punctual_units::Nanos;
 /// assert_eq!(completion_on_kept_core(Nanos(5)), Completion::SpinThenBlock(Nanos(5)));
 /// assert_eq!(completion_on_kept_core(Nanos::ZERO), Completion::Block);

@@ -25,7 +25,7 @@ impl LearntCosts {
     /// figures lending costs nothing until the first lease.
     ///
     /// ```
-    /// use punctual_allocation::exclusive::LearntCosts;
+    /// use punctual_cores::LearntCosts;
     /// use punctual_units::{Nanos, Share};
     /// let idle = [Nanos::from_micros(50); 200];
     /// let mut costs = LearntCosts::new(&idle, &idle, Share::clamped(0.99), 200);

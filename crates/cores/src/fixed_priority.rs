@@ -11,8 +11,8 @@
 
 use punctual_units::Nanos;
 
-use super::admission::{Sporadic, Unfit, overloaded};
 use super::budget::{Budget, LOOKS_MAX};
+use crate::admission::{Sporadic, Unfit, overloaded};
 
 /// What the kernel leaves all real-time threads of a core: `runtime` of each `period` (real-time throttling, sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
 /// [`Unfit`], with the task that could be late.
 ///
 /// ```
-/// use punctual_allocation::exclusive::{Sporadic, fits, responses};
+/// use punctual_cores::{Sporadic, fits, responses};
 /// use punctual_units::Nanos;
 /// let task = |c, d| Sporadic { execution: Nanos(c), deadline: Nanos(d), period: Nanos(d) };
 /// assert_eq!(responses(&[task(3, 12), task(2, 4)], None), Ok(vec![Nanos(7), Nanos(2)]));
@@ -125,9 +125,9 @@ fn throttled(tasks: &[Sporadic], bandwidth: Bandwidth) -> Result<(), Unfit> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::drawn::{horizon, task};
-    use super::super::fits;
     use super::*;
+    use crate::drawn::{horizon, task};
+    use crate::fits;
 
     /// Fixed priorities, unit by unit, all tasks released together and as often as they may, the jobs of a task one after the other: the
     /// longest response of each task over twice the hyperperiod and the longest deadline; none where one is late or the core is overloaded.

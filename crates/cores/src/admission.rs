@@ -114,7 +114,7 @@ impl Sporadic {
     }
 
     /// Whether it releases for ever or is due at once.
-    pub(super) fn is_degenerate(&self) -> bool {
+    pub(crate) fn is_degenerate(&self) -> bool {
         self.period.0 == 0 || self.deadline.0 == 0
     }
 
@@ -139,7 +139,7 @@ impl Sporadic {
 /// [`Unfit`], with the span in which too much can fall due.
 ///
 /// ```
-/// use punctual_allocation::exclusive::{Sporadic, fits};
+/// use punctual_cores::{Sporadic, fits};
 /// use punctual_units::Nanos;
 /// let ms = Nanos::from_millis;
 /// let player = Sporadic { execution: ms(18), deadline: ms(41), period: ms(41) };
@@ -192,7 +192,7 @@ fn fits_within(tasks: &[Sporadic], budget: &Budget) -> Result<(), Unfit> {
 }
 
 /// Whether `tasks` need more than a core.
-pub(super) fn overloaded(tasks: &[Sporadic]) -> bool {
+pub(crate) fn overloaded(tasks: &[Sporadic]) -> bool {
     tasks.iter().map(Sporadic::utilisation).sum::<f64>() > 1.0 + 1e-12
 }
 
@@ -303,8 +303,8 @@ impl Unfit {
 
 #[cfg(test)]
 mod tests {
-    use super::super::drawn::{horizon, task};
     use super::*;
+    use crate::drawn::{horizon, task};
     use proptest::prelude::*;
 
     /// EDF, unit by unit, all tasks released together and as often as they may: the worst case. Twice the hyperperiod and the longest

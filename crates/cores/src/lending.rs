@@ -15,7 +15,7 @@ impl LendingCosts {
     /// The costs that the share `quantile` of the measured ones does not exceed (nearest rank); none where one of them was never measured.
     ///
     /// ```
-    /// use punctual_allocation::exclusive::LendingCosts;
+    /// use punctual_cores::LendingCosts;
     /// use punctual_units::{Nanos, Share};
     /// let measured: Vec<Nanos> = (1..=100).map(Nanos::from_micros).collect();
     /// let costs = LendingCosts::measured(&measured, &measured, Share::clamped(0.99)).unwrap();
@@ -67,7 +67,7 @@ pub enum Lease {
 /// the job's slack covers that.
 ///
 /// ```
-/// use punctual_allocation::exclusive::{Lease, LendingCosts, NextRelease, lend};
+/// use punctual_cores::{Lease, LendingCosts, NextRelease, lend};
 /// use punctual_units::{Nanos, Time};
 /// let costs = LendingCosts { hand_over: Nanos::from_micros(15), take_back: Nanos::from_micros(40) };
 /// let release = Time(10_000_000);

@@ -19,18 +19,18 @@
 mod admission;
 mod budget;
 mod completion;
-mod cores;
 #[cfg(test)]
 mod drawn;
 mod fixed_priority;
 mod learnt;
 mod lending;
+mod list;
 mod tenants;
 
 pub use admission::{PlaceError, Sporadic, TASKS_MAX, Unfit, admit, fits, place};
 pub use completion::{Completion, NoFigures, completion, completion_on_kept_core, expected_cost};
-pub use cores::{CoreListError, check_cores};
 pub use fixed_priority::{Bandwidth, by_deadline, responses};
 pub use learnt::LearntCosts;
 pub use lending::{Lease, LendingCosts, NextRelease, lend};
+pub use list::{CoreListError, check_cores};
 pub use tenants::Tenants;

@@ -39,7 +39,7 @@ impl Tenants {
     /// Task `who` has nothing to do from `now` to `release`. Answers whether to lend the core now.
     ///
     /// ```
-    /// use punctual_allocation::exclusive::{LendingCosts, Tenants};
+    /// use punctual_cores::{LendingCosts, Tenants};
     /// use punctual_units::{Nanos, Time};
     /// let costs = LendingCosts { hand_over: Nanos(10), take_back: Nanos(20) };
     /// let mut tenants = Tenants::new(2, costs);
