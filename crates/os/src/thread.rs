@@ -47,3 +47,21 @@ impl Scheduling {
         }
     }
 }
+
+/// A thread that is still to run: its name, and what it does. [`Os::together`](crate::Os::together) runs it.
+pub struct Thread<'t> {
+    /// Its name in messages.
+    pub name: String,
+    /// What it does.
+    pub body: Box<dyn FnOnce() + Send + 't>,
+}
+
+impl<'t> Thread<'t> {
+    /// A thread called `name` that runs `body`.
+    pub fn new(name: impl Into<String>, body: impl FnOnce() + Send + 't) -> Self {
+        Thread {
+            name: name.into(),
+            body: Box::new(body),
+        }
+    }
+}

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use punctual_units::Time;
 
 use super::clock::timespec;
+pub use crate::Wake;
 
 /// A mutex with priority inheritance (`PTHREAD_PRIO_INHERIT`).
 ///
@@ -161,15 +162,6 @@ impl<T: ?Sized> Drop for PiGuard<'_, T> {
         // SAFETY: this thread holds the lock.
         unsafe { libc::pthread_mutex_unlock(self.mutex.raw.get()) };
     }
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
-    /// [`Parker::unpark`] was called.
-    Woken,
-    /// The deadline came first.
-    TimedOut,
 }
 
 /// A place where one thread waits until another wakes it, or until a deadline.
