@@ -10,6 +10,8 @@ pub mod conformance;
 #[cfg(target_os = "linux")]
 pub mod linux;
 mod machine;
+mod parts;
 
 pub use machine::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Setting};
+pub use parts::Parts;
 pub use punctual_os::Refusal;

@@ -1,6 +1,6 @@
 //! Linux: `CLOCK_MONOTONIC`, futexes, and threads of the kernel.
 
-pub mod clock;
+mod clock;
 mod stamp;
 pub mod sync;
 pub mod thread;
@@ -11,7 +11,6 @@ use std::thread::Builder;
 use punctual_units::{Clock, Time};
 
 use crate::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
-use clock::MonotonicClock;
 use sync::{Parker, PiGuard, PiMutex};
 
 /// Linux. Takes no room and costs nothing to clone.
@@ -28,15 +27,22 @@ use sync::{Parker, PiGuard, PiMutex};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinuxOs;
 
+impl LinuxOs {
+    /// See [`Os::sleep_until`]. Signals do not cut it short, and a periodic sleeper does not drift.
+    pub fn sleep_until(&self, wake: Time) {
+        clock::sleep_until(wake);
+    }
+}
+
 impl Clock for LinuxOs {
     #[inline]
     fn now(&self) -> Time {
-        MonotonicClock.now()
+        clock::now()
     }
 
     #[inline]
     fn stamp(&self) -> Time {
-        MonotonicClock.stamp()
+        stamp::stamp()
     }
 }
 
@@ -53,7 +59,7 @@ impl Os for LinuxOs {
     }
 
     fn sleep_until(&self, wake: Time) {
-        MonotonicClock.sleep_until(wake);
+        clock::sleep_until(wake);
     }
 
     /// The system call is made once for each thread.

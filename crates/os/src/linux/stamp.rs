@@ -14,9 +14,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Nanos, Time};
 
-use super::clock::MonotonicClock;
+use super::clock::now;
 
 /// How long the first stamp of a process takes.
 const CALIBRATED_OVER: Duration = Duration::from_millis(5);
@@ -26,12 +26,12 @@ const SHIFT: u32 = 32;
 /// Nanoseconds per tick, times 2^[`SHIFT`]; none where the counter is not to be trusted.
 static SCALE: OnceLock<Option<u64>> = OnceLock::new();
 
-/// A stamp; see [`Clock::stamp`]. The first one of a process calibrates, which takes 5 ms.
+/// A stamp; see [`Clock::stamp`](punctual_units::Clock::stamp). The first one of a process calibrates, which takes 5 ms.
 #[inline]
 pub(super) fn stamp() -> Time {
     match SCALE.get_or_init(calibrate) {
         Some(scale) => Time(scaled(ticks(), *scale)),
-        None => MonotonicClock.now(),
+        None => now(),
     }
 }
 
@@ -45,9 +45,9 @@ fn calibrate() -> Option<u64> {
     if !reliable(Path::new(ROOT)) {
         return None;
     }
-    let (began, first) = (MonotonicClock.now(), ticks());
+    let (began, first) = (now(), ticks());
     std::thread::sleep(CALIBRATED_OVER);
-    let (ended, last) = (MonotonicClock.now(), ticks());
+    let (ended, last) = (now(), ticks());
     scale(ended.since(began), last.checked_sub(first)?)
 }
 
@@ -131,13 +131,13 @@ mod tests {
     fn stamps_measure_what_the_clock_measures() {
         // The span in between is bracketed by the clock, so that a busy machine cannot make this fail.
         stamp();
-        let outer = MonotonicClock.now();
+        let outer = now();
         let first = stamp();
-        let inner = MonotonicClock.now();
+        let inner = now();
         std::thread::sleep(Duration::from_millis(20));
-        let inner = MonotonicClock.now().since(inner);
+        let inner = now().since(inner);
         let stamped = stamp().since(first);
-        let outer = MonotonicClock.now().since(outer);
+        let outer = now().since(outer);
         let slack = Nanos(1000 + inner.0 / 1000);
         assert!(
             inner <= stamped + slack && stamped <= outer + slack,

@@ -170,12 +170,13 @@ impl<T: ?Sized> Drop for PiGuard<'_, T> {
 /// several in a row count once. What was written before `unpark` is seen after the `park_until` that it ends.
 ///
 /// ```
-/// use punctual_os::linux::{clock::MonotonicClock, sync::{Parker, Wake}};
+/// use punctual_os::LinuxOs;
+/// use punctual_os::linux::sync::{Parker, Wake};
 /// use punctual_units::{Clock, Nanos, Time};
 /// let place = Parker::new();
 /// place.unpark();
 /// assert_eq!(place.park_until(Time::MAX), Wake::Woken);
-/// assert_eq!(place.park_until(MonotonicClock.now() + Nanos::from_millis(1)), Wake::TimedOut);
+/// assert_eq!(place.park_until(LinuxOs.now() + Nanos::from_millis(1)), Wake::TimedOut);
 /// ```
 #[derive(Debug, Default)]
 pub struct Parker(AtomicU32);
@@ -273,8 +274,8 @@ mod tests {
     use punctual_units::{Clock, Nanos};
 
     use super::*;
+    use crate::LinuxOs;
     use crate::Tid;
-    use crate::linux::clock::MonotonicClock;
     use crate::linux::thread;
 
     #[test]
@@ -422,9 +423,9 @@ mod tests {
     #[test]
     fn a_wait_without_a_permit_ends_at_its_deadline_and_not_before() {
         let place = Parker::new();
-        let deadline = MonotonicClock.now() + Nanos::from_millis(5);
+        let deadline = LinuxOs.now() + Nanos::from_millis(5);
         assert_eq!(place.park_until(deadline), Wake::TimedOut);
-        assert!(MonotonicClock.now() >= deadline);
+        assert!(LinuxOs.now() >= deadline);
     }
 
     #[test]
@@ -443,7 +444,7 @@ mod tests {
             ping.2.store(round, Ordering::Relaxed);
             ping.0.unpark();
             // Some waits run into deadlines on the way: they must neither lose nor invent a permit.
-            while ping.1.park_until(MonotonicClock.now() + Nanos::from_micros(round % 50)) == Wake::TimedOut {}
+            while ping.1.park_until(LinuxOs.now() + Nanos::from_micros(round % 50)) == Wake::TimedOut {}
         }
         other.join().unwrap();
     }

@@ -25,7 +25,13 @@ mod tree;
 mod undo;
 
 pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions};
-pub use punctual_os::linux::{clock, sync};
+pub use punctual_os::linux::sync;
+
+/// The clock of Linux.
+pub mod clock {
+    pub use punctual_os::LinuxOs as MonotonicClock;
+}
+
 pub use tree::KernelTree;
 
 use crate::Refusal;
