@@ -176,7 +176,11 @@ fn the_first_thread_may_be_the_one_that_waits_in_vain() {
 fn a_loop_that_asks_the_clock_until_it_moves_is_stopped() {
     let report = stopped(0, |os| {
         let flag = AtomicBool::new(false);
-        let spins = || while !flag.load(Ordering::Relaxed) && os.now() < Time::ZERO + SECOND {};
+        let spins = || {
+            while !flag.load(Ordering::Relaxed) && os.now() < Time::ZERO + SECOND {
+                std::hint::spin_loop();
+            }
+        };
         os.together(vec![Thread::new("spins", spins)]);
     });
     assert_eq!(report.cause, Stopped::TimeStands);

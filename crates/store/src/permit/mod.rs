@@ -302,5 +302,5 @@ impl<O: Os> Drop for Permit<'_, O> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;
