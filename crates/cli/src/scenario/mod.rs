@@ -57,9 +57,10 @@ pub struct Loaded {
     pub profiles: Vec<ProfileFile>,
     /// Programs that are left on exclusive cores.
     pub spare: Vec<String>,
-    /// The scenario as it was written, and what was put over it.
-    document: Entries,
-    overrides: Vec<Override>,
+    /// The scenario as it was written, with the overrides in it.
+    pub document: Entries,
+    /// What was put over it.
+    pub overrides: Vec<Override>,
 }
 
 impl Loaded {
