@@ -12,7 +12,7 @@ use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::{LinuxMachine, LinuxOptions, thread};
+use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{Machine, Refusal, Setting};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{Job, RunOptions, Runtime, TASK_PRIORITY, TaskSetup, limits};
@@ -43,9 +43,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         // In use, damaged, of another version, read-only: said before real-time work disturbs anybody.
         drop(engine_options(setup).open(path)?);
     }
-    let machine = LinuxMachine::open(LinuxOptions::default())?;
-    let placement = setup.place(&machine.offers().cores, &limits())?;
-    drop(machine);
+    let placement = setup.place(&cores::usable(&KernelTree::default()), &limits())?;
     stage(watch, "measuring what store accesses cost here")?;
     let costs = measure(setup, placement.update_core())?;
     let machine = LinuxMachine::open(LinuxOptions::default())?;
