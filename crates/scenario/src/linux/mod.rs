@@ -13,7 +13,7 @@ use punctual_engines::lmdb::LmdbOptions;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions, thread};
-use punctual_platform::{Machine, Refusal, Setting};
+use punctual_platform::{KnobId, Machine, Refusal, Plan, Value};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{Job, RunOptions, Runtime, TASK_PRIORITY, TaskSetup, limits};
 use punctual_runtime::report::{Finished, Progress, Watch};
@@ -99,7 +99,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
 /// run's own plan meets the same refusal and reports it.
 fn to_full_clock(machine: &mut LinuxMachine) {
     if let Some(top) = machine.offers().clock.as_ref().map(|clock| clock.top()) {
-        let _ = machine.apply(Setting::Clock(top));
+        let _ = machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(top)));
     }
 }
 
