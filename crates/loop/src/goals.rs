@@ -163,7 +163,9 @@ impl TaskState {
 
     /// Closes the window; none where nothing was in it.
     fn close(&mut self, task: TaskId, nominal: f64, now: Time) -> Option<TaskWindow> {
-        let Sums { jobs, late, running, .. } = self.window;
+        let Sums {
+            jobs, late, running, ..
+        } = self.window;
         let sums = std::mem::take(&mut self.window);
         let mean = |sum: f64| (jobs > 0).then(|| sum / f64::from(jobs));
         let set_point = self.set_point.get();
@@ -260,7 +262,9 @@ impl Goals {
             let Some(state) = state else { continue };
             let task = TaskId(index as u32);
             self.windows.extend(state.close(task, self.nominal, now));
-            let known = state.last.filter(|(_, _, at)| now.since(*at) < self.forget_after || *at == now);
+            let known = state
+                .last
+                .filter(|(_, _, at)| now.since(*at) < self.forget_after || *at == now);
             if let Some(last) = known
                 && lead.is_none_or(|(_, (most, ..))| last.0.total_cmp(&most).is_gt())
             {
@@ -293,10 +297,11 @@ impl Goals {
         self.asked.get(task.index()).copied().flatten().unwrap_or(self.default)
     }
 
-    /// The state of a task, which is made at its first job; none for one too many.
+    /// The state of a task, which is made at its first job; none for one too many, and for one without a deadline.
     fn state(&mut self, task: TaskId) -> Option<&mut TaskState> {
         let index = task.index();
-        if index >= TASKS_MAX {
+        let best_effort = matches!(self.asked.get(index), Some(None));
+        if index >= TASKS_MAX || best_effort {
             return None;
         }
         if self.tasks.len() <= index {

@@ -4,7 +4,7 @@
 //! goal allows, beyond what chance explains, the goal is out of reach, and the user is told what the setting gives.
 
 use punctual_units::{Nanos, Share, TaskId};
-use punctual_workload::{JobOutcome, Split};
+use punctual_workload::{JobOutcome, Split, TaskGoal};
 use serde::{Deserialize, Serialize};
 
 /// Buckets of the histogram: an eighth of an octave each, from 1/16 of the deadline to 16 times of it.
@@ -35,6 +35,20 @@ pub struct Unheld {
     pub deadline: Nanos,
     /// Where the time of the late ones went.
     pub split: Split,
+}
+
+impl Unheld {
+    /// What a user has to know of it, of the task of this name.
+    pub fn told(&self, task: &str) -> String {
+        format!(
+            "goal {} cannot be held: at the safe setting (full clock, the least updates) the p99 of \"{task}\" is {} of its deadline {}, and {} of {} jobs were late there; ask for less, or for a later deadline",
+            TaskGoal::Late(self.asked),
+            self.p99,
+            self.deadline,
+            self.late,
+            self.jobs
+        )
+    }
 }
 
 /// The jobs of one task that ran at the safe setting from release to end.

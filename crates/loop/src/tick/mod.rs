@@ -183,9 +183,15 @@ impl Regulator {
         match event {
             Event::Progressed(job) => return self.pace(job).map(Answer::Pace),
             Event::Completed(job) => self.completed(job),
-            Event::Overdue { task, job, released, deadline } => {
+            Event::Overdue {
+                task,
+                job,
+                released,
+                deadline,
+            } => {
                 let safe = self.safe_over(*released);
-                self.goals.overdue(*task, *job, now.since(*released).ratio(*deadline), safe);
+                self.goals
+                    .overdue(*task, *job, now.since(*released).ratio(*deadline), safe);
             }
             Event::Skipped { task, jobs } => self.goals.skipped(*task, *jobs, self.safe_since.is_some()),
             Event::Applied(applied) => self.settle(applied, now),
