@@ -48,6 +48,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
             drr: 0.6,
             min_fresh: Share::clamped(0.5),
         },
+        goals: Vec::new(),
         offers: Offers {
             machine: "test".into(),
             cores: vec![CoreId(0)],
