@@ -17,7 +17,7 @@
 //! pace. What goes beyond the paper is also watched: see [`Controller::watch`].
 
 use punctual_control::{Actuator, Design, Doubt, Effect, Knob, LqrPi, OneStep, OneStepTuning, StepError, Supervisor};
-use punctual_platform::{ClockOffer, Offers};
+use punctual_platform::{ClockOffer, KnobId, Offers};
 use punctual_workload::{ControllerKind, Pace};
 
 use crate::document::{ADMITTED, CLOCK, ControllerDocument, DRR, Mismatch, ModelDocument, TARDINESS};
@@ -62,6 +62,16 @@ pub(crate) struct SetPoints {
 pub(crate) struct Turns {
     pub(crate) clock: bool,
     pub(crate) admitted: bool,
+}
+
+/// The knobs that the law of a controller turns.
+pub const fn knobs_of(kind: ControllerKind) -> &'static [KnobId] {
+    match kind {
+        ControllerKind::Open => &[],
+        ControllerKind::Qod => &[KnobId::AdmittedShare],
+        ControllerKind::Clock => &[KnobId::CLOCK],
+        ControllerKind::Mimo | ControllerKind::OneStep => &[KnobId::CLOCK, KnobId::AdmittedShare],
+    }
 }
 
 /// A controller at work.
@@ -133,10 +143,10 @@ impl Controller {
             (_, Some(document)) => document,
         };
         let law = match kind {
-            ControllerKind::OneStep => Law::one_step(goal, offers.clock.as_ref(), document)?,
-            ControllerKind::Qod => Law::lqr_pi(kind, &document.qod, goal, offers.clock.as_ref(), document)?,
-            ControllerKind::Clock => Law::lqr_pi(kind, &document.clock, goal, offers.clock.as_ref(), document)?,
-            _ => Law::lqr_pi(kind, &document.mimo, goal, offers.clock.as_ref(), document)?,
+            ControllerKind::OneStep => Law::one_step(goal, offers.clock(), document)?,
+            ControllerKind::Qod => Law::lqr_pi(kind, &document.qod, goal, offers.clock(), document)?,
+            ControllerKind::Clock => Law::lqr_pi(kind, &document.clock, goal, offers.clock(), document)?,
+            _ => Law::lqr_pi(kind, &document.mimo, goal, offers.clock(), document)?,
         };
         let held = law.merge(rest);
         Ok(Controller {

@@ -1,7 +1,7 @@
 //! What the loop sees and what it answers: plain values, so that a log of them replays.
 
-use punctual_platform::Readings;
-use punctual_units::{Hertz, Nanos, Share, TaskId, Time};
+use punctual_platform::{Applied, Plan, Readings};
+use punctual_units::{Nanos, Share, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress};
 use serde::{Deserialize, Serialize};
 
@@ -55,32 +55,13 @@ pub struct Vitals {
     pub updates_for_minimum: u64,
 }
 
-/// Where the knobs are to be until the next decision.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// The clock; none leaves it alone.
-    pub clock: Option<Hertz>,
-    /// The share of sensor updates to admit.
-    pub admitted: Share,
-}
-
-/// What the machine made of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Applied {
-    /// The clock really in force, if it was set.
-    pub clock: Option<Hertz>,
-    /// Why a knob was not turned.
-    pub refused: Option<String>,
-}
-
 /// What the loop answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer {
     /// To [`Event::Period`].
     Step(Step),
-    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: only the clock has changed in
-    /// this plan.
+    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: a plan of the clock alone.
     Pace(Plan),
 }
 

@@ -14,8 +14,8 @@ use crate::Refusal;
 /// allocates nothing.
 pub const KNOBS_MAX: usize = 24;
 
-/// How far a share that was obtained may be off: the kernel counts a quota in microseconds of a period of 10 ms or more.
-const SHARE_ROUNDING: f64 = 1e-3;
+/// How far a share that was obtained may be off before the knob counts as stuck: the least quota of the kernel is 5 % of a core.
+const SHARE_ROUNDING: f64 = 0.05 + 1e-9;
 
 /// Cores that share one clock, by number from 0.
 #[derive(
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// Whether a knob that was to be at `wanted` is there. Shares are kept in the kernel's own units, so that these may be a thousandth off.
+    /// Whether a knob that was to be at `wanted` is there. A share is kept in the kernel's own units, so that it may be a little off.
     fn is_at(self, wanted: Value) -> bool {
         match (self, wanted) {
             (Value::Share(obtained), Value::Share(wanted)) => (obtained.get() - wanted.get()).abs() <= SHARE_ROUNDING,

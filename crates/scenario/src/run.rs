@@ -6,10 +6,10 @@ use std::sync::Arc;
 use punctual_control::ExcitationError;
 use punctual_cores::{Limits, PlaceError, Placement, Request};
 use punctual_loop::{
-    AdmissionSetup, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError, RegulatorOptions,
-    SILENT_RELEASES, SILENT_WINDOWS, Unfit,
+    AdmissionSetup, BestEffortRange, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError, RegulatorOptions,
+    SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
 };
-use punctual_platform::{Offers, Provenance, Refusal};
+use punctual_platform::{KnobId, Offers, Provenance, Refusal};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::collector::SETTLING;
 use punctual_runtime::report::{Finished, KnobReport, LoadReport, Protection, RunHeader, RunReport, Watch};
@@ -428,6 +428,7 @@ impl Setup<'_> {
             impatient: self.patience().is_some(),
             within: scenario.control.within,
             design: self.design.clone(),
+            best_effort: self.best_effort(),
             excite: self.excite.then(|| scenario.excitation.clone()),
         }
     }
@@ -493,18 +494,46 @@ impl Setup<'_> {
         })
     }
 
+    /// How real a knob is here. The admitted share is the store's, which runs on every machine.
+    fn provenance(&self, offers: &Offers, knob: KnobId) -> Option<Provenance> {
+        match (offers.range(knob), knob) {
+            (Some(range), _) => Some(range.provenance()),
+            (None, KnobId::AdmittedShare) => Some(Provenance::Real),
+            (None, _) => None,
+        }
+    }
+
+    /// Whether the run turns `knob`.
+    fn turns(&self, knob: KnobId) -> bool {
+        let control = &self.scenario().control;
+        let once = knob == KnobId::BestEffortShare && control.best_effort_share < Share::ONE;
+        let cascade = knob == KnobId::BestEffortShare && self.best_effort().is_some();
+        let by_law = self.excite && knob != KnobId::BestEffortShare || knobs_of(control.kind).contains(&knob);
+        once || cascade || by_law
+    }
+
+    /// Between which shares the loop holds best-effort work, where the scenario has it turned.
+    fn best_effort(&self) -> Option<BestEffortRange> {
+        let control = &self.scenario().control;
+        let range = |least| BestEffortRange {
+            most: control.best_effort_share,
+            least,
+        };
+        let turned = control.kind != ControllerKind::Open && !self.excite;
+        control.best_effort_min.filter(|_| turned).map(range)
+    }
+
     pub(crate) fn header(&self, offers: &Offers, costs: &Costs, replicas: u32) -> RunHeader {
         let scenario = self.scenario();
-        let turns = |kinds: &[ControllerKind]| self.excite || kinds.contains(&scenario.control.kind);
-        let clock = offers.clock.as_ref();
-        let clock_range = clock.map_or("none".into(), |clock| {
-            format!("{} to {} in {} steps", clock.bottom(), clock.top(), clock.steps.len())
-        });
-        let knob = |knob: &str, offered, used, range: String| KnobReport {
-            knob: knob.into(),
-            offered,
-            used,
-            range,
+        let knob = |knob: KnobId| KnobReport {
+            knob: knob.to_string(),
+            offered: self.provenance(offers, knob),
+            used: self.turns(knob),
+            range: match (offers.range(knob), knob) {
+                (Some(range), _) => range.to_string(),
+                (None, KnobId::AdmittedShare) => "0 to 1".into(),
+                (None, _) => "none".into(),
+            },
         };
         let sensors = self.request.trace.sensors.len() as u32 * replicas;
         let update_mode = match scenario.store.update_mode {
@@ -518,29 +547,7 @@ impl Setup<'_> {
             seed: scenario.seed,
             controller: scenario.control.kind,
             goal: scenario.goal,
-            knobs: vec![
-                knob(
-                    "clock",
-                    clock.map(|clock| clock.provenance),
-                    turns(&[ControllerKind::Clock, ControllerKind::Mimo, ControllerKind::OneStep]),
-                    clock_range,
-                ),
-                knob(
-                    "admitted-share",
-                    Some(match self.request.platform {
-                        PlatformChoice::Linux => Provenance::Real,
-                        PlatformChoice::Sim => Provenance::Simulated,
-                    }),
-                    turns(&[ControllerKind::Qod, ControllerKind::Mimo, ControllerKind::OneStep]),
-                    "0 to 1".into(),
-                ),
-                knob(
-                    "best-effort-share",
-                    offers.best_effort_share,
-                    scenario.control.best_effort_share < Share::ONE,
-                    "0 to 1".into(),
-                ),
-            ],
+            knobs: [KnobId::CLOCK, KnobId::AdmittedShare, KnobId::BestEffortShare].map(knob).into(),
             protection: self.unsplit().into_iter().collect(),
             load: LoadReport {
                 sensors,
@@ -549,7 +556,7 @@ impl Setup<'_> {
                 update_mode: update_mode.into(),
                 update_us: costs.update_ns * 1e-3,
                 get_ns: costs.get_ns,
-                top_clock: clock.map_or(costs.top, |clock| clock.top()),
+                top_clock: offers.clock().map_or(costs.top, |clock| clock.top()),
             },
             settle_s: self.settle().as_secs_f64(),
         }

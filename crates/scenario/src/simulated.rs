@@ -3,9 +3,8 @@
 use std::ops::ControlFlow;
 
 use punctual_cores::{Limits, Placement};
-use punctual_loop::{Answer, Decision, Event, EventLog, Plan, Regulator, Vitals};
-use punctual_platform::{Machine, Setting};
-use punctual_runtime::actuate::turn_clock;
+use punctual_loop::{Answer, Decision, Event, EventLog, Regulator, Vitals, LOG_VERSION};
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::collector::{Collector, Ending, Took};
 use punctual_runtime::report::{Finished, Progress, Protection, Watch, refused};
 use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
@@ -67,7 +66,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     header.protection.extend(told);
     let stop = watch(Progress::Started(&header)).is_break();
     let mut collector = Collector::new(header, start, regulator.plan());
-    if let (Some(governor), None) = (request.governor, regulator.plan().clock) {
+    if let (Some(governor), None) = (request.governor, regulator.plan().clock()) {
         collector.note(format!("the clock was left to the governor {governor}"));
     }
     for fault in &request.faults.list {
@@ -90,6 +89,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         run.until(start + scenario.duration, watch);
     }
     Ok(run.finish(log_setup.map(|admission| EventLog {
+        version: LOG_VERSION,
         regulator: options,
         steps: Vec::new(),
         admission,
@@ -196,7 +196,7 @@ impl Run<'_> {
     /// A job under way may need another clock.
     fn progressed(&mut self, job: JobProgress) {
         if let Some(Answer::Pace(plan)) = self.step(Event::Progressed(job)) {
-            let applied = turn_clock(&mut self.machine, plan);
+            let applied = self.machine.apply(&plan);
             self.step(Event::Applied(applied));
             self.collector.paced(None);
         }
@@ -205,7 +205,7 @@ impl Run<'_> {
     fn bound_best_effort(&mut self) {
         if self.best_effort_share < Share::ONE {
             // The simulated machine always offers this knob.
-            let _ = self.machine.apply(Setting::BestEffortShare(self.best_effort_share));
+            self.machine.apply(&Plan::of(KnobId::BestEffortShare, Value::Share(self.best_effort_share)));
         }
     }
 
@@ -246,8 +246,7 @@ impl Run<'_> {
     }
 
     fn act(&mut self, plan: Plan) {
-        self.machine.machine.updates().set_admitted_share(plan.admitted);
-        let applied = turn_clock(&mut self.machine, plan);
+        let applied = self.machine.apply(&plan);
         self.step(Event::Applied(applied));
     }
 

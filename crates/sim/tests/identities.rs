@@ -239,6 +239,7 @@ fn scenario(demand: Demand) -> Scenario {
             within: false,
             warm_up: Nanos::ZERO,
             best_effort_share: Share::ONE,
+            best_effort_min: None,
         },
         store: StoreNeeds {
             update_mode: UpdateMode::Transaction,

@@ -161,6 +161,7 @@ fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
             .flag("within")
             .unwrap_or(pace == Pace::Job && kind.turns_clock()),
         best_effort_share: section.share("best_effort_share").unwrap_or(Share::ONE),
+        best_effort_min: section.share("best_effort_min"),
         warm_up: section.time("warm_up").unwrap_or(Nanos::from_secs(2)),
     };
     (control, section.text("model"))

@@ -18,14 +18,15 @@
 //! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
 //! time (`distrust.rs`).
 
-use punctual_platform::{ClockOffer, Meter, Offers};
+use punctual_platform::{Applied, ClockOffer, KnobId, Meter, Offers, Plan, Value};
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{ControllerKind, Excitation, Goal, JobOutcome, JobProgress, TaskGoal};
 use serde::{Deserialize, Serialize};
 
+use crate::best_effort::{BestEffortLaw, BestEffortRange};
 use crate::controller::{Controller, Knobs, SetPoints, Turns};
 use crate::document::{ControllerDocument, Mismatch};
-use crate::event::{Answer, Applied, Event, Plan, Step, Vitals, Window};
+use crate::event::{Answer, Event, Step, Vitals, Window};
 use crate::exciter::Exciter;
 use crate::goals::{Goals, TaskWindow};
 use crate::mode::Mode;
@@ -66,6 +67,9 @@ pub struct RegulatorOptions {
     pub within: bool,
     /// Gains, for every controller but `open`.
     pub design: Option<ControllerDocument>,
+    /// Between which shares best-effort work may be held; `None` leaves it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_effort: Option<BestEffortRange>,
     /// Instead of controlling, move the knobs to learn a model.
     pub excite: Option<Excitation>,
 }
@@ -81,6 +85,10 @@ pub struct Regulator {
     goals: Goals,
     /// Whether the loop starts up at the safe setting.
     cautious: bool,
+    /// Turns the best-effort share, where the loop does.
+    best_effort: Option<BestEffortLaw>,
+    /// Whether all knobs but the best-effort share stand at the safe setting.
+    others_safe: bool,
     /// Since when the knobs have stood at the safe setting, if they do.
     safe_since: Option<Time>,
     driver: Driver,
@@ -119,6 +127,7 @@ impl Regulator {
             impatient,
             within,
             design,
+            best_effort,
             excite,
         } = options;
         let goals = Goals::new(&asked, goal.tasks, silence);
@@ -136,19 +145,25 @@ impl Regulator {
         } else {
             driver.operating_point()
         };
-        let plan = to_plan(knobs, offers.clock.as_ref());
+        let mut plan = to_plan(knobs, offers.clock());
+        let turned = offers.range(KnobId::BestEffortShare).is_some() && driver.controls();
+        let best_effort = best_effort.filter(|_| turned).map(BestEffortLaw::new);
+        if let Some(law) = &best_effort {
+            plan.set(KnobId::BestEffortShare, Value::Share(law.share()));
+        }
         let paced = offers
-            .clock
-            .as_ref()
+            .clock()
             .zip(knobs.clock)
             .filter(|_| within && driver.controls());
         let mut regulator = Regulator {
             min_fresh: goal.min_fresh,
             goals,
             cautious,
+            best_effort,
+            others_safe: false,
             safe_since: None,
             pacing: paced.map(|(offer, share)| Pacing::new(offer, share, start)),
-            clock: offers.clock,
+            clock: offers.clock().cloned(),
             mode: Mode::WarmUp { until: start + warm_up },
             monitor: Monitor::default(),
             driver,
@@ -217,9 +232,11 @@ impl Regulator {
     fn watch_safety(&mut self, now: Time) {
         let safe = to_plan(self.driver.safe(self.min_fresh), self.clock.as_ref());
         let turns = self.driver.turns();
-        let clock = !turns.clock || self.plan.clock == safe.clock;
-        let admitted = !turns.admitted || self.plan.admitted <= safe.admitted;
-        self.safe_since = (clock && admitted).then(|| self.safe_since.unwrap_or(now));
+        let clock = !turns.clock || self.plan.clock() == safe.clock();
+        let admitted = !turns.admitted || admitted(&self.plan) <= admitted(&safe);
+        self.others_safe = clock && admitted;
+        let best_effort = self.best_effort.as_ref().is_none_or(|law| law.share() <= law.least());
+        self.safe_since = (self.others_safe && best_effort).then(|| self.safe_since.unwrap_or(now));
     }
 
     /// Learns how far a job is; while the law runs, the plan with the clock that the rest of the job needs, if it is another.
@@ -228,14 +245,13 @@ impl Regulator {
         let wanted = self.pacing.as_mut()?.progressed(job, set_point);
         let knobs = Knobs {
             clock: Some(wanted.filter(|_| self.mode == Mode::Running)?),
-            admitted: self.plan.admitted.get(),
+            admitted: admitted(&self.plan).get(),
         };
         let plan = to_plan(knobs, self.clock.as_ref());
-        (plan.clock != self.plan.clock).then(|| {
-            self.plan.clock = plan.clock;
-            self.watch_safety(job.at);
-            self.plan
-        })
+        let clock = Value::Clock(plan.clock().filter(|clock| self.plan.clock() != Some(*clock))?);
+        self.plan.set(KnobId::CLOCK, clock);
+        self.watch_safety(job.at);
+        Some(Plan::of(KnobId::CLOCK, clock))
     }
 
     /// Sense, decide; the caller acts.
@@ -276,6 +292,9 @@ impl Regulator {
             knobs.clock = knobs.clock.map(|clock| clock.max(wanted));
         }
         self.plan = to_plan(knobs, self.clock.as_ref());
+        if let Some(share) = self.best_effort_share(&read) {
+            self.plan.set(KnobId::BestEffortShare, Value::Share(share));
+        }
         self.watch_safety(now);
         Step {
             window,
@@ -286,13 +305,29 @@ impl Regulator {
         }
     }
 
+    /// The share of best-effort work for the next window; `None` where the loop does not turn it.
+    fn best_effort_share(&mut self, read: &Window) -> Option<Share> {
+        let law = self.best_effort.as_mut()?;
+        Some(match self.mode {
+            Mode::WarmUp { .. } => law.share(),
+            Mode::Running => {
+                let pressure = read.tardiness.map(|pressure| pressure / self.goals.nominal());
+                law.step(pressure, self.others_safe)
+            }
+            Mode::Fallback { .. } => law.least(),
+        })
+    }
+
     /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.
     fn settle(&mut self, applied: &Applied, now: Time) {
         // Within a job the clock may be turned again before anybody asks: what was refused once stays a fault of this window.
-        self.refused = applied.refused.clone().or(self.refused.take());
-        let clock = applied.clock.or(self.plan.clock);
-        let knobs = to_knobs(Plan { clock, ..self.plan }, self.clock.as_ref());
-        if let (Some(pacing), Some(share), Some(_)) = (&mut self.pacing, knobs.clock, applied.clock) {
+        self.refused = applied.failed(&self.plan).or(self.refused.take());
+        let mut really = self.plan;
+        for (knob, value) in applied.obtained.iter() {
+            really.set(knob, value);
+        }
+        let knobs = to_knobs(really, self.clock.as_ref());
+        if let (Some(pacing), Some(share), Some(_)) = (&mut self.pacing, knobs.clock, applied.obtained.clock()) {
             pacing.turned(share, now);
         }
         self.driver.applied(knobs);
@@ -302,7 +337,7 @@ impl Regulator {
     fn doubt(&mut self, window: &Window, now: Time) -> Option<String> {
         let watched = self.driver.watch(window);
         let silent = now.since(self.heard);
-        let at_top = self.plan.clock == self.clock.as_ref().map(ClockOffer::top);
+        let at_top = self.plan.clock() == self.clock.as_ref().map(ClockOffer::top);
         let silenced = self.impatient && window.jobs == 0 && silent >= self.silence && !at_top;
         watched.or_else(|| silenced.then(|| format!(
                 "the model is wrong here, or the machine stood still: under the law's settings no real-time job ended for {silent}"
@@ -394,22 +429,24 @@ impl Driver {
 
 /// Knob positions as the machine can take them: the clock on one of its steps.
 fn to_plan(knobs: Knobs, clock: Option<&ClockOffer>) -> Plan {
-    let clock = knobs
-        .clock
-        .zip(clock)
-        .map(|(ratio, offer)| offer.nearest(offer.top().scaled(ratio)));
-    Plan {
-        clock,
-        admitted: Share::clamped(knobs.admitted),
+    let mut plan = Plan::of(KnobId::AdmittedShare, Value::Share(Share::clamped(knobs.admitted)));
+    if let Some((ratio, offer)) = knobs.clock.zip(clock) {
+        plan.set(KnobId::CLOCK, Value::Clock(offer.nearest(offer.top().scaled(ratio))));
     }
+    plan
+}
+
+/// The admitted share that a plan asks for: every update, where it says nothing.
+fn admitted(plan: &Plan) -> Share {
+    plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE)
 }
 
 /// The inverse of [`to_plan`].
 fn to_knobs(plan: Plan, clock: Option<&ClockOffer>) -> Knobs {
-    let ratio = plan.clock.zip(clock).map(|(set, offer)| set.ratio(offer.top()));
+    let ratio = plan.clock().zip(clock).map(|(set, offer)| set.ratio(offer.top()));
     Knobs {
         clock: ratio,
-        admitted: plan.admitted.get(),
+        admitted: admitted(&plan).get(),
     }
 }
 

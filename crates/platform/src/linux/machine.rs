@@ -306,6 +306,8 @@ struct Place {
     /// How many cores the share is of.
     cores: usize,
     share: Option<Share>,
+    /// What was obtained of that share of these cores: asked for again, it is there already, and costs no write.
+    obtained: Option<Share>,
 }
 
 impl BestEffort {
@@ -316,6 +318,7 @@ impl BestEffort {
             group: None,
             cores,
             share: None,
+            obtained: None,
         })))
     }
 
@@ -336,15 +339,23 @@ impl BestEffort {
         let share = {
             let mut place = self.place();
             place.cores = cores;
+            place.obtained = None;
             place.share
         };
         share.map_or(Ok(()), |share| self.set_share(share).map(|_| ()))
     }
 
     fn set_share(&self, share: Share) -> Result<Share, Refusal> {
-        let cores = self.place().cores;
+        let cores = {
+            let place = self.place();
+            if let (true, Some(obtained)) = (place.share == Some(share), place.obtained) {
+                return Ok(obtained);
+            }
+            place.cores
+        };
         let obtained = self.with_group(|group| group.set_share(share, cores))?;
-        self.place().share = Some(share);
+        let mut place = self.place();
+        (place.share, place.obtained) = (Some(share), Some(obtained));
         Ok(obtained)
     }
 
@@ -360,7 +371,7 @@ impl BestEffort {
     fn forget_group(&self) {
         let mut place = self.place();
         place.group = None;
-        place.share = None;
+        (place.share, place.obtained) = (None, None);
     }
 
     fn place(&self) -> MutexGuard<'_, Place> {

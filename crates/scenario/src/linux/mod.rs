@@ -98,7 +98,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
 /// Costs are those at full clock, whatever the governor made of the clock so far. Where the clock cannot be turned the
 /// run's own plan meets the same refusal and reports it.
 fn to_full_clock(machine: &mut LinuxMachine) {
-    if let Some(top) = machine.offers().clock.as_ref().map(|clock| clock.top()) {
+    if let Some(top) = machine.offers().clock().map(|clock| clock.top()) {
         let _ = machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(top)));
     }
 }
