@@ -235,7 +235,8 @@ impl Regulator {
         let clock = !turns.clock || self.plan.clock() == safe.clock();
         let admitted = !turns.admitted || admitted(&self.plan) <= admitted(&safe);
         self.others_safe = clock && admitted;
-        let best_effort = self.best_effort.as_ref().is_none_or(|law| law.share() <= law.least());
+        let share = self.plan.share(KnobId::BestEffortShare);
+        let best_effort = self.best_effort.as_ref().is_none_or(|law| share.is_some_and(|share| share <= law.least()));
         self.safe_since = (self.others_safe && best_effort).then(|| self.safe_since.unwrap_or(now));
     }
 
