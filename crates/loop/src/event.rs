@@ -1,10 +1,11 @@
 //! What the loop sees and what it answers: plain values, so that a log of them replays.
 
-use punctual_platform::Readings;
-use punctual_units::{Hertz, Share};
+use punctual_platform::{Applied, Plan, Readings};
+use punctual_units::{Nanos, Share, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress};
 use serde::{Deserialize, Serialize};
 
+use crate::goals::Lead;
 use crate::mode::ModeName;
 
 /// One thing that happened, as told to [`crate::Regulator::step`].
@@ -15,6 +16,24 @@ pub enum Event {
     Progressed(JobProgress),
     /// A job is complete.
     Completed(JobOutcome),
+    /// A job of a real-time task still runs past its deadline: told once, before a decision.
+    Overdue {
+        /// Whose.
+        task: TaskId,
+        /// Counts up from 0 within the task.
+        job: u64,
+        /// When the job was released.
+        released: Time,
+        /// Relative deadline.
+        deadline: Nanos,
+    },
+    /// Releases of a real-time task were skipped, because too many of its jobs waited: each counts as a late job.
+    Skipped {
+        /// Whose.
+        task: TaskId,
+        /// How many.
+        jobs: u32,
+    },
     /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should have.
     Period(Vitals),
     /// What came of the last plan.
@@ -36,32 +55,13 @@ pub struct Vitals {
     pub updates_for_minimum: u64,
 }
 
-/// Where the knobs are to be until the next decision.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// The clock; none leaves it alone.
-    pub clock: Option<Hertz>,
-    /// The share of sensor updates to admit.
-    pub admitted: Share,
-}
-
-/// What the machine made of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Applied {
-    /// The clock really in force, if it was set.
-    pub clock: Option<Hertz>,
-    /// Why a knob was not turned.
-    pub refused: Option<String>,
-}
-
 /// What the loop answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer {
     /// To [`Event::Period`].
     Step(Step),
-    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: only the clock has changed in
-    /// this plan.
+    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: a plan of the clock alone.
     Pace(Plan),
 }
 
@@ -78,8 +78,11 @@ impl Answer {
 /// The loop's answer to [`Event::Period`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// What was measured in the window that ends here.
+    /// What was measured in the window that ends here, over the jobs of all real-time tasks.
     pub window: Window,
+    /// The task that the law followed: the furthest from its goal. None where that one was not measured in this window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lead: Option<Lead>,
     /// Where the knobs are to be.
     pub plan: Plan,
     /// What the loop is doing.

@@ -119,7 +119,8 @@ impl Pacing {
         self.clock.turned(share, at);
     }
 
-    /// A job has come to a checkpoint; the clock that the jobs under way need to end at `goal`, if that is known.
+    /// A job has come to a checkpoint, and is to end at `goal`, in deadlines; the clock that the jobs under way need, each for its
+    /// own goal, if that is known.
     pub(crate) fn progressed(&mut self, job: &JobProgress, goal: f64) -> Option<f64> {
         let deadline = job.deadline.as_secs_f64();
         let (clock, work) = (self.clock.now(), self.clock.between(job.released, job.at));

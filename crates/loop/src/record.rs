@@ -11,9 +11,34 @@ use crate::document::Mismatch;
 use crate::event::{Answer, Event};
 use crate::tick::{Regulator, RegulatorOptions};
 
+/// The version of the logs that this program writes and replays. It changes with what events and answers hold: 2 has plans as lists of
+/// knobs.
+pub const LOG_VERSION: u32 = 2;
+
+fn first_version() -> u32 {
+    1
+}
+
+/// Why a log cannot be replayed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ReplayError {
+    /// Another version of this program wrote it.
+    #[error(
+        "the log has version {0}, this program replays version {LOG_VERSION}: replay it with the program that wrote it, or record the \
+         run again"
+    )]
+    Version(u32),
+    /// The logged options make no regulator.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+}
+
 /// All events of one run with the decisions they led to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventLog {
+    /// [`LOG_VERSION`] of the program that wrote it; 1 where it does not say.
+    #[serde(default = "first_version")]
+    pub version: u32,
     /// What the regulator was made from.
     pub regulator: RegulatorOptions,
     /// Every event it saw, when, and its answer.
@@ -79,8 +104,11 @@ pub struct Difference {
 /// Replays `log` through fresh policies and returns every decision that differs; empty means that all are identical.
 ///
 /// # Errors
-/// [`Mismatch`] where the logged options make no regulator.
-pub fn replay(log: &EventLog) -> Result<Vec<Difference>, Mismatch> {
+/// [`ReplayError`] where the log has another version, or its options make no regulator.
+pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
+    if log.version != LOG_VERSION {
+        return Err(ReplayError::Version(log.version));
+    }
     let mut differences = Vec::new();
     let mut regulator = Regulator::new(log.regulator.clone())?;
     for (index, logged) in log.steps.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use punctual_units::{Hertz, Share};
 
-use crate::{Machine, Meter, Setting};
+use crate::{Applied, DomainId, KnobId, Machine, Meter, Offers, Plan, Range, Value};
 
 /// Checks the contract of [`Machine`] on `machine` and returns what was violated; empty means that it conforms.
 ///
@@ -23,49 +23,23 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
     );
 
     let found = machine.read();
-    match &offers.clock {
-        Some(clock) => {
-            require(!clock.steps.is_empty(), "a clock knob has at least one step".into());
-            require(
-                clock.steps.is_sorted(),
-                format!("clock steps are ascending, not {:?}", clock.steps),
-            );
-            let (bottom, top) = (clock.bottom(), clock.top());
-            let wanted = [
-                bottom,
-                top,
-                Hertz(bottom.0 / 2),
-                top.scaled(2.0),
-                Hertz(bottom.0.midpoint(top.0)),
-            ];
-            for wanted in wanted {
-                let expected = clock.nearest(wanted);
-                let obtained = machine.apply(Setting::Clock(wanted));
-                require(
-                    obtained == Ok(Setting::Clock(expected)),
-                    format!("asked for {wanted}, the nearest step is {expected}, got {obtained:?}"),
-                );
-                let read = machine.read().clock;
-                require(
-                    read == Meter::Value(expected),
-                    format!("the clock was set to {expected} but reads {read:?}"),
-                );
-            }
-        }
-        None => require(
-            machine.apply(Setting::Clock(Hertz::from_mhz(1000))).is_err(),
-            "a clock that is not offered is refused".into(),
-        ),
+    if let Some(clock) = offers.clock() {
+        require(!clock.steps.is_empty(), "a clock knob has at least one step".into());
+        require(
+            clock.steps.is_sorted(),
+            format!("clock steps are ascending, not {:?}", clock.steps),
+        );
     }
-
-    let share = machine.apply(Setting::BestEffortShare(Share::clamped(0.5)));
-    require(
-        share.is_ok() == offers.best_effort_share.is_some(),
-        format!(
-            "best-effort share: offered {:?}, but setting it gave {share:?}",
-            offers.best_effort_share
-        ),
-    );
+    for (place, offer) in offers.knobs.iter().enumerate() {
+        let earlier = &offers.knobs[..place];
+        require(
+            earlier.iter().all(|other| other.knob != offer.knob),
+            format!("the {} is offered once", offer.knob),
+        );
+    }
+    for what in turning(machine, &offers) {
+        require(false, what);
+    }
 
     let before = machine.read();
     pass_time(machine);
@@ -115,4 +89,81 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
     );
     require(machine.restore().is_empty(), "restoring twice is harmless".into());
     violations
+}
+
+/// Turns every knob that is offered, alone and together with one that is not.
+fn turning<M: Machine>(machine: &mut M, offers: &Offers) -> Vec<String> {
+    let mut violations = Vec::new();
+    for offer in &offers.knobs {
+        for (wanted, expected) in wanted(&offer.range) {
+            let mut plan = Plan::of(offer.knob, wanted);
+            plan.set(NOT_THERE, Value::Clock(Hertz::from_mhz(1000)));
+            let applied = machine.apply(&plan);
+            let obtained = applied.result(offer.knob);
+            if !obtained
+                .as_ref()
+                .is_some_and(|obtained| obtained.as_ref().is_ok_and(|value| near(*value, expected)))
+            {
+                violations.push(format!(
+                    "{}: asked for {wanted}, the nearest is {expected}, got {obtained:?}",
+                    offer.knob
+                ));
+            }
+            if !matches!(applied.result(NOT_THERE), Some(Err(_))) {
+                violations.push(format!(
+                    "the {NOT_THERE} is not offered and was not refused: {applied:?}"
+                ));
+            }
+            let read = machine.read().clock;
+            if let (Value::Clock(expected), KnobId::CLOCK) = (expected, offer.knob)
+                && read != Meter::Value(expected)
+            {
+                violations.push(format!("the clock was set to {expected} but reads {read:?}"));
+            }
+        }
+    }
+    let asked = [
+        (KnobId::CLOCK, Value::Clock(Hertz::from_mhz(1000))),
+        (KnobId::AdmittedShare, Value::Share(Share::clamped(0.5))),
+        (KnobId::BestEffortShare, Value::Share(Share::clamped(0.5))),
+    ];
+    for (knob, value) in asked.into_iter().filter(|(knob, _)| offers.range(*knob).is_none()) {
+        let applied = machine.apply(&Plan::of(knob, value));
+        if applied.refused.len() != 1 || applied.obtained.iter().next().is_some() {
+            violations.push(format!("the {knob} is not offered and was not refused: {applied:?}"));
+        }
+    }
+    if machine.apply(&Plan::default()) != Applied::default() {
+        violations.push("a plan of nothing turns nothing".into());
+    }
+    violations
+}
+
+/// The clock of a domain that no machine has.
+const NOT_THERE: KnobId = KnobId::Clock(DomainId(u8::MAX));
+
+/// Values to ask for, within the range and beyond, each with the one that is to be obtained.
+fn wanted(range: &Range) -> Vec<(Value, Value)> {
+    match range {
+        Range::Clock(clock) => {
+            let (bottom, top) = (clock.bottom(), clock.top());
+            let middle = Hertz(bottom.0.midpoint(top.0));
+            let wanted = [bottom, top, Hertz(bottom.0 / 2), top.scaled(2.0), middle];
+            wanted
+                .map(|wanted| (Value::Clock(wanted), Value::Clock(clock.nearest(wanted))))
+                .into()
+        }
+        Range::Share(_) => {
+            let share = |share| Value::Share(Share::clamped(share));
+            [0.5, 0.25, 1.0].map(|wanted| (share(wanted), share(wanted))).into()
+        }
+    }
+}
+
+/// Whether a knob is where it was to be, but for the units that the kernel keeps shares in.
+fn near(obtained: Value, expected: Value) -> bool {
+    match (obtained.share(), expected.share()) {
+        (Some(obtained), Some(expected)) => (obtained.get() - expected.get()).abs() < 1e-3,
+        _ => obtained == expected,
+    }
 }

@@ -7,11 +7,13 @@
 //! Only this crate knows kernel paths.
 
 pub mod conformance;
+mod knob;
 #[cfg(target_os = "linux")]
 pub mod linux;
 mod machine;
 mod parts;
 
-pub use machine::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Setting};
+pub use knob::{Applied, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, Value};
+pub use machine::{ClockOffer, KnobOffer, Machine, Meter, Offers, Provenance, Range, Readings};
 pub use parts::Parts;
 pub use punctual_os::Refusal;

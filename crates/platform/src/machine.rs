@@ -3,8 +3,10 @@
 use std::fmt;
 
 use punctual_os::Refusal;
-use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
+use punctual_units::{Clock, CoreId, Hertz, Nanos, Time};
 use serde::{Deserialize, Serialize};
+
+use crate::{Applied, KnobId, Plan};
 
 /// A device on which work runs: something to turn, something to read, and a clock.
 ///
@@ -13,11 +15,10 @@ pub trait Machine: Clock {
     /// What can be turned and read here. Does not change while the machine is held.
     fn offers(&self) -> &Offers;
 
-    /// Turns one knob and returns what was really obtained: the nearest step the machine has, within its range.
-    ///
-    /// # Errors
-    /// [`Refusal`] where the knob does not exist or the machine would not turn it; nothing has changed then.
-    fn apply(&mut self, setting: Setting) -> Result<Setting, Refusal>;
+    /// Turns the knobs that `plan` names, and tells of each what was really obtained: the nearest value that the machine has, within its
+    /// range. A knob that does not exist, or that the machine would not turn, is refused and stays where it was; the others are
+    /// turned all the same.
+    fn apply(&mut self, plan: &Plan) -> Applied;
 
     /// Reads every meter once. A meter that fails says so in its place and does not spoil the others.
     fn read(&mut self) -> Readings;
@@ -56,12 +57,68 @@ pub struct Offers {
     pub machine: String,
     /// Cores that work may be placed on, ascending.
     pub cores: Vec<CoreId>,
-    /// The clock knob, one for all cores (as on the A15 cluster of the paper), if there is one.
-    pub clock: Option<ClockOffer>,
-    /// A knob that bounds the CPU share of all best-effort work together, if there is one.
-    pub best_effort_share: Option<Provenance>,
+    /// The knobs that there are, each once.
+    pub knobs: Vec<KnobOffer>,
     /// A meter of energy, if there is one.
     pub energy: Option<Provenance>,
+}
+
+/// A knob that a machine has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnobOffer {
+    /// Which one.
+    pub knob: KnobId,
+    /// Where it can be.
+    pub range: Range,
+}
+
+/// Where a knob can be, and how real it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Range {
+    /// On the steps of a clock.
+    Clock(ClockOffer),
+    /// At any share.
+    Share(Provenance),
+}
+
+impl Range {
+    /// How real the knob is.
+    pub fn provenance(&self) -> Provenance {
+        match self {
+            Range::Clock(clock) => clock.provenance,
+            Range::Share(provenance) => *provenance,
+        }
+    }
+}
+
+/// For people: `200 MHz to 2.00 GHz in 19 steps`, `0 to 1`.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Range::Clock(clock) => {
+                let steps = clock.steps.len();
+                write!(f, "{} to {} in {steps} steps", clock.bottom(), clock.top())
+            }
+            Range::Share(_) => f.write_str("0 to 1"),
+        }
+    }
+}
+
+impl Offers {
+    /// Where `knob` can be, if the machine has it.
+    pub fn range(&self, knob: KnobId) -> Option<&Range> {
+        let offer = self.knobs.iter().find(|offer| offer.knob == knob)?;
+        Some(&offer.range)
+    }
+
+    /// The steps of the clock that all cores share (as on the A15 cluster of the paper), if there is such a knob.
+    pub fn clock(&self) -> Option<&ClockOffer> {
+        match self.range(KnobId::CLOCK)? {
+            Range::Clock(clock) => Some(clock),
+            Range::Share(_) => None,
+        }
+    }
 }
 
 /// The steps of a clock knob.
@@ -98,16 +155,6 @@ impl ClockOffer {
             self.steps[above]
         }
     }
-}
-
-/// One turn of one knob.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Setting {
-    /// The clock of all cores.
-    Clock(Hertz),
-    /// The CPU share that all best-effort work together may use of the cores it runs on.
-    BestEffortShare(Share),
 }
 
 /// What one meter says.

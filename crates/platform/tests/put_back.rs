@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use punctual_platform::linux::thread::Tid;
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cgroup};
-use punctual_platform::{Machine, Setting};
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_units::{Hertz, Share};
 
 const ORDER: &str = "PUNCTUAL_TEST_ORDER";
@@ -75,13 +75,14 @@ fn child() {
     };
     let mut board = open(KernelTree::at(tree), ClockPreference::Auto);
     assert_eq!(board.guarded(), guardian == "guarded");
-    board.apply(Setting::Clock(Hertz::from_mhz(200))).unwrap();
+    board.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(200))));
     let folder = board.temporary_dir(false).unwrap();
     fs::write(folder.join("scratch"), "scratch").unwrap();
     println!("\nMADE {}", folder.display());
 
     let mut real = open(KernelTree::default(), ClockPreference::None);
-    if let Ok(_obtained) = real.apply(Setting::BestEffortShare(Share::clamped(0.5))) {
+    let half = Plan::of(KnobId::BestEffortShare, Value::Share(Share::clamped(0.5)));
+    if real.apply(&half).refused.is_empty() {
         let best_effort = real.best_effort();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

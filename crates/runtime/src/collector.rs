@@ -1,9 +1,9 @@
 //! Turns the steps of a run into its report: the same on both machines.
 
-use punctual_loop::{Plan, Step, Window};
-use punctual_platform::Readings;
+use punctual_loop::{Step, Window};
+use punctual_platform::{KnobId, Plan, Readings};
 use punctual_store::updates::{Counts, Reconciliation};
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, Share, Time};
 use punctual_workload::JobOutcome;
 
 use crate::report::{EnergyParts, FinishedJob, Protection, RunHeader, RunReport, Sample, Summary};
@@ -159,13 +159,14 @@ impl Collector {
     pub fn step(&mut self, step: &Step, readings: &Readings, took: Took) -> &Sample {
         let window = &step.window;
         let micros = |span: Option<Nanos>| span.map(Nanos::as_micros_f64);
+        let admitted = self.plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE);
         let sample = Sample {
             k: self.samples.len() as u64,
             t_s: readings.at.since(self.start).as_secs_f64(),
             tardiness: window.tardiness,
             drr: window.drr,
-            admitted_share: window.admitted.unwrap_or(self.plan.admitted.get()),
-            admitted_knob: self.plan.admitted.get(),
+            admitted_share: window.admitted.unwrap_or(admitted.get()),
+            admitted_knob: admitted.get(),
             fresh_share: window.fresh,
             clock_hz: self.clock_over(window, readings),
             energy_j: self.energy_since(readings),
@@ -382,10 +383,7 @@ mod tests {
             load: crate::report::LoadReport::default(),
             settle_s: 0.0,
         };
-        let plan = Plan {
-            clock: None,
-            admitted: punctual_units::Share::ONE,
-        };
+        let plan = Plan::default();
         let mut collector = Collector::new(header, Time::ZERO, plan);
         let busy = |k: u32| Sample {
             t_s: f64::from(k + 1) * 0.1,

@@ -1,10 +1,8 @@
 //! Runs tasks and sensors on Linux, with the loop of `punctual-loop` around them.
 //!
 //! * [`linux`] runs tasks on real threads and drives the [`Regulator`](punctual_loop::Regulator) in the control thread;
-//! * [`actuate`] turns the machine's knobs as planned;
 //! * [`collector`] turns steps into the [`report`].
 
-pub mod actuate;
 pub mod collector;
 mod error;
 #[cfg(target_os = "linux")]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use punctual_control::ExcitationError;
 use punctual_cores::{Limits, PlaceError, Placement, Request};
 use punctual_loop::{
-    AdmissionSetup, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError, RegulatorOptions,
-    SILENT_RELEASES, SILENT_WINDOWS, Unfit,
+    AdmissionSetup, BestEffortRange, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError, RegulatorOptions,
+    SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
 };
-use punctual_platform::{Offers, Provenance, Refusal};
+use punctual_platform::{KnobId, Offers, Provenance, Refusal};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::collector::SETTLING;
 use punctual_runtime::report::{Finished, KnobReport, LoadReport, Protection, RunHeader, RunReport, Watch};
@@ -24,6 +24,9 @@ use punctual_workload::{
 };
 
 use crate::allocation::{AllocationError, AllocationRequest};
+
+/// The period at which a model is learnt for jobs that are paced from within.
+const LEARNING_PERIOD: Nanos = Nanos::from_millis(200);
 
 /// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a whole
 /// period before something is wrong.
@@ -187,6 +190,7 @@ pub fn run(request: &RunRequest, watch: Watch) -> Result<Finished, RunError> {
 /// [`RunError`], among others where the record is shorter than one round of the excitation.
 pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, RunReport), RunError> {
     check(&request.scenario)?;
+    let request = &at_a_period(request);
     let levels = &request.scenario.excitation;
     let needed = Exciter::new(levels)?.period();
     let finished = perform(request, Some(Excite), watch)?;
@@ -199,6 +203,17 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
     }
     let made_for = request.made_for();
     Ok((ModelDocument::identify(made_for, &y, &u)?, finished.report))
+}
+
+/// Jobs paced from within have no setting of the clock that could be learnt from, and single jobs scatter: their model is learnt at a
+/// period, and converted when it is used ([`ModelDocument::for_every_job`]).
+fn at_a_period(request: &RunRequest) -> RunRequest {
+    let mut request = request.clone();
+    if request.scenario.control.within {
+        let control = &mut request.scenario.control;
+        (control.pace, control.within) = (Pace::Period(LEARNING_PERIOD), false);
+    }
+    request
 }
 
 /// Asks [`perform`] to move the knobs instead of controlling.
@@ -405,6 +420,7 @@ impl Setup<'_> {
         RegulatorOptions {
             kind: scenario.control.kind,
             goal: scenario.goal,
+            goals: scenario.goals().collect(),
             offers: offers.clone(),
             start,
             warm_up: scenario.control.warm_up,
@@ -412,6 +428,7 @@ impl Setup<'_> {
             impatient: self.patience().is_some(),
             within: scenario.control.within,
             design: self.design.clone(),
+            best_effort: self.best_effort(),
             excite: self.excite.then(|| scenario.excitation.clone()),
         }
     }
@@ -477,18 +494,46 @@ impl Setup<'_> {
         })
     }
 
+    /// How real a knob is here. The admitted share is the store's, which runs on every machine.
+    fn provenance(&self, offers: &Offers, knob: KnobId) -> Option<Provenance> {
+        match (offers.range(knob), knob) {
+            (Some(range), _) => Some(range.provenance()),
+            (None, KnobId::AdmittedShare) => Some(Provenance::Real),
+            (None, _) => None,
+        }
+    }
+
+    /// Whether the run turns `knob`.
+    fn turns(&self, knob: KnobId) -> bool {
+        let control = &self.scenario().control;
+        let once = knob == KnobId::BestEffortShare && control.best_effort_share < Share::ONE;
+        let cascade = knob == KnobId::BestEffortShare && self.best_effort().is_some();
+        let by_law = self.excite && knob != KnobId::BestEffortShare || knobs_of(control.kind).contains(&knob);
+        once || cascade || by_law
+    }
+
+    /// Between which shares the loop holds best-effort work, where the scenario has it turned.
+    fn best_effort(&self) -> Option<BestEffortRange> {
+        let control = &self.scenario().control;
+        let range = |least| BestEffortRange {
+            most: control.best_effort_share,
+            least,
+        };
+        let turned = control.kind != ControllerKind::Open && !self.excite;
+        control.best_effort_min.filter(|_| turned).map(range)
+    }
+
     pub(crate) fn header(&self, offers: &Offers, costs: &Costs, replicas: u32) -> RunHeader {
         let scenario = self.scenario();
-        let turns = |kinds: &[ControllerKind]| self.excite || kinds.contains(&scenario.control.kind);
-        let clock = offers.clock.as_ref();
-        let clock_range = clock.map_or("none".into(), |clock| {
-            format!("{} to {} in {} steps", clock.bottom(), clock.top(), clock.steps.len())
-        });
-        let knob = |knob: &str, offered, used, range: String| KnobReport {
-            knob: knob.into(),
-            offered,
-            used,
-            range,
+        let knob = |knob: KnobId| KnobReport {
+            knob: knob.to_string(),
+            offered: self.provenance(offers, knob),
+            used: self.turns(knob),
+            range: match (offers.range(knob), knob) {
+                (Some(range), _) => range.to_string(),
+                (None, KnobId::AdmittedShare) => "0 to 1".into(),
+                (None, _) => "none".into(),
+            },
         };
         let sensors = self.request.trace.sensors.len() as u32 * replicas;
         let update_mode = match scenario.store.update_mode {
@@ -502,29 +547,7 @@ impl Setup<'_> {
             seed: scenario.seed,
             controller: scenario.control.kind,
             goal: scenario.goal,
-            knobs: vec![
-                knob(
-                    "clock",
-                    clock.map(|clock| clock.provenance),
-                    turns(&[ControllerKind::Clock, ControllerKind::Mimo, ControllerKind::OneStep]),
-                    clock_range,
-                ),
-                knob(
-                    "admitted-share",
-                    Some(match self.request.platform {
-                        PlatformChoice::Linux => Provenance::Real,
-                        PlatformChoice::Sim => Provenance::Simulated,
-                    }),
-                    turns(&[ControllerKind::Qod, ControllerKind::Mimo, ControllerKind::OneStep]),
-                    "0 to 1".into(),
-                ),
-                knob(
-                    "best-effort-share",
-                    offers.best_effort_share,
-                    scenario.control.best_effort_share < Share::ONE,
-                    "0 to 1".into(),
-                ),
-            ],
+            knobs: [KnobId::CLOCK, KnobId::AdmittedShare, KnobId::BestEffortShare].map(knob).into(),
             protection: self.unsplit().into_iter().collect(),
             load: LoadReport {
                 sensors,
@@ -533,7 +556,7 @@ impl Setup<'_> {
                 update_mode: update_mode.into(),
                 update_us: costs.update_ns * 1e-3,
                 get_ns: costs.get_ns,
-                top_clock: clock.map_or(costs.top, |clock| clock.top()),
+                top_clock: offers.clock().map_or(costs.top, |clock| clock.top()),
             },
             settle_s: self.settle().as_secs_f64(),
         }

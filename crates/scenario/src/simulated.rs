@@ -3,9 +3,8 @@
 use std::ops::ControlFlow;
 
 use punctual_cores::{Limits, Placement};
-use punctual_loop::{Answer, Decision, Event, EventLog, Plan, Regulator, Vitals};
-use punctual_platform::{Machine, Setting};
-use punctual_runtime::actuate::turn_clock;
+use punctual_loop::{Answer, Decision, Event, EventLog, Regulator, Vitals, LOG_VERSION};
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::collector::{Collector, Ending, Took};
 use punctual_runtime::report::{Finished, Progress, Protection, Watch, refused};
 use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
@@ -14,6 +13,7 @@ use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario};
 
 use crate::allocation::Allocating;
 use crate::run::{RunError, Setup};
+use crate::under_way::UnderWay;
 
 /// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -66,7 +66,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     header.protection.extend(told);
     let stop = watch(Progress::Started(&header)).is_break();
     let mut collector = Collector::new(header, start, regulator.plan());
-    if let (Some(governor), None) = (request.governor, regulator.plan().clock) {
+    if let (Some(governor), None) = (request.governor, regulator.plan().clock()) {
         collector.note(format!("the clock was left to the governor {governor}"));
     }
     for fault in &request.faults.list {
@@ -79,14 +79,17 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         allocating,
         collector,
         log,
+        under_way: UnderWay::new(&scenario.tasks),
         pace: scenario.control.pace,
         patience: setup.patience(),
+        names: scenario.tasks.iter().map(|task| task.name.clone()).collect(),
         best_effort_share: scenario.control.best_effort_share,
     };
     if !stop {
         run.until(start + scenario.duration, watch);
     }
     Ok(run.finish(log_setup.map(|admission| EventLog {
+        version: LOG_VERSION,
         regulator: options,
         steps: Vec::new(),
         admission,
@@ -112,9 +115,12 @@ struct Run<'t> {
     allocating: Option<Allocating>,
     collector: Collector,
     log: Option<Vec<Decision>>,
+    under_way: UnderWay,
     pace: Pace,
     /// How long the loop waits for a job's end before it is asked all the same.
     patience: Option<Nanos>,
+    /// Of the tasks, by their ids.
+    names: Vec<String>,
     best_effort_share: Share,
 }
 
@@ -139,15 +145,19 @@ impl Run<'_> {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
                 }
-                Happening::Skipped { .. } => {
+                Happening::Skipped { task, .. } => {
                     self.collector.skipped(1);
+                    self.step(Event::Skipped { task, jobs: 1 });
                     false
                 }
                 Happening::Progressed(job) => {
                     self.progressed(job);
                     false
                 }
-                Happening::Released { .. } => false,
+                Happening::Released { task, job, at } => {
+                    self.under_way.released(task, job, at);
+                    false
+                }
                 Happening::Reached => self.machine.now() >= due,
             };
             if ticked {
@@ -173,6 +183,7 @@ impl Run<'_> {
     /// The report counts the job as it was; the loop is told what the response meter says of it.
     fn completed(&mut self, outcome: JobOutcome) {
         self.collector.job(&outcome);
+        self.under_way.completed(outcome.task, outcome.job);
         let told = match outcome.deadline {
             Some(_) => self.machine.observe(outcome),
             None => Some(outcome),
@@ -185,7 +196,7 @@ impl Run<'_> {
     /// A job under way may need another clock.
     fn progressed(&mut self, job: JobProgress) {
         if let Some(Answer::Pace(plan)) = self.step(Event::Progressed(job)) {
-            let applied = turn_clock(&mut self.machine, plan);
+            let applied = self.machine.apply(&plan);
             self.step(Event::Applied(applied));
             self.collector.paced(None);
         }
@@ -194,7 +205,7 @@ impl Run<'_> {
     fn bound_best_effort(&mut self) {
         if self.best_effort_share < Share::ONE {
             // The simulated machine always offers this knob.
-            let _ = self.machine.apply(Setting::BestEffortShare(self.best_effort_share));
+            self.machine.apply(&Plan::of(KnobId::BestEffortShare, Value::Share(self.best_effort_share)));
         }
     }
 
@@ -211,6 +222,9 @@ impl Run<'_> {
     fn tick(&mut self, watch: Watch) -> ControlFlow<()> {
         for late in self.machine.overdue() {
             self.step(Event::Completed(late));
+        }
+        while let Some(overdue) = self.under_way.overdue(self.machine.now()) {
+            self.step(overdue);
         }
         let readings = self.machine.read();
         let fresh = self.machine.machine.fresh_share();
@@ -232,8 +246,7 @@ impl Run<'_> {
     }
 
     fn act(&mut self, plan: Plan) {
-        self.machine.machine.updates().set_admitted_share(plan.admitted);
-        let applied = turn_clock(&mut self.machine, plan);
+        let applied = self.machine.apply(&plan);
         self.step(Event::Applied(applied));
     }
 
@@ -255,6 +268,9 @@ impl Run<'_> {
             let changes = allocating.changes();
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));
+        }
+        for unheld in self.regulator.unheld() {
+            self.collector.note(unheld.told(&self.names[unheld.task.index()]));
         }
         let energy = self.machine.machine.energy();
         let updates = self.machine.machine.updates();

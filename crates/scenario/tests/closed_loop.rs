@@ -4,12 +4,13 @@
 mod common;
 
 use common::{request, unwatched};
-use punctual_loop::{Mismatch, ModelDocument, Unfit, replay};
+use punctual_loop::{Answer, Decision, Mismatch, ModelDocument, Unfit, replay};
+use punctual_platform::KnobId;
 use punctual_runtime::Finished;
 use punctual_runtime::report::RunReport;
 use punctual_scenario::{ControllerSource, MachineModel, PlatformChoice, RunError, RunRequest, identify, run};
-use punctual_units::Nanos;
-use punctual_workload::{Active, ControllerKind, Pace, Surge};
+use punctual_units::{Nanos, Share};
+use punctual_workload::{Active, Arrival, ControllerKind, Pace, Surge};
 
 fn model() -> ModelDocument {
     let request = request(PlatformChoice::Sim, ControllerKind::Open, 80);
@@ -221,5 +222,83 @@ fn a_controller_for_something_else_is_refused() {
     assert!(
         matches!(error, RunError::Mismatch(Mismatch::NoDesign { .. })),
         "{error}"
+    );
+}
+
+/// A data-intensive job beside best-effort tasks that never rest and fill the shared memory's queue.
+fn crowded(model: &ModelDocument, least: Option<f64>) -> RunRequest {
+    let mut request = request(PlatformChoice::Sim, ControllerKind::Mimo, 40);
+    request.controller = Some(ControllerSource::Model(model.clone()));
+    request.record = true;
+    let scenario = &mut request.scenario;
+    scenario.control.best_effort_min = least.map(Share::clamped);
+    let [analysis, browse] = scenario.tasks.as_mut_slice() else {
+        unreachable!("two tasks")
+    };
+    (analysis.demand.compute, analysis.demand.data) = (Nanos::from_millis(12), Nanos::from_millis(8));
+    (browse.demand.compute, browse.demand.data) = (Nanos::ZERO, Nanos::from_millis(10));
+    browse.arrival = Arrival::AfterCompletion {
+        pause_min: Nanos::ZERO,
+        pause_max: Nanos::from_millis(1),
+    };
+    request
+}
+
+/// Where best-effort work makes jobs late and the law's knobs stand at their ends, the third knob brings them back; and the log of that
+/// run replays. A run without that knob does not reach the goal: nothing else does it.
+#[test]
+fn the_best_effort_share_is_lowered_where_the_law_has_no_more_to_give() {
+    let model = model();
+    let ran = |least| run(&crowded(&model, least), &mut unwatched).expect("the run ends in order");
+    let mean = |finished: &Finished| {
+        let samples = &finished.report.samples;
+        let late: Vec<f64> = samples
+            .iter()
+            .skip(samples.len() / 2)
+            .filter_map(|sample| sample.tardiness)
+            .collect();
+        late.iter().sum::<f64>() / late.len() as f64
+    };
+    let (without, with) = (ran(None), ran(Some(0.1)));
+    let goal = with.report.header.goal.tasks.nominal();
+    assert!(
+        mean(&without) > 1.2 * goal,
+        "without the knob {} of {goal}",
+        mean(&without)
+    );
+    assert!(mean(&with) < 1.05 * goal, "with it {} of {goal}", mean(&with));
+    let log = with.log.expect("a log was asked for");
+    let share = |step: &Decision| match step.answer.as_ref()? {
+        Answer::Step(step) => step.plan.share(KnobId::BestEffortShare),
+        Answer::Pace(_) => None,
+    };
+    let least = log
+        .steps
+        .iter()
+        .filter_map(share)
+        .min_by(|a, b| a.get().total_cmp(&b.get()));
+    assert!(
+        least.is_some_and(|least| (0.1..0.8).contains(&least.get())),
+        "{least:?}"
+    );
+    assert_eq!(replay(&log), Ok(vec![]));
+    let none = without.log.expect("a log was asked for");
+    assert!(
+        none.steps.iter().all(|step| share(step).is_none()),
+        "it is left alone unless asked for"
+    );
+}
+
+#[test]
+fn a_log_of_another_version_is_refused() {
+    let mut request = request(PlatformChoice::Sim, ControllerKind::Open, 1);
+    request.record = true;
+    let mut log = run(&request, &mut unwatched).expect("a run").log.expect("a log");
+    assert_eq!(replay(&log), Ok(vec![]));
+    log.version = 1;
+    let refused = replay(&log).expect_err("another version").to_string();
+    assert!(
+        refused.contains("the log has version 1") && refused.contains("record the run again"),
+        "{refused}"
     );
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use common::{request, unwatched};
 use punctual_engines::Memory;
-use punctual_loop::{AdmissionEvent, Answer, Event, EventLog, Plan, replay};
+use punctual_loop::{AdmissionEvent, Answer, Event, EventLog, replay};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
-use punctual_platform::{Machine, Meter};
+use punctual_platform::{KnobId, Machine, Meter, Plan, Value};
 use punctual_runtime::Finished;
 use punctual_runtime::linux::Runtime;
 use punctual_runtime::report::Progress;
@@ -67,7 +67,9 @@ fn the_log_of_a_linux_run_replays_to_identical_decisions() {
             _ => None,
         })
         .unwrap();
-    answer.plan.admitted = Share::clamped(1.0 - answer.plan.admitted.get());
+    let admitted = answer.plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE);
+    let other = Value::Share(Share::clamped(1.0 - admitted.get()));
+    answer.plan.set(KnobId::AdmittedShare, other);
     assert_eq!(
         replay(&planted).unwrap().len(),
         1,
@@ -97,10 +99,7 @@ fn paced_jobs_replay_to_the_same_clocks() {
     let Event::Progressed(progress) = &answered.event else {
         unreachable!()
     };
-    let unasked = Plan {
-        clock: None,
-        admitted: Share::ONE,
-    };
+    let unasked = Plan::default();
     assert!(progress.done >= 1 && progress.done < progress.of);
     answered.answer = Some(Answer::Pace(unasked));
     assert_eq!(
@@ -177,6 +176,6 @@ fn whoever_watches_can_end_a_run_and_the_clock_is_as_before() {
     let report = run(&request, &mut watch).unwrap().report;
     assert!((3..100).contains(&report.samples.len()), "{}", report.samples.len());
     let mut machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
-    let top = machine.offers().clock.as_ref().map(|clock| clock.top());
+    let top = machine.offers().clock().map(|clock| clock.top());
     assert_eq!(machine.read().clock, top.map_or(Meter::Absent, Meter::Value));
 }

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use punctual_platform::{Machine, Meter, Offers, Readings, Refusal, Setting};
+use punctual_platform::{Applied, KnobId, Machine, Meter, Offers, Plan, Readings, Refusal, Value};
 use punctual_units::{Clock, Hertz, Nanos, Time};
 use punctual_workload::{JobOutcome, Split};
 use rand::{RngExt, SeedableRng};
@@ -202,6 +202,20 @@ impl<'t> Faulty<'t> {
         self.history.push_back(readings.clone());
     }
 
+    /// What becomes of a clock that is turned now, if a fault has a say in it.
+    fn clock_fault(&self) -> Option<Result<Value, Refusal>> {
+        let becomes = |fault: Fault| match fault.failing {
+            Failing::StuckClock => Some(Ok(Value::Clock(self.machine.step.clock))),
+            Failing::RefusedClock => Some(Err(Refusal {
+                what: "setting the clock".into(),
+                why: "the knob does not answer (simulated fault)".into(),
+                remedy: "the run goes on at the safe setting".into(),
+            })),
+            Failing::Late(..) | Failing::Frozen(_) | Failing::Wrong(..) | Failing::Lost(..) => None,
+        };
+        self.faults.active(self.machine.now()).find_map(becomes)
+    }
+
     /// What `fault` makes of `readings`.
     fn distort(&self, readings: &mut Readings, fault: Fault) {
         match fault.failing {
@@ -292,23 +306,14 @@ impl Machine for Faulty<'_> {
         self.machine.offers()
     }
 
-    fn apply(&mut self, setting: Setting) -> Result<Setting, Refusal> {
-        if let Setting::Clock(_) = setting {
-            for fault in self.faults.active(self.machine.now()) {
-                match fault.failing {
-                    Failing::StuckClock => return Ok(Setting::Clock(self.machine.step.clock)),
-                    Failing::RefusedClock => {
-                        return Err(Refusal {
-                            what: "setting the clock".into(),
-                            why: "the knob does not answer (simulated fault)".into(),
-                            remedy: "the run goes on at the safe setting".into(),
-                        });
-                    }
-                    _ => {}
-                }
-            }
-        }
-        self.machine.apply(setting)
+    fn apply(&mut self, plan: &Plan) -> Applied {
+        let clock = plan.get(KnobId::CLOCK).and_then(|_| self.clock_fault());
+        let Some(clock) = clock else {
+            return self.machine.apply(plan);
+        };
+        let mut applied = self.machine.apply(&plan.without(KnobId::CLOCK));
+        applied.note(KnobId::CLOCK, clock);
+        applied
     }
 
     fn read(&mut self) -> Readings {

@@ -1,6 +1,8 @@
 //! The simulated machine behind the same contract as a real one.
 
-use punctual_platform::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Refusal, Setting};
+use punctual_platform::{
+    Applied, ClockOffer, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Provenance, Range, Readings, Refusal, Value,
+};
 use punctual_units::{Clock, CoreId, Hertz, Share, Time};
 
 use crate::engine::Simulation;
@@ -15,9 +17,16 @@ impl Clock for Simulation<'_> {
 impl Simulation<'_> {
     /// The step nearest to `wanted`.
     pub(crate) fn nearest_step(&self, wanted: Hertz) -> ClockStep {
-        let nearest = self.offers.clock.as_ref().map(|clock| clock.nearest(wanted));
+        let nearest = self.offers.clock().map(|clock| clock.nearest(wanted));
         let step = self.model.steps.iter().find(|step| Some(step.clock) == nearest);
         step.copied().unwrap_or(self.step)
+    }
+
+    fn set_clock(&mut self, wanted: Hertz) -> Value {
+        let step = self.nearest_step(wanted);
+        self.suspend_governor();
+        self.retune(step);
+        Value::Clock(step.clock)
     }
 }
 
@@ -28,20 +37,29 @@ impl Machine for Simulation<'_> {
         &self.offers
     }
 
-    fn apply(&mut self, setting: Setting) -> Result<Setting, Refusal> {
-        match setting {
-            Setting::Clock(wanted) => {
-                let step = self.nearest_step(wanted);
-                self.suspend_governor();
-                self.retune(step);
-                Ok(Setting::Clock(step.clock))
-            }
-            Setting::BestEffortShare(share) => {
-                self.throttle.share = share;
-                self.stale = true;
-                Ok(setting)
-            }
+    fn apply(&mut self, plan: &Plan) -> Applied {
+        let mut applied = Applied::default();
+        for (knob, value) in plan.iter() {
+            let result = match (knob, value) {
+                (KnobId::CLOCK, Value::Clock(wanted)) => Ok(self.set_clock(wanted)),
+                (KnobId::AdmittedShare, Value::Share(share)) => {
+                    self.updates().set_admitted_share(share);
+                    Ok(value)
+                }
+                (KnobId::BestEffortShare, Value::Share(share)) => {
+                    self.throttle.share = share;
+                    self.stale = true;
+                    Ok(value)
+                }
+                _ => Err(Refusal {
+                    what: format!("setting the {knob} to {value}"),
+                    why: "this machine has no such knob".into(),
+                    remedy: "leave it out of the plan, or use a machine that offers it".into(),
+                }),
+            };
+            applied.note(knob, result);
         }
+        applied
     }
 
     fn read(&mut self) -> Readings {
@@ -64,14 +82,20 @@ impl Machine for Simulation<'_> {
 
 /// What this machine offers.
 pub(crate) fn offers(model: &MachineModel) -> Offers {
+    let clock = ClockOffer {
+        steps: model.steps.iter().map(|step| step.clock).collect(),
+        provenance: Provenance::Simulated,
+    };
     Offers {
         machine: format!("{} (simulated)", model.name),
         cores: (0..model.cores).map(CoreId).collect(),
-        clock: Some(ClockOffer {
-            steps: model.steps.iter().map(|step| step.clock).collect(),
-            provenance: Provenance::Simulated,
-        }),
-        best_effort_share: Some(Provenance::Simulated),
+        knobs: [
+            (KnobId::CLOCK, Range::Clock(clock)),
+            (KnobId::AdmittedShare, Range::Share(Provenance::Simulated)),
+            (KnobId::BestEffortShare, Range::Share(Provenance::Simulated)),
+        ]
+        .map(|(knob, range)| KnobOffer { knob, range })
+        .into(),
         energy: Some(Provenance::Simulated),
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use punctual_platform::{Machine, Setting};
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::{Happening, Load, MachineModel, Simulation};
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{Arrival, Trace};
@@ -132,10 +132,10 @@ fn the_checker_sees_the_smallest_disturbance() {
     };
     let mut undisturbed = at_half(|_| {});
     let one_step_for_a_microsecond = |machine: &mut Simulation| {
-        machine.apply(Setting::Clock(Hertz::from_mhz(1900))).unwrap();
+        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(1900))));
         let end = machine.now() + Nanos::from_micros(1);
         run_until_end(machine, end);
-        machine.apply(Setting::Clock(Hertz::from_mhz(2000))).unwrap();
+        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(2000))));
     };
     assert!(same_bytes(&mut undisturbed.clone(), &mut undisturbed.clone()));
     assert!(!same_bytes(

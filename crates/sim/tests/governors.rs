@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use punctual_platform::{Machine, Setting};
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::{Governor, MachineModel, Simulation};
 use punctual_units::{Hertz, Nanos};
 use punctual_workload::Trace;
@@ -44,7 +44,7 @@ fn a_machine_that_never_rests_is_driven_to_the_top() {
     for governor in ["ondemand-old", "ondemand-old:20..90", "ondemand", "schedutil"] {
         let mut machine = under(&trace, governor, 1_000_000, true);
         // From the bottom, as if it had been idle for long.
-        machine.apply(Setting::Clock(Hertz::from_mhz(200))).unwrap();
+        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(200))));
         machine.govern_with(governor.parse().unwrap());
         run(&mut machine, Nanos::from_secs(1));
         assert_eq!(mhz(&machine), 2000, "{governor}");
@@ -100,7 +100,7 @@ fn an_idle_machine_is_not_sampled() {
 fn who_sets_the_clock_outranks_the_governor_until_the_machine_is_restored() {
     let trace = silence();
     let mut machine = under(&trace, "ondemand", 1_000_000, true);
-    machine.apply(Setting::Clock(Hertz::from_mhz(700))).unwrap();
+    machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(700))));
     run(&mut machine, Nanos::from_secs(1));
     assert_eq!(mhz(&machine), 700);
     machine.restore();

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use punctual_platform::{Machine, Setting, conformance};
+use punctual_platform::{KnobId, Machine, Plan, Value, conformance};
 use punctual_sim::{Failing, Fault, Faults, Faulty, Happening, MachineModel, MeterName, Parts, Simulation, costs};
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{
@@ -13,7 +13,7 @@ use punctual_workload::{
 };
 
 fn set_clock(machine: &mut Simulation, mhz: u64) {
-    machine.apply(Setting::Clock(Hertz::from_mhz(mhz))).unwrap();
+    machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(mhz))));
 }
 
 #[test]
@@ -141,7 +141,7 @@ proptest! {
         let clock = model.steps[step].clock;
         let ops: Vec<_> = cycles.iter().map(|c| compute(*c)).collect();
         let mut machine = machine(model, load(&trace, vec![real_time(&ops)]));
-        machine.apply(Setting::Clock(clock)).unwrap();
+        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(clock)));
         // All of the first job, whatever its length.
         let done = loop {
             if let Happening::Completed(outcome) = machine.run_until(Time(u64::MAX / 2)) {
@@ -239,6 +239,7 @@ fn scenario(demand: Demand) -> Scenario {
             within: false,
             warm_up: Nanos::ZERO,
             best_effort_share: Share::ONE,
+            best_effort_min: None,
         },
         store: StoreNeeds {
             update_mode: UpdateMode::Transaction,

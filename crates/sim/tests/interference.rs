@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use punctual_platform::{Machine, Setting};
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::MachineModel;
 use punctual_units::{Hertz, Nanos};
 use punctual_workload::{Op, Split};
@@ -21,7 +21,7 @@ fn split(interfering: u32, ops: &[Op], mhz: u64) -> Split {
         tasks.push(interferer(ops));
     }
     let mut machine = machine(model, load(&trace, tasks));
-    machine.apply(Setting::Clock(Hertz::from_mhz(mhz))).unwrap();
+    machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(mhz))));
     jobs(&mut machine, PERIOD * 2)[1].split
 }
 
@@ -70,9 +70,10 @@ fn throttled_interferers_delay_less() {
     let mean_data = |share: f64| {
         let tasks = vec![real_time(&[get(5000)]), interferer(&[get(1000)])];
         let mut machine = machine(MachineModel::exynos5422_a15(), load(&trace, tasks));
-        machine
-            .apply(Setting::BestEffortShare(punctual_units::Share::clamped(share)))
-            .unwrap();
+        machine.apply(&Plan::of(
+            KnobId::BestEffortShare,
+            Value::Share(punctual_units::Share::clamped(share)),
+        ));
         let end = Nanos::from_secs(1);
         let jobs = jobs(&mut machine, end);
         let busy = busy(&mut machine)[0].ratio(end);

@@ -150,6 +150,14 @@ fn check_control(check: &mut Checker, scenario: &Scenario) {
     let share = scenario.control.best_effort_share.get();
     let what = format!("{share} leaves best-effort tasks nothing: above 0, at most 1 (not bounded)");
     check.require(share > 0.0, "control.best_effort_share", what);
+    if let Some(least) = scenario.control.best_effort_min {
+        let what = format!(
+            "{least} is no minimum of a share of {}: above 0, and at most that",
+            scenario.control.best_effort_share
+        );
+        let fits = least.get() > 0.0 && least <= scenario.control.best_effort_share;
+        check.require(fits, "control.best_effort_min", what);
+    }
     let warm_up = scenario.control.warm_up;
     let what = format!(
         "{warm_up} leaves nothing of the run's {}: make it shorter than `duration`",
@@ -373,6 +381,10 @@ mod tests {
         assert_eq!(keys(|s| s.goal.drr = 1.0), ["goal.drr"]);
         assert_eq!(keys(|s| s.control.warm_up = s.duration), ["control.warm_up"]);
         assert_eq!(keys(|s| s.control.within = true), ["control.within"]);
+        assert_eq!(
+            keys(|s| s.control.best_effort_min = Some(Share::ZERO)),
+            ["control.best_effort_min"]
+        );
         assert_eq!(keys(|s| s.sensors.speedup = 21.0), ["trace.speedup"]);
         assert_eq!(keys(|s| s.sensors.volume = Volume::Replicas(0)), ["trace.replicas"]);
         assert_eq!(

@@ -64,6 +64,14 @@ impl ControllerKind {
             ControllerKind::OneStep => "one-step",
         }
     }
+
+    /// Whether it turns the clock.
+    pub const fn turns_clock(self) -> bool {
+        match self {
+            ControllerKind::Open | ControllerKind::Qod => false,
+            ControllerKind::Clock | ControllerKind::Mimo | ControllerKind::OneStep => true,
+        }
+    }
 }
 
 /// When the loop steps.
@@ -93,6 +101,10 @@ pub struct Control {
     /// The CPU share that all best-effort tasks together may use of their cores, for the whole run; 1 does not bound
     /// them.
     pub best_effort_share: Share,
+    /// The least such share: where a task is beyond its goal and the law's knobs have no more to give, the loop lowers the share
+    /// down to this. `None`: the loop leaves it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_effort_min: Option<Share>,
 }
 
 /// How sensor updates reach the store.
@@ -369,6 +381,7 @@ pub(crate) mod tests {
                 within: false,
                 warm_up: Nanos::from_secs(1),
                 best_effort_share: Share::ONE,
+                best_effort_min: None,
             },
             store: StoreNeeds {
                 update_mode: UpdateMode::Transaction,

@@ -9,7 +9,7 @@
 //! The job and the interferers are given as what they take alone at the highest clock, and compiled for the machine as a
 //! scenario is: so the same words ask for the same time of every machine, however it comes about.
 
-use punctual_platform::{Machine, Setting};
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::{Happening, Load, MachineModel, ModelError, Simulation, SimulationError, costs};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Hertz, Nanos, Share, Time};
@@ -235,7 +235,7 @@ impl Bench {
         };
         let mut simulation = Simulation::new(machine, load)?;
         // A simulated machine takes every step that it offers.
-        let _ = simulation.apply(Setting::Clock(condition.clock));
+        let _ = simulation.apply(&Plan::of(KnobId::CLOCK, Value::Clock(condition.clock)));
         Ok(self.mean(&mut simulation))
     }
 

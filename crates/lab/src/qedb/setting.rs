@@ -205,6 +205,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
             within: false,
             warm_up: CONTROL_PERIOD * 2,
             best_effort_share: Share::ONE,
+            best_effort_min: None,
         },
         store: StoreNeeds {
             update_mode: UpdateMode::Transaction,

@@ -1,6 +1,6 @@
 //! The loop under faults, and the law's manners: all from values.
 
-use punctual_platform::{Provenance, Readings};
+use punctual_platform::{KnobOffer, Provenance, Range, Readings, Refusal};
 use punctual_units::{CoreId, Hertz, TaskId};
 use punctual_workload::{JobOutcome, Pace, Split, TaskGoal, UpdateMode};
 
@@ -48,14 +48,17 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
             drr: 0.6,
             min_fresh: Share::clamped(0.5),
         },
+        goals: Vec::new(),
         offers: Offers {
             machine: "test".into(),
             cores: vec![CoreId(0)],
-            clock: Some(ClockOffer {
-                steps,
-                provenance: Provenance::Simulated,
-            }),
-            best_effort_share: None,
+            knobs: vec![KnobOffer {
+                knob: KnobId::CLOCK,
+                range: Range::Clock(ClockOffer {
+                    steps,
+                    provenance: Provenance::Simulated,
+                }),
+            }],
             energy: None,
         },
         start: Time::ZERO,
@@ -64,6 +67,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
         impatient: false,
         within: false,
         design: Some(design()),
+        best_effort: None,
         excite: None,
     }
 }
@@ -130,8 +134,8 @@ impl Bench {
             .and_then(Answer::step)
             .expect("a period is answered");
         let applied = Applied {
-            clock: step.plan.clock,
-            refused: None,
+            obtained: step.plan,
+            ..Applied::default()
         };
         self.regulator.step(&Event::Applied(applied), self.now);
         step
@@ -143,12 +147,29 @@ impl Bench {
     }
 }
 
+/// A plan of the clock, if one is given, and the admitted share.
+fn planned(clock: Option<Hertz>, admitted: f64) -> Plan {
+    let clock = clock.map(|clock| (KnobId::CLOCK, Value::Clock(clock)));
+    let admitted = (KnobId::AdmittedShare, Value::Share(Share::clamped(admitted)));
+    clock.into_iter().chain([admitted]).collect()
+}
+
+/// An answer of a machine whose clock cannot be turned.
+fn read_only() -> Applied {
+    let refusal = Refusal {
+        what: "clock".into(),
+        why: "read-only".into(),
+        remedy: String::new(),
+    };
+    Applied {
+        refused: vec![(KnobId::CLOCK, refusal)],
+        ..Applied::default()
+    }
+}
+
 /// Full clock, and no more updates than the minimum needs.
 fn is_safe(plan: Plan) -> bool {
-    plan == Plan {
-        clock: Some(TOP),
-        admitted: Share::clamped(0.5),
-    }
+    plan == planned(Some(TOP), 0.5)
 }
 
 /// Closes the loop around `plant` for so many windows; the steps, and the last outputs.
@@ -158,7 +179,7 @@ fn closed(bench: &mut Bench, windows: usize, plant: impl Fn(f64, f64, f64) -> [f
     for _ in 0..windows {
         bench.job(y[0], y[1]);
         let step = bench.period(Meter::Value(TOP));
-        y = plant(y[0], step.plan.clock.unwrap().ratio(TOP), step.plan.admitted.get());
+        y = plant(y[0], step.plan.clock().unwrap().ratio(TOP), admitted(&step.plan).get());
         steps.push(step);
     }
     (steps, y)
@@ -195,7 +216,7 @@ fn the_one_step_law_is_there_in_a_few_windows_and_stays() {
     );
     assert!(steps.iter().all(|step| step.fallback.is_none()));
     assert!(late.windows(2).all(|pair| {
-        let [a, b] = [&pair[0], &pair[1]].map(|step| step.plan.clock.unwrap().0);
+        let [a, b] = [&pair[0], &pair[1]].map(|step| step.plan.clock().unwrap().0);
         a.abs_diff(b) <= TOP.0 / 20
     }));
 }
@@ -290,11 +311,7 @@ fn a_refused_knob_a_senseless_reading_and_silence_fall_back_and_say_why() {
 
     let mut bench = Bench::new(ControllerKind::Clock);
     bench.good();
-    let refused = Applied {
-        clock: None,
-        refused: Some("clock: read-only".into()),
-    };
-    bench.regulator.step(&Event::Applied(refused), bench.now);
+    bench.regulator.step(&Event::Applied(read_only()), bench.now);
     let step = bench.good();
     assert!(is_safe(step.plan) && step.fallback.unwrap().contains("read-only"));
 
@@ -314,10 +331,7 @@ fn a_refused_knob_a_senseless_reading_and_silence_fall_back_and_say_why() {
 #[test]
 fn open_never_turns_a_knob_whatever_fails() {
     let mut bench = Bench::new(ControllerKind::Open);
-    let untouched = Plan {
-        clock: None,
-        admitted: Share::ONE,
-    };
+    let untouched = planned(None, 1.0);
     assert_eq!(bench.regulator.plan(), untouched);
     bench.job(3.0, 0.9);
     assert_eq!(bench.period(Meter::Failed("gone".into())).plan, untouched);
@@ -340,15 +354,15 @@ fn warm_up_holds_the_operating_point() {
     bench.job(2.0, 0.9);
     let step = bench.period(Meter::Value(TOP));
     assert_eq!(step.mode.as_str(), "running");
-    assert!(step.plan.clock > held.clock, "late jobs ask for a faster clock");
-    assert!(step.plan.admitted < held.admitted, "and for fewer updates");
+    assert!(step.plan.clock() > held.clock(), "late jobs ask for a faster clock");
+    assert!(admitted(&step.plan) < admitted(&held), "and for fewer updates");
 }
 
 #[test]
 fn a_machine_without_a_clock_refuses_the_controllers_that_need_one() {
     let without = |kind| {
         let mut options = options(kind);
-        options.offers.clock = None;
+        options.offers.knobs.clear();
         Regulator::new(options).map(drop)
     };
     assert!(matches!(without(ControllerKind::Mimo), Err(Mismatch::NoClock { .. })));

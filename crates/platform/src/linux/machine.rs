@@ -13,7 +13,7 @@ use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::thread::Tid;
 use super::{KernelTree, busy, cores, refused};
-use crate::{Machine, Meter, Offers, Provenance, Readings, Refusal, Setting};
+use crate::{Applied, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Provenance, Range, Readings, Refusal, Value};
 
 /// Where Linux keeps POSIX shared memory: a file system without a medium (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -58,12 +58,13 @@ impl Default for LinuxOptions {
 ///
 /// ```
 /// use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
-/// use punctual_platform::{Machine, Setting};
+/// use punctual_platform::{KnobId, Machine, Plan, Value};
 /// use punctual_units::Hertz;
 /// let options = LinuxOptions { clock: ClockPreference::Emulated, ..LinuxOptions::default() };
 /// let mut machine = LinuxMachine::open(options)?;
-/// let slowest = machine.offers().clock.as_ref().unwrap().bottom();
-/// assert_eq!(machine.apply(Setting::Clock(Hertz(0)))?, Setting::Clock(slowest));
+/// let slowest = machine.offers().clock().unwrap().bottom();
+/// let applied = machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz(0))));
+/// assert_eq!(applied.obtained.clock(), Some(slowest));
 /// assert_eq!(machine.emulated_clock().clock(), slowest);
 /// # Ok::<(), punctual_platform::Refusal>(())
 /// ```
@@ -117,14 +118,20 @@ impl LinuxMachine {
         let best_effort = BestEffort::new(&tree, &journal, cores.len());
         let share = noted(best_effort.with_group(|_| Ok(())), &mut refusals);
         let energy = noted(EnergyMeter::open(&tree), &mut refusals);
+        let clock_offer = match &clock {
+            ClockKnob::Real(knob) => Some(knob.offer().clone()),
+            ClockKnob::Emulated => Some(emulated.offer().clone()),
+            ClockKnob::None => None,
+        };
         let offers = Offers {
             machine: name(&tree),
-            clock: match &clock {
-                ClockKnob::Real(knob) => Some(knob.offer().clone()),
-                ClockKnob::Emulated => Some(emulated.offer().clone()),
-                ClockKnob::None => None,
-            },
-            best_effort_share: share.map(|()| Provenance::Real),
+            knobs: clock_offer
+                .map(Range::Clock)
+                .map(|range| (KnobId::CLOCK, range))
+                .into_iter()
+                .chain(share.map(|()| (KnobId::BestEffortShare, Range::Share(Provenance::Real))))
+                .map(|(knob, range)| KnobOffer { knob, range })
+                .collect(),
             energy: energy.is_some().then_some(Provenance::Real),
             cores,
         };
@@ -197,6 +204,18 @@ impl LinuxMachine {
         self.journal.temporary_dir(&std::env::temp_dir())
     }
 
+    fn set_clock(&mut self, wanted: Hertz) -> Result<Hertz, Refusal> {
+        match &mut self.clock {
+            ClockKnob::Real(knob) => knob.set(wanted),
+            ClockKnob::Emulated => Ok(self.emulated.set(wanted)),
+            ClockKnob::None => Err(refused(
+                "setting the clock",
+                "this machine was opened without a clock knob",
+                "open it with the emulated clock, or with the real one where there is one",
+            )),
+        }
+    }
+
     fn read_busy(&mut self) -> Meter<Vec<Nanos>> {
         let times = match busy::read(&self.tree) {
             Ok(times) => times,
@@ -223,20 +242,21 @@ impl Machine for LinuxMachine {
         &self.offers
     }
 
-    fn apply(&mut self, setting: Setting) -> Result<Setting, Refusal> {
-        match setting {
-            Setting::Clock(wanted) => match &mut self.clock {
-                ClockKnob::Real(knob) => knob.set(wanted),
-                ClockKnob::Emulated => Ok(self.emulated.set(wanted)),
-                ClockKnob::None => Err(refused(
-                    "setting the clock",
-                    "this machine was opened without a clock knob",
-                    "open it with the emulated clock, or with the real one where there is one",
+    fn apply(&mut self, plan: &Plan) -> Applied {
+        let mut applied = Applied::default();
+        for (knob, value) in plan.iter() {
+            let result = match (knob, value) {
+                (KnobId::CLOCK, Value::Clock(wanted)) => self.set_clock(wanted).map(Value::Clock),
+                (KnobId::BestEffortShare, Value::Share(share)) => self.best_effort.set_share(share).map(Value::Share),
+                _ => Err(refused(
+                    format!("setting the {knob} to {value}"),
+                    "this machine has no such knob",
+                    "leave it out of the plan, or use a machine that offers it",
                 )),
-            }
-            .map(Setting::Clock),
-            Setting::BestEffortShare(share) => self.best_effort.set_share(share).map(Setting::BestEffortShare),
+            };
+            applied.note(knob, result);
         }
+        applied
     }
 
     fn read(&mut self) -> Readings {
@@ -286,6 +306,8 @@ struct Place {
     /// How many cores the share is of.
     cores: usize,
     share: Option<Share>,
+    /// What was obtained of that share of these cores: asked for again, it is there already, and costs no write.
+    obtained: Option<Share>,
 }
 
 impl BestEffort {
@@ -296,6 +318,7 @@ impl BestEffort {
             group: None,
             cores,
             share: None,
+            obtained: None,
         })))
     }
 
@@ -316,15 +339,23 @@ impl BestEffort {
         let share = {
             let mut place = self.place();
             place.cores = cores;
+            place.obtained = None;
             place.share
         };
         share.map_or(Ok(()), |share| self.set_share(share).map(|_| ()))
     }
 
     fn set_share(&self, share: Share) -> Result<Share, Refusal> {
-        let cores = self.place().cores;
+        let cores = {
+            let place = self.place();
+            if let (true, Some(obtained)) = (place.share == Some(share), place.obtained) {
+                return Ok(obtained);
+            }
+            place.cores
+        };
         let obtained = self.with_group(|group| group.set_share(share, cores))?;
-        self.place().share = Some(share);
+        let mut place = self.place();
+        (place.share, place.obtained) = (Some(share), Some(obtained));
         Ok(obtained)
     }
 
@@ -340,7 +371,7 @@ impl BestEffort {
     fn forget_group(&self) {
         let mut place = self.place();
         place.group = None;
-        place.share = None;
+        (place.share, place.obtained) = (None, None);
     }
 
     fn place(&self) -> MutexGuard<'_, Place> {
@@ -443,11 +474,11 @@ mod tests {
         let (_folder, tree) = board();
         let mut machine = open(&tree, ClockPreference::Auto);
         assert_eq!(machine.offers().machine, "SAMSUNG EXYNOS");
-        assert_eq!(machine.offers().clock.as_ref().unwrap().provenance, Provenance::Real);
+        assert_eq!(machine.offers().clock().unwrap().provenance, Provenance::Real);
         assert_eq!(machine.offers().energy, Some(Provenance::Real));
         assert_eq!(machine.emulated_clock().ratio(), 1.0);
         assert_eq!(conformance::check(&mut machine, sleep), [""; 0]);
-        machine.apply(Setting::Clock(Hertz::from_mhz(200))).unwrap();
+        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(200))));
         drop(machine);
         assert_eq!(tree.read(format!("{POLICY}/scaling_governor")).unwrap(), "ondemand");
         assert_eq!(
@@ -466,7 +497,7 @@ mod tests {
             sleep(machine);
         };
         let path = tree.path(format!("{POLICY}/scaling_setspeed"));
-        machine.apply(Setting::Clock(Hertz::from_mhz(1400))).unwrap();
+        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(1400))));
         meddle(&mut machine);
         assert_eq!(machine.read().clock, Meter::Value(Hertz::from_mhz(200)));
         std::fs::remove_file(path).unwrap();
@@ -484,10 +515,7 @@ mod tests {
         assert!(LinuxMachine::open(options).unwrap_err().remedy.contains("/sys"));
         let (_folder, bare) = testing::tree(&[("/sys/devices/system/cpu/online", "0")]);
         let mut machine = open(&bare, ClockPreference::Auto);
-        assert_eq!(
-            machine.offers().clock.as_ref().unwrap().provenance,
-            Provenance::Emulated
-        );
+        assert_eq!(machine.offers().clock().unwrap().provenance, Provenance::Emulated);
         assert_eq!(
             machine.refusals().len(),
             3,
@@ -502,17 +530,17 @@ mod tests {
     #[test]
     fn best_effort_threads_can_be_signed_in_again_after_the_machine_was_put_back() {
         let mut machine = open(&KernelTree::default(), ClockPreference::None);
-        if machine.offers().best_effort_share.is_none() {
+        if machine.offers().range(KnobId::BestEffortShare).is_none() {
             return eprintln!("skipped best-effort shares: {:?}", machine.refusals());
         }
         let best_effort = machine.best_effort();
-        let half = Setting::BestEffortShare(Share::clamped(0.5));
-        assert_eq!(machine.apply(half), Ok(half));
+        let half = Plan::of(KnobId::BestEffortShare, Value::Share(Share::clamped(0.5)));
+        assert_eq!(machine.apply(&half).obtained, half);
         best_effort.runs_on(1).unwrap();
         assert_eq!(machine.restore(), []);
         let thread = std::thread::spawn(move || best_effort.adopt(Tid::current()));
         assert_eq!(thread.join().unwrap(), Ok(()));
-        assert_eq!(machine.apply(half), Ok(half));
+        assert_eq!(machine.apply(&half).obtained, half);
         assert_eq!(machine.restore(), []);
     }
 

@@ -1,10 +1,10 @@
 //! The control thread: the only one that steps the regulator and turns knobs.
 
 use crossbeam_channel::Sender;
-use punctual_loop::{Answer, Decision, Event, Plan, Regulator, Vitals};
-use punctual_platform::Machine;
+use punctual_loop::{Answer, Decision, Event, Regulator, Vitals};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::thread::thread_cpu_time;
+use punctual_platform::{Applied, KnobId, Machine, Plan, Value};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Time};
@@ -12,7 +12,6 @@ use punctual_workload::{JobOutcome, JobProgress, Pace};
 
 use super::shared::{Shared, Starter, StopOnPanic, Tidings};
 use super::tasks::Failed;
-use crate::actuate::turn_clock;
 use crate::collector::{Collector, Took};
 use crate::report::{Protection, Sample};
 
@@ -103,7 +102,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let answer = self.regulator.step(&event, now);
         self.note(&event, now, &answer);
         if let Some(Answer::Pace(plan)) = answer {
-            let applied = turn_clock(self.machine, plan);
+            let applied = self.apply(&plan);
             let turned = MonotonicClock.now();
             self.step(Event::Applied(applied), turned);
             self.collector.paced(Some(turned.since(job.at)));
@@ -158,9 +157,19 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     }
 
     fn act(&mut self, plan: Plan) {
-        self.shared.set_admitted(plan.admitted);
-        let applied = turn_clock(self.machine, plan);
+        let applied = self.apply(&plan);
         self.step(Event::Applied(applied), MonotonicClock.now());
+    }
+
+    /// The one door to the knobs: the admitted share is the store's, all others are the machine's.
+    fn apply(&mut self, plan: &Plan) -> Applied {
+        let Some(admitted) = plan.share(KnobId::AdmittedShare) else {
+            return self.machine.apply(plan);
+        };
+        self.shared.set_admitted(admitted);
+        let mut applied = self.machine.apply(&plan.without(KnobId::AdmittedShare));
+        applied.note(KnobId::AdmittedShare, Ok(Value::Share(admitted)));
+        applied
     }
 
     /// Takes the last decision once more, on a copy. What the loop last did a period ago has left the caches meanwhile, and

@@ -32,12 +32,12 @@ use std::thread::ScopedJoinHandle;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use punctual_cores::{Placement, Request, Seat};
-use punctual_loop::{AdmissionSetup, EventLog, Regulator, RegulatorOptions};
+use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, Regulator, RegulatorOptions};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
-use punctual_platform::{Machine, Meter, Refusal, Setting};
+use punctual_platform::{KnobId, Machine, Meter, Plan, Refusal, Value};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
@@ -271,6 +271,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let regulator = RegulatorOptions {
             kind: ControllerKind::Open,
             goal,
+            goals: Vec::new(),
             offers,
             start: Time::ZERO,
             warm_up: Nanos::ZERO,
@@ -278,6 +279,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             impatient: false,
             within: false,
             design: None,
+            best_effort: None,
             excite: None,
         };
         let (pace, best_effort_share) = (Pace::Job, Share::ONE);
@@ -343,7 +345,11 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             "probe on the real-time core".into(),
             probe.as_ref().map(drop).map_err(Clone::clone),
         ));
-        obtained.extend(self.bound_best_effort(options.best_effort_share, placement.rest.len()));
+        obtained.extend(self.bound_best_effort(
+            options.best_effort_share,
+            options.regulator.best_effort.is_some(),
+            placement.rest.len(),
+        ));
         let energy = self.machine.read().energy_j;
         let steal = stolen();
         let cores = self.machine.offers().cores.len();
@@ -371,6 +377,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 .map(|(before, after)| after.saturating_sub(before).ratio(elapsed * cores as u64)),
         };
         let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
+            version: LOG_VERSION,
             regulator,
             steps,
             admission,
@@ -394,12 +401,16 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     }
 
     /// Bounds best-effort work for the run, where it is to be bounded.
-    fn bound_best_effort(&mut self, share: Share, cores: usize) -> Option<Protection> {
-        if share == Share::ONE {
+    fn bound_best_effort(&mut self, share: Share, turned: bool, cores: usize) -> Option<Protection> {
+        if share == Share::ONE && !turned {
             return None;
         }
         let bound = self.machine.best_effort().runs_on(cores);
-        let bound = bound.and_then(|()| self.machine.apply(Setting::BestEffortShare(share)).map(drop));
+        let plan = Plan::of(KnobId::BestEffortShare, Value::Share(share));
+        let bound = bound.and_then(|()| match self.machine.apply(&plan).refused.pop() {
+            Some((_, refusal)) => Err(refusal),
+            None => Ok(()),
+        });
         Some(protection(
             format!("best-effort work bounded to {share} of {cores} cores"),
             bound,
@@ -418,9 +429,11 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             record,
             best_effort_share,
         } = options;
-        let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
+        let turned = best_effort_share < Share::ONE || regulator.best_effort.is_some();
+        let bounded_group = turned.then(|| self.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
-        let shared = Shared::new(plan.admitted, regulator.within);
+        let admitted = plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE);
+        let shared = Shared::new(admitted, regulator.within);
         let (samples, sampled) = bounded(SAMPLES_MAX);
         let Placed { placement, exclusive } = placed;
         // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.

@@ -13,7 +13,7 @@ use punctual_engines::lmdb::LmdbOptions;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
-use punctual_platform::{Machine, Refusal, Setting};
+use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{Job, RunOptions, Runtime, TASK_PRIORITY, TaskSetup, limits};
 use punctual_runtime::report::{Finished, Progress, Watch};
@@ -96,8 +96,8 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
 /// Costs are those at full clock, whatever the governor made of the clock so far. Where the clock cannot be turned the
 /// run's own plan meets the same refusal and reports it.
 fn to_full_clock(machine: &mut LinuxMachine) {
-    if let Some(top) = machine.offers().clock.as_ref().map(|clock| clock.top()) {
-        let _ = machine.apply(Setting::Clock(top));
+    if let Some(top) = machine.offers().clock().map(|clock| clock.top()) {
+        let _ = machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(top)));
     }
 }
 

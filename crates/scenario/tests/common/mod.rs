@@ -29,6 +29,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
             within: false,
             warm_up: Nanos::from_millis(400),
             best_effort_share: Share::ONE,
+            best_effort_min: None,
         },
         store: StoreNeeds {
             update_mode: UpdateMode::Transaction,

@@ -32,7 +32,7 @@ impl Bench {
             ..options(ControllerKind::Mimo)
         };
         let regulator = Regulator::new(options).unwrap();
-        let clock = regulator.plan().clock.unwrap().ratio(TOP);
+        let clock = regulator.plan().clock().unwrap().ratio(TOP);
         Bench {
             regulator,
             now: Time::ZERO,
@@ -43,10 +43,10 @@ impl Bench {
 
     fn apply(&mut self, plan: Plan) {
         let applied = Applied {
-            clock: plan.clock,
-            refused: None,
+            obtained: plan,
+            ..Applied::default()
         };
-        self.clock = plan.clock.unwrap().ratio(TOP);
+        self.clock = plan.clock().unwrap().ratio(TOP);
         assert_eq!(self.regulator.step(&Event::Applied(applied), self.now), None);
     }
 
@@ -128,7 +128,7 @@ fn a_paced_job_is_rescued_and_the_loop_goes_on_from_its_clock() {
             let mean = step.window.clock.unwrap();
             // The mean clock is what the job needed, and where the next one begins.
             assert!((mean - 1.5 * 0.5).abs() < 0.05, "{mean}");
-            assert!((step.plan.clock.unwrap().ratio(TOP) - mean).abs() < 0.08, "{step:?}");
+            assert!((step.plan.clock().unwrap().ratio(TOP) - mean).abs() < 0.08, "{step:?}");
             assert_eq!(step.mode.as_str(), "running");
         } else {
             assert!(first > 1.1, "{first}");
@@ -144,11 +144,7 @@ fn checkpoints_are_answered_while_the_law_runs_only() {
     for _ in 0..30 {
         bench.job(1.0);
     }
-    let refused = Applied {
-        clock: None,
-        refused: Some("clock: read-only".into()),
-    };
-    bench.regulator.step(&Event::Applied(refused), bench.now);
+    bench.regulator.step(&Event::Applied(read_only()), bench.now);
     let step = bench.period();
     assert!(is_safe(step.plan), "{step:?}");
     bench.job(0.3);

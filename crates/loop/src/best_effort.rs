@@ -1,0 +1,189 @@
+//! The best-effort share as a third knob: a cascade below the law.
+//!
+//! **Problem.** A law turns the clock and the admitted share by a model that knows nothing of best-effort work. Where that work slows
+//! jobs down (through the shared cache, the memory, a common core), both knobs can stand at their safe end and a task is still
+//! beyond its goal.
+//!
+//! **Method.** The share of best-effort work is lowered stepwise while a task is beyond its goal and the other knobs have no more
+//! to give. It is given back in small steps once the other knobs have left their safe end, or jobs are well within their goal,
+//! for a while: what best-effort work gets is worth more than a lower clock. After each cut the loop waits twice as long
+//! before it gives back, so that it does not try every few windows what just failed; a share that is given back in full resets
+//! that. Multiplicative cuts and additive returns are those of congestion control (D. Chiu and R. Jain, "Analysis of the
+//! Increase and Decrease Algorithms for Congestion Avoidance", Computer Networks and ISDN Systems 1989).
+//!
+//! Pure: windows in, a share out. The constants are chosen by hand.
+
+use punctual_units::Share;
+use serde::{Deserialize, Serialize};
+
+/// Windows in a row beyond the goal, the other knobs at their safe end, before a cut: one may be chance.
+const PRESSED: u32 = 2;
+/// What a cut leaves of the share.
+const CUT: f64 = 0.7;
+/// Windows in a row with slack before a step back, at first.
+const CALM: u32 = 10;
+/// The same at most, however often was cut.
+const CALM_MAX: u32 = 320;
+/// One step back.
+const GIVE: f64 = 0.05;
+/// Below this part of the goal there is slack whatever the other knobs do.
+const SLACK: f64 = 0.8;
+
+/// Between which shares best-effort work may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestEffortRange {
+    /// Where it begins, and stays while tasks meet their goals.
+    pub most: Share,
+    /// Never less than this.
+    pub least: Share,
+}
+
+/// The cascade at work.
+#[derive(Clone, Debug)]
+pub(crate) struct BestEffortLaw {
+    range: BestEffortRange,
+    share: Share,
+    /// Windows in a row beyond the goal.
+    pressed: u32,
+    /// Windows in a row with slack.
+    calm: u32,
+    /// Windows with slack before the next step back.
+    patience: u32,
+}
+
+impl BestEffortLaw {
+    pub fn new(range: BestEffortRange) -> BestEffortLaw {
+        let least = Share::clamped(range.least.get().min(range.most.get()));
+        BestEffortLaw {
+            range: BestEffortRange { least, ..range },
+            share: range.most,
+            pressed: 0,
+            calm: 0,
+            patience: CALM,
+        }
+    }
+
+    /// The share in force.
+    pub fn share(&self) -> Share {
+        self.share
+    }
+
+    /// The share that leaves jobs most: the safe one.
+    pub fn least(&self) -> Share {
+        self.range.least
+    }
+
+    /// Takes a window in which the task furthest from its goal was at `pressure` (1: at its goal, `None`: no task was measured), and the
+    /// other knobs were at their safe end or not. Answers the share for the next one.
+    pub fn step(&mut self, pressure: Option<f64>, others_safe: bool) -> Share {
+        let Some(pressure) = pressure else { return self.share };
+        let beyond = pressure > 1.0 && others_safe;
+        let slack = pressure < SLACK || (pressure <= 1.0 && !others_safe);
+        self.pressed = if beyond { self.pressed + 1 } else { 0 };
+        self.calm = if slack { self.calm + 1 } else { 0 };
+        if self.pressed >= PRESSED {
+            self.cut();
+        } else if self.calm >= self.patience {
+            self.give();
+        }
+        self.share
+    }
+
+    fn cut(&mut self) {
+        self.pressed = 0;
+        if self.share > self.range.least {
+            self.share = Share::clamped((self.share.get() * CUT).max(self.range.least.get()));
+            self.patience = (self.patience * 2).min(CALM_MAX);
+        }
+    }
+
+    fn give(&mut self) {
+        self.calm = 0;
+        self.share = Share::clamped((self.share.get() + GIVE).min(self.range.most.get()));
+        if self.share == self.range.most {
+            self.patience = CALM;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn law(most: f64, least: f64) -> BestEffortLaw {
+        BestEffortLaw::new(BestEffortRange {
+            most: Share::clamped(most),
+            least: Share::clamped(least),
+        })
+    }
+
+    proptest! {
+        /// The share stays within its range, falls only where a task is beyond its goal and the other knobs have no more to give, and rises only
+        /// where there is slack.
+        #[test]
+        fn every_move_has_its_reason(
+            most in 0.0f64..=1.0,
+            least in 0.0f64..=1.0,
+            windows in prop::collection::vec((prop::option::weighted(0.9, 0.0f64..3.0), any::<bool>()), 0..400),
+        ) {
+            let mut law = law(most, least);
+            let low = least.min(most);
+            for (pressure, others_safe) in windows {
+                let before = law.share().get();
+                let after = law.step(pressure, others_safe).get();
+                prop_assert!((low..=most).contains(&after), "{after} of {low} to {most}");
+                prop_assert!(after >= before || (others_safe && pressure.is_some_and(|pressure| pressure > 1.0)));
+                let slack = pressure.is_some_and(|pressure| pressure < SLACK || (pressure <= 1.0 && !others_safe));
+                prop_assert!(after <= before || slack);
+            }
+        }
+
+        /// Whatever was before: pressure without end leads to the least share, slack without end back to the most.
+        #[test]
+        fn both_ends_are_reached(
+            least in 0.0f64..0.5,
+            windows in prop::collection::vec((0.0f64..3.0, any::<bool>()), 0..200),
+        ) {
+            let mut law = law(1.0, least);
+            for (pressure, others_safe) in windows {
+                law.step(Some(pressure), others_safe);
+            }
+            // 0.7^40 is below a millionth.
+            for _ in 0..40 * PRESSED {
+                law.step(Some(1.5), true);
+            }
+            prop_assert!(law.share().get() <= least + 1e-5);
+            for _ in 0..CALM_MAX * 21 {
+                law.step(Some(0.9), false);
+            }
+            prop_assert_eq!(law.share(), Share::ONE);
+        }
+    }
+
+    #[test]
+    fn a_band_between_goal_and_slack_moves_nothing() {
+        let mut law = law(1.0, 0.1);
+        law.step(Some(1.5), true);
+        law.step(Some(1.5), true);
+        assert_eq!(law.share(), Share::clamped(0.7));
+        for _ in 0..1000 {
+            assert_eq!(law.step(Some(0.95), true), Share::clamped(0.7));
+        }
+    }
+
+    #[test]
+    fn after_each_cut_it_waits_longer_before_it_gives_back() {
+        let mut law = law(1.0, 0.1);
+        let mut waited = Vec::new();
+        for _ in 0..4 {
+            law.step(Some(1.5), true);
+            law.step(Some(1.5), true);
+            let cut = law.share();
+            let windows = (1..).find(|_| law.step(Some(0.9), false) > cut).unwrap_or(0);
+            waited.push(windows);
+        }
+        assert_eq!(waited, [20, 40, 80, 160]);
+    }
+}

@@ -1,0 +1,313 @@
+//! Knobs by their ids, and bounded lists of what is planned and what came of it.
+//!
+//! A policy plans, a machine applies, and both speak of knobs by [`KnobId`] only. A knob that is added here, offered by a backend and
+//! turned by a law needs no other change: everything in between passes lists on.
+
+use std::fmt;
+
+use punctual_units::{CoreId, Hertz, Share};
+use serde::{Deserialize, Serialize};
+
+use crate::Refusal;
+
+/// Knobs that one plan turns at most: ways and bandwidth of eight cores, and eight more. A list holds them in place, so that a step
+/// allocates nothing.
+pub const KNOBS_MAX: usize = 24;
+
+/// How far a share that was obtained may be off before the knob counts as stuck: the least quota of the kernel is 5 % of a core.
+const SHARE_ROUNDING: f64 = 0.05 + 1e-9;
+
+/// Cores that share one clock, by number from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DomainId(pub u8);
+
+/// One thing that can be turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KnobId {
+    /// The clock of a domain of cores.
+    Clock(DomainId),
+    /// The share of sensor updates that is let in; a knob of the store, not of the hardware.
+    AdmittedShare,
+    /// The CPU share that all best-effort work together may use of the cores it runs on.
+    BestEffortShare,
+    /// The ways of the shared cache that a core fills.
+    Ways(CoreId),
+    /// The partitions of the memory bandwidth that a core has.
+    Bandwidth(CoreId),
+    /// Whether an exclusive core is lent.
+    Lease(CoreId),
+}
+
+impl KnobId {
+    /// The clock of a machine with one clock for all cores.
+    pub const CLOCK: KnobId = KnobId::Clock(DomainId(0));
+}
+
+/// For people, as in reports: `clock`, `clock of domain 1`, `ways of core 2`.
+impl fmt::Display for KnobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KnobId::Clock(DomainId(0)) => f.write_str("clock"),
+            KnobId::Clock(DomainId(domain)) => write!(f, "clock of domain {domain}"),
+            KnobId::AdmittedShare => f.write_str("admitted-share"),
+            KnobId::BestEffortShare => f.write_str("best-effort-share"),
+            KnobId::Ways(core) => write!(f, "ways of core {core}"),
+            KnobId::Bandwidth(core) => write!(f, "bandwidth of core {core}"),
+            KnobId::Lease(core) => write!(f, "lease of core {core}"),
+        }
+    }
+}
+
+/// Where a knob is, or is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Value {
+    /// Of a clock.
+    Clock(Hertz),
+    /// Of a knob that is a share.
+    Share(Share),
+    /// The ways that a core fills, a bit each.
+    Ways(u64),
+    /// How many partitions.
+    Parts(u8),
+    /// Whether a core is lent.
+    Lent(bool),
+}
+
+impl Value {
+    /// The frequency, of a clock.
+    pub fn clock(self) -> Option<Hertz> {
+        match self {
+            Value::Clock(clock) => Some(clock),
+            Value::Share(_) | Value::Ways(_) | Value::Parts(_) | Value::Lent(_) => None,
+        }
+    }
+
+    /// Whether a knob that was to be at `wanted` is there. A share is kept in the kernel's own units, so that it may be a little off.
+    fn is_at(self, wanted: Value) -> bool {
+        match (self, wanted) {
+            (Value::Share(obtained), Value::Share(wanted)) => (obtained.get() - wanted.get()).abs() <= SHARE_ROUNDING,
+            (obtained, wanted) => obtained == wanted,
+        }
+    }
+
+    /// The share, of a knob that is one.
+    pub fn share(self) -> Option<Share> {
+        match self {
+            Value::Share(share) => Some(share),
+            Value::Clock(_) | Value::Ways(_) | Value::Parts(_) | Value::Lent(_) => None,
+        }
+    }
+}
+
+/// For people: `1.40 GHz`, `50 %`.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Clock(clock) => clock.fmt(f),
+            Value::Share(share) => share.fmt(f),
+            Value::Ways(ways) => write!(f, "ways {ways:#x}"),
+            Value::Parts(parts) => write!(f, "{parts} partitions"),
+            Value::Lent(lent) => f.write_str(if *lent { "lent" } else { "kept" }),
+        }
+    }
+}
+
+/// Where knobs are to be until the next decision: at most one value for each, ascending by id, at most [`KNOBS_MAX`]. A knob that is
+/// not named is left alone.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(KnobId, Value)>", into = "Vec<(KnobId, Value)>")]
+pub struct Plan {
+    settings: [(KnobId, Value); KNOBS_MAX],
+    len: usize,
+}
+
+/// A plan of more than [`KNOBS_MAX`] knobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a plan turns at most {KNOBS_MAX} knobs, not {0}")]
+pub struct TooManyKnobs(pub usize);
+
+/// What no entry of a list is.
+const NOTHING: (KnobId, Value) = (KnobId::AdmittedShare, Value::Lent(false));
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            settings: [NOTHING; KNOBS_MAX],
+            len: 0,
+        }
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl Plan {
+    /// A plan for one knob.
+    ///
+    /// ```
+    /// use punctual_platform::{KnobId, Plan, Value};
+    /// use punctual_units::{Hertz, Share};
+    /// let mut plan = Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(1400)));
+    /// plan.set(KnobId::BestEffortShare, Value::Share(Share::clamped(0.5)));
+    /// assert_eq!(plan.clock(), Some(Hertz::from_mhz(1400)));
+    /// assert_eq!(plan.get(KnobId::AdmittedShare), None);
+    /// ```
+    pub fn of(knob: KnobId, value: Value) -> Plan {
+        let mut plan = Plan::default();
+        plan.set(knob, value);
+        plan
+    }
+
+    /// Plans `value` for `knob`, in place of what was planned for it before. Returns whether there was room.
+    pub fn set(&mut self, knob: KnobId, value: Value) -> bool {
+        match self.settings[..self.len].binary_search_by_key(&knob, |(knob, _)| *knob) {
+            Ok(at) => self.settings[at].1 = value,
+            Err(_) if self.len == KNOBS_MAX => return false,
+            Err(at) => {
+                self.settings.copy_within(at..self.len, at + 1);
+                self.settings[at] = (knob, value);
+                self.len += 1;
+            }
+        }
+        true
+    }
+
+    /// What is planned for `knob`, if anything is.
+    pub fn get(&self, knob: KnobId) -> Option<Value> {
+        let at = self.settings[..self.len].binary_search_by_key(&knob, |(knob, _)| *knob);
+        at.ok().map(|at| self.settings[at].1)
+    }
+
+    /// The plan without `knob`.
+    pub fn without(&self, knob: KnobId) -> Plan {
+        self.iter().filter(|(other, _)| *other != knob).collect()
+    }
+
+    /// What is planned, ascending by id.
+    pub fn iter(&self) -> impl Iterator<Item = (KnobId, Value)> + '_ {
+        self.settings[..self.len].iter().copied()
+    }
+
+    /// The clock of all cores, if it is planned.
+    pub fn clock(&self) -> Option<Hertz> {
+        self.get(KnobId::CLOCK).and_then(Value::clock)
+    }
+
+    /// The share of `knob`, if it is planned.
+    pub fn share(&self, knob: KnobId) -> Option<Share> {
+        self.get(knob).and_then(Value::share)
+    }
+}
+
+/// Entries beyond [`KNOBS_MAX`] are left out; later ones for the same knob win.
+impl FromIterator<(KnobId, Value)> for Plan {
+    fn from_iter<I: IntoIterator<Item = (KnobId, Value)>>(settings: I) -> Plan {
+        let mut plan = Plan::default();
+        for (knob, value) in settings {
+            plan.set(knob, value);
+        }
+        plan
+    }
+}
+
+impl TryFrom<Vec<(KnobId, Value)>> for Plan {
+    type Error = TooManyKnobs;
+
+    fn try_from(settings: Vec<(KnobId, Value)>) -> Result<Plan, TooManyKnobs> {
+        let mut plan = Plan::default();
+        let fits = settings.iter().all(|(knob, value)| plan.set(*knob, *value));
+        fits.then_some(plan).ok_or(TooManyKnobs(settings.len()))
+    }
+}
+
+impl From<Plan> for Vec<(KnobId, Value)> {
+    fn from(plan: Plan) -> Self {
+        plan.iter().collect()
+    }
+}
+
+/// What a machine made of a plan: where each knob of it is now, and each refusal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The value obtained, of each knob that was turned or stayed: the nearest one that the machine has.
+    pub obtained: Plan,
+    /// Knobs that do not exist here or that the machine would not turn; they are where they were. Without an entry nothing was
+    /// allocated.
+    pub refused: Vec<(KnobId, Refusal)>,
+}
+
+impl Applied {
+    /// Takes note of what became of `knob`.
+    pub fn note(&mut self, knob: KnobId, result: Result<Value, Refusal>) {
+        match result {
+            Ok(value) => {
+                self.obtained.set(knob, value);
+            }
+            Err(refusal) => self.refused.push((knob, refusal)),
+        }
+    }
+
+    /// The first knob of `plan` that is not where it was to be, in words: refused, or stuck elsewhere. A plan names values that the
+    /// machine offers, so that a knob which obtains another one is as good as refused.
+    pub fn failed(&self, plan: &Plan) -> Option<String> {
+        plan.iter().find_map(|(knob, wanted)| match self.result(knob)? {
+            Err(refusal) => Some(refusal.to_string()),
+            Ok(obtained) if obtained.is_at(wanted) => None,
+            Ok(obtained) => Some(format!("the {knob} was set to {wanted} and stayed at {obtained}")),
+        })
+    }
+
+    /// What became of one knob; `None` if the plan did not name it.
+    pub fn result(&self, knob: KnobId) -> Option<Result<Value, &Refusal>> {
+        let refused = self.refused.iter().find(|(other, _)| *other == knob);
+        let refused = refused.map(|(_, refusal)| Err(refusal));
+        refused.or_else(|| self.obtained.get(knob).map(Ok))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn knob() -> impl Strategy<Value = KnobId> {
+        prop_oneof![
+            Just(KnobId::CLOCK),
+            Just(KnobId::AdmittedShare),
+            Just(KnobId::BestEffortShare),
+            (0u32..20).prop_map(|core| KnobId::Ways(CoreId(core))),
+            (0u32..20).prop_map(|core| KnobId::Lease(CoreId(core))),
+        ]
+    }
+
+    proptest! {
+        /// A plan is a map from knobs to values, of at most so many.
+        #[test]
+        fn a_plan_is_a_bounded_map(settings in prop::collection::vec((knob(), 0u8..9), 0..40)) {
+            let mut plan = Plan::default();
+            let mut map = BTreeMap::new();
+            for (knob, parts) in settings {
+                let room = map.len() < KNOBS_MAX || map.contains_key(&knob);
+                prop_assert_eq!(plan.set(knob, Value::Parts(parts)), room);
+                if room {
+                    map.insert(knob, Value::Parts(parts));
+                }
+            }
+            prop_assert!(plan.iter().eq(map.iter().map(|(knob, value)| (*knob, *value))));
+            for (knob, value) in &map {
+                prop_assert_eq!(plan.get(*knob), Some(*value));
+                prop_assert_eq!(plan.without(*knob).get(*knob), None);
+            }
+            prop_assert_eq!(Plan::try_from(Vec::from(plan)), Ok(plan));
+        }
+    }
+}
