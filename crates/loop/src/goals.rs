@@ -70,6 +70,8 @@ pub(crate) struct Goals {
     tasks: Vec<Option<TaskState>>,
     /// The last window, without tasks that had nothing in it.
     windows: Vec<TaskWindow>,
+    /// The task with the largest pressure, whenever that was measured.
+    leader: Option<TaskId>,
     /// After how long a task's last pressure is forgotten.
     forget_after: Nanos,
 }
@@ -201,6 +203,7 @@ impl Goals {
             // All that a step ever needs: it allocates nothing.
             tasks: Vec::with_capacity(TASKS_MAX),
             windows: Vec::with_capacity(TASKS_MAX),
+            leader: None,
             forget_after,
         }
     }
@@ -271,8 +274,14 @@ impl Goals {
                 lead = Some((task, last));
             }
         }
+        self.leader = lead.map(|(task, _)| task);
         let (task, (pressure, drr, at)) = lead?;
         (at == now).then_some(Lead { task, pressure, drr })
+    }
+
+    /// The task with the largest pressure at the last close, also where it was not measured in that window.
+    pub(crate) fn leader(&self) -> Option<TaskId> {
+        self.leader
     }
 
     /// The last window by task, without tasks that had nothing in it.

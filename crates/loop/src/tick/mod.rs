@@ -81,6 +81,8 @@ pub struct Regulator {
     goals: Goals,
     /// Whether the loop starts up at the safe setting.
     cautious: bool,
+    /// The clock that the law asked for last, for the task that leads.
+    law_clock: Option<f64>,
     /// Since when the knobs have stood at the safe setting, if they do.
     safe_since: Option<Time>,
     driver: Driver,
@@ -146,6 +148,7 @@ impl Regulator {
             min_fresh: goal.min_fresh,
             goals,
             cautious,
+            law_clock: None,
             safe_since: None,
             pacing: paced.map(|(offer, share)| Pacing::new(offer, share, start)),
             clock: offers.clock,
@@ -217,15 +220,20 @@ impl Regulator {
     fn watch_safety(&mut self, now: Time) {
         let safe = to_plan(self.driver.safe(self.min_fresh), self.clock.as_ref());
         let turns = self.driver.turns();
+        let controls = turns.clock || turns.admitted;
         let clock = !turns.clock || self.plan.clock == safe.clock;
         let admitted = !turns.admitted || self.plan.admitted <= safe.admitted;
-        self.safe_since = (clock && admitted).then(|| self.safe_since.unwrap_or(now));
+        self.safe_since = (controls && clock && admitted).then(|| self.safe_since.unwrap_or(now));
     }
 
     /// Learns how far a job is; while the law runs, the plan with the clock that the rest of the job needs, if it is another.
     fn pace(&mut self, job: &JobProgress) -> Option<Plan> {
         let set_point = self.goals.set_point(job.task);
-        let wanted = self.pacing.as_mut()?.progressed(job, set_point);
+        let pacing = self.pacing.as_mut()?;
+        let wanted = pacing.progressed(job, set_point);
+        let leads = self.goals.leader().is_none_or(|leader| pacing.paces(leader));
+        let floor = self.law_clock.filter(|_| !leads);
+        let wanted = wanted.map(|wanted| floor.map_or(wanted, |floor| wanted.max(floor)));
         let knobs = Knobs {
             clock: Some(wanted.filter(|_| self.mode == Mode::Running)?),
             admitted: self.plan.admitted.get(),
@@ -268,7 +276,7 @@ impl Regulator {
         }
         let mut knobs = match &self.mode {
             Mode::WarmUp { .. } if !self.cautious => self.driver.operating_point(),
-            Mode::Running => self.driver.step(&read),
+            Mode::Running => self.step_law(&read, lead.is_some()),
             Mode::WarmUp { .. } | Mode::Fallback { .. } => self.driver.safe(self.min_fresh),
         };
         // Jobs of other tasks may be under way, and one without a result has more to say than the window without it.
@@ -284,6 +292,18 @@ impl Regulator {
             mode: self.mode.name(),
             fallback: self.mode.reason().map(String::from),
         }
+    }
+
+    /// The law's settings; between two measurements of the leading task, those of the first.
+    fn step_law(&mut self, read: &Window, measured: bool) -> Knobs {
+        let mut knobs = self.driver.step(read);
+        if measured {
+            self.law_clock = knobs.clock;
+        } else if let (Some(_), true) = (&self.pacing, read.jobs > 0) {
+            // Jobs of other tasks were paced meanwhile: that clock was for them.
+            knobs.clock = self.law_clock.or(knobs.clock);
+        }
+        knobs
     }
 
     /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.
