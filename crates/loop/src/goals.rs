@@ -70,8 +70,8 @@ pub(crate) struct Goals {
     tasks: Vec<Option<TaskState>>,
     /// The last window, without tasks that had nothing in it.
     windows: Vec<TaskWindow>,
-    /// The task with the largest pressure, whenever that was measured.
-    leader: Option<TaskId>,
+    /// How many tasks have had a job.
+    seen: usize,
     /// After how long a task's last pressure is forgotten.
     forget_after: Nanos,
 }
@@ -203,7 +203,7 @@ impl Goals {
             // All that a step ever needs: it allocates nothing.
             tasks: Vec::with_capacity(TASKS_MAX),
             windows: Vec::with_capacity(TASKS_MAX),
-            leader: None,
+            seen: 0,
             forget_after,
         }
     }
@@ -274,14 +274,13 @@ impl Goals {
                 lead = Some((task, last));
             }
         }
-        self.leader = lead.map(|(task, _)| task);
         let (task, (pressure, drr, at)) = lead?;
         (at == now).then_some(Lead { task, pressure, drr })
     }
 
-    /// The task with the largest pressure at the last close, also where it was not measured in that window.
-    pub(crate) fn leader(&self) -> Option<TaskId> {
-        self.leader
+    /// Whether no more than one task has had a job so far.
+    pub(crate) fn one_task(&self) -> bool {
+        self.seen <= 1
     }
 
     /// The last window by task, without tasks that had nothing in it.
@@ -317,6 +316,8 @@ impl Goals {
             self.tasks.resize(index + 1, None);
         }
         let goal = self.goal(task);
-        Some(self.tasks[index].get_or_insert_with(|| TaskState::new(goal)))
+        let state = &mut self.tasks[index];
+        self.seen += usize::from(state.is_none());
+        Some(state.get_or_insert_with(|| TaskState::new(goal)))
     }
 }

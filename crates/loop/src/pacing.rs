@@ -7,8 +7,8 @@
 //! The clock is one for all tasks, so the job that needs the highest sets it. A job that was preempted, or that waits for
 //! another's lock, has had less done for its time, and so asks for more.
 //!
-//! A job is paced to its own goal as if it had the core for itself. Only the leading task's may ask for less than the law did: a frequent task
-//! that took all the time it has would starve the others, and the law is what knows how late they are.
+//! A job is paced to its own goal as if it had the core for itself. Where several tasks share the core a job may therefore ask for more than the law
+//! did, and not for less: one that took all the time it has would starve the others, and the law is what knows how late they are.
 //!
 //! The loop at every job goes on above it: it is told the mean clock that its job has had, and takes that for its own
 //! setting ([`punctual_control::LqrPi::follow`]). So what was found within a job is where the next one begins, and what a
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use punctual_control::Pacer;
 use punctual_platform::ClockOffer;
-use punctual_units::{Nanos, TaskId, Time};
+use punctual_units::{Nanos, Time};
 use punctual_workload::{CHECKPOINTS_MAX, JobOutcome, JobProgress};
 
 /// Tasks that are paced at most; jobs of further ones run at the clock that the others need.
@@ -157,12 +157,6 @@ impl Pacing {
     pub(crate) fn wanted(&self) -> Option<f64> {
         let wanted = self.tasks.iter().flatten().filter_map(|task| task.wanted);
         wanted.reduce(f64::max)
-    }
-
-    /// Whether this task has a job under way that has said what it needs.
-    pub(crate) fn paces(&self, task: TaskId) -> bool {
-        let known = self.tasks.get(task.index()).and_then(Option::as_ref);
-        known.is_some_and(|task| task.wanted.is_some())
     }
 
     /// Closes the window: the mean clock over its jobs, weighted by time.

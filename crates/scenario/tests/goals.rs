@@ -25,7 +25,9 @@ struct Jobs {
 fn jobs(log: &EventLog, tasks: usize, from: Nanos) -> Vec<Jobs> {
     let mut jobs = vec![Jobs::default(); tasks];
     for decision in &log.steps {
-        let Event::Completed(job) = &decision.event else { continue };
+        let Event::Completed(job) = &decision.event else {
+            continue;
+        };
         let Some(tardiness) = job.tardiness() else { continue };
         if job.released.since(log.regulator.start) >= from {
             let task = &mut jobs[job.task.index()];
@@ -98,7 +100,11 @@ fn counted(request: &RunRequest) -> (Vec<Jobs>, Vec<String>, f64) {
     let finished = run(request, &mut unwatched).unwrap();
     let log = finished.log.expect("a log was asked for");
     let jobs = jobs(&log, request.scenario.tasks.len(), request.scenario.control.warm_up);
-    (jobs, finished.report.summary.notes, finished.report.summary.energy_j.unwrap())
+    (
+        jobs,
+        finished.report.summary.notes,
+        finished.report.summary.energy_j.unwrap(),
+    )
 }
 
 /// At most the asked share, and what the surplus of late jobs may be off by: three of its standard deviations in a run's time.
@@ -116,12 +122,20 @@ fn a_frequent_task_does_not_hide_that_a_rare_one_is_late() {
         let mut request = with_model(request(kind));
         request.scenario.tasks.push(real_time("steer", 10_000, 1.0, 0.1));
         let (jobs, notes, energy) = counted(&request);
-        assert!(held(jobs[0], LATE) && held(jobs[2], LATE), "{}: {jobs:?} {notes:?}", kind.name());
+        assert!(
+            held(jobs[0], LATE) && held(jobs[2], LATE),
+            "{}: {jobs:?} {notes:?}",
+            kind.name()
+        );
         if kind == Open {
             assert_eq!((jobs[0].late, jobs[2].late), (0, 0));
             all_updates = energy;
         }
-        assert!(energy <= all_updates, "{} needs {energy:.1} J, without control it is {all_updates:.1}", kind.name());
+        assert!(
+            energy <= all_updates,
+            "{} needs {energy:.1} J, without control it is {all_updates:.1}",
+            kind.name()
+        );
     }
 }
 
@@ -133,9 +147,15 @@ fn a_goal_out_of_a_controller_s_reach_is_told_with_its_task() {
         let mut request = with_model(request(kind));
         request.scenario.tasks.push(real_time("steer", 10_000, 1.0, 0.15));
         let (jobs, notes, _) = counted(&request);
-        let told = notes.iter().any(|note| note.contains("late 1 % cannot be held") && note.contains("\"analysis\""));
+        let told = notes
+            .iter()
+            .any(|note| note.contains("late 1 % cannot be held") && note.contains("\"analysis\""));
         let holds = held(jobs[0], LATE) && held(jobs[2], LATE);
-        assert_eq!((holds, told), (kind == ControllerKind::Mimo, kind == ControllerKind::Clock), "{jobs:?} {notes:?}");
+        assert_eq!(
+            (holds, told),
+            (kind == ControllerKind::Mimo, kind == ControllerKind::Clock),
+            "{jobs:?} {notes:?}"
+        );
     }
 }
 
@@ -145,7 +165,11 @@ fn what_the_safe_setting_holds_the_law_holds() {
     for seed in 1..=5 {
         let mut request = with_model(request(ControllerKind::Mimo));
         let drawn = tasks(seed);
-        let browse = request.scenario.tasks.pop().expect("the small scenario has a best-effort task");
+        let browse = request
+            .scenario
+            .tasks
+            .pop()
+            .expect("the small scenario has a best-effort task");
         request.scenario.tasks.splice(.., drawn.into_iter().chain([browse]));
         request.scenario.seed = seed;
         request.scenario.duration = Nanos::from_secs(20);
@@ -159,7 +183,10 @@ fn what_the_safe_setting_holds_the_law_holds() {
         // The start-up is the safe setting.
         let (safe, law) = (run_for(Nanos::from_millis(19_999)), run_for(from));
         for (safe, law) in safe.iter().zip(&law) {
-            assert!(safe.late > 0 || held(*law, LATE), "seed {seed}: {law:?}, {safe:?} at the safe setting");
+            assert!(
+                safe.late > 0 || held(*law, LATE),
+                "seed {seed}: {law:?}, {safe:?} at the safe setting"
+            );
         }
     }
 }

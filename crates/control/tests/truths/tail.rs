@@ -29,7 +29,7 @@ impl Scatter {
                 let side = if unit() < 0.5 { -1.0 } else { 1.0 };
                 1.0 - side * scale / std::f64::consts::SQRT_2 * u.ln()
             }
-            Scatter::Rare => 1.0 + 0.2 * scale * normal + if unit() < 0.02 { 0.5 } else { 0.0 },
+            Scatter::Rare => 1.0 + 0.4 * scale * normal + if unit() < 0.02 { 0.5 } else { 0.0 },
         }
     }
 }
@@ -55,9 +55,18 @@ fn the_reached_share_is_near_the_asked_one_for_every_tail() {
                 let mut uniform = Uniform::new(seed);
                 let mut tail = Tail::new(asked).unwrap();
                 let (jobs, skip) = ((100.0 / asked) as u32, (20.0 / asked) as u32);
-                let count = late(&mut tail, jobs, skip, || scatter.draw(0.05, &mut uniform), Tail::set_point);
+                let count = late(
+                    &mut tail,
+                    jobs,
+                    skip,
+                    || scatter.draw(0.05, &mut uniform),
+                    Tail::set_point,
+                );
                 let reached = f64::from(count) / f64::from(jobs - skip) / asked;
-                assert!((1.0 / 1.5..1.5).contains(&reached), "{asked} {scatter:?} seed {seed}: {reached}");
+                assert!(
+                    (1.0 / 1.5..1.5).contains(&reached),
+                    "{asked} {scatter:?} seed {seed}: {reached}"
+                );
             }
         }
     }
@@ -84,7 +93,13 @@ fn an_estimate_that_is_stuck_is_noticed() {
     for stuck in [0.6, 0.98] {
         let mut uniform = Uniform::new(1);
         let mut tail = Tail::new(asked).unwrap();
-        let count = late(&mut tail, 10_000, 2000, || Scatter::Normal.draw(0.05, &mut uniform), |_| stuck);
+        let count = late(
+            &mut tail,
+            10_000,
+            2000,
+            || Scatter::Normal.draw(0.05, &mut uniform),
+            |_| stuck,
+        );
         let reached = f64::from(count) / 8000.0 / asked;
         assert!(!(1.0 / 1.5..1.5).contains(&reached), "{stuck}: {reached}");
     }
@@ -97,8 +112,18 @@ fn the_start_is_on_the_safe_side() {
         let mut uniform = Uniform::new(3);
         let mut tail = Tail::new(asked).unwrap();
         let start = tail.set_point();
-        late(&mut tail, 5000, 0, || Scatter::Normal.draw(0.03, &mut uniform), Tail::set_point);
-        assert!(start < tail.set_point(), "{asked}: from {start} to {}", tail.set_point());
+        late(
+            &mut tail,
+            5000,
+            0,
+            || Scatter::Normal.draw(0.03, &mut uniform),
+            Tail::set_point,
+        );
+        assert!(
+            start < tail.set_point(),
+            "{asked}: from {start} to {}",
+            tail.set_point()
+        );
     }
 }
 

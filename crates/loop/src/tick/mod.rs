@@ -231,8 +231,8 @@ impl Regulator {
         let set_point = self.goals.set_point(job.task);
         let pacing = self.pacing.as_mut()?;
         let wanted = pacing.progressed(job, set_point);
-        let leads = self.goals.leader().is_none_or(|leader| pacing.paces(leader));
-        let floor = self.law_clock.filter(|_| !leads);
+        // A pacer sees one job: of several tasks only the law knows how they are in each other's way, and jobs only ask for more.
+        let floor = self.law_clock.filter(|_| !self.goals.one_task());
         let wanted = wanted.map(|wanted| floor.map_or(wanted, |floor| wanted.max(floor)));
         let knobs = Knobs {
             clock: Some(wanted.filter(|_| self.mode == Mode::Running)?),
