@@ -70,6 +70,8 @@ pub(crate) struct Goals {
     tasks: Vec<Option<TaskState>>,
     /// The last window, without tasks that had nothing in it.
     windows: Vec<TaskWindow>,
+    /// How many tasks have had a job.
+    seen: usize,
     /// After how long a task's last pressure is forgotten.
     forget_after: Nanos,
 }
@@ -201,6 +203,7 @@ impl Goals {
             // All that a step ever needs: it allocates nothing.
             tasks: Vec::with_capacity(TASKS_MAX),
             windows: Vec::with_capacity(TASKS_MAX),
+            seen: 0,
             forget_after,
         }
     }
@@ -275,6 +278,11 @@ impl Goals {
         (at == now).then_some(Lead { task, pressure, drr })
     }
 
+    /// Whether no more than one task has had a job so far.
+    pub(crate) fn one_task(&self) -> bool {
+        self.seen <= 1
+    }
+
     /// The last window by task, without tasks that had nothing in it.
     pub(crate) fn windows(&self) -> &[TaskWindow] {
         &self.windows
@@ -308,6 +316,8 @@ impl Goals {
             self.tasks.resize(index + 1, None);
         }
         let goal = self.goal(task);
-        Some(self.tasks[index].get_or_insert_with(|| TaskState::new(goal)))
+        let state = &mut self.tasks[index];
+        self.seen += usize::from(state.is_none());
+        Some(state.get_or_insert_with(|| TaskState::new(goal)))
     }
 }

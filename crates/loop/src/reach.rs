@@ -41,7 +41,7 @@ impl Unheld {
     /// What a user has to know of it, of the task of this name.
     pub fn told(&self, task: &str) -> String {
         format!(
-            "goal {} cannot be held: at the safe setting (full clock, the least updates) the p99 of \"{task}\" is {} of its deadline {}, and {} of {} jobs were late there; ask for less, or for a later deadline",
+            "goal {} cannot be held: at the safest setting of this controller the p99 of \"{task}\" is {} of its deadline {}, and {} of {} jobs were late there; ask for less, or for a later deadline",
             TaskGoal::Late(self.asked),
             self.p99,
             self.deadline,

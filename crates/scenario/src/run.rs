@@ -6,8 +6,8 @@ use std::sync::Arc;
 use punctual_control::ExcitationError;
 use punctual_cores::{Limits, PlaceError, Placement, Request};
 use punctual_loop::{
-    AdmissionSetup, BestEffortRange, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError, RegulatorOptions,
-    SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
+    AdmissionSetup, BestEffortRange, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError,
+    RegulatorOptions, SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
 };
 use punctual_platform::{KnobId, Offers, Provenance, Refusal};
 use punctual_runtime::RuntimeError;
@@ -547,7 +547,9 @@ impl Setup<'_> {
             seed: scenario.seed,
             controller: scenario.control.kind,
             goal: scenario.goal,
-            knobs: [KnobId::CLOCK, KnobId::AdmittedShare, KnobId::BestEffortShare].map(knob).into(),
+            knobs: [KnobId::CLOCK, KnobId::AdmittedShare, KnobId::BestEffortShare]
+                .map(knob)
+                .into(),
             protection: self.unsplit().into_iter().collect(),
             load: LoadReport {
                 sensors,

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use punctual_cores::{Limits, Placement};
-use punctual_loop::{Answer, Decision, Event, EventLog, Regulator, Vitals, LOG_VERSION};
+use punctual_loop::{Answer, Decision, Event, EventLog, LOG_VERSION, Regulator, Vitals};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::collector::{Collector, Ending, Took};
 use punctual_runtime::report::{Finished, Progress, Protection, Watch, refused};
@@ -205,7 +205,8 @@ impl Run<'_> {
     fn bound_best_effort(&mut self) {
         if self.best_effort_share < Share::ONE {
             // The simulated machine always offers this knob.
-            self.machine.apply(&Plan::of(KnobId::BestEffortShare, Value::Share(self.best_effort_share)));
+            self.machine
+                .apply(&Plan::of(KnobId::BestEffortShare, Value::Share(self.best_effort_share)));
         }
     }
 

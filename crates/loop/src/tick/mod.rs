@@ -89,6 +89,8 @@ pub struct Regulator {
     best_effort: Option<BestEffortLaw>,
     /// Whether all knobs but the best-effort share stand at the safe setting.
     others_safe: bool,
+    /// The clock that the law asked for last, for the task that leads.
+    law_clock: Option<f64>,
     /// Since when the knobs have stood at the safe setting, if they do.
     safe_since: Option<Time>,
     driver: Driver,
@@ -158,6 +160,7 @@ impl Regulator {
             cautious,
             best_effort,
             others_safe: false,
+            law_clock: None,
             safe_since: None,
             pacing: paced.map(|(offer, share)| Pacing::new(offer, share, start)),
             clock: offers.clock().cloned(),
@@ -229,6 +232,7 @@ impl Regulator {
     fn watch_safety(&mut self, now: Time) {
         let safe = to_plan(self.driver.safe(self.min_fresh), self.clock.as_ref());
         let turns = self.driver.turns();
+        let controls = turns.clock || turns.admitted;
         let clock = !turns.clock || self.plan.clock() == safe.clock();
         let admitted = !turns.admitted || admitted(&self.plan) <= admitted(&safe);
         self.others_safe = clock && admitted;
@@ -237,13 +241,17 @@ impl Regulator {
             .best_effort
             .as_ref()
             .is_none_or(|law| share.is_some_and(|share| share <= law.least()));
-        self.safe_since = (self.others_safe && best_effort).then(|| self.safe_since.unwrap_or(now));
+        self.safe_since = (controls && self.others_safe && best_effort).then(|| self.safe_since.unwrap_or(now));
     }
 
     /// Learns how far a job is; while the law runs, the plan with the clock that the rest of the job needs, if it is another.
     fn pace(&mut self, job: &JobProgress) -> Option<Plan> {
         let set_point = self.goals.set_point(job.task);
-        let wanted = self.pacing.as_mut()?.progressed(job, set_point);
+        let pacing = self.pacing.as_mut()?;
+        let wanted = pacing.progressed(job, set_point);
+        // A pacer sees one job: of several tasks only the law knows how they are in each other's way, and jobs only ask for more.
+        let floor = self.law_clock.filter(|_| !self.goals.one_task());
+        let wanted = wanted.map(|wanted| floor.map_or(wanted, |floor| wanted.max(floor)));
         let knobs = Knobs {
             clock: Some(wanted.filter(|_| self.mode == Mode::Running)?),
             admitted: admitted(&self.plan).get(),
@@ -285,7 +293,7 @@ impl Regulator {
         }
         let mut knobs = match &self.mode {
             Mode::WarmUp { .. } if !self.cautious => self.driver.operating_point(),
-            Mode::Running => self.driver.step(&read),
+            Mode::Running => self.step_law(&read, lead.is_some()),
             Mode::WarmUp { .. } | Mode::Fallback { .. } => self.driver.safe(self.min_fresh),
         };
         // Jobs of other tasks may be under way, and one without a result has more to say than the window without it.
@@ -317,6 +325,18 @@ impl Regulator {
             }
             Mode::Fallback { .. } => law.least(),
         })
+    }
+
+    /// The law's settings; between two measurements of the leading task, those of the first.
+    fn step_law(&mut self, read: &Window, measured: bool) -> Knobs {
+        let mut knobs = self.driver.step(read);
+        if measured {
+            self.law_clock = knobs.clock;
+        } else if let (Some(_), true) = (&self.pacing, read.jobs > 0) {
+            // Jobs of other tasks were paced meanwhile: that clock was for them.
+            knobs.clock = self.law_clock.or(knobs.clock);
+        }
+        knobs
     }
 
     /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.

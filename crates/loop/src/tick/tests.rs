@@ -8,6 +8,7 @@ use super::*;
 use crate::document::{MadeFor, ModelDocument};
 use crate::mode::SILENT_WINDOWS;
 
+mod goals;
 mod paced;
 
 const STEP: Nanos = Nanos::from_millis(200);
