@@ -4,8 +4,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use punctual_loop::{Applied, Event, MadeFor, ModelDocument, Regulator, RegulatorOptions, Vitals};
-use punctual_platform::{ClockOffer, Meter, Offers, Provenance, Readings};
+use punctual_loop::{Event, MadeFor, ModelDocument, Regulator, RegulatorOptions, Vitals};
+use punctual_platform::{Applied, ClockOffer, KnobId, KnobOffer, Meter, Offers, Provenance, Range, Readings};
 use punctual_units::{CoreId, Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{ControllerKind, Goal, JobOutcome, JobProgress, Pace, Split, TaskGoal, UpdateMode};
 
@@ -66,11 +66,13 @@ fn regulator() -> Regulator {
         offers: Offers {
             machine: "test".into(),
             cores: vec![CoreId(0)],
-            clock: Some(ClockOffer {
-                steps: (8..=20).map(|hundreds| Hertz::from_mhz(hundreds * 100)).collect(),
-                provenance: Provenance::Simulated,
-            }),
-            best_effort_share: None,
+            knobs: vec![KnobOffer {
+                knob: KnobId::CLOCK,
+                range: Range::Clock(ClockOffer {
+                    steps: (8..=20).map(|hundreds| Hertz::from_mhz(hundreds * 100)).collect(),
+                    provenance: Provenance::Simulated,
+                }),
+            }],
             energy: None,
         },
         start: Time::ZERO,
@@ -79,6 +81,7 @@ fn regulator() -> Regulator {
         impatient: false,
         within: true,
         design: Some(design),
+        best_effort: None,
         excite: None,
     })
     .unwrap()
@@ -106,8 +109,8 @@ fn round(regulator: &mut Regulator, number: u64) {
         let deadline = Nanos::from_millis(10);
         // As the model says, at rest: a law whose model is wrong is told why, in words.
         let (clock, admitted) = (
-            regulator.plan().clock.unwrap().0 as f64 / 2e9,
-            regulator.plan().admitted.get(),
+            regulator.plan().clock().unwrap().0 as f64 / 2e9,
+            regulator.plan().share(KnobId::AdmittedShare).unwrap().get(),
         );
         let tardiness = (1.5 - 1.2 * clock + 0.6 * admitted) / 0.8;
         let response = deadline.scaled(tardiness);
@@ -137,8 +140,8 @@ fn round(regulator: &mut Regulator, number: u64) {
         regulator.step(&Event::Completed(outcome), finished);
         regulator.step(&Event::Period(vitals(finished)), finished);
         let applied = Applied {
-            clock: regulator.plan().clock,
-            refused: None,
+            obtained: regulator.plan(),
+            ..Applied::default()
         };
         regulator.step(&Event::Applied(applied), finished);
     }

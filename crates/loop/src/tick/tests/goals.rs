@@ -53,7 +53,7 @@ impl Machine {
         options.warm_up = Nanos::from_millis(500);
         options.silence = Nanos::from_secs(2);
         let regulator = Regulator::new(options).unwrap();
-        let clock = regulator.plan().clock.unwrap().ratio(TOP);
+        let clock = regulator.plan().clock().unwrap().ratio(TOP);
         Machine {
             regulator,
             fault,
@@ -103,10 +103,10 @@ impl Machine {
         };
         let answer = self.regulator.step(&Event::Period(vitals), now);
         let step = answer.and_then(Answer::step).expect("a period is answered");
-        self.clock = step.plan.clock.unwrap().ratio(TOP);
+        self.clock = step.plan.clock().unwrap().ratio(TOP);
         let applied = Applied {
-            clock: step.plan.clock,
-            refused: None,
+            obtained: step.plan,
+            ..Applied::default()
         };
         self.regulator.step(&Event::Applied(applied), now);
         (tardiness, step)
@@ -162,7 +162,7 @@ fn a_goal_of_late_jobs_starts_up_safely_and_eases() {
     for k in 0..200u64 {
         let (_, step) = machine.job(1, k, 0.6, Time(1) + Nanos::from_millis(100) * k);
         if step.mode == crate::mode::ModeName::WarmUp {
-            assert!(step.plan.clock == Some(TOP), "{step:?}");
+            assert!(step.plan.clock() == Some(TOP), "{step:?}");
         }
         modes.push(step.mode);
     }

@@ -5,7 +5,7 @@ use punctual_units::TaskId;
 use punctual_workload::{JobOutcome, Split};
 
 use super::super::*;
-use super::{TOP, is_safe, options};
+use super::{TOP, is_safe, options, read_only};
 
 const DEADLINE: Nanos = Nanos::from_millis(50);
 /// Checkpoints of a job, its end included.
