@@ -83,9 +83,16 @@ struct TaskState {
     window: Sums,
     /// A job that was counted as late while it ran.
     overdue: Option<u64>,
-    /// Pressure and data response ratio, and when they were measured.
-    last: Option<(f64, Option<f64>, Time)>,
+    last: Option<Measured>,
     reach: Reach,
+}
+
+/// What a task's jobs said last.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    pressure: f64,
+    drr: Option<f64>,
+    at: Time,
 }
 
 /// Where the mean of a task's tardiness has to be.
@@ -186,7 +193,11 @@ impl TaskState {
             (mean, running) => mean.or(running),
         };
         if let Some(tardiness) = measured {
-            self.last = Some((tardiness * (nominal / set_point), window.drr, now));
+            self.last = Some(Measured {
+                pressure: tardiness * (nominal / set_point),
+                drr: window.drr,
+                at: now,
+            });
         }
         (jobs > 0 || late > 0 || running.is_some()).then_some(window)
     }
@@ -260,21 +271,21 @@ impl Goals {
     /// Closes the window of every task, and begins the next one; the leading task, if it was measured in this window.
     pub(crate) fn close(&mut self, now: Time) -> Option<Lead> {
         self.windows.clear();
-        let mut lead: Option<(TaskId, (f64, Option<f64>, Time))> = None;
+        let mut lead: Option<(TaskId, Measured)> = None;
         for (index, state) in self.tasks.iter_mut().enumerate() {
             let Some(state) = state else { continue };
             let task = TaskId(index as u32);
             self.windows.extend(state.close(task, self.nominal, now));
             let known = state
                 .last
-                .filter(|(_, _, at)| now.since(*at) < self.forget_after || *at == now);
+                .filter(|last| now.since(last.at) < self.forget_after || last.at == now);
             if let Some(last) = known
-                && lead.is_none_or(|(_, (most, ..))| last.0.total_cmp(&most).is_gt())
+                && lead.is_none_or(|(_, most)| last.pressure.total_cmp(&most.pressure).is_gt())
             {
                 lead = Some((task, last));
             }
         }
-        let (task, (pressure, drr, at)) = lead?;
+        let (task, Measured { pressure, drr, at }) = lead?;
         (at == now).then_some(Lead { task, pressure, drr })
     }
 
