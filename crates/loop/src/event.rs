@@ -9,6 +9,10 @@ use crate::goals::Lead;
 use crate::mode::ModeName;
 
 /// One thing that happened, as told to [`crate::Regulator::step`].
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an event lives for one step, in which nothing is allocated"
+)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
