@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use punctual_platform::Offers;
+use punctual_platform::{Offers, Parts};
 use punctual_store::updates::Updates;
 use punctual_units::{Share, Time};
 use punctual_workload::{JobProgress, Op, Surge, UpdateMode, checkpoint};
@@ -26,7 +26,7 @@ use crate::job::Stage;
 use crate::load::{Happening, Load, SimulationError, place};
 use crate::machine::offers;
 use crate::model::{ClockStep, MachineModel};
-use crate::power::{EnergyMeter, Parts};
+use crate::power::EnergyMeter;
 use crate::runner::Runner;
 use crate::scheduler::Lock;
 use crate::throttle::Throttle;

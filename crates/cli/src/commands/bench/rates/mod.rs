@@ -7,8 +7,9 @@
 mod judge;
 mod search;
 
+use punctual_runtime::SETTLING;
 use punctual_runtime::report::{RunHeader, RunReport, Summary};
-use punctual_runtime::{RunRequest, SETTLING};
+use punctual_scenario::RunRequest;
 use punctual_units::Nanos;
 use punctual_workload::{ControllerKind, UpdateMode, Volume};
 use serde::Serialize;
