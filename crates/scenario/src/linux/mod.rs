@@ -183,6 +183,7 @@ impl Placing<'_, '_> {
             active: task.active,
             core: Some(core),
             execution: None,
+            goal: None,
             store,
             body,
         });
