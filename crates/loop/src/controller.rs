@@ -391,7 +391,7 @@ impl Pilot {
 impl MeterName {
     const fn goal(self, goal: Goal) -> f64 {
         match self {
-            MeterName::Tardiness => goal.tardiness,
+            MeterName::Tardiness => goal.tasks.nominal(),
             MeterName::Drr => goal.drr,
         }
     }

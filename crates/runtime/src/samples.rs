@@ -6,7 +6,8 @@
 //! have told. Nothing is dropped, so counts and sums stay exact, and the least fresh share and every fallback stay
 //! visible.
 
-use crate::mode::ModeName;
+use punctual_loop::ModeName;
+
 use crate::report::Sample;
 
 /// Samples that a report holds at most: more than a screen has columns, and about 4 MB of JSON. Even, so that halving

@@ -114,7 +114,7 @@ fn mean_tardiness(report: &RunReport, from: f64, until: f64) -> f64 {
 fn reaches_the_goal(report: &RunReport, from: f64) -> Result<(), String> {
     let (mean, goal) = (
         mean_tardiness(report, from, SECONDS as f64),
-        report.header.goal.tardiness,
+        report.header.goal.tasks.nominal(),
     );
     match (mean - goal).abs() <= 0.08 {
         true => Ok(()),

@@ -35,7 +35,7 @@ pub const SERIES: [&str; 17] = [
 /// What `report` shows of a disturbance that lasts for `disturbed`; none if too few jobs ended meanwhile.
 pub fn columns(report: &RunReport, disturbed: Active) -> Option<BTreeMap<String, Vec<Option<f64>>>> {
     let [from, until] = [disturbed.from, disturbed.until].map(Nanos::as_secs_f64);
-    let goal = report.header.goal.tardiness;
+    let goal = report.header.goal.tasks.nominal();
     let seen = transient(&report.jobs, goal, from, until)?;
     let last_quarter = transient(&report.jobs, goal, until - (until - from) / 4.0, until);
     let values = values(report, &seen, last_quarter.map(|end| end.overshoot), [from, until]);

@@ -165,7 +165,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
         seeds: replications.iter().map(|replication| replication.seed).collect(),
         setting: vec![
             ("scenario".into(), scenario.name.clone()),
-            ("goal".into(), format!("tardiness {}", scenario.goal.tardiness)),
+            ("goal".into(), format!("tardiness {}", scenario.goal.tasks.nominal())),
             (
                 "disturbance".into(),
                 format!(
@@ -247,6 +247,8 @@ fn figure(series: &str, what: &str, replications: &[Replication]) -> Figure {
 mod tests {
     use std::sync::Arc;
 
+    use punctual_workload::TaskGoal;
+
     use super::*;
     use crate::qedb::{self, Clocking, Place, identify_ask};
 
@@ -263,7 +265,7 @@ mod tests {
             subject,
         };
         let mut request = qedb::request(&place, &identify_ask(place.subject.job, 1), Clocking::Law);
-        request.scenario.goal.tardiness = 0.85;
+        request.scenario.goal.tasks = TaskGoal::Tardiness(0.85);
         let course = Course {
             duration: seconds(16),
             from: seconds(8),

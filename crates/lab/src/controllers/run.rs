@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use punctual_control::ArxModel;
 use punctual_loop::ModelDocument;
 use punctual_scenario::{ControllerSource, RunError, RunRequest};
-use punctual_workload::{Active, Class, Pace};
+use punctual_workload::{Active, Class, Pace, TaskGoal};
 
 use super::columns::columns;
 use super::disturbance::{LASTS, SETTLED, tasks};
@@ -120,7 +120,7 @@ fn asked(place: &Place, planned: &Planned, nominal_drr: f64) -> RunRequest {
     scenario.control.kind = planned.law.kind();
     scenario.control.pace = planned.law.pace();
     scenario.control.within = planned.law.within();
-    scenario.goal.tardiness = planned.front.map_or(TARDINESS, |point| point.tardiness);
+    scenario.goal.tasks = TaskGoal::Tardiness(planned.front.map_or(TARDINESS, |point| point.tardiness));
     scenario.goal.drr = (nominal_drr * planned.front.map_or(1.0, |point| point.drr)).min(0.95);
     let stretches = planned.disturbance.stretches(place.seed);
     let mut disturbing = Vec::new();

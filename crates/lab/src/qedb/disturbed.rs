@@ -129,7 +129,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
         seeds: replications.iter().map(|replication| replication.seed).collect(),
         setting: vec![
             ("scenario".into(), scenario.name.clone()),
-            ("goal".into(), format!("tardiness {}", scenario.goal.tardiness)),
+            ("goal".into(), format!("tardiness {}", scenario.goal.tasks.nominal())),
             (
                 "best-effort tasks".into(),
                 format!("from {} to {}", course.disturbance.from, course.disturbance.until),
@@ -149,7 +149,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
 /// What is measured under each controller: a formula each.
 fn measures(scenario: &Scenario, course: Course, replications: &[Replication]) -> Vec<Measure> {
     let [on, off] = [course.disturbance.from, course.disturbance.until].map(|at| sample_at(scenario, at));
-    let goal = scenario.goal.tardiness;
+    let goal = scenario.goal.tasks.nominal();
     let of_controller = |kind: ControllerKind| {
         let (name, during) = (kind.name(), format!("from={on}, to={off}"));
         [
@@ -219,7 +219,7 @@ fn figures(scenario: &Scenario, course: Course, replications: &[Replication]) ->
                 points: samples.iter().enumerate().map(|(k, value)| (at(k), *value)).collect(),
             }
         };
-        let goal = ("goal".to_string(), scenario.goal.tardiness);
+        let goal = ("goal".to_string(), scenario.goal.tasks.nominal());
         Figure {
             experiment: "qedb-transient".into(),
             title: series.into(),

@@ -5,7 +5,7 @@ use punctual_control::Weights;
 use punctual_units::{Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreNeeds, Table, TaskSpec, Trace, UpdateMode, Volume,
+    SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, Trace, UpdateMode, Volume,
 };
 use serde::{Deserialize, Serialize};
 
@@ -180,6 +180,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
         class: Class::RealTime { deadline: DEADLINE },
         arrival: Arrival::Periodic { period: PERIOD },
         demand: demand(ask.job, ROUNDS, Table::Sensors),
+        goal: None,
         per_core: 1,
         cores: None,
         active: Active::ALWAYS,
@@ -193,7 +194,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
         seed: ask.seed,
         duration: CONTROL_PERIOD * ask.samples,
         goal: Goal {
-            tardiness: TARDINESS,
+            tasks: TaskGoal::Tardiness(TARDINESS),
             drr: ask.drr,
             min_fresh: Share::clamped(MIN_QOD),
         },
@@ -252,6 +253,7 @@ fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
         class: Class::BestEffort,
         arrival: Arrival::AfterCompletion { pause_min, pause_max },
         demand: demand(work, INTERFERER_ROUNDS, Table::Objects),
+        goal: None,
         per_core: 1,
         cores: Some(cores),
         active,

@@ -154,7 +154,7 @@ impl Regulator {
 
     /// Learns how far a job is; while the law runs, the plan with the clock that the rest of the job needs, if it is another.
     fn pace(&mut self, job: &JobProgress) -> Option<Plan> {
-        let wanted = self.pacing.as_mut()?.progressed(job, self.goal.tardiness);
+        let wanted = self.pacing.as_mut()?.progressed(job, self.goal.tasks.nominal());
         let knobs = Knobs {
             clock: Some(wanted.filter(|_| self.mode == Mode::Running)?),
             admitted: self.plan.admitted.get(),

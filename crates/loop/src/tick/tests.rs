@@ -2,7 +2,7 @@
 
 use punctual_platform::{Provenance, Readings};
 use punctual_units::{CoreId, Hertz, TaskId};
-use punctual_workload::{JobOutcome, Pace, Split, UpdateMode};
+use punctual_workload::{JobOutcome, Pace, Split, TaskGoal, UpdateMode};
 
 use super::*;
 use crate::document::{MadeFor, ModelDocument};
@@ -44,7 +44,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
     RegulatorOptions {
         kind,
         goal: Goal {
-            tardiness: 0.85,
+            tasks: TaskGoal::Tardiness(0.85),
             drr: 0.6,
             min_fresh: Share::clamped(0.5),
         },

@@ -36,7 +36,7 @@ use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
-use punctual_platform::{Machine, Meter, Refusal, Setting};
+use punctual_platform::{Machine, Refusal, Setting};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};

@@ -8,7 +8,7 @@ use punctual_scenario::{Faults, PlatformChoice, RunRequest};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreNeeds, Table, TaskSpec, Trace, UpdateMode, Volume,
+    SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, Trace, UpdateMode, Volume,
 };
 
 /// A request for `seconds` of the scenario under `kind`.
@@ -19,7 +19,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         seed: 7,
         duration: Nanos::from_secs(seconds),
         goal: Goal {
-            tardiness: 0.85,
+            tasks: TaskGoal::Tardiness(0.85),
             drr: 0.66,
             min_fresh: Share::clamped(0.5),
         },
@@ -109,6 +109,7 @@ fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
         class,
         arrival,
         demand,
+        goal: None,
         per_core: 1,
         cores: None,
         active: Active::ALWAYS,

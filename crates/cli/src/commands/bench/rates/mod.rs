@@ -104,7 +104,7 @@ pub fn rates(arguments: &Rates) -> Result<(), Failure> {
         scenario: loaded.scenario.name.clone(),
         platform: prober.request.platform.name(),
         duration_s: loaded.scenario.duration.as_secs_f64(),
-        tardiness_goal: loaded.scenario.goal.tardiness,
+        tardiness_goal: loaded.scenario.goal.tasks.nominal(),
         ratio: ratio(&modes),
         modes: modes.into(),
     };
