@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use punctual_loop::{EventLog, ModeName};
 pub use punctual_platform::Parts as EnergyParts;
 use punctual_platform::{Provenance, Refusal};
-use punctual_units::Hertz;
-use punctual_workload::{ControllerKind, Goal, Part, UpdateMode};
+use punctual_units::{Hertz, Share};
+use punctual_workload::{ControllerKind, Goal, Part, TaskGoal, UpdateMode};
 use serde::{Deserialize, Serialize};
 
 /// A finished run.
@@ -93,6 +93,15 @@ pub struct TaskReport {
 }
 
 impl TaskReport {
+    /// What the task asks for.
+    pub fn goal(&self) -> TaskGoal {
+        match (self.goal_late, self.goal_tardiness) {
+            (Some(late), _) => TaskGoal::Late(Share::clamped(late)),
+            (None, Some(mean)) => TaskGoal::Tardiness(mean),
+            (None, None) => TaskGoal::default(),
+        }
+    }
+
     /// The share of jobs that were late or failed, 0 to 1; none without a job. The goal is judged by it.
     pub fn missed_share(&self) -> Option<f64> {
         let all = self.jobs + self.failed;
