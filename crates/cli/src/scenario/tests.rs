@@ -237,7 +237,7 @@ fn several_problems_come_at_once_in_the_order_of_the_file() {
             "x.toml:3: goal.tardines: unknown key; did you mean goal.tardiness?",
             "x.toml:11: task[0].period: \"-1s\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"",
             "x.toml:13: task[0].compuet: unknown key; did you mean task[0].compute?",
-            "--set goal.speed=3: goal.speed: unknown key; goal knows tardiness, drr, min_fresh",
+            "--set goal.speed=3: goal.speed: unknown key; goal knows late, tardiness, drr, min_fresh",
         ]
     );
 }
@@ -286,7 +286,7 @@ fn a_wrong_override_is_named_as_it_was_written() {
     for (argument, expected) in [
         (
             "tardiness=0.9",
-            "--set tardiness=0.9: tardiness: unknown key; did you mean goal.tardiness?",
+            "--set tardiness=0.9: tardiness: unknown key; did you mean goal.tardiness or task[0].tardiness?",
         ),
         (
             "task.control.period=-5ms",
