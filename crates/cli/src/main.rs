@@ -17,6 +17,7 @@ mod referees;
 mod scenario;
 mod size;
 mod summary;
+mod tasks;
 mod trace;
 mod verdict;
 mod view;

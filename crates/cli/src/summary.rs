@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
-use punctual_runtime::report::{KnobReport, Protection, RunReport};
+use punctual_runtime::report::{KnobReport, Protection, RunReport, Summary};
 use punctual_units::Hertz;
+use punctual_workload::UpdateMode;
 
+use crate::tasks;
 use crate::verdict::Verdict;
 
 /// Column at which the text of a row begins.
@@ -19,12 +21,16 @@ pub fn summary(report: &RunReport) -> String {
         text,
         "\n{} on {} ({}), controller {}, {lasted:.1} s, seed {}",
         header.scenario,
-        header.platform,
+        header.platform.name(),
         header.machine,
         header.controller.name(),
         header.seed
     );
     let _ = writeln!(text, "{}\n", Verdict::of(report).sentence(report));
+    for line in tasks::table(&report.tasks) {
+        let _ = writeln!(text, "  {line}");
+    }
+    text += "\n";
     for (name, cells) in rows(report) {
         row(&mut text, name, &cells);
     }
@@ -46,17 +52,16 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
         (
             "tardiness",
             vec![format!(
-                "{:.2} on average, {:.2} at p99; goal {:.2}",
-                summary.tardiness_mean,
-                summary.tardiness_p99,
-                header.goal.tasks.nominal()
+                "{} on average, {} at p99, over the jobs of all tasks",
+                figure(summary.tardiness_mean),
+                figure(summary.tardiness_p99)
             )],
         ),
         (
             "drr",
             vec![format!(
-                "{:.2} on average; goal {:.2}{}",
-                summary.drr_mean,
+                "{} on average; goal {:.2}{}",
+                figure(summary.drr_mean),
                 header.goal.drr,
                 if header.controller.name() == "mimo" {
                     ""
@@ -69,25 +74,12 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
             "fresh",
             vec![format!(
                 "{} at worst, {} on average; minimum {}",
-                percent(summary.fresh_share_min),
-                percent(summary.fresh_share_mean),
+                share(summary.fresh_share_min),
+                share(summary.fresh_share_mean),
                 header.goal.min_fresh
             )],
         ),
-        (
-            "jobs",
-            vec![
-                format!(
-                    "{} in real time, {} late ({}), {} of these excused, {} not released",
-                    count(summary.jobs),
-                    count(summary.misses),
-                    percent(summary.misses as f64 / (summary.jobs.max(1)) as f64),
-                    count(summary.excused),
-                    count(summary.skipped)
-                ),
-                format!("{} best-effort", count(summary.best_effort_jobs)),
-            ],
-        ),
+        ("jobs", jobs(summary)),
         ("updates", updates(report)),
         ("clock", vec![clock(report)]),
         (
@@ -142,11 +134,37 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
             load.replicas,
             count(load.updates_per_s.round() as u64),
             load.update_us,
-            load.update_mode,
+            update_mode(load.update_mode),
             load.get_ns
         )],
     ));
     rows
+}
+
+fn jobs(summary: &Summary) -> Vec<String> {
+    let late = summary.misses as f64 / summary.jobs.max(1) as f64;
+    let mut of_all = format!(
+        "{} in real time, {} late ({}), {} of these excused, {} not released",
+        count(summary.jobs),
+        count(summary.misses),
+        percent(late),
+        count(summary.excused),
+        count(summary.skipped)
+    );
+    if summary.failed > 0 {
+        of_all += &format!("; {} failed", count(summary.failed));
+    }
+    let start_up = &summary.start_up;
+    vec![
+        of_all,
+        format!("{} best-effort", count(summary.best_effort_jobs)),
+        format!(
+            "start-up, {:.0} s, not counted: {} in real time, {} late",
+            start_up.seconds,
+            count(start_up.jobs),
+            count(start_up.late)
+        ),
+    ]
 }
 
 fn updates(report: &RunReport) -> Vec<String> {
@@ -166,7 +184,7 @@ fn updates(report: &RunReport) -> Vec<String> {
         },
         count(summary.updates_lost)
     )];
-    lines.push(format!("{} admitted on average", percent(summary.admitted_share_mean)));
+    lines.push(format!("{} admitted on average", share(summary.admitted_share_mean)));
     if summary.sensors_unreconciled > 0 {
         lines.push(format!(
             "{} sensors do not reconcile",
@@ -217,6 +235,24 @@ fn row(text: &mut String, name: &str, cells: &[String]) {
     for (i, cell) in cells.iter().enumerate() {
         let name = if i == 0 { name } else { "" };
         let _ = writeln!(text, "  {name:<INDENT$}{cell}");
+    }
+}
+
+/// A figure to two decimals, or a dash.
+pub fn figure(value: Option<f64>) -> String {
+    value.map_or("-".into(), |value| format!("{value:.2}"))
+}
+
+/// A share in percent, or a dash.
+pub fn share(value: Option<f64>) -> String {
+    value.map_or("-".into(), percent)
+}
+
+/// How updates reach the store, as scenarios write it.
+pub const fn update_mode(mode: UpdateMode) -> &'static str {
+    match mode {
+        UpdateMode::MemoryFirst => "memory-first",
+        UpdateMode::Transaction => "transaction",
     }
 }
 

@@ -79,6 +79,20 @@ impl Verdict {
             && !self.inconclusive
     }
 
+    /// How many tasks hold their goals.
+    pub fn held(&self) -> usize {
+        self.tasks
+            .iter()
+            .filter(|standing| **standing == Standing::Held)
+            .count()
+    }
+
+    /// Nothing is missed, but not everything can be told either.
+    pub fn is_open(&self) -> bool {
+        let missed = self.tasks.contains(&Standing::Missed) || !self.fresh_kept || !self.accounted;
+        !self.is_good() && (!missed || self.inconclusive)
+    }
+
     /// The verdict in words, for `report`: which task misses its goal, by how much, why, and what to do.
     pub fn sentence(&self, report: &RunReport) -> String {
         if report.summary.fresh_share_min.is_none() {
@@ -107,7 +121,9 @@ impl Verdict {
     fn goals(&self, report: &RunReport) -> String {
         let with = |wanted: fn(&Standing) -> bool| {
             let pairs = report.tasks.iter().zip(&self.tasks);
-            pairs.filter(move |(_, standing)| wanted(standing)).map(|(task, _)| task)
+            pairs
+                .filter(move |(_, standing)| wanted(standing))
+                .map(|(task, _)| task)
         };
         let missed = with(|standing| *standing == Standing::Missed);
         if let Some(worst) = missed.clone().max_by(|a, b| excess(a).total_cmp(&excess(b))) {
@@ -115,7 +131,10 @@ impl Verdict {
             return missed_by(worst, others, report.header.controller);
         }
         if let Some(task) = with(|standing| *standing == Standing::NoJob).next() {
-            return format!("Too short to judge: no job of \"{}\" ended after the start-up.", task.name);
+            return format!(
+                "Too short to judge: no job of \"{}\" ended after the start-up.",
+                task.name
+            );
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
             return format!(
@@ -142,7 +161,10 @@ fn held(tasks: &[TaskReport]) -> String {
         [] => "No task has a deadline: nothing to judge.".into(),
         [task] => format!("Goal held: {}.", stands(task)),
         [_, ..] => {
-            let nearest = tasks.iter().max_by(|a, b| excess(a).total_cmp(&excess(b))).unwrap_or(&tasks[0]);
+            let nearest = tasks
+                .iter()
+                .max_by(|a, b| excess(a).total_cmp(&excess(b)))
+                .unwrap_or(&tasks[0]);
             format!(
                 "All {} tasks hold their goals; nearest to its own is \"{}\": {}.",
                 tasks.len(),
@@ -208,9 +230,7 @@ fn remedy(cause: Part, controller: ControllerKind) -> &'static str {
         Part::ReleasedLate => {
             "its jobs wait for earlier ones or for other tasks: release them less often, or ask for less of each"
         }
-        Part::Preempted => {
-            "other tasks take the core: ask for less of them, or give this one class = \"exclusive\""
-        }
+        Part::Preempted => "other tasks take the core: ask for less of them, or give this one class = \"exclusive\"",
         Part::Lock => "shorten the write transactions of other tasks, or read only",
         Part::Data => "access fewer objects in a job, or lower goal.min_fresh so that fewer updates are let in",
         Part::Computation if controller == ControllerKind::Open => {
@@ -232,6 +252,7 @@ mod tests {
         change(&mut report);
         let verdict = Verdict::of(&report);
         let sentence = verdict.sentence(&report);
+        assert!(!(verdict.is_good() && verdict.is_open()));
         (verdict, sentence)
     }
 
@@ -255,12 +276,13 @@ mod tests {
             report.tasks[1].late = 4_000;
             report.tasks[1].late_share = Some(4_000.0 / 5_300.0);
             report.tasks[1].top_cause = Some(Part::Preempted);
-            report.tasks[1].where_late_us = report.tasks[1].where_us.map(|usual| {
-                punctual_runtime::report::WhereTimeWent {
-                    preempted: 12_300.0,
-                    ..usual
-                }
-            });
+            report.tasks[1].where_late_us =
+                report.tasks[1]
+                    .where_us
+                    .map(|usual| punctual_runtime::report::WhereTimeWent {
+                        preempted: 12_300.0,
+                        ..usual
+                    });
             report.summary.tardiness_mean = Some(0.3);
         });
         assert_eq!(verdict.tasks, [Standing::Held, Standing::Missed]);
@@ -291,7 +313,7 @@ mod tests {
             report.tasks[1].goal_late = Some(0.001);
         });
         assert_eq!(verdict.tasks[1], Standing::TooFew { needed: 1000 });
-        assert!(!verdict.is_good());
+        assert!(verdict.is_open());
         assert_eq!(
             sentence,
             "Too few jobs to judge \"steer\": 100 jobs, none late; late 0.1 % takes at least 1,000: raise --duration."
@@ -300,7 +322,11 @@ mod tests {
             report.tasks[1].jobs = 10;
             report.tasks[1].late = 1;
         });
-        assert_eq!(verdict.tasks[1], Standing::Missed, "one of ten is more than one of a hundred");
+        assert_eq!(
+            verdict.tasks[1],
+            Standing::Missed,
+            "one of ten is more than one of a hundred"
+        );
     }
 
     #[test]
@@ -314,7 +340,11 @@ mod tests {
             }
         };
         assert_eq!(judged(asks(0.89)).0.tasks, [Standing::Held]);
-        assert_eq!(judged(asks(0.2)).0.tasks, [Standing::Held], "nothing had to be given up");
+        assert_eq!(
+            judged(asks(0.2)).0.tasks,
+            [Standing::Held],
+            "nothing had to be given up"
+        );
         let (verdict, sentence) = judged(asks(1.3));
         assert_eq!(verdict.tasks, [Standing::Missed]);
         assert!(

@@ -20,7 +20,7 @@ const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
 /// Response times are exact to so many digits. With [`RESPONSE_MAX`] a task's histogram takes 300 kB.
 const EXACT_TO_DIGITS: u8 = 3;
 
-/// Bins of the histogram that is told, per factor of two in response time: a bin is a fifth of its value wide.
+/// Bins of the histogram that is told, per factor of two in response time: a bin is about a fifth of its value wide.
 const BINS_PER_OCTAVE: f64 = 4.0;
 
 /// What is known of a task before the run.
@@ -143,7 +143,11 @@ impl TaskFigures {
     }
 
     fn response_us(&self) -> ResponseTimes {
-        let quantile = |share| Nanos(self.responses.value_at_quantile(share)).min(self.max).as_micros_f64();
+        let quantile = |share| {
+            Nanos(self.responses.value_at_quantile(share))
+                .min(self.max)
+                .as_micros_f64()
+        };
         ResponseTimes {
             p50: quantile(0.5),
             p99: quantile(0.99),
@@ -152,17 +156,19 @@ impl TaskFigures {
         }
     }
 
-    /// Bins of equal width on a logarithmic axis, without the empty ones.
+    /// Bins of equal width on a logarithmic axis, the deadline between two of them; without the empty ones.
     fn bins(&self) -> Vec<Bin> {
         let mut bins: Vec<(i32, u64)> = Vec::new();
         for recorded in self.responses.iter_recorded() {
-            let number = ((recorded.value_iterated_to() as f64).log2() * BINS_PER_OCTAVE).floor() as i32;
+            let response = Nanos(self.responses.median_equivalent(recorded.value_iterated_to()));
+            let number = (response.ratio(self.deadline).log2() * BINS_PER_OCTAVE).floor() as i32;
             match bins.last_mut() {
                 Some((last, jobs)) if *last == number => *jobs += recorded.count_at_value(),
                 _ => bins.push((number, recorded.count_at_value())),
             }
         }
-        let edge = |number: i32| (f64::from(number) / BINS_PER_OCTAVE).exp2() * 1e-3;
+        let deadline_us = self.deadline.as_micros_f64();
+        let edge = |number: i32| (f64::from(number) / BINS_PER_OCTAVE).exp2() * deadline_us;
         let bin = |(number, jobs): (i32, u64)| Bin {
             from_us: edge(number),
             to_us: edge(number + 1),
@@ -240,7 +246,11 @@ mod tests {
             late: 3,
         };
         assert_eq!(report.start_up, start_up);
-        assert!(report.tardiness_mean.is_some_and(|mean| (mean - 3.5 / 3.0).abs() < 1e-9));
+        assert!(
+            report
+                .tardiness_mean
+                .is_some_and(|mean| (mean - 3.5 / 3.0).abs() < 1e-9)
+        );
         assert_eq!(report.where_late_us.unwrap().lock, 5000.0);
         assert_eq!(report.response_us.unwrap().max, 15_000.0);
     }
@@ -248,7 +258,10 @@ mod tests {
     #[test]
     fn a_task_without_a_job_says_so() {
         let report = figures().report();
-        assert_eq!((report.late_share, report.response_us, report.where_us), (None, None, None));
+        assert_eq!(
+            (report.late_share, report.response_us, report.where_us),
+            (None, None, None)
+        );
         assert_eq!((report.tardiness_mean, report.top_cause), (None, None));
         assert!(report.histogram.is_empty());
     }
@@ -261,7 +274,11 @@ mod tests {
             figures.job(&job(Nanos::ZERO, Nanos((k * 7_919) % 20_000_000)), true);
         }
         figures.job(&job(Nanos::ZERO, Nanos::from_secs(100_000)), true);
-        assert_eq!(figures.responses.distinct_values(), before, "the histogram does not grow");
+        assert_eq!(
+            figures.responses.distinct_values(),
+            before,
+            "the histogram does not grow"
+        );
         assert!(before * std::mem::size_of::<u64>() < 400_000);
         assert_eq!(figures.report().response_us.unwrap().max, 1e11);
     }

@@ -88,7 +88,7 @@ pub struct TaskReport {
     pub top_cause: Option<Part>,
     /// What the figures leave out.
     pub start_up: StartUp,
-    /// Response times on a logarithmic axis, ascending, without empty bins.
+    /// Response times on a logarithmic axis, ascending, without empty bins; the deadline is an edge.
     pub histogram: Vec<Bin>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use punctual_platform::Provenance;
-use punctual_runtime::report::{Progress, RunHeader, Sample};
+use punctual_runtime::report::{Progress, RunHeader, Sample, TaskReport};
 
 /// Samples kept for the curves: more than a wide terminal has columns of dots.
 pub const SAMPLES_MAX: usize = 2000;
@@ -19,6 +19,8 @@ pub enum News {
     Started(Box<RunHeader>),
     /// One step of the loop.
     Sample(Box<Sample>),
+    /// The figures of each task so far.
+    Tasks(Vec<TaskReport>),
 }
 
 impl News {
@@ -28,6 +30,7 @@ impl News {
             Progress::Stage(stage) => News::Stage(stage.into()),
             Progress::Started(header) => News::Started(Box::new(header.clone())),
             Progress::Sample(sample) => News::Sample(Box::new(sample.clone())),
+            Progress::Tasks(tasks) => News::Tasks(tasks.to_vec()),
             Progress::Waiting => return None,
         })
     }
@@ -44,6 +47,8 @@ pub struct ViewState {
     pub header: Option<RunHeader>,
     /// The latest samples, oldest first.
     pub samples: VecDeque<Sample>,
+    /// The figures of each task so far; empty until some are told.
+    pub tasks: Vec<TaskReport>,
     /// Real-time jobs so far.
     pub jobs: u64,
     /// Late ones.
@@ -80,6 +85,7 @@ impl ViewState {
                 }
                 self.samples.push_back(*sample);
             }
+            News::Tasks(tasks) => self.tasks = tasks,
         }
     }
 

@@ -455,7 +455,11 @@ mod tests {
         });
         let worker_tid = told.recv().unwrap();
         assert!(cpu_time_of(worker_tid).is_some_and(|used| used >= Nanos::from_millis(2)));
-        let own = [thread_cpu_time(), cpu_time_of(Tid::current()).unwrap(), thread_cpu_time()];
+        let own = [
+            thread_cpu_time(),
+            cpu_time_of(Tid::current()).unwrap(),
+            thread_cpu_time(),
+        ];
         assert!(own.is_sorted(), "{own:?}");
         drop(end);
         worker.join().unwrap();

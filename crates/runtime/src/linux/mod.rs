@@ -23,8 +23,8 @@ mod mailbox;
 mod releases;
 mod shared;
 mod tasks;
-mod witness;
 pub mod tenancy;
+mod witness;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ use self::shared::{Crew, Placement, Shared, Starter, Tenure, join, protection};
 use self::tasks::{Failed, Running, sleep_until};
 use self::witness::Witness;
 use crate::collector::{Collector, Ending};
-use crate::figures::Watched;
 use crate::error::RuntimeError;
+use crate::figures::Watched;
 use crate::report::{Finished, LoadReport, PlatformChoice, Progress, Protection, RunHeader, Watch};
 
 /// Of the thread that watches for gaps.
