@@ -5,10 +5,11 @@ use std::fmt::Write;
 use punctual_lab::limits::{Chance, Limit};
 use punctual_lab::{Chart as Shape, Figure, Measure, Outcome};
 
-use super::chart::{Band, Chart, Curve, Level};
-use super::{STYLE, bars, escape};
-use crate::claims::{figure, held, paper, range};
-use crate::limits::{basis, bound, placebo, verdict as verdict_of};
+use super::bars;
+use crate::lab::claims::{figure, held, paper, range};
+use crate::lab::limits::{basis, bound, placebo, verdict as verdict_of};
+use crate::page::chart::{Band, Chart, Curve, Level};
+use crate::page::{STYLE, escape};
 
 /// Classes of curves and bars, by their order in a figure.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -316,7 +317,7 @@ mod tests {
     #[test]
     fn the_page_is_whole_labelled_and_asks_nobody() {
         let page = experiment(&outcome(), "punctual experiment e");
-        super::super::tests::check_nesting(&page);
+        crate::page::tests::check_nesting(&page);
         for part in [
             "simulated",
             "0 of 1 claims hold, on 1 set of profiles with 1 seed each",

@@ -5,8 +5,8 @@ use punctual_runtime::report::{RunHeader, RunReport, Summary};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
-use super::super::columns::columns;
 use super::super::rounds::quantile;
+use crate::columns::columns;
 use crate::summary::{count, figure, share};
 use crate::verdict::{TOLERANCE, Verdict};
 

@@ -8,8 +8,8 @@ use punctual_sim::dual::DualMachine;
 use punctual_sim::media::Media;
 
 use super::experiment::read;
-use crate::args::Experiment;
 use crate::failure::Failure;
+use crate::lab::args::Experiment;
 
 /// The parts of the second paper's evaluation that are asked for, and their ground; none for any other experiment.
 pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure> {

@@ -7,8 +7,9 @@ use std::path::Path;
 use punctual_lab::calibrate::{self as ensemble, Calibration, MemberResult, Plan, Progress, Targets};
 use punctual_sim::MachineModel;
 
-use crate::args::Calibrate;
+use crate::commands::print;
 use crate::failure::Failure;
+use crate::lab::args::Calibrate;
 use crate::output::Output;
 
 /// The figures that come with the program.
@@ -32,7 +33,7 @@ pub fn calibrate(arguments: &Calibrate, command_line: &str) -> Result<(), Failur
     let machines = machine_files(&plan, arguments.output.as_deref())?;
     let result = ensemble::calibrate(&plan, &|progress| tell(&plan, progress))
         .map_err(|error| Failure::input([format!("{shown}: {error}")]))?;
-    super::print(&table::all(&result))?;
+    print(&table::all(&result))?;
     for (file, member) in machines.into_iter().zip(&result.members) {
         file.text(&machine_file(&result, member, command_line)?)?;
     }

@@ -11,8 +11,8 @@ use punctual_scenario::RunRequest;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::super::failures;
 use crate::args::Change;
+use crate::commands::failures;
 use crate::failure::Failure;
 use crate::scenario::{Loaded, Override};
 

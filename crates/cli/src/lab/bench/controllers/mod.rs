@@ -11,10 +11,11 @@ use punctual_scenario::{ControllerSource, RunError, RunRequest};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
-use super::super::{failures, print, run};
 use super::series::{Interrupt, check_length, overrides, perform, tell};
-use crate::args::{Controller, Controllers};
+use crate::args::Controller;
+use crate::commands::{failures, print, run};
 use crate::failure::Failure;
+use crate::lab::args::Controllers;
 use crate::output::Output;
 use crate::scenario::{self, Loaded};
 use table::{Row, Run};

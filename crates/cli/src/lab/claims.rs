@@ -5,7 +5,7 @@ use std::fmt::Write;
 use punctual_lab::claims::{ClaimResult, Kind, Paper, Role, Rule};
 use punctual_lab::{Measure, Outcome};
 
-use crate::limits;
+use crate::lab::limits;
 
 /// A figure with three digits behind the point, or a dash.
 pub fn figure(value: Option<f64>) -> String {

@@ -4,13 +4,13 @@ use punctual_lab::movie::MovieError;
 use punctual_lab::referees::{Hearing, Referee, hear, present};
 use serde::Serialize;
 
-use super::super::print;
 use super::series::{Interrupt, tell};
-use crate::args::Referees;
+use crate::commands::print;
 use crate::failure::Failure;
+use crate::lab::args::Referees;
+use crate::lab::page;
+use crate::lab::referees::told;
 use crate::output::{Output, apart};
-use crate::page;
-use crate::referees::told;
 
 /// What is written for programs.
 #[derive(Debug, Serialize)]

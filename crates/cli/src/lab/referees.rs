@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use punctual_lab::referees::{Hearing, Histogram, Referee};
 
-use crate::commands::bench::columns::columns;
+use crate::columns::columns;
 
 /// All of it, for a terminal.
 pub fn told(runs: &[Hearing], absent: &[String]) -> String {

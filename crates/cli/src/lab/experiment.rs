@@ -9,11 +9,13 @@ use punctual_lab::claims::{Claims, Reasons};
 use punctual_lab::{ExperimentError, Outcome, Settings, Subject, controllers, dna, dps, experiments, find, qedb};
 use punctual_sim::MachineModel;
 
-use super::{dual, failures};
-use crate::args::{Change, Experiment, Platform};
+use super::{claims, dual, page};
+use crate::args::{Change, Platform};
+use crate::commands::{failures, print, run};
 use crate::failure::Failure;
+use crate::lab::args::Experiment;
 use crate::output::Output;
-use crate::{claims, page, scenario};
+use crate::scenario;
 
 /// Between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -25,7 +27,7 @@ const REPETITIONS: u32 = 5;
 /// Carries out `punctual experiment`.
 pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> {
     if arguments.name == "list" {
-        return super::print(&list());
+        return print(&list());
     }
     let experiment = find(&arguments.name).map_err(refused)?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
@@ -35,9 +37,9 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
     } else {
         with_machines(arguments, &experiment)?
     };
-    super::print(&claims::table(&outcome))?;
+    print(&claims::table(&outcome))?;
     for failure in &outcome.failures {
-        super::print(&format!("could not be run: {failure}\n"))?;
+        print(&format!("could not be run: {failure}\n"))?;
     }
     if let Some(file) = json {
         let text = serde_json::to_string(&outcome).map_err(|error| Failure::Internal(error.to_string()))?;
@@ -99,7 +101,7 @@ fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
         ..Change::default()
     };
     let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(None))?;
-    let request = super::run::request(&loaded, &change)?;
+    let request = run::request(&loaded, &change)?;
     let teller = Teller::new();
     let repetitions = arguments.seeds.unwrap_or(REPETITIONS);
     let tell = |what: &str| teller.tell(what);
@@ -150,7 +152,7 @@ fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Re
         };
     }
     match &arguments.profiles {
-        Some(folder) => crate::profiles::folder(folder),
+        Some(folder) => super::profiles::folder(folder),
         None => dna::shipped().map_err(|error| Failure::Internal(error.to_string())),
     }
 }

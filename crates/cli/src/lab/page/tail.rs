@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
+use crate::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
 
 /// Powers of ten of the vertical axis: one in a thousand million is as little as is drawn.
 const DECADES_MAX: i32 = 9;
@@ -65,7 +65,7 @@ impl Tails {
         let axes = self.axes();
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-            super::escape(&self.description)
+            crate::page::escape(&self.description)
         );
         axes.draw(&mut svg);
         for tail in &self.tails {

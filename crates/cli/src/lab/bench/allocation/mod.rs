@@ -17,10 +17,11 @@ use punctual_lab::dna::{ProfileSet, shipped};
 use serde::Serialize;
 
 use super::series::Interrupt;
-use crate::args::AllocationBench;
+use crate::commands::print;
 use crate::failure::Failure;
+use crate::lab::args::AllocationBench;
+use crate::lab::profiles;
 use crate::output::Output;
-use crate::profiles;
 use instants::Instants;
 use nearness::{Nearness, nearness};
 use runs::{Bench, CONTROL, DECIDERS, Run};
@@ -154,7 +155,7 @@ pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
         rounds: arguments.rounds,
         machines,
     };
-    super::super::print(&table::told(&report))?;
+    print(&table::told(&report))?;
     output.map_or(Ok(()), |file| file.json(&report))
 }
 

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use punctual_lab::referees::{Hearing, Referee};
 
 use super::tail::{Tail, Tails};
-use super::{escape, framed, sheet};
-use crate::referees::{THROTTLED, of, protection, side, table, together};
+use super::{framed, sheet};
+use crate::lab::referees::{THROTTLED, of, protection, side, table, together};
+use crate::page::escape;
 
 /// The page of `runs`; `command` is what was typed to get it.
 pub fn referees(runs: &[Hearing], absent: &[String], setting: &str, command: &str) -> String {
@@ -102,7 +103,7 @@ fn figure(page: &mut String, runs: &[Hearing], referee: Referee) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::referees::tests::run;
+    use crate::lab::referees::tests::run;
 
     #[test]
     fn the_page_is_whole_and_asks_nobody() {
@@ -117,7 +118,7 @@ mod tests {
             "1 repetition",
             "punctual bench referees",
         );
-        super::super::tests::check_nesting(&page);
+        crate::page::tests::check_nesting(&page);
         for part in [
             "rt-app 26.0 ms outside, 90 us inside",
             "7 of 120",

@@ -6,8 +6,8 @@ use punctual_lab::movie::{Arm, ArmSummary, MovieReport, Run};
 use punctual_units::Nanos;
 use serde::Serialize;
 
-use crate::commands::bench::columns::columns;
-use crate::commands::bench::rounds::quantile;
+use crate::columns::columns;
+use crate::lab::bench::rounds::quantile;
 
 /// More explained frames than this, and the machine was too disturbed to conclude anything.
 const EXPLAINED_MAX: f64 = 0.01;

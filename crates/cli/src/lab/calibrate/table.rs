@@ -6,7 +6,7 @@ use punctual_lab::calibrate::{
     ALONE, Calibration, Kind, MemberResult, Parameter, Prediction, Quantity, Sensitivity, Target, Tension,
 };
 
-use crate::commands::bench::columns::columns;
+use crate::columns::columns;
 
 /// Everything that the command prints.
 pub fn all(result: &Calibration) -> String {

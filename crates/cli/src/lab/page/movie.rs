@@ -9,8 +9,9 @@ use punctual_lab::stats::Spread;
 use punctual_units::Nanos;
 
 use super::tail::{Tail, Tails};
-use super::{bars, escape, framed, sheet};
-use crate::movie::{Goal, INCONCLUSIVE, Judgement, is_inconclusive, median, protections, setting, table};
+use super::{bars, framed, sheet};
+use crate::lab::movie::{Goal, INCONCLUSIVE, Judgement, is_inconclusive, median, protections, setting, table};
+use crate::page::escape;
 
 /// The page of `report`; `command` is what was typed to get it.
 pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str) -> String {
@@ -269,14 +270,14 @@ fn probe(page: &mut String, report: &MovieReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::movie::goals;
-    use crate::movie::tests::report;
+    use crate::lab::movie::goals;
+    use crate::lab::movie::tests::report;
 
     #[test]
     fn the_page_is_whole_and_asks_nobody() {
         let report = report();
         let page = movie("m & n.toml", &report, &goals(&report), "punctual bench movie");
-        super::super::tests::check_nesting(&page);
+        crate::page::tests::check_nesting(&page);
         for part in [
             "of 6 goals hold",
             "m &amp; n.toml",

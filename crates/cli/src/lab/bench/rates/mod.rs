@@ -14,11 +14,11 @@ use punctual_units::Nanos;
 use punctual_workload::{ControllerKind, UpdateMode, Volume};
 use serde::Serialize;
 
-use super::super::{print, run};
-use super::columns::columns;
 use super::series::{Interrupt, check_length, overrides, perform, tell};
-use crate::args::Rates;
+use crate::columns::columns;
+use crate::commands::{print, run};
 use crate::failure::Failure;
+use crate::lab::args::Rates;
 use crate::output::Output;
 use crate::scenario::{self, Loaded};
 use crate::summary::{count, figure};

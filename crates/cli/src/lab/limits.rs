@@ -5,7 +5,7 @@ use std::fmt::Write;
 use punctual_lab::Outcome;
 use punctual_lab::limits::{Asked, Basis, Chance, Limit};
 
-use crate::commands::bench::columns::columns;
+use crate::columns::columns;
 
 /// What a claim asks for, and what there is.
 pub fn bound(limit: &Limit) -> [String; 2] {

@@ -7,7 +7,6 @@
 
 mod allocation;
 mod cases;
-pub mod columns;
 mod controllers;
 mod movie;
 mod rates;
@@ -20,8 +19,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::args::Bench;
+use crate::commands::print;
 use crate::failure::Failure;
+use crate::lab::args::Bench;
 use crate::output::Output;
 use crate::summary::count;
 use rounds::{Figures, measure};
@@ -81,7 +81,7 @@ fn store(records: cases::Records, rounds: u32, json: Option<&PathBuf>) -> Result
     let stores = cases::Stores::fill(&bare, &going_on).map_err(failed)?;
     let cases = measure(&mut stores.cases(), rounds, &going_on).map_err(failed)?;
     let report = BenchReport { rounds, records, cases };
-    super::print(&told(&report))?;
+    print(&told(&report))?;
     output.map_or(Ok(()), |file| file.json(&report))
 }
 

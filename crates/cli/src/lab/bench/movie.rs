@@ -6,13 +6,13 @@ use punctual_lab::movie::{Arm, MovieError, MoviePlan, MovieReport, play, possibl
 use punctual_workload::{Arrival, Class};
 use serde::Serialize;
 
-use super::super::print;
 use super::series::{Interrupt, tell};
-use crate::args::Movie;
+use crate::commands::print;
 use crate::failure::Failure;
-use crate::movie::{Goal, goals, is_inconclusive, told};
+use crate::lab::args::Movie;
+use crate::lab::movie::{Goal, goals, is_inconclusive, told};
+use crate::lab::page;
 use crate::output::{Output, apart};
-use crate::page;
 use crate::scenario::{self, Loaded};
 
 /// What is played without a scenario on the command line, and where it lies in the project's folder.

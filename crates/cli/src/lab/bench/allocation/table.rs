@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::super::columns::columns;
 use super::timing::SWEEP_EVERY;
 use super::{CostOf, Goal, Machine, Nearness, Report};
+use crate::columns::columns;
 use crate::summary::count;
 
 /// The whole report.
