@@ -13,6 +13,7 @@ mod output;
 mod page;
 mod plain;
 mod profiles;
+mod protection;
 mod scenario;
 mod size;
 mod summary;

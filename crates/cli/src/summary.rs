@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use punctual_runtime::report::{KnobReport, Protection, RunReport, Summary};
+use punctual_runtime::report::{KnobReport, RunReport, Summary};
 use punctual_units::Hertz;
 use punctual_workload::UpdateMode;
 
+use crate::protection::{Told, told};
 use crate::tasks;
 use crate::verdict::Verdict;
 
@@ -38,7 +39,7 @@ pub fn summary(report: &RunReport) -> String {
     row(
         &mut text,
         "protection",
-        &header.protection.iter().map(protection).collect::<Vec<_>>(),
+        &told(&header.protection).iter().map(protection).collect::<Vec<_>>(),
     );
     row(&mut text, "notes", &report.summary.notes);
     text
@@ -224,10 +225,11 @@ fn knob(knob: &KnobReport) -> String {
     }
 }
 
-fn protection(protection: &Protection) -> String {
-    match &protection.refused {
-        None => format!("obtained   {}", protection.what),
-        Some(refusal) => format!("refused    {}: {}; {}", protection.what, refusal.why, refusal.remedy),
+fn protection(told: &Told) -> String {
+    let what = told.what.join(", ");
+    match told.refused {
+        None => format!("obtained   {what}"),
+        Some((why, remedy)) => format!("refused    {what}: {why}; {remedy}"),
     }
 }
 
@@ -283,13 +285,21 @@ mod tests {
     fn the_summary_says_all_of_it() {
         let expected = "
 fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, 60.0 s, seed 1
-Goal held: tardiness 0.86 on average, goal 0.85.
+All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs late (0.8 %), goal late 1 %.
 
-  tardiness     0.86 on average, 1.12 at p99; goal 0.85
+  task      goal      late                    p50      p99      max  deadline
+            response times │deadline  where a job's time goes
+  analysis  late 1 %  4 of 530 (0.8 %)    42.6 ms  49.4 ms  55.3 ms   50.0 ms
+HISTOGRAM-A
+  steer     late 1 %  0 of 5,300 (0.0 %)  1.20 ms  2.61 ms  4.40 ms   5.00 ms
+HISTOGRAM-B
+
+  tardiness     0.86 on average, 1.12 at p99, over the jobs of all tasks
   drr           0.61 on average; goal 0.62
   fresh         71.0 % at worst, 91.0 % on average; minimum 50.0 %
-  jobs          600 in real time, 14 late (2.3 %), 2 of these excused, 0 not released
+  jobs          5,830 in real time, 4 late (0.1 %), 2 of these excused, 0 not released
                 5,321 best-effort
+                start-up, 7 s, not counted: 770 in real time, 12 late
   updates       1,650,000 offered = 1,155,000 installed + 490,000 shed + 5,000 superseded; 0 lost
                 69.0 % admitted on average
   clock         1880 MHz on average, emulated; top 2000 MHz

@@ -40,8 +40,11 @@ pub fn time(us: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// `late 4 of 530 (0.8 %)`, and what failed.
+/// `4 of 530 (0.8 %)`, and what failed; a dash without a job.
 pub fn late(task: &TaskReport) -> String {
+    if task.jobs + task.failed == 0 {
+        return "-".into();
+    }
     let share = task
         .late_share
         .map_or(String::new(), |share| format!(" ({})", percent(share)));
@@ -117,6 +120,10 @@ pub fn table(tasks: &[TaskReport]) -> Vec<String> {
     let mut lines = aligned(&rows).into_iter();
     let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
     let mut table: Vec<String> = lines.next().into_iter().collect();
+    table.push(format!(
+        "{:width$}  {:<SPARK_WIDTH$}  where a job's time goes",
+        "", "response times │deadline"
+    ));
     for (line, task) in lines.zip(tasks) {
         table.push(line);
         let histogram = sparkline(task, SPARK_WIDTH);
@@ -182,11 +189,15 @@ pub fn histogram(task: &TaskReport, width: usize) -> Vec<Column> {
     let deadline = at(task.deadline_us).clamp(1, width - 2);
     let mut jobs = vec![0u64; width];
     for bin in &task.histogram {
-        let column = match at((bin.from_us * bin.to_us).sqrt()) {
-            column if is_late(bin, task) => column.max(deadline + 1),
-            column => column.min(deadline - 1),
+        // A bin may be wider than a column, or narrower.
+        let side = if is_late(bin, task) {
+            deadline + 1..width
+        } else {
+            0..deadline
         };
-        jobs[column] += bin.jobs;
+        let first = at(bin.from_us).clamp(side.start, side.end - 1);
+        let end = at(bin.to_us).clamp(first + 1, side.end);
+        jobs[first..end].iter_mut().for_each(|jobs| *jobs += bin.jobs);
     }
     let most = jobs.iter().copied().max().unwrap_or(1).max(1) as f64;
     let height = |jobs: u64| match jobs {
@@ -243,7 +254,7 @@ mod tests {
             .iter()
             .map(|(letter, _, n)| letter.to_string().repeat(*n))
             .collect();
-        assert_eq!(letters, "wpdddddddddddccccccc");
+        assert_eq!(letters, "pddddddddddddccccccc");
         assert_eq!(sparkline(analysis, 16).chars().filter(|c| *c == '│').count(), 1);
     }
 

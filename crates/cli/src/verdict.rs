@@ -138,15 +138,23 @@ impl Verdict {
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
             return format!(
-                "Too few jobs to judge \"{}\": {} jobs, none late; {} takes at least {}: raise --duration.",
+                "Too few jobs to judge \"{}\": {} jobs, none late; {} takes at least {}: raise --duration to about {:.0} s.",
                 task.name,
                 count(task.jobs),
                 task.goal(),
-                count(needed)
+                count(needed),
+                duration_for(report, task, needed)
             );
         }
         held(&report.tasks)
     }
+}
+
+/// Seconds that a run takes for `needed` jobs of `task`, if they come as often as in `report`.
+fn duration_for(report: &RunReport, task: &TaskReport, needed: u64) -> f64 {
+    let start_up = report.header.settle_s;
+    let counted = report.samples.last().map_or(0.0, |last| last.t_s - start_up);
+    start_up + counted * needed as f64 / task.jobs.max(1) as f64
 }
 
 fn too_few<'r>((task, standing): (&'r TaskReport, &Standing)) -> Option<(&'r TaskReport, u64)> {
@@ -316,7 +324,7 @@ mod tests {
         assert!(verdict.is_open());
         assert_eq!(
             sentence,
-            "Too few jobs to judge \"steer\": 100 jobs, none late; late 0.1 % takes at least 1,000: raise --duration."
+            "Too few jobs to judge \"steer\": 100 jobs, none late; late 0.1 % takes at least 1,000: raise --duration to about 537 s."
         );
         let (verdict, _) = judged(|report| {
             report.tasks[1].jobs = 10;

@@ -12,6 +12,7 @@ use std::fmt::Write;
 
 use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport};
 
+use crate::protection::told;
 use crate::summary::{count, figure as figure_of, percent, rows, share};
 use crate::verdict::Verdict;
 use figures::{Figure, figures};
@@ -165,16 +166,12 @@ fn protections(page: &mut String, protections: &[Protection]) {
         return;
     }
     *page += "<h2>Protection</h2>\n<div class=\"sheet\"><table>\n";
-    for protection in protections {
-        let (class, state, why) = match &protection.refused {
+    for told in told(protections) {
+        let (class, state, why) = match told.refused {
             None => ("yes", "obtained", String::new()),
-            Some(refusal) => (
-                "no",
-                "refused",
-                format!("<br>{}; {}", escape(&refusal.why), escape(&refusal.remedy)),
-            ),
+            Some((why, remedy)) => ("no", "refused", format!("<br>{}; {}", escape(why), escape(remedy))),
         };
-        let what = escape(&protection.what);
+        let what = escape(&told.what.join(", "));
         let _ = writeln!(page, "<tr><th class=\"{class}\">{state}</th><td>{what}{why}</td></tr>");
     }
     *page += "</table></div>\n";
@@ -227,7 +224,8 @@ pub(crate) mod tests {
             assert!(!page.contains(outside), "{outside}");
         }
         for part in [
-            "Goal held: tardiness 0.86",
+            "All 2 tasks hold their goals",
+            "2 of 2</b><span>tasks hold their goal",
             "emulated",
             "deadline",
             "minimum 50 %",
@@ -240,7 +238,7 @@ pub(crate) mod tests {
         ] {
             assert!(page.contains(part), "no {part}");
         }
-        assert_eq!(page.matches("<svg").count(), 6);
+        assert_eq!(page.matches("<svg").count(), 8);
     }
 
     #[test]
@@ -258,6 +256,7 @@ pub(crate) mod tests {
     fn an_empty_run_gives_a_page_without_curves() {
         let mut report = fixture::report();
         report.samples.clear();
+        report.tasks.clear();
         report.summary = Default::default();
         let page = page(&report, "punctual run");
         check_nesting(&page);

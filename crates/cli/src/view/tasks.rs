@@ -22,6 +22,10 @@ const PART_MAX: u16 = 3;
 /// Width from which there is room for a histogram and for the parts of the time.
 const HISTOGRAM_FITS: u16 = 100;
 
+/// Columns of a task's name at the least, and of a response time.
+const NAME_WIDTH: u16 = 10;
+const TIME_WIDTH: u16 = 8;
+
 /// Columns of a histogram, and of the parts of the time.
 const PICTURE_WIDTH: u16 = 20;
 
@@ -56,14 +60,16 @@ pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
         rows.push(Row::new([Cell::from(format!(" and {more} more").dim())]));
     }
     let mut head = vec![" task", "goal", "late", "p50", "p99", "max"];
+    let widest = |of: fn(&TaskReport) -> String| {
+        let widths = state.tasks.iter().map(|task| of(task).chars().count() as u16);
+        widths.max().unwrap_or(0).max(4)
+    };
     let mut widths = vec![
-        Constraint::Min(10),
-        Constraint::Length(14),
-        Constraint::Length(16),
-        Constraint::Length(8),
-        Constraint::Length(8),
-        Constraint::Length(8),
+        Constraint::Min(NAME_WIDTH),
+        Constraint::Length(widest(|task| task.goal().to_string())),
+        Constraint::Length(widest(tasks::late)),
     ];
+    widths.extend([Constraint::Length(TIME_WIDTH); 3]);
     if pictures {
         head.extend(["response times", "where the time goes"]);
         widths.extend([Constraint::Length(PICTURE_WIDTH); 2]);
