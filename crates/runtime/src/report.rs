@@ -83,6 +83,8 @@ pub struct TaskReport {
     pub where_us: Option<WhereTimeWent>,
     /// Where a late job's time goes, on average.
     pub where_late_us: Option<WhereTimeWent>,
+    /// Where the time of a job on time goes, on average.
+    pub where_on_time_us: Option<WhereTimeWent>,
     /// The part by which late jobs exceed the others most ([`punctual_workload::top_cause`]); none without a late job
     /// that ended.
     pub top_cause: Option<Part>,
