@@ -2,10 +2,9 @@
 //!
 //! A wall-follower steers by its lidar. When the lidar stalls, a plain `get` would go on returning the last distance.
 
-use punctual_engines::Memory;
-use punctual_store::temporal::ObjectSpec;
-use punctual_store::{Freshness, Store, StoreError, StoreOptions};
-use punctual_units::{Clock, ManualClock, Nanos, SensorId, Seq};
+use punctual::{
+    Clock, Freshness, ManualClock, Memory, Nanos, ObjectSpec, SensorId, Seq, Store, StoreError, StoreOptions,
+};
 
 fn main() -> Result<(), StoreError> {
     let period = Nanos::from_millis(50);
