@@ -31,6 +31,9 @@ pub struct Arguments {
 pub enum Command {
     /// Run a scenario and show how well its deadlines are held
     Run(Run),
+    /// List or show the built-in scenarios
+    #[command(subcommand)]
+    Scenario(ScenarioCommand),
     /// Move the knobs on the running system and learn a model from what they do
     Identify(Identify),
     /// Work out a controller's gains from a model
@@ -78,7 +81,7 @@ pub struct Absent {
 /// `run`
 #[derive(Debug, Default, Args)]
 pub struct Run {
-    /// The scenario file [default: scenarios/fire-rescue.toml]
+    /// The scenario file, or the name of a built-in one [default: scenarios/fire-rescue.toml]
     pub scenario: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
@@ -103,6 +106,18 @@ pub struct Run {
     /// One line per second in place of the live view
     #[arg(long)]
     pub plain: bool,
+}
+
+/// `scenario ...`
+#[derive(Debug, Subcommand)]
+pub enum ScenarioCommand {
+    /// Name the built-in scenarios, each with what it is about
+    List,
+    /// Print a built-in scenario, for a file to start your own from
+    Show {
+        /// Its name, such as robot
+        name: PathBuf,
+    },
 }
 
 /// `identify`

@@ -1,6 +1,7 @@
 //! The `punctual` command: terminals, files and exit codes around the runtime.
 
 mod args;
+mod builtin;
 mod columns;
 mod commands;
 mod failure;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => commands::run::run(&run, &command_line()),
+        Command::Scenario(what) => commands::scenario::scenario(&what),
         Command::Identify(identify) => commands::identify::identify(&identify),
         Command::Design(design) => commands::design::design(&design),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
