@@ -3,7 +3,7 @@
 //! A wall-follower steers by its lidar. When the lidar stalls, a plain `get` would go on returning the last distance.
 
 use punctual::{
-    Clock, Freshness, ManualClock, Memory, Nanos, ObjectSpec, SensorId, Seq, Store, StoreError, StoreOptions,
+    Clock, Freshness, Memory, Nanos, ObjectSpec, SensorId, Seq, Store, StoreError, StoreOptions, VirtualOs,
 };
 
 fn main() -> Result<(), StoreError> {
@@ -14,7 +14,7 @@ fn main() -> Result<(), StoreError> {
         avi: period * 2,
         max_len: 8,
     };
-    let clock = ManualClock::default();
+    let clock = VirtualOs::new(0);
     let options = StoreOptions {
         objects: vec![lidar],
         ..StoreOptions::default()

@@ -28,12 +28,18 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
     std::fs::write(here.join("robot.toml"), text.replace("\"robot\"", "\"mine\"")).expect("written");
     let arguments = ["run", "robot.toml", "--platform", "sim", "--duration", "6s"];
     let summary = String::from_utf8(punctual(here, &arguments).stdout).expect("text");
-    assert!(summary.starts_with("\nmine on sim ("), "the user's file wins: {summary}");
+    assert!(
+        summary.starts_with("\nmine on sim ("),
+        "the user's file wins: {summary}"
+    );
 
     let listed = String::from_utf8(punctual(here, &["scenario", "list"]).stdout).expect("text");
     assert_eq!(listed.lines().count(), 4, "{listed}");
     let refused = common::refused(here, &["scenario", "show", "rowboat"]);
-    assert!(refused.starts_with("rowboat: no built-in scenario; there are fire-rescue, robot, "), "{refused}");
+    assert!(
+        refused.starts_with("rowboat: no built-in scenario; there are fire-rescue, robot, "),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -122,7 +122,8 @@ fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
     };
     let (mut read, mut wrong) = (Vec::new(), Vec::new());
     for file in &loaded.profiles {
-        let of_scenario = || builtin::beside_scenarios(&file.path).filter(|_| loaded.file.is_none() && !file.path.exists());
+        let of_scenario =
+            || builtin::beside_scenarios(&file.path).filter(|_| loaded.file.is_none() && !file.path.exists());
         let read_file = match of_scenario() {
             Some((shown, content)) => profiles::of_bytes(&shown, content, grid),
             None => profiles::file(&file.path, grid),
@@ -167,7 +168,10 @@ pub fn given_controller(
     let Some(path) = loaded.model.as_deref().map(|path| for_platform(path, platform)) else {
         return Ok(None);
     };
-    match path.file_name().and_then(|name| builtin::beside_scenarios(Path::new(name))) {
+    match path
+        .file_name()
+        .and_then(|name| builtin::beside_scenarios(Path::new(name)))
+    {
         Some((shown, content)) if !path.exists() => document::of_bytes(Path::new(&shown), content),
         _ => document::controller(&path),
     }

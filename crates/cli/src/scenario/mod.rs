@@ -40,7 +40,7 @@ pub struct Loaded {
     /// The file it came from; none for a built-in one.
     pub file: Option<PathBuf>,
     /// Where it came from, for messages.
-    shown: String,
+    pub shown: String,
     /// The model or controller document that the scenario or the command line names.
     pub model: Option<PathBuf>,
     /// Where the store is kept; none for a temporary one.

@@ -246,6 +246,7 @@ impl Series<'_> {
         let seeded = Loaded {
             scenario,
             file: self.loaded.file.clone(),
+            shown: self.loaded.shown(),
             model: None,
             store_path: None,
             movie: self.loaded.movie,
