@@ -10,7 +10,7 @@ use punctual_workload::ControllerKind;
 
 use crate::fault;
 #[cfg(feature = "lab")]
-use crate::lab::args::{Bench, Calibrate, Experiment};
+use crate::lab::args::{Bench, Experiment};
 use crate::scenario::{Override, WAY_KIB_MAX, parse_policy};
 use crate::size;
 
@@ -47,15 +47,6 @@ pub enum Command {
     /// Measure parts of `punctual` on this machine (not in this build)
     #[cfg(not(feature = "lab"))]
     Bench(Absent),
-    /// Fit the simulated machine to the QeDB paper's microbenchmarks: an ensemble of machines
-    ///
-    /// Each machine answers one question that the figures leave open, and leaves the rest to them; see
-    /// docs/calibration.md. Prints every figure beside the paper's, and what each machine predicts for the evaluation.
-    #[cfg(feature = "lab")]
-    Calibrate(Calibrate),
-    /// Fit the simulated machine to a paper (not in this build)
-    #[cfg(not(feature = "lab"))]
-    Calibrate(Absent),
     /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
     #[cfg(feature = "lab")]
     Experiment(Experiment),

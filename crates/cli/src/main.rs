@@ -50,13 +50,9 @@ fn perform(command: Command) -> Result<(), Failure> {
         #[cfg(feature = "lab")]
         Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),
         #[cfg(feature = "lab")]
-        Command::Calibrate(calibrate) => lab::calibrate::calibrate(&calibrate, &command_line()),
-        #[cfg(feature = "lab")]
         Command::Experiment(experiment) => lab::experiment::experiment(&experiment, &command_line()),
         #[cfg(not(feature = "lab"))]
         Command::Bench(_) => Err(absent("bench")),
-        #[cfg(not(feature = "lab"))]
-        Command::Calibrate(_) => Err(absent("calibrate")),
         #[cfg(not(feature = "lab"))]
         Command::Experiment(_) => Err(absent("experiment")),
         Command::Profile(profile) => commands::profile::profile(&profile, &command_line()),
