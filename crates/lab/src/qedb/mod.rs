@@ -16,7 +16,7 @@ mod setting;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::claims::{ClaimResult, Claims, judge};
+use crate::claims::{ClaimResult, judge};
 use crate::parallel::in_order;
 use crate::samples::{Labels, Replication, Run, failures};
 use crate::stats::{Spread, mean};
@@ -44,7 +44,7 @@ pub const CLAIMS: &str = include_str!("../../data/qedb-claims.toml");
 pub const REASONS: &str = include_str!("../../data/qedb-reasons.toml");
 
 /// The paper's experiments, and all of them together.
-pub const EXPERIMENTS: [Experiment; 8] = [
+pub const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         name: "qedb-interference",
         about: "Fig. 3: what interfering cores do to a job, by clock",
