@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::punctual;
 
 const MACHINE: &str = include_str!("../../../machines/dps-dual-core.toml");
