@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use punctual_control::ExcitationError;
+use punctual_cores::{Limits, PlaceError, Placement, Request};
 use punctual_loop::{
     AdmissionSetup, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError, RegulatorOptions,
     SILENT_RELEASES, SILENT_WINDOWS, Unfit,
@@ -16,13 +17,16 @@ use punctual_sim::{Faults, Governor, MachineModel, ModelError as MachineModelErr
 use punctual_store::StoreError;
 use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
-use punctual_units::{Nanos, Share, Time};
+use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, Surge, TaskSpec,
     Trace, UpdateMode,
 };
 
 use crate::allocation::{AllocationError, AllocationRequest};
+
+/// The period at which a model is learnt for jobs that are paced from within.
+const LEARNING_PERIOD: Nanos = Nanos::from_millis(200);
 
 /// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a whole
 /// period before something is wrong.
@@ -186,6 +190,7 @@ pub fn run(request: &RunRequest, watch: Watch) -> Result<Finished, RunError> {
 /// [`RunError`], among others where the record is shorter than one round of the excitation.
 pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, RunReport), RunError> {
     check(&request.scenario)?;
+    let request = &at_a_period(request);
     let levels = &request.scenario.excitation;
     let needed = Exciter::new(levels)?.period();
     let finished = perform(request, Some(Excite), watch)?;
@@ -198,6 +203,17 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
     }
     let made_for = request.made_for();
     Ok((ModelDocument::identify(made_for, &y, &u)?, finished.report))
+}
+
+/// Jobs paced from within have no setting of the clock that could be learnt from, and single jobs scatter: their model is learnt at a
+/// period, and converted when it is used ([`ModelDocument::for_every_job`]).
+fn at_a_period(request: &RunRequest) -> RunRequest {
+    let mut request = request.clone();
+    if request.scenario.control.within {
+        let control = &mut request.scenario.control;
+        (control.pace, control.within) = (Pace::Period(LEARNING_PERIOD), false);
+    }
+    request
 }
 
 /// Asks [`perform`] to move the knobs instead of controlling.
@@ -294,6 +310,21 @@ fn jobs_per_period(made_for: Pace, scenario: &Scenario) -> Option<f64> {
     Some(period.ratio(shortest).max(1.0))
 }
 
+fn overloaded(core: CoreId, load: f64, placement: &Placement) -> Problem {
+    let most = match placement.real_time.as_slice() {
+        [_] => "the only one that they can have".into(),
+        cores => format!("one of the {} that they can have", cores.len()),
+    };
+    Problem {
+        key: "task".into(),
+        what: format!(
+            "a goal out of reach: the real-time tasks on core {core}, {most}, together need {:.0} % of it; give them longer periods or \
+             less to do, or run on a machine with more cores",
+            load * 100.0
+        ),
+    }
+}
+
 /// What both machines need to know before they start.
 pub(crate) struct Setup<'r> {
     pub(crate) request: &'r RunRequest,
@@ -313,6 +344,24 @@ impl Setup<'_> {
             costs,
             self.request.trace.rate(),
         )?)
+    }
+
+    /// Where the scenario's tasks are on a machine with these cores: decided here for the whole run.
+    ///
+    /// # Errors
+    /// [`RunError::Problem`], with the key of the task, where what tasks name contradicts each other or the machine; without one where
+    /// real-time tasks overload their cores.
+    pub(crate) fn place(&self, cores: &[CoreId], limits: &Limits) -> Result<Placement, RunError> {
+        let requests: Vec<Request> = self.scenario().tasks.iter().map(Request::from).collect();
+        let misplaced = |error: PlaceError| Problem {
+            key: error.task().map_or("task".into(), |task| format!("task[{task}].core")),
+            what: error.to_string(),
+        };
+        let placement = punctual_cores::place(&requests, cores, limits).map_err(misplaced)?;
+        match placement.overloaded.first() {
+            None => Ok(placement),
+            Some((core, load)) => Err(overloaded(*core, *load, &placement).into()),
+        }
     }
 
     /// Refuses a freshness minimum that these sensors cannot keep.
@@ -371,6 +420,7 @@ impl Setup<'_> {
         RegulatorOptions {
             kind: scenario.control.kind,
             goal: scenario.goal,
+            goals: scenario.goals().collect(),
             offers: offers.clone(),
             start,
             warm_up: scenario.control.warm_up,

@@ -2,17 +2,19 @@
 
 use std::ops::ControlFlow;
 
+use punctual_cores::{Limits, Placement};
 use punctual_loop::{Answer, Decision, Event, EventLog, Plan, Regulator, Vitals};
 use punctual_platform::{Machine, Setting};
 use punctual_runtime::actuate::turn_clock;
 use punctual_runtime::collector::{Collector, Ending, Took};
-use punctual_runtime::report::{Finished, Progress, Watch};
+use punctual_runtime::report::{Finished, Progress, Protection, Watch, refused};
 use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
-use punctual_units::{Clock, Nanos, Share, Time};
-use punctual_workload::{JobOutcome, JobProgress, Pace};
+use punctual_units::{Clock, CoreId, Nanos, Share, Time};
+use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario};
 
 use crate::allocation::Allocating;
 use crate::run::{RunError, Setup};
+use crate::under_way::UnderWay;
 
 /// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -24,8 +26,11 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);
     let costs = costs(&model, scenario.store.update_mode)?;
     let mut compiled = setup.compile(&costs)?;
+    let cores: Vec<CoreId> = (0..model.cores).map(CoreId).collect();
+    let placement = setup.place(&cores, &Limits::default())?;
+    let told = placed(scenario, &placement);
     let mut allocating = match &request.allocation {
-        Some(asked) => Some(Allocating::new(asked, &scenario.tasks, &model)?),
+        Some(asked) => Some(Allocating::new(asked, &scenario.tasks, &model, &placement)?),
         None => None,
     };
     if let Some(allocating) = &mut allocating {
@@ -36,6 +41,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let log_setup = setup.log_setup(&stream);
     let load = Load {
         tasks: scenario.tasks.iter().cloned().zip(compiled.programs).collect(),
+        placement: Some(placement),
         stream,
         admission: setup.admission(),
         update_mode: scenario.store.update_mode,
@@ -57,7 +63,8 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let start = machine.now();
     let options = setup.regulator(machine.offers(), start);
     let regulator = Regulator::new(options.clone())?;
-    let header = setup.header(machine.offers(), &costs, compiled.replicas);
+    let mut header = setup.header(machine.offers(), &costs, compiled.replicas);
+    header.protection.extend(told);
     let stop = watch(Progress::Started(&header)).is_break();
     let mut collector = Collector::new(header, start, regulator.plan());
     if let (Some(governor), None) = (request.governor, regulator.plan().clock) {
@@ -73,8 +80,10 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         allocating,
         collector,
         log,
+        under_way: UnderWay::new(&scenario.tasks),
         pace: scenario.control.pace,
         patience: setup.patience(),
+        names: scenario.tasks.iter().map(|task| task.name.clone()).collect(),
         best_effort_share: scenario.control.best_effort_share,
     };
     if !stop {
@@ -88,15 +97,30 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     })))
 }
 
+/// What became of exclusive tasks; nothing without such.
+fn placed(scenario: &Scenario, placement: &Placement) -> Vec<Protection> {
+    let names: Vec<&str> = scenario.tasks.iter().map(|task| task.name.as_str()).collect();
+    let kept = |core: &CoreId| Protection {
+        what: format!("core {core} kept for exclusive tasks, and not lent while idle (simulated)"),
+        refused: None,
+    };
+    let mut told: Vec<Protection> = placement.exclusive.iter().map(kept).collect();
+    told.extend(refused(&names, placement));
+    told
+}
+
 struct Run<'t> {
     machine: Faulty<'t>,
     regulator: Regulator,
     allocating: Option<Allocating>,
     collector: Collector,
     log: Option<Vec<Decision>>,
+    under_way: UnderWay,
     pace: Pace,
     /// How long the loop waits for a job's end before it is asked all the same.
     patience: Option<Nanos>,
+    /// Of the tasks, by their ids.
+    names: Vec<String>,
     best_effort_share: Share,
 }
 
@@ -121,15 +145,19 @@ impl Run<'_> {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
                 }
-                Happening::Skipped { .. } => {
+                Happening::Skipped { task, .. } => {
                     self.collector.skipped(1);
+                    self.step(Event::Skipped { task, jobs: 1 });
                     false
                 }
                 Happening::Progressed(job) => {
                     self.progressed(job);
                     false
                 }
-                Happening::Released { .. } => false,
+                Happening::Released { task, job, at } => {
+                    self.under_way.released(task, job, at);
+                    false
+                }
                 Happening::Reached => self.machine.now() >= due,
             };
             if ticked {
@@ -155,6 +183,7 @@ impl Run<'_> {
     /// The report counts the job as it was; the loop is told what the response meter says of it.
     fn completed(&mut self, outcome: JobOutcome) {
         self.collector.job(&outcome);
+        self.under_way.completed(outcome.task, outcome.job);
         let told = match outcome.deadline {
             Some(_) => self.machine.observe(outcome),
             None => Some(outcome),
@@ -193,6 +222,9 @@ impl Run<'_> {
     fn tick(&mut self, watch: Watch) -> ControlFlow<()> {
         for late in self.machine.overdue() {
             self.step(Event::Completed(late));
+        }
+        while let Some(overdue) = self.under_way.overdue(self.machine.now()) {
+            self.step(overdue);
         }
         let readings = self.machine.read();
         let fresh = self.machine.machine.fresh_share();
@@ -237,6 +269,9 @@ impl Run<'_> {
             let changes = allocating.changes();
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));
+        }
+        for unheld in self.regulator.unheld() {
+            self.collector.note(unheld.told(&self.names[unheld.task.index()]));
         }
         let energy = self.machine.machine.energy();
         let updates = self.machine.machine.updates();

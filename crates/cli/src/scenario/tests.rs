@@ -34,7 +34,7 @@ fn complaints(text: &str, arguments: &[&str]) -> Vec<String> {
 }
 
 fn accepted(text: &str, arguments: &[&str]) -> Scenario {
-    let (draft, _) = check(text, "x.toml", Path::new("at"), "x", &sets(arguments)).expect("must be accepted");
+    let (draft, ..) = check(text, "x.toml", Path::new("at"), "x", &sets(arguments)).expect("must be accepted");
     draft.scenario
 }
 
@@ -45,7 +45,11 @@ fn only_the_necessary_must_be_said() {
     assert_eq!(scenario.seed, 1);
     assert_eq!(scenario.goal.tasks, TaskGoal::Tardiness(0.9));
     assert_eq!(scenario.control.kind, ControllerKind::Mimo);
-    assert_eq!(scenario.control.pace, Pace::Period(Nanos::from_millis(200)));
+    assert_eq!((scenario.control.pace, scenario.control.within), (Pace::Job, true));
+    let qod = accepted(SMALL, &["control.controller=qod"]).control;
+    assert_eq!((qod.pace, qod.within), (Pace::Period(Nanos::from_millis(200)), false));
+    let slow = accepted(SMALL, &["control.period=1s"]).control;
+    assert_eq!((slow.pace, slow.within), (Pace::Period(Nanos::from_secs(1)), false));
     assert_eq!(scenario.store.update_mode, UpdateMode::MemoryFirst);
     assert_eq!(scenario.sensors.volume, Volume::Replicas(1));
     assert_eq!(scenario.tasks[0].demand.rounds, 1);
@@ -335,7 +339,8 @@ fn a_wrong_override_is_named_as_it_was_written() {
 fn profiles_lie_beside_the_scenario_or_where_the_user_is() {
     let text = format!("{SMALL}profile = \"p.csv\"\n[allocation]\npolicy = \"exact\"\nway_kib = 64\n");
     let profiles = |overrides: &[Override]| {
-        let (draft, profiles) = check(&text, "at/x.toml", Path::new("at"), "x", overrides).expect("must be accepted");
+        let (draft, profiles, _) =
+            check(&text, "at/x.toml", Path::new("at"), "x", overrides).expect("must be accepted");
         assert_eq!(draft.allocation.way_kib, 64);
         profiles
     };
