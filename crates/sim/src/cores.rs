@@ -6,6 +6,7 @@
 use punctual_units::{Nanos, Time};
 
 use crate::model::Effort;
+use crate::split::Holding;
 
 /// Who may run on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +22,61 @@ pub(crate) enum Occupant {
 /// A piece of work on its way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Segment {
+    /// What follows the clock, the cache and the memory.
     pub effort: Effort,
+    /// What follows none of them, in nanoseconds; infinite where it cannot get ahead.
+    pub fixed_ns: f64,
     /// The part still to do, from 1 down to 0.
     pub left: f64,
 }
 
 impl Segment {
     pub const fn new(effort: Effort) -> Segment {
-        Segment { effort, left: 1.0 }
+        Segment {
+            effort,
+            fixed_ns: 0.0,
+            left: 1.0,
+        }
+    }
+
+    /// Takes so long whatever the machine does.
+    pub fn lasting(span: Nanos) -> Segment {
+        Segment {
+            fixed_ns: span.0 as f64,
+            ..Segment::new(Effort::default())
+        }
+    }
+}
+
+/// What a core that is not idle does for its occupant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// The occupant's own work.
+    Work,
+    /// Fills ways that it gained; the occupant stands still.
+    Fill,
+}
+
+/// What a core did with its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreTimes {
+    /// Working.
+    pub working: Nanos,
+    /// Standing still until ways that it gained are filled.
+    pub filling: Nanos,
+}
+
+impl CoreTimes {
+    /// Everything but idling.
+    pub fn busy(&self) -> Nanos {
+        self.working + self.filling
+    }
+
+    fn of(&mut self, doing: Doing) -> &mut Nanos {
+        match doing {
+            Doing::Work => &mut self.working,
+            Doing::Fill => &mut self.filling,
+        }
     }
 }
 
@@ -36,29 +84,31 @@ impl Segment {
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
     running: Option<(Occupant, Segment)>,
+    doing: Doing,
     /// Nanoseconds that the whole running segment would take at the present rates; NaN until it is paced.
     pace: f64,
     /// Up to when progress is booked in the running segment.
     booked: Time,
     /// When the running segment ends at this pace.
     finish: Time,
-    /// Busy time up to `busy_since`, from which the core is busy without a break if it is.
-    busy: Nanos,
-    busy_since: Time,
-    /// How many times as long as its cycles alone the running segment computes; see `stall.rs`.
-    stretch: f64,
+    /// What it did up to `since`, from which it does the same without a break.
+    times: CoreTimes,
+    since: Time,
+    /// Its part of the cache and of the bandwidth to memory, where they are split.
+    pub holding: Holding,
 }
 
 impl Core {
     pub fn new() -> Core {
         Core {
             running: None,
+            doing: Doing::Work,
             pace: f64::NAN,
             booked: Time::ZERO,
             finish: Time::MAX,
-            busy: Nanos::ZERO,
-            busy_since: Time::ZERO,
-            stretch: 1.0,
+            times: CoreTimes::default(),
+            since: Time::ZERO,
+            holding: Holding::default(),
         }
     }
 
@@ -66,17 +116,21 @@ impl Core {
         self.running.map(|(occupant, _)| occupant)
     }
 
-    /// What the running segment needs in all, stalls counted as cycles.
-    pub fn effort(&self) -> Option<Effort> {
-        self.running.map(|(_, segment)| Effort {
-            cycles: segment.effort.cycles * self.stretch,
-            ..segment.effort
-        })
+    /// What it does for its occupant; of no meaning without one.
+    pub fn doing(&self) -> Doing {
+        self.doing
     }
 
-    /// From the next pace on, cycles take so many times as long.
-    pub fn stretch(&mut self, stretch: f64) {
-        self.stretch = stretch;
+    /// From the next pace on, the running segment waits so many nanoseconds with each of its cycles.
+    pub fn stall(&mut self, ns_per_cycle: f64) {
+        if let Some((_, segment)) = &mut self.running {
+            segment.fixed_ns = segment.effort.cycles * ns_per_cycle;
+        }
+    }
+
+    /// The running segment.
+    pub fn segment(&self) -> Option<&Segment> {
+        self.running.as_ref().map(|(_, segment)| segment)
     }
 
     /// The part of the running segment that is still to do, 1 down to 0.
@@ -91,26 +145,28 @@ impl Core {
         self.finish
     }
 
-    /// Busy time since the start.
-    pub fn busy(&self, now: Time) -> Nanos {
-        match self.running {
-            Some(_) => self.busy + now.since(self.busy_since),
-            None => self.busy,
+    /// What it did since the start.
+    pub fn times(&self, now: Time) -> CoreTimes {
+        let mut times = self.times;
+        if self.running.is_some() {
+            *times.of(self.doing) += now.since(self.since);
         }
+        times
     }
 
     /// Puts `occupant` on an empty core; [`Core::pace_at`] follows before time passes.
-    pub fn start(&mut self, occupant: Occupant, segment: Segment, now: Time) {
+    pub fn start(&mut self, occupant: Occupant, doing: Doing, segment: Segment, now: Time) {
         self.running = Some((occupant, segment));
+        self.doing = doing;
         self.pace = f64::NAN;
         self.booked = now;
-        self.busy_since = now;
+        self.since = now;
     }
 
     /// Takes the occupant off, with what is left of its segment.
     pub fn stop(&mut self, now: Time) -> Option<(Occupant, Segment)> {
         self.book(now);
-        self.busy = self.busy(now);
+        self.times = self.times(now);
         self.finish = Time::MAX;
         self.running.take()
     }

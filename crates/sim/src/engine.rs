@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use punctual_platform::Offers;
 use punctual_store::updates::Updates;
-use punctual_units::{Share, Time};
+use punctual_units::{Share, TaskId, Time};
 use punctual_workload::{JobProgress, Op, Surge, UpdateMode, checkpoint};
 
 use crate::committer::Committer;
@@ -29,6 +29,8 @@ use crate::model::{ClockStep, MachineModel};
 use crate::power::{EnergyMeter, Parts};
 use crate::runner::Runner;
 use crate::scheduler::Lock;
+use crate::split::Split;
+use crate::task::{Scheduling, Step, Task, Work};
 use crate::throttle::Throttle;
 use crate::traffic::Shared;
 
@@ -88,6 +90,10 @@ pub struct Simulation<'t> {
     pub(crate) runners: Vec<Runner>,
     /// Real-time runners, the shorter deadline first.
     pub(crate) urgency: Vec<usize>,
+    /// By which rule cores choose among their jobs.
+    pub(crate) scheduling: Scheduling,
+    /// What cores split, where they split anything.
+    pub(crate) split: Option<Split>,
     pub(crate) feed: Feed<'t>,
     /// Only in memory-first mode.
     pub(crate) committer: Option<Committer>,
@@ -102,6 +108,8 @@ pub struct Simulation<'t> {
     pub(crate) governed: Option<Governed>,
     /// Jobs released per task.
     released: Vec<u64>,
+    /// Steps that have ended and jobs that were released: what runs is the same for as long as this is.
+    steps_passed: u64,
     /// The earliest next release of all runners.
     next_release: Time,
     /// When real-time jobs have more to do.
@@ -124,10 +132,7 @@ impl<'t> Simulation<'t> {
             let task = task.name.clone();
             return Err(SimulationError::EmptyProgram { task });
         }
-        let cores = model.cores as usize;
-        let runners = place(&load.tasks, cores, load.seed);
-        let mut urgency: Vec<usize> = (0..runners.len()).filter(|r| runners[*r].deadline.is_some()).collect();
-        urgency.sort_by_key(|r| runners[*r].deadline);
+        let runners = place(&load.tasks, model.cores as usize, load.seed);
         let feed = Feed::new(
             load.stream,
             load.admission,
@@ -135,33 +140,67 @@ impl<'t> Simulation<'t> {
             load.update_mode,
             &model.store,
         );
-        let step = model.top();
+        let committer = match load.update_mode {
+            UpdateMode::MemoryFirst => Some(Committer::new(load.group_commit, feed.objects())),
+            UpdateMode::Transaction => None,
+        };
         Ok(Simulation {
+            committer,
+            ..Simulation::assembled(model, runners, load.tasks.len(), feed)
+        })
+    }
+
+    /// A machine at instant zero for tasks without a store.
+    ///
+    /// # Errors
+    /// As [`Simulation::new`].
+    pub fn of(model: MachineModel, work: Work) -> Result<Simulation<'static>, SimulationError> {
+        model.check()?;
+        if let Some(task) = work.tasks.iter().find(|task| task.steps.is_empty()) {
+            let task = task.name.clone();
+            return Err(SimulationError::EmptyProgram { task });
+        }
+        let runner = |(id, task): (u32, &Task)| Runner::new(TaskId(id), task, work.seed, id as usize);
+        let runners = (0..).zip(&work.tasks).map(runner).collect();
+        let feed = Feed::silent(&model.store);
+        Ok(Simulation {
+            scheduling: work.scheduling,
+            split: work.split.map(|(model, programs)| Split::new(model, programs)),
+            ..Simulation::assembled(model, runners, work.tasks.len(), feed)
+        })
+    }
+
+    /// A machine that nobody has asked anything of yet.
+    fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, feed: Feed<'t>) -> Simulation<'t> {
+        let mut urgency: Vec<usize> = (0..runners.len()).filter(|r| runners[*r].deadline.is_some()).collect();
+        urgency.sort_by_key(|r| runners[*r].deadline);
+        let step = model.top();
+        Simulation {
             offers: offers(&model),
             now: Time::ZERO,
             step,
             throttle: Throttle { share: Share::ONE },
             meter: EnergyMeter::default(),
-            cores: vec![Core::new(); cores],
+            cores: vec![Core::new(); model.cores as usize],
             urgency,
-            committer: match load.update_mode {
-                UpdateMode::MemoryFirst => Some(Committer::new(load.group_commit, feed.objects())),
-                UpdateMode::Transaction => None,
-            },
+            scheduling: Scheduling::FixedPriority,
+            split: None,
+            committer: None,
             feed,
             lock: Lock::default(),
             stale: true,
             unpaced: true,
             shared: Shared::new(&model),
             governed: None,
-            released: vec![0; load.tasks.len()],
+            released: vec![0; tasks],
+            steps_passed: 0,
             next_release: Time::ZERO,
             surge: None,
             tells_progress: false,
             untold: VecDeque::with_capacity(2 * runners.len()),
             runners,
             model,
-        })
+        }
     }
 
     /// Runs to the first release or completion at or before `until`, or to `until`; the clock then stands there.
@@ -239,7 +278,12 @@ impl<'t> Simulation<'t> {
         }
     }
 
-    fn next_event(&self) -> Time {
+    /// Steps that have ended and jobs that were released since the start.
+    pub(crate) fn steps_passed(&self) -> u64 {
+        self.steps_passed
+    }
+
+    pub(crate) fn next_event(&self) -> Time {
         let segment = self.cores.iter().map(Core::finish).min().unwrap_or(Time::MAX);
         let commit = self.committer.as_ref().map_or(Time::MAX, Committer::next);
         let mut next = segment.min(commit).min(self.next_release).min(self.shared.revision());
@@ -258,6 +302,10 @@ impl<'t> Simulation<'t> {
                 continue;
             }
             self.stale = true;
+            if self.is_filling(core) {
+                self.put_off(core);
+                continue;
+            }
             match self.cores[core].stop(self.now) {
                 Some((Occupant::Runner(runner), _)) => self.end_of_runner_segment(runner),
                 Some((Occupant::Installer, _)) => self.end_of_update(),
@@ -272,16 +320,16 @@ impl<'t> Simulation<'t> {
         let (now, store) = (self.now, self.model.store);
         let runner = &mut self.runners[r];
         let Some(job) = &mut runner.job else { return };
-        let op = runner.program[job.op];
-        if let (Stage::Access, Op::Put { .. }) = (job.stage, op) {
+        if let (Stage::Access, Step::Op(Op::Put { .. })) = (job.stage, runner.steps[job.op]) {
             job.work(Stage::Commit, store.commit, now);
             return;
         }
         job.enter(Stage::Between, now);
         job.op += 1;
-        let complete = job.op == runner.program.len();
+        self.steps_passed += 1;
+        let complete = job.op == runner.steps.len();
         if let (true, Some(deadline)) = (self.tells_progress, runner.deadline)
-            && let Some((done, of)) = checkpoint(job.op, runner.program.len())
+            && let Some((done, of)) = checkpoint(job.op, runner.steps.len())
         {
             let progress = JobProgress {
                 task: runner.task,
@@ -338,6 +386,7 @@ impl<'t> Simulation<'t> {
                 continue;
             }
             self.stale = true;
+            self.steps_passed += 1;
             let (task, at) = (runner.task, self.now);
             let job = self.released[task.index()];
             let happening = match runner.release(job, at) {
@@ -359,7 +408,6 @@ impl<'t> Simulation<'t> {
 
     /// How fast each core works in the present mix, and what the machine draws.
     fn set_paces(&mut self) {
-        self.stretch_stalled();
         let activity = self
             .shared
             .pace(&self.model, self.step, &mut self.cores, &self.runners, self.now);

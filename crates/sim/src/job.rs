@@ -12,6 +12,7 @@ use crate::model::{Effort, StoreModel};
 ///              ┌────────────────────────── next op ───────────────────────────┐
 ///              ▼                                                              │
 /// Waiting ─► Between ─┬─► Compute ────────────────────────────────────────────┤
+///                     ├─► Fill ◄─► Compute (a phase) ─────────────────────────┤
 ///                     └─► Lock ─► Help ─► Access ─┬───────────────────────────┤
 ///                                                 └─► Commit (a put) ─────────┘
 /// ```
@@ -25,6 +26,8 @@ pub(crate) enum Stage {
     Between,
     /// Computing.
     Compute,
+    /// Standing still until its core has filled ways that it gained.
+    Fill,
     /// Waiting for the write lock, or finishing the work of who holds it.
     Lock {
         /// The place in the update queue up to which this op sees updates; see [`Stage::Help`].
@@ -74,7 +77,7 @@ impl Job {
             Stage::Waiting => &mut self.split.wait,
             Stage::Between | Stage::Compute => &mut self.split.computation,
             Stage::Lock { .. } => &mut self.split.lock,
-            Stage::Help { .. } | Stage::Access => &mut self.split.data,
+            Stage::Fill | Stage::Help { .. } | Stage::Access => &mut self.split.data,
             Stage::Commit => &mut self.split.commit,
         };
         *part += now.since(self.since);
@@ -91,7 +94,7 @@ impl Job {
     /// The part of its op that is still to do, 1 down to 0, while it has no core.
     pub fn left(&self) -> f64 {
         match self.stage {
-            Stage::Compute | Stage::Access => self.segment.left,
+            Stage::Compute | Stage::Fill | Stage::Access => self.segment.left,
             _ => 1.0,
         }
     }

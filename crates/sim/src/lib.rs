@@ -37,11 +37,12 @@ mod machine;
 pub mod media;
 mod memory;
 mod model;
-pub mod partitioned;
 mod power;
 mod runner;
 mod scheduler;
+pub mod split;
 mod stall;
+mod task;
 mod throttle;
 mod traffic;
 
@@ -59,4 +60,5 @@ pub use model::{
 pub use power::Parts;
 pub use runner::BACKLOG_MAX;
 pub use stall::JobAt;
+pub use task::{Scheduling, Step, Task, Work};
 pub use throttle::THROTTLE_PERIOD;

@@ -5,7 +5,8 @@ use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::{Class, JobOutcome, JobProgress, Program, SensorStream, TaskSpec, UpdateMode};
 
 use crate::check::ModelError;
-use crate::runner::Runner;
+use crate::runner::{BACKLOG_MAX, Runner};
+use crate::task::{Step, Task};
 
 /// What a simulated machine has to do.
 #[derive(Clone, Debug)]
@@ -80,9 +81,24 @@ pub(crate) fn place(tasks: &[(TaskSpec, Program)], cores: usize, seed: u64) -> V
         };
         for core in homes {
             for _ in 0..spec.per_core {
-                runners.push(Runner::new(TaskId(id), spec, program, core, seed, runners.len()));
+                let task = pinned(spec, program, core);
+                runners.push(Runner::new(TaskId(id), &task, seed, runners.len()));
             }
         }
     }
     runners
+}
+
+/// One copy of a scenario's task.
+fn pinned(spec: &TaskSpec, program: &Program, core: usize) -> Task {
+    Task {
+        name: spec.name.clone(),
+        deadline: spec.deadline(),
+        arrival: spec.arrival,
+        active: spec.active,
+        core,
+        steps: program.ops.iter().copied().map(Step::Op).collect(),
+        program: None,
+        backlog_max: BACKLOG_MAX,
+    }
 }

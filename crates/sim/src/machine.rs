@@ -48,7 +48,7 @@ impl Machine for Simulation<'_> {
         Readings {
             at: self.now,
             clock: Meter::Value(self.step.clock),
-            busy: Meter::Value(self.cores.iter().map(|core| core.busy(self.now)).collect()),
+            busy: Meter::Value(self.cores.iter().map(|core| core.times(self.now).busy()).collect()),
             energy_j: Meter::Value(self.energy().total()),
         }
     }

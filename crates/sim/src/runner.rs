@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 
 use punctual_units::{Nanos, TaskId, Time};
-use punctual_workload::{Active, Arrival, Op, Program, TaskSpec};
+use punctual_workload::{Active, Arrival};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::job::Job;
+use crate::task::{Step, Task};
 
-/// Jobs that wait behind the running one. A release beyond that is skipped: the task is overloaded for good, and ever
+/// Jobs of a scenario's task that wait behind the running one. A release beyond that is skipped: the task is overloaded for good, and ever
 /// older jobs would help nobody.
 pub const BACKLOG_MAX: usize = 8;
 
@@ -19,7 +20,9 @@ pub(crate) struct Runner {
     pub task: TaskId,
     pub deadline: Option<Nanos>,
     pub core: usize,
-    pub program: Box<[Op]>,
+    pub steps: Box<[Step]>,
+    /// The program whose phases it runs.
+    pub program: Option<usize>,
     /// Nanoseconds that its jobs wait with each cycle that they compute.
     pub stall: f64,
     /// The running job, or the one that runs next.
@@ -27,7 +30,8 @@ pub(crate) struct Runner {
     /// When the next job is released; never while one must end first.
     pub next_release: Time,
     /// Released jobs behind it: number and instant.
-    backlog: VecDeque<(u64, Time)>,
+    pub backlog: VecDeque<(u64, Time)>,
+    backlog_max: usize,
     arrival: Arrival,
     active: Active,
     /// Draws gaps and pauses.
@@ -52,22 +56,24 @@ fn within(active: Active, release: Time) -> Time {
 
 impl Runner {
     /// The `index`-th runner of a machine.
-    pub fn new(task: TaskId, spec: &TaskSpec, program: &Program, core: usize, seed: u64, index: usize) -> Runner {
+    pub fn new(id: TaskId, task: &Task, seed: u64, index: usize) -> Runner {
         let [mut gaps, reads] = generators(seed, index);
         Runner {
-            task,
-            deadline: spec.deadline(),
-            core,
-            program: program.ops.as_slice().into(),
+            task: id,
+            deadline: task.deadline,
+            core: task.core,
+            steps: task.steps.as_slice().into(),
+            program: task.program,
             stall: 0.0,
             job: None,
             next_release: within(
-                spec.active,
-                Time::ZERO + spec.active.from + spec.arrival.first(&mut gaps),
+                task.active,
+                Time::ZERO + task.active.from + task.arrival.first(&mut gaps),
             ),
-            backlog: VecDeque::with_capacity(BACKLOG_MAX),
-            arrival: spec.arrival,
-            active: spec.active,
+            backlog: VecDeque::with_capacity(task.backlog_max.min(BACKLOG_MAX)),
+            backlog_max: task.backlog_max,
+            arrival: task.arrival,
+            active: task.active,
             gaps,
             reads,
         }
@@ -87,7 +93,7 @@ impl Runner {
             self.job = Some(Job::new(number, now));
             return true;
         }
-        let room = self.backlog.len() < BACKLOG_MAX;
+        let room = self.backlog.len() < self.backlog_max;
         if room {
             self.backlog.push_back((number, now));
         }

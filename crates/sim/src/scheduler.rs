@@ -13,9 +13,11 @@
 use punctual_units::Time;
 use punctual_workload::Op;
 
-use crate::cores::{Occupant, Segment};
+use crate::cores::{Doing, Occupant, Segment};
 use crate::engine::Simulation;
 use crate::job::{Job, Stage, effort_of};
+use crate::model::Effort;
+use crate::task::{Scheduling, Step};
 
 /// The core on which memory-first updates and group commits run.
 const FEEDER_CORE: usize = 0;
@@ -78,19 +80,50 @@ impl Simulation<'_> {
             if chosen == self.cores[core].occupant() {
                 continue;
             }
-            if let Some((occupant, left)) = self.cores[core].stop(self.now) {
-                self.keep(occupant, left);
-            }
+            self.put_off(core);
             if let Some(occupant) = chosen
-                && let Some(segment) = self.segment(occupant)
+                && let Some((doing, segment)) = self.segment(core, occupant)
             {
-                self.cores[core].start(occupant, segment, self.now);
+                self.cores[core].start(occupant, doing, segment, self.now);
+            }
+        }
+    }
+
+    /// Takes the occupant off this core, and keeps what is left of its work.
+    pub(crate) fn put_off(&mut self, core: usize) {
+        let doing = self.cores[core].doing();
+        if let Some((occupant, left)) = self.cores[core].stop(self.now) {
+            match doing {
+                Doing::Work => self.keep(occupant, left),
+                Doing::Fill => self.cores[core].holding.keep_cold(left.left),
             }
         }
     }
 
     /// Who is to run on this core; the stages of jobs that get ahead by it move on.
     fn choose(&mut self, core: usize) -> Option<Occupant> {
+        match self.scheduling {
+            Scheduling::FixedPriority => self.by_priority(core),
+            Scheduling::EarliestDeadline => self.by_deadline(core),
+        }
+    }
+
+    /// The job of this core with the earliest deadline that gets ahead. Of equal ones, that which runs, or came first.
+    fn by_deadline(&mut self, core: usize) -> Option<Occupant> {
+        let runs = self.cores[core].occupant();
+        let order = |r: &usize| {
+            let runner = &self.runners[*r];
+            let job = runner.job.as_ref()?;
+            let due = runner.deadline.map_or(Time::MAX, |deadline| job.released + deadline);
+            Some((due, runs != Some(Occupant::Runner(*r)), job.released, *r))
+        };
+        let here = (0..self.runners.len()).filter(|r| self.runners[*r].core == core);
+        let first = here.filter_map(|r| order(&r)).min();
+        first.and_then(|(.., r)| self.urge(r))
+    }
+
+    /// Real-time jobs, then updates and group commits, then best-effort jobs.
+    fn by_priority(&mut self, core: usize) -> Option<Occupant> {
         if core == self.real_time_core() {
             for i in 0..self.urgency.len() {
                 if let Some(occupant) = self.urge(self.urgency[i]) {
@@ -127,14 +160,14 @@ impl Simulation<'_> {
             .filter(|(_, r)| r.core == core && r.deadline.is_none());
         let waiting = here.filter_map(|(i, runner)| Some((runner.job.as_ref()?.released, i)));
         let (_, runner) = waiting.min()?;
-        self.begin_op(runner);
+        self.begin_step(runner);
         Some(Occupant::Runner(runner))
     }
 
     /// Who must run for this real-time runner's job to get ahead; none without a job, or if it waits for another core.
     fn urge(&mut self, r: usize) -> Option<Occupant> {
         self.runners[r].job?;
-        self.begin_op(r);
+        self.begin_step(r);
         loop {
             let job = self.runners[r].job.as_mut()?;
             match job.stage {
@@ -145,7 +178,7 @@ impl Simulation<'_> {
                 },
                 Stage::Help { through } if !self.feed.installed_through(through) => return Some(Occupant::Installer),
                 Stage::Help { .. } => self.access(r),
-                Stage::Waiting | Stage::Between | Stage::Compute | Stage::Access | Stage::Commit => {
+                Stage::Waiting | Stage::Between | Stage::Compute | Stage::Fill | Stage::Access | Stage::Commit => {
                     return Some(Occupant::Runner(r));
                 }
             }
@@ -159,43 +192,51 @@ impl Simulation<'_> {
         let Stage::Lock { through } = job.stage else {
             return None;
         };
-        let writes = matches!(self.runners[r].program[job.op], Op::Put { .. });
+        let writes = matches!(self.runners[r].steps[job.op], Step::Op(Op::Put { .. }));
         let helps = !self.feed.installed_through(through);
         (writes || helps).then_some(holder)
     }
 
-    /// The op that the job of a runner is at, with all that it has to do.
-    fn op_of(&self, r: usize, job: &Job) -> Op {
+    /// The step that the job of a runner is at, with all that it has to do.
+    fn step_of(&self, r: usize, job: &Job) -> Step {
         let runner = &self.runners[r];
         let surge = self.surge.filter(|_| runner.deadline.is_some());
         let factor = surge.map_or(1.0, |surge| surge.factor_at(job.released.since(Time::ZERO)));
-        runner.program[job.op].times(factor)
+        match runner.steps[job.op] {
+            Step::Op(op) => Step::Op(op.times(factor)),
+            step @ Step::Phase(_) => step,
+        }
     }
 
-    /// Begins the job's next op, if it is between two.
-    fn begin_op(&mut self, r: usize) {
-        let Some(op) = self.runners[r].job.as_ref().map(|job| self.op_of(r, job)) else {
-            return;
-        };
-        let runner = &mut self.runners[r];
-        let Some(job) = &mut runner.job else { return };
+    /// Begins the job's next step, if it is between two.
+    fn begin_step(&mut self, r: usize) {
+        let Some(job) = self.runners[r].job else { return };
         if !matches!(job.stage, Stage::Waiting | Stage::Between) {
             return;
         }
-        let effort = effort_of(op, &self.model.store);
-        match op {
-            Op::Compute { .. } => job.work(Stage::Compute, effort, self.now),
-            Op::Get { .. } | Op::Put { .. } if runner.deadline.is_none() => job.work(Stage::Access, effort, self.now),
-            Op::Get { .. } | Op::Put { .. } => {
-                let through = if self.committer.is_none() { self.feed.tail() } else { 0 };
-                job.enter(Stage::Lock { through }, self.now);
+        let (stage, effort) = self.beginning(r, &job);
+        if let Some(job) = &mut self.runners[r].job {
+            job.work(stage, effort, self.now);
+        }
+    }
+
+    /// The first stage of the job's next step, and what it has to do there.
+    fn beginning(&self, r: usize, job: &Job) -> (Stage, Effort) {
+        let runner = &self.runners[r];
+        match self.step_of(r, job) {
+            Step::Op(op @ Op::Compute { .. }) => (Stage::Compute, effort_of(op, &self.model.store)),
+            Step::Op(op) if runner.deadline.is_none() => (Stage::Access, effort_of(op, &self.model.store)),
+            Step::Op(_) => {
+                let through = if self.transaction_mode() { self.feed.tail() } else { 0 };
+                (Stage::Lock { through }, Effort::default())
             }
+            Step::Phase(phase) => (Stage::Compute, self.phase_effort(runner.program, phase)),
         }
     }
 
     /// Lets a real-time job, which has seen to the updates, into the store.
     fn access(&mut self, r: usize) {
-        let Some(op) = self.runners[r].job.as_ref().map(|job| self.op_of(r, job)) else {
+        let Some(Step::Op(op)) = self.runners[r].job.as_ref().map(|job| self.step_of(r, job)) else {
             return;
         };
         let runner = &mut self.runners[r];
@@ -211,10 +252,10 @@ impl Simulation<'_> {
         job.work(Stage::Access, effort_of(op, &self.model.store), self.now);
     }
 
-    /// What this occupant has to do next.
-    fn segment(&mut self, occupant: Occupant) -> Option<Segment> {
-        match occupant {
-            Occupant::Runner(r) => self.runners[r].job.as_ref().map(|job| job.segment),
+    /// What this core has to do next for this occupant.
+    fn segment(&mut self, core: usize, occupant: Occupant) -> Option<(Doing, Segment)> {
+        let segment = match occupant {
+            Occupant::Runner(r) => return self.job_segment(core, r),
             Occupant::Installer => {
                 if self.transaction_mode() {
                     self.lock.take(Occupant::Installer);
@@ -226,7 +267,27 @@ impl Simulation<'_> {
                 let store = &self.model.store;
                 self.committer.as_mut().map(|committer| committer.segment(store))
             }
+        };
+        segment.map(|segment| (Doing::Work, segment))
+    }
+
+    /// What this core has to do next for the job of a runner: its step, once the ways that the step runs on are filled.
+    fn job_segment(&mut self, core: usize, r: usize) -> Option<(Doing, Segment)> {
+        let (holding, now) = (self.cores[core].holding, self.now);
+        let runner = &mut self.runners[r];
+        let job = runner.job.as_mut()?;
+        job.segment.fixed_ns = job.segment.effort.cycles * runner.stall;
+        let (Some(program), Step::Phase(phase), Some(split)) = (runner.program, runner.steps[job.op], &self.split)
+        else {
+            return Some((Doing::Work, job.segment));
+        };
+        if let Some(fill) = split.fill(holding) {
+            job.enter(Stage::Fill, now);
+            return Some((Doing::Fill, fill));
         }
+        job.enter(Stage::Compute, now);
+        job.segment.fixed_ns = split.waits_ns(program, phase, holding);
+        Some((Doing::Work, job.segment))
     }
 
     /// Keeps what is left of a preempted segment.
