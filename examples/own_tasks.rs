@@ -11,7 +11,7 @@ use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_runtime::linux::Runtime;
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Nanos, Share};
-use punctual_workload::{Arrival, Class, Goal};
+use punctual_workload::{Arrival, Class, Goal, TaskGoal};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = LinuxMachine::open(LinuxOptions::default())?;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
 
     let goal = Goal {
-        tardiness: 0.85,
+        tasks: TaskGoal::default(),
         drr: 0.5,
         min_fresh: Share::ZERO,
     };

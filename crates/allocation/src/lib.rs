@@ -12,14 +12,11 @@
 //! deciding. A [`Policy`] says who gets what; [`Allocator`] asks it at releases, completions and phase changes, places the
 //! ways so that few change hands, and, where refilling ways costs, changes only what pays ([`hysteresis`]).
 //!
-//! Cores as a whole are shared out by [`exclusive`]: which real-time tasks share one, when it is lent, and how its jobs wait.
-//!
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
 mod allocator;
 pub mod cluster;
 pub mod edf;
-pub mod exclusive;
 mod grid;
 mod here;
 pub mod hysteresis;

@@ -1,11 +1,11 @@
 //! The command line: what can be asked for, in the words of `punctual --help`.
 
-use punctual_experiments::dna;
+use punctual_lab::dna;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::Policy;
-use punctual_runtime::{Fault, Governor};
+use punctual_scenario::{Fault, Governor};
 use punctual_workload::ControllerKind;
 
 use crate::fault;
@@ -417,7 +417,7 @@ pub enum Smooth {
 /// `calibrate`
 #[derive(Debug, Args)]
 pub struct Calibrate {
-    /// The figures to fit to [default: a built-in copy of crates/experiments/data/qedb-calibration.toml]
+    /// The figures to fit to [default: a built-in copy of crates/lab/data/qedb-calibration.toml]
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
     /// Write the machines into this folder, as qedb-NAME.toml

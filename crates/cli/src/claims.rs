@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use punctual_experiments::claims::{ClaimResult, Kind, Paper, Role, Rule};
-use punctual_experiments::{Measure, Outcome};
+use punctual_lab::claims::{ClaimResult, Kind, Paper, Role, Rule};
+use punctual_lab::{Measure, Outcome};
 
 use crate::limits;
 

@@ -1,6 +1,6 @@
 //! Faults on the command line: `KIND:METER@FROM..UNTIL`, with `=VALUE` where the kind takes one.
 
-use punctual_runtime::{Failing, Fault, MeterName};
+use punctual_scenario::{Failing, Fault, MeterName};
 
 use crate::scenario::parse_time;
 

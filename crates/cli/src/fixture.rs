@@ -3,7 +3,7 @@
 use punctual_platform::{Provenance, Refusal};
 use punctual_runtime::report::{KnobReport, LoadReport, Protection, RunHeader, RunReport, Sample, Summary};
 use punctual_units::{Hertz, Share};
-use punctual_workload::{ControllerKind, Goal};
+use punctual_workload::{ControllerKind, Goal, TaskGoal};
 
 /// What ran where.
 pub fn header() -> RunHeader {
@@ -20,7 +20,7 @@ pub fn header() -> RunHeader {
         seed: 1,
         controller: ControllerKind::Mimo,
         goal: Goal {
-            tardiness: 0.85,
+            tasks: TaskGoal::Tardiness(0.85),
             drr: 0.62,
             min_fresh: Share::clamped(0.5),
         },

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use punctual_experiments::Outcome;
-use punctual_experiments::limits::{Asked, Basis, Chance, Limit};
+use punctual_lab::Outcome;
+use punctual_lab::limits::{Asked, Basis, Chance, Limit};
 
 use crate::commands::bench::columns::columns;
 

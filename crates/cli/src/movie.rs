@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_runtime::linux::movie::{Arm, ArmSummary, MovieReport, Run};
+use punctual_lab::movie::{Arm, ArmSummary, MovieReport, Run};
 use punctual_units::Nanos;
 use serde::Serialize;
 

@@ -30,7 +30,7 @@ impl Plain {
             header.platform,
             header.machine,
             header.controller.name(),
-            header.goal.tardiness
+            header.goal.tasks.nominal()
         )
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_allocation::profile::{Options, load};
 use punctual_allocation::{Grid, Profile};
-use punctual_experiments::dna::{ProfileSet, read};
+use punctual_lab::dna::{ProfileSet, read};
 
 use crate::commands::profile::tell;
 use crate::failure::Failure;

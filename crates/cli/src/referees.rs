@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_runtime::linux::referees::{Hearing, Histogram, Referee};
+use punctual_lab::referees::{Hearing, Histogram, Referee};
 
 use crate::commands::bench::columns::columns;
 
@@ -89,7 +89,7 @@ pub const fn side(protected: bool) -> &'static str {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use punctual_runtime::linux::referees::{Loops, Verdict};
+    use punctual_lab::referees::{Loops, Verdict};
 
     use super::*;
 

@@ -47,7 +47,9 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
             "tardiness",
             vec![format!(
                 "{:.2} on average, {:.2} at p99; goal {:.2}",
-                summary.tardiness_mean, summary.tardiness_p99, header.goal.tardiness
+                summary.tardiness_mean,
+                summary.tardiness_p99,
+                header.goal.tasks.nominal()
             )],
         ),
         (

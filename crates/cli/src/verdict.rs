@@ -40,7 +40,7 @@ impl Verdict {
             .samples
             .last()
             .is_some_and(|last| last.t_s >= report.header.settle_s);
-        let off = summary.tardiness_mean - goal.tardiness;
+        let off = summary.tardiness_mean - goal.tasks.nominal();
         Verdict {
             tardiness: match off {
                 _ if !settled || summary.jobs == 0 => Tardiness::TooShort,
@@ -74,7 +74,7 @@ impl Verdict {
                 .into();
         }
         let mean = summary.tardiness_mean;
-        let set_point = goal.tardiness;
+        let set_point = goal.tasks.nominal();
         let mut sentence = match (self.tardiness, report.header.controller) {
             (Tardiness::Above, ControllerKind::Open) => {
                 format!("Tardy without control: {mean:.2} on average, where {set_point:.2} was asked for")

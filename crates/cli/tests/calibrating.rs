@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-const SHIPPED: &str = include_str!("../../experiments/data/qedb-calibration.toml");
+const SHIPPED: &str = include_str!("../../lab/data/qedb-calibration.toml");
 
 /// What a refused calibration says on standard error.
 fn refused(folder: &Path, arguments: &[&str]) -> String {

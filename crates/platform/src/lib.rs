@@ -10,5 +10,7 @@ pub mod conformance;
 #[cfg(target_os = "linux")]
 pub mod linux;
 mod machine;
+mod parts;
 
 pub use machine::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Refusal, Setting};
+pub use parts::Parts;

@@ -17,7 +17,7 @@ use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_runtime::linux::Runtime;
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Clock, Nanos, Share};
-use punctual_workload::{Arrival, Class, Goal};
+use punctual_workload::{Arrival, Class, Goal, TaskGoal};
 
 /// Parts of a job, and how long each computes.
 const PARTS: u32 = 32;
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok(())
     });
     let goal = Goal {
-        tardiness: 0.85,
+        tasks: TaskGoal::Tardiness(0.85),
         drr: 0.5,
         min_fresh: Share::ZERO,
     };

@@ -1,14 +1,13 @@
 //! Acting: turning the machine's knobs as planned, and saying what came of it.
 
+use punctual_loop::{Applied, Plan};
 use punctual_platform::{Machine, Setting};
-
-use crate::event::{Applied, Plan};
 
 /// Turns the clock as `plan` says. The admitted share belongs to the store and is set there.
 ///
 /// A plan names a step of the machine, so a machine that stays elsewhere has a knob that is stuck: as good as refused,
 /// except that the clock in force is known.
-pub(crate) fn turn_clock(machine: &mut impl Machine, plan: Plan) -> Applied {
+pub fn turn_clock(machine: &mut impl Machine, plan: Plan) -> Applied {
     let Some(clock) = plan.clock else {
         return Applied {
             clock: None,

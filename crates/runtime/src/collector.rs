@@ -1,11 +1,11 @@
 //! Turns the steps of a run into its report: the same on both machines.
 
+use punctual_loop::{Plan, Step, Window};
 use punctual_platform::Readings;
 use punctual_store::updates::{Counts, Reconciliation};
 use punctual_units::{Nanos, Time};
 use punctual_workload::JobOutcome;
 
-use crate::event::{Plan, Step, Window};
 use crate::report::{EnergyParts, FinishedJob, Protection, RunHeader, RunReport, Sample, Summary};
 
 /// After warm-up the loop is given this long to reach its goal before means are taken.
@@ -373,7 +373,7 @@ mod tests {
             seed: 0,
             controller: punctual_workload::ControllerKind::Open,
             goal: punctual_workload::Goal {
-                tardiness: 0.85,
+                tasks: punctual_workload::TaskGoal::Tardiness(0.85),
                 drr: 0.6,
                 min_fresh: punctual_units::Share::ONE,
             },

@@ -2,11 +2,21 @@
 
 use std::ops::ControlFlow;
 
+use punctual_loop::EventLog;
+pub use punctual_platform::Parts as EnergyParts;
 use punctual_platform::{Provenance, Refusal};
-pub use punctual_sim::Parts as EnergyParts;
 use punctual_units::Hertz;
 use punctual_workload::{ControllerKind, Goal};
 use serde::{Deserialize, Serialize};
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// What it tells.
+    pub report: RunReport,
+    /// The log, where one was asked for.
+    pub log: Option<EventLog>,
+}
 
 /// Everything about one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use punctual_platform::Offers;
+use punctual_platform::{Offers, Parts};
 use punctual_store::updates::Updates;
 use punctual_units::{Share, TaskId, Time};
 use punctual_workload::{JobProgress, Op, Surge, UpdateMode, checkpoint};
@@ -26,7 +26,7 @@ use crate::job::Stage;
 use crate::load::{Happening, Load, SimulationError, place};
 use crate::machine::offers;
 use crate::model::{ClockStep, MachineModel};
-use crate::power::{EnergyMeter, Parts};
+use crate::power::EnergyMeter;
 use crate::runner::Runner;
 use crate::scheduler::Lock;
 use crate::split::Split;
@@ -47,7 +47,7 @@ use crate::traffic::Shared;
 /// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
 /// # use punctual_workload::{Active, Arrival, Class, Demand, Table, TaskSpec};
 /// # let spec = TaskSpec {
-/// #     name: "analysis".into(), per_core: 1, cores: None, active: Active::ALWAYS, profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
+/// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, active: Active::ALWAYS, profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
 /// #     arrival: Arrival::Periodic { period: Nanos::from_millis(100) },
 /// #     demand: Demand { compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0 },
 /// # };

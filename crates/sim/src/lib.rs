@@ -57,7 +57,7 @@ pub use model::{
     CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,
     StoreModel, UncorePower, WAYS_MAX,
 };
-pub use power::Parts;
+pub use punctual_platform::Parts;
 pub use runner::BACKLOG_MAX;
 pub use stall::JobAt;
 pub use task::{Scheduling, Step, Task, Work};

@@ -10,52 +10,10 @@
 //! with coefficients of each part's own. A busy core draws its full dynamic power while it waits for memory: its clock
 //! runs on. An idle core is clock-gated and keeps its voltage. P is constant between two events, so the integral is a sum.
 
-use std::ops::{Add, Mul};
-
+use punctual_platform::Parts;
 use punctual_units::Time;
-use serde::{Deserialize, Serialize};
 
 use crate::model::{ClockStep, PowerModel};
-
-/// Something of each part of the machine: joules, or watts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Parts {
-    /// The cores.
-    pub cores: f64,
-    /// The shared cache and what joins it to the cores.
-    pub uncore: f64,
-    /// The memory.
-    pub memory: f64,
-}
-
-impl Parts {
-    /// Of the whole machine.
-    pub fn total(self) -> f64 {
-        self.cores + self.uncore + self.memory
-    }
-}
-
-impl Add for Parts {
-    type Output = Parts;
-    fn add(self, other: Parts) -> Parts {
-        Parts {
-            cores: self.cores + other.cores,
-            uncore: self.uncore + other.uncore,
-            memory: self.memory + other.memory,
-        }
-    }
-}
-
-impl Mul<f64> for Parts {
-    type Output = Parts;
-    fn mul(self, times: f64) -> Parts {
-        Parts {
-            cores: self.cores * times,
-            uncore: self.uncore * times,
-            memory: self.memory * times,
-        }
-    }
-}
 
 /// What a machine is doing, as far as power goes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,7 @@
 //! Jobs with I/O on cores: identities, and what no schedule may do.
 
 use proptest::prelude::*;
-use punctual_allocation::exclusive::{Completion, LendingCosts, Sporadic, place};
+use punctual_cores::{Completion, LendingCosts, Sporadic, place};
 use punctual_sim::dual::{
     DualError, DualMachine, Exclusive, Management, Release, Report, Scheduling, Step, Task, simulate,
 };

@@ -9,7 +9,7 @@ use punctual_sim::{Failing, Fault, Faults, Faulty, Happening, MachineModel, Mete
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreNeeds, Table, TaskSpec, Trace, UpdateMode, Volume, compile,
+    SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, Trace, UpdateMode, Volume, compile,
 };
 
 fn set_clock(machine: &mut Simulation, mhz: u64) {
@@ -229,7 +229,7 @@ fn scenario(demand: Demand) -> Scenario {
         seed: 1,
         duration: Nanos::from_secs(1),
         goal: Goal {
-            tardiness: 0.85,
+            tasks: TaskGoal::Tardiness(0.85),
             drr: 0.5,
             min_fresh: Share::ZERO,
         },

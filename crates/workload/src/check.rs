@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use punctual_units::Nanos;
+use punctual_units::{Nanos, Share};
 
-use crate::Active;
 use crate::scenario::{Arrival, Class, Demand, Excitation, Pace, Scenario, SensorLoad, SensorSource, TaskSpec, Volume};
+use crate::{Active, TaskGoal};
 
 /// One thing that is wrong: which key, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,18 +107,38 @@ impl Scenario {
 
 fn check_goal(check: &mut Checker, scenario: &Scenario) {
     let goal = &scenario.goal;
-    let tardiness = goal.tardiness > 0.0 && goal.tardiness <= 10.0;
-    check.require(
-        tardiness,
-        "goal.tardiness",
-        format!("{} is out of range: above 0, at most 10", goal.tardiness),
-    );
+    check_task_goal(check, goal.tasks, "goal");
     let drr = goal.drr > 0.0 && goal.drr < 1.0;
     check.require(
         drr,
         "goal.drr",
         format!("{} is out of range: above 0 and below 1", goal.drr),
     );
+}
+
+/// The goal that the table at `table` states.
+fn check_task_goal(check: &mut Checker, goal: TaskGoal, table: &str) {
+    let key = format!("{table}.{}", goal_key(goal));
+    match goal {
+        TaskGoal::Late(late) => check.require(
+            late > Share::ZERO && late < Share::ONE,
+            key,
+            format!("{late} of jobs late is no goal: write a share above 0 and below 100 %, such as \"1 %\""),
+        ),
+        TaskGoal::Tardiness(mean) => check.require(
+            mean > 0.0 && mean <= TaskGoal::TARDINESS_MAX,
+            key,
+            format!("{mean} is out of range: above 0, at most {}", TaskGoal::TARDINESS_MAX),
+        ),
+    }
+}
+
+/// The key that states such a goal.
+const fn goal_key(goal: TaskGoal) -> &'static str {
+    match goal {
+        TaskGoal::Late(_) => "late",
+        TaskGoal::Tardiness(_) => "tardiness",
+    }
 }
 
 fn check_control(check: &mut Checker, scenario: &Scenario) {
@@ -205,36 +225,48 @@ fn check_excitation(check: &mut Checker, excitation: &Excitation) {
 /// Goals that no controller can reach: a job that alone at full clock is later than its goal, and real-time tasks that
 /// together need more than their core has.
 fn check_reach(check: &mut Checker, scenario: &Scenario) {
-    let mut utilisation = 0.0;
-    let (mut tardiness, mut tasks) = (0.0, 0.0);
-    for task in &scenario.tasks {
-        let Some(deadline) = task.deadline() else {
+    let (mut utilisation, mut tasks) = (0.0, 0);
+    for (i, (task, goal)) in scenario.tasks.iter().zip(scenario.goals()).enumerate() {
+        let (Some(deadline), Some(goal)) = (task.deadline(), goal) else {
             continue;
         };
         let needs = task.demand.compute + task.demand.data;
-        tardiness += needs.ratio(deadline);
-        tasks += 1.0;
+        check_alone(check, task, needs.ratio(deadline), goal, i);
+        tasks += 1;
         utilisation += match task.arrival {
             Arrival::Periodic { period } => needs.ratio(period),
             Arrival::Sporadic { gap_min, .. } => needs.ratio(gap_min),
             Arrival::AfterCompletion { pause_min, .. } => needs.ratio(needs + pause_min),
         };
     }
-    let alone = tardiness / tasks;
-    let goal = scenario.goal.tardiness;
-    let what = format!(
-        "a goal out of reach: alone at full clock the jobs' tardiness is {alone:.2} on average, but {goal} is asked for; ask for more, or for less of the jobs"
-    );
-    check.require(
-        tasks == 0.0 || alone < goal || goal.is_nan() || goal <= 0.0,
-        "goal.tardiness",
-        what,
-    );
     let what = format!(
         "a goal out of reach: the real-time tasks together need {:.0} % of their core",
         utilisation * 100.0
     );
-    check.require(utilisation < 1.0 || tasks < 2.0, "task", what);
+    check.require(utilisation < 1.0 || tasks < 2, "task", what);
+}
+
+/// A job of `task` that has the machine to itself ends at `alone` of its deadline, which must meet its goal.
+fn check_alone(check: &mut Checker, task: &TaskSpec, alone: f64, goal: TaskGoal, index: usize) {
+    match goal {
+        TaskGoal::Late(_) => {
+            let what = format!(
+                "a goal out of reach: alone at full clock a job ends at {alone:.2} of its deadline, so every one is late; ask for less of the jobs, or for a later deadline"
+            );
+            check.require(alone < 1.0, format!("task[{index}].deadline"), what);
+        }
+        TaskGoal::Tardiness(mean) => {
+            let key = match task.goal {
+                Some(_) => format!("task[{index}].tardiness"),
+                None => "goal.tardiness".into(),
+            };
+            let what = format!(
+                "a goal out of reach: alone at full clock the tardiness of \"{}\" is {alone:.2}, but {mean} is asked for; ask for more, or for less of the jobs",
+                task.name
+            );
+            check.require(alone < mean || mean.is_nan() || mean <= 0.0, key, what);
+        }
+    }
 }
 
 fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
@@ -259,6 +291,12 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
             key("per_core"),
             "must lie between 1 and 64",
         );
+        if let Some(goal) = task.goal {
+            check_task_goal(check, goal, &format!("task[{i}]"));
+            let what =
+                "a best-effort task has no deadline to be late for; remove this key, or write class = \"real-time\"";
+            check.require(task.deadline().is_some(), key(goal_key(goal)), what);
+        }
         match task.class {
             Class::RealTime { deadline } | Class::Exclusive { deadline } => {
                 check.span(deadline, key("deadline"));
@@ -337,8 +375,11 @@ mod tests {
     #[test]
     fn each_problem_names_its_key() {
         assert_eq!(keys(|s| s.duration = Nanos::ZERO), ["duration", "control.warm_up"]);
-        assert_eq!(keys(|s| s.goal.tardiness = -0.5), ["goal.tardiness"]);
-        assert_eq!(keys(|s| s.goal.tardiness = f64::NAN), ["goal.tardiness"]);
+        assert_eq!(keys(|s| s.goal.tasks = TaskGoal::Tardiness(-0.5)), ["goal.tardiness"]);
+        assert_eq!(
+            keys(|s| s.goal.tasks = TaskGoal::Tardiness(f64::NAN)),
+            ["goal.tardiness"]
+        );
         assert_eq!(keys(|s| s.goal.drr = 1.0), ["goal.drr"]);
         assert_eq!(keys(|s| s.control.warm_up = s.duration), ["control.warm_up"]);
         assert_eq!(keys(|s| s.control.within = true), ["control.within"]);
@@ -366,8 +407,20 @@ mod tests {
     #[test]
     fn goals_that_no_controller_can_reach_are_named() {
         // 20 ms alone against a deadline of 50 ms.
-        assert_eq!(keys(|s| s.goal.tardiness = 0.3), ["goal.tardiness"]);
-        assert_eq!(keys(|s| s.goal.tardiness = 0.41), Vec::<String>::new());
+        assert_eq!(keys(|s| s.goal.tasks = TaskGoal::Tardiness(0.3)), ["goal.tardiness"]);
+        assert_eq!(keys(|s| s.goal.tasks = TaskGoal::Tardiness(0.41)), Vec::<String>::new());
+        let own = |goal| move |s: &mut Scenario| s.tasks[0].goal = Some(goal);
+        assert_eq!(keys(own(TaskGoal::Tardiness(0.3))), ["task[0].tardiness"]);
+        assert_eq!(keys(own(TaskGoal::default())), Vec::<String>::new());
+        assert_eq!(keys(|s| s.goal.tasks = TaskGoal::Late(Share::ZERO)), ["goal.late"]);
+        assert_eq!(keys(|s| s.tasks[1].goal = Some(TaskGoal::default())), ["task[1].late"]);
+        let short = |s: &mut Scenario| {
+            s.tasks[0].class = Class::RealTime {
+                deadline: Nanos::from_millis(15),
+            };
+            s.tasks[0].goal = Some(TaskGoal::default());
+        };
+        assert_eq!(keys(short), ["task[0].deadline"]);
         let crowd = |s: &mut Scenario| {
             for i in 0..5 {
                 let copy = TaskSpec {

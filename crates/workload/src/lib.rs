@@ -10,6 +10,7 @@
 mod active;
 mod check;
 mod compile;
+mod goal;
 mod outcome;
 mod program;
 mod progress;
@@ -21,12 +22,13 @@ mod trace;
 pub use active::Active;
 pub use check::Problem;
 pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
+pub use goal::{Goal, TaskGoal};
 pub use outcome::{JobOutcome, Split};
 pub use program::{Op, Program, Table};
 pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
 pub use scenario::{
-    Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreNeeds, TaskSpec, UpdateMode, Volume,
+    Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Pace, Scenario, SensorLoad, SensorSource,
+    StoreNeeds, TaskSpec, UpdateMode, Volume,
 };
 pub use stream::{SensorStream, SensorUpdate};
 pub use surge::Surge;

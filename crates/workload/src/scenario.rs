@@ -4,7 +4,7 @@ use punctual_units::{Nanos, Share, Time};
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
-use crate::{Active, Table};
+use crate::{Active, Goal, Table, TaskGoal};
 
 /// One complete description of a run. Checked by [`Scenario::problems`]; compiled by [`crate::compile()`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,17 +29,12 @@ pub struct Scenario {
     pub excitation: Excitation,
 }
 
-/// Set points and the user's minimum.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Goal {
-    /// Mean tardiness (response time / deadline) of real-time jobs, above 0. At 1 about half of the jobs are late,
-    /// so the default is 0.85.
-    pub tardiness: f64,
-    /// Data response ratio (data response time / response time), 0 to 1; only `mimo` and
-    /// `one-step` control it.
-    pub drr: f64,
-    /// The least share of temporal objects that must be fresh in every period (QoD in the paper).
-    pub min_fresh: Share,
+impl Scenario {
+    /// What each task asks for, in the order of [`Scenario::tasks`]; best-effort tasks ask for nothing.
+    pub fn goals(&self) -> impl Iterator<Item = Option<TaskGoal>> {
+        let goal = |task: &TaskSpec| task.deadline().map(|_| task.goal.unwrap_or(self.goal.tasks));
+        self.tasks.iter().map(goal)
+    }
 }
 
 /// The controllers of the first paper, and one beyond it: see `runtime::controller`.
@@ -278,7 +273,7 @@ pub struct Demand {
 }
 
 /// One task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskSpec {
     /// A name for people, unique in the scenario.
     pub name: String,
@@ -288,6 +283,9 @@ pub struct TaskSpec {
     pub arrival: Arrival,
     /// What a job needs.
     pub demand: Demand,
+    /// What this task asks for, where it is not what all ask for ([`Goal::tasks`]); real-time only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<TaskGoal>,
     /// How many such tasks run on each core that its class is placed on; best-effort only, else 1.
     pub per_core: u32,
     /// On how many of the cores that best-effort tasks are placed on it runs, the first ones; none means on all, and so do
@@ -316,6 +314,7 @@ impl TaskSpec {
                 reads: Table::Sensors,
                 writes: 0,
             },
+            goal: None,
             per_core: 1,
             cores: None,
             active: Active::ALWAYS,
@@ -356,7 +355,7 @@ pub(crate) mod tests {
             seed: 1,
             duration: Nanos::from_secs(10),
             goal: Goal {
-                tardiness: 0.85,
+                tasks: TaskGoal::Tardiness(0.85),
                 drr: 0.6,
                 min_fresh: Share::clamped(0.5),
             },
@@ -401,6 +400,7 @@ pub(crate) mod tests {
                         reads: Table::Sensors,
                         writes: 8,
                     },
+                    goal: None,
                     per_core: 1,
                     cores: None,
                     active: Active::ALWAYS,
@@ -420,6 +420,7 @@ pub(crate) mod tests {
                         reads: Table::Objects,
                         writes: 0,
                     },
+                    goal: None,
                     per_core: 1,
                     cores: None,
                     active: Active::ALWAYS,

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use punctual_runtime::{ControllerDocument, ControllerSource, ModelDocument};
+use punctual_loop::{ControllerDocument, ModelDocument};
+use punctual_scenario::ControllerSource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_experiments::dps::{Ground, Part, parts};
+use punctual_lab::dps::{Ground, Part, parts};
 use punctual_sim::MachineFileError;
 use punctual_sim::dual::DualMachine;
 use punctual_sim::media::Media;

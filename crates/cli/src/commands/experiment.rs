@@ -5,10 +5,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use punctual_experiments::claims::{Claims, Reasons};
-use punctual_experiments::{
-    ExperimentError, Outcome, Settings, Subject, controllers, dna, dps, experiments, find, qedb,
-};
+use punctual_lab::claims::{Claims, Reasons};
+use punctual_lab::{ExperimentError, Outcome, Settings, Subject, controllers, dna, dps, experiments, find, qedb};
 use punctual_sim::MachineModel;
 
 use super::{dual, failures};
@@ -49,7 +47,7 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
 }
 
 /// On simulated machines, against the claims.
-fn with_machines(arguments: &Experiment, experiment: &punctual_experiments::Experiment) -> Result<Outcome, Failure> {
+fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Outcome, Failure> {
     let (file, text) = match &arguments.claims {
         Some(path) => (path.display().to_string(), read(path)?),
         None => ("claims".into(), experiment.shipped()[0].to_string()),
@@ -131,20 +129,17 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))
 }
 
-fn reasons(experiment: &punctual_experiments::Experiment) -> Result<Reasons, Failure> {
+fn reasons(experiment: &punctual_lab::Experiment) -> Result<Reasons, Failure> {
     toml::from_str(experiment.shipped()[1]).map_err(|error| Failure::Internal(error.to_string()))
 }
 
 /// Whether the experiment runs programs with profiles: its task sets are replications enough.
-fn runs_profiles(experiment: &punctual_experiments::Experiment) -> bool {
+fn runs_profiles(experiment: &punctual_lab::Experiment) -> bool {
     dna::EXPERIMENTS.iter().any(|other| other.name == experiment.name)
 }
 
 /// The profiles of the command line, else those that are shipped; none where the experiment has no use for them.
-fn profiles(
-    arguments: &Experiment,
-    experiment: &punctual_experiments::Experiment,
-) -> Result<Vec<dna::ProfileSet>, Failure> {
+fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Vec<dna::ProfileSet>, Failure> {
     if !runs_profiles(experiment) {
         return match &arguments.profiles {
             None => Ok(Vec::new()),

@@ -1,6 +1,7 @@
 //! Whose turn it is after a run that did not take place.
 
-use punctual_runtime::RunError;
+use punctual_runtime::RuntimeError;
+use punctual_scenario::RunError;
 
 use crate::failure::Failure;
 use crate::scenario::Loaded;
@@ -12,9 +13,10 @@ pub fn of_run(error: RunError, loaded: &Loaded) -> Failure {
         RunError::Problem(_)
         | RunError::Demand(_)
         | RunError::Mismatch(_)
+        | RunError::Runtime(RuntimeError::Mismatch(_))
         | RunError::Excitation(_)
         | RunError::Allocation(_) => in_file(error.to_string()),
-        RunError::Stopped | RunError::MachineModel(_) => Failure::Internal(error.to_string()),
+        RunError::Runtime(RuntimeError::Stopped) | RunError::MachineModel(_) => Failure::Internal(error.to_string()),
         error => Failure::input([error.to_string()]),
     }
 }

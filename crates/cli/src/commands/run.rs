@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_allocation::Refill;
+use punctual_loop::ModelDocument;
+use punctual_runtime::Finished;
 use punctual_runtime::report::RunReport;
-use punctual_runtime::{
-    AllocationRequest, ControllerSource, Faults, Finished, MachineModel, ModelDocument, PlatformChoice, RunRequest,
-};
+use punctual_scenario::{AllocationRequest, ControllerSource, Faults, MachineModel, PlatformChoice, RunRequest};
 use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices};
@@ -169,7 +169,7 @@ fn for_platform(path: &Path, platform: PlatformChoice) -> PathBuf {
 /// Learns a model with the request's scenario, watched.
 pub fn learn(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<(ModelDocument, RunReport), Failure> {
     watcher.begin(request.scenario.duration.as_secs_f64());
-    let identified = punctual_runtime::identify(request, &mut |progress| watcher.see(progress));
+    let identified = punctual_scenario::identify(request, &mut |progress| watcher.see(progress));
     if watcher.stopped() {
         return Err(Failure::input([
             "stopped before a model was learnt; nothing was written",
@@ -180,6 +180,6 @@ pub fn learn(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result
 
 fn perform(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<Finished, Failure> {
     watcher.begin(request.scenario.duration.as_secs_f64());
-    let finished = punctual_runtime::run(request, &mut |progress| watcher.see(progress));
+    let finished = punctual_scenario::run(request, &mut |progress| watcher.see(progress));
     finished.map_err(|error| failures::of_run(error, loaded))
 }

@@ -1,4 +1,4 @@
-use punctual_runtime::linux::movie::{Frame, Medium, MoviePlan};
+use punctual_lab::movie::{Frame, Medium, MoviePlan};
 use punctual_runtime::linux::tenancy::LendingMeasured;
 
 use super::*;

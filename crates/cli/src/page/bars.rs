@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use punctual_experiments::Bars;
-use punctual_experiments::stats::Spread;
+use punctual_lab::Bars;
+use punctual_lab::stats::Spread;
 
 use super::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, step, ticks};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use punctual_experiments::limits::{Chance, Limit};
-use punctual_experiments::{Chart as Shape, Figure, Measure, Outcome};
+use punctual_lab::limits::{Chance, Limit};
+use punctual_lab::{Chart as Shape, Figure, Measure, Outcome};
 
 use super::chart::{Band, Chart, Curve, Level};
 use super::{STYLE, bars, escape};
@@ -198,7 +198,7 @@ fn curves(description: String, shape: &Shape) -> Chart {
     else {
         return Chart::default();
     };
-    let curve = |(curve, class): (&punctual_experiments::Curve, &&'static str)| Curve {
+    let curve = |(curve, class): (&punctual_lab::Curve, &&'static str)| Curve {
         name: curve.name.clone(),
         class,
         points: curve.points.clone(),
@@ -226,11 +226,11 @@ fn curves(description: String, shape: &Shape) -> Chart {
 
 #[cfg(test)]
 mod tests {
-    use punctual_experiments::claims::{Claims, Reasons, judge};
-    use punctual_experiments::limits::{Asked, Basis};
-    use punctual_experiments::samples::{Replication, Run, labels};
-    use punctual_experiments::stats::Spread;
-    use punctual_experiments::{Bars, Curve as Line, Testbed};
+    use punctual_lab::claims::{Claims, Reasons, judge};
+    use punctual_lab::limits::{Asked, Basis};
+    use punctual_lab::samples::{Replication, Run, labels};
+    use punctual_lab::stats::Spread;
+    use punctual_lab::{Bars, Curve as Line, Testbed};
 
     use super::*;
 

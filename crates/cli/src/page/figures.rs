@@ -41,7 +41,7 @@ pub fn figures(report: &RunReport) -> Vec<Figure> {
 }
 
 fn tardiness(report: &RunReport) -> Figure {
-    let (goal, samples) = (report.header.goal.tardiness, &report.samples);
+    let (goal, samples) = (report.header.goal.tasks.nominal(), &report.samples);
     let late = samples.iter().filter(|sample| sample.misses > 0);
     let chart = Chart {
         curves: curves(samples, &[("response time / deadline", &|sample| sample.tardiness)]),

@@ -91,7 +91,7 @@ fn tiles(page: &mut String, report: &RunReport) {
     let tiles = [
         (
             format!("{:.2}", summary.tardiness_mean),
-            format!("mean tardiness, goal {:.2}", report.header.goal.tardiness),
+            format!("mean tardiness, goal {:.2}", report.header.goal.tasks.nominal()),
         ),
         (format!("{:.2}", summary.tardiness_p99), "tardiness at p99".to_string()),
         (

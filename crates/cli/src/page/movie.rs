@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use punctual_experiments::Bars;
-use punctual_experiments::stats::Spread;
-use punctual_runtime::linux::movie::{Arm, ArmSummary, Frame, MovieReport};
+use punctual_lab::Bars;
+use punctual_lab::movie::{Arm, ArmSummary, Frame, MovieReport};
+use punctual_lab::stats::Spread;
 use punctual_units::Nanos;
 
 use super::tail::{Tail, Tails};

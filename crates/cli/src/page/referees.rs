@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_runtime::linux::referees::{Hearing, Referee};
+use punctual_lab::referees::{Hearing, Referee};
 
 use super::tail::{Tail, Tails};
 use super::{escape, framed, sheet};

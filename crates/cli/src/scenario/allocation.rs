@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use punctual_allocation::{Grid, Policy};
-use punctual_runtime::Changes;
+use punctual_scenario::Changes;
 use punctual_workload::TaskSpec;
 
 use super::section::Section;

@@ -5,7 +5,7 @@
 use punctual_units::{Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreNeeds, Table, TaskSpec, UpdateMode, Volume,
+    SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, UpdateMode, Volume,
 };
 
 use super::allocation::{Allocation, allocation};
@@ -119,10 +119,22 @@ fn movie(section: &mut Section<'_, '_>) -> MovieFile {
 
 fn goal(section: &mut Section<'_, '_>) -> Goal {
     Goal {
-        tardiness: section.number("tardiness").unwrap_or(0.85),
+        tasks: task_goal(section).unwrap_or_default(),
         drr: section.number("drr").unwrap_or(0.62),
         min_fresh: section.share("min_fresh").unwrap_or(Share::clamped(0.5)),
     }
+}
+
+/// What a table asks of jobs, if it does: a share that may be late, or a mean.
+fn task_goal(section: &mut Section<'_, '_>) -> Option<TaskGoal> {
+    let (late, tardiness) = (section.percent("late"), section.number("tardiness"));
+    if section.has("late") && section.has("tardiness") {
+        section.complain(
+            "tardiness",
+            "`late` is a goal of another kind: a task has one goal; remove one of the two",
+        );
+    }
+    late.map(TaskGoal::Late).or(tardiness.map(TaskGoal::Tardiness))
 }
 
 fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
@@ -224,6 +236,7 @@ fn task(section: &mut Section<'_, '_>) -> TaskSpec {
         class: class(section),
         arrival: arrival(section),
         demand: demand(section),
+        goal: task_goal(section),
         per_core: section.count("per_core").unwrap_or(1),
         cores: section.count("cores"),
         active: Active {

@@ -161,6 +161,12 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, share)
     }
 
+    /// A share in percent, such as `"1 %"`, or as a number from 0 to 1.
+    pub fn percent(&mut self, key: &'static str) -> Option<Share> {
+        let value = &self.find(key)?.value;
+        self.checked(key, percent(value))
+    }
+
     /// Numbers in a list.
     pub fn numbers(&mut self, key: &'static str) -> Option<Vec<f64>> {
         let value = &self.find(key)?.value;
@@ -237,6 +243,21 @@ fn number(value: &Value) -> Result<f64, String> {
         Value::Integer(n) => Ok(*n as f64),
         other => Err(format!("expected a number, found {}", other.describe())),
     }
+}
+
+fn percent(value: &Value) -> Result<Share, String> {
+    let hint = "write a share of jobs such as \"1 %\" or 0.01";
+    let share = match value {
+        Value::Text(text) => {
+            let number = text.trim().strip_suffix('%').map(|number| number.trim().parse::<f64>());
+            match number {
+                Some(Ok(percent)) => percent / 100.0,
+                _ => return Err(format!("\"{text}\" is not a percentage; {hint}")),
+            }
+        }
+        other => number(other).map_err(|what| format!("{what}; {hint}"))?,
+    };
+    Share::new(share).map_err(|error| format!("{error}; {hint}"))
 }
 
 fn time(value: &Value) -> Result<Nanos, String> {

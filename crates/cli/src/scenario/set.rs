@@ -8,7 +8,11 @@ use super::tree::{self, Entries, Node, Origin, Value};
 
 /// What setting a key (of a table) takes away from a scenario that says it another way, so that
 /// `--set trace.replicas=4` works where the file says `utilisation`.
-const REPLACES: [(&str, &str, &[&str]); 7] = [
+const REPLACES: [(&str, &str, &[&str]); 11] = [
+    ("goal", "late", &["tardiness"]),
+    ("goal", "tardiness", &["late"]),
+    ("task", "late", &["tardiness"]),
+    ("task", "tardiness", &["late"]),
     ("task", "period", &["gap", "pause"]),
     ("task", "gap", &["period", "pause"]),
     ("task", "pause", &["period", "gap"]),

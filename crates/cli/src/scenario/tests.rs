@@ -1,7 +1,7 @@
 //! Every complaint in its exact words, and the shipped scenarios as they are.
 
-use punctual_units::Nanos;
-use punctual_workload::{Arrival, ControllerKind, Pace, SensorSource, UpdateMode, Volume};
+use punctual_units::{Nanos, Share};
+use punctual_workload::{Arrival, ControllerKind, Pace, SensorSource, TaskGoal, UpdateMode, Volume};
 
 use super::*;
 
@@ -43,12 +43,23 @@ fn only_the_necessary_must_be_said() {
     let scenario = accepted(SMALL, &[]);
     assert_eq!(scenario.name, "x");
     assert_eq!(scenario.seed, 1);
-    assert_eq!(scenario.goal.tardiness, 0.9);
+    assert_eq!(scenario.goal.tasks, TaskGoal::Tardiness(0.9));
     assert_eq!(scenario.control.kind, ControllerKind::Mimo);
     assert_eq!(scenario.control.pace, Pace::Period(Nanos::from_millis(200)));
     assert_eq!(scenario.store.update_mode, UpdateMode::MemoryFirst);
     assert_eq!(scenario.sensors.volume, Volume::Replicas(1));
     assert_eq!(scenario.tasks[0].demand.rounds, 1);
+}
+
+#[test]
+fn one_job_of_a_hundred_may_be_late_where_nothing_is_said() {
+    let text = SMALL.replace("tardiness = 0.9", "");
+    assert_eq!(accepted(&text, &[]).goal.tasks, TaskGoal::Late(Share::clamped(0.01)));
+    let scenario = accepted(SMALL, &["task.control.late=0.1 %"]);
+    let own = Some(TaskGoal::Late(Share::clamped(0.001)));
+    assert_eq!(scenario.goals().next(), Some(own));
+    let scenario = accepted(SMALL, &["goal.late=0.05"]);
+    assert_eq!(scenario.goal.tasks, TaskGoal::Late(Share::clamped(0.05)));
 }
 
 #[test]
@@ -68,6 +79,26 @@ fn each_wrong_line_is_told_in_full() {
             "tardiness = 0.9",
             "tardiness = -1",
             "x.toml:3: goal.tardiness: -1 is out of range: above 0, at most 10",
+        ),
+        (
+            "tardiness = 0.9",
+            "late = \"1\"",
+            "x.toml:3: goal.late: \"1\" is not a percentage; write a share of jobs such as \"1 %\" or 0.01",
+        ),
+        (
+            "tardiness = 0.9",
+            "late = 1",
+            "x.toml:3: goal.late: 100.0 % of jobs late is no goal: write a share above 0 and below 100 %, such as \"1 %\"",
+        ),
+        (
+            "tardiness = 0.9",
+            "late = \"120 %\"",
+            "x.toml:3: goal.late: 1.2 is not a share: it must lie between 0 and 1; write a share of jobs such as \"1 %\" or 0.01",
+        ),
+        (
+            "tardiness = 0.9",
+            "tardiness = 0.9\nlate = \"1 %\"",
+            "x.toml:3: goal.tardiness: `late` is a goal of another kind: a task has one goal; remove one of the two",
         ),
         (
             "tardiness = 0.9",
@@ -206,7 +237,7 @@ fn several_problems_come_at_once_in_the_order_of_the_file() {
             "x.toml:3: goal.tardines: unknown key; did you mean goal.tardiness?",
             "x.toml:11: task[0].period: \"-1s\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"",
             "x.toml:13: task[0].compuet: unknown key; did you mean task[0].compute?",
-            "--set goal.speed=3: goal.speed: unknown key; goal knows tardiness, drr, min_fresh",
+            "--set goal.speed=3: goal.speed: unknown key; goal knows late, tardiness, drr, min_fresh",
         ]
     );
 }
@@ -238,7 +269,7 @@ fn an_override_counts_as_if_it_were_written() {
             "trace.dir=somewhere",
         ],
     );
-    assert_eq!(scenario.goal.tardiness, 0.7);
+    assert_eq!(scenario.goal.tasks, TaskGoal::Tardiness(0.7));
     assert!(matches!(scenario.tasks[0].arrival, Arrival::Sporadic { .. }));
     assert_eq!(scenario.store.update_mode, UpdateMode::Transaction);
     assert_eq!(scenario.control.pace, Pace::Job);
@@ -255,7 +286,7 @@ fn a_wrong_override_is_named_as_it_was_written() {
     for (argument, expected) in [
         (
             "tardiness=0.9",
-            "--set tardiness=0.9: tardiness: unknown key; did you mean goal.tardiness?",
+            "--set tardiness=0.9: tardiness: unknown key; did you mean goal.tardiness or task[0].tardiness?",
         ),
         (
             "task.control.period=-5ms",

@@ -38,17 +38,17 @@ struct Curves<'a> {
 /// Response time over deadline, against its set point.
 pub fn tardiness(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
     let points = state.curve(|sample| sample.tardiness);
-    let levels = vec![(LATE, 1.0), (GOAL, header.goal.tardiness)];
+    let levels = vec![(LATE, 1.0), (GOAL, header.goal.tasks.nominal())];
     let now = state.last().and_then(|last| last.tardiness);
     let color = match now {
         Some(value) if value > 1.0 => Color::Red,
-        Some(value) if value > header.goal.tardiness + crate::verdict::TOLERANCE => Color::Yellow,
+        Some(value) if value > header.goal.tasks.nominal() + crate::verdict::TOLERANCE => Color::Yellow,
         _ => Color::Green,
     };
     let title = Line::from(vec![
         " tardiness ".bold(),
         Span::styled(figure(now), Style::new().fg(color).bold()),
-        Span::styled(format!("  goal {:.2}", header.goal.tardiness), GOAL),
+        Span::styled(format!("  goal {:.2}", header.goal.tasks.nominal()), GOAL),
         Span::styled("  late > 1 ", LATE),
     ]);
     let curves = Curves {

@@ -1,6 +1,7 @@
 //! The control thread: the only one that steps the regulator and turns knobs.
 
 use crossbeam_channel::Sender;
+use punctual_loop::{Answer, Decision, Event, Plan, Regulator, Vitals};
 use punctual_platform::Machine;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::thread::thread_cpu_time;
@@ -13,10 +14,7 @@ use super::shared::{Shared, Starter, StopOnPanic, Tidings};
 use super::tasks::Failed;
 use crate::actuate::turn_clock;
 use crate::collector::{Collector, Took};
-use crate::event::{Answer, Event, Plan, Vitals};
-use crate::record::Decision;
 use crate::report::{Protection, Sample};
-use crate::tick::Regulator;
 
 /// How long the control thread waits for an outcome where nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);

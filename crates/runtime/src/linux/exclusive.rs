@@ -1,11 +1,11 @@
 //! Which exclusive tasks get a core, which core, and what lending it costs.
 //!
 //! Tasks are admitted to cores by response-time analysis, because the kernel schedules them by fixed priorities
-//! (`allocation::exclusive::responses`); first fit, so that few cores are taken, the last ones first, and the first core is always left to others. Once
+//! (`cores::responses`); first fit, so that few cores are taken, the last ones first, and the first core is always left to others. Once
 //! the cores are taken, what waking up costs there is measured, and the tasks are admitted again with that much more in each job. Who is refused runs
 //! as a real-time task; that is told and never an error.
 
-use punctual_allocation::exclusive::{Bandwidth, LendingCosts, Sporadic, Unfit, admit, by_deadline, responses};
+use punctual_cores::{Bandwidth, LendingCosts, Sporadic, Unfit, admit, by_deadline, responses};
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
 use punctual_platform::linux::{KernelTree, LinuxMachine};

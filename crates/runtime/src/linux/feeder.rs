@@ -5,6 +5,7 @@
 //! runs on the real-time core in the slack of the jobs, as in the first paper; a job that begins a transaction
 //! helps it (see `punctual_store`).
 
+use punctual_loop::AdmissionEvent;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
 use punctual_store::sensors::TOGETHER;
@@ -15,7 +16,6 @@ use punctual_workload::SensorUpdate;
 
 use super::shared::{Shared, Starter, StopOnPanic};
 use super::tasks::sleep_until;
-use crate::record::AdmissionEvent;
 
 /// How often arrivals are looked at: coarse enough to cost nothing, fine against validity intervals of 100 ms and
 /// more.

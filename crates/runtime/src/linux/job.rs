@@ -26,7 +26,8 @@ pub struct Job<'r, E: Engine> {
 }
 
 impl<'r, E: Engine> Job<'r, E> {
-    pub(super) fn begin(
+    /// A job of no task, which begins now.
+    pub fn begin(
         store: &'r Store<E, MonotonicClock>,
         number: u64,
         released: Time,
@@ -64,7 +65,7 @@ impl<'r, E: Engine> Job<'r, E> {
     }
 
     /// How long after the start of the run the job was released.
-    pub(crate) fn released_after(&self) -> Nanos {
+    pub fn released_after(&self) -> Nanos {
         self.released.since(self.start)
     }
 

@@ -15,18 +15,12 @@
 //! Exclusive tasks have the last cores instead, as few as they fit on (`exclusive.rs`); the real-time one is then the one before these, the probe is
 //! on the last one, and best-effort threads run on all others and, while they are lent, there. Whatever is refused (no permission, no such core) is worked around and reported.
 
-mod calibrate;
 mod control;
-mod emulated;
 mod exclusive;
 mod feeder;
-mod interpret;
 mod job;
 mod mailbox;
-pub mod movie;
-pub mod referees;
 mod releases;
-mod scenario;
 mod shared;
 mod tasks;
 pub mod tenancy;
@@ -36,6 +30,7 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use punctual_loop::{AdmissionSetup, EventLog, Regulator, RegulatorOptions};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
@@ -48,28 +43,26 @@ use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, JobOutcome
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-pub use emulated::Emulated;
 pub use job::Job;
-pub(crate) use scenario::run_scenario;
+pub use tasks::Body;
 
 use self::control::{Control, Controlled};
 use self::exclusive::{Exclusive, Offer};
 use self::feeder::{Fed, Feed, install};
 use self::shared::{Crew, Placement, Shared, Starter, Tenure, join, protection};
-use self::tasks::{Body, Failed, Running, sleep_until};
+use self::tasks::{Failed, Running, sleep_until};
 use crate::collector::{Collector, Ending};
-use crate::record::{AdmissionSetup, EventLog};
-use crate::report::{LoadReport, Progress, Protection, RunHeader, Sample, Watch};
-use crate::run::{Finished, RunError};
-use crate::tick::{Regulator, RegulatorOptions};
+use crate::error::RuntimeError;
+use crate::report::{Finished, LoadReport, Progress, Protection, RunHeader, Sample, Watch};
 
-const PROBE_PRIORITY: u8 = 95;
+/// Of the thread that watches for gaps.
+pub const PROBE_PRIORITY: u8 = 95;
 /// How often the probe wakes: often enough for gaps of a few milliseconds, rarely enough to leave the core to its jobs.
-const PROBE_PERIOD: Nanos = Nanos::from_millis(1);
+pub const PROBE_PERIOD: Nanos = Nanos::from_millis(1);
 const CONTROL_PRIORITY: u8 = 90;
 const FEEDER_PRIORITY: u8 = 85;
 /// Of the real-time task with the shortest deadline; the next ones follow below.
-const TASK_PRIORITY: u8 = 80;
+pub const TASK_PRIORITY: u8 = 80;
 const UPDATER_PRIORITY: u8 = 50;
 
 /// Between "go" and the first release, so that every thread is asleep by then.
@@ -111,17 +104,24 @@ pub struct Runtime<'env, E: Engine> {
     spare: Vec<String>,
 }
 
-struct TaskSetup<'env, E: Engine> {
-    name: String,
-    class: Class,
-    arrival: Arrival,
-    active: Active,
+/// A task with everything that can be said about it.
+pub struct TaskSetup<'env, E: Engine> {
+    /// For people.
+    pub name: String,
+    /// Whether it has a deadline, and whether it has a core to itself.
+    pub class: Class,
+    /// When its jobs are released.
+    pub arrival: Arrival,
+    /// During which part of the run.
+    pub active: Active,
     /// None: the real-time core for a real-time task, the first other core for a best-effort one.
-    core: Option<CoreId>,
+    pub core: Option<CoreId>,
     /// How long a job keeps its core at most, where that was told.
-    execution: Option<Nanos>,
-    store: Arc<Store<E, MonotonicClock>>,
-    body: Body<'env, E>,
+    pub execution: Option<Nanos>,
+    /// What its jobs work on.
+    pub store: Arc<Store<E, MonotonicClock>>,
+    /// What a job does.
+    pub body: Body<'env, E>,
 }
 
 /// How a run is controlled and for how long it lasts.
@@ -229,7 +229,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         self
     }
 
-    fn add(&mut self, task: TaskSetup<'env, E>) -> &mut Self {
+    /// Adds a task.
+    pub fn add(&mut self, task: TaskSetup<'env, E>) -> &mut Self {
         self.tasks.push(task);
         self
     }
@@ -299,13 +300,13 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     /// Runs until the duration is over or `watch` breaks off.
     ///
     /// # Errors
-    /// [`RunError`] where the controller does not fit the machine, or the store failed. The machine is put back.
-    pub fn run(mut self, options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
+    /// [`RuntimeError`] where the controller does not fit the machine, or the store failed. The machine is put back.
+    pub fn run(mut self, options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
         let result = self.run_inner(options, watch);
         let left_over = self.machine.restore();
         let mut finished = match (result, left_over.first()) {
             (Err(error), Some(left)) => {
-                return Err(RunError::NotPutBack {
+                return Err(RuntimeError::NotPutBack {
                     error: Box::new(error),
                     left: left.clone(),
                 });
@@ -320,7 +321,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         Ok(finished)
     }
 
-    fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RunError> {
+    fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
         let obtained = &mut options.header.protection;
         let cores = self.machine.offers().cores.clone();
         let exclusive = Exclusive::take(&self.machine, &self.offers(), &self.spare, obtained);
@@ -416,7 +417,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         options: RunOptions,
         exclusive: Option<Exclusive>,
         watch: Watch,
-    ) -> Result<Ran, RunError> {
+    ) -> Result<Ran, RuntimeError> {
         let RunOptions {
             mut header,
             mut regulator,
@@ -509,7 +510,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             let flushed = flushing.and_then(join);
             // What the updater installed after the last group.
             let flushed = flushed.or_else(|| group_commit.and_then(|_| store.commit_group().err()));
-            let mut controlled = controlled.ok_or(RunError::Stopped)?;
+            let mut controlled = controlled.ok_or(RuntimeError::Stopped)?;
             if let Some(error) = fed.error.take().or(installed).or(flushed) {
                 return Err(error.into());
             }
@@ -542,7 +543,7 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
     mut exclusive: Option<Exclusive>,
     seed: u64,
     shared: &'scope Shared,
-) -> Result<Vec<ScopedJoinHandle<'scope, Option<Failed>>>, RunError> {
+) -> Result<Vec<ScopedJoinHandle<'scope, Option<Failed>>>, RuntimeError> {
     let spawn = |(index, (placement, setup)): (usize, (Placement, TaskSetup<'env, E>))| {
         let running = Running {
             id: TaskId(index as u32),

@@ -13,8 +13,8 @@ use punctual_units::{CoreId, Share, Time};
 use punctual_workload::{JobOutcome, JobProgress};
 
 use super::mailbox::Mailbox;
+use crate::error::RuntimeError;
 use crate::report::Protection;
-use crate::run::RunError;
 
 /// Outcomes and checkpoints that may wait for the control thread: more than a second of the busiest scenario's jobs.
 const TIDINGS_MAX: usize = 4096;
@@ -221,7 +221,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         &mut self,
         placement: Placement,
         body: impl FnOnce(Starter) -> T + Send + 'scope,
-    ) -> Result<ScopedJoinHandle<'scope, T>, RunError> {
+    ) -> Result<ScopedJoinHandle<'scope, T>, RuntimeError> {
         // For `top -H` and debuggers.
         let role = placement.role.clone();
         let thread = std::thread::Builder::new().name(role.clone());
@@ -231,7 +231,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
             go: self.go.1.clone(),
         };
         let started = thread.spawn_scoped(self.scope, move || body(starter));
-        let thread = started.map_err(|why| RunError::Thread { role, why })?;
+        let thread = started.map_err(|why| RuntimeError::Thread { role, why })?;
         self.spawned += 1;
         Ok(thread)
     }

@@ -16,7 +16,7 @@ use super::tenancy::Tenancy;
 const NAP: Nanos = Nanos::from_millis(50);
 
 /// What a task does, once per job.
-pub(super) type Body<'env, E> = Box<dyn FnMut(&mut Job<'_, E>) -> Result<(), StoreError> + Send + 'env>;
+pub type Body<'env, E> = Box<dyn FnMut(&mut Job<'_, E>) -> Result<(), StoreError> + Send + 'env>;
 
 /// Jobs that ended with an error.
 pub(super) struct Failed {

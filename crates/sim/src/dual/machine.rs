@@ -1,6 +1,6 @@
 //! The machine: cores, which of them are exclusive, quantum, switch and cache; from a file.
 
-use punctual_allocation::exclusive::check_cores;
+use punctual_cores::check_cores;
 use punctual_units::{CoreId, Nanos};
 use serde::{Deserialize, Serialize};
 

@@ -10,7 +10,7 @@
 //!
 //! **Method.** [`simulate`] goes from event to event (end of a step, a slice, a switch or an I/O; a release; end of a lease) and never skips one. All cores
 //! take from one queue, so no core idles while a job waits that may run there (the report counts the time for which that is not so).
-//! Decisions about exclusive cores are those of `punctual_allocation::exclusive`, which real machines use as well. There is no randomness but that of the
+//! Decisions about exclusive cores are those of `punctual_cores`, which real machines use as well. There is no randomness but that of the
 //! devices: the same arguments give the same report.
 //!
 //! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the fair class.
@@ -23,7 +23,7 @@ mod report;
 mod state;
 mod steps;
 
-use punctual_allocation::exclusive::{Completion, LendingCosts};
+use punctual_cores::{Completion, LendingCosts};
 use punctual_units::{CoreId, Nanos, Time};
 
 pub use engine::{DualError, simulate};

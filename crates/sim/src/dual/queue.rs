@@ -3,7 +3,7 @@
 //! **The fair class** is that of Linux' CFS without weights: every job counts its running time, whoever has the least of it is next, and
 //! who wakes is set to at most [`SLEEPER_BONUS`] before the least of those that run or wait, so that sleep is not saved up.
 
-use punctual_allocation::exclusive::{Lease, NextRelease, lend};
+use punctual_cores::{Lease, NextRelease, lend};
 use punctual_units::{Nanos, Time};
 
 use super::cores::{Core, Doing};

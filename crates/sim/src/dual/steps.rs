@@ -1,6 +1,6 @@
 //! What happens on a core: steps begin and end, jobs end, I/O is waited for.
 
-use punctual_allocation::exclusive::Completion;
+use punctual_cores::Completion;
 use punctual_units::{Nanos, Time};
 
 use super::cores::Doing;

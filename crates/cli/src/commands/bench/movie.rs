@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_runtime::linux::movie::{Arm, MovieError, MoviePlan, MovieReport, play, possible};
+use punctual_lab::movie::{Arm, MovieError, MoviePlan, MovieReport, play, possible};
 use punctual_workload::{Arrival, Class};
 use serde::Serialize;
 

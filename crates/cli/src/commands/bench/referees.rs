@@ -1,7 +1,7 @@
 //! `punctual bench referees`: tools that we did not write, outside and inside of the protection.
 
-use punctual_runtime::linux::movie::MovieError;
-use punctual_runtime::linux::referees::{Hearing, Referee, hear, present};
+use punctual_lab::movie::MovieError;
+use punctual_lab::referees::{Hearing, Referee, hear, present};
 use serde::Serialize;
 
 use super::super::print;

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use punctual_runtime::SETTLING;
 use punctual_runtime::report::{Progress, RunReport, Sample};
-use punctual_runtime::{RunRequest, SETTLING};
+use punctual_scenario::RunRequest;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -67,7 +68,7 @@ pub fn perform(
     interrupt: &Interrupt,
     enough: impl Fn(&Sample) -> bool,
 ) -> Result<Option<RunReport>, Failure> {
-    let finished = punctual_runtime::run(request, &mut |progress| match progress {
+    let finished = punctual_scenario::run(request, &mut |progress| match progress {
         Progress::Sample(sample) if enough(sample) => ControlFlow::Break(()),
         _ => interrupt.answer(),
     });

@@ -4,7 +4,7 @@ mod table;
 
 use std::path::Path;
 
-use punctual_experiments::calibrate::{self as ensemble, Calibration, MemberResult, Plan, Progress, Targets};
+use punctual_lab::calibrate::{self as ensemble, Calibration, MemberResult, Plan, Progress, Targets};
 use punctual_sim::MachineModel;
 
 use crate::args::Calibrate;
@@ -12,9 +12,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 /// The figures that come with the program.
-const SHIPPED_PATH: &str = "crates/experiments/data/qedb-calibration.toml";
+const SHIPPED_PATH: &str = "crates/lab/data/qedb-calibration.toml";
 /// Their text.
-const SHIPPED_TEXT: &str = include_str!("../../../../experiments/data/qedb-calibration.toml");
+const SHIPPED_TEXT: &str = include_str!("../../../../lab/data/qedb-calibration.toml");
 
 /// Carries out `punctual calibrate`.
 pub fn calibrate(arguments: &Calibrate, command_line: &str) -> Result<(), Failure> {
@@ -109,7 +109,7 @@ mod tests {
     fn the_shipped_figures_are_sound() {
         let (targets, shown) = targets(None).unwrap();
         assert_eq!(targets.figures.len(), 10);
-        assert_eq!(shown, "built-in crates/experiments/data/qedb-calibration.toml");
+        assert_eq!(shown, "built-in crates/lab/data/qedb-calibration.toml");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_experiments::calibrate::{
+use punctual_lab::calibrate::{
     ALONE, Calibration, Kind, MemberResult, Parameter, Prediction, Quantity, Sensitivity, Target, Tension,
 };
 

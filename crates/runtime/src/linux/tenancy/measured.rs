@@ -1,6 +1,6 @@
 //! What lending a core costs here, measured before it is needed.
 
-use punctual_allocation::exclusive::LearntCosts;
+use punctual_cores::LearntCosts;
 use punctual_platform::Refusal;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;

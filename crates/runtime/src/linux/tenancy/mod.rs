@@ -8,7 +8,7 @@ mod measured;
 
 use std::sync::Arc;
 
-use punctual_allocation::exclusive::{LearntCosts, Tenants};
+use punctual_cores::{LearntCosts, Tenants};
 use punctual_platform::Refusal;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;

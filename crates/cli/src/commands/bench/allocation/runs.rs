@@ -5,7 +5,7 @@
 //! moves; the rule with hysteresis runs where they cost what they cost.
 
 use punctual_allocation::{Allocator, Base, Event, Plan, Policy, Pool, Programs, Refill, Running, Settings, ZeroDelta};
-use punctual_experiments::dna::{ProfileSet, TaskSet, draw};
+use punctual_lab::dna::{ProfileSet, TaskSet, draw};
 use punctual_sim::partitioned::{self, Instant, Machine, Program, simulate, slices};
 use punctual_units::{Nanos, Time};
 

@@ -6,7 +6,8 @@
 
 mod table;
 
-use punctual_runtime::{ControllerSource, MadeFor, Mismatch, ModelDocument, RunError, RunRequest};
+use punctual_loop::{MadeFor, Mismatch, ModelDocument};
+use punctual_scenario::{ControllerSource, RunError, RunRequest};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
@@ -160,7 +161,7 @@ fn learn(arguments: &Controllers, interrupt: &Interrupt) -> Result<ModelDocument
         ..run::request(&loaded, &arguments.change)?
     };
     tell(&format!("learning a model for {}", loaded.scenario.duration));
-    let identified = punctual_runtime::identify(&request, &mut |_| interrupt.answer());
+    let identified = punctual_scenario::identify(&request, &mut |_| interrupt.answer());
     if interrupt.asked() {
         return Err(Failure::input([
             "stopped before a model was learnt; nothing was measured",

@@ -230,7 +230,7 @@ pub fn verdict(goal: &Goal, runs: &[&Run]) -> String {
     let how_many = |holds: fn(&Run) -> bool| runs.iter().filter(|run| holds(run)).count();
     let mut text = format!(
         "goal {} held within {TOLERANCE} in {} of {all}",
-        goal.tardiness,
+        goal.tasks.nominal(),
         how_many(|run| run.goal_held)
     );
     for (off, what) in [(Tardiness::Above, "above"), (Tardiness::Below, "below")] {

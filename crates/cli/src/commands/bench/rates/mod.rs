@@ -7,8 +7,9 @@
 mod judge;
 mod search;
 
+use punctual_runtime::SETTLING;
 use punctual_runtime::report::{RunHeader, RunReport, Summary};
-use punctual_runtime::{RunRequest, SETTLING};
+use punctual_scenario::RunRequest;
 use punctual_units::Nanos;
 use punctual_workload::{ControllerKind, UpdateMode, Volume};
 use serde::Serialize;
@@ -103,7 +104,7 @@ pub fn rates(arguments: &Rates) -> Result<(), Failure> {
         scenario: loaded.scenario.name.clone(),
         platform: prober.request.platform.name(),
         duration_s: loaded.scenario.duration.as_secs_f64(),
-        tardiness_goal: loaded.scenario.goal.tardiness,
+        tardiness_goal: loaded.scenario.goal.tasks.nominal(),
         ratio: ratio(&modes),
         modes: modes.into(),
     };

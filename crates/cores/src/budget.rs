@@ -1,0 +1,28 @@
+//! How long an admission test may take.
+
+use std::cell::Cell;
+
+use crate::admission::Unfit;
+
+/// What may be spent in one call, in looks at one task (a division or two each). First fit tests each of its tasks on each core, and each test
+/// may take many steps through all tasks there: bounds for each alone would multiply.
+pub(crate) const LOOKS_MAX: u64 = 1 << 26;
+
+/// What is left to spend, of all tests of one call together.
+pub(crate) struct Budget(Cell<u64>);
+
+impl Budget {
+    pub fn of(looks: u64) -> Budget {
+        Budget(Cell::new(looks))
+    }
+
+    /// Takes `looks` from it.
+    ///
+    /// # Errors
+    /// [`Unfit::Undecided`] where less is left: this test, and all after it, are not made.
+    pub fn spend(&self, looks: usize) -> Result<(), Unfit> {
+        let left = self.0.get().checked_sub(looks as u64);
+        self.0.set(left.unwrap_or(0));
+        left.map(|_| ()).ok_or(Unfit::Undecided)
+    }
+}

@@ -1,0 +1,193 @@
+//! Who runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
+
+use punctual_cores::{Completion, LendingCosts, NoFigures, Sporadic, completion, place};
+use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, Scheduling, Step, Task};
+use punctual_units::Nanos;
+use thiserror::Error;
+
+use super::plan::{Approach, Planned};
+use super::setting::PERIOD;
+
+/// What was decided before a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Who runs where.
+    pub management: Management,
+    /// The longest read of the rehearsal, where there was one.
+    pub longest: Option<Nanos>,
+    /// The execution time of a frame that admission was asked for, where it was asked.
+    pub demanded: Option<Nanos>,
+}
+
+/// Why nothing can be decided.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Undecided {
+    /// The medium has no service times.
+    #[error(transparent)]
+    NoFigures(#[from] NoFigures),
+    /// They could not be measured.
+    #[error(transparent)]
+    Rehearsal(#[from] DualError),
+}
+
+impl Decision {
+    fn of(management: Management) -> Decision {
+        Decision {
+            management,
+            longest: None,
+            demanded: None,
+        }
+    }
+
+    /// Whether the player has an exclusive core.
+    pub fn is_granted(&self) -> bool {
+        matches!(self.management, Management::Dual(_))
+    }
+}
+
+/// The decision for one run of the plan. `rehearse` measures service times of the player's medium; it is called where they matter.
+///
+/// # Errors
+/// [`Undecided`] if it cannot.
+pub fn decide(
+    planned: &Planned,
+    machine: &DualMachine,
+    player: &Task,
+    rehearse: impl Fn() -> Result<Vec<Nanos>, DualError>,
+) -> Result<Decision, Undecided> {
+    let wait = planned
+        .wait
+        .map(|percent| machine.quantum().scaled(f64::from(percent) / 100.0));
+    let shared = |scheduling| Decision::of(Management::Shared(scheduling));
+    Ok(match planned.approach {
+        Approach::Blocking => shared(wait.map_or(Scheduling::Quantum, Scheduling::QuantumAfter)),
+        Approach::Fair => shared(Scheduling::Fair),
+        Approach::Fifo => shared(Scheduling::Fifo),
+        Approach::Dual => Decision::of(Management::Dual(Exclusive {
+            places: machine.exclusive.iter().take(1).copied().collect(),
+            waits: vec![Completion::Poll, OTHERS_WAIT],
+            costs: lending(machine),
+            slack: Nanos::ZERO,
+            wait: wait.unwrap_or_default(),
+        })),
+        Approach::Computed => computed(machine, player, &rehearse()?)?,
+    })
+}
+
+/// The player makes no request to the device of the others.
+const OTHERS_WAIT: Completion = Completion::Block;
+
+/// Every decision by `punctual_cores`, from measured `services`.
+fn computed(machine: &DualMachine, player: &Task, services: &[Nanos]) -> Result<Decision, NoFigures> {
+    // On its exclusive core a job that blocked takes its core back at once: blocking costs two switches.
+    let block = machine.switch() * 2;
+    let way = completion(services, block)?;
+    let longest = services.iter().copied().max().ok_or(NoFigures)?;
+    let read = longest + if way == Completion::Poll { Nanos::ZERO } else { block };
+    let time = |step: &Step| match step {
+        Step::Compute(span) => *span,
+        Step::Io { .. } => read,
+    };
+    // A frame is switched to once, and once more where others took its core back from it.
+    let execution = |steps: &Vec<Step>| steps.iter().map(time).sum::<Nanos>() + block;
+    let demand = Sporadic {
+        execution: player.jobs.iter().map(execution).max().unwrap_or_default(),
+        deadline: PERIOD,
+        period: PERIOD,
+    };
+    let management = match place(&[demand], &machine.exclusive) {
+        Ok(places) => Management::Dual(Exclusive {
+            places,
+            waits: vec![way, OTHERS_WAIT],
+            costs: lending(machine),
+            slack: demand.deadline - demand.execution,
+            wait: Nanos::ZERO,
+        }),
+        Err(_) => Management::Shared(Scheduling::Fifo),
+    };
+    Ok(Decision {
+        management,
+        longest: Some(longest),
+        demanded: Some(demand.execution),
+    })
+}
+
+/// Other work is switched to; it is interrupted at once, and the core is switched back.
+fn lending(machine: &DualMachine) -> LendingCosts {
+    LendingCosts {
+        hand_over: machine.switch(),
+        take_back: machine.switch(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_sim::dual::Release;
+    use punctual_sim::media::{Access, Request};
+    use punctual_units::Time;
+
+    use super::*;
+
+    /// 10 ms of computation and 100 reads a frame.
+    fn player() -> Task {
+        let read = Step::Io {
+            device: 0,
+            request: Request {
+                access: Access::Read,
+                page: 0,
+                pages: 1,
+            },
+        };
+        let mut frame = vec![Step::Compute(Nanos::from_millis(10))];
+        frame.extend([read; 100]);
+        Task {
+            name: "player".into(),
+            release: Release::Periodic {
+                first: Time::ZERO,
+                period: PERIOD,
+                deadline: PERIOD,
+            },
+            jobs: vec![frame],
+        }
+    }
+
+    fn computed(services: &[Nanos]) -> Decision {
+        super::computed(&DualMachine::dps_dual_core(), &player(), services).unwrap()
+    }
+
+    #[test]
+    fn one_long_read_refuses_a_core_that_short_ones_are_granted() {
+        let quick = vec![Nanos::from_micros(6); 99];
+        let granted = computed(&quick);
+        assert_eq!(granted.demanded, Some(Nanos::from_micros(10_000 + 100 * 6 + 30)));
+        let Management::Dual(decided) = &granted.management else {
+            panic!("{granted:?}")
+        };
+        assert_eq!(decided.waits[0], Completion::Poll);
+        // One in a hundred takes longer than the hundredth part of what is left of the period.
+        let mut collecting = quick;
+        collecting.push(Nanos::from_millis(1));
+        let refused = computed(&collecting);
+        assert_eq!(refused.management, Management::Shared(Scheduling::Fifo));
+        assert_eq!((refused.is_granted(), granted.is_granted()), (false, true));
+    }
+
+    #[test]
+    fn who_blocks_is_charged_its_switches() {
+        let services = vec![Nanos::from_micros(60); 3];
+        let demanded = computed(&services).demanded;
+        assert_eq!(demanded, Some(Nanos::from_micros(10_000 + 100 * (60 + 30) + 30)));
+    }
+
+    #[test]
+    fn nothing_is_rehearsed_for_who_does_not_ask() {
+        let machine = DualMachine::dps_dual_core();
+        let rehearse = || panic!("it was rehearsed");
+        for approach in [Approach::Blocking, Approach::Fair, Approach::Fifo, Approach::Dual] {
+            let planned = Planned::of(approach);
+            let decision = decide(&planned, &machine, &player(), rehearse).unwrap();
+            assert_eq!(decision.is_granted(), approach == Approach::Dual);
+            assert_eq!(decision.demanded, None);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! How long the player's reads take beside the interactive side, measured before the film.
+//!
+//! An idle device tells neither of queues nor of collections, which only follow writes. So single pages are read one after the other, about as often as the
+//! player reads, by a `SCHED_FIFO` task that blocks, while the interactive side runs: with another seed than during the film, which nobody knows
+//! before. The longest of these times is an estimate of the longest there can be, not a bound.
+
+use punctual_sim::dual::{DualError, DualMachine, Management, Release, Scheduling, Step, Task, simulate};
+use punctual_sim::media::{Access, Device, Request};
+use punctual_units::{Nanos, Time};
+
+use super::replicate::PLAYERS;
+use super::setting::{LIMIT, PERIOD};
+
+/// Reads that are measured: about as many as a film of 150 frames takes.
+const READS: u64 = 15_000;
+/// Reads in a period: about as many as a frame of the largest film takes.
+const READS_A_PERIOD: u64 = 100;
+
+/// Service times of single pages from the player's device, queues included, while `others` run.
+pub fn rehearse(machine: &DualMachine, others: Vec<Task>, devices: Vec<Device>) -> Result<Vec<Nanos>, DualError> {
+    let read = |page| {
+        let (access, pages) = (Access::Read, 1);
+        let request = Request { access, page, pages };
+        vec![Step::Io {
+            device: PLAYERS,
+            request,
+        }]
+    };
+    let period = Nanos(PERIOD.0 / READS_A_PERIOD);
+    let reader = Task {
+        name: "rehearsal".into(),
+        release: Release::Periodic {
+            first: Time::ZERO + period,
+            period,
+            deadline: period,
+        },
+        jobs: (0..READS).map(read).collect(),
+    };
+    let tasks: Vec<Task> = std::iter::once(reader).chain(others).collect();
+    let fifo = Management::Shared(Scheduling::Fifo);
+    let report = simulate(machine, &fifo, &tasks, devices, Time::ZERO + LIMIT)?;
+    Ok(report.jobs.iter().map(|job| job.io).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_cores::{Completion, completion};
+    use punctual_sim::media::{Media, Medium};
+
+    use super::super::interactive;
+    use super::*;
+
+    #[test]
+    fn it_meets_the_collections_that_an_idle_device_never_shows() {
+        let (machine, media) = (DualMachine::dps_dual_core(), Media::dps_table_1());
+        let flash = Device::new(&Medium::Flash(media.flash), media.page_bytes, 1);
+        let pages = media.flash.geometry().logical_pages;
+        let services = |others| {
+            let services = rehearse(&machine, others, vec![flash.clone()]).unwrap();
+            assert_eq!(services.len() as u64, READS);
+            services
+        };
+        let read = Nanos::from_micros(60);
+        assert!(services(Vec::new()).into_iter().all(|service| service == read));
+        let busy = services(interactive::tasks(PLAYERS, pages, 1));
+        let erase = Nanos::from_micros(1_500);
+        assert!(busy.iter().any(|service| *service > erase));
+        // Even the quick ones take longer than two switches.
+        assert_eq!(completion(&busy, machine.switch() * 2), Ok(Completion::Block));
+    }
+}

@@ -1,0 +1,161 @@
+//! Everybody else: threads that never rest, and one that keeps the disk busy.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use punctual_platform::linux::emulated::EmulatedClock;
+use punctual_platform::linux::thread::Tid;
+
+use super::{MovieError, failed};
+
+/// One unit of a hog's work, in cycles: some 20 us, so that counting costs nothing.
+const UNIT_CYCLES: u64 = 50_000;
+/// Written in one piece.
+const WRITE_BYTES: usize = 1 << 20;
+/// Where the disk's writer begins again.
+const FILE_BYTES: u64 = 64 << 20;
+/// Pieces between two syncs.
+const WRITES_PER_SYNC: u64 = 4;
+
+/// The hogs and the disk's writer. They end when dropped.
+pub(crate) struct Load {
+    shared: Arc<Shared>,
+    tids: Vec<Tid>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// One for each hog, on a cache line of its own.
+    units: Vec<Counter>,
+    disk_bytes: AtomicU64,
+    /// What ended the disk's writer.
+    disk_failed: OnceLock<String>,
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Counter(AtomicU64);
+
+/// Work done since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) units: u64,
+    pub(crate) disk_bytes: u64,
+}
+
+impl std::ops::Sub for Done {
+    type Output = Done;
+    fn sub(self, earlier: Done) -> Done {
+        Done {
+            units: self.units - earlier.units,
+            disk_bytes: self.disk_bytes - earlier.disk_bytes,
+        }
+    }
+}
+
+impl Load {
+    /// Starts `hogs` threads, and one that writes and syncs the file at `disk`.
+    pub(crate) fn start(hogs: usize, disk: Option<&Path>, clock: &Arc<EmulatedClock>) -> Result<Load, MovieError> {
+        let shared = Arc::new(Shared {
+            units: (0..hogs).map(|_| Counter::default()).collect(),
+            ..Shared::default()
+        });
+        let (tell, told) = channel();
+        let mut load = Load {
+            shared: Arc::clone(&shared),
+            tids: Vec::new(),
+            threads: Vec::new(),
+        };
+        for hog in 0..hogs {
+            let (shared, clock, tell) = (Arc::clone(&shared), Arc::clone(clock), tell.clone());
+            load.spawn("hog", move || hog_on(&shared, &shared.units[hog], &clock, &tell))?;
+        }
+        if let Some(path) = disk {
+            let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+            let file = file.map_err(failed("making", path))?;
+            let (shared, tell) = (Arc::clone(&shared), tell.clone());
+            load.spawn("busy disk", move || write_on(&shared, &file, &tell))?;
+        }
+        drop(tell);
+        load.tids = told.iter().take(load.threads.len()).collect();
+        Ok(load)
+    }
+
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MovieError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
+        self.threads.push(thread.map_err(|why| MovieError::File {
+            what: "starting a thread".into(),
+            why,
+        })?);
+        Ok(())
+    }
+
+    /// Its threads.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = Tid> {
+        self.tids.iter().copied()
+    }
+
+    /// What ended the disk's writer, where something has.
+    pub(crate) fn disk_failed(&self) -> Option<&str> {
+        self.shared.disk_failed.get().map(String::as_str)
+    }
+
+    /// What they have done.
+    pub(crate) fn done(&self) -> Done {
+        Done {
+            units: self
+                .shared
+                .units
+                .iter()
+                .map(|counter| counter.0.load(Ordering::Relaxed))
+                .sum(),
+            disk_bytes: self.shared.disk_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A panic in it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn hog_on(shared: &Shared, counter: &Counter, clock: &EmulatedClock, tell: &Sender<Tid>) {
+    let _ = tell.send(Tid::current());
+    while !shared.stop.load(Ordering::Relaxed) {
+        clock.compute(UNIT_CYCLES);
+        counter.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn write_on(shared: &Shared, file: &File, tell: &Sender<Tid>) {
+    let _ = tell.send(Tid::current());
+    let piece = vec![0xA5u8; WRITE_BYTES];
+    for n in 0u64.. {
+        if shared.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let written = file.write_all_at(&piece, n * WRITE_BYTES as u64 % FILE_BYTES);
+        let synced = if n % WRITES_PER_SYNC == 0 {
+            file.sync_data()
+        } else {
+            Ok(())
+        };
+        if let Err(why) = written.and(synced) {
+            let _ = shared.disk_failed.set(why.to_string());
+            return;
+        }
+        shared.disk_bytes.fetch_add(WRITE_BYTES as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,368 @@
+//! The player: sleeps, reads, decodes, displays; and where it reads from.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use punctual_cores::{Completion, completion, completion_on_kept_core};
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::data_path::{MappedPartition, PolledFile};
+use punctual_platform::linux::emulated::EmulatedClock;
+use punctual_platform::linux::thread;
+use punctual_runtime::linux::tenancy::{Account, Tenancy, quantile};
+use punctual_units::{Clock, Nanos, Time};
+
+use super::{Frame, MovieError, failed};
+
+/// What a player reads at once: the size of libavformat's buffer (`IO_BUFFER_SIZE`).
+const READ_BYTES: usize = 32 << 10;
+/// Reads on which a medium's service times are measured, each way.
+const SERVICES: usize = 60;
+
+/// The file, and what every frame of it adds up to.
+pub(super) struct Film {
+    path: PathBuf,
+    frame_bytes: usize,
+    sums: Vec<u64>,
+}
+
+impl Film {
+    /// Writes a film of whole frames, at least one, to `path`.
+    pub(super) fn record(path: &Path, frame_bytes: usize, file_bytes: u64) -> Result<Film, MovieError> {
+        let frames = (file_bytes / frame_bytes as u64).max(1);
+        let mut file = File::create(path).map_err(failed("making", path))?;
+        let mut sums = Vec::new();
+        let mut state = 1u64;
+        for _ in 0..frames {
+            let words = (0..frame_bytes / 8).map(|_| {
+                // Knuth's multiplicative generator: no two frames alike.
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                state
+            });
+            let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+            sums.push(sum(&bytes));
+            file.write_all(&bytes).map_err(failed("writing", path))?;
+        }
+        file.sync_all().map_err(failed("writing", path))?;
+        Ok(Film {
+            path: path.to_owned(),
+            frame_bytes,
+            sums,
+        })
+    }
+
+    fn frame(&self, number: u32) -> (usize, u64) {
+        let frame = number as usize % self.sums.len();
+        (frame * self.frame_bytes, self.sums[frame])
+    }
+
+    fn bytes(&self) -> usize {
+        self.sums.len() * self.frame_bytes
+    }
+}
+
+/// What the little-endian words add up to, each times its place from 1: words that changed places are noticed.
+fn sum(bytes: &[u8]) -> u64 {
+    let word = |chunk: &[u8]| chunk.try_into().map_or(0, u64::from_le_bytes);
+    let weighted = |(chunk, place): (&[u8], u64)| word(chunk).wrapping_mul(place);
+    bytes.chunks_exact(8).zip(1..).map(weighted).fold(0, u64::wrapping_add)
+}
+
+/// Where frames come from.
+pub(super) enum Source {
+    /// Blocking reads through the page cache, which keeps so many bytes behind.
+    Cached { file: File, cache_bytes: u64 },
+    /// Loads.
+    Mapped(Partition),
+    /// The device, waiting like this.
+    Polled { file: PolledFile, spin: Nanos },
+}
+
+/// A mapped partition whose file goes with it.
+pub(super) struct Partition {
+    map: MappedPartition,
+    path: PathBuf,
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        // What is left goes with its folder.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Source {
+    pub(super) fn cached(film: &Film, cache_bytes: u64) -> Result<Source, MovieError> {
+        let file = File::open(&film.path).map_err(failed("opening", &film.path))?;
+        forget(&file, 0, 0);
+        Ok(Source::Cached { file, cache_bytes })
+    }
+
+    /// The film in memory; where there is not that much, on the device.
+    pub(super) fn mapped(
+        film: &Film,
+        path: &Path,
+        slack: Option<Nanos>,
+        told: &mut Vec<String>,
+    ) -> Result<Source, MovieError> {
+        match Source::try_mapped(film, path) {
+            Ok(partition) => {
+                let medium = partition.map.medium();
+                told.push(format!("film on {medium:?}, which survives {}", medium.survives()));
+                if let Err(refusal) = partition.map.locked() {
+                    told.push(format!("film mapped but not locked: {refusal}"));
+                }
+                Ok(Source::Mapped(partition))
+            }
+            Err(error) => {
+                told.push(format!("film not in memory: {error}"));
+                Source::polled(film, slack, told)
+            }
+        }
+    }
+
+    fn try_mapped(film: &Film, path: &Path) -> Result<Partition, MovieError> {
+        let mut partition = Partition {
+            map: MappedPartition::create(path, film.bytes() as u64)?,
+            path: path.to_owned(),
+        };
+        let file = File::open(&film.path).map_err(failed("opening", &film.path))?;
+        // Frame by frame: memory that is locked would hold the film twice.
+        let mut frame = vec![0u8; film.frame_bytes];
+        for number in 0..film.sums.len() as u32 {
+            let (offset, _) = film.frame(number);
+            file.read_exact_at(&mut frame, offset as u64)
+                .map_err(failed("reading", &film.path))?;
+            partition.map.write(offset, &frame).map_err(failed("filling", path))?;
+        }
+        Ok(partition)
+    }
+
+    /// The device, awaited as the policy says: of `slack`, where the core is kept meanwhile, else of measured service times. Blocking through the
+    /// cache where that is refused.
+    pub(super) fn polled(film: &Film, slack: Option<Nanos>, told: &mut Vec<String>) -> Result<Source, MovieError> {
+        let mut file = match PolledFile::open(&film.path, film.frame_bytes) {
+            Ok(file) => file,
+            Err(refusal) => {
+                told.push(refusal.to_string());
+                told.push("film read through the page cache, blocking".into());
+                return Source::cached(film, 0);
+            }
+        };
+        let mut services = |spin: Nanos| -> std::io::Result<Vec<Nanos>> {
+            let one = |n: usize| -> std::io::Result<Nanos> {
+                let (offset, _) = film.frame(n as u32);
+                let began = MonotonicClock.now();
+                file.read(offset as u64, film.frame_bytes, spin)?;
+                Ok(MonotonicClock.now().since(began))
+            };
+            (0..SERVICES).map(one).collect()
+        };
+        let measured = services(Nanos::MAX).and_then(|polled| Ok((polled, services(Nanos::ZERO)?)));
+        let (polled, blocked) = measured.map_err(failed("reading", &film.path))?;
+        let block = quantile(&blocked, 0.5).saturating_sub(quantile(&polled, 0.5)) + BLOCK_AT_LEAST;
+        let way = match slack {
+            Some(slack) => completion_on_kept_core(slack),
+            // Without a service time nothing is known that speaks against looking.
+            None => completion(&polled, block).unwrap_or(Completion::Poll),
+        };
+        let (way, spin) = match way {
+            Completion::Poll => ("polling".to_owned(), Nanos::MAX),
+            Completion::SpinThenBlock(spin) => (format!("polling for {spin}, then blocking"), spin),
+            Completion::Block => ("blocking".to_owned(), Nanos::ZERO),
+        };
+        told.push(format!(
+            "film on its device, {way}: a frame takes {} (p99 {}) polled, {} (p99 {}) blocking",
+            quantile(&polled, 0.5),
+            quantile(&polled, 0.99),
+            quantile(&blocked, 0.5),
+            quantile(&blocked, 0.99),
+        ));
+        Ok(Source::Polled { file, spin })
+    }
+
+    /// Puts the frame at `offset` into `frame`.
+    fn read(&mut self, offset: usize, frame: &mut [u8]) -> std::io::Result<()> {
+        match self {
+            Source::Cached { file, cache_bytes } => {
+                for (n, piece) in frame.chunks_mut(READ_BYTES).enumerate() {
+                    file.read_exact_at(piece, (offset + n * READ_BYTES) as u64)?;
+                }
+                // Beyond its cache a film is read anew, however much memory the machine has.
+                let end = (offset + frame.len()) as u64;
+                let behind = end.saturating_sub(*cache_bytes);
+                let length = (frame.len() as u64).min(behind);
+                if length > 0 {
+                    forget(file, behind - length, length);
+                }
+                if offset == 0 {
+                    forget(file, frame.len() as u64, 0);
+                }
+            }
+            Source::Mapped(partition) => frame.copy_from_slice(&partition.map.as_slice()[offset..offset + frame.len()]),
+            Source::Polled { file, spin } => frame.copy_from_slice(file.read(offset as u64, frame.len(), *spin)?),
+        }
+        Ok(())
+    }
+}
+
+/// Blocking never comes for nothing, even where noise makes it look faster.
+const BLOCK_AT_LEAST: Nanos = Nanos::from_micros(1);
+
+/// Takes a stretch of `file` out of the page cache; 0 bytes mean to its end.
+fn forget(file: &File, offset: u64, bytes: u64) {
+    // SAFETY: plain numbers; the call is advice.
+    unsafe {
+        libc::posix_fadvise(
+            file.as_raw_fd(),
+            offset as libc::off_t,
+            bytes as libc::off_t,
+            libc::POSIX_FADV_DONTNEED,
+        );
+    }
+}
+
+/// A player, ready to play.
+pub(super) struct Player<'s> {
+    pub(super) film: &'s Film,
+    pub(super) clock: &'s EmulatedClock,
+    pub(super) period: Nanos,
+    pub(super) deadline: Nanos,
+    pub(super) decode: Nanos,
+    pub(super) frames: u32,
+    pub(super) tenancy: Option<Tenancy>,
+}
+
+/// One frame as it was played.
+pub(super) struct Played {
+    pub(super) released: Time,
+    woken: Time,
+    read: Option<Time>,
+    pub(super) finished: Time,
+    /// How long after its deadline; none where it was in time.
+    pub(super) overrun: Option<Nanos>,
+}
+
+impl Played {
+    pub(super) fn told(&self, explained: bool) -> Frame {
+        Frame {
+            woken: self.woken.since(self.released),
+            read: self.read.map(|read| read.since(self.released)),
+            finished: self.finished.since(self.released),
+            late: self.overrun.is_some(),
+            explained,
+        }
+    }
+}
+
+/// What came of playing.
+#[derive(Default)]
+pub(super) struct Performance {
+    pub(super) frames: Vec<Played>,
+    pub(super) wrong: u32,
+    pub(super) cpu: Nanos,
+    pub(super) lending: Account,
+    /// What went wrong with that.
+    pub(super) trouble: Option<String>,
+}
+
+impl Player<'_> {
+    /// Plays all frames of `source` from `start` on, on the calling thread.
+    pub(super) fn play(mut self, mut source: Source, start: Time) -> Result<Performance, MovieError> {
+        let mut played = Performance {
+            frames: Vec::with_capacity(self.frames as usize),
+            ..Performance::default()
+        };
+        let decode_cycles = (self.decode.as_secs_f64() * self.clock.clock().0 as f64) as u64;
+        let mut frame = vec![0u8; self.film.frame_bytes];
+        let mut display = frame.clone();
+        let before = thread::thread_cpu_time();
+        for number in 0..self.frames {
+            let released = start + self.period * u64::from(number);
+            self.sleep(released);
+            let woken = MonotonicClock.now();
+            let (offset, expected) = self.film.frame(number);
+            let mut read = None;
+            if woken < released + self.deadline {
+                source
+                    .read(offset, &mut frame)
+                    .map_err(failed("reading", &self.film.path))?;
+                read = Some(MonotonicClock.now());
+                played.wrong += u32::from(sum(&frame) != expected);
+                self.clock.compute(decode_cycles);
+                display.copy_from_slice(&frame);
+                std::hint::black_box(&display);
+            }
+            let finished = MonotonicClock.now();
+            let overrun = finished.since(released).saturating_sub(self.deadline);
+            played.frames.push(Played {
+                released,
+                woken,
+                read,
+                finished,
+                overrun: (overrun > Nanos::ZERO || read.is_none()).then_some(overrun),
+            });
+        }
+        // Until the window closes, as between any two frames.
+        self.sleep(start + self.period * u64::from(self.frames));
+        played.cpu = thread::thread_cpu_time().saturating_sub(before);
+        if let Some(accountant) = self.tenancy.as_ref().map(Tenancy::accountant) {
+            played.lending = accountant.account();
+            played.trouble = accountant.trouble();
+        }
+        Ok(played)
+    }
+
+    fn sleep(&mut self, until: Time) {
+        let sleep = |until| {
+            MonotonicClock.sleep_until(until);
+            true
+        };
+        match &mut self.tenancy {
+            Some(tenancy) => tenancy.wait(until, sleep),
+            None => sleep(until),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: usize = 8192;
+
+    #[test]
+    fn every_source_gives_every_frame_and_a_wrong_byte_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("movie");
+        let film = Film::record(&path, FRAME, 5 * FRAME as u64 + 100).unwrap();
+        assert_eq!(film.bytes(), 5 * FRAME);
+        let mut told = Vec::new();
+        let sources = [
+            Source::cached(&film, FRAME as u64).unwrap(),
+            Source::mapped(&film, &folder.path().join("mapped"), None, &mut told).unwrap(),
+            Source::polled(&film, None, &mut told).unwrap(),
+            Source::polled(&film, Some(Nanos::from_millis(20)), &mut told).unwrap(),
+        ];
+        let polled = told.iter().any(|line| line.contains("polling for 20.00 ms"));
+        let refused = told.iter().any(|line| line.contains("through the page cache"));
+        assert!(polled || refused, "a core that is kept is polled on: {told:?}");
+        let mut frame = vec![0; FRAME];
+        for mut source in sources {
+            for number in 0..12 {
+                let (offset, expected) = film.frame(number);
+                source.read(offset, &mut frame).unwrap();
+                assert_eq!(sum(&frame), expected);
+            }
+            frame[77] ^= 1;
+            assert_ne!(sum(&frame), film.frame(11).1, "planted");
+            frame[77] ^= 1;
+            frame[..16].rotate_left(8);
+            assert_ne!(sum(&frame), film.frame(11).1, "words that changed places");
+        }
+    }
+}

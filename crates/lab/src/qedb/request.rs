@@ -1,0 +1,60 @@
+//! What the runtime is asked for.
+
+use std::sync::Arc;
+
+use punctual_scenario::{Faults, Governor, PlatformChoice, RunRequest};
+use punctual_sim::governor::Ondemand;
+use punctual_units::Hertz;
+
+use super::approach::Approach;
+use super::replicate::Place;
+use super::setting::{Ask, scenario};
+
+/// Who sets the clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Clocking {
+    /// The law.
+    Law,
+    /// The `ondemand` governor, which keeps the utilisation between 20 and 90 % (section 5.2), as it was in the kernels that
+    /// ran on the paper's board (3.10).
+    Ondemand,
+    /// Nobody: it stands at this step.
+    Pinned(Hertz),
+}
+
+impl Clocking {
+    /// Who sets the clock under this approach.
+    pub fn of(approach: Approach) -> Clocking {
+        match approach {
+            Approach::Open => Clocking::Ondemand,
+            Approach::DvfsOnly | Approach::Mimo(_) => Clocking::Law,
+            Approach::Qod(mhz) | Approach::Pinned(mhz) => Clocking::Pinned(Hertz::from_mhz(mhz)),
+        }
+    }
+
+    fn governor(self) -> Option<Governor> {
+        match self {
+            Clocking::Law => None,
+            Clocking::Ondemand => Some(Governor::Ondemand(Ondemand::old_between(20, 90))),
+            Clocking::Pinned(clock) => Some(Governor::Userspace(clock)),
+        }
+    }
+}
+
+/// The request of one run, without gains.
+pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
+    RunRequest {
+        scenario: scenario(ask),
+        trace: Arc::clone(&place.trace),
+        platform: PlatformChoice::Sim,
+        controller: None,
+        store_path: None,
+        spare: Vec::new(),
+        record: false,
+        machine: Some(place.subject.machine.clone()),
+        governor: clocking.governor(),
+        faults: Faults::default(),
+        allocation: None,
+        surge: None,
+    }
+}

@@ -1,0 +1,489 @@
+//! The controllers by name: which meters a law reads, which knobs it turns, and which law it is.
+//!
+//! | name       | reads            | turns                 | law             | in the paper |
+//! |------------|------------------|-----------------------|-----------------|--------------|
+//! | `open`     | nothing          | nothing               | none            | Open         |
+//! | `qod`      | tardiness        | admitted share        | LQR-PI          | QoDxxx       |
+//! | `clock`    | tardiness        | clock                 | LQR-PI          | DVFSonly     |
+//! | `mimo`     | tardiness, drr   | clock, admitted share | LQR-PI          | MIMO         |
+//! | `one-step` | tardiness, drr   | clock, admitted share | model inversion | none         |
+//!
+//! The laws are those of `punctual-control`; `qod` and `clock` are the one-by-one case of `mimo`. Knobs are shares of
+//! their range: the clock as a share of the top clock, so that a model says the same on machines of different speed.
+//!
+//! At `pace = "period"` the LQR-PI laws are the paper's, which round the clock only when the plan is made. At
+//! `pace = "job"` they know the clock's steps and carry the rounding (a single job answers to a single step, so there
+//! is no mean over a period to hide it in), and `mimo` feeds changes of the goal forward. `one-step` does so at any
+//! pace. What goes beyond the paper is also watched: see [`Controller::watch`].
+
+use punctual_control::{Actuator, Design, Doubt, Effect, Knob, LqrPi, OneStep, OneStepTuning, StepError, Supervisor};
+use punctual_platform::{ClockOffer, Offers};
+use punctual_workload::{ControllerKind, Goal, Pace};
+
+use crate::document::{ADMITTED, CLOCK, ControllerDocument, DRR, Mismatch, ModelDocument, TARDINESS};
+use crate::event::Window;
+
+/// Meters that there are.
+pub const METERS_MAX: usize = 2;
+/// Knobs that there are.
+pub const KNOBS_MAX: usize = 2;
+
+/// Filter gain of `one-step`: the part of a surprise that is believed at once. Chosen by hand between 1 (a surprise
+/// gone after one sample, noise sqrt(2) times as large) and the slowness of small values: 0.6 leaves 16 % of a step
+/// after two samples, lets gains be 3.3 times the model's, and adds 20 % to the noise.
+const FILTER: f64 = 0.6;
+/// Price of moves of `one-step`: half of a knob's range costs what an error of 0.05 in tardiness does. It slows down what the
+/// knobs can hardly do; chosen by hand, one value for all machines and goals.
+const MOVES: f64 = 0.01;
+
+/// How far from its goal, relative to it, mean tardiness counts as late or early to the watcher over a model.
+const OFF_MARGIN: f64 = 0.1;
+
+/// Knob positions as shares of their range.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Knobs {
+    /// The clock over the top clock; none leaves it as it was found.
+    pub clock: Option<f64>,
+    /// The admitted share of sensor updates.
+    pub admitted: f64,
+}
+
+/// A controller at work.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    law: Option<Law>,
+    /// Where the knobs are, as far as known.
+    held: Knobs,
+    /// Where knobs belong that the law does not turn.
+    rest: Knobs,
+}
+
+#[derive(Clone, Debug)]
+struct Law {
+    pilot: Pilot,
+    meters: Vec<MeterName>,
+    knobs: Vec<KnobName>,
+    goal: Vec<f64>,
+    supervisor: Option<Supervisor>,
+}
+
+/// The mathematics of a law.
+#[derive(Clone, Debug)]
+enum Pilot {
+    LqrPi(Box<LqrPi>),
+    OneStep(Box<OneStep>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum MeterName {
+    Tardiness,
+    Drr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum KnobName {
+    Clock,
+    Admitted,
+}
+
+impl Controller {
+    /// The controller `kind` at rest at its operating point.
+    ///
+    /// # Errors
+    /// [`Mismatch`] where a design is missing, does not fit, or needs a clock knob that the machine lacks.
+    pub fn new(
+        kind: ControllerKind,
+        goal: Goal,
+        offers: &Offers,
+        document: Option<&ControllerDocument>,
+    ) -> Result<Controller, Mismatch> {
+        let rest = Knobs {
+            clock: None,
+            admitted: 1.0,
+        };
+        let document = match (kind, document) {
+            (ControllerKind::Open, _) => {
+                return Ok(Controller {
+                    law: None,
+                    held: rest,
+                    rest,
+                });
+            }
+            (_, None) => {
+                return Err(Mismatch::NoDesign {
+                    controller: kind.name(),
+                });
+            }
+            (_, Some(document)) => document,
+        };
+        let law = match kind {
+            ControllerKind::OneStep => Law::one_step(goal, offers.clock.as_ref(), document)?,
+            ControllerKind::Qod => Law::lqr_pi(kind, &document.qod, goal, offers.clock.as_ref(), document)?,
+            ControllerKind::Clock => Law::lqr_pi(kind, &document.clock, goal, offers.clock.as_ref(), document)?,
+            _ => Law::lqr_pi(kind, &document.mimo, goal, offers.clock.as_ref(), document)?,
+        };
+        let held = law.merge(rest);
+        Ok(Controller {
+            law: Some(law),
+            held,
+            rest,
+        })
+    }
+
+    /// Where the knobs are held until the law takes over, and where it starts from.
+    pub fn operating_point(&self) -> Knobs {
+        self.held
+    }
+
+    /// Whether this controller turns anything.
+    pub fn turns_knobs(&self) -> bool {
+        self.law.is_some()
+    }
+
+    /// The knobs for the next window. A window without a finished job teaches nothing: the knobs stay.
+    pub fn step(&mut self, window: &Window) -> Knobs {
+        let Some(law) = &mut self.law else { return self.held };
+        if let Some(y) = law.measured(window) {
+            law.account(self.held, window);
+            // An unusable value leaves the law as it was; the regulator reports it as a fault of the meter.
+            let _ = law.pilot.step(&y[..law.meters.len()], &law.goal);
+            self.held = law.merge(self.held);
+        }
+        self.held
+    }
+
+    /// Whether the window that was just measured, under the knobs that are held, speaks against the law's model. Ask
+    /// before [`step`](Self::step), once per window. The paper's laws at a fixed period are not watched: they are the
+    /// baseline that others are compared with.
+    pub fn watch(&mut self, window: &Window) -> Option<Doubt> {
+        let law = self.law.as_mut()?;
+        let y = law.measured(window)?;
+        let held = over_window(self.held, window);
+        let (asked, settings) = (law.settings(held), law.settings(really(held, window.forced)));
+        let (meters, knobs) = (law.meters.len(), law.knobs.len());
+        law.supervisor
+            .as_mut()?
+            .observe(&y[..meters], law.goal[0], &asked[..knobs], &settings[..knobs])
+    }
+
+    /// What a doubt says, with the names of meters and knobs.
+    pub fn explain(&self, doubt: Doubt) -> String {
+        let law = self.law.as_ref();
+        let knob = |i: usize| {
+            law.and_then(|law| law.knobs.get(i))
+                .map_or("a knob", |knob| knob.name())
+        };
+        match doubt {
+            Doubt::Mispredicts { missed, residual } => format!(
+                "the model is wrong here: it misses changes of tardiness by {missed:.3}, its own record by {residual:.3}; identify again"
+            ),
+            Doubt::Swings { knob: i, times } => format!(
+                "the model is wrong here: {} swung to and fro {times} times in a row; identify again",
+                knob(i)
+            ),
+            Doubt::Backwards { late, samples } => {
+                let (off, more) = if late { ("late", "later") } else { ("early", "earlier") };
+                format!(
+                    "the model is wrong here: jobs stayed {off} for {samples} windows while the knobs made them {more}; identify again"
+                )
+            }
+        }
+    }
+
+    /// Where the machine really put the knobs.
+    pub fn applied(&mut self, knobs: Knobs) {
+        if self.law.is_some() {
+            self.held = knobs;
+        }
+    }
+
+    /// Goes on from `knobs` without a jolt: after warm-up and fallback.
+    pub fn resume(&mut self, knobs: Knobs) {
+        if let Some(law) = &mut self.law {
+            let settings = law.settings(knobs);
+            // Settings come from the law's own knobs, so they are usable.
+            let _ = law.pilot.resume(&settings[..law.knobs.len()]);
+            if let Some(supervisor) = &mut law.supervisor {
+                supervisor.reset();
+            }
+            self.held = law.merge(self.rest);
+        }
+    }
+}
+
+impl Law {
+    /// LQR-PI with the gains of `design`.
+    fn lqr_pi(
+        kind: ControllerKind,
+        design: &Design,
+        goal: Goal,
+        clock: Option<&ClockOffer>,
+        document: &ControllerDocument,
+    ) -> Result<Law, Mismatch> {
+        let (meters, knobs) = names(&design.outputs, &design.inputs)?;
+        let pilot = match document.made_for.pace {
+            Pace::Period(_) => {
+                let ranges = knobs.iter().map(|knob| range(*knob, clock, kind));
+                LqrPi::new(design, ranges.collect::<Result<_, _>>()?)?
+            }
+            Pace::Job => {
+                let actuators = knobs.iter().map(|knob| actuator(*knob, clock, kind));
+                let law = LqrPi::on_actuators(design, actuators.collect::<Result<_, _>>()?)?;
+                match document.model.as_ref().map(|model| &model.mimo) {
+                    Some(model) if design.check_model(model).is_ok() => law.with_model(model, design)?,
+                    _ => law,
+                }
+            }
+        };
+        let watched = document.made_for.pace == Pace::Job;
+        let mut law = Law {
+            pilot: Pilot::LqrPi(Box::new(pilot)),
+            goal: meters.iter().map(|meter| meter.goal(goal)).collect(),
+            meters,
+            knobs,
+            supervisor: None,
+        };
+        if let (true, Some(model)) = (watched, &document.model) {
+            law.supervisor = law.supervisor(model, clock, kind)?;
+        }
+        Ok(law)
+    }
+
+    /// The law that inverts the document's model.
+    fn one_step(goal: Goal, clock: Option<&ClockOffer>, document: &ControllerDocument) -> Result<Law, Mismatch> {
+        let kind = ControllerKind::OneStep;
+        let document_model = document.model.as_ref().ok_or(Mismatch::NoModel {
+            controller: kind.name(),
+        })?;
+        let model = &document_model.mimo;
+        let (meters, knobs) = names(model.outputs(), model.inputs())?;
+        let actuators = knobs.iter().map(|knob| actuator(*knob, clock, kind));
+        let tuning = OneStepTuning {
+            error: document.mimo.weights.error.clone(),
+            moves: vec![MOVES; knobs.len()],
+            filter: vec![FILTER; meters.len()],
+        };
+        let pilot = OneStep::new(model, actuators.collect::<Result<_, _>>()?, tuning)?;
+        let mut law = Law {
+            pilot: Pilot::OneStep(Box::new(pilot)),
+            goal: meters.iter().map(|meter| meter.goal(goal)).collect(),
+            meters,
+            knobs,
+            supervisor: None,
+        };
+        law.supervisor = law.supervisor(document_model, clock, kind)?;
+        Ok(law)
+    }
+
+    /// A watcher with the model of this law's meters and knobs; none where tardiness does not come first, or where the
+    /// model is about others.
+    fn supervisor(
+        &self,
+        model: &ModelDocument,
+        clock: Option<&ClockOffer>,
+        kind: ControllerKind,
+    ) -> Result<Option<Supervisor>, Mismatch> {
+        let one_knob = |input: usize| model.tardiness.with_input(input).ok();
+        let model = match self.knobs.as_slice() {
+            [KnobName::Clock, KnobName::Admitted] if self.meters.len() == 2 => Some(model.mimo.clone()),
+            [KnobName::Clock] => one_knob(0),
+            [KnobName::Admitted] => one_knob(1),
+            _ => None,
+        };
+        let ranges = self
+            .knobs
+            .iter()
+            .map(|knob| range(*knob, clock, kind))
+            .collect::<Result<Vec<_>, _>>()?;
+        let natures = self.knobs.iter().map(|knob| knob.effect_on_tardiness()).collect();
+        let tardiness_first = self.meters.first() == Some(&MeterName::Tardiness);
+        let model = model.filter(|model| tardiness_first && model.outputs().len() == self.meters.len());
+        Ok(model.and_then(|model| Supervisor::new(&model, ranges, natures, OFF_MARGIN)))
+    }
+
+    /// What the law reads, in its order; only the first as many as it has meters count. Arrays, so that a step allocates
+    /// nothing.
+    fn measured(&self, window: &Window) -> Option<[f64; METERS_MAX]> {
+        let read = |meter: &MeterName| match meter {
+            MeterName::Tardiness => window.tardiness,
+            MeterName::Drr => window.drr,
+        };
+        let mut y = [0.0; METERS_MAX];
+        for (y, meter) in y.iter_mut().zip(&self.meters) {
+            *y = read(meter)?;
+        }
+        Some(y)
+    }
+
+    /// Tells the law where the knobs really were in the window that was measured: on the machine's steps, and with
+    /// what admission let in where the freshness minimum forced it to let in more than asked. Where jobs were paced from within, the
+    /// law goes on from the mean clock that they had.
+    fn account(&mut self, held: Knobs, window: &Window) {
+        let settings = self.settings(really(over_window(held, window), window.forced));
+        let settings = &settings[..self.knobs.len()];
+        let _ = match window.clock {
+            Some(_) => self.pilot.follow(settings),
+            None => self.pilot.applied(settings),
+        };
+    }
+
+    fn settings(&self, knobs: Knobs) -> [f64; KNOBS_MAX] {
+        let position = |knob: &KnobName| match knob {
+            KnobName::Clock => knobs.clock.unwrap_or(1.0),
+            KnobName::Admitted => knobs.admitted,
+        };
+        let mut settings = [0.0; KNOBS_MAX];
+        for (setting, knob) in settings.iter_mut().zip(&self.knobs) {
+            *setting = position(knob);
+        }
+        settings
+    }
+
+    /// `held`, with the law's settings for the knobs that it turns.
+    fn merge(&self, mut held: Knobs) -> Knobs {
+        for (knob, setting) in self.knobs.iter().zip(self.pilot.settings()) {
+            match knob {
+                KnobName::Clock => held.clock = Some(*setting),
+                KnobName::Admitted => held.admitted = *setting,
+            }
+        }
+        held
+    }
+}
+
+impl Pilot {
+    fn step(&mut self, y: &[f64], goal: &[f64]) -> Result<(), StepError> {
+        match self {
+            Pilot::LqrPi(law) => law.step(y, goal).map(drop),
+            Pilot::OneStep(law) => law.step(y, goal, &[]).map(drop),
+        }
+    }
+
+    fn applied(&mut self, u: &[f64]) -> Result<(), StepError> {
+        match self {
+            Pilot::LqrPi(law) => law.applied(u),
+            Pilot::OneStep(law) => law.applied(u),
+        }
+    }
+
+    fn follow(&mut self, u: &[f64]) -> Result<(), StepError> {
+        match self {
+            Pilot::LqrPi(law) => law.follow(u),
+            Pilot::OneStep(law) => law.follow(u),
+        }
+    }
+
+    fn resume(&mut self, u: &[f64]) -> Result<(), StepError> {
+        match self {
+            Pilot::LqrPi(law) => law.resume(u),
+            Pilot::OneStep(law) => law.resume(u),
+        }
+    }
+
+    fn settings(&self) -> &[f64] {
+        match self {
+            Pilot::LqrPi(law) => law.settings(),
+            Pilot::OneStep(law) => law.settings(),
+        }
+    }
+}
+
+impl MeterName {
+    const fn goal(self, goal: Goal) -> f64 {
+        match self {
+            MeterName::Tardiness => goal.tasks.nominal(),
+            MeterName::Drr => goal.drr,
+        }
+    }
+}
+
+impl KnobName {
+    const fn name(self) -> &'static str {
+        match self {
+            KnobName::Clock => CLOCK,
+            KnobName::Admitted => ADMITTED,
+        }
+    }
+
+    /// What more of the knob must do, whatever a record says.
+    const fn effect_on_tardiness(self) -> Effect {
+        match self {
+            KnobName::Clock => Effect::Lowers,
+            KnobName::Admitted => Effect::Raises,
+        }
+    }
+}
+
+/// The knobs that were held, with the clock at its mean where jobs were paced from within.
+fn over_window(held: Knobs, window: &Window) -> Knobs {
+    Knobs {
+        clock: held.clock.map(|clock| window.clock.unwrap_or(clock)),
+        ..held
+    }
+}
+
+/// The knobs as they really were in a window: admission lets in more than asked where the freshness minimum forces it.
+fn really(held: Knobs, forced: f64) -> Knobs {
+    Knobs {
+        admitted: (held.admitted + forced).min(1.0),
+        ..held
+    }
+}
+
+/// Meters and knobs by their names in a model, in its order.
+fn names(outputs: &[String], inputs: &[String]) -> Result<(Vec<MeterName>, Vec<KnobName>), Mismatch> {
+    let meters = outputs.iter().map(|name| meter(name)).collect::<Result<Vec<_>, _>>()?;
+    let knobs = inputs.iter().map(|name| knob(name)).collect::<Result<Vec<_>, _>>()?;
+    if meters.len() > METERS_MAX || knobs.len() > KNOBS_MAX {
+        return Err(Mismatch::TooMany {
+            meters: meters.len(),
+            knobs: knobs.len(),
+        });
+    }
+    Ok((meters, knobs))
+}
+
+fn meter(name: &str) -> Result<MeterName, Mismatch> {
+    match name {
+        TARDINESS => Ok(MeterName::Tardiness),
+        DRR => Ok(MeterName::Drr),
+        other => Err(Mismatch::UnknownName { name: other.into() }),
+    }
+}
+
+fn knob(name: &str) -> Result<KnobName, Mismatch> {
+    match name {
+        CLOCK => Ok(KnobName::Clock),
+        ADMITTED => Ok(KnobName::Admitted),
+        other => Err(Mismatch::UnknownName { name: other.into() }),
+    }
+}
+
+/// A knob's range in shares, and how finely it can be set: the widest gap between two clock steps.
+fn range(knob: KnobName, clock: Option<&ClockOffer>, kind: ControllerKind) -> Result<Knob, Mismatch> {
+    let knob = match knob {
+        KnobName::Admitted => Knob::new(0.0, 1.0, 0.0),
+        KnobName::Clock => {
+            let offer = clock.ok_or(Mismatch::NoClock {
+                controller: kind.name(),
+            })?;
+            let gaps = offer
+                .steps
+                .windows(2)
+                .map(|pair| (pair[1].0 - pair[0].0) as f64 / offer.top().0 as f64);
+            Knob::new(offer.bottom().ratio(offer.top()), 1.0, gaps.fold(0.0, f64::max))
+        }
+    };
+    Ok(knob?)
+}
+
+/// A knob with its steps, as shares of its range.
+fn actuator(knob: KnobName, clock: Option<&ClockOffer>, kind: ControllerKind) -> Result<Actuator, Mismatch> {
+    match (knob, clock) {
+        (KnobName::Clock, Some(offer)) => {
+            let steps = offer.steps.iter().map(|step| step.ratio(offer.top())).collect();
+            Ok(Actuator::on_steps(steps)?)
+        }
+        _ => Ok(Actuator::from(range(knob, clock, kind)?)),
+    }
+}

@@ -1,0 +1,29 @@
+//! When is what decided: monitor, modes, controllers and the loop that joins them. Pure: values and `now` in, values out.
+//!
+//! Start with `tick`: it is the loop. Around it
+//! * `monitor` closes windows of job outcomes into means, `mode` says whether to trust them, `controller` turns them
+//!   into knob positions, `pacing` sets the clock while a job runs, `exciter` moves the knobs to learn a model instead;
+//! * `document` holds models and gains as files, `record` the log that replays to the same decisions.
+//!
+//! `punctual-runtime` drives the [`Regulator`] on Linux, `punctual-scenario` on the simulated machine as well.
+
+mod controller;
+mod document;
+mod event;
+mod exciter;
+mod mode;
+mod monitor;
+mod pacing;
+mod record;
+mod tick;
+
+pub use controller::Knobs;
+pub use document::{
+    ADMITTED, CLOCK, ControllerDocument, DRR, MadeFor, Mismatch, ModelDocument, ModelError, TARDINESS, Unfit,
+};
+pub use event::{Answer, Applied, Event, Plan, Step, Vitals, Window};
+pub use exciter::Exciter;
+pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
+pub use monitor::Monitor;
+pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, replay};
+pub use tick::{Regulator, RegulatorOptions};

@@ -1,0 +1,17 @@
+//! What does a scenario mean on a machine? From a request to a report, on Linux and on the simulated machine.
+//!
+//! * [`run`] and [`identify`] take a [`RunRequest`]: what the command line calls;
+//! * `linux` measures what accesses cost, compiles the programs, opens the stores and adds the tasks to a runtime;
+//! * `simulated` runs the same programs on the simulated machine, `allocation` splits its cache and bandwidth.
+
+mod allocation;
+#[cfg(target_os = "linux")]
+mod linux;
+mod run;
+mod simulated;
+
+pub use allocation::{AllocationError, AllocationRequest, Changes};
+#[cfg(target_os = "linux")]
+pub use linux::Emulated;
+pub use punctual_sim::{Failing, Fault, Faults, Governor, MachineFileError, MachineModel, MeterName, UnknownGovernor};
+pub use run::{ControllerSource, PlatformChoice, RunError, RunRequest, identify, run};

@@ -1,0 +1,302 @@
+//! A scenario on Linux: calibrate, compile, open the stores, place the tasks, run.
+
+mod calibrate;
+mod emulated;
+mod interpret;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use punctual_engines::Lmdb;
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::emulated::EmulatedClock;
+use punctual_platform::linux::{LinuxMachine, LinuxOptions, thread};
+use punctual_platform::{Machine, Refusal, Setting};
+use punctual_runtime::RuntimeError;
+use punctual_runtime::linux::{Job, RunOptions, Runtime, TASK_PRIORITY, TaskSetup};
+use punctual_runtime::report::{Finished, Progress, Watch};
+use punctual_store::temporal::ObjectSpec;
+use punctual_store::updates::SensorSpec;
+use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
+use punctual_units::{CoreId, Nanos, Time};
+use punctual_workload::{self as workload, Class, Costs, Program, Scenario, TaskSpec};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+pub use self::emulated::Emulated;
+use self::interpret::{Interpreter, object_key, sensor_key};
+use crate::run::{RunError, Setup};
+
+/// The engine of every scenario: LMDB at the speed of the emulated clock.
+type ScenarioEngine = Emulated<Lmdb>;
+type ScenarioStore = Store<ScenarioEngine, MonotonicClock>;
+
+/// Sensors of the scratch store on which costs are measured: the depth of its tree is that of any store between a
+/// thousand and a hundred thousand objects.
+const CALIBRATION_SENSORS: u32 = 10_000;
+
+/// Runs the scenario on this machine.
+pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
+    if let Some(path) = setup.request.store_path.as_deref() {
+        // In use, damaged, of another version, read-only: said before real-time work disturbs anybody.
+        drop(engine_options(setup).open(path)?);
+    }
+    stage(watch, "measuring what store accesses cost here")?;
+    let costs = measure(setup)?;
+    let machine = LinuxMachine::open(LinuxOptions::default())?;
+    let emulated = machine.emulated_clock();
+    let place = Place {
+        given: setup.request.store_path.as_deref(),
+        scratch: machine.temporary_dir(in_memory(setup))?,
+    };
+    let compiled = setup.compile(&costs)?;
+    let stream = setup.stream(compiled.replicas);
+    setup.check_freshness(&stream)?;
+
+    stage(watch, "filling the store")?;
+    let scenario = setup.scenario();
+    let sensors = setup.sensor_specs(&stream);
+    let store = Arc::new(open_store(setup, &place.main(), &sensors, &emulated)?);
+    fill(&store, &scenario.store)?;
+
+    let header = setup.header(machine.offers(), &costs, compiled.replicas);
+    let options = RunOptions {
+        header,
+        regulator: setup.regulator(machine.offers(), Time::ZERO),
+        pace: scenario.control.pace,
+        patience: setup.patience(),
+        duration: scenario.duration,
+        seed: scenario.seed,
+        best_effort_share: scenario.control.best_effort_share,
+        record: setup.log_setup(&stream),
+    };
+    let mut runtime = Runtime::new(machine, store);
+    let mut placing = Placing {
+        setup,
+        place: &place,
+        emulated: &emulated,
+        sensors: sensors.len() as u32,
+        copies: 0,
+    };
+    for (task, program) in scenario.tasks.iter().zip(&compiled.programs) {
+        placing.add(&mut runtime, task, program)?;
+    }
+    runtime.spare(setup.request.spare.iter().cloned());
+    runtime.sensors(stream, scenario.sensors.value_bytes as usize);
+    if scenario.store.update_mode == workload::UpdateMode::MemoryFirst {
+        runtime.group_commit_every(scenario.store.group_commit);
+    }
+    stage(watch, "starting")?;
+    Ok(runtime.run(options, watch)?)
+}
+
+/// Costs are those at full clock, whatever the governor made of the clock so far. Where the clock cannot be turned the
+/// run's own plan meets the same refusal and reports it.
+fn to_full_clock(machine: &mut LinuxMachine) {
+    if let Some(top) = machine.offers().clock.as_ref().map(|clock| clock.top()) {
+        let _ = machine.apply(Setting::Clock(top));
+    }
+}
+
+/// Says what is being done, and hears whether to go on.
+fn stage(watch: &mut dyn FnMut(Progress<'_>) -> std::ops::ControlFlow<()>, what: &str) -> Result<(), RunError> {
+    if watch(Progress::Stage(what)).is_break() {
+        Err(RunError::Interrupted)
+    } else {
+        Ok(())
+    }
+}
+
+/// Where the stores of a run are.
+struct Place<'r> {
+    given: Option<&'r Path>,
+    /// Removed with everything else that the machine puts back, even after a kill.
+    scratch: PathBuf,
+}
+
+impl Place<'_> {
+    fn main(&self) -> PathBuf {
+        self.given.map_or_else(|| self.scratch.join("store"), Path::to_path_buf)
+    }
+
+    fn other(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+}
+
+/// Adds the scenario's tasks to a runtime.
+struct Placing<'s, 'r> {
+    setup: &'s Setup<'r>,
+    place: &'s Place<'r>,
+    emulated: &'s Arc<EmulatedClock>,
+    sensors: u32,
+    copies: u64,
+}
+
+impl Placing<'_, '_> {
+    fn add(
+        &mut self,
+        runtime: &mut Runtime<'_, ScenarioEngine>,
+        task: &TaskSpec,
+        program: &Program,
+    ) -> Result<(), RunError> {
+        match task.class {
+            Class::RealTime { .. } | Class::Exclusive { .. } => {
+                let mut interpreter = self.interpreter(program, self.sensors);
+                interpreter.surge(self.setup.request.surge);
+                runtime
+                    .task(&task.name, task.class, task.arrival, move |job| {
+                        interpreter.perform(job)
+                    })
+                    .takes_at_most(task.demand.compute + task.demand.data);
+            }
+            Class::BestEffort => {
+                let others = runtime.other_cores();
+                for core in others.iter().copied().take(task.cores_of(others.len())) {
+                    for _ in 0..task.per_core {
+                        self.add_best_effort(runtime, task, program, core)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A best-effort task works on a database of its own, as in the first paper.
+    fn add_best_effort(
+        &mut self,
+        runtime: &mut Runtime<'_, ScenarioEngine>,
+        task: &TaskSpec,
+        program: &Program,
+        core: CoreId,
+    ) -> Result<(), RunError> {
+        let mut interpreter = self.interpreter(program, 0);
+        let path = self.place.other(&format!("other-{}", self.copies));
+        let store = Arc::new(open_store(self.setup, &path, &[], self.emulated)?);
+        fill(&store, &self.setup.scenario().store)?;
+        let body = Box::new(move |job: &mut Job<'_, ScenarioEngine>| interpreter.perform(job));
+        runtime.add(TaskSetup {
+            name: task.name.clone(),
+            class: task.class,
+            arrival: task.arrival,
+            active: task.active,
+            core: Some(core),
+            execution: None,
+            store,
+            body,
+        });
+        Ok(())
+    }
+
+    fn interpreter(&mut self, program: &Program, sensors: u32) -> Interpreter {
+        self.copies += 1;
+        let scenario = self.setup.scenario();
+        let rng = ChaCha8Rng::seed_from_u64(scenario.seed.wrapping_mul(1009).wrapping_add(self.copies));
+        Interpreter::new(
+            program.clone(),
+            sensors,
+            scenario.store.objects,
+            Arc::clone(self.emulated),
+            rng,
+        )
+    }
+}
+
+fn engine_options(setup: &Setup) -> LmdbOptions {
+    LmdbOptions {
+        durability: setup.scenario().store.durability,
+        ..LmdbOptions::default()
+    }
+}
+
+/// Stores that need not survive the machine need no medium.
+fn in_memory(setup: &Setup) -> bool {
+    setup.scenario().store.durability == workload::Durability::Volatile
+}
+
+fn open_store(
+    setup: &Setup,
+    path: &Path,
+    sensors: &[SensorSpec],
+    emulated: &Arc<EmulatedClock>,
+) -> Result<ScenarioStore, RunError> {
+    let needs = &setup.scenario().store;
+    let engine = engine_options(setup).open(path)?;
+    let object = |(index, sensor): (usize, &SensorSpec)| ObjectSpec {
+        key: sensor_key(index as u32).into(),
+        avi: sensor.avi,
+        period: sensor.period,
+        max_len: sensor.value_bytes_max as usize,
+    };
+    let options = StoreOptions {
+        objects: sensors.iter().enumerate().map(object).collect(),
+        update_mode: match needs.update_mode {
+            workload::UpdateMode::MemoryFirst => UpdateMode::MemoryFirst,
+            workload::UpdateMode::Transaction => UpdateMode::Transaction,
+        },
+        group_interval: needs.group_commit,
+        admission: setup.admission(),
+        ..StoreOptions::default()
+    };
+    Ok(Store::open(
+        Emulated::new(engine, Arc::clone(emulated)),
+        MonotonicClock,
+        options,
+    )?)
+}
+
+/// Puts every ordinary object, in transactions of a thousand.
+fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds) -> Result<(), StoreError> {
+    let value = vec![0x5A; needs.object_bytes as usize];
+    let objects: Vec<u32> = (0..needs.objects).collect();
+    for group in objects.chunks(1000) {
+        let mut transaction = store.write_transaction(Deadline::NONE)?;
+        for object in group {
+            transaction.put(&object_key(*object), &value)?;
+        }
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+/// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put back
+/// before the run.
+fn measure(setup: &Setup) -> Result<Costs, RunError> {
+    let mut machine = LinuxMachine::open(LinuxOptions::default())?;
+    to_full_clock(&mut machine);
+    let emulated = machine.emulated_clock();
+    let rt_core = machine.offers().cores.last().copied().unwrap_or_default();
+    let scenario: &Scenario = setup.scenario();
+    let sensor = SensorSpec {
+        period: Nanos::from_secs(1),
+        avi: Nanos::from_secs(2),
+        value_bytes_max: scenario.sensors.value_bytes,
+    };
+    let path = machine.temporary_dir(in_memory(setup))?.join("calibration");
+    let store = open_store(setup, &path, &vec![sensor; CALIBRATION_SENSORS as usize], &emulated)?;
+    fill(&store, &scenario.store)?;
+    let measured = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("calibration".into());
+        let worker = thread.spawn_scoped(scope, || {
+            // Where placement is refused, the run's own report says so.
+            let _: [Result<(), Refusal>; 2] = [thread::pin(rt_core), thread::real_time(TASK_PRIORITY)];
+            let needs = &scenario.store;
+            let bytes = scenario.sensors.value_bytes;
+            calibrate::costs(
+                &store,
+                &emulated,
+                CALIBRATION_SENSORS,
+                needs.objects,
+                needs.object_bytes,
+                bytes,
+            )
+        });
+        let worker = worker.map_err(|why| RuntimeError::Thread {
+            role: "calibration".into(),
+            why,
+        })?;
+        Ok::<_, RunError>(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    Ok(measured??)
+}

@@ -1,0 +1,507 @@
+//! From a request to a report: what the command line and an embedding program call.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use punctual_control::ExcitationError;
+use punctual_loop::{
+    AdmissionSetup, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError, RegulatorOptions,
+    SILENT_RELEASES, SILENT_WINDOWS, Unfit,
+};
+use punctual_platform::{Offers, Provenance, Refusal};
+use punctual_runtime::RuntimeError;
+use punctual_runtime::collector::SETTLING;
+use punctual_runtime::report::{Finished, KnobReport, LoadReport, Protection, RunHeader, RunReport, Watch};
+use punctual_sim::{Faults, Governor, MachineModel, ModelError as MachineModelError, SimulationError};
+use punctual_store::StoreError;
+use punctual_store::engine::EngineError;
+use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
+use punctual_units::{Nanos, Share, Time};
+use punctual_workload::{
+    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, Surge, TaskSpec,
+    Trace, UpdateMode,
+};
+
+use crate::allocation::{AllocationError, AllocationRequest};
+
+/// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a whole
+/// period before something is wrong.
+const PATIENT_RELEASES: u64 = 2;
+
+/// Which machine runs the scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlatformChoice {
+    /// This one.
+    Linux,
+    /// The simulated one.
+    Sim,
+}
+
+impl PlatformChoice {
+    /// The platform's name in reports and models.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PlatformChoice::Linux => "linux",
+            PlatformChoice::Sim => "sim",
+        }
+    }
+}
+
+/// Where a controller's gains come from.
+#[expect(clippy::large_enum_variant, reason = "there is one per run")]
+#[derive(Clone, Debug, PartialEq)]
+pub enum ControllerSource {
+    /// A model: gains are designed from it.
+    Model(ModelDocument),
+    /// Gains that were designed before.
+    Controller(ControllerDocument),
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    /// What runs. Must have no [`Scenario::problems`].
+    pub scenario: Scenario,
+    /// The readings that the scenario's sensors give.
+    pub trace: Arc<Trace>,
+    /// Where.
+    pub platform: PlatformChoice,
+    /// Gains, for every controller but `open`.
+    pub controller: Option<ControllerSource>,
+    /// Where the store is kept; a temporary folder that is removed afterwards if none is given. Linux only.
+    pub store_path: Option<PathBuf>,
+    /// Programs that are left on exclusive cores, by the names that `ps -o comm` shows. Linux only.
+    pub spare: Vec<String>,
+    /// Whether to keep a log that replays to the same decisions.
+    pub record: bool,
+    /// The machine to simulate; the shipped Exynos 5422 if none is given. Of no meaning on Linux.
+    pub machine: Option<MachineModel>,
+    /// The kernel's governor that sets the simulated clock while no controller does; none leaves it at its highest step.
+    pub governor: Option<Governor>,
+    /// What goes wrong with the simulated machine's knobs and meters.
+    pub faults: Faults,
+    /// Who gets which cache ways and how much bandwidth; only on the simulated machine so far.
+    pub allocation: Option<AllocationRequest>,
+    /// When real-time jobs have more to do than the scenario says.
+    pub surge: Option<Surge>,
+}
+
+impl RunRequest {
+    /// What a model or a controller for this run must have been made for.
+    pub fn made_for(&self) -> MadeFor {
+        let shipped = MachineModel::exynos5422_a15;
+        let simulated =
+            |machine: Option<&MachineModel>| machine.map_or_else(|| shipped().name, |model| model.name.clone());
+        let machine = match self.platform {
+            PlatformChoice::Linux => None,
+            PlatformChoice::Sim => Some(simulated(self.machine.as_ref())),
+        };
+        MadeFor::of(&self.scenario, self.platform.name(), machine.as_deref())
+    }
+}
+
+/// Why a run did not take place, or was broken off.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The scenario is not sound.
+    #[error(transparent)]
+    Problem(#[from] Problem),
+    /// The sensors are too slow for the minimum that is asked for.
+    #[error(
+        "goal.min_fresh: a goal out of reach: even if every update is let in, only {best} of the objects can be kept fresh, because the others are valid for less than their period and {margin} for installing; ask for at most that"
+    )]
+    Freshness {
+        /// What can be promised.
+        best: Share,
+        /// What an installation may take.
+        margin: Nanos,
+    },
+    /// A task demands what no program can do here.
+    #[error(transparent)]
+    Demand(#[from] ImpossibleDemand),
+    /// The controller does not fit.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// The model was not accepted.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The model cannot be true.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    /// The levels of an excitation teach nothing.
+    #[error(transparent)]
+    Excitation(#[from] ExcitationError),
+    /// The record is shorter than one round of the excitation.
+    #[error(
+        "{got} samples do not cover the {needed} that all combinations of levels take: raise --duration to at least {at_least}"
+    )]
+    TooShort {
+        /// Samples recorded.
+        got: u64,
+        /// Samples that one round takes.
+        needed: u64,
+        /// How long a run must last.
+        at_least: Nanos,
+    },
+    /// The store failed; what it acknowledged is kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The storage engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The machine could not be opened.
+    #[error(transparent)]
+    Machine(#[from] Refusal),
+    /// The simulated machine refused its load.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+    /// The simulated machine's model is not sound.
+    #[error(transparent)]
+    MachineModel(#[from] MachineModelError),
+    /// Ways and bandwidth cannot be split as asked.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
+    /// Whoever watches broke off before the run began.
+    #[error("stopped before the run began: nothing was measured")]
+    Interrupted,
+    /// The run was started on this machine and failed there.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+/// Runs a scenario and returns what it tells.
+///
+/// # Errors
+/// [`RunError`]. Whatever was changed on the machine has been put back.
+pub fn run(request: &RunRequest, watch: Watch) -> Result<Finished, RunError> {
+    check(&request.scenario)?;
+    perform(request, None, watch)
+}
+
+/// Moves both knobs on the running system, records it, and identifies a model.
+///
+/// The model is returned whatever its fit; [`ModelDocument::check_fit`] refuses a poor one.
+///
+/// # Errors
+/// [`RunError`], among others where the record is shorter than one round of the excitation.
+pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, RunReport), RunError> {
+    check(&request.scenario)?;
+    let levels = &request.scenario.excitation;
+    let needed = Exciter::new(levels)?.period();
+    let finished = perform(request, Some(Excite), watch)?;
+    let (y, u) = recording(&finished.report);
+    let got = y.len() as u64;
+    if got < needed {
+        let elapsed = request.scenario.duration;
+        let at_least = elapsed.scaled((needed + 10) as f64 / got.max(1) as f64);
+        return Err(RunError::TooShort { got, needed, at_least });
+    }
+    let made_for = request.made_for();
+    Ok((ModelDocument::identify(made_for, &y, &u)?, finished.report))
+}
+
+/// Asks [`perform`] to move the knobs instead of controlling.
+#[derive(Clone, Copy)]
+struct Excite;
+
+/// Rows for identification: the means of a window, and the knobs decided at its end (in force in the next one). Of the
+/// updates, the share that was really admitted: the freshness minimum may have added to the knob.
+///
+/// A window without a finished job repeats the one before: its jobs are under way, nothing new is known.
+fn recording(report: &RunReport) -> (Vec<[f64; 2]>, Vec<[f64; 2]>) {
+    let top = report.header.load.top_clock.0 as f64;
+    let running: Vec<_> = report
+        .samples
+        .iter()
+        .filter(|sample| sample.mode == "running")
+        .collect();
+    let mut last = None;
+    let mut y = Vec::new();
+    let mut u = Vec::new();
+    for pair in running.windows(2) {
+        last = pair[0].tardiness.zip(pair[0].drr).or(last);
+        let Some((tardiness, drr)) = last else { continue };
+        y.push([tardiness, drr]);
+        u.push([
+            pair[1].clock_hz.map_or(1.0, |hz| hz as f64 / top),
+            pair[1].admitted_share,
+        ]);
+    }
+    (y, u)
+}
+
+fn check(scenario: &Scenario) -> Result<(), RunError> {
+    match scenario.problems().into_iter().next() {
+        Some(problem) => Err(problem.into()),
+        None => Ok(()),
+    }
+}
+
+fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result<Finished, RunError> {
+    let design = match excite {
+        Some(Excite) => None,
+        None => design_for(request)?,
+    };
+    let setup = Setup {
+        request,
+        design,
+        excite: excite.is_some(),
+    };
+    match request.platform {
+        PlatformChoice::Linux if request.allocation.is_some() => Err(AllocationError::NotHere.into()),
+        PlatformChoice::Linux => crate::linux::run_scenario(&setup, watch),
+        PlatformChoice::Sim => crate::simulated::run_scenario(&setup, watch),
+    }
+}
+
+/// The gains that the scenario's controller runs with.
+fn design_for(request: &RunRequest) -> Result<Option<ControllerDocument>, RunError> {
+    let kind = request.scenario.control.kind;
+    let document = match &request.controller {
+        _ if kind == ControllerKind::Open => return Ok(None),
+        None => {
+            return Err(Mismatch::NoDesign {
+                controller: kind.name(),
+            }
+            .into());
+        }
+        Some(ControllerSource::Controller(document)) => document.clone(),
+        Some(ControllerSource::Model(model)) => {
+            model.check_nature()?;
+            match jobs_per_period(model.made_for.pace, &request.scenario) {
+                Some(jobs) => model.for_every_job(jobs)?.design()?,
+                None => model.design()?,
+            }
+        }
+    };
+    document.check(&request.made_for())?;
+    Ok(Some(document))
+}
+
+/// Where the loop steps at every job and the model is for a period: how many jobs of the most frequent real-time task
+/// end in a period.
+fn jobs_per_period(made_for: Pace, scenario: &Scenario) -> Option<f64> {
+    let (Pace::Period(period), Pace::Job) = (made_for, scenario.control.pace) else {
+        return None;
+    };
+    let real_time = scenario.tasks.iter().filter(|task| task.deadline().is_some());
+    let gap = |task: &TaskSpec| match task.arrival {
+        Arrival::Periodic { period } => period,
+        Arrival::Sporadic { gap_min, .. } => gap_min,
+        Arrival::AfterCompletion { pause_min, .. } => pause_min + task.demand.compute + task.demand.data,
+    };
+    let shortest = real_time.map(gap).min().filter(|gap| *gap > Nanos::ZERO)?;
+    Some(period.ratio(shortest).max(1.0))
+}
+
+/// What both machines need to know before they start.
+pub(crate) struct Setup<'r> {
+    pub(crate) request: &'r RunRequest,
+    design: Option<ControllerDocument>,
+    excite: bool,
+}
+
+impl Setup<'_> {
+    pub(crate) fn scenario(&self) -> &Scenario {
+        &self.request.scenario
+    }
+
+    /// The scenario's programs for a machine with these costs.
+    pub(crate) fn compile(&self, costs: &Costs) -> Result<Compiled, RunError> {
+        Ok(punctual_workload::compile(
+            self.scenario(),
+            costs,
+            self.request.trace.rate(),
+        )?)
+    }
+
+    /// Refuses a freshness minimum that these sensors cannot keep.
+    pub(crate) fn check_freshness(&self, stream: &SensorStream) -> Result<(), RunError> {
+        let options = self.admission();
+        let best = Updates::new(&self.sensor_specs(stream), options).best_fresh_share();
+        if best < options.minimum_fresh {
+            return Err(RunError::Freshness {
+                best,
+                margin: options.margin,
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stream(&self, replicas: u32) -> SensorStream<'_> {
+        SensorStream::new(&self.request.trace, self.scenario().sensors.speedup, replicas)
+    }
+
+    /// How updates are let in.
+    pub(crate) fn admission(&self) -> AdmissionOptions {
+        let shedding = if self.scenario().store.coldest_first {
+            Shedding::ColdestFirst
+        } else {
+            Shedding::Uniform
+        };
+        AdmissionOptions {
+            minimum_fresh: self.scenario().goal.min_fresh,
+            shedding,
+            ..AdmissionOptions::default()
+        }
+    }
+
+    /// The sensors of a stream as admission knows them.
+    pub(crate) fn sensor_specs(&self, stream: &SensorStream) -> Vec<SensorSpec> {
+        let value_bytes_max = self.scenario().sensors.value_bytes;
+        let spec = |sensor: punctual_workload::Sensor| SensorSpec {
+            period: sensor.period,
+            avi: sensor.avi,
+            value_bytes_max,
+        };
+        stream.sensors().into_iter().map(spec).collect()
+    }
+
+    /// The setup of a log, where one is to be kept.
+    pub(crate) fn log_setup(&self, stream: &SensorStream) -> Option<AdmissionSetup> {
+        let setup = || AdmissionSetup {
+            sensors: self.sensor_specs(stream),
+            options: self.admission(),
+        };
+        self.request.record.then(setup)
+    }
+
+    pub(crate) fn regulator(&self, offers: &Offers, start: Time) -> RegulatorOptions {
+        let scenario = self.scenario();
+        RegulatorOptions {
+            kind: scenario.control.kind,
+            goal: scenario.goal,
+            offers: offers.clone(),
+            start,
+            warm_up: scenario.control.warm_up,
+            silence: self.patience().unwrap_or_else(|| self.silence()),
+            impatient: self.patience().is_some(),
+            within: scenario.control.within,
+            design: self.design.clone(),
+            excite: self.excite.then(|| scenario.excitation.clone()),
+        }
+    }
+
+    /// Where a law steps at every job: how long it waits for the end of one before it is asked all the same. Somebody who
+    /// only looks on, or moves the knobs to learn a model, has nothing to say without a job.
+    pub(crate) fn patience(&self) -> Option<Nanos> {
+        let control = &self.scenario().control;
+        let steps = control.pace == Pace::Job && control.kind != ControllerKind::Open && !self.excite;
+        steps.then(|| self.rarest_release() * PATIENT_RELEASES)
+    }
+
+    /// How long no job may end: several windows, and several releases of the rarest real-time task.
+    fn silence(&self) -> Nanos {
+        let window = match self.scenario().control.pace {
+            Pace::Period(period) => period,
+            Pace::Job => Nanos::ZERO,
+        };
+        (window * SILENT_WINDOWS).max(self.rarest_release() * SILENT_RELEASES)
+    }
+
+    /// The longest time between two releases of a real-time task.
+    fn rarest_release(&self) -> Nanos {
+        let scenario = self.scenario();
+        let gap = |task: &TaskSpec| match task.arrival {
+            Arrival::Periodic { period } => period,
+            Arrival::Sporadic { gap_max, .. } => gap_max,
+            Arrival::AfterCompletion { pause_max, .. } => pause_max + task.demand.compute + task.demand.data,
+        };
+        let rarest = scenario
+            .tasks
+            .iter()
+            .filter(|task| task.deadline().is_some())
+            .map(gap)
+            .max();
+        rarest.unwrap_or_default()
+    }
+
+    /// From when on means count: the loop has had time to settle, and every sensor has spoken. At most half of the run.
+    fn settle(&self) -> Nanos {
+        let scenario = self.scenario();
+        let slowest = self.request.trace.sensors.iter().map(|sensor| sensor.period).max();
+        let spoken = slowest.unwrap_or_default().scaled(1.0 / scenario.sensors.speedup) + self.admission().margin;
+        let settled = scenario.control.warm_up + SETTLING.max(spoken);
+        settled.min(scenario.duration.scaled(0.5))
+    }
+
+    /// What is not done about the profiles of tasks, where nobody splits cache and bandwidth by them.
+    fn unsplit(&self) -> Option<Protection> {
+        let profiled = self.scenario().tasks.iter().filter(|task| task.profile.is_some());
+        let tasks: Vec<&str> = profiled.map(|task| task.name.as_str()).collect();
+        if tasks.is_empty() || self.request.allocation.is_some() {
+            return None;
+        }
+        let what = format!("cache ways and bandwidth by the profiles of {}", tasks.join(", "));
+        Some(Protection {
+            refused: Some(Refusal {
+                what: what.clone(),
+                why: "nothing splits them here, so these tasks compute what `compute` says".into(),
+                remedy: "add --platform sim to see what a split would do".into(),
+            }),
+            what,
+        })
+    }
+
+    pub(crate) fn header(&self, offers: &Offers, costs: &Costs, replicas: u32) -> RunHeader {
+        let scenario = self.scenario();
+        let turns = |kinds: &[ControllerKind]| self.excite || kinds.contains(&scenario.control.kind);
+        let clock = offers.clock.as_ref();
+        let clock_range = clock.map_or("none".into(), |clock| {
+            format!("{} to {} in {} steps", clock.bottom(), clock.top(), clock.steps.len())
+        });
+        let knob = |knob: &str, offered, used, range: String| KnobReport {
+            knob: knob.into(),
+            offered,
+            used,
+            range,
+        };
+        let sensors = self.request.trace.sensors.len() as u32 * replicas;
+        let update_mode = match scenario.store.update_mode {
+            UpdateMode::MemoryFirst => "memory-first",
+            UpdateMode::Transaction => "transaction",
+        };
+        RunHeader {
+            scenario: scenario.name.clone(),
+            platform: self.request.platform.name().into(),
+            machine: offers.machine.clone(),
+            seed: scenario.seed,
+            controller: scenario.control.kind,
+            goal: scenario.goal,
+            knobs: vec![
+                knob(
+                    "clock",
+                    clock.map(|clock| clock.provenance),
+                    turns(&[ControllerKind::Clock, ControllerKind::Mimo, ControllerKind::OneStep]),
+                    clock_range,
+                ),
+                knob(
+                    "admitted-share",
+                    Some(match self.request.platform {
+                        PlatformChoice::Linux => Provenance::Real,
+                        PlatformChoice::Sim => Provenance::Simulated,
+                    }),
+                    turns(&[ControllerKind::Qod, ControllerKind::Mimo, ControllerKind::OneStep]),
+                    "0 to 1".into(),
+                ),
+                knob(
+                    "best-effort-share",
+                    offers.best_effort_share,
+                    scenario.control.best_effort_share < Share::ONE,
+                    "0 to 1".into(),
+                ),
+            ],
+            protection: self.unsplit().into_iter().collect(),
+            load: LoadReport {
+                sensors,
+                replicas,
+                updates_per_s: self.request.trace.rate() * scenario.sensors.speedup * f64::from(replicas),
+                update_mode: update_mode.into(),
+                update_us: costs.update_ns * 1e-3,
+                get_ns: costs.get_ns,
+                top_clock: clock.map_or(costs.top, |clock| clock.top()),
+            },
+            settle_s: self.settle().as_secs_f64(),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! A scenario on the simulated machine: the same loop, the same policies, time that emerges from a model.
+
+use std::ops::ControlFlow;
+
+use punctual_loop::{Answer, Decision, Event, EventLog, Plan, Regulator, Vitals};
+use punctual_platform::{Machine, Setting};
+use punctual_runtime::actuate::turn_clock;
+use punctual_runtime::collector::{Collector, Ending, Took};
+use punctual_runtime::report::{Finished, Progress, Watch};
+use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
+use punctual_units::{Clock, Nanos, Share, Time};
+use punctual_workload::{JobOutcome, JobProgress, Pace};
+
+use crate::allocation::Allocating;
+use crate::run::{RunError, Setup};
+
+/// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
+const PATIENCE: Nanos = Nanos::from_secs(1);
+
+/// Runs the scenario in simulated time.
+pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
+    let scenario = setup.scenario();
+    let request = setup.request;
+    let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);
+    let costs = costs(&model, scenario.store.update_mode)?;
+    let mut compiled = setup.compile(&costs)?;
+    let mut allocating = match &request.allocation {
+        Some(asked) => Some(Allocating::new(asked, &scenario.tasks, &model)?),
+        None => None,
+    };
+    if let Some(allocating) = &mut allocating {
+        allocating.replace(&mut compiled.programs);
+    }
+    let stream = setup.stream(compiled.replicas);
+    setup.check_freshness(&stream)?;
+    let log_setup = setup.log_setup(&stream);
+    let load = Load {
+        tasks: scenario.tasks.iter().cloned().zip(compiled.programs).collect(),
+        stream,
+        admission: setup.admission(),
+        update_mode: scenario.store.update_mode,
+        group_commit: scenario.store.group_commit,
+        value_bytes: scenario.sensors.value_bytes,
+        seed: scenario.seed,
+    };
+    let mut machine = Simulation::new(model, load)?;
+    if let Some(governor) = request.governor {
+        machine.govern_with(governor);
+    }
+    if let Some(surge) = request.surge {
+        machine.surge(surge);
+    }
+    if scenario.control.within {
+        machine.tell_progress();
+    }
+    let machine = Faulty::new(machine, request.faults.clone());
+    let start = machine.now();
+    let options = setup.regulator(machine.offers(), start);
+    let regulator = Regulator::new(options.clone())?;
+    let header = setup.header(machine.offers(), &costs, compiled.replicas);
+    let stop = watch(Progress::Started(&header)).is_break();
+    let mut collector = Collector::new(header, start, regulator.plan());
+    if let (Some(governor), None) = (request.governor, regulator.plan().clock) {
+        collector.note(format!("the clock was left to the governor {governor}"));
+    }
+    for fault in &request.faults.list {
+        collector.note(format!("a fault was simulated: {fault}"));
+    }
+    let log = log_setup.is_some().then(Vec::new);
+    let mut run = Run {
+        machine,
+        regulator,
+        allocating,
+        collector,
+        log,
+        pace: scenario.control.pace,
+        patience: setup.patience(),
+        best_effort_share: scenario.control.best_effort_share,
+    };
+    if !stop {
+        run.until(start + scenario.duration, watch);
+    }
+    Ok(run.finish(log_setup.map(|admission| EventLog {
+        regulator: options,
+        steps: Vec::new(),
+        admission,
+        updates: Vec::new(),
+    })))
+}
+
+struct Run<'t> {
+    machine: Faulty<'t>,
+    regulator: Regulator,
+    allocating: Option<Allocating>,
+    collector: Collector,
+    log: Option<Vec<Decision>>,
+    pace: Pace,
+    /// How long the loop waits for a job's end before it is asked all the same.
+    patience: Option<Nanos>,
+    best_effort_share: Share,
+}
+
+impl Run<'_> {
+    fn until(&mut self, end: Time, watch: Watch) {
+        self.collector.begin(self.machine.read());
+        self.bound_best_effort();
+        self.act(self.regulator.plan());
+        let mut due = self.next_due();
+        let mut asked = self.machine.now();
+        while self.machine.now() < end {
+            let now = self.machine.now();
+            if now.since(asked) >= PATIENCE {
+                asked = now;
+                if watch(Progress::Waiting).is_break() {
+                    return;
+                }
+            }
+            let until = due.min(end).min(now + PATIENCE).min(self.next_phase());
+            let ticked = match self.machine.machine.run_until(until) {
+                Happening::Completed(outcome) => {
+                    self.completed(outcome);
+                    self.pace == Pace::Job && outcome.deadline.is_some()
+                }
+                Happening::Skipped { .. } => {
+                    self.collector.skipped(1);
+                    false
+                }
+                Happening::Progressed(job) => {
+                    self.progressed(job);
+                    false
+                }
+                Happening::Released { .. } => false,
+                Happening::Reached => self.machine.now() >= due,
+            };
+            if ticked {
+                due = self.next_due();
+                if self.tick(watch).is_break() {
+                    return;
+                }
+            }
+            // After the loop, which may have turned the clock.
+            if let Some(allocating) = &mut self.allocating {
+                allocating.step(&mut self.machine.machine);
+            }
+        }
+    }
+
+    /// When a job may enter another phase; never where nobody allocates.
+    fn next_phase(&mut self) -> Time {
+        let machine = &mut self.machine.machine;
+        let next = self.allocating.as_ref().map(|allocating| allocating.next(machine));
+        next.unwrap_or(Time::MAX)
+    }
+
+    /// The report counts the job as it was; the loop is told what the response meter says of it.
+    fn completed(&mut self, outcome: JobOutcome) {
+        self.collector.job(&outcome);
+        let told = match outcome.deadline {
+            Some(_) => self.machine.observe(outcome),
+            None => Some(outcome),
+        };
+        if let Some(outcome) = told {
+            self.step(Event::Completed(outcome));
+        }
+    }
+
+    /// A job under way may need another clock.
+    fn progressed(&mut self, job: JobProgress) {
+        if let Some(Answer::Pace(plan)) = self.step(Event::Progressed(job)) {
+            let applied = turn_clock(&mut self.machine, plan);
+            self.step(Event::Applied(applied));
+            self.collector.paced(None);
+        }
+    }
+
+    fn bound_best_effort(&mut self) {
+        if self.best_effort_share < Share::ONE {
+            // The simulated machine always offers this knob.
+            let _ = self.machine.apply(Setting::BestEffortShare(self.best_effort_share));
+        }
+    }
+
+    fn next_due(&self) -> Time {
+        match self.pace {
+            Pace::Job => self
+                .patience
+                .map_or(Time::MAX, |patience| self.machine.now() + patience),
+            Pace::Period(period) => self.machine.now() + period,
+        }
+    }
+
+    /// Sense, decide, act: the loop.
+    fn tick(&mut self, watch: Watch) -> ControlFlow<()> {
+        for late in self.machine.overdue() {
+            self.step(Event::Completed(late));
+        }
+        let readings = self.machine.read();
+        let fresh = self.machine.machine.fresh_share();
+        let counts = self.machine.machine.updates().counts();
+        let vitals = Vitals {
+            fresh,
+            updates_offered: counts.offered,
+            updates_admitted: counts.admitted,
+            updates_for_minimum: counts.for_minimum,
+            machine: readings.clone(),
+        };
+        self.machine.machine.rebalance();
+        let Some(step) = self.step(Event::Period(vitals)).and_then(Answer::step) else {
+            return ControlFlow::Continue(());
+        };
+        self.act(step.plan);
+        let sample = self.collector.step(&step, &readings, Took::default());
+        watch(Progress::Sample(sample))
+    }
+
+    fn act(&mut self, plan: Plan) {
+        self.machine.machine.updates().set_admitted_share(plan.admitted);
+        let applied = turn_clock(&mut self.machine, plan);
+        self.step(Event::Applied(applied));
+    }
+
+    fn step(&mut self, event: Event) -> Option<Answer> {
+        let now = self.machine.now();
+        let answer = self.regulator.step(&event, now);
+        if let Some(log) = &mut self.log {
+            log.push(Decision {
+                now,
+                event,
+                answer: answer.clone(),
+            });
+        }
+        answer
+    }
+
+    fn finish(mut self, log: Option<EventLog>) -> Finished {
+        if let Some(allocating) = &self.allocating {
+            let changes = allocating.changes();
+            self.collector
+                .note(format!("ways and bandwidth were split {changes} times (simulated)"));
+        }
+        let energy = self.machine.machine.energy();
+        let updates = self.machine.machine.updates();
+        let ending = Ending {
+            counts: updates.counts(),
+            reconciliation: updates.reconcile(),
+            energy_j: Some(energy.total()),
+            energy_parts_j: Some(energy),
+            ..Ending::default()
+        };
+        let log = log.map(|log| EventLog {
+            steps: self.log.unwrap_or_default(),
+            ..log
+        });
+        Finished {
+            report: self.collector.finish(ending),
+            log,
+        }
+    }
+}

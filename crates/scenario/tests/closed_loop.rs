@@ -1,0 +1,225 @@
+//! The loop closed around the simulated machine: identified there, it reaches its goal there, and a law of the wrong
+//! sign does not.
+
+mod common;
+
+use common::{request, unwatched};
+use punctual_loop::{Mismatch, ModelDocument, Unfit, replay};
+use punctual_runtime::Finished;
+use punctual_runtime::report::RunReport;
+use punctual_scenario::{ControllerSource, MachineModel, PlatformChoice, RunError, RunRequest, identify, run};
+use punctual_units::Nanos;
+use punctual_workload::{Active, ControllerKind, Pace, Surge};
+
+fn model() -> ModelDocument {
+    let request = request(PlatformChoice::Sim, ControllerKind::Open, 80);
+    let (model, _) = identify(&request, &mut unwatched).expect("identification runs");
+    model
+}
+
+fn controlled(kind: ControllerKind, model: &ModelDocument) -> RunReport {
+    let mut request = request(PlatformChoice::Sim, kind, 40);
+    request.controller = Some(ControllerSource::Model(model.clone()));
+    run(&request, &mut unwatched).expect("the run ends in order").report
+}
+
+/// Whether the goal is held within `0.05`, the minimum with it, and nothing lost.
+fn reaches_the_goal(report: &RunReport) -> Result<(), String> {
+    let (goal, summary) = (&report.header.goal, &report.summary);
+    let off = (summary.tardiness_mean - goal.tasks.nominal()).abs();
+    let fresh = summary.fresh_share_min >= goal.min_fresh.get();
+    if off <= 0.05 && fresh && summary.updates_lost == 0 {
+        return Ok(());
+    }
+    Err(format!(
+        "tardiness {}, fresh at least {}",
+        summary.tardiness_mean, summary.fresh_share_min
+    ))
+}
+
+#[test]
+fn open_is_tardy_while_qod_and_mimo_reach_the_goal() {
+    let model = model();
+    model.check_fit().expect("the model explains its record");
+    let open = controlled(ControllerKind::Open, &model);
+    assert!(
+        open.summary.tardiness_mean > 1.1,
+        "open: {}",
+        open.summary.tardiness_mean
+    );
+    for kind in [ControllerKind::Qod, ControllerKind::Mimo] {
+        let report = controlled(kind, &model);
+        assert_eq!(
+            reaches_the_goal(&report),
+            Ok(()),
+            "{kind:?}, seed {}",
+            report.header.seed
+        );
+        assert!(report.samples.iter().all(|sample| sample.fallback.is_none()));
+    }
+}
+
+/// `model` with every effect of a knob turned round.
+fn turned_round(model: &ModelDocument) -> ModelDocument {
+    let mut json = serde_json::to_value(model).unwrap();
+    for part in ["mimo", "tardiness"] {
+        for row in json[part]["b"][0].as_array_mut().unwrap() {
+            for gain in row.as_array_mut().unwrap() {
+                *gain = serde_json::json!(-gain.as_f64().unwrap());
+            }
+        }
+    }
+    serde_json::from_value(json).unwrap()
+}
+
+fn request_with(kind: ControllerKind, seconds: u64, pace: Pace, source: ControllerSource) -> RunRequest {
+    let mut request = request(PlatformChoice::Sim, kind, seconds);
+    request.scenario.control.pace = pace;
+    request.controller = Some(source);
+    request
+}
+
+#[test]
+fn a_model_of_the_wrong_sign_is_refused_and_its_law_misses_the_goal() {
+    let planted = turned_round(&model());
+    assert!(
+        matches!(planted.check_fit(), Err(Unfit::Backwards { .. })),
+        "and identification would refuse it"
+    );
+    let pace = Pace::Period(Nanos::from_millis(200));
+    let source = ControllerSource::Model(planted.clone());
+    let refused = run(&request_with(ControllerKind::Qod, 40, pace, source), &mut unwatched);
+    assert!(matches!(refused, Err(RunError::Unfit(Unfit::Backwards { .. }))));
+
+    // Gains are taken as they are: whoever wrote them vouches for them.
+    let source = ControllerSource::Controller(planted.design().unwrap());
+    let report = run(&request_with(ControllerKind::Qod, 40, pace, source), &mut unwatched)
+        .unwrap()
+        .report;
+    assert!(
+        reaches_the_goal(&report).is_err(),
+        "a law that pushes the wrong way cannot hold the goal"
+    );
+}
+
+/// The same planted gains beyond the paper's period: noticed, and the safe setting keeps jobs on time.
+#[test]
+fn beyond_the_paper_a_law_of_the_wrong_sign_falls_back_and_is_safe() {
+    let planted = turned_round(&model()).for_every_job(2.0).unwrap().design().unwrap();
+    let mut noticed = 0;
+    for kind in [ControllerKind::OneStep, ControllerKind::Mimo] {
+        let source = ControllerSource::Controller(planted.clone());
+        let report = run(&request_with(kind, 120, Pace::Job, source), &mut unwatched)
+            .unwrap()
+            .report;
+        let fallen = report.samples.iter().position(|sample| sample.fallback.is_some());
+        if let Some(fallen) = fallen {
+            let reason = report.samples[fallen].fallback.as_ref().unwrap();
+            assert!(reason.contains("the model is wrong here"), "{kind:?}: {reason}");
+            noticed += 1;
+        }
+        // Under the safe setting, or in the corner of it into which the wrong sign may push a law: on time either way.
+        let last = &report.samples[report.samples.len() / 2..];
+        let (jobs, late) = last.iter().fold((0, 0), |(jobs, late), sample| {
+            (jobs + sample.jobs, late + sample.misses)
+        });
+        assert!(late * 4 < jobs, "{kind:?}: {late} of {jobs} jobs late");
+    }
+    assert!(noticed > 0, "a law that makes jobs late is noticed");
+}
+
+/// At the pace of jobs, with the model of a period of two jobs: both laws hold the goal, and nothing is held against
+/// the model.
+#[test]
+fn at_every_job_mimo_and_one_step_reach_the_goal() {
+    let model = model();
+    for kind in [ControllerKind::Mimo, ControllerKind::OneStep] {
+        let source = ControllerSource::Model(model.clone());
+        let report = run(&request_with(kind, 40, Pace::Job, source), &mut unwatched)
+            .unwrap()
+            .report;
+        assert_eq!(
+            reaches_the_goal(&report),
+            Ok(()),
+            "{kind:?}, seed {}",
+            report.header.seed
+        );
+        let fallback = report.samples.iter().find_map(|sample| sample.fallback.as_ref());
+        assert_eq!(fallback, None, "{kind:?}");
+    }
+}
+
+/// A step of work that nobody announced: late for some jobs at every other pace, on the goal from the first job on where
+/// jobs are paced from within; and the log of such a run replays.
+#[test]
+fn within_jobs_a_surge_of_work_is_met_by_the_first_job() {
+    let model = model();
+    let surge = Surge {
+        active: Active {
+            from: Nanos::from_secs(20),
+            until: Nanos::from_secs(30),
+        },
+        factor: 1.15,
+    };
+    let worst = |within: bool| {
+        let mut request = request_with(
+            ControllerKind::Mimo,
+            40,
+            Pace::Job,
+            ControllerSource::Model(model.clone()),
+        );
+        (request.scenario.control.within, request.surge, request.record) = (within, Some(surge), true);
+        let Finished { report, log } = run(&request, &mut unwatched).unwrap();
+        assert_eq!(replay(&log.unwrap()).unwrap(), []);
+        assert_eq!(report.summary.clock_changes_within_jobs > 0, within);
+        let surged = report.jobs.iter().filter(|job| (20.0..21.0).contains(&job.t_s));
+        surged.map(|job| job.tardiness).fold(0.0, f64::max)
+    };
+    let (paced, at_ends) = (worst(true), worst(false));
+    assert!(paced < at_ends && paced < 0.95, "{paced}, without {at_ends}");
+}
+
+#[test]
+fn a_model_of_another_simulated_machine_is_refused() {
+    let mut other = request(PlatformChoice::Sim, ControllerKind::Mimo, 4);
+    other.controller = Some(ControllerSource::Model(model()));
+    let mut machine = MachineModel::exynos5422_a15();
+    machine.name = "another".into();
+    other.machine = Some(machine);
+    let error = run(&other, &mut unwatched).unwrap_err().to_string();
+    assert!(
+        error.contains("made for the simulated machine \"") && error.contains("this run has \"another\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report_and_another_one_does_not() {
+    let bytes = |seed| {
+        let mut request = request(PlatformChoice::Sim, ControllerKind::Open, 4);
+        request.scenario.seed = seed;
+        serde_json::to_vec(&run(&request, &mut unwatched).unwrap().report).unwrap()
+    };
+    assert_eq!(bytes(1), bytes(1));
+    assert_ne!(bytes(1), bytes(2));
+}
+
+#[test]
+fn a_controller_for_something_else_is_refused() {
+    let model = model();
+    let mut other = request(PlatformChoice::Sim, ControllerKind::Qod, 4);
+    other.scenario.name = "another".into();
+    other.controller = Some(ControllerSource::Model(model));
+    let error = run(&other, &mut unwatched).unwrap_err();
+    assert!(
+        matches!(error, RunError::Mismatch(Mismatch::MadeForElse { .. })),
+        "{error}"
+    );
+
+    let without = request(PlatformChoice::Sim, ControllerKind::Mimo, 4);
+    let error = run(&without, &mut unwatched).unwrap_err();
+    assert!(
+        matches!(error, RunError::Mismatch(Mismatch::NoDesign { .. })),
+        "{error}"
+    );
+}

@@ -1,0 +1,123 @@
+//! A small scenario that both machines can run: 200 synthetic sensors, one analysis, one best-effort task.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use punctual_runtime::report::Progress;
+use punctual_scenario::{Faults, PlatformChoice, RunRequest};
+use punctual_units::{Nanos, Share};
+use punctual_workload::{
+    Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
+    SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, Trace, UpdateMode, Volume,
+};
+
+/// A request for `seconds` of the scenario under `kind`.
+pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> RunRequest {
+    let (count, period_min, period_max) = (200, Nanos::from_millis(1000), Nanos::from_millis(4000));
+    let scenario = Scenario {
+        name: "test".into(),
+        seed: 7,
+        duration: Nanos::from_secs(seconds),
+        goal: Goal {
+            tasks: TaskGoal::Tardiness(0.85),
+            drr: 0.66,
+            min_fresh: Share::clamped(0.5),
+        },
+        control: Control {
+            kind,
+            pace: Pace::Period(Nanos::from_millis(200)),
+            within: false,
+            warm_up: Nanos::from_millis(400),
+            best_effort_share: Share::ONE,
+        },
+        store: StoreNeeds {
+            update_mode: UpdateMode::Transaction,
+            durability: Durability::Volatile,
+            coldest_first: false,
+            group_commit: Nanos::from_millis(50),
+            objects: 500,
+            object_bytes: 100,
+        },
+        sensors: SensorLoad {
+            source: SensorSource::Synthetic {
+                count,
+                period_min,
+                period_max,
+            },
+            speedup: 10.0,
+            volume: Volume::Utilisation(0.6),
+            value_bytes: 64,
+        },
+        tasks: vec![
+            task(
+                "analysis",
+                Class::RealTime {
+                    deadline: Nanos::from_millis(50),
+                },
+                12,
+            ),
+            task("browse", Class::BestEffort, 2),
+        ],
+        excitation: Excitation {
+            clock: vec![1.0, 0.95, 0.9, 0.85],
+            admitted: vec![0.5, 0.6, 0.7, 0.8],
+            hold: 1,
+        },
+    };
+    let trace = Trace::synthetic(count, period_min, period_max, Nanos::from_secs(30), scenario.seed);
+    RunRequest {
+        scenario,
+        trace: Arc::new(trace),
+        platform,
+        controller: None,
+        store_path: None,
+        spare: Vec::new(),
+        record: false,
+        machine: None,
+        governor: None,
+        faults: Faults::default(),
+        allocation: None,
+        surge: None,
+    }
+}
+
+fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
+    let part = Nanos::from_millis(part_ms);
+    let arrival = match class {
+        Class::RealTime { .. } | Class::Exclusive { .. } => Arrival::Periodic {
+            period: Nanos::from_millis(100),
+        },
+        Class::BestEffort => Arrival::AfterCompletion {
+            pause_min: Nanos::from_millis(50),
+            pause_max: Nanos::from_millis(150),
+        },
+    };
+    let reads = if name == "analysis" {
+        Table::Sensors
+    } else {
+        Table::Objects
+    };
+    let demand = Demand {
+        compute: part,
+        data: part,
+        rounds: 8,
+        reads,
+        writes: 8,
+    };
+    TaskSpec {
+        name: name.into(),
+        class,
+        arrival,
+        demand,
+        goal: None,
+        per_core: 1,
+        cores: None,
+        active: Active::ALWAYS,
+        profile: None,
+    }
+}
+
+/// Watches nothing.
+pub fn unwatched(_: Progress<'_>) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
