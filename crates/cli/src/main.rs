@@ -1,19 +1,18 @@
 //! The `punctual` command: terminals, files and exit codes around the runtime.
 
 mod args;
-mod claims;
+mod columns;
 mod commands;
 mod failure;
 mod fault;
 #[cfg(test)]
 mod fixture;
-mod limits;
-mod movie;
+#[cfg(feature = "lab")]
+mod lab;
 mod output;
 mod page;
 mod plain;
 mod profiles;
-mod referees;
 mod scenario;
 mod size;
 mod summary;
@@ -46,11 +45,29 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Identify(identify) => commands::identify::identify(&identify),
         Command::Design(design) => commands::design::design(&design),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
-        Command::Bench(bench) => commands::bench::bench(&bench, &command_line()),
-        Command::Calibrate(calibrate) => commands::calibrate::calibrate(&calibrate, &command_line()),
-        Command::Experiment(experiment) => commands::experiment::experiment(&experiment, &command_line()),
+        #[cfg(feature = "lab")]
+        Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),
+        #[cfg(feature = "lab")]
+        Command::Calibrate(calibrate) => lab::calibrate::calibrate(&calibrate, &command_line()),
+        #[cfg(feature = "lab")]
+        Command::Experiment(experiment) => lab::experiment::experiment(&experiment, &command_line()),
+        #[cfg(not(feature = "lab"))]
+        Command::Bench(_) => Err(absent("bench")),
+        #[cfg(not(feature = "lab"))]
+        Command::Calibrate(_) => Err(absent("calibrate")),
+        #[cfg(not(feature = "lab"))]
+        Command::Experiment(_) => Err(absent("experiment")),
         Command::Profile(profile) => commands::profile::profile(&profile, &command_line()),
     }
+}
+
+/// Where to find a command that this build leaves out.
+#[cfg(not(feature = "lab"))]
+fn absent(command: &str) -> Failure {
+    Failure::input([format!(
+        "`{command}` is not in this build, which leaves out the evaluation (feature `lab`); in a clone of punctual, run \
+         `cargo run --release -- {command}`, or install it with `cargo install --path crates/cli`"
+    )])
 }
 
 /// What was typed, quoted where a shell needs it, for the report to repeat.

@@ -1,4 +1,5 @@
 //! The comparing benches on the simulated machine, from the command line to the files they leave.
+#![cfg(feature = "lab")]
 
 mod common;
 

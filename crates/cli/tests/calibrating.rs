@@ -1,4 +1,5 @@
 //! `punctual calibrate`: what it writes, and what it says of bad input.
+#![cfg(feature = "lab")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! `punctual experiment dps`: what it says of bad input, and that it runs.
+#![cfg(feature = "lab")]
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,4 +1,5 @@
 //! `punctual experiment`: what it leaves, and what it says of bad input.
+#![cfg(feature = "lab")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Little protection or none: one core, no permission, less memory than the data. Each time it is said what was refused and what helps,
 //! and the player plays all the same.
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", feature = "lab"))]
 
 mod common;
 

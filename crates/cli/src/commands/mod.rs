@@ -1,17 +1,13 @@
 //! One file per command.
 
-pub mod bench;
-pub mod calibrate;
 pub mod design;
 pub mod doctor;
-mod dual;
-pub mod experiment;
 pub mod identify;
 pub mod profile;
 pub mod run;
 
 mod document;
-mod failures;
+pub mod failures;
 mod matrices;
 
 use std::io::Write;
@@ -19,7 +15,7 @@ use std::io::Write;
 use crate::failure::Failure;
 
 /// Prints a command's result. A reader that has gone away (`| head`) is no failure.
-fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {

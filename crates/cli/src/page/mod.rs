@@ -3,14 +3,9 @@
 //! The curves are SVG of our own making rather than a plotting crate's: such crates write colours into the picture,
 //! and these take theirs from the style sheet, so that one page is right in light and in dark.
 
-mod bars;
-mod chart;
-mod experiment;
+pub(crate) mod chart;
 mod figures;
-mod movie;
 mod profile;
-mod referees;
-mod tail;
 
 use std::fmt::Write;
 
@@ -20,12 +15,9 @@ use crate::summary::{count, percent, rows};
 use crate::verdict::Verdict;
 use figures::{Figure, figures};
 
-pub use experiment::experiment;
-pub use movie::movie;
 pub use profile::profile;
-pub use referees::referees;
 
-const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// The page of `report`; `command` is what was typed to get it.
 pub fn page(report: &RunReport, command: &str) -> String {
@@ -184,39 +176,8 @@ fn protections(page: &mut String, protections: &[Protection]) {
     *page += "</table></div>\n";
 }
 
-/// A page around `body`, of which `head` is the first line; `command` is what was typed to get it.
-fn framed(title: &str, head: &str, body: &str, command: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{head}</h1>\n{body}<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}</p>\n</main>\n</body>\n</html>",
-        escape(title),
-        escape(command),
-        env!("CARGO_PKG_VERSION")
-    )
-}
-
-/// Rows of text as a table, the first one its head.
-fn sheet(page: &mut String, rows: &[Vec<String>]) {
-    let cells = |row: &[String], tag: &str| {
-        let cell = |(at, cell): (usize, &String)| {
-            let tag = if at == 0 { "th" } else { tag };
-            format!("<{tag}>{}</{tag}>", escape(cell))
-        };
-        row.iter().enumerate().map(cell).collect::<String>()
-    };
-    let [head, rows @ ..] = rows else { return };
-    let _ = writeln!(
-        page,
-        "<div class=\"sheet\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>",
-        cells(head, "th")
-    );
-    for row in rows {
-        let _ = writeln!(page, "<tr>{}</tr>", cells(row, "td"));
-    }
-    *page += "</tbody></table></div>\n";
-}
-
 /// Text as HTML, also inside attributes.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

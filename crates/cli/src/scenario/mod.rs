@@ -46,6 +46,10 @@ pub struct Loaded {
     /// Where the store is kept; none for a temporary one.
     pub store_path: Option<PathBuf>,
     /// What `bench movie` plays.
+    #[cfg_attr(
+        not(feature = "lab"),
+        expect(dead_code, reason = "checked with the rest of the file, and played by the lab")
+    )]
     pub movie: MovieFile,
     /// What is split among tasks with profiles, and by whom.
     pub allocation: Allocation,

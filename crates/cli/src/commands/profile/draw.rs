@@ -5,7 +5,7 @@ use std::fmt::Write;
 use punctual_allocation::Profile;
 
 use super::show::{Shown, named, ways};
-use crate::commands::bench::columns::columns;
+use crate::columns::columns;
 use crate::summary::{count, percent};
 
 /// Lines of a curve.

@@ -1,0 +1,223 @@
+//! The command line of the lab: what can be asked for, in the words of `punctual --help`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use punctual_lab::dna;
+
+use crate::args::{Change, Controller, Platform};
+use crate::scenario::Override;
+
+/// `experiment`
+#[derive(Debug, Args)]
+pub struct Experiment {
+    /// Which, such as qedb-transient; `list` shows all
+    pub name: String,
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How many seeds, counting up from the first [default: 10; with a scenario, 5 repetitions; of dna-*, 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub seeds: Option<u32>,
+    /// Task sets of each utilisation in dna-*
+    #[arg(long, value_name = "N", default_value_t = dna::SETS, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub sets: u32,
+    /// Simulated machines; `linux` runs qedb-transient or controllers on this one, with a scenario
+    #[arg(long, value_enum, default_value_t = Platform::Sim)]
+    pub platform: Platform,
+    /// The scenario whose best-effort tasks (qedb-transient) or surges of work (controllers) come and go [on linux:
+    /// scenarios/fire-rescue.toml]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machines", "claims"])]
+    pub scenario: Option<PathBuf>,
+    /// Machine files to run on, in place of the calibrated ones
+    #[arg(long, value_name = "FILES", value_delimiter = ',')]
+    pub machines: Vec<PathBuf>,
+    /// A media file for dps and its parts, in place of media/dps-table-1.toml; their machine (--machines, one) is such as
+    /// machines/dps-dual-core.toml
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
+    pub media: Option<PathBuf>,
+    /// A folder of profiles (PROGRAM.csv or PROGRAM.SET.csv) for dna-*, in place of the shipped ones
+    #[arg(long, value_name = "DIR")]
+    pub profiles: Option<PathBuf>,
+    /// A file of claims, in place of the shipped one
+    #[arg(long, value_name = "FILE")]
+    pub claims: Option<PathBuf>,
+    /// Write claims, means and samples as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the figures and the claims, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// `bench`
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Compare the store with the bare engine under it, interleaved, beside a no-op control
+    Store {
+        /// How often each case is measured
+        #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rounds: u32,
+        /// Ordinary records on either side
+        #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+        objects: u32,
+        /// Bytes of each record's value
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+        value_bytes: u32,
+        /// Write the figures as JSON
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// Run a scenario under each controller in turn, several times, and compare them
+    ///
+    /// Each run lasts 30s unless --duration says otherwise, and has a temporary store of its own. Repetition k, from 0,
+    /// adds k to the seed: `punctual run` repeats a single run.
+    Controllers(Controllers),
+    /// Find the highest rate of sensor updates held with nothing shed, in each update mode
+    ///
+    /// Copies of the sensors are added until the goal's mean tardiness is exceeded, an update is shed, superseded or
+    /// lost, or data is stale. Each run lasts 10s with 1s of warm-up unless --duration and --set control.warm_up say
+    /// otherwise, and has a temporary store of its own; a rate that is not held is tried once more. About 20 runs.
+    Rates(Rates),
+    /// Measure what deciding who gets ways and bandwidth costs, and how near each policy comes to the optimum
+    Allocation(AllocationBench),
+    /// Play a movie beside hogs on all cores and a busy disk: blocking and fair, blocking and real-time, and on a core of its own
+    ///
+    /// Every repetition plays each way once, in an order that rotates, and once lets the hogs alone. Programs that PUNCTUAL_SPARE names
+    /// (as `ps -o comm` shows them, with commas between) are not moved off the player's core.
+    Movie(Movie),
+    /// Run cyclictest, oslat (rt-tests) and rt-app on the last core beside hogs, outside and inside of the protection of an exclusive core
+    ///
+    /// Each that is installed; priority, places and load are the same on both sides.
+    Referees(Referees),
+}
+
+/// `bench allocation`
+#[derive(Debug, Args)]
+pub struct AllocationBench {
+    /// Decide for the programs whose profiles (NAME.csv) are in this folder [default: the shipped ones of data/profiles]
+    #[arg(long, value_name = "DIR")]
+    pub profiles: Option<PathBuf>,
+    /// How often every policy decides its runs again
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rounds: u32,
+    /// The seed of task sets and instants
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `bench movie`
+#[derive(Debug, Args)]
+pub struct Movie {
+    /// The scenario file [default: scenarios/movie.toml]
+    pub scenario: Option<PathBuf>,
+    /// Change a key of the scenario, such as movie.frames=48 or task.player.compute=10ms
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
+    pub set: Vec<Override>,
+    /// How often each way is played
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Write every frame of every run and the summary as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with distributions, figures and goals, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// `bench referees`
+#[derive(Debug, Args)]
+pub struct Referees {
+    /// How often each runs outside and inside
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// How long each run lasts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// Threads that never rest, on each core
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub hogs: u32,
+    /// Write the runs as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with distributions and figures, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// `bench controllers`
+#[derive(Debug, Args)]
+pub struct Controllers {
+    /// The scenario file [default: scenarios/fire-rescue.toml]
+    pub scenario: Option<PathBuf>,
+    #[command(flatten)]
+    pub change: Change,
+    /// Which controllers, each once in every repetition
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "open,qod,mimo"
+    )]
+    pub controllers: Vec<Controller>,
+    /// How often each controller runs
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// A model (from `identify`) or controller (from `design`) to run with, in place of the scenario's
+    #[arg(long, value_name = "FILE", conflicts_with = "identify")]
+    pub model: Option<PathBuf>,
+    /// Learn a model on this machine first, and use it in every run
+    #[arg(long)]
+    pub identify: bool,
+    /// How long to learn, warm-up included
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "80s",
+        requires = "identify",
+        allow_hyphen_values = true
+    )]
+    pub identify_duration: String,
+    /// Write every run's summary and the table as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `bench rates`
+#[derive(Debug, Args)]
+pub struct Rates {
+    /// The scenario file [default: scenarios/fire-rescue.toml]
+    pub scenario: Option<PathBuf>,
+    #[command(flatten)]
+    pub change: Change,
+    /// Write every run's summary and the result as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `calibrate`
+#[derive(Debug, Args)]
+pub struct Calibrate {
+    /// The figures to fit to [default: a built-in copy of crates/lab/data/qedb-calibration.toml]
+    #[arg(long, value_name = "FILE")]
+    pub targets: Option<PathBuf>,
+    /// Write the machines into this folder, as qedb-NAME.toml
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The seed of sensor reports, pauses and objects read
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Jobs over which each figure is a mean
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub jobs: u64,
+    /// How many candidates may be measured for each machine
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub evaluations: u32,
+}

@@ -1,0 +1,245 @@
+//! `punctual bench allocation`: what a decision costs, and how near each policy comes to the optimum.
+//!
+//! Costs are of the instants that runs of the simulated machine asked about ([`runs`]), decided again in their order
+//! ([`timing`]) beside one that decides nothing: nothing below its figures means anything. Nearness is of random instants of many
+//! more task sets ([`instants`]), the same for every policy.
+
+mod instants;
+mod nearness;
+mod policies;
+mod runs;
+mod table;
+mod timing;
+
+use punctual_allocation::policy::Exact;
+use punctual_allocation::{Objective, Pool, Programs, Share};
+use punctual_lab::dna::{ProfileSet, shipped};
+use serde::Serialize;
+
+use super::series::Interrupt;
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::lab::args::AllocationBench;
+use crate::lab::profiles;
+use crate::output::Output;
+use instants::Instants;
+use nearness::{Nearness, nearness};
+use runs::{Bench, CONTROL, DECIDERS, Run};
+use timing::Cost;
+
+/// Utilisation of a core, in the reference WCETs: the fifth paper's 2.6 on four.
+const UTILISATION_OF_A_CORE: f64 = 0.65;
+/// Most bytes that tables may take.
+const TABLE_BYTES_MAX: usize = 64 << 20;
+/// How near dna comes to the optimum at least, on average.
+const DNA_OF_EXACT: f64 = 0.97;
+
+/// A machine, and what a decision on it may cost.
+struct Setting {
+    cores: usize,
+    pool: Pool,
+    median_us: f64,
+    p99_us: f64,
+}
+
+const SETTINGS: [Setting; 2] = [
+    Setting {
+        cores: 4,
+        pool: Pool::PAPER,
+        median_us: 2.0,
+        p99_us: 5.0,
+    },
+    Setting {
+        cores: 8,
+        pool: Pool {
+            least: Share { ways: 1, partitions: 1 },
+            ..Pool::PAPER
+        },
+        median_us: 20.0,
+        p99_us: f64::INFINITY,
+    },
+];
+
+/// Whose decisions are judged by what they cost; the others are there to compare.
+const JUDGED: [&str; 6] = [
+    "dna",
+    "dadna",
+    "exact",
+    "dna, hysteresis",
+    "dadna, hysteresis",
+    "exact, hysteresis",
+];
+
+#[derive(Debug, Serialize)]
+struct Report {
+    seed: u64,
+    rounds: u32,
+    machines: Vec<Machine>,
+}
+
+#[derive(Debug, Serialize)]
+struct Machine {
+    profiles: String,
+    programs: Vec<String>,
+    cores: usize,
+    ways: u8,
+    partitions: u8,
+    least_ways: u8,
+    utilisation: f64,
+    /// Task sets that were run, and for how long each released jobs.
+    task_sets: usize,
+    seconds: f64,
+    costs: Vec<CostOf>,
+    /// Random instants, and the task sets of which they were drawn.
+    instants: usize,
+    instants_task_sets: usize,
+    nearness: Vec<Nearness>,
+    /// Bytes of all tables, once every pair of phases was met.
+    table_bytes: usize,
+    goals: Vec<Goal>,
+}
+
+/// What one policy's decisions cost.
+#[derive(Debug, Serialize)]
+struct CostOf {
+    name: &'static str,
+    is_control: bool,
+    /// Decisions of its runs.
+    decisions: usize,
+    /// How many of them were another split.
+    changes: u64,
+    #[serde(flatten)]
+    cost: Cost,
+}
+
+/// What was to be reached, and whether it was.
+#[derive(Debug, PartialEq, Serialize)]
+struct Goal {
+    what: String,
+    /// In the unit that `what` names.
+    value: f64,
+    bound: f64,
+    kept: bool,
+}
+
+impl Goal {
+    fn at_most(what: impl Into<String>, value: f64, bound: f64) -> Goal {
+        let kept = value <= bound;
+        Goal {
+            what: what.into(),
+            value,
+            bound,
+            kept,
+        }
+    }
+}
+
+/// Carries out `punctual bench allocation`.
+pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
+    let output = Output::prepare_some(arguments.json.as_ref())?;
+    let sets = match &arguments.profiles {
+        Some(folder) => profiles::folder(folder)?,
+        None => shipped().map_err(|error| Failure::Internal(error.to_string()))?,
+    };
+    let interrupt = Interrupt::listen()?;
+    let mut machines = Vec::new();
+    for set in &sets {
+        let programs =
+            Programs::new(&set.profiles, Objective::Speed).map_err(|error| Failure::input([error.to_string()]))?;
+        for setting in &SETTINGS {
+            machines.push(measured(setting, set, &programs, arguments, &interrupt)?);
+        }
+    }
+    let report = Report {
+        seed: arguments.seed,
+        rounds: arguments.rounds,
+        machines,
+    };
+    print(&table::told(&report))?;
+    output.map_or(Ok(()), |file| file.json(&report))
+}
+
+fn measured(
+    setting: &Setting,
+    set: &ProfileSet,
+    programs: &Programs,
+    arguments: &AllocationBench,
+    interrupt: &Interrupt,
+) -> Result<Machine, Failure> {
+    let Setting { cores, pool, .. } = *setting;
+    if pool.grid != programs.grid() {
+        let (grid, needed) = (programs.grid(), pool.grid);
+        return Err(Failure::input([format!(
+            "these profiles are of {} ways and {} partitions, the bounds are for {} and {}: give profiles of such a machine",
+            grid.ways, grid.partitions, needed.ways, needed.partitions
+        )]));
+    }
+    let utilisation = UTILISATION_OF_A_CORE * cores as f64;
+    let bench = Bench::new(set, programs, (cores, pool), utilisation, arguments.seed)?;
+    let runs = DECIDERS
+        .iter()
+        .map(|decider| bench.run(*decider))
+        .collect::<Result<Vec<Vec<Run>>, _>>()?;
+    let stopped = "stopped before all was measured; nothing is left behind";
+    let costs = timing::measure(programs, &runs, arguments.rounds, arguments.seed, interrupt)
+        .ok_or_else(|| Failure::input([stopped]))?;
+    let costs: Vec<CostOf> = DECIDERS
+        .iter()
+        .zip(&runs)
+        .zip(costs)
+        .map(|((decider, runs), cost)| CostOf {
+            name: decider.name,
+            is_control: decider.name == CONTROL,
+            decisions: runs.iter().map(|run| run.instants.len()).sum(),
+            changes: runs.iter().map(|run| run.changes).sum(),
+            cost,
+        })
+        .collect();
+    let instants = Instants::draw(programs, pool, cores, utilisation, arguments.seed);
+    let mut exact = Exact::new(programs, pool, cores);
+    exact.fill(programs);
+    let table_bytes = programs.bytes() + exact.bytes();
+    let nearness = nearness(programs, pool, exact, &instants);
+    Ok(Machine {
+        profiles: set.name.clone(),
+        programs: set.profiles.iter().map(|profile| profile.name.clone()).collect(),
+        cores,
+        ways: pool.grid.ways,
+        partitions: pool.grid.partitions,
+        least_ways: pool.least.ways,
+        utilisation,
+        task_sets: runs::TASK_SETS,
+        seconds: runs::RELEASES.as_secs_f64(),
+        instants: instants.len(),
+        instants_task_sets: instants.task_sets(),
+        goals: goals(setting, &costs, &nearness, table_bytes),
+        costs,
+        nearness,
+        table_bytes,
+    })
+}
+
+fn goals(setting: &Setting, costs: &[CostOf], nearness: &[Nearness], table_bytes: usize) -> Vec<Goal> {
+    let of = |cost: &CostOf| {
+        let what = |quantile: &str| format!("{}: {quantile} of a decision, us", cost.name);
+        let median = Goal::at_most(what("median"), cost.cost.median_ns * 1e-3, setting.median_us);
+        let p99 = Goal::at_most(what("p99"), cost.cost.p99_ns * 1e-3, setting.p99_us);
+        [median, p99]
+    };
+    let judged = costs.iter().filter(|cost| JUDGED.contains(&cost.name));
+    // Where there is no bound, there is no goal.
+    let mut goals: Vec<Goal> = judged.flat_map(of).filter(|goal| goal.bound.is_finite()).collect();
+    let mb = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+    goals.push(Goal::at_most("all tables, MB", mb(table_bytes), mb(TABLE_BYTES_MAX)));
+    let dna = nearness.iter().find(|nearness| nearness.name == "dna");
+    goals.extend(dna.map(|dna| Goal {
+        what: "dna: mean of the optimum, at least".into(),
+        value: dna.of_exact,
+        bound: DNA_OF_EXACT,
+        kept: dna.of_exact >= DNA_OF_EXACT,
+    }));
+    goals
+}
+
+#[cfg(test)]
+mod tests;

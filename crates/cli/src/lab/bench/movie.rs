@@ -1,0 +1,156 @@
+//! `punctual bench movie`: the second paper's player for real, three ways and one more, by turns.
+
+use std::path::Path;
+
+use punctual_lab::movie::{Arm, MovieError, MoviePlan, MovieReport, play, possible};
+use punctual_workload::{Arrival, Class};
+use serde::Serialize;
+
+use super::series::{Interrupt, tell};
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::lab::args::Movie;
+use crate::lab::movie::{Goal, goals, is_inconclusive, told};
+use crate::lab::page;
+use crate::output::{Output, apart};
+use crate::scenario::{self, Loaded};
+
+/// What is played without a scenario on the command line, and where it lies in the project's folder.
+const SHIPPED: &str = "scenarios/movie.toml";
+/// The paper's player sleeps for the better part of a period: decoding takes no more than this.
+const DECODE_MAX: f64 = 0.4;
+
+/// What is written for programs.
+#[derive(Debug, Serialize)]
+struct Written<'r> {
+    scenario: String,
+    /// The machine was too disturbed: no goal that is about time holds or fails.
+    inconclusive: bool,
+    goals: Vec<Goal>,
+    #[serde(flatten)]
+    report: &'r MovieReport,
+}
+
+/// Carries out `punctual bench movie`.
+pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
+    let [json, html] = [&arguments.json, &arguments.html];
+    apart(&[("--json", json.as_deref()), ("--html", html.as_deref())])?;
+    let [json, html] = [
+        Output::prepare_some(json.as_ref())?,
+        Output::prepare_some(html.as_ref())?,
+    ];
+    let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
+    let loaded = scenario::load(Some(path), &arguments.set)?;
+    let plan = plan(&loaded, arguments.repetitions)?;
+    let interrupt = Interrupt::listen()?;
+    let report = play(&plan, &mut |what| {
+        tell(what);
+        interrupt.answer()
+    });
+    let report = report.map_err(|error| match error {
+        MovieError::Interrupted => Failure::input(["interrupted; the machine has been put back"]),
+        error => Failure::input([error.to_string()]),
+    })?;
+    print(&told(&report))?;
+    let written = Written {
+        scenario: loaded.shown(),
+        inconclusive: is_inconclusive(&report),
+        goals: goals(&report),
+        report: &report,
+    };
+    json.map_or(Ok(()), |file| file.json(&written))?;
+    html.map_or(Ok(()), |file| {
+        file.text(&page::movie(&written.scenario, &report, &written.goals, command))
+    })
+}
+
+/// The plan that a scenario with one exclusive task makes.
+fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
+    let complain = |what: String| Failure::input([format!("{}: {what}", loaded.shown())]);
+    let tasks = &loaded.scenario.tasks;
+    let mut players = tasks
+        .iter()
+        .filter(|task| matches!(task.class, Class::Exclusive { .. }));
+    let (Some(player), None) = (players.next(), players.next()) else {
+        return Err(complain(
+            "task: `bench movie` plays one task; give exactly one class = \"exclusive\"".into(),
+        ));
+    };
+    let (Some(deadline), Arrival::Periodic { period }) = (player.deadline(), player.arrival) else {
+        return Err(complain(format!("task.{}: a player has a `period`", player.name)));
+    };
+    let decode = player.demand.compute;
+    if decode.ratio(period) > DECODE_MAX {
+        return Err(complain(format!(
+            "task.{}.compute: {decode} is more than {:.0} % of the period; a player sleeps between frames: shorten it",
+            player.name,
+            DECODE_MAX * 100.0
+        )));
+    }
+    let file = loaded.movie;
+    if file.frames == 0 {
+        return Err(complain("movie.frames: at least one is played".into()));
+    }
+    let hogs = tasks
+        .iter()
+        .filter(|task| task.class == Class::BestEffort)
+        .map(|task| task.per_core);
+    let plan = MoviePlan {
+        period,
+        deadline,
+        decode,
+        frame_bytes: file.frame_bytes as usize,
+        file_bytes: file.file_bytes.into(),
+        cache_bytes: file.cache_bytes.into(),
+        frames: file.frames,
+        hogs_per_core: hogs.sum(),
+        busy_disk: file.busy_disk,
+        repetitions,
+        arms: Arm::ALL.to_vec(),
+        spare: loaded.spare.clone(),
+    };
+    possible(&plan).map_err(|refusal| complain(format!("{}; {}", refusal.why, refusal.remedy)))?;
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shipped(set: &[&str]) -> Result<MoviePlan, Failure> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(SHIPPED);
+        let set: Vec<_> = set
+            .iter()
+            .map(|text| scenario::Override::parse(text).unwrap())
+            .collect();
+        plan(&scenario::load(Some(&path), &set)?, 5)
+    }
+
+    #[test]
+    fn the_shipped_movie_is_the_papers() {
+        let plan = shipped(&[]).unwrap();
+        assert_eq!((plan.frames, plan.repetitions), (150, 5));
+        assert!(
+            (plan.period.as_secs_f64() * 24.0 - 1.0).abs() < 1e-3,
+            "24 frames per second"
+        );
+        assert!(plan.file_bytes > plan.cache_bytes, "a file larger than its cache");
+        assert!(plan.decode.ratio(plan.period) <= DECODE_MAX && plan.hogs_per_core > 0);
+    }
+
+    #[test]
+    fn what_cannot_be_played_is_said() {
+        for (set, word) in [
+            ("task.player.compute=20ms", "task.player.compute"),
+            ("movie.frame_bytes=1000", "movie.frame_bytes"),
+            ("movie.frames=0", "movie.frames"),
+            ("task.player.class=real-time", "exactly one"),
+            ("movie.disk=full", "\"busy\" or \"idle\""),
+        ] {
+            let Err(Failure::Input(lines)) = shipped(&[set]) else {
+                panic!("{set} was accepted")
+            };
+            assert!(lines[0].contains(word), "{set}: {lines:?}");
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! `punctual bench rates`: the highest rate of sensor updates that is held with nothing shed, in either update mode.
+//!
+//! Without control, every update is admitted, and all the machine can do about too many is to be late. The rate is
+//! raised by copies of the sensors ([`search`]) until a run shows that it is not held ([`judge`]). Both modes take
+//! turns, so that whatever disturbs the machine for minutes disturbs both; a rate that is not held is tried once more.
+
+mod judge;
+mod search;
+
+use punctual_runtime::SETTLING;
+use punctual_runtime::report::{RunHeader, RunReport, Summary};
+use punctual_scenario::RunRequest;
+use punctual_units::Nanos;
+use punctual_workload::{ControllerKind, UpdateMode, Volume};
+use serde::Serialize;
+
+use super::series::{Interrupt, check_length, overrides, perform, tell};
+use crate::columns::columns;
+use crate::commands::{print, run};
+use crate::failure::Failure;
+use crate::lab::args::Rates;
+use crate::output::Output;
+use crate::scenario::{self, Loaded};
+use crate::summary::count;
+use search::Search;
+
+/// 1 s of warm-up and 5 s of settling, in which no means are taken, and 4 s in which they are. A shorter run would
+/// have no means; the search takes about 20 of them.
+const DEFAULTS: [(&str, &str); 2] = [("duration", "10s"), ("control.warm_up", "1s")];
+/// The most copies of the sensors: a scenario takes no more.
+const COPIES_MAX: u32 = 1000;
+/// The most sensors in all. A run with 204,800 took 226 MB of memory; the store, its file and the stream grow in
+/// proportion.
+const SENSORS_MAX: u32 = 1 << 18;
+/// How often a run at one rate is tried at most: disturbances only ever add, so that a rate which was held once can be
+/// held, and one run in which it was not may be the disturbance's fault.
+const TRIES_MAX: u32 = 2;
+
+/// Everything that was measured, for programs.
+#[derive(Debug, Serialize)]
+struct Report {
+    scenario: String,
+    platform: &'static str,
+    duration_s: f64,
+    /// What the mean tardiness must not exceed.
+    tardiness_goal: f64,
+    modes: Vec<Mode>,
+    /// The rate of memory-first over that of transaction; none where either is not known.
+    ratio: Option<f64>,
+}
+
+/// What is known of one update mode.
+#[derive(Debug, Serialize)]
+struct Mode {
+    update_mode: &'static str,
+    /// The highest rate that was held, in updates per second; none where even the fewest sensors were too many.
+    held_updates_per_s: Option<f64>,
+    /// No rate was found that is not held.
+    is_lower_bound: bool,
+    /// In the order in which they took place.
+    tries: Vec<Try>,
+    #[serde(skip)]
+    search: Search,
+    #[serde(skip)]
+    mode: UpdateMode,
+}
+
+/// One run at one rate.
+#[derive(Debug, Serialize)]
+struct Try {
+    /// Why the rate is not held; empty where it is.
+    failings: Vec<String>,
+    header: RunHeader,
+    summary: Summary,
+}
+
+/// Carries out `punctual bench rates`.
+pub fn rates(arguments: &Rates) -> Result<(), Failure> {
+    let loaded = scenario::load(arguments.scenario.as_deref(), &overrides(&DEFAULTS, &arguments.change))?;
+    check_length(&loaded)?;
+    let output = Output::prepare_some(arguments.json.as_ref())?;
+    let mut request = run::request(&loaded, &arguments.change)?;
+    request.scenario.control.kind = ControllerKind::Open;
+    request.store_path = None;
+    check_sensors_speak(&request, &loaded)?;
+
+    let prober = Prober {
+        request,
+        loaded: &loaded,
+        interrupt: Interrupt::listen()?,
+    };
+    let bound = copies_max(prober.request.trace.sensors.len());
+    let mut modes = [
+        Mode::new("transaction", UpdateMode::Transaction, bound),
+        Mode::new("memory-first", UpdateMode::MemoryFirst, bound),
+    ];
+    let ended = prober.search(&mut modes);
+    if modes.iter().all(|mode| mode.tries.is_empty()) {
+        return ended.and(Err(Failure::input([
+            "stopped before a run was complete; nothing was measured",
+        ])));
+    }
+    let report = Report {
+        scenario: loaded.scenario.name.clone(),
+        platform: prober.request.platform.name(),
+        duration_s: loaded.scenario.duration.as_secs_f64(),
+        tardiness_goal: loaded.scenario.goal.tasks.nominal(),
+        ratio: ratio(&modes),
+        modes: modes.into(),
+    };
+    print(&told(&report))?;
+    // What was measured before a failure is worth keeping; the failure still decides the exit code.
+    output.map_or(Ok(()), |file| file.json(&report)).and(ended)
+}
+
+/// How many copies of so many sensors may be tried.
+fn copies_max(sensors: usize) -> u32 {
+    let sensors = u32::try_from(sensors).unwrap_or(u32::MAX).max(1);
+    (SENSORS_MAX / sensors).clamp(1, COPIES_MAX)
+}
+
+/// Refuses sensors that may not have spoken before fresh shares count.
+fn check_sensors_speak(request: &RunRequest, loaded: &Loaded) -> Result<(), Failure> {
+    let slowest = request.trace.sensors.iter().map(|sensor| sensor.period).max();
+    let speedup = request.scenario.sensors.speedup;
+    // The last copy starts up to a second of trace time after the first.
+    let spoken = (slowest.unwrap_or_default() + Nanos::from_secs(1)).scaled(1.0 / speedup);
+    let settled = request.scenario.control.warm_up + SETTLING;
+    if spoken <= settled {
+        return Ok(());
+    }
+    let warm_up = spoken.saturating_sub(SETTLING).0.div_ceil(Nanos::from_secs(1).0);
+    Err(Failure::input([format!(
+        "{}: control.warm_up: some sensors have not spoken before {spoken}, but means are taken from {settled} on: --set control.warm_up={warm_up}s --duration {}s",
+        loaded.shown(),
+        warm_up + 9
+    )]))
+}
+
+/// Tries rates on one scenario.
+struct Prober<'a> {
+    request: RunRequest,
+    loaded: &'a Loaded,
+    interrupt: Interrupt,
+}
+
+impl Prober<'_> {
+    /// Searches in all modes by turns, until the end or the user's.
+    fn search(&self, modes: &mut [Mode]) -> Result<(), Failure> {
+        while modes.iter().any(|mode| mode.search.next().is_some()) {
+            for mode in &mut *modes {
+                if let Some(copies) = mode.search.next()
+                    && !self.try_copies(mode, copies)?
+                {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the user lets the search go on.
+    fn try_copies(&self, mode: &mut Mode, copies: u32) -> Result<bool, Failure> {
+        let mut request = self.request.clone();
+        request.scenario.store.update_mode = mode.mode;
+        request.scenario.sensors.volume = Volume::Replicas(copies);
+        let mut held = false;
+        for _ in 0..TRIES_MAX {
+            let Some(report) = perform(&request, self.loaded, &self.interrupt, judge::is_hopeless)? else {
+                return Ok(false);
+            };
+            let hopeless = report.samples.iter().any(judge::is_hopeless);
+            let tried = self.judged(report, copies);
+            tell(&format!("{:<13} {copies:>4} x  {}", mode.update_mode, tried.line()));
+            held = tried.failings.is_empty();
+            mode.tries.push(tried);
+            if held || hopeless {
+                break;
+            }
+        }
+        mode.search.learn(copies, held);
+        mode.held_updates_per_s = mode.highest_held().map(|tried| tried.header.load.updates_per_s);
+        mode.is_lower_bound = mode.search.failed().is_none();
+        Ok(true)
+    }
+
+    fn judged(&self, report: RunReport, copies: u32) -> Try {
+        let elapsed = Nanos::from_secs_f64(report.samples.last().map_or(0.0, |last| last.t_s));
+        let speedup = self.request.scenario.sensors.speedup;
+        let due = judge::due(&self.request.trace, speedup, copies, elapsed);
+        Try {
+            failings: judge::failings(&report, due),
+            header: report.header,
+            summary: report.summary,
+        }
+    }
+}
+
+impl Mode {
+    fn new(update_mode: &'static str, mode: UpdateMode, bound: u32) -> Mode {
+        Mode {
+            update_mode,
+            held_updates_per_s: None,
+            is_lower_bound: false,
+            tries: Vec::new(),
+            search: Search::new(bound),
+            mode,
+        }
+    }
+
+    fn highest_held(&self) -> Option<&Try> {
+        self.last_with(self.search.held()?)
+    }
+
+    fn lowest_failed(&self) -> Option<&Try> {
+        self.last_with(self.search.failed()?)
+    }
+
+    fn last_with(&self, copies: u32) -> Option<&Try> {
+        self.tries.iter().rfind(|tried| tried.header.load.replicas == copies)
+    }
+
+    /// Cells of the table, and what comes after them.
+    fn row(&self) -> (Vec<String>, String) {
+        let (held, failed) = (self.highest_held(), self.lowest_failed());
+        let alone = held
+            .or(failed)
+            .map(|tried| format!("{:.1} us", tried.header.load.update_us));
+        let at_least = if self.is_lower_bound { ">= " } else { "" };
+        let mut why = match failed {
+            Some(tried) => tried.failings.clone(),
+            None if self.search.is_bound_held() => vec!["the bound of the search".into()],
+            None => Vec::new(),
+        };
+        if self.search.next().is_some() {
+            why.push("the search ended early".into());
+        }
+        let cells = vec![
+            self.update_mode.into(),
+            held.map_or("none".into(), |tried| format!("{at_least}{}", tried.rate())),
+            alone.unwrap_or("-".into()),
+            failed.map_or("-".into(), Try::rate),
+        ];
+        (cells, why.join(", "))
+    }
+}
+
+impl Try {
+    fn rate(&self) -> String {
+        let load = &self.header.load;
+        format!("{}/s ({} x)", count(load.updates_per_s.round() as u64), load.replicas)
+    }
+
+    fn line(&self) -> String {
+        let Summary {
+            tardiness_mean,
+            inconclusive,
+            ..
+        } = self.summary;
+        let rate = count(self.header.load.updates_per_s.round() as u64);
+        let verdict = if self.failings.is_empty() {
+            format!("held, tardiness {tardiness_mean:.2}")
+        } else {
+            format!("not held: {}", self.failings.join(", "))
+        };
+        let inconclusive = if inconclusive {
+            "; inconclusive: over 1 % of the jobs excused"
+        } else {
+            ""
+        };
+        format!("{rate:>9} updates/s  {verdict}{inconclusive}")
+    }
+}
+
+/// Memory-first over transaction. Of two lower bounds nothing follows, nor from one below.
+fn ratio(modes: &[Mode; 2]) -> Option<f64> {
+    let [transaction, memory_first] = modes;
+    if transaction.is_lower_bound {
+        return None;
+    }
+    Some(memory_first.held_updates_per_s? / transaction.held_updates_per_s?)
+}
+
+fn told(report: &Report) -> String {
+    let machine = report.modes.iter().flat_map(|mode| &mode.tries).next();
+    let mut text = format!(
+        "\n{} on {} ({}), controller open, runs of {:.1} s\n{}\n\n",
+        report.scenario,
+        report.platform,
+        machine.map_or("", |tried| &tried.header.machine),
+        report.duration_s,
+        judge::conditions(report.tardiness_goal),
+    );
+    let heading = ["update mode", "highest rate held", "one update alone", "not held"].map(String::from);
+    let (mut rows, mut ends) = (vec![heading.to_vec()], vec!["because".to_string()]);
+    for (cells, end) in report.modes.iter().map(Mode::row) {
+        rows.push(cells);
+        ends.push(end);
+    }
+    for (line, end) in columns(&rows).lines().zip(ends) {
+        text += format!("{line}   {end}").trim_end();
+        text.push('\n');
+    }
+    if let Some(ratio) = report.ratio {
+        let at_least = if report.modes.iter().any(|mode| mode.is_lower_bound) {
+            "at least "
+        } else {
+            ""
+        };
+        text += &format!("\nmemory-first holds {at_least}{ratio:.1} times the rate of transaction\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    /// A mode of which `held` of `copies` copies were held.
+    fn mode(name: &'static str, bound: u32, threshold: u32) -> Mode {
+        let mut mode = Mode::new(name, UpdateMode::MemoryFirst, bound);
+        while let Some(copies) = mode.search.next() {
+            let mut report = fixture::report();
+            report.header.load.replicas = copies;
+            report.header.load.updates_per_s = 5500.0 * f64::from(copies);
+            let held = copies <= threshold;
+            let failings = if held { vec![] } else { vec!["tardiness 0.91".into()] };
+            mode.tries.push(Try {
+                failings,
+                header: report.header,
+                summary: report.summary,
+            });
+            mode.search.learn(copies, held);
+        }
+        mode.held_updates_per_s = mode.highest_held().map(|tried| tried.header.load.updates_per_s);
+        mode.is_lower_bound = mode.search.failed().is_none();
+        mode
+    }
+
+    fn told_of(modes: [Mode; 2]) -> String {
+        let report = Report {
+            scenario: "fire-rescue".into(),
+            platform: "linux",
+            duration_s: 10.0,
+            tardiness_goal: 0.85,
+            ratio: ratio(&modes),
+            modes: modes.into(),
+        };
+        told(&report).lines().skip(4).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn both_modes_stand_side_by_side() {
+        let expected = "
+update mode         highest rate held   one update alone          not held   because
+transaction            49,500/s (9 x)            20.1 us   55,000/s (10 x)   tardiness 0.91
+memory-first   >= 1,408,000/s (256 x)            20.1 us                 -   the bound of the search
+
+memory-first holds at least 28.4 times the rate of transaction";
+        let told = told_of([mode("transaction", 256, 9), mode("memory-first", 256, 300)]);
+        assert_eq!(told, expected[1..]);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_told() {
+        let expected = "
+update mode    highest rate held   one update alone          not held   because
+transaction                 none            20.1 us     5,500/s (1 x)   tardiness 0.91
+memory-first      49,500/s (9 x)            20.1 us   55,000/s (10 x)   tardiness 0.91";
+        let told = told_of([mode("transaction", 256, 0), mode("memory-first", 256, 9)]);
+        assert_eq!(told, expected[1..]);
+        assert_eq!(ratio(&[mode("transaction", 4, 9), mode("memory-first", 8, 9)]), None);
+    }
+
+    #[test]
+    fn copies_are_bounded_by_memory_and_by_what_a_scenario_takes() {
+        assert_eq!([1024, 8, 1_000_000, 0].map(copies_max), [256, 1000, 1, 1000]);
+    }
+}

@@ -1,0 +1,68 @@
+//! `punctual bench referees`: tools that we did not write, outside and inside of the protection.
+
+use punctual_lab::movie::MovieError;
+use punctual_lab::referees::{Hearing, Referee, hear, present};
+use serde::Serialize;
+
+use super::series::{Interrupt, tell};
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::lab::args::Referees;
+use crate::lab::page;
+use crate::lab::referees::told;
+use crate::output::{Output, apart};
+
+/// What is written for programs.
+#[derive(Debug, Serialize)]
+struct Written {
+    seconds: u32,
+    hogs_per_core: u32,
+    runs: Vec<Hearing>,
+    /// Those that are not installed, and how to get them.
+    absent: Vec<String>,
+}
+
+/// Carries out `punctual bench referees`.
+pub fn referees(arguments: &Referees, command: &str) -> Result<(), Failure> {
+    let [json, html] = [&arguments.json, &arguments.html];
+    apart(&[("--json", json.as_deref()), ("--html", html.as_deref())])?;
+    let [json, html] = [
+        Output::prepare_some(json.as_ref())?,
+        Output::prepare_some(html.as_ref())?,
+    ];
+    let (mut there, mut absent) = (Vec::new(), Vec::new());
+    for referee in Referee::ALL {
+        match present(referee) {
+            Ok(()) => there.push(referee),
+            Err(refusal) => absent.push(refusal.to_string()),
+        }
+    }
+    if there.is_empty() {
+        return Err(Failure::input(absent));
+    }
+    let interrupt = Interrupt::listen()?;
+    let Referees {
+        repetitions,
+        seconds,
+        hogs,
+        ..
+    } = *arguments;
+    let heard = hear(&there, repetitions, seconds, hogs, &mut |what| {
+        tell(what);
+        interrupt.answer()
+    });
+    let runs = heard.map_err(|error: MovieError| Failure::input([error.to_string()]))?;
+    print(&told(&runs, &absent))?;
+    let written = Written {
+        seconds,
+        hogs_per_core: hogs,
+        runs,
+        absent,
+    };
+    json.map_or(Ok(()), |file| file.json(&written))?;
+    let Written { runs, absent, .. } = &written;
+    let setting = format!("each {repetitions} times for {seconds} s outside and inside, {hogs} hogs on each core");
+    html.map_or(Ok(()), |file| {
+        file.text(&page::referees(runs, absent, &setting, command))
+    })
+}

@@ -1,0 +1,158 @@
+//! Runs in a row for one comparison: what they share, and how a user ends them early.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use punctual_runtime::SETTLING;
+use punctual_runtime::report::{Progress, RunReport, Sample};
+use punctual_scenario::RunRequest;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::args::Change;
+use crate::commands::failures;
+use crate::failure::Failure;
+use crate::scenario::{Loaded, Override};
+
+/// What a shell reports for a program ended by Ctrl-C.
+const EXIT_INTERRUPTED: i32 = 130;
+
+/// Hears Ctrl-C and SIGTERM: the first ends the series in order, with what was measured so far; the second leaves at
+/// once, and the guardian process puts the machine back.
+#[derive(Debug)]
+pub struct Interrupt {
+    asked: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// [`Failure::Internal`] where signals cannot be heard.
+    pub fn listen() -> Result<Interrupt, Failure> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first signal finds the flag down and passes, the second finds it up.
+            flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED, asked.clone())
+                .and_then(|_| flag::register(signal, asked.clone()))
+                .map_err(|error| Failure::Internal(format!("signals: {error}")))?;
+        }
+        Ok(Interrupt { asked })
+    }
+
+    /// Whether the user asked for the end.
+    pub fn asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// The answer to a run's progress.
+    pub fn answer(&self) -> ControlFlow<()> {
+        if self.asked() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+/// One run; none if the user broke it off, because the figures of a shorter run do not compare. Ends early after a
+/// sample that is `enough`.
+///
+/// # Errors
+/// Why the run did not take place, or was broken off.
+pub fn perform(
+    request: &RunRequest,
+    loaded: &Loaded,
+    interrupt: &Interrupt,
+    enough: impl Fn(&Sample) -> bool,
+) -> Result<Option<RunReport>, Failure> {
+    let finished = punctual_scenario::run(request, &mut |progress| match progress {
+        Progress::Sample(sample) if enough(sample) => ControlFlow::Break(()),
+        _ => interrupt.answer(),
+    });
+    if interrupt.asked() {
+        tell("stopped; this run does not count");
+        return Ok(None);
+    }
+    finished
+        .map(|finished| Some(finished.report))
+        .map_err(|error| failures::of_run(error, loaded))
+}
+
+/// What `change` asks for, over the keys and values that this bench has in place of the scenario's. `--set` outranks
+/// these, too.
+pub fn overrides(defaults: &[(&str, &str)], change: &Change) -> Vec<Override> {
+    let defaults = defaults.iter().map(|(key, value)| Override {
+        written: format!("{key}={value}, the default of this bench"),
+        key: key.to_string(),
+        value: value.to_string(),
+    });
+    defaults.chain(change.overrides(None)).collect()
+}
+
+/// Refuses runs that end before means are taken.
+///
+/// # Errors
+/// [`Failure::Input`] with the least that is long enough.
+pub fn check_length(loaded: &Loaded) -> Result<(), Failure> {
+    let (duration, settled) = (loaded.scenario.duration, loaded.scenario.control.warm_up + SETTLING);
+    if duration > settled {
+        return Ok(());
+    }
+    Err(Failure::input([format!(
+        "{}: duration: a run of {duration} ends before means are taken, {settled} after its start ({SETTLING} after control.warm_up): give a longer --duration",
+        loaded.shown()
+    )]))
+}
+
+/// A line about how far the series is. A closed standard error is no reason to end it.
+pub fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario;
+    use punctual_units::Nanos;
+
+    #[test]
+    fn what_is_asked_for_outranks_the_defaults() {
+        let defaults = [("duration", "30s"), ("control.warm_up", "1s")];
+        let duration = |change: Change| {
+            let loaded = scenario::load(None, &overrides(&defaults, &change)).unwrap();
+            loaded.scenario.duration
+        };
+        assert_eq!(duration(Change::default()), Nanos::from_secs(30));
+        let set = vec![Override::parse("duration=40s").unwrap()];
+        assert_eq!(
+            duration(Change {
+                set: set.clone(),
+                ..Change::default()
+            }),
+            Nanos::from_secs(40)
+        );
+        let option = Some("50s".to_string());
+        assert_eq!(
+            duration(Change {
+                set,
+                duration: option,
+                ..Change::default()
+            }),
+            Nanos::from_secs(50)
+        );
+    }
+
+    #[test]
+    fn a_run_without_means_is_refused() {
+        let load = |duration| scenario::load(None, &[Override::of_option("--duration", "duration", duration)]).unwrap();
+        assert!(check_length(&load("7001ms")).is_ok());
+        let told = check_length(&load("7s")).unwrap_err().to_string();
+        assert!(
+            told.ends_with("a run of 7.00 s ends before means are taken, 7.00 s after its start (5.00 s after control.warm_up): give a longer --duration"),
+            "{told}"
+        );
+    }
+}

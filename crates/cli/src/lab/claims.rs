@@ -1,0 +1,144 @@
+//! Claims for people: the table on the terminal, and the cells that the page shares with it.
+
+use std::fmt::Write;
+
+use punctual_lab::claims::{ClaimResult, Kind, Paper, Role, Rule};
+use punctual_lab::{Measure, Outcome};
+
+use crate::lab::limits;
+
+/// A figure with three digits behind the point, or a dash.
+pub fn figure(value: Option<f64>) -> String {
+    value.map_or("-".into(), |value| format!("{value:.3}"))
+}
+
+/// What the paper has, and how it binds.
+pub fn paper(row: &ClaimResult) -> String {
+    match (&row.claim.paper, row.claim.rule) {
+        (Paper::Figure(figure), Rule::Within(tolerance)) => format!("{figure} ± {:.0} %", tolerance * 100.0),
+        (Paper::Figure(figure), Rule::AtMost) => format!("at most {figure}"),
+        (Paper::Figure(figure), Rule::AtLeast) => format!("at least {figure}"),
+        (Paper::Figure(figure), Rule::Comparison) => figure.to_string(),
+        (Paper::Finding(finding), _) => finding.clone(),
+    }
+}
+
+/// The range over machines and seeds.
+pub fn range(row: &ClaimResult) -> String {
+    row.ours_range
+        .map_or("-".into(), |[low, high]| format!("{low:.3} .. {high:.3}"))
+}
+
+/// In how many of the replications the claim holds by itself.
+pub fn held(row: &ClaimResult) -> String {
+    format!("{} of {}", row.held, row.of)
+}
+
+/// All claims with a line each, by experiment, and how many hold.
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let width = outcome.claims.iter().map(|row| row.claim.id.len()).max().unwrap_or(0);
+    let papers = outcome.claims.iter().map(|row| paper(row).len()).max().unwrap_or(0);
+    let mut experiment = "";
+    for row in &outcome.claims {
+        if row.claim.experiment != experiment {
+            experiment = &row.claim.experiment;
+            let _ = writeln!(text, "\n{experiment} ({})", platform(outcome));
+            let _ = writeln!(
+                text,
+                "  {:<5} {:<width$} {:>papers$}  {:>8}  {:>22}  {:>10}",
+                "holds", "claim", "paper", "ours", "range", "runs"
+            );
+        }
+        let holds = if row.holds { "yes" } else { "NO" };
+        let note = match (row.claim.role, &row.note) {
+            (Role::Calibration, _) => "  (fitted)",
+            (Role::Setting, _) => "  (setting)",
+            (Role::Prediction, Some(_)) => "  *",
+            (Role::Prediction, None) => "",
+        };
+        let _ = writeln!(
+            text,
+            "  {holds:<5} {:<width$} {:>papers$}  {:>8}  {:>22}  {:>10}{note}",
+            row.claim.id,
+            paper(row),
+            figure(row.ours),
+            range(row),
+            held(row)
+        );
+    }
+    text + &notes(outcome) + &measures(outcome) + &reasons(outcome) + &limits::tables(outcome) + &count(outcome)
+}
+
+/// What the marked figures are.
+fn notes(outcome: &Outcome) -> String {
+    let mut notes: Vec<&str> = outcome.claims.iter().filter_map(|row| row.note.as_deref()).collect();
+    notes.dedup();
+    notes.iter().map(|note| format!("  * {note}\n")).collect()
+}
+
+/// Why claims do not hold, as far as known; claims with one reason together.
+fn reasons(outcome: &Outcome) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in &outcome.claims {
+        let Some(why) = row.why.as_deref().or(row.missing.as_deref()) else {
+            continue;
+        };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, ids)) => ids.push(&row.claim.id),
+            None => reasons.push((why, vec![&row.claim.id])),
+        }
+    }
+    let row = |(why, ids): &(&str, Vec<&str>)| format!("  {}: {why}\n", ids.join(", "));
+    match reasons.as_slice() {
+        [] => String::new(),
+        reasons => String::from("\nwhy not\n") + &reasons.iter().map(row).collect::<String>(),
+    }
+}
+
+/// What was measured without a claim.
+fn measures(outcome: &Outcome) -> String {
+    let width = outcome
+        .measures
+        .iter()
+        .map(|measure| measure.name.len())
+        .max()
+        .unwrap_or(0);
+    let row = |measure: &Measure| {
+        let spread = measure.spread.map_or("-".into(), |s| {
+            format!("{:>8.3}  {:.3} .. {:.3}", s.median, s.low, s.high)
+        });
+        format!("  {:<width$}  {spread}\n", measure.name)
+    };
+    let title = format!("\n{} ({}): median and range\n", outcome.name, platform(outcome));
+    match outcome.measures.as_slice() {
+        [] => String::new(),
+        measures => title + &measures.iter().map(row).collect::<String>(),
+    }
+}
+
+fn platform(outcome: &Outcome) -> &'static str {
+    if outcome.platform == "sim" {
+        "simulated"
+    } else {
+        "measured"
+    }
+}
+
+fn count(outcome: &Outcome) -> String {
+    let of = |kind: Kind| {
+        let claims = outcome.claims.iter().filter(move |row| row.claim.kind == kind);
+        let all = claims.clone().count();
+        (claims.filter(|row| row.holds).count(), all)
+    };
+    let ((structural, all_structural), (quantitative, all_quantitative)) =
+        (of(Kind::Structural), of(Kind::Quantitative));
+    if outcome.claims.is_empty() {
+        return String::new();
+    }
+    let (testbeds, seeds) = outcome.extent();
+    format!(
+        "\n{structural} of {all_structural} structural claims hold on every {} with every seed, {quantitative} of {all_quantitative} figures by the median;\n{testbeds}, {seeds}\n",
+        outcome.testbed.one()
+    )
+}

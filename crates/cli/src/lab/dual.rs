@@ -1,0 +1,46 @@
+//! What `punctual experiment dps` runs on: a machine under dual management, and media, from files.
+
+use std::path::Path;
+
+use punctual_lab::dps::{Ground, Part, parts};
+use punctual_sim::MachineFileError;
+use punctual_sim::dual::DualMachine;
+use punctual_sim::media::Media;
+
+use super::experiment::read;
+use crate::failure::Failure;
+use crate::lab::args::Experiment;
+
+/// The parts of the second paper's evaluation that are asked for, and their ground; none for any other experiment.
+pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure> {
+    let refuse = |what: String| Err(Failure::input([what]));
+    let Some(parts) = parts(&arguments.name) else {
+        return match &arguments.media {
+            Some(_) => refuse(format!(
+                "{}: only dps and its parts have media; leave out --media",
+                arguments.name
+            )),
+            None => Ok(None),
+        };
+    };
+    let mut ground = Ground::paper();
+    match arguments.machines.as_slice() {
+        [] => {}
+        [path] => ground.machine = file(path, DualMachine::from_toml)?,
+        [_, another, ..] => {
+            return refuse(format!(
+                "--machines: {} runs on one machine; leave out {}",
+                arguments.name,
+                another.display()
+            ));
+        }
+    }
+    if let Some(path) = &arguments.media {
+        ground.media = file(path, Media::from_toml)?;
+    }
+    Ok(Some((parts, ground)))
+}
+
+fn file<T>(path: &Path, parse: impl Fn(&str) -> Result<T, MachineFileError>) -> Result<T, Failure> {
+    parse(&read(path)?).map_err(|error| Failure::input([format!("{}:{error}", path.display())]))
+}

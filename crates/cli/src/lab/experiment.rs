@@ -1,0 +1,220 @@
+//! `punctual experiment`: a paper's evaluation, from its claims to the table.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use punctual_lab::claims::{Claims, Reasons};
+use punctual_lab::{ExperimentError, Outcome, Settings, Subject, controllers, dna, dps, experiments, find, qedb};
+use punctual_sim::MachineModel;
+
+use super::{claims, dual, page};
+use crate::args::{Change, Platform};
+use crate::commands::{failures, print, run};
+use crate::failure::Failure;
+use crate::lab::args::Experiment;
+use crate::output::Output;
+use crate::scenario;
+
+/// Between two lines of progress.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Seeds of an experiment, and repetitions of a scenario, where none are given.
+const SEEDS: u32 = 10;
+const REPETITIONS: u32 = 5;
+
+/// Carries out `punctual experiment`.
+pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> {
+    if arguments.name == "list" {
+        return print(&list());
+    }
+    let experiment = find(&arguments.name).map_err(refused)?;
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let outcome = if arguments.platform == Platform::Linux || arguments.scenario.is_some() {
+        with_scenario(arguments)?
+    } else {
+        with_machines(arguments, &experiment)?
+    };
+    print(&claims::table(&outcome))?;
+    for failure in &outcome.failures {
+        print(&format!("could not be run: {failure}\n"))?;
+    }
+    if let Some(file) = json {
+        let text = serde_json::to_string(&outcome).map_err(|error| Failure::Internal(error.to_string()))?;
+        file.text(&(text + "\n"))?;
+    }
+    html.map_or(Ok(()), |file| file.text(&page::experiment(&outcome, command)))
+}
+
+/// On simulated machines, against the claims.
+fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Outcome, Failure> {
+    let (file, text) = match &arguments.claims {
+        Some(path) => (path.display().to_string(), read(path)?),
+        None => ("claims".into(), experiment.shipped()[0].to_string()),
+    };
+    let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    let dual = dual::of(arguments)?;
+    let settings = Settings {
+        machines: if dual.is_some() {
+            Vec::new()
+        } else {
+            machines(arguments)?
+        },
+        profiles: profiles(arguments, experiment)?,
+        seed: arguments.seed,
+        seeds: arguments
+            .seeds
+            .unwrap_or(if runs_profiles(experiment) { 1 } else { SEEDS }),
+        sets: arguments.sets,
+        claims: Claims::parse(&text).map_err(|error| at(&error))?,
+        reasons: reasons(experiment)?,
+        workers: None,
+    };
+    let teller = Teller::new();
+    let told = |what: &str| teller.tell(what);
+    let outcome = match dual {
+        Some((parts, ground)) => dps::run(&parts, &ground, &settings, &told),
+        None => (experiment.run)(&settings, &told),
+    };
+    let outcome = outcome.map_err(|error| match error {
+        ExperimentError::Claims(error) => at(&error),
+        error => refused(error),
+    })?;
+    teller.done();
+    Ok(outcome)
+}
+
+/// With a scenario, on this machine or on the simulated one.
+fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
+    let (transient, laws) = (qedb::Part::Transient.name(), controllers::EXPERIMENT.name);
+    if ![transient, laws].contains(&arguments.name.as_str()) {
+        return Err(Failure::input([format!(
+            "{}: only {transient} and {laws} run with a scenario; leave out --platform and --scenario",
+            arguments.name
+        )]));
+    }
+    let change = Change {
+        platform: arguments.platform,
+        seed: Some(arguments.seed.to_string()),
+        ..Change::default()
+    };
+    let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(None))?;
+    let request = run::request(&loaded, &change)?;
+    let teller = Teller::new();
+    let repetitions = arguments.seeds.unwrap_or(REPETITIONS);
+    let tell = |what: &str| teller.tell(what);
+    let outcome = if arguments.name == laws {
+        controllers::on_machine(&request, controllers::Course::default(), repetitions, &tell)
+    } else {
+        qedb::disturbed(&request, qedb::Course::default(), repetitions, &tell)
+    };
+    let outcome = outcome.map_err(|error| failures::of_run(error, &loaded))?;
+    teller.done();
+    Ok(outcome)
+}
+
+fn list() -> String {
+    experiments()
+        .iter()
+        .map(|experiment| format!("{:<18} {}\n", experiment.name, experiment.about))
+        .collect()
+}
+
+fn refused(error: ExperimentError) -> Failure {
+    Failure::input([error.to_string()])
+}
+
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))
+}
+
+fn reasons(experiment: &punctual_lab::Experiment) -> Result<Reasons, Failure> {
+    toml::from_str(experiment.shipped()[1]).map_err(|error| Failure::Internal(error.to_string()))
+}
+
+/// Whether the experiment runs programs with profiles: its task sets are replications enough.
+fn runs_profiles(experiment: &punctual_lab::Experiment) -> bool {
+    dna::EXPERIMENTS.iter().any(|other| other.name == experiment.name)
+}
+
+/// The profiles of the command line, else those that are shipped; none where the experiment has no use for them.
+fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Vec<dna::ProfileSet>, Failure> {
+    if !runs_profiles(experiment) {
+        return match &arguments.profiles {
+            None => Ok(Vec::new()),
+            Some(_) => Err(Failure::input([format!(
+                "{}: only dna-* run programs with profiles; leave out --profiles",
+                experiment.name
+            )])),
+        };
+    }
+    match &arguments.profiles {
+        Some(folder) => super::profiles::folder(folder),
+        None => dna::shipped().map_err(|error| Failure::Internal(error.to_string())),
+    }
+}
+
+/// The machines of the command line, else those that were calibrated.
+fn machines(arguments: &Experiment) -> Result<Vec<Subject>, Failure> {
+    if arguments.machines.is_empty() {
+        return Ok(qedb::ensemble());
+    }
+    arguments.machines.iter().map(|path| machine(path)).collect()
+}
+
+/// A machine of the ensemble keeps the job that was calibrated with it; any other runs the paper's.
+fn machine(path: &Path) -> Result<Subject, Failure> {
+    let machine = MachineModel::from_toml(&read(path)?)
+        .map_err(|error| Failure::input([format!("{}:{error}", path.display())]))?;
+    let known = qedb::ensemble().into_iter().find(|subject| subject.machine == machine);
+    Ok(known.unwrap_or(Subject {
+        machine,
+        job: qedb::Work::PAPER,
+    }))
+}
+
+/// Tells how far the experiment is, on standard error: over and over on the same line of a terminal, else now and then.
+struct Teller {
+    terminal: bool,
+    begun: Instant,
+    told: Mutex<Instant>,
+}
+
+impl Teller {
+    fn new() -> Teller {
+        let begun = Instant::now();
+        Teller {
+            terminal: std::io::stderr().is_terminal(),
+            begun,
+            told: Mutex::new(begun),
+        }
+    }
+
+    fn tell(&self, what: &str) {
+        // Another thread is telling, or something was told just now.
+        let Ok(mut told) = self.told.try_lock() else { return };
+        let every = if self.terminal {
+            TELL_EVERY / 10
+        } else {
+            TELL_EVERY * 10
+        };
+        if told.elapsed() < every {
+            return;
+        }
+        *told = Instant::now();
+        let (before, after) = if self.terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+        let _ = write!(std::io::stderr(), "{before}{what}{after}");
+    }
+
+    fn done(&self) {
+        let before = if self.terminal { "\r\x1b[K" } else { "" };
+        let _ = writeln!(
+            std::io::stderr(),
+            "{before}took {:.1} s",
+            self.begun.elapsed().as_secs_f64()
+        );
+    }
+}

@@ -1,0 +1,343 @@
+//! What the movie experiment amounts to, in words: its goals, its table, what each way obtained.
+
+use std::fmt::Write;
+
+use punctual_lab::movie::{Arm, ArmSummary, MovieReport, Run};
+use punctual_units::Nanos;
+use serde::Serialize;
+
+use crate::columns::columns;
+use crate::lab::bench::rounds::quantile;
+
+/// More explained frames than this, and the machine was too disturbed to conclude anything.
+const EXPLAINED_MAX: f64 = 0.01;
+
+/// Goals, written down before the first run.
+const FAIR_LATE_AT_LEAST: f64 = 0.20;
+const WORK_AT_LEAST: f64 = 0.95;
+const TAKE_BACK_AT_MOST: Nanos = Nanos::from_millis(1);
+
+/// One goal and what came of it.
+#[derive(Debug, Serialize)]
+pub struct Goal {
+    /// What was to be reached.
+    pub what: String,
+    /// What was.
+    pub measured: String,
+    /// Whether that is enough.
+    pub judgement: Judgement,
+}
+
+/// What is to be said of a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Judgement {
+    /// It was reached.
+    Holds,
+    /// It was not.
+    DoesNotHold,
+    /// What it is about did not happen.
+    NotJudged,
+    /// The machine was too disturbed to tell.
+    Inconclusive,
+}
+
+impl Judgement {
+    const fn of(holds: bool) -> Judgement {
+        if holds {
+            Judgement::Holds
+        } else {
+            Judgement::DoesNotHold
+        }
+    }
+
+    /// In words.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Judgement::Holds => "holds",
+            Judgement::DoesNotHold => "does not hold",
+            Judgement::NotJudged => "not judged",
+            Judgement::Inconclusive => "inconclusive",
+        }
+    }
+}
+
+/// All of it, for a terminal.
+pub fn told(report: &MovieReport) -> String {
+    let mut text = setting(report) + "\n\n";
+    for (way, lines) in protections(report) {
+        let _ = writeln!(text, "{way}: {}", lines.join("\n    "));
+    }
+    text.push('\n');
+    text.push_str(&columns(&table(report)));
+    if let Some(lending) = report.lending {
+        let _ = writeln!(
+            text,
+            "\nlending, before each run: handing over p50 {} p99 {}; taking back p50 {} p99 {} max {}; no-op control p50 {} p99 {} max {}\nbetween frames: taking back p50 {} p99 {} max {}",
+            lending.hand_over.p50,
+            lending.hand_over.p99,
+            lending.take_back.p50,
+            lending.take_back.p99,
+            lending.take_back.max,
+            lending.control.p50,
+            lending.control.p99,
+            lending.control.max,
+            lending.in_play.p50,
+            lending.in_play.p99,
+            lending.in_play.max
+        );
+    }
+    if let Some(probe) = report.probe {
+        let _ = writeln!(
+            text,
+            "probe on the player's core: p50 {} p99 {} max {}",
+            probe.p50, probe.p99, probe.max
+        );
+    }
+    text.push('\n');
+    for goal in goals(report) {
+        let word = goal.judgement.word();
+        let _ = writeln!(text, "{word:<14} {}: {}", goal.what, goal.measured);
+    }
+    if is_inconclusive(report) {
+        let _ = writeln!(text, "{INCONCLUSIVE}");
+    }
+    text
+}
+
+/// What is said of a run on a machine that was too disturbed.
+pub const INCONCLUSIVE: &str =
+    "inconclusive: the probe explains more than 1 % of the frames; the machine was too disturbed";
+
+/// Whether it was.
+pub fn is_inconclusive(report: &MovieReport) -> bool {
+    let explained = |dual: &ArmSummary| (dual.late - dual.unexplained) as f64 > EXPLAINED_MAX * dual.frames as f64;
+    report.arm(Arm::Dual).is_some_and(explained)
+}
+
+/// What is said of a film and a disk that are none.
+const IN_MEMORY: &str = ", WHICH IS MEMORY: nobody waits for a device; let TMPDIR name a folder on one to measure that";
+
+/// What was played, and beside what.
+pub fn setting(report: &MovieReport) -> String {
+    let plan = &report.plan;
+    format!(
+        "{} repetitions of {} frames, one per {}, deadline {}; decoding takes {}, frames have {} bytes; {} hogs on {} cores, disk {}; film and disk: {}{}",
+        plan.repetitions,
+        plan.frames,
+        plan.period,
+        plan.deadline,
+        plan.decode,
+        plan.frame_bytes,
+        plan.hogs_per_core as usize * report.cores,
+        report.cores,
+        if plan.busy_disk { "busy" } else { "idle" },
+        report.medium.name,
+        if report.medium.in_memory { IN_MEMORY } else { "" }
+    )
+}
+
+/// What each way obtained, once for all of its repetitions that obtained the same; of these the first one's figures.
+pub fn protections(report: &MovieReport) -> Vec<(String, &[String])> {
+    let mut told = Vec::new();
+    for arm in &report.plan.arms {
+        let mut different: Vec<(&Run, Vec<u32>)> = Vec::new();
+        for run in report.runs.iter().filter(|run| run.arm == *arm) {
+            let same = different.iter_mut().find(|(first, _)| alike(first, run));
+            match same {
+                Some((_, repetitions)) => repetitions.push(run.repetition + 1),
+                None => different.push((run, vec![run.repetition + 1])),
+            }
+        }
+        let all = different.len() == 1;
+        told.extend(different.into_iter().map(|(run, repetitions)| {
+            let numbers: Vec<String> = repetitions.iter().map(u32::to_string).collect();
+            let way = match all {
+                true => arm.name().to_owned(),
+                false => format!("{} (repetition {})", arm.name(), numbers.join(", ")),
+            };
+            (way, run.protection.as_slice())
+        }));
+    }
+    told
+}
+
+/// Whether two runs obtained the same but for figures: how many threads moved, how long a read took.
+fn alike(a: &Run, b: &Run) -> bool {
+    // Units go with figures: 990 us are no other protection than 1 ms.
+    let figure =
+        |word: &&str| !matches!(*word, "ns" | "us" | "ms" | "s") && !word.contains(|c: char| c.is_ascii_digit());
+    let shape = |run: &Run| -> Vec<String> {
+        let words = |line: &String| line.split_whitespace().filter(figure).collect::<Vec<_>>().join(" ");
+        run.protection.iter().map(words).collect()
+    };
+    a.exclusive == b.exclusive && shape(a) == shape(b)
+}
+
+/// One row for each way, below a head.
+pub fn table(report: &MovieReport) -> Vec<Vec<String>> {
+    let head = [
+        "",
+        "late",
+        "dropped",
+        "unexplained",
+        "wake p50",
+        "wake p99",
+        "wake max",
+        "done p50",
+        "done p99",
+        "done max",
+        "player",
+        "lent",
+        "hogs' work",
+        "of equal share",
+        "disk written",
+        "of equal share",
+    ];
+    let row = |arm: &ArmSummary| {
+        let share = |share: f64| format!("{:.1} %", share * 100.0);
+        let played = arm.frames > 0;
+        let of = |text: String| if played { text } else { "-".into() };
+        let middle = |shares: &[f64]| match shares {
+            [] => "-".into(),
+            _ => share(median(shares)),
+        };
+        let spread = |shares: &[f64]| match shares {
+            [] => "-".into(),
+            _ => of(format!(
+                "{} ({} to {})",
+                share(median(shares)),
+                share(least(shares)),
+                share(most(shares))
+            )),
+        };
+        vec![
+            arm.arm.name().into(),
+            of(format!(
+                "{} of {} ({})",
+                arm.late,
+                arm.frames,
+                share(arm.late as f64 / arm.frames.max(1) as f64)
+            )),
+            of(arm.dropped.to_string()),
+            of(arm.unexplained.to_string()),
+            of(arm.wake.p50.to_string()),
+            of(arm.wake.p99.to_string()),
+            of(arm.wake.max.to_string()),
+            of(arm.completion.p50.to_string()),
+            of(arm.completion.p99.to_string()),
+            of(arm.completion.max.to_string()),
+            of(share(arm.player_share)),
+            of(share(arm.lent_share)),
+            middle(&arm.work),
+            spread(&arm.work_of_equal_share),
+            middle(&arm.disk),
+            spread(&arm.disk_of_equal_share),
+        ]
+    };
+    let mut rows = vec![head.map(String::from).to_vec()];
+    rows.extend(report.arms.iter().map(row));
+    rows
+}
+
+/// The repetitions, from 1, in which dual management was refused the core: what came of them says nothing about it.
+fn without_core(report: &MovieReport) -> Vec<String> {
+    let refused = |run: &&Run| run.arm == Arm::Dual && !run.exclusive;
+    let refused = report.runs.iter().filter(refused);
+    refused.map(|run| (run.repetition + 1).to_string()).collect()
+}
+
+/// The goals, and whether they hold. Nothing holds, or fails, on a machine that was too disturbed, but for the bytes of the film.
+pub fn goals(report: &MovieReport) -> Vec<Goal> {
+    let disturbed = is_inconclusive(report);
+    let mut goals = Vec::new();
+    let mut goal = |what: &str, measured: String, judgement: Judgement| {
+        let timed = disturbed && judgement != Judgement::NotJudged;
+        goals.push(Goal {
+            what: what.into(),
+            measured,
+            judgement: if timed { Judgement::Inconclusive } else { judgement },
+        });
+    };
+    if let Some(fair) = report.arm(Arm::Fair) {
+        let late = fair.late as f64 / fair.frames.max(1) as f64;
+        goal(
+            "the fair baseline is late for at least 20 % of its frames",
+            format!("{:.1} %", late * 100.0),
+            Judgement::of(late >= FAIR_LATE_AT_LEAST),
+        );
+    }
+    if let Some(dual) = report.arm(Arm::Dual) {
+        let without = without_core(report);
+        let (but, tried) = match without.as_slice() {
+            [] => (String::new(), true),
+            runs => (format!("; no exclusive core in repetition {}", runs.join(", ")), false),
+        };
+        let judged = |holds| match tried {
+            true => Judgement::of(holds),
+            false => Judgement::NotJudged,
+        };
+        goal(
+            "dual management is late for none that the probe does not explain",
+            format!("{} late, {} unexplained{but}", dual.late, dual.unexplained),
+            judged(dual.unexplained == 0),
+        );
+        let sides = [
+            (
+                "the hogs get at least 95 % of an equally large share done",
+                &dual.work_of_equal_share,
+                report.plan.hogs_per_core > 0,
+            ),
+            (
+                "the disk's writer gets at least 95 % of an equally large share written",
+                &dual.disk_of_equal_share,
+                report.plan.busy_disk,
+            ),
+        ];
+        for (what, shares, asked) in sides {
+            let work = median(shares);
+            match (asked, shares.is_empty()) {
+                (false, _) => {}
+                (true, true) => goal(what, "nothing to hold it against".into(), Judgement::NotJudged),
+                (true, false) => goal(
+                    what,
+                    format!("{:.1} %, median of the repetitions{but}", work * 100.0),
+                    judged(work >= WORK_AT_LEAST),
+                ),
+            }
+        }
+    }
+    if report.plan.arms.iter().any(|arm| arm.exclusive()) {
+        let what = "taking the core back costs less than 1 ms at p99 above the control";
+        match report.lending {
+            Some(lending) => {
+                let above = lending.above_control_p99;
+                goal(what, above.to_string(), Judgement::of(above < TAKE_BACK_AT_MOST));
+            }
+            None => goal(what, "no core was lent".into(), Judgement::NotJudged),
+        }
+    }
+    let wrong: u64 = report.arms.iter().map(|arm| arm.wrong).sum();
+    goals.push(Goal {
+        what: "every frame has the bytes of the file".into(),
+        measured: format!("{wrong} have not"),
+        judgement: Judgement::of(wrong == 0),
+    });
+    goals
+}
+
+/// The middle one; 0 of none.
+pub fn median(figures: &[f64]) -> f64 {
+    quantile(figures, 0.5)
+}
+
+fn least(figures: &[f64]) -> f64 {
+    figures.iter().copied().reduce(f64::min).unwrap_or(0.0)
+}
+
+fn most(figures: &[f64]) -> f64 {
+    figures.iter().copied().reduce(f64::max).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,340 @@
+//! The page of an experiment: what was set, every claim beside what came out, and the figures.
+
+use std::fmt::Write;
+
+use punctual_lab::limits::{Chance, Limit};
+use punctual_lab::{Chart as Shape, Figure, Measure, Outcome};
+
+use super::bars;
+use crate::lab::claims::{figure, held, paper, range};
+use crate::lab::limits::{basis, bound, placebo, verdict as verdict_of};
+use crate::page::chart::{Band, Chart, Curve, Level};
+use crate::page::{STYLE, escape};
+
+/// Classes of curves and bars, by their order in a figure.
+const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// The page of `outcome`; `command` is what was typed to get it.
+pub fn experiment(outcome: &Outcome, command: &str) -> String {
+    let (name, platform) = (escape(&outcome.name), badge(outcome));
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{name} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1><b>{name}</b> · {platform}</h1>\n"
+    );
+    if !outcome.claims.is_empty() {
+        verdict(&mut page, outcome);
+        claims(&mut page, outcome);
+    }
+    limits(&mut page, &outcome.limits);
+    chances(&mut page, &outcome.chances);
+    measures(&mut page, &outcome.measures);
+    if !outcome.figures.is_empty() {
+        figures(&mut page, outcome);
+    }
+    page += "<h2>Setting</h2>\n<div class=\"sheet\"><table>\n";
+    let machines = (outcome.testbed.many().to_string(), outcome.machines.join("; "));
+    for (name, value) in outcome.setting.iter().chain([&machines]) {
+        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
+    }
+    page += "</table></div>\n";
+    if !outcome.failures.is_empty() {
+        let _ = writeln!(
+            page,
+            "<h2>What could not be run</h2>\n<div class=\"sheet\"><pre>{}</pre></div>",
+            escape(&outcome.failures.join("\n"))
+        );
+    }
+    let _ = writeln!(
+        page,
+        "<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}</p>\n</main>\n</body>\n</html>",
+        escape(command),
+        env!("CARGO_PKG_VERSION")
+    );
+    page
+}
+
+fn figures(page: &mut String, outcome: &Outcome) {
+    let _ = writeln!(
+        page,
+        "<h2>Figures</h2>\n<p class=\"note\">Bars are medians over {} and seeds, strokes their ranges; curves over time are those of the first seed. Shaded: the disturbance.</p>\n<div class=\"charts\">",
+        outcome.testbed.many()
+    );
+    outcome.figures.iter().for_each(|figure| draw(page, figure));
+    *page += "</div>\n";
+}
+
+fn verdict(page: &mut String, outcome: &Outcome) {
+    let held = outcome.claims.iter().filter(|claim| claim.holds).count();
+    let good = if held == outcome.claims.len() { " good" } else { "" };
+    let (testbeds, seeds) = outcome.extent();
+    let _ = writeln!(
+        page,
+        "<p class=\"verdict{good}\">{held} of {} claims hold, on {testbeds} with {seeds} each</p>",
+        outcome.claims.len()
+    );
+}
+
+fn measures(page: &mut String, measures: &[Measure]) {
+    if measures.is_empty() {
+        return;
+    }
+    *page += "<h2>Measured</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th>what</th><th>median</th><th>range</th></tr></thead>\n<tbody>\n";
+    for measure in measures {
+        let cell = |value: Option<f64>| figure(value);
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td class=\"figure\">{}</td><td class=\"figure\">{} .. {}</td></tr>",
+            escape(&measure.name),
+            cell(measure.spread.map(|spread| spread.median)),
+            cell(measure.spread.map(|spread| spread.low)),
+            cell(measure.spread.map(|spread| spread.high))
+        );
+    }
+    *page += "</tbody></table></div>\n";
+}
+
+fn badge(outcome: &Outcome) -> &'static str {
+    match outcome.platform.as_str() {
+        "sim" => "<span class=\"badge stand-in\">simulated</span>",
+        _ => "<span class=\"badge\">measured on Linux</span>",
+    }
+}
+
+fn claims(page: &mut String, outcome: &Outcome) {
+    let _ = writeln!(
+        page,
+        "<h2>Claims</h2>\n<p class=\"note\">Quantitative: the median over all {} and seeds keeps the tolerance, and half of them or more do. Structural: holds on every {} with every seed.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>claim</th><th>paper</th><th>ours</th><th>range</th><th>runs</th></tr></thead>\n<tbody>",
+        outcome.testbed.many(),
+        outcome.testbed.one()
+    );
+    for row in &outcome.claims {
+        let (class, holds) = if row.holds { ("yes", "yes") } else { ("no", "no") };
+        let mut notes = vec![format!("{} · {}", escape(&row.claim.id), escape(&row.claim.source))];
+        notes.extend(
+            row.note
+                .iter()
+                .chain(&row.why)
+                .chain(&row.missing)
+                .map(|note| escape(note)),
+        );
+        let _ = writeln!(
+            page,
+            "<tr><th class=\"{class}\">{holds}</th><td class=\"text\">{}<br><span class=\"key\" style=\"white-space:normal\">{}</span></td><td>{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td></tr>",
+            escape(&row.claim.text),
+            notes.join("<br>"),
+            escape(&paper(row)),
+            figure(row.ours),
+            range(row),
+            held(row)
+        );
+    }
+    *page += "</tbody></table></div>\n";
+}
+
+fn limits(page: &mut String, limits: &[Limit]) {
+    if limits.is_empty() {
+        return;
+    }
+    *page += "<h2>What excludes claims</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th></th><th>what</th><th>asked</th><th>there is</th><th>computed from</th></tr></thead>\n<tbody>\n";
+    for limit in limits {
+        let [asked, found] = bound(limit);
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td class=\"text\">{}<br><span class=\"key\" style=\"white-space:normal\">{}</span></td><td>{asked}</td><td class=\"figure\">{found}</td><td>{}</td></tr>",
+            verdict_of(limit),
+            escape(&limit.what),
+            escape(&limit.claims.join(", ")),
+            escape(&basis(limit))
+        );
+    }
+    *page += "</tbody></table></div>\n";
+}
+
+fn chances(page: &mut String, chances: &[Chance]) {
+    if chances.is_empty() {
+        return;
+    }
+    *page += "<h2>Law or chance</h2>\n<p class=\"note\">Mean course: machines on which it holds of the samples' means over seeds. Holds, fails: by the mean of its margin over seeds, beyond three standard errors. By chance: failures of the same formula where nothing begins.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>comparison</th><th>failed</th><th>mean course</th><th>holds</th><th>fails</th><th>undecided</th><th>by chance</th><th>P(as many)</th></tr></thead>\n<tbody>\n";
+    for chance in chances {
+        let [expected, probability] = placebo(chance);
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td class=\"figure\">{} of {}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{expected}</td><td class=\"figure\">{probability}</td></tr>",
+            escape(&chance.claim),
+            chance.failed,
+            chance.of,
+            chance.on_mean,
+            chance.hold,
+            chance.fail,
+            chance.undecided
+        );
+    }
+    *page += "</tbody></table></div>\n";
+}
+
+fn draw(page: &mut String, figure: &Figure) {
+    let _ = write!(page, "<figure><figcaption><b>{}</b>", escape(&figure.title));
+    let names: Vec<&str> = match &figure.chart {
+        Shape::Curves { curves, .. } => curves.iter().map(|curve| curve.name.as_str()).collect(),
+        Shape::Bars { bars, .. } => bars.iter().map(|bar| bar.name.as_str()).collect(),
+    };
+    for (name, class) in names.iter().zip(CLASSES.iter().cycle()) {
+        let _ = write!(page, "<span class=\"key {class}\">{}</span>", escape(name));
+    }
+    let description = format!("{}: {}", figure.title, names.join(", "));
+    let svg = match &figure.chart {
+        Shape::Bars { groups, bars } => bars::svg(&description, groups, bars, &CLASSES),
+        Shape::Curves { .. } => curves(description, &figure.chart).svg(),
+    };
+    let _ = writeln!(page, "</figcaption>\n{svg}\n</figure>");
+}
+
+fn curves(description: String, shape: &Shape) -> Chart {
+    let Shape::Curves {
+        x_unit,
+        length,
+        curves,
+        levels,
+        band,
+    } = shape
+    else {
+        return Chart::default();
+    };
+    let curve = |(curve, class): (&punctual_lab::Curve, &&'static str)| Curve {
+        name: curve.name.clone(),
+        class,
+        points: curve.points.clone(),
+    };
+    let level = |(name, value): &(String, f64)| Level {
+        name: name.clone(),
+        class: "goal",
+        value: *value,
+    };
+    let stretch = |(from, to): (f64, f64)| Band {
+        class: "unsettled",
+        from,
+        to,
+    };
+    Chart {
+        description,
+        curves: curves.iter().zip(CLASSES.iter().cycle()).map(curve).collect(),
+        levels: levels.iter().map(level).collect(),
+        bands: band.map(stretch).into_iter().collect(),
+        length_s: *length,
+        x_unit: Some(x_unit.clone()),
+        ..Chart::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_lab::claims::{Claims, Reasons, judge};
+    use punctual_lab::limits::{Asked, Basis};
+    use punctual_lab::samples::{Replication, Run, labels};
+    use punctual_lab::stats::Spread;
+    use punctual_lab::{Bars, Curve as Line, Testbed};
+
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let claim = "[[claim]]\nid = \"c\"\nexperiment = \"e\"\nkind = \"structural\"\nsource = \"Fig. 1\"\ntext = \"a < b\"\npaper = \"less\"\nformula = \"mean(power) < 1\"\n";
+        let claims = Claims::parse(claim).unwrap();
+        let run = Run {
+            labels: labels([("approach", "mimo")]),
+            settled_from: 0,
+            series: [("power".to_string(), vec![Some(2.0)])].into(),
+        };
+        let replication = Replication {
+            machine: "m & n".into(),
+            seed: 1,
+            runs: vec![run],
+            failures: Vec::new(),
+        };
+        let reasons = Reasons::from([("c".to_string(), "because <of> that".to_string())]);
+        let figure = |chart| Figure {
+            experiment: "e".into(),
+            title: "x".into(),
+            chart,
+        };
+        let spread = Spread {
+            median: 1.0,
+            low: 0.5,
+            high: 2.0,
+        };
+        Outcome {
+            name: "e".into(),
+            platform: "sim".into(),
+            testbed: Testbed::ProfileSet,
+            machines: vec!["m & n".into()],
+            seeds: vec![1],
+            setting: vec![("goal".into(), "1".into())],
+            claims: claims
+                .iter()
+                .map(|claim| judge(claim, std::slice::from_ref(&replication), &reasons))
+                .collect(),
+            limits: vec![Limit::new(
+                &["c"],
+                Basis::Figures { ids: Vec::new() },
+                "a & b",
+                Asked::AtMost(1.0),
+                2.0,
+            )],
+            chances: vec![Chance {
+                claim: "c".into(),
+                failed: 1,
+                of: 1,
+                on_mean: 0,
+                hold: 0,
+                fail: 0,
+                undecided: 1,
+                placebo: None,
+            }],
+            measures: Vec::new(),
+            figures: vec![
+                figure(Shape::Bars {
+                    groups: vec!["none".into()],
+                    bars: vec![Bars {
+                        name: "open".into(),
+                        values: vec![Some(spread)],
+                    }],
+                }),
+                figure(Shape::Curves {
+                    x_unit: "MHz".into(),
+                    length: 2000.0,
+                    curves: vec![Line {
+                        name: "m".into(),
+                        points: vec![(800.0, Some(1.0)), (2000.0, None)],
+                    }],
+                    levels: vec![("goal".into(), 1.0)],
+                    band: Some((100.0, 200.0)),
+                }),
+            ],
+            means: Vec::new(),
+            samples: vec![replication],
+            failures: vec!["m, seed 2: too slow".into()],
+        }
+    }
+
+    #[test]
+    fn the_page_is_whole_labelled_and_asks_nobody() {
+        let page = experiment(&outcome(), "punctual experiment e");
+        crate::page::tests::check_nesting(&page);
+        for part in [
+            "simulated",
+            "0 of 1 claims hold, on 1 set of profiles with 1 seed each",
+            "a &lt; b",
+            "because &lt;of&gt; that",
+            "a &amp; b",
+            "at most 1.000",
+            "Law or chance",
+            "m &amp; n",
+            "2000 MHz",
+            "too slow",
+        ] {
+            assert!(page.contains(part), "no {part}");
+        }
+        assert_eq!(page.matches("<svg").count(), 2);
+        for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

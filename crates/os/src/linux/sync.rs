@@ -1,0 +1,451 @@
+//! Waiting without priority inversion: a mutex whose holder inherits the priority of those who wait for it, and a
+//! parking place with an absolute deadline.
+//!
+//! **Problem.** A high thread waits for a lock; its holder, a low thread, is preempted by a third one in between, for
+//! as long as that one likes. With `PTHREAD_PRIO_INHERIT` the kernel runs the holder at the priority of its highest
+//! waiter until it unlocks, so the wait is bounded by the critical section (futex(2), "Priority-inheritance futexes").
+//! `std::sync::Mutex` does not do that.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use punctual_units::Time;
+
+use super::clock::timespec;
+pub use crate::Wake;
+
+/// A mutex with priority inheritance (`PTHREAD_PRIO_INHERIT`).
+///
+/// Like `std::sync::Mutex`, but without poisoning: a panic inside of the critical section unlocks it and the data
+/// stay as they were left. Uncontended, locking and unlocking make no system call.
+///
+/// ```
+/// use punctual_os::linux::sync::PiMutex;
+/// let counter = PiMutex::new(0);
+/// *counter.lock() += 1;
+/// assert_eq!(counter.into_inner(), 1);
+/// ```
+pub struct PiMutex<T: ?Sized> {
+    /// Boxed because a pthread mutex must not move while in use.
+    raw: Box<UnsafeCell<libc::pthread_mutex_t>>,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: the mutex hands `T` from thread to thread, one at a time; that asks `T: Send` and nothing more.
+unsafe impl<T: ?Sized + Send> Send for PiMutex<T> {}
+// SAFETY: as above; a shared reference gives access to `T` only under the lock.
+unsafe impl<T: ?Sized + Send> Sync for PiMutex<T> {}
+
+impl<T> PiMutex<T> {
+    /// An unlocked mutex around `data`.
+    ///
+    /// # Panics
+    /// Where the C library has no priority inheritance at all; on Linux it always has.
+    pub fn new(data: T) -> Self {
+        let raw = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+        // SAFETY: attributes and mutex are initialised before they are used, the mutex has its final address, and the
+        // attributes are destroyed exactly once.
+        let error = unsafe {
+            let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+            libc::pthread_mutexattr_init(attributes.as_mut_ptr());
+            libc::pthread_mutexattr_setprotocol(attributes.as_mut_ptr(), libc::PTHREAD_PRIO_INHERIT);
+            // So that locking twice is an error that can be shown instead of a thread that hangs.
+            libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ERRORCHECK);
+            let error = libc::pthread_mutex_init(raw.get(), attributes.as_ptr());
+            libc::pthread_mutexattr_destroy(attributes.as_mut_ptr());
+            error
+        };
+        assert_eq!(error, 0, "the C library refuses mutexes with priority inheritance");
+        PiMutex {
+            raw,
+            data: UnsafeCell::new(data),
+        }
+    }
+
+    /// The data, once nobody can lock them any more.
+    pub fn into_inner(self) -> T {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped or used again, so box and data are each moved out once; the mutex is
+        // unlocked, because a guard would still borrow it, unless one was forgotten: then it is leaked, not destroyed.
+        unsafe {
+            drop(ptr::read(&this.raw));
+            ptr::read(&this.data).into_inner()
+        }
+    }
+}
+
+impl<T: ?Sized> PiMutex<T> {
+    /// Waits for the lock and takes it. While waiting, the holder runs at this thread's priority if that is higher.
+    ///
+    /// # Panics
+    /// If the calling thread holds the lock already: that would wait forever.
+    pub fn lock(&self) -> PiGuard<'_, T> {
+        // SAFETY: the mutex is initialised and stays where it is.
+        let error = unsafe { libc::pthread_mutex_lock(self.raw.get()) };
+        assert_eq!(error, 0, "a PiMutex was locked again by the thread that holds it");
+        self.guard()
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<PiGuard<'_, T>> {
+        // SAFETY: the mutex is initialised and stays where it is.
+        let error = unsafe { libc::pthread_mutex_trylock(self.raw.get()) };
+        (error == 0).then(|| self.guard())
+    }
+
+    fn guard(&self) -> PiGuard<'_, T> {
+        PiGuard {
+            mutex: self,
+            not_send: PhantomData,
+        }
+    }
+}
+
+impl<T: ?Sized> Drop for PiMutex<T> {
+    fn drop(&mut self) {
+        if let Some(guard) = self.try_lock() {
+            drop(guard);
+            // SAFETY: nobody holds the mutex and, with `&mut self`, nobody can take it.
+            unsafe { libc::pthread_mutex_destroy(self.raw.get()) };
+        } // else a guard was forgotten: destroying a held mutex is undefined, and there is nothing to free in it
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for PiMutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.try_lock() {
+            Some(guard) => f.debug_tuple("PiMutex").field(&&*guard).finish(),
+            None => f.write_str("PiMutex(<locked>)"),
+        }
+    }
+}
+
+impl<T: Default> Default for PiMutex<T> {
+    fn default() -> Self {
+        PiMutex::new(T::default())
+    }
+}
+
+/// The right to use what a [`PiMutex`] protects; unlocks when dropped. Stays on its thread, as the kernel asks.
+#[must_use = "dropping the guard unlocks at once"]
+pub struct PiGuard<'a, T: ?Sized> {
+    mutex: &'a PiMutex<T>,
+    /// A pthread mutex is unlocked by the thread that locked it.
+    not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives shared references to `T` only.
+unsafe impl<T: ?Sized + Sync> Sync for PiGuard<'_, T> {}
+
+impl<T: ?Sized> Deref for PiGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for PiGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock and is borrowed exclusively.
+        unsafe { &mut *self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for PiGuard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: this thread holds the lock.
+        unsafe { libc::pthread_mutex_unlock(self.mutex.raw.get()) };
+    }
+}
+
+/// A place where one thread waits until another wakes it, or until a deadline.
+///
+/// One permit: an [`unpark`](Parker::unpark) that comes before the [`park_until`](Parker::park_until) is not lost, and
+/// several in a row count once. What was written before `unpark` is seen after the `park_until` that it ends.
+///
+/// ```
+/// use punctual_os::LinuxOs;
+/// use punctual_os::linux::sync::{Parker, Wake};
+/// use punctual_units::{Clock, Nanos, Time};
+/// let place = Parker::new();
+/// place.unpark();
+/// assert_eq!(place.park_until(Time::MAX), Wake::Woken);
+/// assert_eq!(place.park_until(LinuxOs.now() + Nanos::from_millis(1)), Wake::TimedOut);
+/// ```
+#[derive(Debug, Default)]
+pub struct Parker(AtomicU32);
+
+const EMPTY: u32 = 0;
+const PERMIT: u32 = 1;
+const PARKED: u32 = 2;
+
+impl Parker {
+    /// A place without a permit.
+    pub const fn new() -> Self {
+        Parker(AtomicU32::new(EMPTY))
+    }
+
+    /// Waits for the permit and takes it, at most until `deadline` on `CLOCK_MONOTONIC` ([`Time::MAX`]: without
+    /// bound). A permit that arrives with the deadline is taken, so that no wake-up is ever lost.
+    ///
+    /// Only one thread may wait at a time; a second one may sleep past a wake-up, until its deadline.
+    pub fn park_until(&self, deadline: Time) -> Wake {
+        if self.take_permit() {
+            return Wake::Woken;
+        }
+        // A permit may arrive between the look above and this exchange; then the loop finds it.
+        let _ = self
+            .0
+            .compare_exchange(EMPTY, PARKED, Ordering::Relaxed, Ordering::Relaxed);
+        loop {
+            let timed_out = futex_wait(&self.0, PARKED, deadline);
+            if self.take_permit() {
+                return Wake::Woken;
+            }
+            if timed_out {
+                // Leave the place, or take the permit that came after the look above.
+                return match self.0.swap(EMPTY, Ordering::Acquire) {
+                    PERMIT => Wake::Woken,
+                    _ => Wake::TimedOut,
+                };
+            }
+        }
+    }
+
+    /// Gives the permit and wakes the thread that waits for it, if one does.
+    pub fn unpark(&self) {
+        if self.0.swap(PERMIT, Ordering::Release) == PARKED {
+            futex_wake_one(&self.0);
+        }
+    }
+
+    fn take_permit(&self) -> bool {
+        self.0
+            .compare_exchange(PERMIT, EMPTY, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+/// Sleeps while `word` holds `expected`, at most until `deadline`; whether the deadline came. May wake spuriously.
+fn futex_wait(word: &AtomicU32, expected: u32, deadline: Time) -> bool {
+    let until = timespec(deadline);
+    let until = if deadline == Time::MAX { ptr::null() } else { &until };
+    // SAFETY: the word outlives the call, `until` is null or valid; the kernel only reads them. WAIT_BITSET is the
+    // operation whose timeout is absolute, on CLOCK_MONOTONIC (futex(2)).
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            until,
+            ptr::null::<u32>(),
+            libc::FUTEX_BITSET_MATCH_ANY,
+        )
+    };
+    answer < 0 && super::last_error().raw_os_error() == Some(libc::ETIMEDOUT)
+}
+
+fn futex_wake_one(word: &AtomicU32) {
+    // SAFETY: the kernel uses the address only to find who sleeps on it.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            1,
+        )
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use punctual_units::{Clock, Nanos};
+
+    use super::*;
+    use crate::LinuxOs;
+    use crate::Tid;
+    use crate::linux::thread;
+
+    #[test]
+    fn one_thread_at_a_time_is_inside() {
+        const ROUNDS: u64 = 20_000;
+        let counter = Arc::new(PiMutex::new(0u64));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let counter = Arc::clone(&counter);
+                std::thread::spawn(move || (0..ROUNDS).for_each(|_| *counter.lock() += 1))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(*counter.lock(), 4 * ROUNDS);
+    }
+
+    #[test]
+    fn a_panic_inside_unlocks_and_keeps_the_data() {
+        let mutex = PiMutex::new(1);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut guard = mutex.lock();
+            *guard = 2;
+            panic!("inside of the critical section");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(*mutex.try_lock().expect("unlocked again"), 2);
+    }
+
+    #[test]
+    fn a_held_lock_is_not_given_out_and_shows_itself_as_locked() {
+        let mutex = PiMutex::new(1);
+        let guard = mutex.lock();
+        assert!(mutex.try_lock().is_none());
+        assert_eq!(format!("{mutex:?}"), "PiMutex(<locked>)");
+        drop(guard);
+        assert_eq!(format!("{mutex:?}"), "PiMutex(1)");
+    }
+
+    #[test]
+    #[should_panic(expected = "locked again by the thread that holds it")]
+    fn locking_twice_panics_instead_of_hanging() {
+        let mutex = PiMutex::new(());
+        let _held = mutex.lock();
+        let _again = mutex.lock();
+    }
+
+    #[test]
+    fn data_are_dropped_once_and_a_forgotten_guard_is_harmless() {
+        let data = Arc::new(());
+        drop(PiMutex::new(Arc::clone(&data)));
+        assert_eq!(Arc::strong_count(&data), 1);
+        let back = PiMutex::new(Arc::clone(&data)).into_inner();
+        assert_eq!(Arc::strong_count(&back), 2);
+        let held = PiMutex::new(());
+        std::mem::forget(held.lock());
+        drop(held);
+    }
+
+    /// The kernel's `prio` of a thread: field 18 of `/proc/<pid>/task/<tid>/stat`, -1 - priority under real time
+    /// (proc(5)).
+    fn effective_priority(thread: Tid) -> i32 {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        let after_name = &stat[stat.rfind(')').unwrap() + 2..];
+        after_name.split(' ').nth(18 - 3).unwrap().parse().unwrap()
+    }
+
+    /// Starts a low holder and a high waiter on `mutex`; whether the holder was seen at the waiter's priority before
+    /// `patience` ended. `None` where real-time scheduling is refused.
+    fn holder_is_boosted(mutex: Arc<dyn Lockable>, patience: Duration) -> Option<bool> {
+        const LOW: u8 = 10;
+        const HIGH: u8 = 20;
+        let (report, reports) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let held = Arc::clone(&mutex);
+        let low = std::thread::spawn(move || {
+            let obtained = thread::real_time(LOW);
+            held.with_lock(&mut || {
+                report.send(obtained.clone().map(|()| Tid::current())).unwrap();
+                let _ = released.recv();
+            });
+        });
+        let holder = match reports.recv().unwrap() {
+            Ok(holder) => holder,
+            Err(refusal) => {
+                eprintln!("skipped priority inheritance: {refusal}");
+                drop(release);
+                low.join().unwrap();
+                return None;
+            }
+        };
+        assert_eq!(effective_priority(holder), -1 - i32::from(LOW));
+        let high = std::thread::spawn(move || {
+            thread::real_time(HIGH).unwrap();
+            mutex.with_lock(&mut || {});
+        });
+        let give_up = std::time::Instant::now() + patience;
+        let mut boosted = false;
+        while !boosted && std::time::Instant::now() < give_up {
+            boosted = effective_priority(holder) == -1 - i32::from(HIGH);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(release);
+        low.join().unwrap();
+        high.join().unwrap();
+        Some(boosted)
+    }
+
+    trait Lockable: Send + Sync {
+        fn with_lock(&self, body: &mut dyn FnMut());
+    }
+    impl Lockable for PiMutex<()> {
+        fn with_lock(&self, body: &mut dyn FnMut()) {
+            let _guard = self.lock();
+            body();
+        }
+    }
+    impl Lockable for std::sync::Mutex<()> {
+        fn with_lock(&self, body: &mut dyn FnMut()) {
+            let _guard = self.lock();
+            body();
+        }
+    }
+
+    #[test]
+    fn the_holder_inherits_the_priority_of_the_waiter() {
+        let boosted = holder_is_boosted(Arc::new(PiMutex::new(())), Duration::from_secs(20));
+        assert_ne!(boosted, Some(false));
+    }
+
+    #[test]
+    fn planted_fault_a_mutex_without_inheritance_is_noticed() {
+        let boosted = holder_is_boosted(Arc::new(std::sync::Mutex::new(())), Duration::from_millis(200));
+        assert_ne!(boosted, Some(true));
+    }
+
+    #[test]
+    fn a_permit_given_early_is_kept_and_counts_once() {
+        let place = Parker::new();
+        place.unpark();
+        place.unpark();
+        assert_eq!(place.park_until(Time::MAX), Wake::Woken);
+        assert_eq!(place.park_until(Time::ZERO), Wake::TimedOut);
+    }
+
+    #[test]
+    fn a_wait_without_a_permit_ends_at_its_deadline_and_not_before() {
+        let place = Parker::new();
+        let deadline = LinuxOs.now() + Nanos::from_millis(5);
+        assert_eq!(place.park_until(deadline), Wake::TimedOut);
+        assert!(LinuxOs.now() >= deadline);
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_and_what_was_written_before_it_is_seen() {
+        const ROUNDS: u64 = 20_000;
+        let ping = Arc::new((Parker::new(), Parker::new(), AtomicU64::new(0)));
+        let pong = Arc::clone(&ping);
+        let other = std::thread::spawn(move || {
+            for round in 1..=ROUNDS {
+                assert_eq!(pong.0.park_until(Time::MAX), Wake::Woken);
+                assert_eq!(pong.2.load(Ordering::Relaxed), round);
+                pong.1.unpark();
+            }
+        });
+        for round in 1..=ROUNDS {
+            ping.2.store(round, Ordering::Relaxed);
+            ping.0.unpark();
+            // Some waits run into deadlines on the way: they must neither lose nor invent a permit.
+            while ping.1.park_until(LinuxOs.now() + Nanos::from_micros(round % 50)) == Wake::TimedOut {}
+        }
+        other.join().unwrap();
+    }
+}
