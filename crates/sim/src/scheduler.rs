@@ -75,6 +75,7 @@ impl Simulation<'_> {
 
     /// Puts on every core who is to run there now.
     pub(crate) fn schedule(&mut self) {
+        self.urged = None;
         for core in 0..self.cores.len() {
             let chosen = self.choose(core);
             if chosen == self.cores[core].occupant() {
@@ -98,6 +99,24 @@ impl Simulation<'_> {
                 Doing::Fill => self.cores[core].holding.keep_cold(left.left),
             }
         }
+        self.serve();
+    }
+
+    /// Tells every job whether it is served from now on, or preempted.
+    fn serve(&mut self) {
+        for r in 0..self.runners.len() {
+            let runner = &self.runners[r];
+            let runs = self.cores[runner.core].occupant() == Some(Occupant::Runner(r));
+            let served = runs || self.urged == Some(r) || self.waits_elsewhere(r);
+            if let Some(job) = &mut self.runners[r].job {
+                job.serve(served, self.now);
+            }
+        }
+    }
+
+    /// Whether the job of this runner waits for a lock whose holder runs on another core.
+    fn waits_elsewhere(&self, r: usize) -> bool {
+        self.real_time_core() != FEEDER_CORE && self.in_the_way(r) == Some(Occupant::Committer)
     }
 
     /// Who is to run on this core; the stages of jobs that get ahead by it move on.
@@ -127,6 +146,7 @@ impl Simulation<'_> {
         if core == self.real_time_core() {
             for i in 0..self.urgency.len() {
                 if let Some(occupant) = self.urge(self.urgency[i]) {
+                    self.urged = Some(self.urgency[i]);
                     return Some(occupant);
                 }
             }
@@ -172,7 +192,7 @@ impl Simulation<'_> {
             let job = self.runners[r].job.as_mut()?;
             match job.stage {
                 Stage::Lock { through } => match self.in_the_way(r) {
-                    Some(Occupant::Committer) if self.real_time_core() != FEEDER_CORE => return None,
+                    Some(_) if self.waits_elsewhere(r) => return None,
                     Some(holder) => return Some(holder),
                     None => self.runners[r].job.as_mut()?.enter(Stage::Help { through }, self.now),
                 },
