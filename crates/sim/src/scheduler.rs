@@ -88,6 +88,7 @@ impl Simulation<'_> {
                 self.cores[core].start(occupant, doing, segment, self.now);
             }
         }
+        self.serve();
     }
 
     /// Takes the occupant off this core, and keeps what is left of its work.
@@ -99,7 +100,6 @@ impl Simulation<'_> {
                 Doing::Fill => self.cores[core].holding.keep_cold(left.left),
             }
         }
-        self.serve();
     }
 
     /// Tells every job whether it is served from now on, or preempted.
