@@ -6,6 +6,7 @@
 use punctual_units::{Nanos, Time};
 
 use crate::model::Effort;
+use crate::queue::Queued;
 use crate::split::Holding;
 
 /// Who may run on a core.
@@ -17,6 +18,8 @@ pub(crate) enum Occupant {
     Installer,
     /// The group commit of memory-first updates.
     Committer,
+    /// The change from the tasks that the core was lent to back to its own.
+    TakeBack,
 }
 
 /// A piece of work on its way.
@@ -55,6 +58,10 @@ pub(crate) enum Doing {
     Work,
     /// Fills ways that it gained; the occupant stands still.
     Fill,
+    /// Changes to the occupant.
+    Switch,
+    /// Polls for the end of the occupant's request.
+    Poll,
 }
 
 /// What a core did with its time.
@@ -64,18 +71,24 @@ pub struct CoreTimes {
     pub working: Nanos,
     /// Standing still until ways that it gained are filled.
     pub filling: Nanos,
+    /// Changing from one job to another, or being taken back.
+    pub switching: Nanos,
+    /// Polling for the end of a request.
+    pub polling: Nanos,
 }
 
 impl CoreTimes {
     /// Everything but idling.
     pub fn busy(&self) -> Nanos {
-        self.working + self.filling
+        self.working + self.filling + self.switching + self.polling
     }
 
     fn of(&mut self, doing: Doing) -> &mut Nanos {
         match doing {
             Doing::Work => &mut self.working,
             Doing::Fill => &mut self.filling,
+            Doing::Switch => &mut self.switching,
+            Doing::Poll => &mut self.polling,
         }
     }
 }
@@ -90,12 +103,18 @@ pub(crate) struct Core {
     /// Up to when progress is booked in the running segment.
     booked: Time,
     /// When the running segment ends at this pace.
+    segment_end: Time,
+    /// When the core is to be looked at again: the segment's end, or the slice's.
     finish: Time,
+    /// The end of the slice of the occupant's own work.
+    slice_end: Time,
     /// What it did up to `since`, from which it does the same without a break.
     times: CoreTimes,
     since: Time,
     /// Its part of the cache and of the bandwidth to memory, where they are split.
     pub holding: Holding,
+    /// Its place in a queue that cores share.
+    pub queued: Queued,
 }
 
 impl Core {
@@ -105,10 +124,13 @@ impl Core {
             doing: Doing::Work,
             pace: f64::NAN,
             booked: Time::ZERO,
+            segment_end: Time::MAX,
             finish: Time::MAX,
+            slice_end: Time::MAX,
             times: CoreTimes::default(),
             since: Time::ZERO,
             holding: Holding::default(),
+            queued: Queued::default(),
         }
     }
 
@@ -140,9 +162,38 @@ impl Core {
         core.running.map_or(0.0, |(_, segment)| segment.left)
     }
 
-    /// When the running segment ends; never without one.
+    /// When the running segment ends, or its slice; never without one.
     pub fn finish(&self) -> Time {
         self.finish
+    }
+
+    /// Whether the running segment has ended by `now`.
+    pub fn has_ended(&self, now: Time) -> bool {
+        self.segment_end <= now
+    }
+
+    /// For how long it has been doing what it does.
+    pub fn since(&self, now: Time) -> Nanos {
+        now.since(self.since)
+    }
+
+    /// The end of the slice of the occupant's own work.
+    pub fn slice_end(&self) -> Time {
+        self.slice_end
+    }
+
+    /// The occupant's own work is to be looked at again then.
+    pub fn slice_until(&mut self, end: Time) {
+        self.slice_end = end;
+        self.look_again();
+    }
+
+    fn look_again(&mut self) {
+        let slice_end = match self.doing {
+            Doing::Work => self.slice_end,
+            Doing::Fill | Doing::Switch | Doing::Poll => Time::MAX,
+        };
+        self.finish = self.segment_end.min(slice_end);
     }
 
     /// What it did since the start.
@@ -167,6 +218,7 @@ impl Core {
     pub fn stop(&mut self, now: Time) -> Option<(Occupant, Segment)> {
         self.book(now);
         self.times = self.times(now);
+        self.segment_end = Time::MAX;
         self.finish = Time::MAX;
         self.running.take()
     }
@@ -183,7 +235,8 @@ impl Core {
             // To the nearest nanosecond, so that rounding adds up to nothing; at least one, so that time passes. A time is
             // not negative, so half a nanosecond more, cut off, is rounded (`f64::round` is a call on most machines).
             let left = Nanos((segment.left * pace + 0.5).max(1.0) as u64);
-            self.finish = now + left;
+            self.segment_end = now + left;
+            self.look_again();
         }
     }
 
@@ -191,7 +244,7 @@ impl Core {
         if let Some((_, segment)) = &mut self.running {
             let done = now.since(self.booked).0 as f64 / self.pace;
             // A segment that was just started has no pace, and has done nothing.
-            segment.left = if now >= self.finish {
+            segment.left = if now >= self.segment_end {
                 0.0
             } else {
                 (segment.left - done.max(0.0)).max(0.0)

@@ -38,6 +38,7 @@ pub mod media;
 mod memory;
 mod model;
 mod power;
+mod queue;
 mod runner;
 mod scheduler;
 pub mod split;
@@ -47,6 +48,7 @@ mod throttle;
 mod traffic;
 
 pub use check::ModelError;
+pub use cores::CoreTimes;
 pub use costs::costs;
 pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
@@ -58,7 +60,8 @@ pub use model::{
     StoreModel, UncorePower, WAYS_MAX,
 };
 pub use punctual_platform::Parts;
+pub use queue::{Lending, Queue, Sharing};
 pub use runner::BACKLOG_MAX;
 pub use stall::JobAt;
-pub use task::{Scheduling, Step, Task, Work};
+pub use task::{Jobs, Release, Scheduling, Step, Task, Work};
 pub use throttle::THROTTLE_PERIOD;

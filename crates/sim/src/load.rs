@@ -6,7 +6,7 @@ use punctual_workload::{Class, JobOutcome, JobProgress, Program, SensorStream, T
 
 use crate::check::ModelError;
 use crate::runner::{BACKLOG_MAX, Runner};
-use crate::task::{Step, Task};
+use crate::task::{Jobs, Release, Step, Task};
 
 /// What a simulated machine has to do.
 #[derive(Clone, Debug)]
@@ -94,10 +94,10 @@ fn pinned(spec: &TaskSpec, program: &Program, core: usize) -> Task {
     Task {
         name: spec.name.clone(),
         deadline: spec.deadline(),
-        arrival: spec.arrival,
+        release: Release::Arrival(spec.arrival),
         active: spec.active,
-        core,
-        steps: program.ops.iter().copied().map(Step::Op).collect(),
+        core: Some(core),
+        jobs: Jobs::Alike(program.ops.iter().copied().map(Step::Op).collect()),
         program: None,
         backlog_max: BACKLOG_MAX,
     }

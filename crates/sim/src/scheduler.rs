@@ -10,12 +10,14 @@
 //! **The lock.** One write transaction at a time. Who finds the lock taken by work of its own core runs that
 //! work first (priority inheritance); taken by another core's, it waits. Both are the job's lock time.
 
+use punctual_cores::Completion;
 use punctual_units::Time;
 use punctual_workload::Op;
 
 use crate::cores::{Doing, Occupant, Segment};
 use crate::engine::Simulation;
 use crate::job::{Job, Stage, effort_of};
+use crate::media::Request;
 use crate::model::Effort;
 use crate::task::{Scheduling, Step};
 
@@ -76,37 +78,51 @@ impl Simulation<'_> {
     /// Puts on every core who is to run there now.
     pub(crate) fn schedule(&mut self) {
         self.urged = None;
-        for core in 0..self.cores.len() {
-            let chosen = self.choose(core);
-            if chosen == self.cores[core].occupant() {
-                continue;
-            }
-            self.put_off(core);
-            if let Some(occupant) = chosen
-                && let Some((doing, segment)) = self.segment(core, occupant)
-            {
-                self.cores[core].start(occupant, doing, segment, self.now);
-            }
+        match self.queue() {
+            Some(queue) => self.schedule_queue(queue),
+            None => (0..self.cores.len()).for_each(|core| self.schedule_core(core)),
         }
         self.serve();
+    }
+
+    /// Puts on this core who is to run there now.
+    fn schedule_core(&mut self, core: usize) {
+        let chosen = self.choose(core);
+        if chosen == self.cores[core].occupant() {
+            return;
+        }
+        self.put_off(core);
+        if let Some(occupant) = chosen {
+            self.start(core, occupant);
+        }
+    }
+
+    /// Lets this occupant do on an empty core what it has to do next.
+    pub(crate) fn start(&mut self, core: usize, occupant: Occupant) {
+        if let Some((doing, segment)) = self.segment(core, occupant) {
+            self.cores[core].start(occupant, doing, segment, self.now);
+        }
     }
 
     /// Takes the occupant off this core, and keeps what is left of its work.
     pub(crate) fn put_off(&mut self, core: usize) {
         let doing = self.cores[core].doing();
-        if let Some((occupant, left)) = self.cores[core].stop(self.now) {
+        if let Some((occupant, left)) = self.clear(core) {
             match doing {
                 Doing::Work => self.keep(occupant, left),
                 Doing::Fill => self.cores[core].holding.keep_cold(left.left),
+                Doing::Switch | Doing::Poll => {}
             }
         }
     }
 
+<<<<<<< HEAD
     /// Tells every job whether it is served from now on, or preempted.
     fn serve(&mut self) {
         for r in 0..self.runners.len() {
             let runner = &self.runners[r];
-            let runs = self.cores[runner.core].occupant() == Some(Occupant::Runner(r));
+            let core = &self.cores[runner.core];
+            let runs = core.occupant() == Some(Occupant::Runner(r)) && core.doing() != Doing::Switch;
             let served = runs || self.urged == Some(r) || self.waits_elsewhere(r);
             if let Some(job) = &mut self.runners[r].job {
                 job.serve(served, self.now);
@@ -117,6 +133,16 @@ impl Simulation<'_> {
     /// Whether the job of this runner waits for a lock whose holder runs on another core.
     fn waits_elsewhere(&self, r: usize) -> bool {
         self.real_time_core() != FEEDER_CORE && self.in_the_way(r) == Some(Occupant::Committer)
+=======
+    /// Takes the occupant off this core, and books what it worked.
+    pub(crate) fn clear(&mut self, core: usize) -> Option<(Occupant, Segment)> {
+        if let Some(Occupant::Runner(r)) = self.cores[core].occupant() {
+            let worked = self.works_since(r);
+            self.runners[r].virtual_runtime += worked;
+            self.runners[r].worked += worked;
+        }
+        self.cores[core].stop(self.now)
+>>>>>>> 85c49fb (Run jobs with I/O, media, fair and quantum scheduling and exclusive cores on the one simulation; delete the dual machine)
     }
 
     /// Who is to run on this core; the stages of jobs that get ahead by it move on.
@@ -124,6 +150,7 @@ impl Simulation<'_> {
         match self.scheduling {
             Scheduling::FixedPriority => self.by_priority(core),
             Scheduling::EarliestDeadline => self.by_deadline(core),
+            Scheduling::Queue(_) => None,
         }
     }
 
@@ -186,11 +213,21 @@ impl Simulation<'_> {
 
     /// Who must run for this real-time runner's job to get ahead; none without a job, or if it waits for another core.
     fn urge(&mut self, r: usize) -> Option<Occupant> {
-        self.runners[r].job?;
-        self.begin_step(r);
         loop {
+            self.begin_step(r);
+            let now = self.now;
             let job = self.runners[r].job.as_mut()?;
             match job.stage {
+                Stage::Blocked { .. } => return None,
+                Stage::Polling { done, .. } if done <= now => self.io_ended(r),
+                Stage::Polling { until, done } if until <= now => {
+                    job.enter(Stage::Blocked { done }, now);
+                    self.next_wake = self.next_wake.min(done);
+                }
+                // Without this, a step of nothing would take a nanosecond.
+                Stage::Compute if job.segment.effort == Effort::default() && self.queue().is_some() => {
+                    self.step_ended(r);
+                }
                 Stage::Lock { through } => match self.in_the_way(r) {
                     Some(_) if self.waits_elsewhere(r) => return None,
                     Some(holder) => return Some(holder),
@@ -198,7 +235,13 @@ impl Simulation<'_> {
                 },
                 Stage::Help { through } if !self.feed.installed_through(through) => return Some(Occupant::Installer),
                 Stage::Help { .. } => self.access(r),
-                Stage::Waiting | Stage::Between | Stage::Compute | Stage::Fill | Stage::Access | Stage::Commit => {
+                Stage::Waiting
+                | Stage::Between
+                | Stage::Compute
+                | Stage::Fill
+                | Stage::Access
+                | Stage::Commit
+                | Stage::Polling { .. } => {
                     return Some(Occupant::Runner(r));
                 }
             }
@@ -212,7 +255,7 @@ impl Simulation<'_> {
         let Stage::Lock { through } = job.stage else {
             return None;
         };
-        let writes = matches!(self.runners[r].steps[job.op], Step::Op(Op::Put { .. }));
+        let writes = matches!(self.runners[r].steps()[job.op], Step::Op(Op::Put { .. }));
         let helps = !self.feed.installed_through(through);
         (writes || helps).then_some(holder)
     }
@@ -222,17 +265,21 @@ impl Simulation<'_> {
         let runner = &self.runners[r];
         let surge = self.surge.filter(|_| runner.deadline.is_some());
         let factor = surge.map_or(1.0, |surge| surge.factor_at(job.released.since(Time::ZERO)));
-        match runner.steps[job.op] {
+        match runner.steps()[job.op] {
             Step::Op(op) => Step::Op(op.times(factor)),
-            step @ Step::Phase(_) => step,
+            step @ (Step::Phase(_) | Step::Io { .. }) => step,
         }
     }
 
-    /// Begins the job's next step, if it is between two.
+    /// Begins the job's next step, if it is between two; ends the job after its last one.
     fn begin_step(&mut self, r: usize) {
         let Some(job) = self.runners[r].job else { return };
         if !matches!(job.stage, Stage::Waiting | Stage::Between) {
             return;
+        }
+        if job.op == self.runners[r].steps().len() {
+            self.complete(r);
+            return self.begin_step(r);
         }
         let (stage, effort) = self.beginning(r, &job);
         if let Some(job) = &mut self.runners[r].job {
@@ -241,7 +288,10 @@ impl Simulation<'_> {
     }
 
     /// The first stage of the job's next step, and what it has to do there.
-    fn beginning(&self, r: usize, job: &Job) -> (Stage, Effort) {
+    fn beginning(&mut self, r: usize, job: &Job) -> (Stage, Effort) {
+        if let Step::Io { device, request } = self.runners[r].steps()[job.op] {
+            return (self.ask(r, device, request), Effort::default());
+        }
         let runner = &self.runners[r];
         match self.step_of(r, job) {
             Step::Op(op @ Op::Compute { .. }) => (Stage::Compute, effort_of(op, &self.model.store)),
@@ -251,6 +301,31 @@ impl Simulation<'_> {
                 (Stage::Lock { through }, Effort::default())
             }
             Step::Phase(phase) => (Stage::Compute, self.phase_effort(runner.program, phase)),
+            Step::Io { .. } => (Stage::Between, Effort::default()),
+        }
+    }
+
+    /// Asks a device, and waits: a job that is pinned to an exclusive core as was decided for it, others without their core.
+    fn ask(&mut self, r: usize, device: usize, request: Request) -> Stage {
+        let done = self.devices[device].submit(request, self.now);
+        self.io_begun += 1;
+        let decided = self.lending.as_ref().filter(|_| self.runners[r].pinned);
+        let until = match decided.map_or(Completion::Block, |lending| lending.waits[device]) {
+            Completion::Poll => done,
+            Completion::SpinThenBlock(spin) => done.min(self.now + spin),
+            Completion::Block => {
+                self.next_wake = self.next_wake.min(done);
+                return Stage::Blocked { done };
+            }
+        };
+        Stage::Polling { until, done }
+    }
+
+    /// The request of this runner's job is complete.
+    pub(crate) fn io_ended(&mut self, r: usize) {
+        self.io_ended += 1;
+        if let Some(job) = &mut self.runners[r].job {
+            job.io_ended(self.now);
         }
     }
 
@@ -287,6 +362,7 @@ impl Simulation<'_> {
                 let store = &self.model.store;
                 self.committer.as_mut().map(|committer| committer.segment(store))
             }
+            Occupant::TakeBack => None,
         };
         segment.map(|segment| (Doing::Work, segment))
     }
@@ -295,10 +371,13 @@ impl Simulation<'_> {
     fn job_segment(&mut self, core: usize, r: usize) -> Option<(Doing, Segment)> {
         let (holding, now) = (self.cores[core].holding, self.now);
         let runner = &mut self.runners[r];
+        let step = runner.job.as_ref().and_then(|job| runner.steps().get(job.op).copied());
         let job = runner.job.as_mut()?;
+        if let Stage::Polling { until, .. } = job.stage {
+            return Some((Doing::Poll, Segment::lasting(until.since(now))));
+        }
         job.segment.fixed_ns = job.segment.effort.cycles * runner.stall;
-        let (Some(program), Step::Phase(phase), Some(split)) = (runner.program, runner.steps[job.op], &self.split)
-        else {
+        let (Some(program), Some(Step::Phase(phase)), Some(split)) = (runner.program, step, &self.split) else {
             return Some((Doing::Work, job.segment));
         };
         if let Some(fill) = split.fill(holding) {
@@ -320,7 +399,7 @@ impl Simulation<'_> {
             }
             (Occupant::Installer, _) => self.feed.keep(left),
             (Occupant::Committer, Some(committer)) => committer.keep(left),
-            (Occupant::Committer, None) => {}
+            (Occupant::Committer, None) | (Occupant::TakeBack, _) => {}
         }
     }
 }

@@ -76,9 +76,9 @@ impl Simulation<'_> {
         let runner = &self.runners[job.runner];
         let (program, split) = (runner.program?, self.split.as_ref()?);
         let phase = |step: &Step| matches!(step, Step::Phase(_));
-        let progress = match runner.steps.get(job.op) {
+        let progress = match runner.steps().get(job.op) {
             Some(Step::Phase(phase)) => split.programs[program].progress(*phase, job.done),
-            _ if runner.steps[job.op..].iter().any(phase) => 0.0,
+            _ if runner.steps()[job.op..].iter().any(phase) => 0.0,
             _ => 1.0_f64.next_down(),
         };
         Some(Waiting {

@@ -5,7 +5,7 @@ use punctual_units::{Nanos, Time};
 use super::error::SplitError;
 use super::model::{Refill, Slice, SplitModel};
 use super::program::Program;
-use crate::cores::{Core, Doing, Segment};
+use crate::cores::{Core, Segment};
 use crate::engine::Simulation;
 use crate::model::Effort;
 
@@ -133,10 +133,5 @@ impl Simulation<'_> {
     pub(super) fn next_change(&mut self) -> Time {
         self.settle();
         self.next_event()
-    }
-
-    /// Whether this core stands still until its ways are filled.
-    pub(crate) fn is_filling(&self, core: usize) -> bool {
-        self.cores[core].occupant().is_some() && self.cores[core].doing() == Doing::Fill
     }
 }

@@ -11,7 +11,7 @@ use super::program::Program;
 use crate::engine::Simulation;
 use crate::load::Happening;
 use crate::model::MachineModel;
-use crate::task::{self, Scheduling, Step, Work};
+use crate::task::{self, Jobs, Release, Scheduling, Step, Work};
 
 /// A run is given up when it lasts this many times as long as jobs are released: a task that never ends.
 const LASTS_MAX: u64 = 100;
@@ -134,10 +134,10 @@ fn machine(
     let task = |(number, task): (usize, &Task)| task::Task {
         name: format!("task {number}"),
         deadline: Some(task.period),
-        arrival: Arrival::Periodic { period: task.period },
+        release: Release::Arrival(Arrival::Periodic { period: task.period }),
         active: until,
-        core: task.core,
-        steps: (0..programs[task.program].phases()).map(Step::Phase).collect(),
+        core: Some(task.core),
+        jobs: Jobs::Alike((0..programs[task.program].phases()).map(Step::Phase).collect()),
         program: Some(task.program),
         backlog_max: usize::MAX,
     };
@@ -145,6 +145,8 @@ fn machine(
         tasks: tasks.iter().enumerate().map(task).collect(),
         scheduling: Scheduling::EarliestDeadline,
         split: Some((*model, programs.to_vec())),
+        lending: None,
+        devices: Vec::new(),
         seed: 0,
     };
     Ok(Simulation::of(MachineModel::bare("split", model.cores as u32), work)?)
