@@ -86,6 +86,8 @@ pub struct Simulation<'t> {
     pub(crate) offers: Offers,
     pub(crate) now: Time,
     pub(crate) step: ClockStep,
+    /// The clock that was set last, and when it will be in force, where that is still to come.
+    turning: Option<(Time, ClockStep)>,
     pub(crate) throttle: Throttle,
     pub(crate) meter: EnergyMeter,
     pub(crate) cores: Vec<Core>,
@@ -195,6 +197,7 @@ impl<'t> Simulation<'t> {
             offers: offers(&model),
             now: Time::ZERO,
             step,
+            turning: None,
             throttle: Throttle { share: Share::ONE },
             meter: EnergyMeter::default(),
             cores: vec![Core::new(); model.cores as usize],
@@ -246,6 +249,7 @@ impl<'t> Simulation<'t> {
             }
             self.now = next;
             self.stale |= was_open != self.throttle.open(next);
+            self.turn();
             self.feed.arrive(self.now);
             self.end_segments();
             self.end_intervals();
@@ -330,6 +334,7 @@ impl<'t> Simulation<'t> {
         let commit = self.committer.as_ref().map_or(Time::MAX, Committer::next);
         let mut next = segment.min(commit).min(self.next_wake).min(self.shared.revision());
         next = next.min(self.next_sample());
+        next = next.min(self.turning.map_or(Time::MAX, |(at, _)| at));
         // While the installer is busy, or cannot run, an arrival changes nothing that the next event does not look up.
         if self.installer_waits() {
             next = next.min(self.feed.next_arrival());
@@ -494,10 +499,20 @@ impl<'t> Simulation<'t> {
         self.untold.push_back(happening);
     }
 
-    /// Sets the clock of all cores.
+    /// Sets the clock of all cores, which changes as long after that as the machine takes. A setting that comes in between
+    /// takes the place of the one before.
     pub(crate) fn retune(&mut self, step: ClockStep) {
-        self.unpaced |= step != self.step;
-        self.step = step;
+        let takes = Nanos::from_secs_f64(self.model.clock_change_us * 1e-6);
+        self.turning = (step != self.step).then(|| (self.now + takes, step));
+        self.turn();
+    }
+
+    /// Changes the clock, if that is due.
+    fn turn(&mut self) {
+        if let Some((_, step)) = self.turning.take_if(|(at, _)| *at <= self.now) {
+            self.unpaced = true;
+            self.step = step;
+        }
     }
 
     /// How fast each core works in the present mix, and what the machine draws.

@@ -21,7 +21,7 @@ impl Simulation<'_> {
     }
 }
 
-/// Knobs act at once: the time that the real clock takes to change is not simulated. Who sets the clock takes it from the
+/// Knobs act at once, but for a clock whose machine says that it takes time (`clock-change-us`). Who sets the clock takes it from the
 /// governor; [`Machine::restore`] gives it back.
 impl Machine for Simulation<'_> {
     fn offers(&self) -> &Offers {

@@ -27,9 +27,13 @@ pub struct MachineModel {
     pub name: String,
     /// Cores, 1 to [`CORES_MAX`]. The last one is the real-time core.
     pub cores: u32,
-    /// How long a change of the clock takes, in microseconds: the kernel derives its governors' sampling periods from
-    /// it. Here the clock changes at once.
+    /// How long the kernel says that a change of the clock takes, in microseconds: it derives its governors' sampling periods
+    /// from it.
     pub transition_us: f64,
+    /// How long after it was set the clock changes, in microseconds; until then all cores go on at the old one. The papers'
+    /// machines leave it at 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub clock_change_us: f64,
     /// Clock steps, ascending. The machine is found at the highest.
     pub steps: Vec<ClockStep>,
     /// What the machine draws.
@@ -247,6 +251,7 @@ impl MachineModel {
             name: name.into(),
             cores,
             transition_us: 0.0,
+            clock_change_us: 0.0,
             steps: vec![ClockStep { clock, volt: 1.0 }],
             power: PowerModel {
                 core: CorePower {
@@ -294,6 +299,11 @@ impl MachineModel {
     pub(crate) fn top(&self) -> ClockStep {
         self.steps[self.steps.len() - 1]
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
 }
 
 /// Clocks as whole megahertz.

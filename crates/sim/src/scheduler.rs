@@ -116,7 +116,6 @@ impl Simulation<'_> {
         }
     }
 
-<<<<<<< HEAD
     /// Tells every job whether it is served from now on, or preempted.
     fn serve(&mut self) {
         for r in 0..self.runners.len() {
@@ -133,7 +132,8 @@ impl Simulation<'_> {
     /// Whether the job of this runner waits for a lock whose holder runs on another core.
     fn waits_elsewhere(&self, r: usize) -> bool {
         self.real_time_core() != FEEDER_CORE && self.in_the_way(r) == Some(Occupant::Committer)
-=======
+    }
+
     /// Takes the occupant off this core, and books what it worked.
     pub(crate) fn clear(&mut self, core: usize) -> Option<(Occupant, Segment)> {
         if let Some(Occupant::Runner(r)) = self.cores[core].occupant() {
@@ -142,7 +142,6 @@ impl Simulation<'_> {
             self.runners[r].worked += worked;
         }
         self.cores[core].stop(self.now)
->>>>>>> 85c49fb (Run jobs with I/O, media, fair and quantum scheduling and exclusive cores on the one simulation; delete the dual machine)
     }
 
     /// Who is to run on this core; the stages of jobs that get ahead by it move on.
