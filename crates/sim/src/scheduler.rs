@@ -71,7 +71,7 @@ impl Simulation<'_> {
         match self.cores[self.installer_core()].occupant() {
             Some(Occupant::Installer) => false,
             Some(Occupant::Runner(runner)) => self.runners[runner].deadline.is_none(),
-            Some(Occupant::Committer) | None => true,
+            Some(Occupant::Committer | Occupant::TakeBack) | None => true,
         }
     }
 
@@ -211,22 +211,19 @@ impl Simulation<'_> {
     }
 
     /// Who must run for this real-time runner's job to get ahead; none without a job, or if it waits for another core.
-    fn urge(&mut self, r: usize) -> Option<Occupant> {
+    pub(crate) fn urge(&mut self, r: usize) -> Option<Occupant> {
         loop {
             self.begin_step(r);
             let now = self.now;
-            let job = self.runners[r].job.as_mut()?;
-            match job.stage {
+            match self.runners[r].job?.stage {
                 Stage::Blocked { .. } => return None,
                 Stage::Polling { done, .. } if done <= now => self.io_ended(r),
                 Stage::Polling { until, done } if until <= now => {
-                    job.enter(Stage::Blocked { done }, now);
+                    self.runners[r].job.as_mut()?.enter(Stage::Blocked { done }, now);
                     self.next_wake = self.next_wake.min(done);
                 }
                 // Without this, a step of nothing would take a nanosecond.
-                Stage::Compute if job.segment.effort == Effort::default() && self.queue().is_some() => {
-                    self.step_ended(r);
-                }
+                Stage::Compute if self.queue().is_some() && self.computes_nothing(r) => self.step_ended(r),
                 Stage::Lock { through } => match self.in_the_way(r) {
                     Some(_) if self.waits_elsewhere(r) => return None,
                     Some(holder) => return Some(holder),
@@ -257,6 +254,11 @@ impl Simulation<'_> {
         let writes = matches!(self.runners[r].steps()[job.op], Step::Op(Op::Put { .. }));
         let helps = !self.feed.installed_through(through);
         (writes || helps).then_some(holder)
+    }
+
+    fn computes_nothing(&self, r: usize) -> bool {
+        let nothing = |job: &Job| job.segment.effort == Effort::default();
+        self.runners[r].job.as_ref().is_some_and(nothing)
     }
 
     /// The step that the job of a runner is at, with all that it has to do.

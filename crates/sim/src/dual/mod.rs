@@ -29,7 +29,7 @@ use crate::check::ModelError;
 use crate::load::{Happening, SimulationError};
 use crate::media::Device;
 use crate::model::MachineModel;
-use crate::task::{Jobs, Release, Scheduling, Step, Task, Work};
+use crate::task::{Release, Scheduling, Step, Task, Work};
 use crate::{Lending, Queue, Sharing, Simulation};
 
 /// Who decides where jobs run and how they wait for their I/O.
