@@ -140,6 +140,14 @@ pub fn tasks() -> Vec<TaskReport> {
                 computation: 14_700.0,
                 commit: 0.0,
             }),
+            where_on_time_us: Some(WhereTimeWent {
+                released_late: 1_100.0,
+                preempted: 1_300.0,
+                lock: 350.0,
+                data: 25_200.0,
+                computation: 14_600.0,
+                commit: 0.0,
+            }),
             top_cause: Some(Part::Lock),
             start_up: StartUp {
                 seconds: 7.0,
@@ -175,6 +183,14 @@ pub fn tasks() -> Vec<TaskReport> {
                 commit: 0.0,
             }),
             where_late_us: None,
+            where_on_time_us: Some(WhereTimeWent {
+                released_late: 21.0,
+                preempted: 40.0,
+                lock: 0.0,
+                data: 110.0,
+                computation: 1_080.0,
+                commit: 0.0,
+            }),
             top_cause: None,
             start_up: StartUp {
                 seconds: 7.0,

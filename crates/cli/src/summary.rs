@@ -290,9 +290,9 @@ All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs 
   task      goal      late                    p50      p99      max  deadline
             response times │deadline  where a job's time goes
   analysis  late 1 %  4 of 530 (0.8 %)    42.6 ms  49.4 ms  55.3 ms   50.0 ms
-HISTOGRAM-A
+               ▃▃▃▆▆████│▃▃           store access 59 %, computation 34 %, preempted 3 %; late jobs: waiting for the lock
   steer     late 1 %  0 of 5,300 (0.0 %)  1.20 ms  2.61 ms  4.40 ms   5.00 ms
-HISTOGRAM-B
+            ▃▇▇██▇▅▅▄▄▄▄▃▂▂  │        computation 86 %, store access 9 %, preempted 3 %
 
   tardiness     0.86 on average, 1.12 at p99, over the jobs of all tasks
   drr           0.61 on average; goal 0.62

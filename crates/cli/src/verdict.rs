@@ -93,17 +93,23 @@ impl Verdict {
         !self.is_good() && (!missed || self.inconclusive)
     }
 
-    /// The verdict in words, for `report`: which task misses its goal, by how much, why, and what to do.
+    /// The verdict in words, for `report`.
     pub fn sentence(&self, report: &RunReport) -> String {
+        self.sentences(report).join(" ")
+    }
+
+    /// The verdict sentence by sentence: which task misses its goal and by how much; then why, what to do, and what else
+    /// was missed.
+    pub fn sentences(&self, report: &RunReport) -> Vec<String> {
         if report.summary.fresh_share_min.is_none() {
             let start_up = report.header.settle_s;
-            return format!("Too short to judge: figures count from {start_up:.0} s on.");
+            return vec![format!("Too short to judge: figures count from {start_up:.0} s on.")];
         }
         if self.inconclusive {
-            return "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine."
-                .into();
+            let why = "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine.";
+            return vec![why.into()];
         }
-        let mut sentences = vec![self.goals(report)];
+        let mut sentences = self.goals(report);
         let (goal, summary) = (&report.header.goal, &report.summary);
         if let (false, Some(least)) = (self.fresh_kept, summary.fresh_share_min) {
             sentences.push(format!(
@@ -115,10 +121,10 @@ impl Verdict {
         if !self.accounted {
             sentences.push(format!("{} updates were lost.", count(summary.updates_lost)));
         }
-        sentences.join(" ")
+        sentences
     }
 
-    fn goals(&self, report: &RunReport) -> String {
+    fn goals(&self, report: &RunReport) -> Vec<String> {
         let with = |wanted: fn(&Standing) -> bool| {
             let pairs = report.tasks.iter().zip(&self.tasks);
             pairs
@@ -131,22 +137,22 @@ impl Verdict {
             return missed_by(worst, others, report.header.controller);
         }
         if let Some(task) = with(|standing| *standing == Standing::NoJob).next() {
-            return format!(
+            return vec![format!(
                 "Too short to judge: no job of \"{}\" ended after the start-up.",
                 task.name
-            );
+            )];
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
-            return format!(
+            return vec![format!(
                 "Too few jobs to judge \"{}\": {} jobs, none late; {} takes at least {}: raise --duration to about {:.0} s.",
                 task.name,
                 count(task.jobs),
                 task.goal(),
                 count(needed),
                 duration_for(report, task, needed)
-            );
+            )];
         }
-        held(&report.tasks)
+        vec![held(&report.tasks)]
     }
 }
 
@@ -211,25 +217,27 @@ fn stands(task: &TaskReport) -> String {
     }
 }
 
-fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> String {
+fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> Vec<String> {
     let also = match others {
         0 => String::new(),
         1 => ", and by one task more".into(),
         more => format!(", and by {more} tasks more"),
     };
-    let mut text = format!("Goal missed by \"{}\"{also}: {}.", worst.name, stands(worst));
+    let mut sentences = vec![format!("Goal missed by \"{}\"{also}: {}.", worst.name, stands(worst))];
     if let Some((cause, late)) = worst.top_cause.zip(worst.where_late_us) {
-        text += &format!(
-            " Top cause: {} ({} in a late job, {} in a usual one); {}.",
+        let on_time = worst.where_on_time_us.map(|on_time| time(on_time.part(cause)));
+        let compared = on_time.map_or("none was on time".into(), |on_time| format!("{on_time} in one on time"));
+        sentences.push(format!(
+            "Top cause: {} ({} in a late job, {compared}); {}.",
             cause.words(),
             time(late.part(cause)),
-            time(worst.where_us.map_or(0.0, |all| all.part(cause))),
             remedy(cause, controller)
-        );
+        ));
     } else if worst.skipped > 0 {
-        text += " Its releases were skipped because earlier jobs were not done: ask for less of each job.";
+        sentences
+            .push("Its releases were skipped because earlier jobs were not done: ask for less of each job.".into());
     }
-    text
+    sentences
 }
 
 /// What a user can do about a cause.
@@ -297,7 +305,7 @@ mod tests {
         assert!(!verdict.is_good());
         assert_eq!(
             sentence,
-            "Goal missed by \"steer\": 4,000 of 5,300 jobs late (75.5 %), goal late 1 %. Top cause: preempted (12.3 ms in a late job, 40 us in a usual one); other tasks take the core: ask for less of them, or give this one class = \"exclusive\"."
+            "Goal missed by \"steer\": 4,000 of 5,300 jobs late (75.5 %), goal late 1 %. Top cause: preempted (12.3 ms in a late job, 40 us in one on time); other tasks take the core: ask for less of them, or give this one class = \"exclusive\"."
         );
     }
 

@@ -20,8 +20,8 @@ const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
 /// Response times are exact to so many digits. With [`RESPONSE_MAX`] a task's histogram takes 300 kB.
 const EXACT_TO_DIGITS: u8 = 3;
 
-/// Bins of the histogram that is told, per factor of two in response time: a bin is about a fifth of its value wide.
-const BINS_PER_OCTAVE: f64 = 4.0;
+/// Bins of the histogram that is told, per factor of two in response time: a bin is about a tenth of its value wide.
+const BINS_PER_OCTAVE: f64 = 8.0;
 
 /// What is known of a task before the run.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,7 +136,8 @@ impl TaskFigures {
             tardiness_mean: (finished > 0).then(|| self.tardiness_sum / finished as f64),
             where_us: where_us(&all),
             where_late_us: where_us(&self.late),
-            top_cause: top_cause(&self.late, &self.on_time),
+            where_on_time_us: where_us(&self.on_time),
+            top_cause: top_cause(&self.late, &self.on_time, self.deadline),
             start_up: self.start_up,
             histogram: self.bins(),
         }

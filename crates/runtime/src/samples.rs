@@ -180,14 +180,14 @@ mod tests {
             jobs,
             misses: jobs / 2,
             decision_us: Some(noise),
-            actuation_us: (k % 2 == 0).then_some(noise),
+            actuation_us: k.is_multiple_of(2).then_some(noise),
             busy: vec![noise, 1.0 - noise],
-            mode: if k % 37 == 0 {
+            mode: if k.is_multiple_of(37) {
                 ModeName::Fallback
             } else {
                 ModeName::Running
             },
-            fallback: (k % 37 == 0).then(|| "a fault".into()),
+            fallback: k.is_multiple_of(37).then(|| "a fault".into()),
         }
     }
 

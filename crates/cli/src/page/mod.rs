@@ -31,6 +31,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
         false => "",
     };
     let scenario = escape(&header.scenario);
+    let sentences = verdict.sentences(report);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{scenario} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
     );
@@ -44,8 +45,11 @@ pub fn page(report: &RunReport, command: &str) -> String {
         } else {
             ""
         },
-        escape(&verdict.sentence(report))
+        escape(&sentences[0])
     );
+    if let Some(more) = sentences.get(1..).filter(|more| !more.is_empty()) {
+        let _ = writeln!(page, "<p class=\"why\">{}</p>", escape(&more.join(" ")));
+    }
     tiles(&mut page, report, &verdict);
     tasks::tasks(&mut page, &report.tasks);
     page += "<h2>Curves</h2>\n<div class=\"charts\">\n";

@@ -18,7 +18,7 @@ pub fn tasks(page: &mut String, tasks: &[TaskReport]) {
     }
     *page += "<h2>Tasks</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th>task</th><th>goal</th><th>late</th><th>deadline</th><th>p50</th><th>p99</th><th>p99.9</th><th>max</th><th>where a job's time goes</th><th>why late</th></tr></thead>\n<tbody>\n";
     tasks.iter().for_each(|task| row(page, task));
-    *page += "</tbody></table></div>\n<p class=\"note\">";
+    *page += "</tbody></table></div>\n<p class=\"note legend\">";
     for part in Part::ALL {
         let _ = write!(page, "<span class=\"key {}\">{}</span> ", class(part), part.words());
     }

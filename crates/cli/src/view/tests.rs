@@ -43,7 +43,7 @@ fn everything_is_on_the_smallest_terminal() {
         "min 50 %",
         "clock 1.90 GHz",
         "emulated",
-        "230 jobs",
+        "232 jobs",
         "late (",
         "27,500 updates/s  transaction",
         "decision ",

@@ -105,7 +105,7 @@ fn mean_course(replications: &[&Replication]) -> Vec<Run> {
         let column = |name: &String, length: usize| {
             let sample = |k: usize| {
                 let here = runs.iter().filter_map(|run| *run.series.get(name)?.get(k)?);
-                mean(&here.collect::<Vec<f64>>())
+                mean(here)
             };
             (name.clone(), (0..length).map(sample).collect())
         };

@@ -64,7 +64,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     /// Steps until the run ends, in the calling thread.
     pub(super) fn run(mut self, starter: Starter) -> Option<Controlled> {
         let _guard = StopOnPanic(self.shared);
-        let own = (starter.placement.core, Tid::current());
+        let own = (starter.place.core, Tid::current());
         let start = starter.start()?;
         self.witness.count([own]);
         self.collector.begin(self.machine.read());
