@@ -498,8 +498,11 @@ impl<'t> Simulation<'t> {
                 self.ready(r);
             }
             if self.runners[r].next_release <= self.now {
+                let rested = self.runners[r].job.is_none();
                 self.release(r);
-                self.ready(r);
+                if rested {
+                    self.ready(r);
+                }
             }
         }
         let next = self.runners.iter().map(Runner::wakes).min();
