@@ -119,7 +119,11 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 self.step(Event::Completed(outcome), MonotonicClock.now());
             }
             Tidings::Failed { task, at } => self.collector.failed(task, at),
-            Tidings::Skipped { task, releases, at } => self.collector.skipped(task, releases, at),
+            Tidings::Skipped { task, releases, at } => {
+                self.collector.skipped(task, releases, at);
+                let jobs = u32::try_from(releases).unwrap_or(u32::MAX);
+                self.step(Event::Skipped { task, jobs }, MonotonicClock.now());
+            }
         }
     }
 
