@@ -52,6 +52,11 @@ impl Program {
         self.profile.duration(self.profile.grid.all())
     }
 
+    /// Instructions per second in `phase` with `share`.
+    pub fn rate(&self, phase: usize, share: Share) -> f64 {
+        f64::from(self.profile.phases[phase].rates.rate(share))
+    }
+
     /// Seconds that `phase` takes with everything there is.
     pub(crate) fn best(&self, phase: usize) -> f64 {
         self.best[phase]
@@ -59,8 +64,7 @@ impl Program {
 
     /// Seconds that `phase` takes longer with `share` than with everything there is, at least 0.
     pub(crate) fn waits(&self, phase: usize, share: Share) -> f64 {
-        let rates = &self.profile.phases[phase].rates;
-        let slower = f64::from(rates.rate(self.profile.grid.all())) / f64::from(rates.rate(share)) - 1.0;
+        let slower = self.rate(phase, self.profile.grid.all()) / self.rate(phase, share) - 1.0;
         (self.best[phase] * slower).max(0.0)
     }
 
