@@ -1,6 +1,7 @@
 //! The control thread: the only one that steps the regulator and turns knobs.
 
-use crossbeam_channel::Sender;
+use std::sync::mpsc::SyncSender;
+
 use punctual_loop::{Answer, Decision, Event, Plan, Regulator, Vitals};
 use punctual_platform::Machine;
 use punctual_platform::linux::clock::MonotonicClock;
@@ -43,7 +44,7 @@ pub(super) struct Control<'r, M, E: Engine> {
     /// How long a loop at every job waits for a job's end before it is asked all the same.
     pub(super) patience: Option<Nanos>,
     pub(super) until: Time,
-    pub(super) told: Sender<Told>,
+    pub(super) told: SyncSender<Told>,
     pub(super) witness: Witness<'r>,
     /// When the figures of each task are told next.
     pub(super) figures_due: Time,
