@@ -67,7 +67,7 @@ impl MachineModel {
     }
 
     /// Every coefficient with its key.
-    fn quantities(&self) -> [(&'static str, f64); 36] {
+    fn quantities(&self) -> [(&'static str, f64); 37] {
         let MachineModel {
             power,
             cache,
@@ -77,6 +77,7 @@ impl MachineModel {
         } = self;
         [
             ("transition-us", self.transition_us),
+            ("clock-change-us", self.clock_change_us),
             ("power.core.dynamic-uw-per-mhz-v2", power.core.dynamic_uw_per_mhz_v2),
             ("power.core.static-mw-per-v2", power.core.static_mw_per_v2),
             ("power.uncore.dynamic-uw-per-mhz-v2", power.uncore.dynamic_uw_per_mhz_v2),

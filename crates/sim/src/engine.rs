@@ -15,20 +15,24 @@ use std::collections::VecDeque;
 
 use punctual_platform::{Offers, Parts};
 use punctual_store::updates::Updates;
-use punctual_units::{Share, Time};
+use punctual_units::{Nanos, Share, TaskId, Time};
 use punctual_workload::{JobProgress, Op, Surge, UpdateMode, checkpoint};
 
 use crate::committer::Committer;
-use crate::cores::{Core, Occupant};
+use crate::cores::{Core, CoreTimes, Doing, Occupant};
 use crate::feed::Feed;
 use crate::governed::Governed;
-use crate::job::Stage;
+use crate::job::{Job, Stage};
 use crate::load::{Happening, Load, SimulationError, runners};
 use crate::machine::offers;
+use crate::media::Device;
 use crate::model::{ClockStep, MachineModel};
 use crate::power::EnergyMeter;
+use crate::queue::Lending;
 use crate::runner::Runner;
 use crate::scheduler::Lock;
+use crate::split::Split;
+use crate::task::{Jobs, Scheduling, Step, Task, Work};
 use crate::throttle::Throttle;
 use crate::traffic::Shared;
 
@@ -84,6 +88,8 @@ pub struct Simulation<'t> {
     pub(crate) offers: Offers,
     pub(crate) now: Time,
     pub(crate) step: ClockStep,
+    /// The clock that was set last, and when it will be in force, where that is still to come.
+    turning: Option<(Time, ClockStep)>,
     pub(crate) throttle: Throttle,
     pub(crate) meter: EnergyMeter,
     pub(crate) cores: Vec<Core>,
@@ -96,6 +102,10 @@ pub struct Simulation<'t> {
     pub(crate) installer_home: usize,
     /// Real-time runners, the shorter deadline first.
     pub(crate) urgency: Vec<usize>,
+    /// By which rule cores choose among their jobs.
+    pub(crate) scheduling: Scheduling,
+    /// What cores split, where they split anything.
+    pub(crate) split: Option<Split>,
     pub(crate) feed: Feed<'t>,
     /// Only in memory-first mode.
     pub(crate) committer: Option<Committer>,
@@ -112,8 +122,19 @@ pub struct Simulation<'t> {
     pub(crate) governed: Option<Governed>,
     /// Jobs released per task.
     released: Vec<u64>,
-    /// The earliest next release of all runners.
-    next_release: Time,
+    /// Steps that have ended and jobs that were released: what runs is the same for as long as this is.
+    steps_passed: u64,
+    /// When a runner is next to be looked at of itself: a release, or the end of a request or of a wait.
+    pub(crate) next_wake: Time,
+    /// What is lent, where cores take from a queue.
+    pub(crate) lending: Option<Lending>,
+    /// What jobs ask for data.
+    pub(crate) devices: Vec<Device>,
+    /// Requests submitted, and those whose job went on after them.
+    pub(crate) io_begun: u64,
+    pub(crate) io_ended: u64,
+    /// For how long a core idled while a job waited that might have run there.
+    pub(crate) idle_beside_work: Nanos,
     /// When real-time jobs have more to do.
     pub(crate) surge: Option<Surge>,
     /// Whether checkpoints are told.
@@ -135,13 +156,12 @@ impl<'t> Simulation<'t> {
             return Err(SimulationError::EmptyProgram { task });
         }
         let placement = load.place(model.cores)?;
-        let cores = model.cores as usize;
         let runners = runners(&load, &placement);
         let [update_core, house] = [placement.update_core(), placement.house()].map(|core| core.0 as usize);
-        let mut urgency: Vec<usize> = (0..runners.len()).filter(|r| runners[*r].deadline.is_some()).collect();
         // On one core by rank; jobs of several cores compare where one waits for another's lock.
-        let rank = |r: usize| placement.seats[runners[r].task.index()].chair().map(|chair| chair.rank);
-        urgency.sort_by_key(|r| (runners[*r].deadline, rank(*r)));
+        let rank = |task: TaskId| placement.seats[task.index()].chair().map(|chair| chair.rank);
+        let mut urgency = urgency(&runners);
+        urgency.sort_by_key(|r| (runners[*r].deadline, rank(runners[*r].task)));
         let feed = Feed::new(
             load.stream,
             load.admission,
@@ -149,37 +169,84 @@ impl<'t> Simulation<'t> {
             load.update_mode,
             &model.store,
         );
-        let step = model.top();
+        let committer = match load.update_mode {
+            UpdateMode::MemoryFirst => Some(Committer::new(load.group_commit, feed.objects())),
+            UpdateMode::Transaction => None,
+        };
         Ok(Simulation {
-            offers: offers(&model),
-            now: Time::ZERO,
-            step,
-            throttle: Throttle { share: Share::ONE },
-            meter: EnergyMeter::default(),
-            cores: vec![Core::new(); cores],
+            committer,
+            urgency,
             update_core,
             house,
             installer_home: update_core,
+            ..Simulation::assembled(model, runners, load.tasks.len(), feed)
+        })
+    }
+
+    /// A machine at instant zero for tasks without a store.
+    ///
+    /// # Errors
+    /// As [`Simulation::new`].
+    pub fn of(model: MachineModel, work: Work) -> Result<Simulation<'static>, SimulationError> {
+        model.check()?;
+        let is_empty = |task: &&Task| matches!(&task.jobs, Jobs::Alike(steps) if steps.is_empty());
+        if let Some(task) = work.tasks.iter().find(is_empty) {
+            let task = task.name.clone();
+            return Err(SimulationError::EmptyProgram { task });
+        }
+        let runner = |(id, task): (u32, &Task)| Runner::new(TaskId(id), task, work.seed, id as usize);
+        let runners = (0..).zip(&work.tasks).map(runner).collect();
+        let feed = Feed::silent(&model.store);
+        Ok(Simulation {
+            scheduling: work.scheduling,
+            split: work.split.map(|(model, programs)| Split::new(model, programs)),
+            lending: work.lending,
+            devices: work.devices,
+            ..Simulation::assembled(model, runners, work.tasks.len(), feed)
+        })
+    }
+
+    /// A machine that nobody has asked anything of yet.
+    fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, feed: Feed<'t>) -> Simulation<'t> {
+        let mut urgency = urgency(&runners);
+        urgency.sort_by_key(|r| runners[*r].deadline);
+        let step = model.top();
+        Simulation {
+            offers: offers(&model),
+            now: Time::ZERO,
+            step,
+            turning: None,
+            throttle: Throttle { share: Share::ONE },
+            meter: EnergyMeter::default(),
+            cores: vec![Core::new(); model.cores as usize],
+            update_core: 0,
+            house: 0,
+            installer_home: 0,
             urgency,
-            committer: match load.update_mode {
-                UpdateMode::MemoryFirst => Some(Committer::new(load.group_commit, feed.objects())),
-                UpdateMode::Transaction => None,
-            },
+            scheduling: Scheduling::FixedPriority,
+            split: None,
+            committer: None,
             feed,
             lock: Lock::default(),
-            urged: vec![None; cores],
+            urged: vec![None; model.cores as usize],
             stale: true,
             unpaced: true,
             shared: Shared::new(&model),
             governed: None,
-            released: vec![0; load.tasks.len()],
-            next_release: Time::ZERO,
+            released: vec![0; tasks],
+            steps_passed: 0,
+            next_wake: Time::ZERO,
+            lending: None,
+            devices: Vec::new(),
+            io_begun: 0,
+            io_ended: 0,
+            idle_beside_work: Nanos::ZERO,
             surge: None,
             tells_progress: false,
             untold: VecDeque::with_capacity(2 * runners.len()),
             runners,
             model,
-        })
+        }
     }
 
     /// Runs to the first release or completion at or before `until`, or to `until`; the clock then stands there.
@@ -198,12 +265,16 @@ impl<'t> Simulation<'t> {
                 return Happening::Reached;
             }
             let was_open = self.throttle.open(self.now);
+            if self.idles_beside_work() {
+                self.idle_beside_work += next.since(self.now);
+            }
             self.now = next;
             self.stale |= was_open != self.throttle.open(next);
+            self.turn();
             self.feed.arrive(self.now);
             self.end_segments();
             self.end_intervals();
-            self.release();
+            self.wake();
         }
     }
 
@@ -240,6 +311,23 @@ impl<'t> Simulation<'t> {
         self.meter.joules(self.now)
     }
 
+    /// What each core did since the start.
+    pub fn core_times(&self) -> Vec<CoreTimes> {
+        self.cores.iter().map(|core| core.times(self.now)).collect()
+    }
+
+    /// What the jobs of each runner worked since the start.
+    pub(crate) fn worked(&self) -> Vec<Nanos> {
+        let worked = |r: usize| self.runners[r].worked + self.works_since(r);
+        (0..self.runners.len()).map(worked).collect()
+    }
+
+    /// Requests that jobs wait for.
+    pub(crate) fn io_pending(&self) -> u64 {
+        let waits = |runner: &&Runner| runner.job.as_ref().is_some_and(Job::waits_for_io);
+        self.runners.iter().filter(waits).count() as u64
+    }
+
     /// Lines that each core holds in the shared cache, as of the latest revision.
     pub fn held_lines(&self) -> Vec<f64> {
         self.shared.held_lines()
@@ -257,11 +345,17 @@ impl<'t> Simulation<'t> {
         }
     }
 
-    fn next_event(&self) -> Time {
+    /// Steps that have ended and jobs that were released since the start.
+    pub(crate) fn steps_passed(&self) -> u64 {
+        self.steps_passed
+    }
+
+    pub(crate) fn next_event(&self) -> Time {
         let segment = self.cores.iter().map(Core::finish).min().unwrap_or(Time::MAX);
         let commit = self.committer.as_ref().map_or(Time::MAX, Committer::next);
-        let mut next = segment.min(commit).min(self.next_release).min(self.shared.revision());
+        let mut next = segment.min(commit).min(self.next_wake).min(self.shared.revision());
         next = next.min(self.next_sample());
+        next = next.min(self.turning.map_or(Time::MAX, |(at, _)| at));
         // While the installer is busy, or cannot run, an arrival changes nothing that the next event does not look up.
         if self.installer_waits() {
             next = next.min(self.feed.next_arrival());
@@ -276,30 +370,55 @@ impl<'t> Simulation<'t> {
                 continue;
             }
             self.stale = true;
-            match self.cores[core].stop(self.now) {
-                Some((Occupant::Runner(runner), _)) => self.end_of_runner_segment(runner),
-                Some((Occupant::Installer, _)) => self.end_of_update(),
-                Some((Occupant::Committer, _)) => self.end_of_group_commit(),
-                None => {}
+            if !self.cores[core].has_ended(self.now) {
+                // A slice: its end is seen to once all that has ended is settled.
+                continue;
+            }
+            let (doing, occupant) = (self.cores[core].doing(), self.cores[core].occupant());
+            if doing == Doing::Fill {
+                self.put_off(core);
+            } else {
+                self.clear(core);
+            }
+            match occupant {
+                Some(Occupant::Runner(r)) if doing == Doing::Work => self.end_of_job_segment(r),
+                Some(Occupant::Runner(_)) | None => {}
+                Some(Occupant::Installer) => self.end_of_update(),
+                Some(Occupant::Committer) => self.end_of_group_commit(),
+                Some(Occupant::TakeBack) => self.cores[core].queued.taken_back = true,
+            }
+            if let Some(holder) = self.cores[core].queued.holder {
+                self.go_on(core, holder);
             }
         }
     }
 
-    /// A job's segment has ended: its commit follows, its next op, or its completion.
-    fn end_of_runner_segment(&mut self, r: usize) {
+    /// A segment of a job's own work has ended: its commit follows, its next step, or its completion.
+    fn end_of_job_segment(&mut self, r: usize) {
         let (now, store) = (self.now, self.model.store);
         let runner = &mut self.runners[r];
+        let Some(op) = runner.job.as_ref().map(|job| job.op) else {
+            return;
+        };
+        let puts = matches!(runner.steps()[op], Step::Op(Op::Put { .. }));
         let Some(job) = &mut runner.job else { return };
-        let op = runner.program[job.op];
-        if let (Stage::Access, Op::Put { .. }) = (job.stage, op) {
+        if job.stage == Stage::Access && puts {
             job.work(Stage::Commit, store.commit, now);
             return;
         }
+        self.step_ended(r);
+    }
+
+    /// A step of this runner's job has ended.
+    pub(crate) fn step_ended(&mut self, r: usize) {
+        let (now, runner) = (self.now, &mut self.runners[r]);
+        let steps = runner.steps().len();
+        let Some(job) = &mut runner.job else { return };
         job.enter(Stage::Between, now);
         job.op += 1;
-        let complete = job.op == runner.program.len();
+        self.steps_passed += 1;
         if let (true, Some(deadline)) = (self.tells_progress, runner.deadline)
-            && let Some((done, of)) = checkpoint(job.op, runner.program.len())
+            && let Some((done, of)) = checkpoint(job.op, steps)
         {
             let progress = JobProgress {
                 task: runner.task,
@@ -312,11 +431,24 @@ impl<'t> Simulation<'t> {
             };
             self.untold.push_back(Happening::Progressed(progress));
         }
+        let complete = job.op == steps;
         self.lock.release(Occupant::Runner(r));
-        if complete && let Some(job) = runner.retire(now) {
+        if complete {
+            self.complete(r);
+        }
+    }
+
+    /// The job of this runner is complete.
+    pub(crate) fn complete(&mut self, r: usize) {
+        let (now, runner) = (self.now, &mut self.runners[r]);
+        if let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);
             self.untold.push_back(Happening::Completed(outcome));
-            self.next_release = self.next_release.min(runner.next_release);
+            self.next_wake = self.next_wake.min(self.runners[r].next_release);
+        }
+        // A job that follows at once goes on with the core of the one before.
+        if self.queue().is_some() && self.runners[r].next_release <= now {
+            self.release(r);
         }
     }
 
@@ -347,37 +479,68 @@ impl<'t> Simulation<'t> {
         self.unpaced |= self.shared.revision() <= self.now;
     }
 
-    fn release(&mut self) {
-        if self.next_release > self.now {
+    /// Releases, requests that are complete and waits that are over.
+    fn wake(&mut self) {
+        if self.next_wake > self.now {
             return;
         }
-        for runner in &mut self.runners {
-            if runner.next_release > self.now {
+        for r in 0..self.runners.len() {
+            if self.runners[r].wakes() > self.now {
                 continue;
             }
             self.stale = true;
-            let (task, at) = (runner.task, self.now);
-            let job = self.released[task.index()];
-            let happening = match runner.release(job, at) {
-                true => Happening::Released { task, job, at },
-                false => Happening::Skipped { task, at },
-            };
-            self.released[task.index()] += u64::from(matches!(happening, Happening::Released { .. }));
-            self.untold.push_back(happening);
+            if self.runners[r].held.is_some_and(|until| until <= self.now) {
+                self.runners[r].held = None;
+            }
+            let blocked = self.runners[r].job.as_ref().and_then(Job::blocked_until);
+            if blocked.is_some_and(|until| until <= self.now) {
+                self.io_ended(r);
+                self.ready(r);
+            }
+            if self.runners[r].next_release <= self.now {
+                let rested = self.runners[r].job.is_none();
+                self.release(r);
+                if rested {
+                    self.ready(r);
+                }
+            }
         }
-        let next = self.runners.iter().map(|runner| runner.next_release).min();
-        self.next_release = next.unwrap_or(Time::MAX);
+        let next = self.runners.iter().map(Runner::wakes).min();
+        self.next_wake = next.unwrap_or(Time::MAX);
     }
 
-    /// Sets the clock of all cores.
+    /// Releases a job of this runner now, or skips it.
+    fn release(&mut self, r: usize) {
+        let (runner, at) = (&mut self.runners[r], self.now);
+        self.steps_passed += 1;
+        let task = runner.task;
+        let job = self.released[task.index()];
+        let happening = match runner.release(job, at) {
+            true => Happening::Released { task, job, at },
+            false => Happening::Skipped { task, at },
+        };
+        self.released[task.index()] += u64::from(matches!(happening, Happening::Released { .. }));
+        self.untold.push_back(happening);
+    }
+
+    /// Sets the clock of all cores, which changes as long after that as the machine takes. A setting that comes in between
+    /// takes the place of the one before.
     pub(crate) fn retune(&mut self, step: ClockStep) {
-        self.unpaced |= step != self.step;
-        self.step = step;
+        let takes = Nanos::from_secs_f64(self.model.clock_change_us * 1e-6);
+        self.turning = (step != self.step).then(|| (self.now + takes, step));
+        self.turn();
+    }
+
+    /// Changes the clock, if that is due.
+    fn turn(&mut self) {
+        if let Some((_, step)) = self.turning.take_if(|(at, _)| *at <= self.now) {
+            self.unpaced = true;
+            self.step = step;
+        }
     }
 
     /// How fast each core works in the present mix, and what the machine draws.
     fn set_paces(&mut self) {
-        self.stretch_stalled();
         let activity = self
             .shared
             .pace(&self.model, self.step, &mut self.cores, &self.runners, self.now);
@@ -385,4 +548,9 @@ impl<'t> Simulation<'t> {
         self.meter.draw(watts, self.now);
         self.track_utilisation();
     }
+}
+
+/// Runners with a deadline.
+fn urgency(runners: &[Runner]) -> Vec<usize> {
+    (0..runners.len()).filter(|r| runners[*r].deadline.is_some()).collect()
 }

@@ -2,7 +2,7 @@
 
 use punctual_store::updates::{AdmissionOptions, Pending, SensorSpec, Updates, Verdict};
 use punctual_units::{SensorId, Share, Time};
-use punctual_workload::{SensorStream, SensorUpdate, UpdateMode};
+use punctual_workload::{SensorStream, SensorUpdate, Trace, UpdateMode};
 use rand::{Rng, RngExt};
 
 use crate::cores::Segment;
@@ -59,6 +59,16 @@ impl<'t> Feed<'t> {
             reads: vec![0; sensors.len()],
             updates: Updates::new(&sensors, admission),
         }
+    }
+
+    /// No sensor, and nothing that would arrive.
+    pub fn silent(store: &StoreModel) -> Feed<'static> {
+        static SILENCE: Trace = Trace {
+            sensors: Vec::new(),
+            readings: Vec::new(),
+        };
+        let stream = SensorStream::new(&SILENCE, 1.0, 1);
+        Feed::new(stream, AdmissionOptions::default(), 0, UpdateMode::Transaction, store)
     }
 
     /// When the next update arrives.

@@ -116,7 +116,7 @@ impl Simulation<'_> {
     }
 
     fn busy(&self) -> Vec<Nanos> {
-        self.cores.iter().map(|core| core.busy(self.now)).collect()
+        self.cores.iter().map(|core| core.times(self.now).busy()).collect()
     }
 
     fn works(&self) -> bool {

@@ -13,6 +13,9 @@ use crate::model::{Effort, StoreModel};
 ///              ┌────────────────────────── next op ───────────────────────────┐
 ///              ▼                                                              │
 /// Waiting ─► Between ─┬─► Compute ────────────────────────────────────────────┤
+///                     ├─► Fill ◄─► Compute (a phase) ─────────────────────────┤
+///                     ├─► Polling ─┬─► Blocked (a request) ───────────────────┤
+///                     │            └──────────────────────────────────────────┤
 ///                     └─► Lock ─► Help ─► Access ─┬───────────────────────────┤
 ///                                                 └─► Commit (a put) ─────────┘
 /// ```
@@ -26,6 +29,8 @@ pub(crate) enum Stage {
     Between,
     /// Computing.
     Compute,
+    /// Standing still until its core has filled ways that it gained.
+    Fill,
     /// Waiting for the write lock, or finishing the work of who holds it.
     Lock {
         /// The place in the update queue up to which this op sees updates; see [`Stage::Help`].
@@ -40,6 +45,18 @@ pub(crate) enum Stage {
     Access,
     /// Committing.
     Commit,
+    /// Without a core until its request is complete.
+    Blocked {
+        /// When that is.
+        done: Time,
+    },
+    /// Polling for the end of its request, with a core or not.
+    Polling {
+        /// When it blocks instead, whether it had its core all the time or not.
+        until: Time,
+        /// When the request is complete.
+        done: Time,
+    },
 }
 
 impl Stage {
@@ -101,7 +118,7 @@ impl Job {
     fn charge(&mut self, now: Time) {
         let span = now.since(self.since);
         self.since = now;
-        if !self.served && self.stage != Stage::Waiting {
+        if !self.served && !matches!(self.stage, Stage::Waiting | Stage::Blocked { .. }) {
             self.split.preempted += span;
             if self.stage.in_store() {
                 self.split.preempted_in_store += span;
@@ -112,7 +129,9 @@ impl Job {
             Stage::Waiting => &mut self.split.released_late,
             Stage::Between | Stage::Compute => &mut self.split.computation,
             Stage::Lock { .. } => &mut self.split.lock,
-            Stage::Help { .. } | Stage::Access => &mut self.split.data,
+            Stage::Fill | Stage::Help { .. } | Stage::Access | Stage::Blocked { .. } | Stage::Polling { .. } => {
+                &mut self.split.data
+            }
             Stage::Commit => &mut self.split.commit,
         } += span;
     }
@@ -126,9 +145,28 @@ impl Job {
     /// The part of its op that is still to do, 1 down to 0, while it has no core.
     pub fn left(&self) -> f64 {
         match self.stage {
-            Stage::Compute | Stage::Access => self.segment.left,
+            Stage::Compute | Stage::Fill | Stage::Access => self.segment.left,
             _ => 1.0,
         }
+    }
+
+    /// When its request is complete, if it waits for one without a core.
+    pub fn blocked_until(&self) -> Option<Time> {
+        match self.stage {
+            Stage::Blocked { done } => Some(done),
+            _ => None,
+        }
+    }
+
+    /// Whether it waits for a request.
+    pub fn waits_for_io(&self) -> bool {
+        matches!(self.stage, Stage::Blocked { .. } | Stage::Polling { .. })
+    }
+
+    /// Its request is complete.
+    pub fn io_ended(&mut self, now: Time) {
+        self.enter(Stage::Between, now);
+        self.op += 1;
     }
 
     /// What came of the job, which ended at the instant it entered its present stage.

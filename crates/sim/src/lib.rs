@@ -3,21 +3,23 @@
 //! **Problem.** Clock steps, shared memory and power meters cannot be had on every machine, and no run on a real one
 //! can be repeated to the last bit. Here the same [`Program`](punctual_workload::Program)s run as timed segments.
 //!
-//! **Terms.** A *segment* is work that a core does without a decision in between: so many core cycles and so many
-//! accesses. Its *pace* is how long it would take as a whole at the present clock, cache and traffic.
+//! **Terms.** A *task* releases jobs; a job is a list of *steps*: cycles, store access, a phase of a profile, a request to a
+//! device (`task`). A *segment* is work that a core does without a decision in between: so many core cycles, so many
+//! accesses, and time that follows neither. Its *pace* is how long it would take as a whole at the present clock, cache and
+//! traffic. [`Scheduling`] says who runs where.
 //!
 //! **Method.** Durations emerge, they are never scripted: cycles take time by the clock (`model`, `engine`), accesses hit
 //! what the core still holds in the shared cache after what all cores have fetched (`cache`), those that miss wait in
-//! the queue that all cores' traffic makes at the shared memory (`memory`), and updates take the lock and the time that
-//! they need (`feed`, `committer`, `scheduler`). The same load and seed give the same bytes.
-//!
-//! Apart from this machine: storage media (`media`), and a simulator of jobs with I/O on cores under several schedulers (`dual`).
+//! the queue that all cores' traffic makes at the shared memory (`memory`), updates take the lock and the time that
+//! they need (`feed`, `committer`, `scheduler`), phases wait for what their core lacks of a split cache and memory (`split`),
+//! requests for their device (`media`), and jobs for a core (`scheduler`, `queue`). The same load and seed give the same bytes.
 //!
 //! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work: the kernel's governors, which set
-//! the clock while no controller does (`governor`), and faults of knobs and meters (`faults`).
+//! the clock while no controller does (`governor`), faults of knobs and meters (`faults`), and runs from a first release to
+//! the end of the last job, under an allocator ([`split::run`]) or under dual management ([`dual::simulate`]).
 //!
-//! **Left out.** Write-backs, the size of values, the cost of scheduling and of turning a knob, interrupts, media
-//! other than in `dual`: commits are volatile.
+//! **Left out.** Write-backs, the size of values, the cost of scheduling outside of queues and of turning a knob,
+//! interrupts: commits are volatile.
 
 mod cache;
 mod check;
@@ -37,15 +39,18 @@ mod machine;
 pub mod media;
 mod memory;
 mod model;
-pub mod partitioned;
 mod power;
+mod queue;
 mod runner;
 mod scheduler;
+pub mod split;
 mod stall;
+mod task;
 mod throttle;
 mod traffic;
 
 pub use check::ModelError;
+pub use cores::CoreTimes;
 pub use costs::costs;
 pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
@@ -57,6 +62,8 @@ pub use model::{
     StoreModel, UncorePower, WAYS_MAX,
 };
 pub use punctual_platform::Parts;
+pub use queue::{Lending, Queue, Sharing};
 pub use runner::BACKLOG_MAX;
 pub use stall::JobAt;
+pub use task::{Jobs, Release, Scheduling, Step, Task, Work};
 pub use throttle::THROTTLE_PERIOD;

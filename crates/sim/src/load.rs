@@ -6,7 +6,8 @@ use punctual_units::{CoreId, Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Program, SensorStream, TaskSpec, UpdateMode};
 
 use crate::check::ModelError;
-use crate::runner::Runner;
+use crate::runner::{BACKLOG_MAX, Runner};
+use crate::task::{Jobs, Release, Step, Task};
 
 /// What a simulated machine has to do.
 #[derive(Clone, Debug)]
@@ -116,10 +117,24 @@ pub(crate) fn runners(load: &Load, placement: &Placement) -> Vec<Runner> {
     for ((id, (spec, program)), seat) in (0..).zip(&load.tasks).zip(&placement.seats) {
         for core in seat.cores() {
             for _ in 0..spec.per_core {
-                let core = core.0 as usize;
-                runners.push(Runner::new(TaskId(id), spec, program, core, load.seed, runners.len()));
+                let task = pinned(spec, program, core.0 as usize);
+                runners.push(Runner::new(TaskId(id), &task, load.seed, runners.len()));
             }
         }
     }
     runners
+}
+
+/// One copy of a scenario's task.
+fn pinned(spec: &TaskSpec, program: &Program, core: usize) -> Task {
+    Task {
+        name: spec.name.clone(),
+        deadline: spec.deadline(),
+        release: Release::Arrival(spec.arrival),
+        active: spec.active,
+        core: Some(core),
+        jobs: Jobs::Alike(program.ops.iter().copied().map(Step::Op).collect()),
+        program: None,
+        backlog_max: BACKLOG_MAX,
+    }
 }

@@ -30,7 +30,7 @@ impl Simulation<'_> {
     }
 }
 
-/// Knobs act at once: the time that the real clock takes to change is not simulated. Who sets the clock takes it from the
+/// Knobs act at once, but for a clock whose machine says that it takes time (`clock-change-us`). Who sets the clock takes it from the
 /// governor; [`Machine::restore`] gives it back.
 impl Machine for Simulation<'_> {
     fn offers(&self) -> &Offers {
@@ -66,7 +66,7 @@ impl Machine for Simulation<'_> {
         Readings {
             at: self.now,
             clock: Meter::Value(self.step.clock),
-            busy: Meter::Value(self.cores.iter().map(|core| core.busy(self.now)).collect()),
+            busy: Meter::Value(self.cores.iter().map(|core| core.times(self.now).busy()).collect()),
             energy_j: Meter::Value(self.energy().total()),
         }
     }

@@ -27,9 +27,13 @@ pub struct MachineModel {
     pub name: String,
     /// Cores, 1 to [`CORES_MAX`]. The last one is the real-time core.
     pub cores: u32,
-    /// How long a change of the clock takes, in microseconds: the kernel derives its governors' sampling periods from
-    /// it. Here the clock changes at once.
+    /// How long the kernel says that a change of the clock takes, in microseconds: it derives its governors' sampling periods
+    /// from it.
     pub transition_us: f64,
+    /// How long after it was set the clock changes, in microseconds; until then all cores go on at the old one. The papers'
+    /// machines leave it at 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub clock_change_us: f64,
     /// Clock steps, ascending. The machine is found at the highest.
     pub steps: Vec<ClockStep>,
     /// What the machine draws.
@@ -239,10 +243,67 @@ impl CacheModel {
 }
 
 impl MachineModel {
+    /// Cores that only compute: one clock step of 1 GHz, so that a cycle takes a nanosecond, no cache, no power.
+    pub fn bare(name: &str, cores: u32) -> MachineModel {
+        let nothing = Effort::default();
+        let clock = Hertz(1_000_000_000);
+        MachineModel {
+            name: name.into(),
+            cores,
+            transition_us: 0.0,
+            clock_change_us: 0.0,
+            steps: vec![ClockStep { clock, volt: 1.0 }],
+            power: PowerModel {
+                core: CorePower {
+                    dynamic_uw_per_mhz_v2: 0.0,
+                    static_mw_per_v2: 0.0,
+                },
+                uncore: UncorePower {
+                    dynamic_uw_per_mhz_v2: 0.0,
+                    static_mw_per_v2: 0.0,
+                    access_nj: 0.0,
+                },
+                memory: MemoryPower {
+                    static_mw: 0.0,
+                    access_nj: 0.0,
+                },
+            },
+            cache: CacheModel {
+                size_kib: 0.0,
+                ways: 1,
+                line_bytes: 64.0,
+                hit_cycles: 0.0,
+                lines_per_miss: 1.0,
+                locality: 1.0,
+                masks: Vec::new(),
+            },
+            memory: MemoryModel {
+                latency_ns: 0.0,
+                service_ns: 1.0,
+                service_cycles: 0.0,
+            },
+            store: StoreModel {
+                working_set_kib: 0.0,
+                others_working_set_kib: 0.0,
+                read_txn: nothing,
+                get: nothing,
+                write_begin: nothing,
+                put: nothing,
+                commit: nothing,
+                slot_write: nothing,
+            },
+        }
+    }
+
     /// The highest clock.
     pub(crate) fn top(&self) -> ClockStep {
         self.steps[self.steps.len() - 1]
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
 }
 
 /// Clocks as whole megahertz.

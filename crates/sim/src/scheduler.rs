@@ -11,12 +11,16 @@
 //! (priority inheritance). Where a job or an update of another real-time core has it, the job waits, and the holder runs there
 //! as urgently as the job that waits; a group commit on another core is waited for as it is. Both are the job's lock time.
 
+use punctual_cores::Completion;
 use punctual_units::Time;
 use punctual_workload::Op;
 
-use crate::cores::{Occupant, Segment};
+use crate::cores::{Doing, Occupant, Segment};
 use crate::engine::Simulation;
 use crate::job::{Job, Stage, effort_of};
+use crate::media::Request;
+use crate::model::Effort;
+use crate::task::{Scheduling, Step};
 
 /// The store's one write lock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,24 +65,27 @@ impl Simulation<'_> {
         match self.cores[self.installer_core()].occupant() {
             Some(Occupant::Installer) => false,
             Some(Occupant::Runner(runner)) => self.runners[runner].deadline.is_none(),
-            Some(Occupant::Committer) | None => true,
+            Some(Occupant::Committer | Occupant::TakeBack) | None => true,
         }
     }
 
     /// Puts on every core who is to run there now.
     pub(crate) fn schedule(&mut self) {
-        self.schedule_all();
+        match self.queue() {
+            Some(queue) => self.schedule_queue(queue),
+            None => self.schedule_cores(),
+        }
         self.serve();
     }
 
-    fn schedule_all(&mut self) {
-        self.schedule_once();
+    fn schedule_cores(&mut self) {
+        (0..self.cores.len()).for_each(|core| self.schedule_core(core));
         // A job may have begun to wait for the lock after the holder's core was looked at. Each such wait may lead to one more.
         for _ in 0..self.urgency.len() {
             if !self.inherits_late() {
                 return;
             }
-            self.schedule_once();
+            (0..self.cores.len()).for_each(|core| self.schedule_core(core));
         }
     }
 
@@ -90,7 +97,7 @@ impl Simulation<'_> {
                 Some(Occupant::Runner(runner)) => {
                     self.urgency.iter().position(|r| *r == runner).is_none_or(|r| r > rank)
                 }
-                Some(Occupant::Installer | Occupant::Committer) | None => true,
+                Some(Occupant::Installer | Occupant::Committer | Occupant::TakeBack) | None => true,
             }) && self.cores[core].occupant() != boosted.map(|(_, holder)| holder)
         })
     }
@@ -112,33 +119,47 @@ impl Simulation<'_> {
         match occupant {
             Occupant::Runner(runner) => self.runners[runner].core,
             Occupant::Installer => self.installer_home,
-            Occupant::Committer => self.house,
+            Occupant::Committer | Occupant::TakeBack => self.house,
         }
     }
 
-    fn schedule_once(&mut self) {
-        for core in 0..self.cores.len() {
-            let chosen = self.choose(core);
-            if chosen == self.cores[core].occupant() {
-                continue;
-            }
-            if let Some((occupant, left)) = self.cores[core].stop(self.now) {
-                self.keep(occupant, left);
-            }
-            if let Some(occupant) = chosen
-                && let Some(segment) = self.segment(core, occupant)
-            {
-                self.cores[core].start(occupant, segment, self.now);
+    /// Puts on this core who is to run there now.
+    fn schedule_core(&mut self, core: usize) {
+        let chosen = self.choose(core);
+        if chosen == self.cores[core].occupant() {
+            return;
+        }
+        self.put_off(core);
+        if let Some(occupant) = chosen {
+            self.start(core, occupant);
+        }
+    }
+
+    /// Lets this occupant do on an empty core what it has to do next.
+    pub(crate) fn start(&mut self, core: usize, occupant: Occupant) {
+        if let Some((doing, segment)) = self.segment(core, occupant) {
+            self.cores[core].start(occupant, doing, segment, self.now);
+        }
+    }
+
+    /// Takes the occupant off this core, and keeps what is left of its work.
+    pub(crate) fn put_off(&mut self, core: usize) {
+        let doing = self.cores[core].doing();
+        if let Some((occupant, left)) = self.clear(core) {
+            match doing {
+                Doing::Work => self.keep(occupant, left),
+                Doing::Fill => self.cores[core].holding.keep_cold(left.left),
+                Doing::Switch | Doing::Poll => {}
             }
         }
-        self.serve();
     }
 
     /// Tells every job whether it is served from now on, or preempted.
     fn serve(&mut self) {
         for r in 0..self.runners.len() {
             let runner = &self.runners[r];
-            let runs = self.cores[runner.core].occupant() == Some(Occupant::Runner(r));
+            let core = &self.cores[runner.core];
+            let runs = core.occupant() == Some(Occupant::Runner(r)) && core.doing() != Doing::Switch;
             let served = runs || self.urged[runner.core] == Some(r) || self.waits_elsewhere(r);
             if let Some(job) = &mut self.runners[r].job {
                 job.serve(served, self.now);
@@ -152,8 +173,41 @@ impl Simulation<'_> {
             .is_some_and(|holder| self.home(holder) != self.runners[r].core)
     }
 
+    /// Takes the occupant off this core, and books what it worked.
+    pub(crate) fn clear(&mut self, core: usize) -> Option<(Occupant, Segment)> {
+        if let Some(Occupant::Runner(r)) = self.cores[core].occupant() {
+            let worked = self.works_since(r);
+            self.runners[r].virtual_runtime += worked;
+            self.runners[r].worked += worked;
+        }
+        self.cores[core].stop(self.now)
+    }
+
     /// Who is to run on this core; the stages of jobs that get ahead by it move on.
     fn choose(&mut self, core: usize) -> Option<Occupant> {
+        match self.scheduling {
+            Scheduling::FixedPriority => self.by_priority(core),
+            Scheduling::EarliestDeadline => self.by_deadline(core),
+            Scheduling::Queue(_) => None,
+        }
+    }
+
+    /// The job of this core with the earliest deadline that gets ahead. Of equal ones, that which runs, or came first.
+    fn by_deadline(&mut self, core: usize) -> Option<Occupant> {
+        let runs = self.cores[core].occupant();
+        let order = |r: &usize| {
+            let runner = &self.runners[*r];
+            let job = runner.job.as_ref()?;
+            let due = runner.deadline.map_or(Time::MAX, |deadline| job.released + deadline);
+            Some((due, runs != Some(Occupant::Runner(*r)), job.released, *r))
+        };
+        let here = (0..self.runners.len()).filter(|r| self.runners[*r].core == core);
+        let first = here.filter_map(|r| order(&r)).min();
+        first.and_then(|(.., r)| self.urge(r))
+    }
+
+    /// Real-time jobs, then updates and group commits, then best-effort jobs.
+    fn by_priority(&mut self, core: usize) -> Option<Occupant> {
         self.urged[core] = None;
         for i in 0..self.urgency.len() {
             let runner = self.urgency[i];
@@ -199,16 +253,24 @@ impl Simulation<'_> {
             .filter(|(_, r)| r.core == core && r.deadline.is_none());
         let waiting = here.filter_map(|(i, runner)| Some((runner.job.as_ref()?.released, i)));
         let (_, runner) = waiting.min()?;
-        self.begin_op(runner);
+        self.begin_step(runner);
         Some(Occupant::Runner(runner))
     }
 
     /// Who must run for this real-time runner's job to get ahead; none without a job, or if it waits for another core.
-    fn urge(&mut self, r: usize) -> Option<Occupant> {
-        self.runners[r].job?;
-        self.begin_op(r);
+    pub(crate) fn urge(&mut self, r: usize) -> Option<Occupant> {
         loop {
+            self.begin_step(r);
+            let now = self.now;
             match self.runners[r].job?.stage {
+                Stage::Blocked { .. } => return None,
+                Stage::Polling { done, .. } if done <= now => self.io_ended(r),
+                Stage::Polling { until, done } if until <= now => {
+                    self.runners[r].job.as_mut()?.enter(Stage::Blocked { done }, now);
+                    self.next_wake = self.next_wake.min(done);
+                }
+                // Without this, a step of nothing would take a nanosecond.
+                Stage::Compute if self.queue().is_some() && self.computes_nothing(r) => self.step_ended(r),
                 Stage::Lock { through } => match self.in_the_way(r) {
                     Some(holder) => return (self.home(holder) == self.runners[r].core).then_some(holder),
                     None => self.runners[r].job.as_mut()?.enter(Stage::Help { through }, self.now),
@@ -219,7 +281,13 @@ impl Simulation<'_> {
                 }
                 Stage::Help { through } if !self.feed.installed_through(through) => return Some(Occupant::Installer),
                 Stage::Help { .. } => self.access(r),
-                Stage::Waiting | Stage::Between | Stage::Compute | Stage::Access | Stage::Commit => {
+                Stage::Waiting
+                | Stage::Between
+                | Stage::Compute
+                | Stage::Fill
+                | Stage::Access
+                | Stage::Commit
+                | Stage::Polling { .. } => {
                     return Some(Occupant::Runner(r));
                 }
             }
@@ -246,42 +314,87 @@ impl Simulation<'_> {
 
     /// Whether the job's op writes, or has to install updates first.
     fn needs_lock(&self, r: usize, job: &Job, through: u64) -> bool {
-        let writes = matches!(self.runners[r].program[job.op], Op::Put { .. });
+        let writes = matches!(self.runners[r].steps()[job.op], Step::Op(Op::Put { .. }));
         writes || !self.feed.installed_through(through)
     }
 
-    /// The op that the job of a runner is at, with all that it has to do.
-    fn op_of(&self, r: usize, job: &Job) -> Op {
+    fn computes_nothing(&self, r: usize) -> bool {
+        let nothing = |job: &Job| job.segment.effort == Effort::default();
+        self.runners[r].job.as_ref().is_some_and(nothing)
+    }
+
+    /// The step that the job of a runner is at, with all that it has to do.
+    fn step_of(&self, r: usize, job: &Job) -> Step {
         let runner = &self.runners[r];
         let surge = self.surge.filter(|_| runner.deadline.is_some());
         let factor = surge.map_or(1.0, |surge| surge.factor_at(job.released.since(Time::ZERO)));
-        runner.program[job.op].times(factor)
+        match runner.steps()[job.op] {
+            Step::Op(op) => Step::Op(op.times(factor)),
+            step @ (Step::Phase(_) | Step::Io { .. }) => step,
+        }
     }
 
-    /// Begins the job's next op, if it is between two.
-    fn begin_op(&mut self, r: usize) {
-        let Some(op) = self.runners[r].job.as_ref().map(|job| self.op_of(r, job)) else {
-            return;
-        };
-        let runner = &mut self.runners[r];
-        let Some(job) = &mut runner.job else { return };
+    /// Begins the job's next step, if it is between two; ends the job after its last one.
+    fn begin_step(&mut self, r: usize) {
+        let Some(job) = self.runners[r].job else { return };
         if !matches!(job.stage, Stage::Waiting | Stage::Between) {
             return;
         }
-        let effort = effort_of(op, &self.model.store);
-        match op {
-            Op::Compute { .. } => job.work(Stage::Compute, effort, self.now),
-            Op::Get { .. } | Op::Put { .. } if runner.deadline.is_none() => job.work(Stage::Access, effort, self.now),
-            Op::Get { .. } | Op::Put { .. } => {
-                let through = if self.committer.is_none() { self.feed.tail() } else { 0 };
-                job.enter(Stage::Lock { through }, self.now);
+        if job.op == self.runners[r].steps().len() {
+            self.complete(r);
+            return self.begin_step(r);
+        }
+        let (stage, effort) = self.beginning(r, &job);
+        if let Some(job) = &mut self.runners[r].job {
+            job.work(stage, effort, self.now);
+        }
+    }
+
+    /// The first stage of the job's next step, and what it has to do there.
+    fn beginning(&mut self, r: usize, job: &Job) -> (Stage, Effort) {
+        if let Step::Io { device, request } = self.runners[r].steps()[job.op] {
+            return (self.ask(r, device, request), Effort::default());
+        }
+        let runner = &self.runners[r];
+        match self.step_of(r, job) {
+            Step::Op(op @ Op::Compute { .. }) => (Stage::Compute, effort_of(op, &self.model.store)),
+            Step::Op(op) if runner.deadline.is_none() => (Stage::Access, effort_of(op, &self.model.store)),
+            Step::Op(_) => {
+                let through = if self.transaction_mode() { self.feed.tail() } else { 0 };
+                (Stage::Lock { through }, Effort::default())
             }
+            Step::Phase(phase) => (Stage::Compute, self.phase_effort(runner.program, phase)),
+            Step::Io { .. } => (Stage::Between, Effort::default()),
+        }
+    }
+
+    /// Asks a device, and waits: a job that is pinned to an exclusive core as was decided for it, others without their core.
+    fn ask(&mut self, r: usize, device: usize, request: Request) -> Stage {
+        let done = self.devices[device].submit(request, self.now);
+        self.io_begun += 1;
+        let decided = self.lending.as_ref().filter(|_| self.runners[r].pinned);
+        let until = match decided.map_or(Completion::Block, |lending| lending.waits[device]) {
+            Completion::Poll => done,
+            Completion::SpinThenBlock(spin) => done.min(self.now + spin),
+            Completion::Block => {
+                self.next_wake = self.next_wake.min(done);
+                return Stage::Blocked { done };
+            }
+        };
+        Stage::Polling { until, done }
+    }
+
+    /// The request of this runner's job is complete.
+    pub(crate) fn io_ended(&mut self, r: usize) {
+        self.io_ended += 1;
+        if let Some(job) = &mut self.runners[r].job {
+            job.io_ended(self.now);
         }
     }
 
     /// Lets a real-time job, which has seen to the updates, into the store.
     fn access(&mut self, r: usize) {
-        let Some(op) = self.runners[r].job.as_ref().map(|job| self.op_of(r, job)) else {
+        let Some(Step::Op(op)) = self.runners[r].job.as_ref().map(|job| self.step_of(r, job)) else {
             return;
         };
         let runner = &mut self.runners[r];
@@ -297,10 +410,10 @@ impl Simulation<'_> {
         job.work(Stage::Access, effort_of(op, &self.model.store), self.now);
     }
 
-    /// What this occupant has to do next.
-    fn segment(&mut self, core: usize, occupant: Occupant) -> Option<Segment> {
-        match occupant {
-            Occupant::Runner(r) => self.runners[r].job.as_ref().map(|job| job.segment),
+    /// What this core has to do next for this occupant.
+    fn segment(&mut self, core: usize, occupant: Occupant) -> Option<(Doing, Segment)> {
+        let segment = match occupant {
+            Occupant::Runner(r) => return self.job_segment(core, r),
             Occupant::Installer => {
                 self.installer_home = core;
                 if self.transaction_mode() {
@@ -313,7 +426,31 @@ impl Simulation<'_> {
                 let store = &self.model.store;
                 self.committer.as_mut().map(|committer| committer.segment(store))
             }
+            Occupant::TakeBack => None,
+        };
+        segment.map(|segment| (Doing::Work, segment))
+    }
+
+    /// What this core has to do next for the job of a runner: its step, once the ways that the step runs on are filled.
+    fn job_segment(&mut self, core: usize, r: usize) -> Option<(Doing, Segment)> {
+        let (holding, now) = (self.cores[core].holding, self.now);
+        let runner = &mut self.runners[r];
+        let step = runner.job.as_ref().and_then(|job| runner.steps().get(job.op).copied());
+        let job = runner.job.as_mut()?;
+        if let Stage::Polling { until, .. } = job.stage {
+            return Some((Doing::Poll, Segment::lasting(until.since(now))));
         }
+        job.segment.fixed_ns = job.segment.effort.cycles * runner.stall;
+        let (Some(program), Some(Step::Phase(phase)), Some(split)) = (runner.program, step, &self.split) else {
+            return Some((Doing::Work, job.segment));
+        };
+        if let Some(fill) = split.fill(holding) {
+            job.enter(Stage::Fill, now);
+            return Some((Doing::Fill, fill));
+        }
+        job.enter(Stage::Compute, now);
+        job.segment.fixed_ns = split.waits_ns(program, phase, holding);
+        Some((Doing::Work, job.segment))
     }
 
     /// Keeps what is left of a preempted segment.
@@ -326,7 +463,7 @@ impl Simulation<'_> {
             }
             (Occupant::Installer, _) => self.feed.keep(left),
             (Occupant::Committer, Some(committer)) => committer.keep(left),
-            (Occupant::Committer, None) => {}
+            (Occupant::Committer, None) | (Occupant::TakeBack, _) => {}
         }
     }
 }

@@ -8,11 +8,12 @@
 //! ([`Simulation::stall`]) whenever a job's share or phase changes; that is why it may ask where jobs are
 //! ([`Simulation::jobs`]) and when the next of them may be elsewhere ([`Simulation::next_end`]).
 
+use punctual_allocation::Waiting;
 use punctual_units::{Hertz, TaskId, Time};
 
 use crate::Simulation;
-use crate::cores::{Core, Occupant};
-use crate::runner::Runner;
+use crate::cores::{Core, Doing, Occupant};
+use crate::task::Step;
 
 /// A released job that is not complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,32 +30,62 @@ pub struct JobAt {
     pub done: f64,
     /// Its absolute deadline; none for best-effort jobs.
     pub deadline: Option<Time>,
+    /// When it was released.
+    pub released: Time,
     /// Whether it has the core now.
     pub runs: bool,
 }
 
 impl Simulation<'_> {
-    /// The jobs that are under way, by runner; of each runner, the first.
+    /// The jobs that are under way: by runner, in the order of their release.
     pub fn jobs(&mut self) -> Vec<JobAt> {
         self.settle();
-        let copies = self.runners.iter().enumerate();
-        let at = |(runner, copy): (usize, &Runner)| {
-            let job = copy.job.as_ref()?;
+        let mut jobs = Vec::with_capacity(self.runners.len());
+        for (runner, copy) in self.runners.iter().enumerate() {
+            let Some(job) = &copy.job else { continue };
             let core = &self.cores[copy.core];
             let runs = core.occupant() == Some(Occupant::Runner(runner));
-            // What is left of a job that was put off is kept with it.
-            let left = if runs { core.left(self.now) } else { job.left() };
-            Some(JobAt {
+            // What is left of a job that was put off, or stands still, is kept with it.
+            let works = runs && core.doing() == Doing::Work;
+            let left = if works { core.left(self.now) } else { job.left() };
+            let at = JobAt {
                 runner,
                 task: copy.task,
                 core: copy.core,
                 op: job.op,
                 done: 1.0 - left,
                 deadline: copy.deadline.map(|deadline| job.released + deadline),
+                released: job.released,
                 runs,
-            })
+            };
+            jobs.push(at);
+            jobs.extend(copy.backlog.iter().map(|(_, released)| JobAt {
+                op: 0,
+                done: 0.0,
+                deadline: copy.deadline.map(|deadline| *released + deadline),
+                released: *released,
+                runs: false,
+                ..at
+            }));
+        }
+        jobs
+    }
+
+    /// What an allocator sees of a job whose task has a program.
+    pub(crate) fn seen(&self, job: &JobAt) -> Option<Waiting> {
+        let runner = &self.runners[job.runner];
+        let (program, split) = (runner.program?, self.split.as_ref()?);
+        let phase = |step: &Step| matches!(step, Step::Phase(_));
+        let progress = match runner.steps().get(job.op) {
+            Some(Step::Phase(phase)) => split.programs[program].progress(*phase, job.done),
+            _ if runner.steps()[job.op..].iter().any(phase) => 0.0,
+            _ => 1.0_f64.next_down(),
         };
-        copies.filter_map(at).collect()
+        Some(Waiting {
+            program,
+            progress,
+            deadline: job.deadline.unwrap_or(Time::MAX),
+        })
     }
 
     /// From now on, the jobs of this runner wait so many nanoseconds with each cycle that they compute; 0 at first.
@@ -69,6 +100,10 @@ impl Simulation<'_> {
             && copy.stall != stall
         {
             copy.stall = stall;
+            let runs = |core: &&mut Core| core.occupant() == Some(Occupant::Runner(runner));
+            if let Some(core) = self.cores.iter_mut().find(runs) {
+                core.stall(stall);
+            }
             self.unpaced = true;
         }
     }
@@ -83,17 +118,5 @@ impl Simulation<'_> {
         self.settle();
         let ends = self.cores.iter().map(Core::finish);
         ends.min().unwrap_or(Time::MAX)
-    }
-
-    /// Tells each core how much longer its job takes than its cycles alone.
-    pub(crate) fn stretch_stalled(&mut self) {
-        let cycles_per_ns = self.step.clock.0 as f64 * 1e-9;
-        for core in &mut self.cores {
-            let stall = match core.occupant() {
-                Some(Occupant::Runner(runner)) => self.runners[runner].stall,
-                _ => 0.0,
-            };
-            core.stretch(1.0 + stall * cycles_per_ns);
-        }
     }
 }

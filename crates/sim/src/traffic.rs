@@ -147,7 +147,8 @@ impl Shared {
     /// What each running segment asks of cache and memory.
     fn demand(&mut self, model: &MachineModel, step: ClockStep, cores: &[Core], runners: &[Runner]) {
         for (i, core) in cores.iter().enumerate() {
-            let traffic = core.effort().map(|effort| {
+            let traffic = core.segment().map(|segment| {
+                let effort = segment.effort;
                 let best_effort =
                     matches!(core.occupant(), Some(Occupant::Runner(runner)) if runners[runner].deadline.is_none());
                 // Who accesses nothing needs no hit ratio.
@@ -156,7 +157,9 @@ impl Shared {
                 } else {
                     0.0
                 };
-                Traffic::of(model, step, effort, hits)
+                let mut traffic = Traffic::of(model, step, effort, hits);
+                traffic.private_ns += segment.fixed_ns;
+                traffic
             });
             self.traffic[i] = traffic.unwrap_or_default();
             self.think[i] = self.traffic[i].think_ns();
@@ -170,7 +173,9 @@ impl Shared {
         let mut fetched_per_ns = 0.0;
         for (i, core) in cores.iter_mut().enumerate() {
             self.rates[i] = Fetched::default();
-            let Some(effort) = core.effort() else { continue };
+            let Some(effort) = core.segment().map(|segment| segment.effort) else {
+                continue;
+            };
             let traffic = self.traffic[i];
             let pace = traffic.duration_ns(residence[i]);
             core.pace_at(pace, now);

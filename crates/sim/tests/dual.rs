@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
-use punctual_sim::dual::{
-    DualError, DualMachine, Exclusive, Management, Release, Report, Scheduling, Step, Task, simulate,
-};
+use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, Report, computes, simulate};
 use punctual_sim::media::{Access, Device, Disk, Medium, Request};
+use punctual_sim::{Jobs, Release, Sharing, Step, Task};
 use punctual_units::{CoreId, Nanos, Time};
+use punctual_workload::{Active, Arrival, JobOutcome};
 
 fn machine(cores: u32, exclusive: &[u32], switch_us: f64) -> DualMachine {
     DualMachine {
@@ -33,7 +33,7 @@ fn us(us: u64) -> Nanos {
 }
 
 fn compute(micros: u64) -> Step {
-    Step::Compute(us(micros))
+    punctual_sim::dual::compute(us(micros))
 }
 
 fn read(device: usize) -> Step {
@@ -47,28 +47,46 @@ fn read(device: usize) -> Step {
     }
 }
 
-fn periodic(period: u64, jobs: Vec<Vec<Step>>) -> Task {
+fn task(name: &str, deadline: Option<Nanos>, release: Release, jobs: Jobs) -> Task {
     Task {
-        name: "player".into(),
-        release: Release::Periodic {
-            first: Time::ZERO,
-            period: us(period),
-            deadline: us(period),
-        },
+        name: name.into(),
+        deadline,
+        release,
+        active: Active::ALWAYS,
+        core: None,
         jobs,
+        program: None,
+        backlog_max: 0,
     }
+}
+
+fn periodic(period: u64, jobs: Vec<Vec<Step>>) -> Task {
+    first_at(0, period, jobs)
+}
+
+fn first_at(first: u64, period: u64, jobs: Vec<Vec<Step>>) -> Task {
+    let (first, period) = (Time::ZERO + us(first), us(period));
+    task(
+        "player",
+        Some(period),
+        Release::Paced { first, period },
+        Jobs::Once(jobs),
+    )
 }
 
 fn forever(steps: Vec<Step>) -> Task {
-    Task {
-        name: "browser".into(),
-        release: Release::Forever,
-        jobs: vec![steps],
-    }
+    let (pause_min, pause_max) = (Nanos::ZERO, Nanos::ZERO);
+    let release = Release::Arrival(Arrival::AfterCompletion { pause_min, pause_max });
+    task("browser", None, release, Jobs::Cycled(vec![steps]))
 }
 
-fn shared(scheduling: Scheduling) -> Management {
-    Management::Shared(scheduling)
+/// In the ready queue, or being switched to.
+fn waited(job: &JobOutcome) -> Nanos {
+    job.split.released_late + job.split.preempted
+}
+
+fn shared(sharing: Sharing) -> Management {
+    Management::Shared(sharing)
 }
 
 fn polling(places: &[u32], devices: usize, switch: Nanos) -> Management {
@@ -96,17 +114,17 @@ fn a_blocking_job_waits_for_the_end_of_the_quantum() {
         forever(vec![compute(1_000_000)]),
         forever(vec![compute(1_000_000)]),
     ];
-    let response = |scheduling| {
-        let report = run(&machine(2, &[1], 0.0), &shared(scheduling), &tasks, vec![disk(100.0)]);
+    let response = |sharing| {
+        let report = run(&machine(2, &[1], 0.0), &shared(sharing), &tasks, vec![disk(100.0)]);
         assert_eq!(report.jobs.len(), 1);
-        (report.jobs[0].response(), report.jobs[0].waited)
+        (report.jobs[0].response(), waited(&report.jobs[0]))
     };
     // Its I/O ends within the quantum of the hog that took over: it waits for the rest, or for the other core's.
-    let (quantum, waited) = response(Scheduling::Quantum);
+    let (quantum, waited) = response(Sharing::Quantum);
     assert!(waited > Nanos::ZERO && waited <= us(900), "{waited}");
     assert_eq!(quantum, us(3_100) + waited);
-    assert_eq!(response(Scheduling::Fifo), (us(3_100), Nanos::ZERO));
-    assert_eq!(response(Scheduling::QuantumAfter(us(200))), (us(3_300), us(200)));
+    assert_eq!(response(Sharing::Fifo), (us(3_100), Nanos::ZERO));
+    assert_eq!(response(Sharing::QuantumAfter(us(200))), (us(3_300), us(200)));
 }
 
 #[test]
@@ -114,7 +132,7 @@ fn switches_are_paid_by_whoever_is_switched_to() {
     let tasks = [periodic(20_000, vec![vec![compute(1_000), read(0), compute(1_000)]])];
     let report = run(
         &machine(2, &[1], 15.0),
-        &shared(Scheduling::Quantum),
+        &shared(Sharing::Quantum),
         &tasks,
         vec![disk(100.0)],
     );
@@ -135,10 +153,10 @@ fn a_late_job_is_followed_at_once_and_judged_from_its_own_begin() {
         1_000,
         vec![vec![compute(1_500)], vec![compute(400)], vec![compute(400)]],
     )];
-    let report = run(&machine(2, &[1], 0.0), &shared(Scheduling::Fifo), &tasks, Vec::new());
-    let begun: Vec<Time> = report.jobs.iter().map(|job| job.begun).collect();
+    let report = run(&machine(2, &[1], 0.0), &shared(Sharing::Fifo), &tasks, Vec::new());
+    let begun: Vec<Time> = report.jobs.iter().map(|job| job.released).collect();
     assert_eq!(begun, [Time(0), Time(1_500_000), Time(2_500_000)]);
-    let missed: Vec<bool> = report.jobs.iter().map(|job| job.missed()).collect();
+    let missed: Vec<bool> = report.jobs.iter().map(|job| job.overrun().is_some()).collect();
     assert_eq!(missed, [true, false, false]);
 }
 
@@ -158,7 +176,7 @@ fn an_exclusive_core_is_lent_between_jobs_and_is_back_in_time() {
         responses[1..].iter().all(|response| *response == us(4_000)),
         "{responses:?}"
     );
-    assert_eq!(report.cores[1].idle, Nanos::ZERO, "it was lent, or being taken back");
+    assert_eq!(idle(&report, 1), Nanos::ZERO, "it was lent, or being taken back");
     assert_eq!(fault(&report, &tasks), None);
     let kept = run(
         &machine(2, &[1], 15.0),
@@ -167,7 +185,7 @@ fn an_exclusive_core_is_lent_between_jobs_and_is_back_in_time() {
         Vec::new(),
     );
     assert!(
-        kept.cores[1].idle > us(9 * 5_000),
+        idle(&kept, 1) > us(9 * 5_000),
         "a core that takes long to take back is not lent"
     );
 }
@@ -182,8 +200,8 @@ fn a_core_is_switched_once_between_a_lease_and_the_job_after_it() {
     ];
     let long = us(40);
     let report = run(&machine(2, &[1], 15.0), &polling(&[1], 0, long), &tasks, Vec::new());
-    let jobs: Nanos = report.jobs.iter().map(|job| job.switching).sum();
-    assert_eq!(jobs, us(15), "the first one's");
+    let jobs: Nanos = report.jobs.iter().map(waited).sum();
+    assert_eq!(jobs, us(15), "switching to the first one");
     // Each of nine leases: to the hog and back; and the first job's.
     assert_eq!(report.cores[1].switching, us(15) + (us(15) + long) * 9);
 }
@@ -195,7 +213,7 @@ fn a_wait_that_is_set_holds_up_only_who_finds_its_core_lent() {
         forever(vec![compute(1_000_000)]),
         forever(vec![compute(1_000_000)]),
     ];
-    let waited = |way: Completion| {
+    let waits = |way: Completion| {
         let Management::Dual(mut decided) = polling(&[1], 1, us(15)) else {
             unreachable!()
         };
@@ -203,14 +221,15 @@ fn a_wait_that_is_set_holds_up_only_who_finds_its_core_lent() {
         let management = Management::Dual(decided);
         let report = run(&machine(2, &[1], 15.0), &management, &tasks, vec![disk(500.0)]);
         assert_eq!(fault(&report, &tasks), None);
-        report.jobs.iter().map(|job| job.waited).collect::<Vec<_>>()
+        // Each switch to the job is part of its wait.
+        report.jobs.iter().map(|job| waited(job)).collect::<Vec<_>>()
     };
-    assert_eq!(waited(Completion::Poll), vec![Nanos::ZERO; 10], "taken back in time");
-    assert_eq!(
-        waited(Completion::Block),
-        vec![us(200); 10],
-        "lent while it was blocked"
-    );
+    let mut polled = vec![Nanos::ZERO; 10];
+    polled[0] = us(15);
+    assert_eq!(waits(Completion::Poll), polled, "taken back in time, but for the first");
+    let mut blocked = vec![us(200 + 15); 10];
+    blocked[0] = us(200 + 2 * 15);
+    assert_eq!(waits(Completion::Block), blocked, "lent while it was blocked");
 }
 
 #[test]
@@ -239,7 +258,7 @@ fn whoever_spins_and_then_blocks_keeps_its_core_for_the_short_ones() {
         us(40 + 100 + 5_000 + 100),
         "it takes its core back at once"
     );
-    assert!(report.cores[1].computing > us(4_900), "lent meanwhile");
+    assert!(report.cores[1].working > us(4_900), "lent meanwhile");
 }
 
 #[test]
@@ -247,7 +266,7 @@ fn what_cannot_be_simulated_is_refused() {
     let machine = machine(2, &[1], 0.0);
     let refused =
         |management: &Management, task: Task| simulate(&machine, management, &[task], Vec::new(), Time(1)).unwrap_err();
-    let fifo = shared(Scheduling::Fifo);
+    let fifo = shared(Sharing::Fifo);
     assert!(matches!(
         refused(&fifo, periodic(1, vec![vec![read(0)]])),
         DualError::Device {
@@ -301,10 +320,10 @@ fn devices(us: f64) -> Vec<Device> {
 
 fn managements() -> Vec<Management> {
     let mut all: Vec<Management> = [
-        Scheduling::Quantum,
-        Scheduling::QuantumAfter(us(200)),
-        Scheduling::Fair,
-        Scheduling::Fifo,
+        Sharing::Quantum,
+        Sharing::QuantumAfter(us(200)),
+        Sharing::Fair,
+        Sharing::Fifo,
     ]
     .into_iter()
     .map(shared)
@@ -323,11 +342,7 @@ fn managements() -> Vec<Management> {
 
 /// What every report must say; words for what does not.
 fn fault(report: &Report, tasks: &[Task]) -> Option<String> {
-    let expected: usize = tasks
-        .iter()
-        .filter(|t| t.release != Release::Forever)
-        .map(|t| t.jobs.len())
-        .sum();
+    let expected: usize = tasks.iter().filter_map(|task| task.jobs.count()).sum();
     if (report.unfinished, report.jobs.len()) != (0, expected) {
         return Some(format!("{} of {expected} jobs ended", report.jobs.len()));
     }
@@ -344,25 +359,27 @@ fn fault(report: &Report, tasks: &[Task]) -> Option<String> {
         ));
     }
     let length = report.ended.since(Time::ZERO);
-    if let Some(core) = report.cores.iter().find(|core| core.total() != length) {
-        return Some(format!("a core's {} of {length}", core.total()));
+    if let Some(core) = report.cores.iter().find(|core| core.busy() > length) {
+        return Some(format!("a core was busy for {} of {length}", core.busy()));
     }
-    let computing: Nanos = report.cores.iter().map(|core| core.computing).sum();
+    let computing: Nanos = report.cores.iter().map(|core| core.working).sum();
     let computed: Nanos = report.computed.iter().copied().sum();
     if computing != computed {
         return Some(format!("cores computed {computing}, tasks {computed}"));
     }
     for job in &report.jobs {
-        let steps = &tasks[job.task].jobs[job.job];
-        if job.computed != declared(steps) {
+        let steps = &tasks[job.task.index()].jobs.lists()[job.job as usize];
+        if job.split.computation != declared(steps) {
             return Some(format!("{job:?} has {} to compute", declared(steps)));
         }
-        if job.response() != job.computed + job.waited + job.io + job.switching {
+        if job.response() != job.split.response() {
             return Some(format!("{job:?} did nothing for a part of its {}", job.response()));
         }
-        if job.requests as usize != steps.len() - computations(steps).count() {
-            return Some(format!("{job:?} has other requests than {steps:?}"));
-        }
+    }
+    let requests = |job: &JobOutcome| requests(&tasks[job.task.index()].jobs.lists()[job.job as usize]);
+    let least: usize = report.jobs.iter().map(requests).sum();
+    if report.io_ended < least as u64 {
+        return Some(format!("{} requests ended, ended jobs have {least}", report.io_ended));
     }
     (0..tasks.len()).find_map(|id| computed_fault(report, tasks, id))
 }
@@ -370,32 +387,30 @@ fn fault(report: &Report, tasks: &[Task]) -> Option<String> {
 /// What a task computed is what its ended jobs declare, and of the job that is under way no more than the whole.
 fn computed_fault(report: &Report, tasks: &[Task], id: usize) -> Option<String> {
     let (task, computed) = (&tasks[id], report.computed[id]);
-    let ended = match task.release {
-        Release::Forever => report.interactive_jobs[id],
-        Release::Periodic { .. } => report.jobs.iter().filter(|job| job.task == id).count() as u64,
+    let ended = match task.deadline {
+        None => report.interactive_jobs[id],
+        Some(_) => report.jobs.iter().filter(|job| job.task.index() == id).count() as u64,
     };
-    let jobs = || task.jobs.iter().map(|steps| declared(steps)).cycle();
+    let jobs = || task.jobs.lists().iter().map(|steps| declared(steps)).cycle();
     let least: Nanos = jobs().take(ended as usize).sum();
-    let under_way = match task.release {
-        Release::Forever => jobs().nth(ended as usize).unwrap_or_default(),
-        Release::Periodic { .. } => Nanos::ZERO,
+    let under_way = match task.deadline {
+        None => jobs().nth(ended as usize).unwrap_or_default(),
+        Some(_) => Nanos::ZERO,
     };
     let sound = (least..=least + under_way).contains(&computed);
     (!sound).then(|| format!("task {id} computed {computed} in {ended} jobs of {least}, and {under_way} under way"))
 }
 
-fn computations(steps: &[Step]) -> impl Iterator<Item = Nanos> {
-    steps.iter().filter_map(|step| {
-        if let Step::Compute(span) = step {
-            Some(*span)
-        } else {
-            None
-        }
-    })
+fn requests(steps: &[Step]) -> usize {
+    steps.iter().filter(|step| computes(step).is_none()).count()
 }
 
 fn declared(steps: &[Step]) -> Nanos {
-    computations(steps).sum()
+    steps.iter().filter_map(computes).sum()
+}
+
+fn idle(report: &Report, core: usize) -> Nanos {
+    report.ended.since(Time::ZERO) - report.cores[core].busy()
 }
 
 proptest! {
@@ -427,8 +442,7 @@ proptest! {
             for _ in 0..*reads {
                 steps.extend([read(device), compute(*chunk)]);
             }
-            let mut task = periodic(*period, vec![steps; 12]);
-            task.release = Release::Periodic { first: Time::ZERO + us(*first), period: us(*period), deadline: us(*period) };
+            let task = first_at(*first, *period, vec![steps; 12]);
             let polls = *reads as u64 * io;
             // A job is switched to once, and switched back to whom it preempted.
             let execution = us((*reads as u64 + 1) * chunk + polls + 2 * switch);
@@ -442,7 +456,7 @@ proptest! {
             let management = polling(&places, shapes.len(), us(switch));
             let report = run(&machine(4, &[1, 2], switch as f64), &management, &tasks, devices());
             prop_assert_eq!(report.unfinished, 0);
-            let late = report.jobs.iter().find(|job| job.missed());
+            let late = report.jobs.iter().find(|job| job.overrun().is_some());
             prop_assert!(late.is_none(), "{late:?}");
         }
     }
@@ -456,7 +470,7 @@ fn the_checker_sees_planted_faults() {
     ];
     let good = run(
         &machine(2, &[1], 15.0),
-        &shared(Scheduling::Quantum),
+        &shared(Sharing::Quantum),
         &tasks,
         vec![disk(50.0)],
     );
@@ -469,18 +483,21 @@ fn the_checker_sees_planted_faults() {
     assert!(planted(&|report| report.jobs.truncate(1)));
     assert!(planted(&|report| report.io_ended -= 1));
     assert!(planted(&|report| report.idle_while_ready = Nanos(1)));
-    assert!(planted(&|report| report.cores[0].idle += Nanos(1)));
+    assert!(planted(
+        &|report| report.cores[0].switching += report.ended.since(Time::ZERO)
+    ));
     assert!(planted(&|report| report.computed[0] += Nanos(1)));
-    assert!(planted(&|report| report.jobs[0].waited += us(5_000)));
-    assert!(planted(&|report| report.jobs[0].switching += Nanos(1)));
-    assert!(planted(&|report| report.jobs[0].requests += 1));
+    assert!(planted(&|report| report.jobs[0].split.preempted += us(5_000)));
+    assert!(planted(&|report| report.jobs[0].split.data += Nanos(1)));
+    assert!(planted(
+        &|report| (report.io_begun, report.io_ended) = (report.io_begun - 2, report.io_ended - 2)
+    ));
     // A step that is done twice, consistently on its core and in its job.
     assert!(planted(&|report| {
-        report.cores[0].computing += us(100);
-        report.cores[0].idle = report.cores[0].idle - us(100);
+        report.cores[0].working += us(100);
         report.computed[0] += us(100);
-        report.jobs[0].computed += us(100);
-        report.jobs[0].waited = report.jobs[0].waited - us(100);
+        report.jobs[0].split.computation += us(100);
+        report.jobs[0].finished = report.jobs[0].finished + us(100);
     }));
     // The same of an interactive job, in the place of other work: an ended job is not counted.
     assert!(planted(&|report| report.interactive_jobs[1] -= 1));
@@ -489,14 +506,9 @@ fn the_checker_sees_planted_faults() {
 #[test]
 fn a_step_that_ends_as_somebody_wakes_is_done_once() {
     // Both hogs are at the end of their only step as the player, who ran less, wakes and takes a core.
-    let mut player = periodic(20_000, vec![vec![compute(500)]; 3]);
-    player.release = Release::Periodic {
-        first: Time::ZERO + us(10_000),
-        period: us(20_000),
-        deadline: us(20_000),
-    };
+    let player = first_at(10_000, 20_000, vec![vec![compute(500)]; 3]);
     let tasks = [player, forever(vec![compute(10_000)]), forever(vec![compute(10_000)])];
-    let report = run(&machine(2, &[1], 0.0), &shared(Scheduling::Fair), &tasks, Vec::new());
+    let report = run(&machine(2, &[1], 0.0), &shared(Sharing::Fair), &tasks, Vec::new());
     assert_eq!(fault(&report, &tasks), None);
     assert_eq!(
         report.jobs[0].response(),
@@ -510,12 +522,7 @@ fn a_spin_ends_when_it_was_to_end_whoever_came_in_between() {
     // The slow one polls for at most 50 us of 5 ms; 20 us after it began to poll, the quick one takes the core for 10 us, and later for 400 us.
     let slow = periodic(20_000, vec![vec![compute(100), read(0), compute(100)]]);
     let spun = |quick: u64| {
-        let mut other = periodic(2_000, vec![vec![compute(quick)]]);
-        other.release = Release::Periodic {
-            first: Time::ZERO + us(120),
-            period: us(2_000),
-            deadline: us(2_000),
-        };
+        let other = first_at(120, 2_000, vec![vec![compute(quick)]]);
         let management = Management::Dual(Exclusive {
             places: vec![CoreId(1); 2],
             waits: vec![Completion::SpinThenBlock(us(50))],
@@ -551,7 +558,7 @@ fn an_overload_is_seen_to_miss() {
         &tasks,
         Vec::new(),
     );
-    assert!(report.jobs.iter().any(|job| job.missed()));
+    assert!(report.jobs.iter().any(|job| job.overrun().is_some()));
 }
 
 #[test]
@@ -576,5 +583,5 @@ fn a_core_that_is_nearly_full_misses_nothing() {
         vec![disk(100.0), disk(100.0)],
     );
     assert_eq!((report.unfinished, report.jobs.len()), (0, 60));
-    assert!(report.jobs.iter().all(|job| !job.missed()));
+    assert!(report.jobs.iter().all(|job| !job.overrun().is_some()));
 }

@@ -98,6 +98,24 @@ fn a_clock_that_changes_midway_splits_the_cycles() {
 }
 
 #[test]
+fn a_clock_that_takes_time_to_change_is_the_old_one_until_then() {
+    let trace = silence();
+    let mut model = MachineModel::duo();
+    model.clock_change_us = 140.0;
+    let mut machine = machine(model, load(&trace, vec![real_time(&[compute(14_000_000)])]));
+    assert!(matches!(machine.run_until(Time(1)), Happening::Released { .. }));
+    machine.run_until(Time(3_400_000));
+    // The second setting takes the place of the first, which is not in force yet.
+    set_clock(&mut machine, 500);
+    machine.run_until(Time(3_500_000));
+    set_clock(&mut machine, 1000);
+    assert_eq!(machine.clock(), Hertz::from_mhz(2000));
+    // 7.28 million cycles at 2 GHz, 6.72 million at 1 GHz.
+    assert_eq!(jobs(&mut machine, PERIOD)[0].response(), Nanos(3_640_000 + 6_720_000));
+    assert_eq!(machine.clock(), Hertz::from_mhz(1000));
+}
+
+#[test]
 fn energy_is_the_integral_worked_out_by_hand() {
     let trace = silence();
     let mut model = bare_duo();

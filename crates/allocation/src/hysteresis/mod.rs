@@ -46,7 +46,7 @@
 //!
 //! whatever refilling costs (jobs due at once count as one), at a clock that stays: a change of it ([`crate::Programs::slow_down`]) values what
 //! is left in both anew, and a core that is ahead with waiting and behind with computing may find itself behind. Nothing better is to be had without knowing the next release: a job that
-//! is released within the gap finds what the core was given for the one before. `punctual_sim::partitioned` holds random task sets
+//! is released within the gap finds what the core was given for the one before. `punctual_sim::split` holds random task sets
 //! against both, job by job.
 
 mod account;

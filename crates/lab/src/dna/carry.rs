@@ -1,6 +1,8 @@
 //! One task set under every variant.
 
-use punctual_sim::partitioned::{Machine, PartitionedError, Refill, simulate};
+use punctual_allocation::Task;
+use punctual_sim::split::{Refill, SplitError, SplitModel, run};
+use punctual_units::Nanos;
 
 use super::decide::Decider;
 use super::measured::Measured;
@@ -8,8 +10,8 @@ use super::profiles::Prepared;
 use super::tasksets;
 use super::variant::{Rule, Variant};
 
-/// How long jobs are released (s).
-pub const DURATION: f64 = 120.0;
+/// How long jobs are released.
+pub const DURATION: Nanos = Nanos::from_secs(120);
 
 /// A task set to run.
 #[derive(Clone, Copy, Debug)]
@@ -95,11 +97,11 @@ impl Set<'_> {
     /// Runs `tasks` under one variant.
     pub(super) fn run(
         &self,
-        tasks: &[punctual_sim::partitioned::Task],
+        tasks: &[Task],
         variant: Variant,
         even_utilisation: &mut f64,
-    ) -> Result<Measured, PartitionedError> {
-        let machine = Machine {
+    ) -> Result<Measured, SplitError> {
+        let machine = SplitModel {
             refill: if variant.rule == Rule::Static {
                 Refill::Free
             } else {
@@ -109,8 +111,8 @@ impl Set<'_> {
         };
         let mut decider = Decider::new(self.prepared, &machine, tasks, variant);
         *even_utilisation = decider.even_utilisation();
-        let finished = simulate(&machine, &self.prepared.programs, tasks, DURATION, |moment| {
-            decider.decide(moment)
+        let finished = run(&machine, &self.prepared.programs, tasks, DURATION, |instant| {
+            decider.decide(instant)
         })?;
         Ok(Measured::of(&finished))
     }

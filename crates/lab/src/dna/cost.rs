@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use punctual_sim::partitioned::{Refill, simulate};
+use punctual_sim::split::{Refill, run};
 
 use super::carry::DURATION;
 use super::decide::Decider;
@@ -98,9 +98,9 @@ fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Result<R
     }
     let mut decider = Decider::new(prepared, &machine, &set.tasks, variant);
     let mut costs: Vec<f32> = Vec::new();
-    simulate(&machine, &prepared.programs, &set.tasks, DURATION, |moment| {
+    run(&machine, &prepared.programs, &set.tasks, DURATION, |instant| {
         let begun = Instant::now();
-        let slices = decider.decide(moment);
+        let slices = decider.decide(instant);
         costs.push(begun.elapsed().as_secs_f32() * 1e6);
         slices
     })

@@ -2,11 +2,9 @@
 
 use punctual_allocation::hysteresis::{Aim, Keeper};
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, vc2m};
-use punctual_allocation::{
-    Leftovers, Loads, Plan, Pool, Refill, Running, Task, WAITING_MAX, Waiting, ZeroDelta, placed,
-};
-use punctual_sim::partitioned::{self, Core, Machine, Moment, Slice, slices};
-use punctual_units::{Nanos, Time};
+use punctual_allocation::{Leftovers, Loads, Plan, Pool, Refill, Running, Task, ZeroDelta, placed};
+use punctual_sim::split::{Instant, Slice, SplitModel, slices};
+use punctual_units::Time;
 
 use super::profiles::Prepared;
 use super::variant::{Policy, Rule, Variant};
@@ -36,19 +34,8 @@ enum Means {
 
 impl<'p> Decider<'p> {
     /// A decider of `variant` for `tasks` on `machine`.
-    pub fn new(
-        prepared: &'p Prepared,
-        machine: &Machine,
-        tasks: &[partitioned::Task],
-        variant: Variant,
-    ) -> Decider<'p> {
-        let task = |task: &partitioned::Task| Task {
-            program: task.program,
-            period: Nanos::from_secs_f64(task.period),
-            core: task.core,
-        };
-        let tasks: Vec<Task> = tasks.iter().map(task).collect();
-        let loads = Loads::new(&prepared.compiled, &tasks, machine.cores);
+    pub fn new(prepared: &'p Prepared, machine: &SplitModel, tasks: &[Task], variant: Variant) -> Decider<'p> {
+        let loads = Loads::new(&prepared.compiled, tasks, machine.cores);
         let even = equal(POOL, machine.cores);
         let split = Plan::side_by_side(match variant.policy {
             Policy::Equal => even.clone(),
@@ -60,14 +47,19 @@ impl<'p> Decider<'p> {
             way_bytes: machine.way_bytes,
             partition_bytes_per_second: machine.partition_bandwidth,
         };
-        let gap = Nanos::from_secs_f64(machine.decision_gap);
         let exact = || (variant.policy == Policy::Exact).then(|| prepared.exact.clone());
         Decider {
             prepared,
             means: match variant.rule {
                 Rule::Static => Means::Never(split),
                 Rule::EveryChange => Means::EveryChange(variant.policy, split, Box::new(exact())),
-                Rule::Hysteresis => Means::Kept(Keeper::new(split, POOL, refill, aim(variant.policy), gap)),
+                Rule::Hysteresis => Means::Kept(Keeper::new(
+                    split,
+                    POOL,
+                    refill,
+                    aim(variant.policy),
+                    machine.decision_gap,
+                )),
             },
             even_utilisation: loads.each(&even).sum(),
             begun: false,
@@ -80,20 +72,12 @@ impl<'p> Decider<'p> {
     }
 
     /// What every core gets now, if anything is different.
-    pub fn decide(&mut self, moment: &Moment) -> Option<Vec<Option<Slice>>> {
+    pub fn decide(&mut self, instant: &Instant) -> Option<Vec<Option<Slice>>> {
         let begins = !std::mem::replace(&mut self.begun, true);
         if let Means::Never(plan) = &self.means {
             return begins.then(|| slices(plan));
         }
-        let most = self.looks_at();
-        let waiting: Vec<Vec<Waiting>> = moment.cores.iter().map(|core| waiting(core, moment, most)).collect();
-        let cores: Vec<Option<Running>> = moment
-            .cores
-            .iter()
-            .zip(&waiting)
-            .map(|(core, waiting)| running(core, waiting, moment))
-            .collect();
-        self.step(&cores, time(moment.now))
+        self.step(&instant.cores(), instant.now)
             .or_else(|| begins.then(|| slices(self.plan())))
     }
 
@@ -119,15 +103,6 @@ impl<'p> Decider<'p> {
         }
     }
 
-    /// Waiting jobs of each core that make a difference: those with the earliest deadlines.
-    fn looks_at(&self) -> usize {
-        match &self.means {
-            Means::Kept(_) => usize::MAX,
-            Means::EveryChange(Policy::Dadna, ..) => WAITING_MAX,
-            _ => 0,
-        }
-    }
-
     fn plan(&self) -> &Plan {
         match &self.means {
             Means::Never(plan) | Means::EveryChange(_, plan, _) => plan,
@@ -143,26 +118,4 @@ fn aim(policy: Policy) -> Aim {
         Policy::Exact => Aim::Speed,
         _ => Aim::Gradient,
     }
-}
-
-fn time(seconds: f64) -> Time {
-    Time((seconds * 1e9).round() as u64)
-}
-
-fn waiting(core: &Core, moment: &Moment, most: usize) -> Vec<Waiting> {
-    let of = |job: &partitioned::Job| Waiting {
-        program: job.program,
-        progress: job.progress(&moment.programs[job.program]),
-        deadline: time(job.deadline),
-    };
-    core.waiting().iter().rev().take(most).map(of).collect()
-}
-
-fn running<'w>(core: &Core, waiting: &'w [Waiting], moment: &Moment) -> Option<Running<'w>> {
-    core.running().map(|job| Running {
-        program: job.program,
-        progress: job.progress(&moment.programs[job.program]),
-        deadline: time(job.deadline),
-        waiting,
-    })
 }

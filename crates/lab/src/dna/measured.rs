@@ -1,6 +1,6 @@
 //! One task set under one variant, in figures.
 
-use punctual_sim::partitioned::Finished;
+use punctual_sim::split::Finished;
 use punctual_units::percentile_of_rising;
 
 /// What a run of one task set came to.
@@ -32,15 +32,15 @@ impl Measured {
             values
         };
         let jobs = &finished.jobs;
-        let per_second = |count: u64| count as f64 / finished.ended.max(f64::MIN_POSITIVE);
+        let per_second = |count: u64| count as f64 / finished.ended.as_secs_f64().max(f64::MIN_POSITIVE);
         Measured {
-            responses: rising(jobs.iter().map(|job| job.response as f32).collect()),
-            relative: rising(jobs.iter().map(|job| (job.response / job.deadline) as f32).collect()),
-            late: jobs.iter().filter(|job| job.is_late()).count(),
+            responses: rising(jobs.iter().map(|job| job.response().as_secs_f64() as f32).collect()),
+            relative: rising(jobs.iter().filter_map(|job| Some(job.tardiness()? as f32)).collect()),
+            late: jobs.iter().filter(|job| job.overrun().is_some()).count(),
             decisions: per_second(finished.decisions),
             changes: per_second(finished.changes),
             ways_moved: per_second(finished.ways_moved),
-            refilling: finished.refilling / finished.busy.max(f64::MIN_POSITIVE),
+            refilling: finished.refilling.ratio(finished.busy),
             too_fast: finished.too_fast,
         }
     }
@@ -68,21 +68,24 @@ pub fn quantile(rising: &[f32], share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use punctual_sim::partitioned::Done;
+    use punctual_units::{Nanos, TaskId, Time};
+    use punctual_workload::{JobOutcome, Split};
 
     use super::*;
 
     #[test]
     fn late_jobs_are_counted() {
-        let job = |response| Done {
-            task: 0,
-            released: 0.0,
-            response,
-            deadline: 1.0,
+        let job = |response| JobOutcome {
+            task: TaskId(0),
+            job: 0,
+            released: Time::ZERO,
+            deadline: Some(Nanos::from_secs(1)),
+            finished: Time::ZERO + Nanos::from_secs_f64(response),
+            split: Split::default(),
         };
         let finished = Finished {
             jobs: vec![job(1.5), job(0.5), job(1.0), job(0.2)],
-            ended: 2.0,
+            ended: Time(2_000_000_000),
             changes: 8,
             ..Finished::default()
         };

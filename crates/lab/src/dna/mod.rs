@@ -380,7 +380,7 @@ fn setting(settings: &Settings, rows: &[Row]) -> Vec<(String, String)> {
         ),
         row(
             "jobs",
-            format!("released for {} s, all run to their end", carry::DURATION),
+            format!("released for {} s, all run to their end", carry::DURATION.as_secs_f64()),
         ),
         row(
             "refill charged",

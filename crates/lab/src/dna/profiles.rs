@@ -3,7 +3,7 @@
 use punctual_allocation::policy::Exact;
 use punctual_allocation::profile::{Kind, ReadError};
 use punctual_allocation::{Objective, Profile, Programs};
-use punctual_sim::partitioned::{Machine, Program};
+use punctual_sim::split::{Program, SplitModel};
 
 use super::decide::POOL;
 use super::sets::{read, size};
@@ -91,7 +91,7 @@ pub struct Prepared {
     /// What the set is called.
     pub name: String,
     /// The machine that it is for, refill charged.
-    pub machine: Machine,
+    pub machine: SplitModel,
     /// For the simulated machine.
     pub programs: Vec<Program>,
     /// Phases of each that were found in its file.
@@ -110,15 +110,15 @@ impl Prepared {
     pub fn new(set: &ProfileSet) -> Result<Prepared, String> {
         let programs = set.profiles.iter().cloned().map(Program::new);
         let compiled = Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?;
-        let mut exact = Exact::new(&compiled, POOL, Machine::PAPER.cores);
+        let mut exact = Exact::new(&compiled, POOL, SplitModel::PAPER.cores);
         exact.fill(&compiled);
         Ok(Prepared {
             exact,
             name: set.name.clone(),
             phases_found: set.phases_found.clone(),
-            machine: Machine {
+            machine: SplitModel {
                 way_bytes: set.way_bytes,
-                ..Machine::PAPER
+                ..SplitModel::PAPER
             },
             programs: programs.collect::<Result<_, _>>().map_err(|error| error.to_string())?,
             compiled,

@@ -8,7 +8,7 @@
 //! the paper sums instructions per second.
 
 use punctual_allocation::{Objective, Programs};
-use punctual_sim::partitioned::{Machine, Refill, simulate};
+use punctual_sim::split::{Refill, SplitModel};
 
 use super::carry::DURATION;
 use super::decide::Decider;
@@ -119,8 +119,9 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
         setting: vec![(
             "task sets".into(),
             format!(
-                "{} of utilisation {UTILISATION}, jobs released for {DURATION} s",
-                settings.sets
+                "{} of utilisation {UTILISATION}, jobs released for {} s",
+                settings.sets,
+                DURATION.as_secs_f64()
             ),
         )],
         measures: measures(&runs, settings),
@@ -196,15 +197,15 @@ pub(super) fn carry(
     seed: u64,
     number: usize,
 ) -> Result<Measured, String> {
-    let machine = Machine {
+    let machine = SplitModel {
         way_bytes: prepared.machine.way_bytes * share,
         refill: variant.refill,
         ..prepared.machine
     };
     let set = tasksets::draw(&prepared.programs, machine.cores, utilisation, seed, number)?;
     let mut decider = Decider::new(prepared, &machine, &set.tasks, variant);
-    let finished = simulate(&machine, &prepared.programs, &set.tasks, DURATION, |moment| {
-        decider.decide(moment)
+    let finished = punctual_sim::split::run(&machine, &prepared.programs, &set.tasks, DURATION, |instant| {
+        decider.decide(instant)
     });
     finished
         .map(|finished| Measured::of(&finished))

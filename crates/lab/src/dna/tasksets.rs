@@ -6,8 +6,10 @@
 //! least the minimum), all tasks are released first at 0, and a set that overloads a core by reference WCETs is drawn again,
 //! because it could not be scheduled even if every core had everything.
 
+use punctual_allocation::Task;
 use punctual_allocation::packing::worst_fit;
-use punctual_sim::partitioned::{Program, Task};
+use punctual_sim::split::Program;
+use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -55,7 +57,7 @@ pub fn draw(programs: &[Program], cores: usize, utilisation: f64, seed: u64, num
         }
         let task = |((part, program), core): ((&f64, usize), usize)| Task {
             program,
-            period: programs[program].reference() / part,
+            period: Nanos::from_secs_f64(programs[program].reference() / part),
             core,
         };
         let tasks = parts.iter().zip(programs_of).zip(packing.cores).map(task).collect();

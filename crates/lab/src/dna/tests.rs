@@ -62,7 +62,7 @@ fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
     assert_eq!(results, set.carry_out());
     assert!(results.failures.is_empty(), "{:?}", results.failures);
     let of = |policy, rule| {
-        let refill = punctual_sim::partitioned::Refill::Charged;
+        let refill = punctual_sim::split::Refill::Charged;
         let found = results.of(Variant { policy, refill, rule }).unwrap();
         assert_eq!(found.too_fast, 0);
         (found.late, measured::mean(&found.responses))
@@ -90,21 +90,19 @@ fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
     let even = punctual_allocation::policy::equal(decide::POOL, cores)[0];
     let variant = Variant {
         policy: variant::Policy::Equal,
-        refill: punctual_sim::partitioned::Refill::Charged,
+        refill: punctual_sim::split::Refill::Charged,
         rule: variant::Rule::Static,
     };
     let mut verdicts = [0, 0];
     for (utilisation, number) in [2.4, 2.6, 2.8].into_iter().flat_map(|at| (0..4).map(move |k| (at, k))) {
         let tasks = draw(&prepared.programs, cores, utilisation, 1, number).unwrap().tasks;
         let keeps = |core: usize| {
-            let timing = |task: &punctual_sim::partitioned::Task| Timing {
+            let timing = |task: &punctual_allocation::Task| Timing {
                 wcet: Nanos::from_secs_f64(prepared.compiled.time_left(task.program, 0.0, even)),
-                period: Nanos::from_secs_f64(task.period),
+                period: task.period,
             };
             let timings: Vec<Timing> = tasks.iter().filter(|task| task.core == core).map(timing).collect();
-            let verdict = run(&timings, Nanos::from_secs_f64(carry::DURATION), |task, _| {
-                timings[task].wcet
-            });
+            let verdict = run(&timings, carry::DURATION, |task, _| timings[task].wcet);
             matches!(verdict, Verdict::Schedulable { .. })
         };
         let schedulable = (0..cores).all(keeps);

@@ -1,6 +1,6 @@
 //! Who splits, what ways cost that change hands, and when a new split is taken up.
 
-use punctual_sim::partitioned::Refill;
+use punctual_sim::split::Refill;
 
 use crate::samples::{Labels, labels};
 

@@ -1,7 +1,8 @@
 //! Who runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
 
 use punctual_cores::{Completion, LendingCosts, NoFigures, Sporadic, completion, first_fit};
-use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, Scheduling, Step, Task};
+use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, computes};
+use punctual_sim::{Sharing, Step, Task};
 use punctual_units::Nanos;
 use thiserror::Error;
 
@@ -20,7 +21,7 @@ pub struct Decision {
 }
 
 /// Why nothing can be decided.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 pub enum Undecided {
     /// The medium has no service times.
     #[error(transparent)]
@@ -58,11 +59,11 @@ pub fn decide(
     let wait = planned
         .wait
         .map(|percent| machine.quantum().scaled(f64::from(percent) / 100.0));
-    let shared = |scheduling| Decision::of(Management::Shared(scheduling));
+    let shared = |sharing| Decision::of(Management::Shared(sharing));
     Ok(match planned.approach {
-        Approach::Blocking => shared(wait.map_or(Scheduling::Quantum, Scheduling::QuantumAfter)),
-        Approach::Fair => shared(Scheduling::Fair),
-        Approach::Fifo => shared(Scheduling::Fifo),
+        Approach::Blocking => shared(wait.map_or(Sharing::Quantum, Sharing::QuantumAfter)),
+        Approach::Fair => shared(Sharing::Fair),
+        Approach::Fifo => shared(Sharing::Fifo),
         Approach::Dual => Decision::of(Management::Dual(Exclusive {
             places: machine.exclusive.iter().take(1).copied().collect(),
             waits: vec![Completion::Poll, OTHERS_WAIT],
@@ -84,14 +85,11 @@ fn computed(machine: &DualMachine, player: &Task, services: &[Nanos]) -> Result<
     let way = completion(services, block)?;
     let longest = services.iter().copied().max().ok_or(NoFigures)?;
     let read = longest + if way == Completion::Poll { Nanos::ZERO } else { block };
-    let time = |step: &Step| match step {
-        Step::Compute(span) => *span,
-        Step::Io { .. } => read,
-    };
+    let time = |step: &Step| computes(step).unwrap_or(read);
     // A frame is switched to once, and once more where others took its core back from it.
     let execution = |steps: &Vec<Step>| steps.iter().map(time).sum::<Nanos>() + block;
     let demand = Sporadic {
-        execution: player.jobs.iter().map(execution).max().unwrap_or_default(),
+        execution: player.jobs.lists().iter().map(execution).max().unwrap_or_default(),
         deadline: PERIOD,
         period: PERIOD,
     };
@@ -103,7 +101,7 @@ fn computed(machine: &DualMachine, player: &Task, services: &[Nanos]) -> Result<
             slack: demand.deadline - demand.execution,
             wait: Nanos::ZERO,
         }),
-        Err(_) => Management::Shared(Scheduling::Fifo),
+        Err(_) => Management::Shared(Sharing::Fifo),
     };
     Ok(Decision {
         management,
@@ -122,7 +120,7 @@ fn lending(machine: &DualMachine) -> LendingCosts {
 
 #[cfg(test)]
 mod tests {
-    use punctual_sim::dual::Release;
+    use punctual_sim::dual::compute;
     use punctual_sim::media::{Access, Request};
     use punctual_units::Time;
 
@@ -138,17 +136,9 @@ mod tests {
                 pages: 1,
             },
         };
-        let mut frame = vec![Step::Compute(Nanos::from_millis(10))];
+        let mut frame = vec![compute(Nanos::from_millis(10))];
         frame.extend([read; 100]);
-        Task {
-            name: "player".into(),
-            release: Release::Periodic {
-                first: Time::ZERO,
-                period: PERIOD,
-                deadline: PERIOD,
-            },
-            jobs: vec![frame],
-        }
+        super::super::replicate::played("player", Time::ZERO, PERIOD, vec![frame])
     }
 
     fn computed(services: &[Nanos]) -> Decision {
@@ -168,7 +158,7 @@ mod tests {
         let mut collecting = quick;
         collecting.push(Nanos::from_millis(1));
         let refused = computed(&collecting);
-        assert_eq!(refused.management, Management::Shared(Scheduling::Fifo));
+        assert_eq!(refused.management, Management::Shared(Sharing::Fifo));
         assert_eq!((refused.is_granted(), granted.is_granted()), (false, true));
     }
 

@@ -9,7 +9,8 @@
 
 use std::num::NonZeroUsize;
 
-use punctual_sim::dual::Step;
+use punctual_sim::Step;
+use punctual_sim::dual::compute;
 use punctual_sim::media::{Access, Lookup, PageCache, Request};
 use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -98,10 +99,10 @@ fn steps(frame: &Frame, stream: &[u64], others: &[u64], ahead: u32, device: usiz
     }
     let part = Nanos(frame.decode.0 / (others.len() as u64 + 1));
     for page in others {
-        steps.extend([Step::Compute(part), read(*page, 1)]);
+        steps.extend([compute(part), read(*page, 1)]);
     }
     let rest = frame.decode - part * others.len() as u64;
-    steps.extend([Step::Compute(rest), Step::Compute(PERIOD.scaled(DISPLAY))]);
+    steps.extend([compute(rest), compute(PERIOD.scaled(DISPLAY))]);
     steps
 }
 
@@ -185,12 +186,7 @@ mod tests {
         let ahead = jobs(&frames, cache(100), 32, 0);
         assert_eq!(pages(&ahead), pages(&small));
         assert!(ahead.iter().flatten().count() < small.iter().flatten().count());
-        let computed = |steps: &[Step]| -> Nanos {
-            steps
-                .iter()
-                .filter_map(|s| if let Step::Compute(span) = s { Some(*span) } else { None })
-                .sum()
-        };
+        let computed = |steps: &[Step]| -> Nanos { steps.iter().filter_map(punctual_sim::dual::computes).sum() };
         for (frame, steps) in frames[FRAMES_BEFORE..].iter().zip(&small) {
             assert_eq!(computed(steps), frame.decode + PERIOD.scaled(DISPLAY));
         }

@@ -1,20 +1,33 @@
 //! The interactive side: jobs that compute, ask flash for something, and compute again, without rest.
 
-use punctual_sim::dual::{Release, Step, Task};
+use punctual_sim::dual::compute;
 use punctual_sim::media::{Access, Request};
+use punctual_sim::{Jobs, Release, Step, Task};
 use punctual_units::Nanos;
+use punctual_workload::{Active, Arrival};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::setting::{BURST, BURSTS, HOT, INTERACTIVE_JOBS, REQUEST_PAGES_MAX, WRITE_SHARE};
+
+/// One job follows the other.
+const WITHOUT_REST: Arrival = Arrival::AfterCompletion {
+    pause_min: Nanos::ZERO,
+    pause_max: Nanos::ZERO,
+};
 
 /// [`INTERACTIVE_JOBS`] tasks that use `device`, which has so many pages.
 pub fn tasks(device: usize, pages: u32, seed: u64) -> Vec<Task> {
     let mut draws = ChaCha8Rng::seed_from_u64(seed);
     let task = |number: usize| Task {
         name: format!("interactive {number}"),
-        release: Release::Forever,
-        jobs: (0..BURSTS).map(|_| burst(device, pages, &mut draws)).collect(),
+        deadline: None,
+        release: Release::Arrival(WITHOUT_REST),
+        active: Active::ALWAYS,
+        core: None,
+        jobs: Jobs::Cycled((0..BURSTS).map(|_| burst(device, pages, &mut draws)).collect()),
+        program: None,
+        backlog_max: 0,
     };
     (0..INTERACTIVE_JOBS).map(task).collect()
 }
@@ -33,7 +46,7 @@ fn burst(device: usize, pages: u32, draws: &mut ChaCha8Rng) -> Vec<Step> {
     };
     // Exponential by inversion; at least a nanosecond, so that a burst is one.
     let length = BURST.scaled(-(1.0 - draws.random::<f64>()).ln()).max(Nanos(1));
-    vec![Step::Compute(length), Step::Io { device, request }]
+    vec![compute(length), Step::Io { device, request }]
 }
 
 fn page(pages: u32, draws: &mut ChaCha8Rng) -> u32 {

@@ -4,11 +4,12 @@
 //! player reads, by a `SCHED_FIFO` task that blocks, while the interactive side runs: with another seed than during the film, which nobody knows
 //! before. The longest of these times is an estimate of the longest there can be, not a bound.
 
-use punctual_sim::dual::{DualError, DualMachine, Management, Release, Scheduling, Step, Task, simulate};
+use punctual_sim::dual::{DualError, DualMachine, Management, simulate};
 use punctual_sim::media::{Access, Device, Request};
+use punctual_sim::{Sharing, Step, Task};
 use punctual_units::{Nanos, Time};
 
-use super::replicate::PLAYERS;
+use super::replicate::{PLAYERS, played};
 use super::setting::{LIMIT, PERIOD};
 
 /// Reads that are measured: about as many as a film of 150 frames takes.
@@ -27,19 +28,11 @@ pub fn rehearse(machine: &DualMachine, others: Vec<Task>, devices: Vec<Device>) 
         }]
     };
     let period = Nanos(PERIOD.0 / READS_A_PERIOD);
-    let reader = Task {
-        name: "rehearsal".into(),
-        release: Release::Periodic {
-            first: Time::ZERO + period,
-            period,
-            deadline: period,
-        },
-        jobs: (0..READS).map(read).collect(),
-    };
+    let reader = played("rehearsal", Time::ZERO + period, period, (0..READS).map(read).collect());
     let tasks: Vec<Task> = std::iter::once(reader).chain(others).collect();
-    let fifo = Management::Shared(Scheduling::Fifo);
+    let fifo = Management::Shared(Sharing::Fifo);
     let report = simulate(machine, &fifo, &tasks, devices, Time::ZERO + LIMIT)?;
-    Ok(report.jobs.iter().map(|job| job.io).collect())
+    Ok(report.jobs.iter().map(|job| job.split.data).collect())
 }
 
 #[cfg(test)]

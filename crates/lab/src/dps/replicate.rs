@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use punctual_sim::dual::{DualMachine, Release, Report, Step, Task, simulate};
+use punctual_sim::dual::{DualMachine, Report, computes, simulate};
 use punctual_sim::media::{Device, Media, Medium};
+use punctual_sim::{Jobs, Release, Step, Task};
 use punctual_units::{Nanos, Time};
+use punctual_workload::{Active, JobOutcome};
 
 use super::decide::{Decision, decide};
 use super::plan::{Planned, Source};
@@ -14,7 +16,7 @@ use super::setting::{LIMIT, PERIOD};
 use super::{film, interactive};
 use crate::samples::Run;
 
-/// Columns of every frame: when it was done and how long it waited for a core and for its medium (all as shares of the period), whether it missed its
+/// Columns of every frame: when it was done and how long it waited for a core (switches to it included) and for its medium (all as shares of the period), whether it missed its
 /// deadline (0 or 1), and how many requests it made.
 pub const FRAME_SERIES: [&str; 5] = ["completion", "missed", "waited", "io", "requests"];
 /// Columns of one sample each. Shares of all cores' time: jobs computing (`utilisation`), of them the interactive side's (`interactive`), `polling`,
@@ -82,6 +84,7 @@ impl<'g> Place<'g> {
         };
         let decision = decide(planned, self.machine, &player, rehearse).map_err(|error| failed(&error))?;
         let others = of_source(&self.others, planned.source);
+        let requests = requests(&player);
         let tasks: Vec<Task> = std::iter::once(player).chain(others).collect();
         let devices = self.devices(planned.source, self.seed);
         let report = simulate(self.machine, &decision.management, &tasks, devices, Time::ZERO + LIMIT);
@@ -95,7 +98,7 @@ impl<'g> Place<'g> {
         Ok(Run {
             labels: planned.labels(),
             settled_from: 0,
-            series: series(&report, &decision, planned.source),
+            series: series(&report, &requests, &decision, planned.source),
         })
     }
 
@@ -103,16 +106,10 @@ impl<'g> Place<'g> {
         let pages = planned.cache.saturating_mul(self.machine.cache_step_pages) as usize;
         let cache = NonZeroUsize::new(pages).unwrap_or(NonZeroUsize::MIN);
         let frames = film::frames(planned.film, self.media.page_bytes, self.seed);
-        Task {
-            name: "player".into(),
-            release: Release::Periodic {
-                // The interactive side has begun, and quanta are anywhere.
-                first: Time::ZERO + Nanos::from_millis(50),
-                period: PERIOD,
-                deadline: PERIOD,
-            },
-            jobs: film::jobs(&frames, cache, planned.ahead, PLAYERS),
-        }
+        // The interactive side has begun, and quanta are anywhere.
+        let first = Time::ZERO + Nanos::from_millis(50);
+        let jobs = film::jobs(&frames, cache, planned.ahead, PLAYERS);
+        played("player", first, PERIOD, jobs)
     }
 
     /// The player's, and that of the others.
@@ -127,32 +124,65 @@ impl<'g> Place<'g> {
     }
 }
 
+/// A real-time task that is due when its period ends, and does not catch up.
+pub(super) fn played(name: &str, first: Time, period: Nanos, jobs: Vec<Vec<Step>>) -> Task {
+    Task {
+        name: name.into(),
+        deadline: Some(period),
+        release: Release::Paced { first, period },
+        active: Active::ALWAYS,
+        core: None,
+        jobs: Jobs::Once(jobs),
+        program: None,
+        backlog_max: 0,
+    }
+}
+
+/// How many requests each job of `player` makes.
+fn requests(player: &Task) -> Vec<usize> {
+    let of = |steps: &Vec<Step>| steps.iter().filter(|step| computes(step).is_none()).count();
+    player.jobs.lists().iter().map(of).collect()
+}
+
 /// The interactive side; there is one flash device, which a player that reads from flash shares with it.
 fn of_source(others: &[Task], source: Source) -> Vec<Task> {
     let mut others = others.to_vec();
     if source == Source::Flash {
-        for step in others.iter_mut().flat_map(|task| &mut task.jobs).flatten() {
-            if let Step::Io { device, .. } = step {
-                *device = PLAYERS;
+        for task in &mut others {
+            if let Jobs::Cycled(lists) = &mut task.jobs {
+                lists.iter_mut().flatten().for_each(ask_players);
             }
         }
     }
     others
 }
 
-fn series(report: &Report, decision: &Decision, source: Source) -> BTreeMap<String, Vec<Option<f64>>> {
+fn ask_players(step: &mut Step) {
+    if let Step::Io { device, .. } = step {
+        *device = PLAYERS;
+    }
+}
+
+fn series(
+    report: &Report,
+    requests: &[usize],
+    decision: &Decision,
+    source: Source,
+) -> BTreeMap<String, Vec<Option<f64>>> {
     let mut series = BTreeMap::new();
-    let mut frames = |name: &str, of: &dyn Fn(&punctual_sim::dual::JobRecord) -> f64| {
+    let mut frames = |name: &str, of: &dyn Fn(&JobOutcome) -> f64| {
         series.insert(
             name.to_string(),
             report.jobs.iter().map(|job| Some(of(job))).collect::<Vec<_>>(),
         );
     };
     frames("completion", &|job| job.response().ratio(PERIOD));
-    frames("missed", &|job| f64::from(job.missed()));
-    frames("waited", &|job| job.waited.ratio(PERIOD));
-    frames("io", &|job| job.io.ratio(PERIOD));
-    frames("requests", &|job| f64::from(job.requests));
+    frames("missed", &|job| f64::from(job.overrun().is_some()));
+    frames("waited", &|job| {
+        (job.split.released_late + job.split.preempted).ratio(PERIOD)
+    });
+    frames("io", &|job| job.split.data.ratio(PERIOD));
+    frames("requests", &|job| requests[job.job as usize] as f64);
     let length = report.ended.since(Time::ZERO);
     let others: Nanos = report.computed.iter().skip(1).copied().sum();
     let flash = if source == Source::Flash { PLAYERS } else { OTHERS };
@@ -161,7 +191,7 @@ fn series(report: &Report, decision: &Decision, source: Source) -> BTreeMap<Stri
         Some(others.ratio(length) / report.cores.len() as f64),
         Some(report.part(|core| core.polling)),
         Some(report.part(|core| core.switching)),
-        Some(report.part(|core| core.idle)),
+        Some(report.idle()),
         report.devices.get(flash).map(|device| device.collecting.ratio(length)),
         report.write_amplification.get(flash).copied().flatten(),
         Some(length.as_secs_f64()),

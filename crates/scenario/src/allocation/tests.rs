@@ -43,6 +43,7 @@ fn job(op: usize, done: f64, runs: bool) -> JobAt {
         op,
         done,
         deadline: None,
+        released: Time::ZERO,
         runs,
     }
 }

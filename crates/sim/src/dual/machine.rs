@@ -99,10 +99,6 @@ impl DualMachine {
     pub fn switch(&self) -> Nanos {
         Nanos::from_secs_f64(self.switch_us * 1e-6)
     }
-
-    pub(super) fn is_exclusive(&self, core: usize) -> bool {
-        self.exclusive.iter().any(|exclusive| exclusive.index() == core)
-    }
 }
 
 #[cfg(test)]

@@ -1,99 +1,44 @@
-//! Jobs with I/O on a few cores: under a fair scheduler that does not preempt, under stock Linux, and with exclusive cores.
+//! Jobs with I/O on a few cores, from lists: under a fair scheduler that does not preempt, under stock Linux, and with exclusive cores.
 //!
 //! **Problem.** Whether a real-time job is late is decided by what happens after each of its I/Os: how long the medium takes, and how long the job waits
 //! until it has a core again (E. Lee, Y. Kim and H. Bahn, "Dual Management of Real-Time and Interactive Jobs in Smartphones", 2014). Here the waits emerge from
 //! a schedule that is simulated event by event.
 //!
-//! **Terms.** A [`Task`] is released again and again; a *job* is one release, a list of [`Step`]s. *Real-time* tasks have a period and a deadline,
-//! *interactive* ones follow one job with the next. A *quantum* is how long an interactive job keeps its core while others wait; every change of the job on
-//! a core costs a *switch*. Which jobs are due when is told by the tasks; who runs where, and how I/O is waited for, by [`Management`].
+//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. Which jobs are due when is told by the tasks;
+//! who runs where, and how I/O is waited for, by [`Management`].
 //!
-//! **Method.** [`simulate`] goes from event to event (end of a step, a slice, a switch or an I/O; a release; end of a lease) and never skips one. All cores
-//! take from one queue, so no core idles while a job waits that may run there (the report counts the time for which that is not so).
+//! **Method.** The one [`Simulation`], on a machine of one clock step of 1 GHz without memory traffic, so that a cycle takes a nanosecond. All cores
+//! take from one [`Queue`], so no core idles while a job waits that may run there (the report counts the time for which that is not so).
 //! Decisions about exclusive cores are those of `punctual_cores`, which real machines use as well. There is no randomness but that of the
 //! devices: the same arguments give the same report.
 //!
 //! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the fair class.
 
-mod cores;
-mod engine;
 mod machine;
-mod queue;
 mod report;
-mod state;
-mod steps;
 
 use punctual_cores::{Completion, LendingCosts};
-use punctual_units::{CoreId, Nanos, Time};
+use punctual_units::{Clock, CoreId, Nanos, Time};
+use punctual_workload::Op;
+use thiserror::Error;
 
-pub use engine::{DualError, simulate};
 pub use machine::DualMachine;
-pub use report::{CoreTimes, JobRecord, Report};
+pub use report::Report;
 
-use crate::media::Request;
-
-/// A part of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// So much time on a core.
-    Compute(Nanos),
-    /// A request to one of the devices, which must be complete before the next step.
-    Io {
-        /// Which device, by its place in the list.
-        device: usize,
-        /// What is asked of it.
-        request: Request,
-    },
-}
-
-/// What is released again and again.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Task {
-    /// For people.
-    pub name: String,
-    /// When its jobs begin.
-    pub release: Release,
-    /// Its jobs in order. Those of interactive tasks are repeated for ever.
-    pub jobs: Vec<Vec<Step>>,
-}
-
-/// When jobs begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
-    /// Real-time: the first at `first`, each other a `period` after the one before began, or when that one ends if that is later. A late
-    /// player goes on at once and does not catch up, so every job is judged from its own begin.
-    Periodic {
-        /// The first release.
-        first: Time,
-        /// Between two begins, above 0.
-        period: Nanos,
-        /// From its begin, above 0.
-        deadline: Nanos,
-    },
-    /// Interactive: as soon as the one before has ended.
-    Forever,
-}
+use crate::check::ModelError;
+use crate::load::{Happening, SimulationError};
+use crate::media::Device;
+use crate::model::MachineModel;
+use crate::task::{Release, Scheduling, Step, Task, Work};
+use crate::{Lending, Queue, Sharing, Simulation};
 
 /// Who decides where jobs run and how they wait for their I/O.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Management {
-    /// All cores are everybody's; all I/O blocks.
-    Shared(Scheduling),
+    /// All cores serve all tasks; all I/O blocks.
+    Shared(Sharing),
     /// Real-time tasks have the machine's exclusive cores, where they run by earliest deadline; interactive ones have the others, and what is lent.
     Dual(Exclusive),
-}
-
-/// How cores are shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheduling {
-    /// The paper's: nobody is preempted. When a quantum ends, real-time jobs come first, then the interactive one that ran least.
-    Quantum,
-    /// The paper's Fig. 3(b): where no core is idle, a real-time job waits for this long, and then takes the core on which it ran last.
-    QuantumAfter(Nanos),
-    /// Stock Linux, real-time jobs in the fair class: whoever wakes preempts a job that ran longer by more than the wake-up granularity.
-    Fair,
-    /// Stock Linux, real-time jobs in `SCHED_FIFO`: they preempt at once. Interactive ones are as under [`Fair`](Scheduling::Fair).
-    Fifo,
 }
 
 /// What dual management decided before the run.
@@ -103,19 +48,174 @@ pub struct Exclusive {
     pub places: Vec<CoreId>,
     /// How a real-time job waits for each device.
     pub waits: Vec<Completion>,
-    /// What lending costs. A lease that ends before a known release is followed by `take_back`, in which the core is switched; a job that takes its core
-    /// back itself is switched to as everywhere.
+    /// What lending costs; see [`Lending::costs`].
     pub costs: LendingCosts,
     /// The least slack of the real-time tasks.
     pub slack: Nanos,
-    /// What a real-time job waits that becomes ready while its core is lent: for Fig. 3(b), as [`Scheduling::QuantumAfter`]. Zero: it takes its
+    /// What a real-time job waits that becomes ready while its core is lent: for Fig. 3(b), as [`Sharing::QuantumAfter`]. Zero: it takes its
     /// core at once.
     pub wait: Nanos,
 }
 
-impl Scheduling {
-    /// Whether interactive jobs are preempted by others that wake.
-    const fn preempts(self) -> bool {
-        matches!(self, Scheduling::Fair | Scheduling::Fifo)
+/// What cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum DualError {
+    /// The machine is not one.
+    #[error(transparent)]
+    Machine(#[from] ModelError),
+    /// The tasks cannot run.
+    #[error(transparent)]
+    Load(#[from] SimulationError),
+    /// A step names a device that there is not.
+    #[error("task \"{task}\" asks device {device}, and there are {devices}")]
+    Device {
+        /// The task.
+        task: String,
+        /// The device.
+        device: usize,
+        /// How many there are.
+        devices: usize,
+    },
+    /// A period or a deadline of zero, or interactive jobs that take no time.
+    #[error("task \"{0}\" takes no time: give it a period and a deadline above 0, or something to compute")]
+    Timeless(String),
+    /// The decisions of dual management do not go with the tasks, the devices or the machine.
+    #[error(
+        "dual management needs an exclusive core for each of {tasks} real-time tasks and a way to wait for each of {devices} devices"
+    )]
+    Decisions {
+        /// Real-time tasks.
+        tasks: usize,
+        /// Devices.
+        devices: usize,
+    },
+}
+
+/// So much time on a core of such a machine.
+pub fn compute(span: Nanos) -> Step {
+    Step::Op(Op::Compute { cycles: span.0 })
+}
+
+/// How long a step computes on such a machine; none for a request.
+pub fn computes(step: &Step) -> Option<Nanos> {
+    match step {
+        Step::Op(Op::Compute { cycles }) => Some(Nanos(*cycles)),
+        _ => None,
     }
+}
+
+/// Runs `tasks` on `machine` until the last real-time job has ended, at most until `limit`. Where a task is pinned, and what its jobs'
+/// backlog is, is decided here.
+///
+/// # Errors
+/// [`DualError`] before anything runs.
+pub fn simulate(
+    machine: &DualMachine,
+    management: &Management,
+    tasks: &[Task],
+    devices: Vec<Device>,
+    limit: Time,
+) -> Result<Report, DualError> {
+    machine.check()?;
+    check_tasks(tasks, devices.len())?;
+    let work = work(machine, management, tasks, devices)?;
+    let mut simulation = Simulation::of(MachineModel::bare(&machine.name, machine.cores), work)?;
+    let mut report = Report {
+        interactive_jobs: vec![0; tasks.len()],
+        unfinished: real_time(tasks).filter_map(|task| task.jobs.count()).sum(),
+        ..Report::default()
+    };
+    // Where no task is real-time, the limit decides.
+    let mut until = limit;
+    loop {
+        match simulation.run_until(until) {
+            Happening::Completed(job) if job.deadline.is_some() => {
+                report.jobs.push(job);
+                report.unfinished -= 1;
+                if report.unfinished == 0 {
+                    until = simulation.now();
+                }
+            }
+            Happening::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
+            Happening::Reached => return Ok(report.of(&simulation)),
+            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
+        }
+    }
+}
+
+fn real_time(tasks: &[Task]) -> impl Iterator<Item = &Task> {
+    tasks.iter().filter(|task| task.deadline.is_some())
+}
+
+fn check_tasks(tasks: &[Task], devices: usize) -> Result<(), DualError> {
+    for task in tasks {
+        let steps = || task.jobs.lists().iter().flatten();
+        let lasts = |step: &Step| computes(step).is_some_and(|span| span > Nanos::ZERO);
+        let timeless = match (task.deadline, task.release) {
+            (Some(deadline), Release::Paced { period, .. }) => period.0 == 0 || deadline.0 == 0,
+            _ => !task.jobs.lists().is_empty() && !steps().any(lasts),
+        };
+        if timeless {
+            return Err(DualError::Timeless(task.name.clone()));
+        }
+        for step in steps() {
+            if let Step::Io { device, .. } = step
+                && *device >= devices
+            {
+                return Err(DualError::Device {
+                    task: task.name.clone(),
+                    device: *device,
+                    devices,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The tasks on their cores, and who runs where.
+fn work(
+    machine: &DualMachine,
+    management: &Management,
+    tasks: &[Task],
+    devices: Vec<Device>,
+) -> Result<Work, DualError> {
+    let mut tasks = tasks.to_vec();
+    let (sharing, lending) = match management {
+        Management::Shared(sharing) => (*sharing, None),
+        Management::Dual(decided) => {
+            let count = real_time(&tasks).count();
+            let sound = decided.places.len() == count
+                && decided.waits.len() == devices.len()
+                && decided.places.iter().all(|core| machine.exclusive.contains(core));
+            if !sound {
+                let (tasks, devices) = (count, devices.len());
+                return Err(DualError::Decisions { tasks, devices });
+            }
+            let placed = tasks.iter_mut().filter(|task| task.deadline.is_some());
+            for (task, core) in placed.zip(&decided.places) {
+                task.core = Some(core.index());
+            }
+            let lending = Lending {
+                cores: machine.exclusive.clone(),
+                waits: decided.waits.clone(),
+                costs: decided.costs,
+                slack: decided.slack,
+                wait: decided.wait,
+            };
+            (Sharing::Quantum, Some(lending))
+        }
+    };
+    Ok(Work {
+        tasks,
+        scheduling: Scheduling::Queue(Queue {
+            sharing,
+            quantum: machine.quantum(),
+            switch: machine.switch(),
+        }),
+        split: None,
+        lending,
+        devices,
+        seed: 0,
+    })
 }

@@ -1,46 +1,11 @@
 //! What a run was like.
 
-use punctual_units::{Nanos, Time};
+use punctual_units::{Clock, Nanos, Time};
+use punctual_workload::JobOutcome;
 
-use crate::media::DeviceReport;
-
-/// One real-time job that ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JobRecord {
-    /// Its task, by its place in the list.
-    pub task: usize,
-    /// Which of the task's jobs, from 0.
-    pub job: usize,
-    /// When it began: its release.
-    pub begun: Time,
-    /// When it had to end.
-    pub deadline: Time,
-    /// When it ended.
-    pub ended: Time,
-    /// In the ready queue.
-    pub waited: Nanos,
-    /// Waiting for its I/O, blocked or polling.
-    pub io: Nanos,
-    /// On a core, in its steps.
-    pub computed: Nanos,
-    /// Being switched to.
-    pub switching: Nanos,
-    /// I/O requests.
-    pub requests: u32,
-}
-
-/// What a core did with its time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CoreTimes {
-    /// Steps of jobs.
-    pub computing: Nanos,
-    /// Polling for the end of an I/O.
-    pub polling: Nanos,
-    /// Changing from one job to another, or being taken back.
-    pub switching: Nanos,
-    /// Nothing.
-    pub idle: Nanos,
-}
+use crate::cores::CoreTimes;
+use crate::engine::Simulation;
+use crate::media::{Device, DeviceReport};
 
 /// What a run was like.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,7 +13,7 @@ pub struct Report {
     /// When it ended: with the last real-time job, or at its limit.
     pub ended: Time,
     /// Real-time jobs in the order in which they ended.
-    pub jobs: Vec<JobRecord>,
+    pub jobs: Vec<JobOutcome>,
     /// Real-time jobs that had not ended at the limit.
     pub unfinished: usize,
     /// What each core did.
@@ -71,34 +36,47 @@ pub struct Report {
     pub idle_while_ready: Nanos,
 }
 
-impl JobRecord {
-    /// Whether it ended after its deadline.
-    pub fn missed(&self) -> bool {
-        self.ended > self.deadline
-    }
-
-    /// From its begin to its end.
-    pub fn response(&self) -> Nanos {
-        self.ended.since(self.begun)
-    }
-}
-
-impl CoreTimes {
-    /// Everything together: how long the run was.
-    pub fn total(&self) -> Nanos {
-        self.computing + self.polling + self.switching + self.idle
-    }
-}
-
 impl Report {
+    /// With what `machine` tells at its end.
+    pub(super) fn of(self, machine: &Simulation<'_>) -> Report {
+        let now = machine.now();
+        Report {
+            ended: now,
+            cores: machine.core_times(),
+            computed: machine.worked(),
+            devices: machine.devices.iter().map(Device::report).collect(),
+            write_amplification: machine.devices.iter().map(Device::write_amplification).collect(),
+            io_begun: machine.io_begun,
+            io_ended: machine.io_ended,
+            io_pending: machine.io_pending(),
+            idle_while_ready: machine.idle_beside_work,
+            ..self
+        }
+    }
+
+    /// All cores' time.
+    fn total(&self) -> Nanos {
+        self.ended.since(Time::ZERO) * self.cores.len() as u64
+    }
+
     /// The part of all cores' time in which jobs were computing, in `[0, 1]`: the CPU utilisation that polling does not add to.
     pub fn utilisation(&self) -> f64 {
-        self.part(|core| core.computing)
+        self.part(|core| core.working)
+    }
+
+    /// The part of all cores' time in which they did nothing, in `[0, 1]`.
+    pub fn idle(&self) -> f64 {
+        let (total, busy) = (self.total(), self.cores.iter().map(CoreTimes::busy).sum());
+        if total == Nanos::ZERO {
+            0.0
+        } else {
+            (total - busy).ratio(total)
+        }
     }
 
     /// The part of all cores' time that `of` tells, in `[0, 1]`; 0 of no time.
     pub fn part(&self, of: impl Fn(&CoreTimes) -> Nanos) -> f64 {
-        let total: Nanos = self.cores.iter().map(CoreTimes::total).sum();
+        let total = self.total();
         let part: Nanos = self.cores.iter().map(of).sum();
         if total == Nanos::ZERO { 0.0 } else { part.ratio(total) }
     }

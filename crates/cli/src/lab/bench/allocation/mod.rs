@@ -209,7 +209,7 @@ fn measured(
         least_ways: pool.least.ways,
         utilisation,
         task_sets: runs::TASK_SETS,
-        seconds: runs::SECONDS,
+        seconds: runs::RELEASES.as_secs_f64(),
         instants: instants.len(),
         instants_task_sets: instants.task_sets(),
         goals: goals(setting, &costs, &nearness, table_bytes),

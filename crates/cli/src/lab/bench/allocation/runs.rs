@@ -6,15 +6,15 @@
 
 use punctual_allocation::{Allocator, Base, Event, Plan, Policy, Pool, Programs, Refill, Running, Settings, ZeroDelta};
 use punctual_lab::dna::{ProfileSet, TaskSet, draw};
-use punctual_sim::partitioned::{self, Instant, Machine, Program, simulate, slices};
+use punctual_sim::split::{self, Instant, Program, SplitModel, slices};
 use punctual_units::{Nanos, Time};
 
 use crate::failure::Failure;
 
 /// Task sets that are run.
 pub const TASK_SETS: usize = 4;
-/// How long jobs are released in each run (s).
-pub const SECONDS: f64 = 5.0;
+/// How long jobs are released in each run.
+pub const RELEASES: Nanos = Nanos::from_secs(5);
 
 /// What decides, and whether it knows what a gained way costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub const DECIDERS: [Decider; 10] = {
 pub struct Bench<'b> {
     pub programs: &'b Programs,
     pub pool: Pool,
-    machine: Machine,
+    machine: SplitModel,
     simulated: Vec<Program>,
     pub sets: Vec<TaskSet>,
 }
@@ -96,11 +96,11 @@ impl<'b> Bench<'b> {
             sets: sets.map_err(|what| Failure::input([what]))?,
             programs,
             pool,
-            machine: Machine {
+            machine: SplitModel {
                 cores,
                 grid: pool.grid,
                 way_bytes: set.way_bytes,
-                ..Machine::PAPER
+                ..SplitModel::PAPER
             },
             simulated,
         })
@@ -119,10 +119,10 @@ impl<'b> Bench<'b> {
     /// # Errors
     /// As [`Bench::run`].
     pub fn run_set(&self, decider: Decider, set: &TaskSet) -> Result<Run, Failure> {
-        let machine = Machine {
+        let machine = SplitModel {
             refill: match decider.hysteresis {
-                true => partitioned::Refill::Charged,
-                false => partitioned::Refill::Free,
+                true => split::Refill::Charged,
+                false => split::Refill::Free,
             },
             ..self.machine
         };
@@ -134,11 +134,10 @@ impl<'b> Bench<'b> {
             instants: Vec::new(),
             changes: 0,
         };
-        let ended = simulate(&machine, &self.simulated, &set.tasks, SECONDS, |moment| {
-            let instant = Instant::of(moment);
+        let ended = split::run(&machine, &self.simulated, &set.tasks, RELEASES, |instant| {
             let changed = step(&mut deciding, self.programs, &instant.cores(), instant.now);
             run.changes += u64::from(changed);
-            run.instants.push(instant);
+            run.instants.push(instant.clone());
             // The machine begins with nothing handed out.
             (changed || run.instants.len() == 1).then(|| slices(deciding.plan()))
         });
@@ -148,12 +147,6 @@ impl<'b> Bench<'b> {
     }
 
     fn allocator(&self, decider: Decider, set: &TaskSet) -> Result<Allocator, Failure> {
-        let task = |task: &partitioned::Task| punctual_allocation::Task {
-            program: task.program,
-            period: Nanos::from_secs_f64(task.period),
-            core: task.core,
-        };
-        let tasks: Vec<_> = set.tasks.iter().map(task).collect();
         let refill = Refill {
             way_bytes: self.machine.way_bytes,
             partition_bytes_per_second: self.machine.partition_bandwidth,
@@ -167,7 +160,7 @@ impl<'b> Bench<'b> {
             // The machine keeps it.
             gap: Nanos::ZERO,
         };
-        Allocator::new(self.programs, &tasks, settings).map_err(|error| Failure::input([error.to_string()]))
+        Allocator::new(self.programs, &set.tasks, settings).map_err(|error| Failure::input([error.to_string()]))
     }
 }
 

@@ -53,7 +53,7 @@ fn a_run_decided_again_ends_with_the_same_split_and_one_of_other_instants_does_n
             changes,
             last,
         } = bench.run_set(decider, &bench.sets[0]).unwrap();
-        let again = |instants: &mut dyn Iterator<Item = &punctual_sim::partitioned::Instant>| {
+        let again = |instants: &mut dyn Iterator<Item = &punctual_sim::split::Instant>| {
             let mut allocator = allocator.clone();
             let mut changed = 0;
             for instant in instants {

@@ -2,20 +2,30 @@
 
 use proptest::prelude::*;
 use punctual_allocation::profile::{Options, load};
-use punctual_allocation::{Grid, Objective, Phase, Profile, Programs, RateTable, Share};
+use punctual_allocation::{Grid, Objective, Phase, Profile, Programs, RateTable, Share, Task};
+use punctual_units::{Nanos, Time};
+use punctual_workload::JobOutcome;
 
 use super::*;
 
 const GRID: Grid = Grid { ways: 6, partitions: 6 };
 
-const MACHINE: Machine = Machine {
+const MACHINE: SplitModel = SplitModel {
     grid: GRID,
     cores: 2,
     way_bytes: 1e6,
     partition_bandwidth: 1e8,
     refill: Refill::Charged,
-    decision_gap: 1e-3,
+    decision_gap: Nanos::from_millis(1),
 };
+
+fn seconds(seconds: f64) -> Nanos {
+    Nanos::from_secs_f64(seconds)
+}
+
+fn response(job: &JobOutcome) -> f64 {
+    job.response().as_secs_f64()
+}
 
 fn share(ways: u8, partitions: u8) -> Share {
     Share { ways, partitions }
@@ -45,7 +55,7 @@ fn program(gains: &[f32]) -> Program {
     .unwrap()
 }
 
-fn halves(_: &Moment) -> Option<Vec<Option<Slice>>> {
+fn halves(_: &Instant) -> Option<Vec<Option<Slice>>> {
     Some(vec![slice(0, 3, 3), slice(3, 3, 3)])
 }
 
@@ -54,14 +64,14 @@ fn a_job_alone_takes_what_its_profile_says() {
     let programs = [program(&[0.0, 0.5, 0.1])];
     let tasks = [Task {
         program: 0,
-        period: 10.0,
+        period: seconds(10.0),
         core: 0,
     }];
-    let finished = simulate(&MACHINE, &programs, &tasks, 25.0, halves).unwrap();
+    let finished = run(&MACHINE, &programs, &tasks, seconds(25.0), halves).unwrap();
     assert_eq!((finished.jobs.len(), finished.too_fast), (3, 0));
     for job in &finished.jobs {
         let whole = programs[0].profile().duration(share(3, 3));
-        assert!((job.response - whole).abs() < 1e-6, "{} {whole}", job.response);
+        assert!((response(job) - whole).abs() < 1e-6, "{job:?} {whole}");
     }
 }
 
@@ -70,15 +80,19 @@ fn the_earlier_deadline_runs_first_and_late_jobs_run_to_their_end() {
     let programs = [program(&[0.0])];
     let task = |period| Task {
         program: 0,
-        period,
+        period: seconds(period),
         core: 1,
     };
     // One second of work each: the short one is due after 1.5 s, the long one waits for it and is late.
     let tasks = [task(1.9), task(1.5)];
-    let finished = simulate(&MACHINE, &programs, &tasks, 1.0, halves).unwrap();
-    let ended: Vec<(usize, bool)> = finished.jobs.iter().map(|job| (job.task, job.is_late())).collect();
+    let finished = run(&MACHINE, &programs, &tasks, seconds(1.0), halves).unwrap();
+    let ended: Vec<(usize, bool)> = finished
+        .jobs
+        .iter()
+        .map(|job| (job.task.index(), job.overrun().is_some()))
+        .collect();
     assert_eq!(ended, [(1, false), (0, true)]);
-    assert!((finished.ended - 2.0).abs() < 1e-6);
+    assert_eq!(finished.ended, Time(2_000_000_000));
 }
 
 #[test]
@@ -86,25 +100,35 @@ fn gained_ways_cost_their_size_at_the_cores_bandwidth_and_returned_ones_again() 
     let programs = [program(&[0.0, 0.0])];
     let tasks = [0, 1].map(|core| Task {
         program: 0,
-        period: 10.0,
+        period: seconds(10.0),
         core,
     });
     // At the phase boundary, core 0 gains two ways and core 1 loses them.
-    let move_two = |moment: &Moment| {
-        let late = moment.cores[0].running().is_none_or(|job| job.phase > 0);
+    let move_two = |moment: &Instant| {
+        let late = moment.cores()[0].is_none_or(|job| job.progress >= 0.5);
         Some(if late {
             vec![slice(0, 5, 2), slice(5, 1, 2)]
         } else {
             vec![slice(0, 3, 2), slice(3, 3, 2)]
         })
     };
-    let run = |refill| simulate(&Machine { refill, ..MACHINE }, &programs, &tasks, 1.0, move_two).unwrap();
+    let run = |refill| {
+        run(
+            &SplitModel { refill, ..MACHINE },
+            &programs,
+            &tasks,
+            seconds(1.0),
+            move_two,
+        )
+        .unwrap()
+    };
     let (free, charged) = (run(Refill::Free), run(Refill::Charged));
-    let response = |finished: &Finished, task| finished.jobs.iter().find(|job| job.task == task).unwrap().response;
+    let response =
+        |finished: &Finished, task| response(finished.jobs.iter().find(|job| job.task.index() == task).unwrap());
     let cost = 2.0 * 1e6 / (2.0 * 1e8);
     assert!((response(&charged, 0) - response(&free, 0) - cost).abs() < 1e-6);
     assert!((response(&charged, 1) - response(&free, 1)).abs() < 1e-6);
-    assert!((charged.refilling - cost).abs() < 1e-6);
+    assert!((charged.refilling.as_secs_f64() - cost).abs() < 1e-6);
     assert_eq!((free.ways_moved, charged.ways_moved), (2, 2));
 }
 
@@ -113,20 +137,20 @@ fn decisions_are_a_gap_apart() {
     let programs = [program(&[0.0; 50])];
     let tasks = [0, 1].map(|core| Task {
         program: 0,
-        period: 1.5,
+        period: seconds(1.5),
         core,
     });
-    let wide = Machine {
-        decision_gap: 0.1,
+    let wide = SplitModel {
+        decision_gap: Nanos::from_millis(100),
         ..MACHINE
     };
     let mut asked = Vec::new();
-    let ask = |moment: &Moment| {
+    let ask = |moment: &Instant| {
         asked.push(moment.now);
         halves(moment)
     };
-    simulate(&wide, &programs, &tasks, 3.0, ask).unwrap();
-    assert!(asked.windows(2).all(|pair| pair[1] - pair[0] >= 0.1 - 1e-9));
+    run(&wide, &programs, &tasks, seconds(3.0), ask).unwrap();
+    assert!(asked.windows(2).all(|pair| pair[1].since(pair[0]) >= wide.decision_gap));
     assert!(asked.len() > 10);
 }
 
@@ -135,18 +159,21 @@ fn what_is_handed_out_twice_is_refused() {
     let programs = [program(&[0.0])];
     let tasks = [Task {
         program: 0,
-        period: 1.0,
+        period: seconds(1.0),
         core: 0,
     }];
-    let run =
-        |slices: Vec<Option<Slice>>| simulate(&MACHINE, &programs, &tasks, 1.0, |_: &Moment| Some(slices.clone()));
+    let run = |slices: Vec<Option<Slice>>| {
+        run(&MACHINE, &programs, &tasks, seconds(1.0), |_: &Instant| {
+            Some(slices.clone())
+        })
+    };
     for wrong in [
         vec![slice(0, 4, 3), slice(3, 3, 3)],
         vec![slice(0, 3, 4), slice(3, 3, 3)],
         vec![slice(0, 3, 3), slice(4, 3, 3)],
         vec![slice(0, 3, 3)],
     ] {
-        assert!(matches!(run(wrong), Err(PartitionedError::Overdrawn { .. })));
+        assert!(matches!(run(wrong), Err(SplitError::Overdrawn { .. })));
     }
 }
 
@@ -155,21 +182,21 @@ fn a_task_that_gets_nothing_never_ends() {
     let programs = [program(&[0.0])];
     let tasks = [0, 1].map(|core| Task {
         program: 0,
-        period: 1.0,
+        period: seconds(1.0),
         core,
     });
-    let starved = simulate(&MACHINE, &programs, &tasks, 2.0, |_: &Moment| {
+    let starved = run(&MACHINE, &programs, &tasks, seconds(2.0), |_: &Instant| {
         Some(vec![slice(0, 6, 6), None])
     });
-    assert!(matches!(starved, Err(PartitionedError::NeverEnds { task: 1, .. })));
+    assert!(matches!(starved, Err(SplitError::NeverEnds { task: 1, .. })));
     let slow = [Program::new(Profile {
         instructions: 1e15,
         ..program(&[0.0]).profile().clone()
     })
     .unwrap()];
     assert!(matches!(
-        simulate(&MACHINE, &slow, &tasks, 2.0, halves),
-        Err(PartitionedError::NeverEnds { .. })
+        run(&MACHINE, &slow, &tasks, seconds(2.0), halves),
+        Err(SplitError::NeverEnds { .. })
     ));
 }
 
@@ -178,15 +205,21 @@ fn tasks_of_nothing_are_refused() {
     let programs = [program(&[0.0])];
     let good = Task {
         program: 0,
-        period: 1.0,
+        period: seconds(1.0),
         core: 0,
     };
     for (wrong, word) in [
         (Task { program: 1, ..good }, "no program"),
-        (Task { period: 0.0, ..good }, "a period of 0"),
+        (
+            Task {
+                period: Nanos::ZERO,
+                ..good
+            },
+            "a period of 0",
+        ),
         (Task { core: 2, ..good }, "core 2 of 2"),
     ] {
-        let error = simulate(&MACHINE, &programs, &[good, wrong], 1.0, halves).unwrap_err();
+        let error = run(&MACHINE, &programs, &[good, wrong], seconds(1.0), halves).unwrap_err();
         assert!(
             error.to_string().starts_with("task 1: ") && error.to_string().contains(word),
             "{error}"
@@ -199,21 +232,15 @@ fn what_would_not_end_is_refused() {
     let programs = [program(&[0.0])];
     let task = |period| Task {
         program: 0,
-        period,
+        period: seconds(period),
         core: 0,
     };
-    let run = |period, duration| simulate(&MACHINE, &programs, &[task(period)], duration, halves);
-    for duration in [f64::INFINITY, f64::NAN, -1.0] {
-        assert!(matches!(run(1.0, duration), Err(PartitionedError::Duration(_))));
-    }
-    // Time in doubles does not resolve the second.
-    for period in [1e-9, 1e-18] {
-        assert!(matches!(run(period, 120.0), Err(PartitionedError::Jobs { .. })));
-    }
+    let run = |period| run(&MACHINE, &programs, &[task(period)], seconds(120.0), halves);
+    assert!(matches!(run(1e-9), Err(SplitError::Jobs { .. })));
 }
 
 /// At both ends of every phase of every shipped profile, an allocator finds the phase that the job is in. Unbounded, progress computed
-/// from what is left names the phase before at some of them.
+/// from what is done of it names another phase at some of them.
 #[test]
 fn an_allocator_finds_the_phase_that_a_job_is_in() {
     let mut misread = 0;
@@ -240,25 +267,13 @@ fn phases_agree(profile: Profile) -> usize {
     let program = Program::new(profile).unwrap();
     let mut misread = 0;
     for phase in 0..program.phases() {
-        let length = program.length(phase);
-        for left in [length, length * 1e-15] {
-            let job = Job {
-                task: 0,
-                program: 0,
-                released: 0.0,
-                deadline: 1.0,
-                phase,
-                left,
-                executed: 0.0,
-            };
-            let unbounded = program.profile().phases[phase].ends - left / program.profile().instructions;
+        for done in [0.0, 1.0_f64.next_down(), 1.0] {
+            let phases = &program.profile().phases;
+            let begins = phase.checked_sub(1).map_or(0.0, |before| phases[before].ends);
+            let unbounded = begins + done * (phases[phase].ends - begins);
             misread += usize::from(compiled.phase_at(0, unbounded) != phase);
-            assert_eq!(
-                compiled.phase_at(0, job.progress(&program)),
-                phase,
-                "{}",
-                program.profile().name
-            );
+            let progress = program.progress(phase, done);
+            assert_eq!(compiled.phase_at(0, progress), phase, "{}", program.profile().name);
         }
     }
     misread
@@ -276,20 +291,20 @@ proptest! {
     ) {
         let programs: Vec<Program> = gains.iter().map(|gains| program(gains)).collect();
         let tasks: Vec<Task> = periods.iter()
-            .map(|(program, period, core)| Task { program: program % programs.len(), period: *period, core: *core })
+            .map(|(program, period, core)| Task { program: program % programs.len(), period: seconds(*period), core: *core })
             .collect();
         let refill = if charged { Refill::Charged } else { Refill::Free };
         let mut turn = cuts.iter().cycle();
-        let finished = simulate(&Machine { refill, ..MACHINE }, &programs, &tasks, 4.0, |_: &Moment| {
+        let finished = run(&SplitModel { refill, ..MACHINE }, &programs, &tasks, seconds(4.0), |_: &Instant| {
             let (ways, partitions) = *turn.next()?;
             Some(vec![slice(0, ways, partitions), slice(ways, 6 - ways, 6 - partitions)])
         });
         let finished = finished.unwrap();
         prop_assert_eq!(finished.too_fast, 0);
-        let releases: f64 = tasks.iter().map(|task| (4.0 / task.period).ceil()).sum();
+        let releases: f64 = tasks.iter().map(|task| (4.0 / task.period.as_secs_f64()).ceil()).sum();
         prop_assert!((finished.jobs.len() as f64 - releases).abs() <= tasks.len() as f64);
-        let least: f64 = finished.jobs.iter().map(|job| programs[tasks[job.task].program].envelope()).sum();
-        prop_assert!(finished.busy - finished.refilling >= least * (1.0 - 1e-6));
-        prop_assert!(charged || finished.refilling == 0.0);
+        let least: f64 = finished.jobs.iter().map(|job| programs[tasks[job.task.index()].program].envelope()).sum();
+        prop_assert!((finished.busy - finished.refilling).as_secs_f64() >= least * (1.0 - 1e-6));
+        prop_assert!(charged || finished.refilling == Nanos::ZERO);
     }
 }

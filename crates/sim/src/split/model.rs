@@ -1,10 +1,11 @@
 //! What is split, and what a split costs.
 
 use punctual_allocation::{Grid, Share};
+use punctual_units::Nanos;
 
-/// A machine whose cores share a cache and a memory that can be split.
+/// What the cores of a machine split among them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Machine {
+pub struct SplitModel {
     /// What can be split.
     pub grid: Grid,
     /// Cores, at least 1.
@@ -15,8 +16,8 @@ pub struct Machine {
     pub partition_bandwidth: f64,
     /// What ways cost that change hands.
     pub refill: Refill,
-    /// The least time between two decisions (s).
-    pub decision_gap: f64,
+    /// The least time between two decisions.
+    pub decision_gap: Nanos,
 }
 
 /// What ways cost that change hands.
@@ -44,21 +45,16 @@ impl Slice {
     }
 }
 
-impl Machine {
+impl SplitModel {
     /// The fifth paper's machine: four cores, 20 ways of 2 MiB, 20 partitions of 72 MB/s, a decision per millisecond at most.
-    pub const PAPER: Machine = Machine {
+    pub const PAPER: SplitModel = SplitModel {
         grid: Grid::PAPER,
         cores: 4,
         way_bytes: 2.0 * 1024.0 * 1024.0,
         partition_bandwidth: 72e6,
         refill: Refill::Charged,
-        decision_gap: 1e-3,
+        decision_gap: Nanos::from_millis(1),
     };
-
-    /// Seconds that `ways` take to fill with `partitions` of the bandwidth.
-    pub fn refill_time(&self, ways: u32, partitions: u8) -> f64 {
-        f64::from(ways) * self.way_bytes / self.bandwidth(partitions)
-    }
 
     /// Bytes per second of `partitions`.
     pub(super) fn bandwidth(&self, partitions: u8) -> f64 {

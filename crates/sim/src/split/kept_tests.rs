@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use punctual_allocation::hysteresis::{Aim, Keeper};
 use punctual_allocation::{
-    Grid, Objective, Phase, Plan, Pool, Profile, Programs, RateTable, Refill as Cost, Running, Share, Waiting,
+    Grid, Objective, Phase, Plan, Pool, Profile, Programs, RateTable, Refill as Cost, Share, Task,
 };
-use punctual_units::{Nanos, Time};
+use punctual_units::Nanos;
+use punctual_workload::JobOutcome;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -17,7 +18,7 @@ const ROUNDING: f64 = 1e-5;
 /// A task set on a machine, and the split that it is compared with.
 #[derive(Debug)]
 struct Case {
-    machine: Machine,
+    machine: SplitModel,
     pool: Pool,
     programs: Vec<Program>,
     tasks: Vec<Task>,
@@ -90,13 +91,13 @@ fn case(seed: u64) -> Case {
         ways: random.random_range(1..=least.ways),
         partitions: random.random_range(1..=least.partitions),
     };
-    let machine = Machine {
+    let machine = SplitModel {
         grid,
         cores,
         way_bytes: 10_f64.powf(random.random_range(-5.0..-1.3)) * 1e8,
         partition_bandwidth: 1e8,
         refill: Refill::Charged,
-        decision_gap: [1e-3, 1e-2][random.random_range(0..2)],
+        decision_gap: [1, 10].map(Nanos::from_millis)[random.random_range(0..2)],
     };
     let programs: Vec<Program> = (0..3).map(|_| program(random, grid)).collect();
     let ways = parts(random, cores, grid.ways, least.ways);
@@ -108,7 +109,7 @@ fn case(seed: u64) -> Case {
         for _ in 0..random.random_range(1..=3) {
             let program = random.random_range(0..programs.len());
             let utilisation = random.random_range(0.1..0.5);
-            let period = programs[program].profile().duration(base.shares[core]) / utilisation;
+            let period = Nanos::from_secs_f64(programs[program].profile().duration(base.shares[core]) / utilisation);
             tasks.push(Task { program, period, core });
         }
     }
@@ -122,70 +123,35 @@ fn case(seed: u64) -> Case {
     }
 }
 
-fn time(seconds: f64) -> Time {
-    Time((seconds * 1e9).round() as u64)
-}
-
-fn slices(plan: &Plan) -> Vec<Option<Slice>> {
-    let slice = |(share, mask): (&Share, &punctual_allocation::WayMask)| {
-        Some(Slice {
-            first: mask.first(),
-            share: *share,
-        })
-    };
-    plan.shares.iter().zip(&plan.masks).map(slice).collect()
-}
-
-/// What `keeper` decides at `moment`.
-fn kept(keeper: &mut Keeper, compiled: &Programs, moment: &Moment) -> Vec<Option<Slice>> {
-    let progress = |job: &Job| job.progress(&moment.programs[job.program]);
-    let waits = |job: &Job| Waiting {
-        program: job.program,
-        progress: progress(job),
-        deadline: time(job.deadline),
-    };
-    let waiting = moment
-        .cores
-        .iter()
-        .map(|core| core.waiting().iter().map(waits).collect());
-    let waiting: Vec<Vec<Waiting>> = waiting.collect();
-    let mut cores = Vec::with_capacity(moment.cores.len());
-    for (core, waiting) in moment.cores.iter().zip(&waiting) {
-        cores.push(core.running().map(|job| Running {
-            program: job.program,
-            progress: progress(job),
-            deadline: time(job.deadline),
-            waiting,
-        }));
-    }
-    keeper.decide(compiled, &cores, time(moment.now));
+/// What `keeper` decides at `instant`.
+fn kept(keeper: &mut Keeper, compiled: &Programs, instant: &Instant) -> Vec<Option<Slice>> {
+    keeper.decide(compiled, &instant.cores(), instant.now);
     slices(keeper.plan())
 }
 
-/// Runs `case` under its base and under a keeper that believes in these costs and this gap (s).
-fn compared(case: &Case, cost: Cost, gap: f64) -> Vec<Compared> {
+/// Runs `case` under its base and under a keeper that believes in these costs and this gap.
+fn compared(case: &Case, cost: Cost, gap: Nanos) -> Vec<Compared> {
     let profiles: Vec<Profile> = case.programs.iter().map(|program| program.profile().clone()).collect();
     let compiled = Programs::new(&profiles, Objective::Speed).unwrap();
-    let gap = Nanos::from_secs_f64(gap);
     let mut keeper = Keeper::new(case.base.clone(), case.pool, cost, case.aim, gap);
-    let longest = case.tasks.iter().map(|task| task.period).fold(0.0, f64::max);
-    let run = |allocate: &mut dyn FnMut(&Moment) -> Option<Vec<Option<Slice>>>| {
-        let mut jobs = simulate(&case.machine, &case.programs, &case.tasks, 4.0 * longest, allocate)
+    let longest = case.tasks.iter().map(|task| task.period).max().unwrap();
+    let run = |allocate: &mut dyn FnMut(&Instant) -> Option<Vec<Option<Slice>>>| {
+        let mut jobs = super::run(&case.machine, &case.programs, &case.tasks, longest * 4, allocate)
             .unwrap()
             .jobs;
-        jobs.sort_by(|a, b| a.task.cmp(&b.task).then(a.released.total_cmp(&b.released)));
+        jobs.sort_by_key(|job| (job.task, job.job));
         jobs
     };
     let base = run(&mut |_| Some(slices(&case.base)));
-    let kept = run(&mut |moment| Some(self::kept(&mut keeper, &compiled, moment)));
+    let kept = run(&mut |instant| Some(self::kept(&mut keeper, &compiled, instant)));
     assert_eq!(base.len(), kept.len());
-    let pair = |(base, kept): (&Done, &Done)| Compared {
-        core: case.tasks[base.task].core,
-        task: base.task,
-        released: base.released,
-        deadline: base.released + base.deadline,
-        under_base: base.released + base.response,
-        kept: kept.released + kept.response,
+    let pair = |(base, kept): (&JobOutcome, &JobOutcome)| Compared {
+        core: case.tasks[base.task.index()].core,
+        task: base.task.index(),
+        released: base.released.as_secs_f64(),
+        deadline: (base.released + base.deadline.unwrap()).as_secs_f64(),
+        under_base: base.finished.as_secs_f64(),
+        kept: kept.finished.as_secs_f64(),
     };
     base.iter().zip(&kept).map(pair).collect()
 }
@@ -218,7 +184,7 @@ fn lateness(jobs: &[Compared]) -> f64 {
     jobs.iter().map(of).fold(f64::NEG_INFINITY, f64::max)
 }
 
-fn cost(machine: &Machine) -> Cost {
+fn cost(machine: &SplitModel) -> Cost {
     Cost {
         way_bytes: machine.way_bytes,
         partition_bytes_per_second: machine.partition_bandwidth,
@@ -233,12 +199,12 @@ fn worst(case: &Case, part: f64, gaps: f64) -> f64 {
         way_bytes: real.way_bytes * part,
         ..real
     };
-    let jobs = compared(case, believed, case.machine.decision_gap * gaps);
+    let jobs = compared(case, believed, case.machine.decision_gap.scaled(gaps));
     delay(case, &jobs).max(lateness(&jobs))
 }
 
 fn bound(case: &Case) -> f64 {
-    2.0 * case.machine.decision_gap + ROUNDING
+    2.0 * case.machine.decision_gap.as_secs_f64() + ROUNDING
 }
 
 proptest! {
@@ -289,7 +255,13 @@ fn jobs_end_earlier_than_under_the_base() {
 #[ignore = "prints how close delays come to the bound, with and without faults"]
 fn survey() {
     for (part, gaps) in [(1.0, 1.0), (0.1, 1.0), (1.0, 10.0)] {
-        let in_gaps = |case: Case| (worst(&case, part, gaps), bound(&case), case.machine.decision_gap);
+        let in_gaps = |case: Case| {
+            (
+                worst(&case, part, gaps),
+                bound(&case),
+                case.machine.decision_gap.as_secs_f64(),
+            )
+        };
         let delays: Vec<(f64, f64, f64)> = (0..1000).map(case).map(in_gaps).collect();
         let over = delays.iter().filter(|(worst, bound, _)| worst > bound).count();
         let most = delays.iter().map(|(worst, _, gap)| worst / gap).fold(0.0, f64::max);

@@ -1,13 +1,11 @@
 //! From what the machine shows to what an allocator is asked, and back: so that a run's own instants can be kept, and decided
-//! again by whoever is to be compared or timed.
+//! again by another policy that is to be compared or timed.
 
 use punctual_allocation::{Plan, Running, Share, Waiting, WayMask};
 use punctual_units::Time;
 
-use super::core::{Core, Job};
-use super::machine::Slice;
-use super::program::Program;
-use super::run::Moment;
+use super::model::Slice;
+use crate::engine::Simulation;
 
 /// One moment of a run as an allocator sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,30 +16,13 @@ pub struct Instant {
 }
 
 /// What a core runs, and what waits for it, the earliest deadline first.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Jobs {
     runs: Option<Waiting>,
     wait: Vec<Waiting>,
 }
 
 impl Instant {
-    /// Keeps what an allocator sees of `moment`.
-    pub fn of(moment: &Moment) -> Instant {
-        let jobs = |core: &Core| Jobs {
-            runs: core.running().map(|job| seen(job, moment.programs)),
-            wait: core
-                .waiting()
-                .iter()
-                .rev()
-                .map(|job| seen(job, moment.programs))
-                .collect(),
-        };
-        Instant {
-            now: time(moment.now),
-            cores: moment.cores.iter().map(jobs).collect(),
-        }
-    }
-
     /// What each core runs, with what waits for it; nothing where it rests.
     pub fn cores(&self) -> Vec<Option<Running<'_>>> {
         let mut cores = Vec::with_capacity(self.cores.len());
@@ -57,6 +38,25 @@ impl Instant {
     }
 }
 
+impl Simulation<'_> {
+    /// What an allocator sees now: jobs of tasks with profiles.
+    pub fn instant(&mut self) -> Instant {
+        let mut cores = vec![Jobs::default(); self.cores.len()];
+        for job in self.jobs() {
+            let Some(seen) = self.seen(&job) else { continue };
+            let jobs = &mut cores[job.core];
+            match job.runs {
+                true => jobs.runs = Some(seen),
+                false => jobs.wait.push(seen),
+            }
+        }
+        for jobs in &mut cores {
+            jobs.wait.sort_by_key(|job| job.deadline);
+        }
+        Instant { now: self.now, cores }
+    }
+}
+
 /// What each core gets by `plan`.
 pub fn slices(plan: &Plan) -> Vec<Option<Slice>> {
     let slice = |(share, mask): (&Share, &WayMask)| {
@@ -66,16 +66,4 @@ pub fn slices(plan: &Plan) -> Vec<Option<Slice>> {
         })
     };
     plan.shares.iter().zip(&plan.masks).map(slice).collect()
-}
-
-fn seen(job: &Job, programs: &[Program]) -> Waiting {
-    Waiting {
-        program: job.program,
-        progress: job.progress(&programs[job.program]),
-        deadline: time(job.deadline),
-    }
-}
-
-fn time(seconds: f64) -> Time {
-    Time((seconds * 1e9).round() as u64)
 }

@@ -1,0 +1,191 @@
+//! A run of periodic tasks with profiles, from its first release to the end of its last job, under an allocator.
+
+use punctual_allocation::{Profile, Task};
+use punctual_units::{Clock, Nanos, Time};
+use punctual_workload::{Active, Arrival, JobOutcome};
+
+use super::error::SplitError;
+use super::instant::Instant;
+use super::model::{Slice, SplitModel};
+use super::program::Program;
+use crate::engine::Simulation;
+use crate::load::Happening;
+use crate::model::MachineModel;
+use crate::task::{self, Jobs, Release, Scheduling, Step, Work};
+
+/// A run is given up when it lasts this many times as long as jobs are released: a task that never ends.
+const LASTS_MAX: u64 = 100;
+
+/// Most jobs of a run, which keeps one record of each: 0.3 GB.
+const JOBS_MAX: u64 = 2_000_000;
+
+/// How far a job may undercut its envelope by rounding, beside less than a nanosecond in each phase.
+const ROUNDING: f64 = 1e-6;
+
+/// A run that ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Finished {
+    /// Every job, in the order in which they ended.
+    pub jobs: Vec<JobOutcome>,
+    /// When the last one ended.
+    pub ended: Time,
+    /// How often the allocator was asked.
+    pub decisions: u64,
+    /// How often it handed out something else than before.
+    pub changes: u64,
+    /// Ways that cores gained in all, those of the first plan apart.
+    pub ways_moved: u64,
+    /// Time in which jobs were there to run, of all cores.
+    pub busy: Nanos,
+    /// The part of it in which they stood still until ways were filled.
+    pub refilling: Nanos,
+    /// Jobs that were faster than their program's envelope: there must be none.
+    pub too_fast: u64,
+}
+
+/// Runs `tasks` by earliest deadline first on their cores, all released first at 0 and last before `duration`, until every job has
+/// ended; a task's deadline is the end of its period, and late jobs run to their end. `allocate` is asked after releases, ends and
+/// phase changes, at most once per [`SplitModel::decision_gap`]; it answers with a slice for each core where anything
+/// is to change.
+///
+/// # Errors
+/// [`SplitError`]; a run that would not end is given up.
+pub fn run(
+    model: &SplitModel,
+    programs: &[Program],
+    tasks: &[Task],
+    duration: Nanos,
+    mut allocate: impl FnMut(&Instant) -> Option<Vec<Option<Slice>>>,
+) -> Result<Finished, SplitError> {
+    check(model, programs, tasks, duration)?;
+    let mut machine = machine(model, programs, tasks, duration)?;
+    let mut finished = Finished::default();
+    let mut decided: Option<Time> = None;
+    let (mut next, mut seen) = (Time::ZERO, 0);
+    loop {
+        pass(&mut machine, next, |job| note(&mut finished, job, programs, tasks));
+        let due = decided.map_or(Time::ZERO, |at| at + model.decision_gap);
+        if seen != machine.steps_passed() && due <= machine.now() {
+            (decided, seen) = (Some(machine.now()), machine.steps_passed());
+            finished.decisions += 1;
+            let gained = match allocate(&machine.instant()) {
+                Some(slices) => machine.hand_out(&slices)?,
+                None => None,
+            };
+            finished.changes += u64::from(gained.is_some());
+            finished.ways_moved += u64::from(gained.unwrap_or(0));
+        }
+        let asks = seen != machine.steps_passed();
+        next = machine.next_change().min(if asks { due } else { Time::MAX });
+        if next > Time::ZERO + duration * LASTS_MAX {
+            return end(&mut machine, finished);
+        }
+    }
+}
+
+/// Lets time pass until `next`, which is not after the next event, and all happen that happens then.
+fn pass(machine: &mut Simulation<'_>, next: Time, mut ended: impl FnMut(JobOutcome)) {
+    loop {
+        match machine.run_until(next) {
+            Happening::Completed(outcome) => ended(outcome),
+            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
+            Happening::Reached => return,
+        }
+    }
+}
+
+fn note(finished: &mut Finished, job: JobOutcome, programs: &[Program], tasks: &[Task]) {
+    let program = &programs[tasks[job.task.index()].program];
+    let rounding = program.envelope() * ROUNDING + program.phases() as f64 * 1e-9;
+    let fast = job.split.computation.as_secs_f64() < program.envelope() - rounding;
+    debug_assert!(!fast, "{job:?} is faster than the uncontended machine");
+    finished.too_fast += u64::from(fast);
+    finished.ended = job.finished;
+    finished.jobs.push(job);
+}
+
+/// The end of a run in which nothing happens any more, at least not for long.
+fn end(machine: &mut Simulation<'_>, finished: Finished) -> Result<Finished, SplitError> {
+    if let Some(job) = machine.jobs().first() {
+        return Err(SplitError::NeverEnds {
+            task: job.task.index(),
+            released: job.released,
+            now: machine.now(),
+        });
+    }
+    let (refilling, busy) = machine.filling_and_busy();
+    Ok(Finished {
+        busy,
+        refilling,
+        ..finished
+    })
+}
+
+fn machine(
+    model: &SplitModel,
+    programs: &[Program],
+    tasks: &[Task],
+    duration: Nanos,
+) -> Result<Simulation<'static>, SplitError> {
+    let until = Active {
+        from: Nanos::ZERO,
+        until: duration,
+    };
+    let task = |(number, task): (usize, &Task)| task::Task {
+        name: format!("task {number}"),
+        deadline: Some(task.period),
+        release: Release::Arrival(Arrival::Periodic { period: task.period }),
+        active: until,
+        core: Some(task.core),
+        jobs: Jobs::Alike((0..programs[task.program].phases()).map(Step::Phase).collect()),
+        program: Some(task.program),
+        backlog_max: usize::MAX,
+    };
+    let work = Work {
+        tasks: tasks.iter().enumerate().map(task).collect(),
+        scheduling: Scheduling::EarliestDeadline,
+        split: Some((*model, programs.to_vec())),
+        lending: None,
+        devices: Vec::new(),
+        seed: 0,
+    };
+    Ok(Simulation::of(MachineModel::bare("split", model.cores as u32), work)?)
+}
+
+fn check(model: &SplitModel, programs: &[Program], tasks: &[Task], duration: Nanos) -> Result<(), SplitError> {
+    let refuse = |what: &str| Err(SplitError::Machine(what.into()));
+    if model.cores == 0 || model.grid.is_empty() || model.grid.ways > 64 {
+        return refuse("it needs a core, and 1 to 64 ways and bandwidth partitions");
+    }
+    if !(model.way_bytes >= 0.0 && model.partition_bandwidth > 0.0) {
+        return refuse("sizes are not negative, and bandwidth is positive");
+    }
+    for (number, task) in tasks.iter().enumerate() {
+        check_task(model, programs, task).map_err(|what| SplitError::Task { task: number, what })?;
+    }
+    let jobs: u64 = tasks.iter().map(|task| duration.0.div_ceil(task.period.0)).sum();
+    if jobs > JOBS_MAX {
+        return Err(SplitError::Jobs { jobs, most: JOBS_MAX });
+    }
+    Ok(())
+}
+
+fn check_task(model: &SplitModel, programs: &[Program], task: &Task) -> Result<(), String> {
+    let Some(program) = programs.get(task.program) else {
+        return Err(format!("there is no program number {}", task.program));
+    };
+    let Profile { name, grid, .. } = program.profile();
+    if *grid != model.grid {
+        return Err(format!(
+            "{name} was profiled on {grid:?}, the machine has {:?}",
+            model.grid
+        ));
+    }
+    if task.core >= model.cores {
+        return Err(format!("core {} of {} cores", task.core, model.cores));
+    }
+    if task.period == Nanos::ZERO {
+        return Err("a period of 0".into());
+    }
+    Ok(())
+}
