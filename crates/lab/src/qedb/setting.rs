@@ -183,6 +183,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
         goal: None,
         per_core: 1,
         cores: None,
+        core: None,
         active: Active::ALWAYS,
         profile: None,
     };
