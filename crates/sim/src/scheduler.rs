@@ -126,6 +126,24 @@ impl Simulation<'_> {
                 self.cores[core].start(occupant, segment, self.now);
             }
         }
+        self.serve();
+    }
+
+    /// Tells every job whether it is served from now on, or preempted.
+    fn serve(&mut self) {
+        for r in 0..self.runners.len() {
+            let runner = &self.runners[r];
+            let runs = self.cores[runner.core].occupant() == Some(Occupant::Runner(r));
+            let served = runs || self.urged == Some(r) || self.waits_elsewhere(r);
+            if let Some(job) = &mut self.runners[r].job {
+                job.serve(served, self.now);
+            }
+        }
+    }
+
+    /// Whether the job of this runner waits for a lock whose holder runs on another core.
+    fn waits_elsewhere(&self, r: usize) -> bool {
+        self.real_time_core() != FEEDER_CORE && self.in_the_way(r) == Some(Occupant::Committer)
     }
 
     /// Who is to run on this core; the stages of jobs that get ahead by it move on.

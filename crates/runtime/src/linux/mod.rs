@@ -23,6 +23,7 @@ mod mailbox;
 mod releases;
 mod shared;
 mod tasks;
+mod witness;
 pub mod tenancy;
 
 use std::ops::ControlFlow;
@@ -35,25 +36,27 @@ use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
-use punctual_platform::{Machine, Meter, Refusal, Setting};
+use punctual_platform::{Machine, Refusal, Setting};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
-use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, JobOutcome, Pace, SensorUpdate};
+use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, SensorUpdate, TaskGoal};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 pub use job::Job;
 pub use tasks::Body;
 
-use self::control::{Control, Controlled};
+use self::control::{Control, Controlled, Told};
 use self::exclusive::{Exclusive, Offer};
 use self::feeder::{Fed, Feed, install};
 use self::shared::{Crew, Placement, Shared, Starter, Tenure, join, protection};
 use self::tasks::{Failed, Running, sleep_until};
+use self::witness::Witness;
 use crate::collector::{Collector, Ending};
+use crate::figures::Watched;
 use crate::error::RuntimeError;
-use crate::report::{Finished, LoadReport, Progress, Protection, RunHeader, Sample, Watch};
+use crate::report::{Finished, LoadReport, PlatformChoice, Progress, Protection, RunHeader, Watch};
 
 /// Of the thread that watches for gaps.
 pub const PROBE_PRIORITY: u8 = 95;
@@ -74,8 +77,8 @@ const SILENCE: Nanos = Nanos::from_secs(10);
 /// How long whoever watches is left alone without a sample.
 const PATIENCE: Nanos = Nanos::from_millis(100);
 
-/// Samples that may wait for whoever watches: a minute at ten per second.
-const SAMPLES_MAX: usize = 600;
+/// Samples and figures that may wait for a caller that watches: a minute at ten per second.
+const TOLD_MAX: usize = 720;
 
 /// A store with tasks around it, ready to run on this machine.
 ///
@@ -118,6 +121,8 @@ pub struct TaskSetup<'env, E: Engine> {
     pub core: Option<CoreId>,
     /// How long a job keeps its core at most, where that was told.
     pub execution: Option<Nanos>,
+    /// What it asks for; none asks for what the run's goal says.
+    pub goal: Option<TaskGoal>,
     /// What its jobs work on.
     pub store: Arc<Store<E, MonotonicClock>>,
     /// What a job does.
@@ -188,6 +193,16 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         self.tasks.iter().enumerate().filter_map(offer).collect()
     }
 
+    /// What the report watches of each task.
+    fn watched(&self, goal: Goal) -> Vec<Watched> {
+        let watched = |task: &TaskSetup<'env, E>| Watched {
+            name: task.name.clone(),
+            deadline: task.class.deadline(),
+            goal: task.goal.unwrap_or(goal.tasks),
+        };
+        self.tasks.iter().map(watched).collect()
+    }
+
     /// The cores that exclusive tasks will ask for.
     fn wanted(&self) -> Vec<CoreId> {
         exclusive::wanted(&self.offers(), &self.machine.offers().cores)
@@ -209,9 +224,18 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             active: Active::ALWAYS,
             core: None,
             execution: None,
+            goal: None,
             store,
             body: Box::new(body),
         })
+    }
+
+    /// Gives the task that was added last a goal of its own, instead of the run's.
+    pub fn asks_for(&mut self, goal: TaskGoal) -> &mut Self {
+        if let Some(task) = self.tasks.last_mut() {
+            task.goal = Some(goal);
+        }
+        self
     }
 
     /// Tells how long a job of the task that was added last keeps its core at most, on an otherwise idle machine. Exclusive tasks are admitted
@@ -262,7 +286,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let offers = self.machine.offers().clone();
         let header = RunHeader {
             scenario: name.into(),
-            platform: "linux".into(),
+            platform: PlatformChoice::Linux,
             machine: offers.machine.clone(),
             seed: 0,
             controller: ControllerKind::Open,
@@ -326,18 +350,19 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let cores = self.machine.offers().cores.clone();
         let exclusive = Exclusive::take(&self.machine, &self.offers(), &self.spare, obtained);
         let taken = exclusive.iter().flat_map(Exclusive::cores).next();
-        let probed = taken.map_or(real_time_core(&cores, &[]), |core| core.obtained().core);
+        let probed_core = taken.map_or(real_time_core(&cores, &[]), |core| core.obtained().core);
         let probe = match taken {
             Some(core) => GapProbe::start_within(core, PROBE_PRIORITY, PROBE_PERIOD),
-            None => GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD),
+            None => GapProbe::start(probed_core, PROBE_PRIORITY, PROBE_PERIOD),
         };
         // Jobs on another core than the probe's cannot be excused by it.
         let probed = |task: usize| match &exclusive {
-            Some(exclusive) => exclusive.seat(task).is_some_and(|(seat, _)| seat.core == probed),
+            Some(exclusive) => exclusive.seat(task).is_some_and(|(seat, _)| seat.core == probed_core),
             None => true,
         };
         let elsewhere = (0..self.tasks.len()).filter(|task| !probed(*task));
-        let elsewhere: Vec<TaskId> = elsewhere.map(|task| TaskId(task as u32)).collect();
+        let elsewhere = elsewhere.map(|task| TaskId(task as u32)).collect();
+        let witness = Witness::new(probed_core, probe.as_ref().ok(), elsewhere);
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         obtained.push(protection(
             "guardian puts the machine back after a kill".into(),
@@ -348,10 +373,9 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             probe.as_ref().map(drop).map_err(Clone::clone),
         ));
         obtained.extend(self.bound_best_effort(options.best_effort_share));
-        let energy = self.machine.read().energy_j;
         let steal = stolen();
         let cores = self.machine.offers().cores.len();
-        let ran = self.run_threads(options, exclusive, watch);
+        let ran = self.run_threads(options, exclusive, witness, watch);
         thread::unlock_memory();
         let Ran {
             controlled,
@@ -360,13 +384,10 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             record,
         } = ran?;
 
-        let collector = &controlled.collector;
         let elapsed = MonotonicClock.now().since(regulator.start);
         let ending = Ending {
             counts: self.store.counts(),
             reconciliation: self.store.reconcile(),
-            excused: probe.as_ref().map_or(0, |probe| excused(collector, probe, &elsewhere)),
-            energy_j: energy_since(&energy, &self.machine.read().energy_j),
             energy_parts_j: None,
             controller_core_share: Some(controlled.cpu.ratio(elapsed)),
             probe_us: probe.as_ref().ok().map(oversleep_us),
@@ -416,6 +437,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         &mut self,
         options: RunOptions,
         exclusive: Option<Exclusive>,
+        mut witness: Witness<'_>,
         watch: Watch,
     ) -> Result<Ran, RuntimeError> {
         let RunOptions {
@@ -431,7 +453,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
         let shared = Shared::new(plan.admitted, regulator.within);
-        let (samples, sampled) = bounded(SAMPLES_MAX);
+        let (tell, told) = bounded(TOLD_MAX);
+        let watched = self.watched(regulator.goal);
         let cores = &self.machine.offers().cores;
         // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
         let kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
@@ -476,10 +499,11 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             header.protection.extend(crew.ready());
             let start = MonotonicClock.now() + LEAD;
             regulator.start = start;
-            let mut collector = Collector::new(header.clone(), start, plan);
-            if !accountants.is_empty() {
-                collector.lends();
+            let mut collector = Collector::new(header.clone(), watched, start, plan);
+            if regulator.excite.is_some() {
+                collector = collector.learning();
             }
+            witness.count(crew.real_time());
             let control = Control {
                 machine,
                 store,
@@ -489,7 +513,9 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 pace,
                 patience,
                 until: start + duration,
-                samples,
+                told: tell,
+                witness,
+                figures_due: start,
                 log: record.is_some().then(Vec::new),
                 rehearsal: None,
             };
@@ -499,7 +525,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             let control_obtained = crew.ready();
             header.protection.extend(control_obtained.iter().cloned());
             crew.go(start);
-            watch_samples(&header, &sampled, shared, watch);
+            watch_told(&header, &told, shared, watch);
 
             let controlled = join(control);
             shared.stop();
@@ -557,21 +583,6 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
         crew.spawn(placement, move |starter| running.run(&setup.store, shared, starter))
     };
     tasks.into_iter().enumerate().map(spawn).collect()
-}
-
-/// Late jobs that a gap of the probe explains: one at least as long as the overrun, between release and completion.
-///
-/// Not where our own threads filled the core: the kernel then takes it away from all of them for the rest of a second
-/// (real-time throttling, 95 % by default), which the probe sees like any other gap.
-fn excused(collector: &Collector, probe: &GapProbe, elsewhere: &[TaskId]) -> u64 {
-    let explained = |job: &&JobOutcome| {
-        if elsewhere.contains(&job.task) {
-            return false;
-        }
-        let gap = probe.longest_gap(job.released, job.finished);
-        job.overrun().is_some_and(|overrun| gap >= overrun)
-    };
-    collector.late_with_slack().filter(explained).count() as u64
 }
 
 fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
@@ -640,14 +651,15 @@ fn place_tasks<'env, E: Engine>(
     tasks.into_iter().enumerate().map(place).collect()
 }
 
-/// Shows samples to whoever watches until the loop is over.
-fn watch_samples(header: &RunHeader, samples: &Receiver<Sample>, shared: &Shared, watch: Watch) {
+/// Shows what is told to the caller that watches, until the loop is over.
+fn watch_told(header: &RunHeader, told: &Receiver<Told>, shared: &Shared, watch: Watch) {
     if watch(Progress::Started(header)) == ControlFlow::Break(()) {
         shared.stop();
     }
     loop {
-        let answer = match samples.recv_timeout(PATIENCE.into()) {
-            Ok(sample) => watch(Progress::Sample(&sample)),
+        let answer = match told.recv_timeout(PATIENCE.into()) {
+            Ok(Told::Sample(sample)) => watch(Progress::Sample(&sample)),
+            Ok(Told::Tasks(tasks)) => watch(Progress::Tasks(&tasks)),
             Err(RecvTimeoutError::Timeout) => watch(Progress::Waiting),
             Err(RecvTimeoutError::Disconnected) => return,
         };
@@ -692,8 +704,4 @@ fn stolen() -> Option<Nanos> {
 fn oversleep_us(probe: &GapProbe) -> [f64; 3] {
     let seen = probe.summary();
     [seen.p50, seen.p99, seen.max].map(Nanos::as_micros_f64)
-}
-
-fn energy_since(before: &Meter<f64>, after: &Meter<f64>) -> Option<f64> {
-    Some(after.value()? - before.value()?)
 }

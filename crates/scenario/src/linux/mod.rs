@@ -149,7 +149,8 @@ impl Placing<'_, '_> {
                     .task(&task.name, task.class, task.arrival, move |job| {
                         interpreter.perform(job)
                     })
-                    .takes_at_most(task.demand.compute + task.demand.data);
+                    .takes_at_most(task.demand.compute + task.demand.data)
+                    .asks_for(task.goal.unwrap_or(self.setup.scenario().goal.tasks));
             }
             Class::BestEffort => {
                 let others = runtime.other_cores();
@@ -183,6 +184,7 @@ impl Placing<'_, '_> {
             active: task.active,
             core: Some(core),
             execution: None,
+            goal: None,
             store,
             body,
         });
