@@ -3,9 +3,10 @@
 //! A wall-follower steers by its lidar. When the lidar stalls, a plain `get` would go on returning the last distance.
 
 use punctual_engines::Memory;
+use punctual_os::VirtualOs;
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Freshness, Store, StoreError, StoreOptions};
-use punctual_units::{Clock, ManualClock, Nanos, SensorId, Seq};
+use punctual_units::{Clock, Nanos, SensorId, Seq};
 
 fn main() -> Result<(), StoreError> {
     let period = Nanos::from_millis(50);
@@ -15,7 +16,7 @@ fn main() -> Result<(), StoreError> {
         avi: period * 2,
         max_len: 8,
     };
-    let clock = ManualClock::default();
+    let clock = VirtualOs::new(0);
     let options = StoreOptions {
         objects: vec![lidar],
         ..StoreOptions::default()

@@ -1,4 +1,4 @@
-//! What the store adds to a get: nanoseconds and, under callgrind, instructions.
+//! What the store adds to a get, and what a put costs: nanoseconds and, under callgrind, instructions.
 //!
 //! ```text
 //! # Each get by itself, all kinds interleaved:
@@ -14,7 +14,7 @@ use std::hint::black_box;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions};
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreOptions};
@@ -84,6 +84,11 @@ fn main() -> Result<(), AnyError> {
                     black_box(store.read(punctual_units::ObjectId(step(OBJECTS) as u32), &mut value)?);
                 }
             }
+            "store-put" => {
+                for _ in 0..gets {
+                    store.put(&keys[step(RECORDS)], &[7; VALUE_LEN])?;
+                }
+            }
             other => return Err(format!("{other}: choose one of {KINDS:?}").into()),
         }
         Ok(())
@@ -99,9 +104,9 @@ fn main() -> Result<(), AnyError> {
     for _ in 0..ROUNDS {
         for (kind, spans) in KINDS.into_iter().zip(&mut spans) {
             for _ in 0..GETS_PER_ROUND {
-                let began = MonotonicClock.now();
+                let began = LinuxOs.now();
                 run(kind, 1)?;
-                spans.push(MonotonicClock.now().since(began).0);
+                spans.push(LinuxOs.now().since(began).0);
             }
         }
     }
@@ -118,7 +123,7 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "no-op",
     "bare-transaction",
     "engine-transaction",
@@ -126,6 +131,7 @@ const KINDS: [&str; 7] = [
     "bare-get",
     "store-get",
     "temporal-read",
+    "store-put",
 ];
 
 fn store_deadline() -> punctual_units::Time {
@@ -163,7 +169,7 @@ fn bare(directory: &std::path::Path) -> Result<Bare, AnyError> {
     Ok(Bare { env, table })
 }
 
-fn store(directory: &std::path::Path) -> Result<Store<punctual_engines::Lmdb, MonotonicClock>, AnyError> {
+fn store(directory: &std::path::Path) -> Result<Store<punctual_engines::Lmdb, LinuxOs>, AnyError> {
     let options = LmdbOptions {
         durability: Durability::Volatile,
         ..LmdbOptions::default()
@@ -184,14 +190,14 @@ fn store(directory: &std::path::Path) -> Result<Store<punctual_engines::Lmdb, Mo
     let objects = (0..OBJECTS).map(object).collect();
     let store = Store::open(
         engine,
-        MonotonicClock,
+        LinuxOs,
         StoreOptions {
             objects,
             ..StoreOptions::default()
         },
     )?;
     for sensor in 0..OBJECTS {
-        store.offer(SensorId(sensor as u32), Seq(1), MonotonicClock.now(), &[7; VALUE_LEN])?;
+        store.offer(SensorId(sensor as u32), Seq(1), LinuxOs.now(), &[7; VALUE_LEN])?;
     }
     store.install_pending(OBJECTS)?;
     Ok(store)

@@ -8,10 +8,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::{FORMAT, LmdbOptions};
+use punctual_os::VirtualOs;
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Store, StoreError, StoreOptions, UpdateMode};
-use punctual_units::{ManualClock, Nanos, SensorId, Seq, Time};
+use punctual_units::{Nanos, SensorId, Seq, Time};
 
 const OPTIONS: LmdbOptions = LmdbOptions {
     durability: Durability::Volatile,
@@ -447,7 +448,7 @@ fn an_update_that_meets_a_full_disk_waits_and_is_not_lost() {
             update_mode: UpdateMode::Transaction,
             ..StoreOptions::default()
         };
-        let store = Store::open(engine, ManualClock::default(), options).unwrap();
+        let store = Store::open(engine, VirtualOs::new(0), options).unwrap();
         store.offer(SensorId(0), Seq(1), Time(0), &[1; 8_000]).unwrap();
         while fs::OpenOptions::new()
             .create(true)

@@ -21,7 +21,7 @@ use std::time::Duration;
 use common::{Choices, seed};
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, EngineError};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
@@ -62,7 +62,7 @@ const SETUPS: [Setup; 4] = {
     ]
 };
 
-fn open(setup: Setup, directory: &Path) -> Store<Lmdb, MonotonicClock> {
+fn open(setup: Setup, directory: &Path) -> Store<Lmdb, LinuxOs> {
     let engine = LmdbOptions {
         durability: setup.durability,
         ..LmdbOptions::default()
@@ -82,7 +82,7 @@ fn open(setup: Setup, directory: &Path) -> Store<Lmdb, MonotonicClock> {
         update_mode: setup.update_mode,
         ..StoreOptions::default()
     };
-    Store::open(engine, MonotonicClock, options).unwrap()
+    Store::open(engine, LinuxOs, options).unwrap()
 }
 
 /// A value from which its number can be read, and any damage seen.
@@ -140,11 +140,11 @@ fn child() {
 }
 
 /// Writes the same number to two records in each transaction.
-fn write(store: &Store<Lmdb, MonotonicClock>, setup: Setup, writer: u64) {
+fn write(store: &Store<Lmdb, LinuxOs>, setup: Setup, writer: u64) {
     let keys = ["a", "b"].map(|side| format!("writer/{writer}/{side}"));
     let begin = store.get(keys[0].as_bytes()).unwrap();
     for number in number_in(begin.as_deref(), VALUE_MAX).unwrap() + 1.. {
-        let deadline = Deadline::soft(MonotonicClock.now() + Nanos::from_millis(number % 7));
+        let deadline = Deadline::soft(LinuxOs.now() + Nanos::from_millis(number % 7));
         let mut transaction = store.write_transaction(deadline).unwrap();
         for key in &keys {
             transaction.put(key.as_bytes(), &value_of(number, VALUE_MAX)).unwrap();
@@ -164,7 +164,7 @@ fn write(store: &Store<Lmdb, MonotonicClock>, setup: Setup, writer: u64) {
 }
 
 /// Offers updates of all sensors, installs them, and acknowledges what the store says is durable.
-fn update(store: &Store<Lmdb, MonotonicClock>, setup: Setup) {
+fn update(store: &Store<Lmdb, LinuxOs>, setup: Setup) {
     let mut value = Vec::new();
     let begin: Vec<u64> = (0..SENSORS)
         .map(|sensor| {
@@ -179,7 +179,7 @@ fn update(store: &Store<Lmdb, MonotonicClock>, setup: Setup) {
                 .offer(
                     SensorId(sensor),
                     Seq(seq),
-                    MonotonicClock.now(),
+                    LinuxOs.now(),
                     &value_of(number, READING_MAX),
                 )
                 .unwrap();

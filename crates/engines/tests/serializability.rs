@@ -16,7 +16,7 @@ use std::sync::{Barrier, Mutex};
 use common::{Choices, seed};
 use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
@@ -78,7 +78,7 @@ fn sensor_seq(bytes: Option<&[u8]>) -> u64 {
 }
 
 fn run_transaction<E: Engine>(
-    store: &Store<E, MonotonicClock>,
+    store: &Store<E, LinuxOs>,
     program: Program,
     choices: &mut Choices,
     write: Write,
@@ -105,7 +105,7 @@ fn run_transaction<E: Engine>(
             Some(lists.into_iter().collect::<Result<Vec<_>, StoreError>>()?)
         }
     };
-    let deadline = Deadline::soft(MonotonicClock.now() + Nanos(choices.below(1_000_000)));
+    let deadline = Deadline::soft(LinuxOs.now() + Nanos(choices.below(1_000_000)));
     let mut transaction = store.write_transaction(deadline)?;
     let now = [first, second].map(|number| Ok(list(transaction.get(&key(number))?.as_deref())));
     let now = now.into_iter().collect::<Result<Vec<_>, StoreError>>()?;
@@ -141,7 +141,7 @@ fn record<E: Engine>(engine: E, program: Program, seed: u64) -> (Vec<Footprint>,
         update_mode: UpdateMode::Transaction,
         ..StoreOptions::default()
     };
-    let store = Store::open(engine, MonotonicClock, options).unwrap();
+    let store = Store::open(engine, LinuxOs, options).unwrap();
     let history = Mutex::new(Vec::new());
     let (start, done) = (Barrier::new(THREADS as usize), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -152,7 +152,7 @@ fn record<E: Engine>(engine: E, program: Program, seed: u64) -> (Vec<Footprint>,
                 }
                 let seq: u64 = seq;
                 store
-                    .offer(SensorId(0), Seq(seq), MonotonicClock.now(), &seq.to_le_bytes())
+                    .offer(SensorId(0), Seq(seq), LinuxOs.now(), &seq.to_le_bytes())
                     .unwrap();
                 store.install_pending(1).unwrap();
                 std::thread::yield_now();

@@ -12,5 +12,6 @@ pub mod linux;
 mod machine;
 mod parts;
 
-pub use machine::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Refusal, Setting};
+pub use machine::{ClockOffer, Machine, Meter, Offers, Provenance, Readings, Setting};
 pub use parts::Parts;
+pub use punctual_os::Refusal;

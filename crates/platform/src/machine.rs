@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use punctual_os::Refusal;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use serde::{Deserialize, Serialize};
 
@@ -107,18 +108,6 @@ pub enum Setting {
     Clock(Hertz),
     /// The CPU share that all best-effort work together may use of the cores it runs on.
     BestEffortShare(Share),
-}
-
-/// A knob that was not turned, or a permission that was not given: what, why, and what would help.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{what}: {why}; {remedy}")]
-pub struct Refusal {
-    /// What was refused, e.g. "real-time scheduling (SCHED_FIFO 80)".
-    pub what: String,
-    /// The machine's reason, e.g. "operation not permitted".
-    pub why: String,
-    /// What the user can do about it.
-    pub remedy: String,
 }
 
 /// What one meter says.

@@ -13,7 +13,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_units::{Clock, ObjectId, Seq};
+use punctual_os::Os;
+use punctual_units::{ObjectId, Seq};
 
 use crate::engine::{Durability, Engine, Table, Write};
 use crate::store::Store;
@@ -61,7 +62,7 @@ impl Group {
     }
 }
 
-impl<E: Engine, C: Clock> Store<E, C> {
+impl<E: Engine, O: Os> Store<E, O> {
     /// Writes all temporal objects that have changed since they were last written. For a thread that does so every
     /// [`group_interval`](crate::StoreOptions::group_interval). Nothing to do in transaction mode.
     ///
@@ -128,7 +129,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
     }
 
     fn commit_objects(&self, objects: &[ObjectId]) -> Result<(), StoreError> {
-        let now = self.clock.now();
+        let now = self.os.now();
         let (permit, _) = self.permit(Deadline::soft(now + self.group_interval), now)?;
         let mut transaction = self.engine.write()?;
         let (mut value, mut record) = (Vec::new(), Vec::new());

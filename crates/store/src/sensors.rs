@@ -25,8 +25,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use punctual_platform::linux::sync::PiMutex;
-use punctual_units::{Clock, ObjectId, SensorId, Seq, Share, Time};
+use punctual_os::{Lock, Os};
+use punctual_units::{ObjectId, SensorId, Seq, Share, Time};
 
 use crate::engine::{Engine, Table, Write};
 use crate::permit::Permit;
@@ -45,9 +45,8 @@ const AT_HAND: usize = TOGETHER + 1;
 pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Verdict, StoreError> + 'o;
 
 /// All sensors, their updates, and the account of them.
-#[derive(Debug)]
-pub(crate) struct Sensors {
-    state: PiMutex<State>,
+pub(crate) struct Sensors<O: Os> {
+    state: O::Lock<State>,
     /// Updates that were admitted and are not installed yet: queued, staged, or being written.
     outstanding: AtomicUsize,
 }
@@ -75,8 +74,8 @@ struct Update {
     installation: Option<Installation>,
 }
 
-impl Sensors {
-    pub fn new(specs: &[ObjectSpec], admission: AdmissionOptions) -> Sensors {
+impl<O: Os> Sensors<O> {
+    pub fn new(os: &O, specs: &[ObjectSpec], admission: AdmissionOptions) -> Self {
         let sensors: Vec<_> = specs
             .iter()
             .map(|spec| SensorSpec {
@@ -95,7 +94,7 @@ impl Sensors {
             reads_ranked: vec![0; specs.len()],
         };
         Sensors {
-            state: PiMutex::new(state),
+            state: os.new_lock(state),
             outstanding: AtomicUsize::new(0),
         }
     }
@@ -179,7 +178,7 @@ impl State {
     }
 }
 
-impl<E: Engine, C: Clock> Store<E, C> {
+impl<E: Engine, O: Os> Store<E, O> {
     /// Decides on update number `seq` of `sensor`, sampled at `sampled_at`, and queues it if it is admitted. Sensor i
     /// feeds object i. Nothing is allocated, no disk is touched.
     ///
@@ -189,7 +188,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
         // Within the mutex, because instants handed to the updates must not run backwards.
         Ok(self
             .sensors
-            .with(|state| state.updates.offer(sensor, seq, sampled_at, value, self.clock.now()))?)
+            .with(|state| state.updates.offer(sensor, seq, sampled_at, value, self.os.now()))?)
     }
 
     /// Like [`offer`](Store::offer), decided at `now`: for a single feeder that keeps a log of its decisions. `now`
@@ -233,7 +232,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
                 UpdateMode::Transaction => match self.sensors.with(State::stage) {
                     Some(expires) => {
                         // Soft: late or not, it is the newest that is known of its object.
-                        let (permit, _) = self.permit(Deadline::soft(expires), self.clock.now())?;
+                        let (permit, _) = self.permit(Deadline::soft(expires), self.os.now())?;
                         self.install_in_engine(limit - installed, &permit)?
                     }
                     None => 0,
@@ -318,7 +317,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
 
     /// The same for a transaction that holds the permit.
     #[cold]
-    pub(crate) fn help_holding(&self, pending: usize, permit: &Permit<'_>) {
+    pub(crate) fn help_holding(&self, pending: usize, permit: &Permit<'_, O>) {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
             UpdateMode::Transaction => {
@@ -372,7 +371,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
 
     /// Writes up to `limit` updates, at most [`TOGETHER`], each in a transaction of its own; how many. At least one, if
     /// there is one, and then no more as soon as somebody waits for the permit.
-    fn install_in_engine(&self, limit: usize, permit: &Permit<'_>) -> Result<usize, StoreError> {
+    fn install_in_engine(&self, limit: usize, permit: &Permit<'_, O>) -> Result<usize, StoreError> {
         let mut batch = self.sensors.with(|state| state.take_together(limit.min(TOGETHER)));
         let mut written = 0;
         let mut failure = None;
@@ -396,7 +395,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
         }
     }
 
-    fn write_update(&self, update: &Update, _permit: &Permit<'_>) -> Result<Installation, StoreError> {
+    fn write_update(&self, update: &Update, _permit: &Permit<'_, O>) -> Result<Installation, StoreError> {
         let Pending {
             sensor,
             seq,

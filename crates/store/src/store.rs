@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::ops::{Bound, ControlFlow};
 
-use punctual_platform::Refusal;
-use punctual_platform::linux::clock::MonotonicClock;
-use punctual_units::{Clock, Nanos, ObjectId, Share, Time};
+use punctual_os::{Os, Refusal};
+use punctual_units::{Nanos, ObjectId, Share, Time};
 
 use crate::engine::{Durability, Engine, EngineError, KeyRange, Read, Table};
 use crate::group::Group;
@@ -82,49 +81,50 @@ type Reading<'t> = (Sample, Cow<'t, [u8]>);
 ///
 /// ```
 /// use punctual_engines::Memory;
+/// use punctual_os::VirtualOs;
 /// use punctual_store::temporal::ObjectSpec;
 /// use punctual_store::{Deadline, Freshness, Store, StoreOptions};
-/// use punctual_units::{Clock, ManualClock, Nanos, SensorId, Seq};
+/// use punctual_units::{Clock, Nanos, SensorId, Seq};
 ///
 /// let avi = Nanos::from_millis(500);
 /// let room = ObjectSpec { key: b"room/1".into(), avi, period: Nanos::from_millis(200), max_len: 16 };
-/// let clock = ManualClock::default();
+/// let os = VirtualOs::new(1); // on Linux: `LinuxOs`
 /// let options = StoreOptions { objects: vec![room], ..StoreOptions::default() };
-/// let store = Store::open(Memory::default(), clock.clone(), options)?;
-/// store.offer(SensorId(0), Seq(1), clock.now(), b"21.5 C")?;
+/// let store = Store::open(Memory::default(), os.clone(), options)?;
+/// store.offer(SensorId(0), Seq(1), os.now(), b"21.5 C")?;
 ///
-/// let mut transaction = store.write_transaction(Deadline::firm(clock.now() + Nanos::from_millis(50)))?;
+/// let mut transaction = store.write_transaction(Deadline::firm(os.now() + Nanos::from_millis(50)))?;
 /// if let Freshness::Fresh { value, .. } = transaction.get_fresh(b"room/1", avi)? {
 ///     let reading = value.into_owned();
 ///     transaction.put(b"last reading", &reading)?;
 /// }
 /// let split = transaction.commit()?;
-/// assert_eq!(split.response(), Nanos::ZERO); // this clock stood still
+/// assert_eq!(split.response(), Nanos::ZERO); // this clock stands still until a thread sleeps
 /// assert_eq!(store.get(b"last reading")?.as_deref(), Some(&b"21.5 C"[..]));
 /// # Ok::<(), punctual_store::StoreError>(())
 /// ```
-pub struct Store<E, C> {
+pub struct Store<E, O: Os> {
     pub(crate) engine: E,
-    pub(crate) clock: C,
+    pub(crate) os: O,
     pub(crate) update_mode: UpdateMode,
     pub(crate) group_interval: Nanos,
     helping: bool,
     lock_wait_max: Nanos,
     pub(crate) clock_origin: ClockOrigin,
-    pub(crate) permits: PermitQueue,
+    pub(crate) permits: PermitQueue<O>,
     pub(crate) objects: Objects,
-    pub(crate) sensors: Sensors,
+    pub(crate) sensors: Sensors<O>,
     pub(crate) group: Group,
 }
 
-impl<E: Engine, C: Clock> Store<E, C> {
-    /// Opens a store on `engine` and loads its temporal objects. A loaded value's age is known if `clock` has the
-    /// origin of the clock that sampled it; otherwise it is stale until its sensor speaks. Sequence numbers begin
+impl<E: Engine, O: Os> Store<E, O> {
+    /// Opens a store on `engine`, for threads of `os`, and loads its temporal objects. A loaded value's age is known if
+    /// the clock of `os` has the origin of the clock that sampled it; otherwise it is stale until its sensor speaks. Sequence numbers begin
     /// anew.
     ///
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ValueTooLong`], [`StoreError::Engine`].
-    pub fn open(engine: E, clock: C, options: StoreOptions) -> Result<Self, StoreError> {
+    pub fn open(engine: E, os: O, options: StoreOptions) -> Result<Self, StoreError> {
         let StoreOptions {
             objects: specs,
             update_mode,
@@ -138,25 +138,25 @@ impl<E: Engine, C: Clock> Store<E, C> {
             .map_err(|key| StoreError::DuplicateObject { key: key.into() })?;
         let store = Store {
             engine,
-            clock,
             update_mode,
             group_interval,
             helping,
             lock_wait_max,
             clock_origin,
-            permits: PermitQueue::default(),
-            sensors: Sensors::new(&specs, admission),
+            permits: PermitQueue::new(os.clone()),
+            sensors: Sensors::new(&os, &specs, admission),
             group: Group::new(objects.len()),
             objects,
+            os,
         };
         store.load(&specs)?;
         // A clock may take some time over its first stamp: not in the first transaction.
-        store.clock.stamp();
+        store.os.stamp();
         Ok(store)
     }
 
     fn load(&self, specs: &[ObjectSpec]) -> Result<(), StoreError> {
-        let now = self.clock.now();
+        let now = self.os.now();
         let snapshot = self.engine.snapshot()?;
         for (object, spec) in self.objects.ids().zip(specs) {
             let Some(record) = snapshot.get(Table::Temporal, &spec.key)? else {
@@ -193,7 +193,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
     /// # Errors
     /// [`StoreError::DeadlinePassed`].
     #[inline]
-    pub fn read_transaction(&self, deadline: Deadline) -> Result<ReadTransaction<'_, E, C>, StoreError> {
+    pub fn read_transaction(&self, deadline: Deadline) -> Result<ReadTransaction<'_, E, O>, StoreError> {
         ReadTransaction::begin(self, deadline)
     }
 
@@ -202,7 +202,7 @@ impl<E: Engine, C: Clock> Store<E, C> {
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`],
     /// [`StoreError::Engine`].
-    pub fn write_transaction(&self, deadline: Deadline) -> Result<WriteTransaction<'_, E, C>, StoreError> {
+    pub fn write_transaction(&self, deadline: Deadline) -> Result<WriteTransaction<'_, E, O>, StoreError> {
         WriteTransaction::begin(self, deadline)
     }
 
@@ -331,19 +331,24 @@ impl<E: Engine, C: Clock> Store<E, C> {
         self.permits.refusal()
     }
 
+    /// Where its threads run.
+    pub fn os(&self) -> &O {
+        &self.os
+    }
+
     /// The engine below.
     pub fn engine(&self) -> &E {
         &self.engine
     }
 
     /// The permit to write, for a transaction that asks at `now`, and how long it waited.
-    pub(crate) fn permit(&self, deadline: Deadline, now: Time) -> Result<(Permit<'_>, Nanos), StoreError> {
+    pub(crate) fn permit(&self, deadline: Deadline, now: Time) -> Result<(Permit<'_, O>, Nanos), StoreError> {
         if let Some(permit) = self.permits.try_acquire() {
             return Ok((permit, Nanos::ZERO));
         }
         let patience = deadline.patience(now, self.lock_wait_max);
-        let answer = self.permits.acquire(deadline.at(), MonotonicClock.now() + patience);
-        let then = self.clock.now();
+        let answer = self.permits.acquire(deadline.at(), self.os.now() + patience);
+        let then = self.os.now();
         deadline.check(then)?;
         match answer {
             Ok(permit) => Ok((permit, then.since(now))),

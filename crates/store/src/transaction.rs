@@ -10,7 +10,8 @@ use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 use std::ops::ControlFlow;
 
-use punctual_units::{Clock, Nanos, Time};
+use punctual_os::Os;
+use punctual_units::{Nanos, Time};
 
 use crate::engine::{Engine, KeyRange, Table, Write};
 use crate::permit::Permit;
@@ -18,8 +19,8 @@ use crate::store::{Freshness, Store};
 use crate::{Deadline, Split, StoreError};
 
 /// The account of a running transaction.
-struct Meter<'s, C> {
-    clock: &'s C,
+struct Meter<'s, O> {
+    os: &'s O,
     deadline: Deadline,
     /// When it began; `None` for a read transaction before its first call.
     began: Cell<Option<Time>>,
@@ -29,13 +30,13 @@ struct Meter<'s, C> {
     data: Cell<Nanos>,
 }
 
-impl<'s, C: Clock> Meter<'s, C> {
+impl<'s, O: Os> Meter<'s, O> {
     /// An account that opens with the first call.
     #[inline]
-    fn new(clock: &'s C, deadline: Deadline) -> Self {
+    fn new(os: &'s O, deadline: Deadline) -> Self {
         let (began, returned, data) = (Cell::new(None), Cell::new(Time::ZERO), Cell::new(Nanos::ZERO));
         Meter {
-            clock,
+            os,
             deadline,
             began,
             returned,
@@ -47,10 +48,10 @@ impl<'s, C: Clock> Meter<'s, C> {
     /// Runs a store call on the account of `data`, unless a firm deadline has passed.
     #[inline]
     fn call<T>(&self, call: impl FnOnce(Time) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let entered = self.clock.now();
+        let entered = self.os.now();
         self.deadline.check(entered)?;
         let answer = call(entered);
-        self.book_data(entered, self.clock.now());
+        self.book_data(entered, self.os.now());
         answer
     }
 
@@ -62,11 +63,11 @@ impl<'s, C: Clock> Meter<'s, C> {
             return call();
         }
         if self.deadline.is_firm() {
-            self.deadline.check(self.clock.now())?;
+            self.deadline.check(self.os.now())?;
         }
-        let entered = self.clock.stamp();
+        let entered = self.os.stamp();
         let answer = call();
-        self.book_data(entered, self.clock.stamp());
+        self.book_data(entered, self.os.stamp());
         answer
     }
 
@@ -100,20 +101,20 @@ impl<'s, C: Clock> Meter<'s, C> {
 ///
 /// In memory-first mode temporal objects are read from memory, each as it is at that moment; the snapshot covers all
 /// other records. Open at most one per thread at a time: engines may bind snapshots to threads.
-pub struct ReadTransaction<'s, E: Engine + 's, C> {
-    store: &'s Store<E, C>,
-    meter: Meter<'s, C>,
+pub struct ReadTransaction<'s, E: Engine + 's, O: Os> {
+    store: &'s Store<E, O>,
+    meter: Meter<'s, O>,
     snapshot: OnceCell<E::Snapshot<'s>>,
 }
 
-impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
+impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     #[inline]
-    pub(crate) fn begin(store: &'s Store<E, C>, deadline: Deadline) -> Result<Self, StoreError> {
-        let meter = Meter::new(&store.clock, deadline);
+    pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline) -> Result<Self, StoreError> {
+        let meter = Meter::new(&store.os, deadline);
         let pending = store.to_help();
         if pending > 0 || deadline.is_firm() {
             meter.read_call(|| {
-                store.help(pending, deadline, store.clock.now());
+                store.help(pending, deadline, store.os.now());
                 Ok(())
             })?;
         }
@@ -149,7 +150,7 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
     /// # Errors
     /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<'_>, StoreError> {
-        let now = self.meter.clock.now();
+        let now = self.meter.os.now();
         self.meter
             .read_call(|| self.store.fresh_value(self.snapshot()?, key, max_age, now))
     }
@@ -178,18 +179,18 @@ impl<'s, E: Engine, C: Clock> ReadTransaction<'s, E, C> {
 }
 
 /// A write transaction; dropping it undoes it.
-pub struct WriteTransaction<'s, E: Engine + 's, C> {
-    store: &'s Store<E, C>,
-    meter: Meter<'s, C>,
+pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
+    store: &'s Store<E, O>,
+    meter: Meter<'s, O>,
     // Before the permit: fields are dropped in order, and the engine's lock must be free when the next one gets the
     // permit.
     engine: E::Write<'s>,
-    permit: Permit<'s>,
+    permit: Permit<'s, O>,
 }
 
-impl<'s, E: Engine, C: Clock> WriteTransaction<'s, E, C> {
-    pub(crate) fn begin(store: &'s Store<E, C>, deadline: Deadline) -> Result<Self, StoreError> {
-        let began = store.clock.now();
+impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
+    pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline) -> Result<Self, StoreError> {
+        let began = store.os.now();
         deadline.check(began)?;
         let pending = store.to_help();
         let (permit, lock) = store.permit(deadline, began)?;
@@ -199,10 +200,10 @@ impl<'s, E: Engine, C: Clock> WriteTransaction<'s, E, C> {
         let engine = store.engine.write()?;
         let meter = Meter {
             lock,
-            ..Meter::new(&store.clock, deadline)
+            ..Meter::new(&store.os, deadline)
         };
         meter.began.set(Some(began));
-        meter.book_data(began + lock, store.clock.now());
+        meter.book_data(began + lock, store.os.now());
         Ok(WriteTransaction {
             store,
             meter,
@@ -278,11 +279,11 @@ impl<'s, E: Engine, C: Clock> WriteTransaction<'s, E, C> {
         let Self {
             meter, engine, permit, ..
         } = self;
-        let entered = meter.clock.now();
+        let entered = meter.os.now();
         meter.deadline.check(entered)?;
         engine.commit()?;
         drop(permit);
-        let ended = meter.clock.now();
+        let ended = meter.os.now();
         Ok(meter.split(ended.since(entered), ended))
     }
 
@@ -291,15 +292,15 @@ impl<'s, E: Engine, C: Clock> WriteTransaction<'s, E, C> {
         let Self {
             meter, engine, permit, ..
         } = self;
-        let entered = meter.clock.now();
+        let entered = meter.os.now();
         drop((engine, permit));
-        let ended = meter.clock.now();
+        let ended = meter.os.now();
         meter.book_data(entered, ended);
         meter.split(Nanos::ZERO, ended)
     }
 }
 
-impl<E: Engine, C: Clock> Store<E, C> {
+impl<E: Engine, O: Os> Store<E, O> {
     fn refuse_temporal(&self, key: &[u8]) -> Result<(), StoreError> {
         match self.objects.find(key) {
             Some(_) => Err(StoreError::Temporal { key: key.to_vec() }),

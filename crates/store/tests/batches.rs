@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use punctual_engines::Memory;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
@@ -88,7 +88,7 @@ impl<F: Fn(&[u8]) -> Result<(), EngineError>> Write for WatchedWrite<'_, F> {
 fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static>(
     before: F,
     helping: bool,
-) -> Store<Watched<F>, MonotonicClock> {
+) -> Store<Watched<F>, LinuxOs> {
     let spec = |sensor| ObjectSpec {
         key: format!("sensor/{sensor:02}").into(),
         avi: Nanos::from_secs(10),
@@ -103,16 +103,16 @@ fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static>(
         ..StoreOptions::default()
     };
     let engine = Memory::default();
-    let store = Store::open(Watched { engine, before }, MonotonicClock, options).unwrap();
+    let store = Store::open(Watched { engine, before }, LinuxOs, options).unwrap();
     for sensor in 0..SENSORS {
         store
-            .offer(SensorId(sensor), Seq(1), MonotonicClock.now(), b"reading")
+            .offer(SensorId(sensor), Seq(1), LinuxOs.now(), b"reading")
             .unwrap();
     }
     store
 }
 
-fn all_installed<E: Engine>(store: &Store<E, MonotonicClock>) {
+fn all_installed<E: Engine>(store: &Store<E, LinuxOs>) {
     let (counts, balance) = (store.counts(), store.reconcile());
     assert_eq!(
         (counts.offered, counts.installed),
@@ -199,14 +199,12 @@ fn a_get_inside_of_ones_own_write_transaction_does_not_wait_for_oneself() {
     let store = store(|_| Ok(()), true);
     let transaction = store.write_transaction(Deadline::NONE).unwrap();
     // Offered after the transaction began, and hence not installed by it.
-    store
-        .offer(SensorId(0), Seq(2), MonotonicClock.now(), b"newer")
-        .unwrap();
-    let begun = MonotonicClock.now();
+    store.offer(SensorId(0), Seq(2), LinuxOs.now(), b"newer").unwrap();
+    let begun = LinuxOs.now();
     assert_eq!(store.get(b"sensor/00").unwrap().as_deref(), Some(&b"reading"[..]));
     assert_eq!(store.pending(), 1, "left to the updater");
     assert!(
-        MonotonicClock.now().since(begun) < PATIENCE,
+        LinuxOs.now().since(begun) < PATIENCE,
         "it waited for the lock that it held"
     );
     drop(transaction);

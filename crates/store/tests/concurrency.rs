@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
@@ -33,7 +33,7 @@ fn seq_in(value: Option<&[u8]>) -> u64 {
 
 /// Whoever reads after an update was admitted sees it, or a newer one: whoever else is installing, writing or flushing.
 fn readers_see_what_was_admitted<E: Engine>(engine: E, mode: UpdateMode) {
-    let store = Store::open(engine, MonotonicClock, options(mode)).unwrap();
+    let store = Store::open(engine, LinuxOs, options(mode)).unwrap();
     let admitted: Vec<AtomicU64> = (0..SENSORS).map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -50,7 +50,7 @@ fn readers_see_what_was_admitted<E: Engine>(engine: E, mode: UpdateMode) {
                 }
                 let sensor = number % u64::from(SENSORS);
                 let before = admitted[sensor as usize].load(Ordering::SeqCst);
-                let mut transaction = store.write_transaction(Deadline::soft(MonotonicClock.now())).unwrap();
+                let mut transaction = store.write_transaction(Deadline::soft(LinuxOs.now())).unwrap();
                 let found = seq_in(
                     transaction
                         .get(format!("sensor/{sensor}").as_bytes())
@@ -70,7 +70,7 @@ fn readers_see_what_was_admitted<E: Engine>(engine: E, mode: UpdateMode) {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
                         let before: Vec<u64> = admitted.iter().map(|seq| seq.load(Ordering::SeqCst)).collect();
-                        let transaction = store.read_transaction(Deadline::soft(MonotonicClock.now())).unwrap();
+                        let transaction = store.read_transaction(Deadline::soft(LinuxOs.now())).unwrap();
                         for (sensor, before) in before.into_iter().enumerate() {
                             let value = transaction.get(format!("sensor/{sensor}").as_bytes()).unwrap();
                             let found = seq_in(value.as_deref());
@@ -82,7 +82,7 @@ fn readers_see_what_was_admitted<E: Engine>(engine: E, mode: UpdateMode) {
             .collect();
         for seq in 1..=UPDATES {
             for sensor in 0..SENSORS {
-                let (id, now) = (SensorId(sensor), MonotonicClock.now());
+                let (id, now) = (SensorId(sensor), LinuxOs.now());
                 store.offer(id, Seq(seq), now, &seq.to_le_bytes()).unwrap();
                 admitted[sensor as usize].store(seq, Ordering::SeqCst);
             }
@@ -126,19 +126,16 @@ fn a_wait_for_the_write_lock_ends_at_its_bound_or_at_the_firm_deadline() {
         lock_wait_max: Nanos::from_millis(2),
         ..StoreOptions::default()
     };
-    let store = Store::open(Memory::default(), MonotonicClock, bounded).unwrap();
+    let store = Store::open(Memory::default(), LinuxOs, bounded).unwrap();
     let held = store.write_transaction(Deadline::NONE).unwrap();
     std::thread::scope(|scope| {
         let wait = |deadline| store.write_transaction(deadline).map(drop).unwrap_err();
-        let soft = scope
-            .spawn(move || wait(Deadline::soft(MonotonicClock.now())))
-            .join()
-            .unwrap();
+        let soft = scope.spawn(move || wait(Deadline::soft(LinuxOs.now()))).join().unwrap();
         assert!(
             matches!(soft, StoreError::LockTimeout { waited } if waited == Nanos::from_millis(2)),
             "{soft}"
         );
-        let firm = Deadline::firm(MonotonicClock.now() + Nanos::from_micros(500));
+        let firm = Deadline::firm(LinuxOs.now() + Nanos::from_micros(500));
         let firm = scope.spawn(move || wait(firm)).join().unwrap();
         assert!(matches!(firm, StoreError::DeadlinePassed { .. }), "{firm}");
     });

@@ -6,14 +6,15 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Memory;
+use punctual_os::{Os, Thread, VirtualOs, explore};
 use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
 use punctual_store::{Deadline, Split, Store, StoreError, StoreOptions};
-use punctual_units::{Clock, ManualClock, Nanos, Time};
+use punctual_units::{Clock, Nanos, Time};
 
-/// An engine in which every call takes some time on a manual clock.
+/// An engine in which every call takes some virtual time.
 struct Slow {
     inner: Memory,
-    clock: ManualClock,
+    clock: VirtualOs,
 }
 
 struct SlowRead<'e, R> {
@@ -112,7 +113,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn store(clock: &ManualClock) -> Store<Slow, ManualClock> {
+fn store(clock: &VirtualOs) -> Store<Slow, VirtualOs> {
     let engine = Slow {
         inner: Memory::default(),
         clock: clock.clone(),
@@ -125,7 +126,7 @@ const ALL: KeyRange<'static> = (Bound::Unbounded, Bound::Unbounded);
 proptest! {
     #[test]
     fn a_write_transaction_accounts_for_every_nanosecond(actions in vec(action(), 0..30), commits: bool) {
-        let clock = ManualClock::default();
+        let clock = VirtualOs::new(0);
         let store = store(&clock);
         let began = clock.now();
         let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
@@ -159,7 +160,7 @@ proptest! {
     fn a_read_transaction_accounts_for_every_nanosecond(
         before: u16, spans in vec(0u64..1_000, 0..30), after: u16, firm: bool,
     ) {
-        let clock = ManualClock::default();
+        let clock = VirtualOs::new(0);
         let store = store(&clock);
         // Without any deadline a read transaction is not timed.
         let late = Time(u64::MAX - 1);
@@ -186,39 +187,36 @@ proptest! {
 
 #[test]
 fn waiting_for_the_write_lock_is_told_apart() {
-    let clock = ManualClock::default();
-    let store = store(&clock);
-    let held = store.write_transaction(Deadline::NONE).unwrap();
-    std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let began = clock.now();
+    explore(0..20, |os| {
+        let store = store(os);
+        let holds = || {
+            let held = store.write_transaction(Deadline::NONE).unwrap();
+            os.sleep(WAIT);
+            drop(held);
+        };
+        let waits = || {
+            os.sleep(Nanos(1)); // the other one comes first
+            let began = os.now();
             let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
             transaction.put(b"key", b"value").unwrap();
             let split = transaction.commit().unwrap();
-            (split, clock.now().since(began))
-        });
-        // Real time, only to let the waiter line up first, as it nearly always does.
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        clock.advance(WAIT);
-        drop(held);
-        let (split, elapsed) = waiter.join().unwrap();
-        assert_eq!(split.response(), elapsed);
-        assert!(split.lock == WAIT || split.lock == Nanos::ZERO, "{split:?}");
-        if split.lock == WAIT {
+            assert_eq!(split.response(), os.now().since(began));
+            assert_eq!(split.lock, BEGIN + WAIT - Nanos(1));
             assert_eq!((split.data, split.commit), (BEGIN + CALL, COMMIT));
-        }
+        };
+        os.together(vec![Thread::new("holds", holds), Thread::new("waits", waits)]);
     });
 }
 
 #[test]
 fn firm_deadlines_are_checked_at_each_call_and_soft_ones_never() {
-    let clock = ManualClock::default();
+    let clock = VirtualOs::new(0);
     let store = store(&clock);
     let passed = |result: Result<(), StoreError>| matches!(result, Err(StoreError::DeadlinePassed { .. }));
     let mut firm = store.write_transaction(Deadline::firm(Time(1_000))).unwrap();
     let reading = store.read_transaction(Deadline::firm(Time(1_000))).unwrap();
     firm.put(b"key", b"value").unwrap();
-    clock.set(Time(1_001));
+    clock.sleep_until(Time(1_001));
     assert!(passed(firm.put(b"key", b"value")));
     assert!(passed(firm.get(b"key").map(drop)));
     assert!(passed(reading.get(b"key").map(drop)));

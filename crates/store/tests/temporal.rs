@@ -7,11 +7,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Memory;
 use punctual_engines::lmdb::{Lmdb, LmdbOptions};
+use punctual_os::{Os, VirtualOs};
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, Sample};
 use punctual_store::updates::Shedding;
 use punctual_store::{Deadline, Flushed, Freshness, GROUP_OBJECTS_MAX, Store, StoreError, StoreOptions, UpdateMode};
-use punctual_units::{Clock, ManualClock, Nanos, ObjectId, SensorId, Seq, Share, Time};
+use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Share, Time};
 
 const AVI: Nanos = Nanos(1_000);
 const MODES: [UpdateMode; 2] = [UpdateMode::MemoryFirst, UpdateMode::Transaction];
@@ -34,7 +35,7 @@ fn options(update_mode: UpdateMode, objects: usize) -> StoreOptions {
     }
 }
 
-fn open<E: Engine>(engine: E, clock: &ManualClock, options: StoreOptions) -> Store<E, ManualClock> {
+fn open<E: Engine>(engine: E, clock: &VirtualOs, options: StoreOptions) -> Store<E, VirtualOs> {
     Store::open(engine, clock.clone(), options).unwrap()
 }
 
@@ -48,7 +49,7 @@ fn lmdb(directory: &std::path::Path, durability: Durability) -> Lmdb {
 }
 
 /// Offers an update and installs it.
-fn update<E: Engine>(store: &Store<E, ManualClock>, sensor: u32, seq: u64, at: Time, value: &[u8]) {
+fn update<E: Engine>(store: &Store<E, VirtualOs>, sensor: u32, seq: u64, at: Time, value: &[u8]) {
     store.offer(SensorId(sensor), Seq(seq), at, value).unwrap();
     store.install_pending(usize::MAX).unwrap();
 }
@@ -63,11 +64,11 @@ fn fresh(value: &[u8], age: Nanos) -> Freshness<'static> {
 #[test]
 fn a_value_is_fresh_up_to_the_age_asked_for_and_stale_beyond() {
     for mode in MODES {
-        let clock = ManualClock::default();
+        let clock = VirtualOs::new(0);
         let store = open(Memory::default(), &clock, options(mode, 2));
         assert_eq!(store.get_fresh(b"sensor/0000", AVI).unwrap(), Freshness::NotFound);
         update(&store, 0, 1, Time(0), b"21.5");
-        clock.set(Time(1_000));
+        clock.sleep_until(Time(1_000));
         assert_eq!(
             store.get_fresh(b"sensor/0000", Nanos(1_000)).unwrap(),
             fresh(b"21.5", Nanos(1_000))
@@ -92,8 +93,8 @@ proptest! {
     fn the_fresh_share_is_what_its_definition_says(
         instants in vec(prop::option::of(0u64..4_000), 1..20), now in 4_000u64..6_000, transaction: bool,
     ) {
-        let clock = ManualClock::default();
-        clock.set(Time(4_000));
+        let clock = VirtualOs::new(0);
+        clock.sleep_until(Time(4_000));
         let store = open(Memory::default(), &clock, options(MODES[usize::from(transaction)], instants.len()));
         for (sensor, at) in instants.iter().enumerate() {
             if let Some(at) = at {
@@ -108,7 +109,7 @@ proptest! {
 #[test]
 fn one_keyspace_holds_both_kinds_and_each_is_changed_in_its_own_way() {
     for mode in MODES {
-        let clock = ManualClock::default();
+        let clock = VirtualOs::new(0);
         let store = open(Memory::default(), &clock, options(mode, 3));
         update(&store, 0, 1, Time(0), b"zero");
         update(&store, 2, 1, Time(0), b"two");
@@ -162,7 +163,7 @@ fn one_keyspace_holds_both_kinds_and_each_is_changed_in_its_own_way() {
 
 #[test]
 fn a_record_from_before_its_key_became_temporal_is_hidden() {
-    let clock = ManualClock::default();
+    let clock = VirtualOs::new(0);
     let engine = Arc::new(Memory::default());
     open(
         SharedEngine(engine.clone()),
@@ -185,7 +186,7 @@ fn a_record_from_before_its_key_became_temporal_is_hidden() {
 #[test]
 fn a_transaction_sees_every_update_admitted_before_it_began() {
     for mode in MODES {
-        let clock = ManualClock::default();
+        let clock = VirtualOs::new(0);
         let store = open(Memory::default(), &clock, options(mode, 2));
         store.offer(SensorId(0), Seq(1), Time(0), b"seen").unwrap();
         let reading = store.read_transaction(Deadline::NONE).unwrap();
@@ -223,7 +224,7 @@ fn a_transaction_sees_every_update_admitted_before_it_began() {
 
 #[test]
 fn updates_in_transaction_mode_belong_to_the_snapshot() {
-    let clock = ManualClock::default();
+    let clock = VirtualOs::new(0);
     let store = open(Memory::default(), &clock, options(UpdateMode::Transaction, 1));
     update(&store, 0, 1, Time(0), b"before");
     let reading = store.read_transaction(Deadline::NONE).unwrap();
@@ -239,7 +240,7 @@ fn updates_in_transaction_mode_belong_to_the_snapshot() {
 #[test]
 fn reads_by_handle_or_key_are_counted_and_unknown_objects_refused() {
     for mode in MODES {
-        let store = open(Memory::default(), &ManualClock::default(), options(mode, 1));
+        let store = open(Memory::default(), &VirtualOs::new(0), options(mode, 1));
         update(&store, 0, 1, Time(0), b"value");
         let object = store.object(b"sensor/0000").unwrap();
         let mut value = Vec::new();
@@ -267,7 +268,7 @@ fn ranking_counts_the_reads_since_the_last_one() {
     for (shedding, ranks) in [(Shedding::ColdestFirst, true), (Shedding::Uniform, false)] {
         let mut options = options(UpdateMode::MemoryFirst, 2);
         options.admission.shedding = shedding;
-        let store = open(Memory::default(), &ManualClock::default(), options);
+        let store = open(Memory::default(), &VirtualOs::new(0), options);
         update(&store, 1, 1, Time(0), b"value");
         let mut value = Vec::new();
         for (reads, expected) in [(3, vec![0, 3]), (0, vec![0, 0]), (2, vec![0, 2])] {
@@ -290,11 +291,7 @@ fn durability_is_acknowledged_after_the_commit_or_the_sync_and_not_before() {
     ] {
         for mode in MODES {
             let directory = tempfile::tempdir().unwrap();
-            let store = open(
-                lmdb(directory.path(), durability),
-                &ManualClock::default(),
-                options(mode, 1),
-            );
+            let store = open(lmdb(directory.path(), durability), &VirtualOs::new(0), options(mode, 1));
             update(&store, 0, 1, Time(0), b"value");
             let by_itself = mode == UpdateMode::Transaction && durable_at_commit;
             assert_eq!(store.durable_seq(object).unwrap(), Seq(u64::from(by_itself)));
@@ -323,7 +320,7 @@ fn durability_is_acknowledged_after_the_commit_or_the_sync_and_not_before() {
 fn a_group_larger_than_one_transaction_is_written_whole() {
     let objects = 2 * GROUP_OBJECTS_MAX + 1;
     let directory = tempfile::tempdir().unwrap();
-    let clock = ManualClock::default();
+    let clock = VirtualOs::new(0);
     let store = open(
         lmdb(directory.path(), Durability::Volatile),
         &clock,
@@ -350,8 +347,8 @@ fn a_group_larger_than_one_transaction_is_written_whole() {
 fn after_a_restart_a_value_is_fresh_only_if_its_instant_is_known() {
     for (before, after) in [MODES, [UpdateMode::Transaction, UpdateMode::MemoryFirst]].map(|[a, b]| (a, b)) {
         let directory = tempfile::tempdir().unwrap();
-        let clock = ManualClock::default();
-        clock.set(Time(5_000));
+        let clock = VirtualOs::new(0);
+        clock.sleep_until(Time(5_000));
         let engine = || lmdb(directory.path(), Durability::Durable);
         let store = open(engine(), &clock, options(before, 1));
         update(&store, 0, 7, Time(4_900), b"kept");
@@ -390,7 +387,7 @@ fn after_a_restart_a_value_is_fresh_only_if_its_instant_is_known() {
 
 #[test]
 fn senseless_registrations_are_refused_by_name() {
-    let clock = ManualClock::default();
+    let clock = VirtualOs::new(0);
     let twice = StoreOptions {
         objects: vec![spec(3), spec(3)],
         ..StoreOptions::default()
@@ -438,7 +435,7 @@ proptest! {
     fn updates_are_never_lost(
         steps in vec((0u32..4, 0u64..100, any::<bool>()), 1..80), share in 0.0..=1.0f64, transaction: bool,
     ) {
-        let clock = ManualClock::default();
+        let clock = VirtualOs::new(0);
         let store = open(Memory::default(), &clock, options(MODES[usize::from(transaction)], 4));
         store.set_admitted_share(Share::clamped(share));
         let mut offered = [0u64; 4];

@@ -5,7 +5,6 @@
 
 pub mod busy;
 pub mod cgroup;
-pub mod clock;
 mod core_mask;
 pub mod cores;
 pub mod cpufreq;
@@ -19,8 +18,6 @@ mod machine;
 pub mod powercap;
 pub mod probe;
 pub mod real_time;
-mod stamp;
-pub mod sync;
 #[cfg(test)]
 mod testing;
 pub mod thread;
@@ -28,6 +25,13 @@ mod tree;
 mod undo;
 
 pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions};
+pub use punctual_os::linux::sync;
+
+/// The clock of Linux.
+pub mod clock {
+    pub use punctual_os::LinuxOs as MonotonicClock;
+}
+
 pub use tree::KernelTree;
 
 use crate::Refusal;

@@ -22,9 +22,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_platform::Refusal;
-use punctual_platform::linux::sync::{Parker, PiMutex, Wake};
-use punctual_platform::linux::thread::{Scheduling, Tid, scheduling, set_scheduling};
+use punctual_os::{Lock, Os, Park, Refusal, Scheduling, Tid, Wake};
 use punctual_units::Time;
 
 pub use queue::{Ticket, WAITERS_MAX, WaitQueue};
@@ -41,29 +39,27 @@ pub enum Denied {
 /// Where the permit is handed out.
 ///
 /// ```
-/// use punctual_platform::linux::clock::MonotonicClock;
+/// use punctual_os::{Os, Thread, VirtualOs};
 /// use punctual_store::permit::{Denied, PermitQueue};
 /// use punctual_units::{Clock, Nanos, Time};
-/// let queue = &PermitQueue::default();
+/// let os = VirtualOs::new(1);
+/// let queue = PermitQueue::new(os.clone());
 /// let permit = queue.acquire(Time(1_000), Time::MAX).unwrap();
-/// std::thread::scope(|scope| {
-///     let until = MonotonicClock.now() + Nanos::from_millis(1);
-///     let other = scope.spawn(move || queue.acquire(Time(500), until).map(drop));
-///     assert_eq!(other.join().unwrap(), Err(Denied::TimedOut));
-/// });
+/// let until = os.now() + Nanos::from_millis(1);
+/// let asks = || assert_eq!(queue.acquire(Time(500), until).map(drop), Err(Denied::TimedOut));
+/// os.together(vec![Thread::new("asks", asks)]);
 /// drop(permit);
 /// ```
-#[derive(Debug)]
-pub struct PermitQueue {
-    state: PiMutex<State>,
-    places: Box<[Place]>,
+pub struct PermitQueue<O: Os> {
+    os: O,
+    state: O::Lock<State>,
+    places: Box<[Place<O::Parker>]>,
     refusal: OnceLock<Refusal>,
 }
 
 /// Where one thread waits for its turn.
-#[derive(Debug, Default)]
-struct Place {
-    parker: Parker,
+struct Place<P> {
+    parker: P,
     /// The last ticket whose turn came while its owner sat here. Wake-ups can come late and be meant for an earlier
     /// owner of the place; this tells.
     called: AtomicU64,
@@ -93,37 +89,40 @@ struct Holder {
 }
 
 /// The permit to write, until dropped. It belongs to its thread: that is the one whose priority is raised.
-#[derive(Debug)]
 #[must_use = "dropping the permit passes it on"]
-pub struct Permit<'q> {
-    queue: &'q PermitQueue,
+pub struct Permit<'q, O: Os> {
+    queue: &'q PermitQueue<O>,
     place: Option<u16>,
     _bound_to_thread: PhantomData<*const ()>,
 }
 
-impl Default for PermitQueue {
-    fn default() -> Self {
+impl<O: Os> PermitQueue<O> {
+    /// A permit that no thread holds, for threads of `os`.
+    pub fn new(os: O) -> Self {
         let free_places = (0..WAITERS_MAX as u16).collect();
+        let place = |_| Place {
+            parker: os.new_parker(),
+            called: AtomicU64::new(0),
+        };
         PermitQueue {
-            state: PiMutex::new(State {
+            state: os.new_lock(State {
                 holder: None,
                 queue: WaitQueue::default(),
                 free_places,
             }),
-            places: (0..WAITERS_MAX).map(|_| Place::default()).collect(),
+            places: (0..WAITERS_MAX).map(place).collect(),
             refusal: OnceLock::new(),
+            os,
         }
     }
-}
 
-impl PermitQueue {
     /// Takes the permit, after all who wait with an earlier or the same `deadline`; gives up at `until`, an instant of
-    /// `CLOCK_MONOTONIC` ([`Time::MAX`]: never). Must not be called by the thread that holds it.
+    /// the system's clock ([`Time::MAX`]: never). Must not be called by the thread that holds it.
     ///
     /// # Errors
     /// [`Denied`]: this thread does not hold the permit and does not wait any more.
     #[inline]
-    pub fn acquire(&self, deadline: Time, until: Time) -> Result<Permit<'_>, Denied> {
+    pub fn acquire(&self, deadline: Time, until: Time) -> Result<Permit<'_, O>, Denied> {
         match self.try_acquire() {
             Some(permit) => Ok(permit),
             None => self.wait(deadline, until),
@@ -132,14 +131,14 @@ impl PermitQueue {
 
     /// Takes the permit if nobody holds it.
     #[inline]
-    pub fn try_acquire(&self) -> Option<Permit<'_>> {
+    pub fn try_acquire(&self) -> Option<Permit<'_, O>> {
         let mut state = self.state.lock();
         // Nobody waits for a permit that nobody holds: a release passes it on.
         if state.holder.is_some() {
             return None;
         }
         state.holder = Some(Holder {
-            thread: this_thread(),
+            thread: self.os.this_thread(),
             runs_as: None,
             own: None,
         });
@@ -151,7 +150,7 @@ impl PermitQueue {
         self.refusal.get()
     }
 
-    fn permit(&self, place: Option<u16>) -> Permit<'_> {
+    fn permit(&self, place: Option<u16>) -> Permit<'_, O> {
         Permit {
             queue: self,
             place,
@@ -160,9 +159,9 @@ impl PermitQueue {
     }
 
     #[cold]
-    fn wait(&self, deadline: Time, until: Time) -> Result<Permit<'_>, Denied> {
-        let thread = this_thread();
-        let scheduling = scheduling(thread).ok(); // asked before the lock: it is a system call
+    fn wait(&self, deadline: Time, until: Time) -> Result<Permit<'_, O>, Denied> {
+        let thread = self.os.this_thread();
+        let scheduling = self.os.scheduling(thread).ok(); // asked before the lock: it is a system call
         let Some((ticket, place)) = self.line_up(deadline, thread, scheduling)? else {
             return Ok(self.permit(None)); // released meanwhile
         };
@@ -222,17 +221,17 @@ impl PermitQueue {
 
     /// Lets the holder run with a waiter's scheduling, if that is of higher priority.
     fn inherit(&self, holder: &mut Holder, waiter: Option<Scheduling>) {
-        let Some(waiter) = waiter.filter(|waiter| rank(*waiter) > 0) else {
+        let Some(waiter) = waiter.filter(|waiter| waiter.rank() > 0) else {
             return;
         };
         if self.refusal.get().is_some() {
             return;
         }
-        holder.runs_as = holder.runs_as.or_else(|| scheduling(holder.thread).ok());
-        let Some(current) = holder.runs_as.filter(|current| rank(*current) < rank(waiter)) else {
+        holder.runs_as = holder.runs_as.or_else(|| self.os.scheduling(holder.thread).ok());
+        let Some(current) = holder.runs_as.filter(|current| current.rank() < waiter.rank()) else {
             return;
         };
-        match set_scheduling(holder.thread, waiter) {
+        match self.os.set_scheduling(holder.thread, waiter) {
             Ok(()) => {
                 holder.own.get_or_insert(current);
                 holder.runs_as = Some(waiter);
@@ -258,7 +257,7 @@ impl PermitQueue {
                     .queue
                     .iter()
                     .filter_map(|waiter| waiter.scheduling)
-                    .max_by_key(|s| rank(*s));
+                    .max_by_key(|scheduling| scheduling.rank());
                 self.inherit(&mut holder, highest);
                 state.holder = Some(holder);
                 self.places[waiter.place as usize]
@@ -273,48 +272,35 @@ impl PermitQueue {
             self.places[waiter.place as usize].parker.unpark();
         }
         if let Some(own) = own
-            && let Err(refusal) = set_scheduling(this_thread(), own)
+            && let Err(refusal) = self.os.set_scheduling(self.os.this_thread(), own)
         {
             self.refusal.set(refusal).unwrap_or(());
         }
     }
 }
 
-impl PermitQueue {
+impl<O: Os> PermitQueue<O> {
     /// Whether the calling thread holds the permit.
     pub fn is_mine(&self) -> bool {
         let holder = &self.state.lock().holder;
-        holder.as_ref().is_some_and(|holder| holder.thread == this_thread())
+        holder
+            .as_ref()
+            .is_some_and(|holder| holder.thread == self.os.this_thread())
     }
 }
 
-impl Permit<'_> {
+impl<O: Os> Permit<'_, O> {
     /// Whether somebody waits for it.
     pub fn is_wanted(&self) -> bool {
         self.queue.state.lock().queue.iter().next().is_some()
     }
 }
 
-impl Drop for Permit<'_> {
+impl<O: Os> Drop for Permit<'_, O> {
     fn drop(&mut self) {
         self.queue.release(self.place);
     }
 }
 
-/// Real-time priority, 1 to 99; 0 for all that the fair scheduler runs, whose shares are not inherited.
-fn rank(scheduling: Scheduling) -> u8 {
-    match scheduling {
-        Scheduling::Fifo(priority) | Scheduling::RoundRobin(priority) => priority,
-        Scheduling::Other { .. } | Scheduling::Batch { .. } | Scheduling::Idle => 0,
-    }
-}
-
-/// The calling thread; the system call is made once per thread.
-#[inline]
-fn this_thread() -> Tid {
-    thread_local!(static THREAD: Tid = Tid::current());
-    THREAD.with(|thread| *thread)
-}
-
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;

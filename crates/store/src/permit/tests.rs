@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use punctual_platform::linux::clock::MonotonicClock;
-use punctual_platform::linux::thread::{Scheduling, Tid, real_time, scheduling};
+use punctual_os::LinuxOs;
+use punctual_os::linux::thread::{real_time, scheduling};
 use punctual_units::{Clock, Nanos, Time};
 
 use super::*;
 
-impl PermitQueue {
+impl PermitQueue<LinuxOs> {
     fn waiting(&self) -> usize {
         self.state.lock().queue.iter().count()
     }
@@ -29,7 +29,7 @@ impl PermitQueue {
 
 #[test]
 fn waiters_are_served_by_deadline_and_equals_in_order_of_arrival() {
-    let queue = PermitQueue::default();
+    let queue = PermitQueue::new(LinuxOs);
     let served = Mutex::new(Vec::new());
     let held = queue.acquire(Time::ZERO, Time::MAX).unwrap();
     std::thread::scope(|scope| {
@@ -52,15 +52,11 @@ fn waiters_are_served_by_deadline_and_equals_in_order_of_arrival() {
 
 #[test]
 fn who_gives_up_is_forgotten_and_the_others_are_served() {
-    let queue = PermitQueue::default();
+    let queue = PermitQueue::new(LinuxOs);
     let held = queue.acquire(Time::ZERO, Time::MAX).unwrap();
     std::thread::scope(|scope| {
         let patient = scope.spawn(|| queue.acquire(Time(9), Time::MAX).map(drop));
-        let hasty = scope.spawn(|| {
-            queue
-                .acquire(Time(1), MonotonicClock.now() + Nanos::from_millis(5))
-                .map(drop)
-        });
+        let hasty = scope.spawn(|| queue.acquire(Time(1), LinuxOs.now() + Nanos::from_millis(5)).map(drop));
         assert_eq!(hasty.join().unwrap(), Err(Denied::TimedOut));
         assert_eq!(queue.acquire(Time(1), Time::ZERO).map(drop), Err(Denied::TimedOut));
         drop(held);
@@ -73,7 +69,7 @@ fn who_gives_up_is_forgotten_and_the_others_are_served() {
 fn one_thread_at_a_time_holds_the_permit_and_no_wake_up_is_lost() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 2_000;
-    let queue = PermitQueue::default();
+    let queue = PermitQueue::new(LinuxOs);
     let inside = AtomicBool::new(false);
     let (granted, denied) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -83,7 +79,7 @@ fn one_thread_at_a_time_holds_the_permit_and_no_wake_up_is_lost() {
                 for round in 0..ROUNDS {
                     // Every fourth gives up at once or soon, so that timeouts meet grants.
                     let until = match round % 4 {
-                        0 => MonotonicClock.now() + Nanos((round * 37 + thread * 11) % 50_000),
+                        0 => LinuxOs.now() + Nanos((round * 37 + thread * 11) % 50_000),
                         _ => Time::MAX,
                     };
                     match queue.acquire(Time(round * 7919 % 13), until) {
@@ -108,7 +104,7 @@ fn one_thread_at_a_time_holds_the_permit_and_no_wake_up_is_lost() {
 
 #[test]
 fn the_crowd_is_bounded() {
-    let queue = PermitQueue::default();
+    let queue = PermitQueue::new(LinuxOs);
     let held = queue.acquire(Time::ZERO, Time::MAX).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..WAITERS_MAX {
@@ -124,7 +120,7 @@ fn the_crowd_is_bounded() {
 /// Lines up a thread with real-time `priority`; false where the machine does not allow that.
 fn urgent<'s>(
     scope: &'s std::thread::Scope<'s, '_>,
-    queue: &'s PermitQueue,
+    queue: &'s PermitQueue<LinuxOs>,
     deadline: u64,
     priority: u8,
     granted: mpsc::Sender<Scheduling>,
@@ -150,7 +146,7 @@ fn urgent<'s>(
 
 #[test]
 fn the_holder_runs_with_the_priority_of_its_most_urgent_waiter_until_it_releases() {
-    let queue = PermitQueue::default();
+    let queue = PermitQueue::new(LinuxOs);
     let me = Tid::current();
     let own = scheduling(me).unwrap();
     let (granted, grants) = mpsc::channel();

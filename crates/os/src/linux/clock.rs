@@ -4,51 +4,29 @@
 //! an invariant TSC (clock source `tsc`, minimum of 15 runs of a million calls): `clock_gettime` through the vDSO
 //! 37.1 ns, a scaled `rdtsc` 23.8 ns, but `rdtscp` 35.7 ns and `lfence; rdtsc` 37.1 ns. Only the unordered read is
 //! cheaper, and it may move past the very work that it should time; the ordered ones cost what the vDSO costs. And a private
-//! TSC scale drifts away from the clock that [`MonotonicClock::sleep_until`] and every futex deadline use, because the
+//! TSC scale drifts away from the clock that [`sleep_until`] and every futex deadline use, because the
 //! kernel slews `CLOCK_MONOTONIC` to network time. So there is one clock for instants. Only spans inside of read
 //! transactions, where nothing is compared with a deadline, are measured by the unordered read (`stamp.rs`).
 
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Nanos, Time};
 
-/// `CLOCK_MONOTONIC`: nanoseconds since boot, without the time spent suspended. Costs nothing to clone.
-///
-/// ```
-/// use punctual_platform::linux::clock::MonotonicClock;
-/// use punctual_units::{Clock, Nanos};
-/// let clock = MonotonicClock;
-/// let wake = clock.now() + Nanos::from_millis(1);
-/// clock.sleep_until(wake);
-/// assert!(clock.now() >= wake);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MonotonicClock;
-
-impl Clock for MonotonicClock {
-    #[inline]
-    fn now(&self) -> Time {
-        read(libc::CLOCK_MONOTONIC).map_or(Time::ZERO, |since| Time(since.0))
-    }
-
-    #[inline]
-    fn stamp(&self) -> Time {
-        super::stamp::stamp()
-    }
+/// `CLOCK_MONOTONIC`: nanoseconds since boot, without the time spent suspended.
+#[inline]
+pub(super) fn now() -> Time {
+    read(libc::CLOCK_MONOTONIC).map_or(Time::ZERO, |since| Time(since.0))
 }
 
-impl MonotonicClock {
-    /// Sleeps until `wake`, not shorter; returns at once where that has passed. Signals do not cut it short.
-    ///
-    /// The deadline is absolute, so a periodic sleeper does not drift.
-    pub fn sleep_until(&self, wake: Time) {
-        let wake = timespec(wake);
-        loop {
-            // SAFETY: `wake` is a valid timespec for the whole call; an absolute sleep reports no remainder.
-            let error = unsafe {
-                libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &wake, std::ptr::null_mut())
-            };
-            if error != libc::EINTR {
-                return;
-            }
+/// Sleeps until `wake`, not shorter; returns at once where that has passed. Signals do not cut it short.
+///
+/// The deadline is absolute, so a periodic sleeper does not drift.
+pub(super) fn sleep_until(wake: Time) {
+    let wake = timespec(wake);
+    loop {
+        // SAFETY: `wake` is a valid timespec for the whole call; an absolute sleep reports no remainder.
+        let error =
+            unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &wake, std::ptr::null_mut()) };
+        if error != libc::EINTR {
+            return;
         }
     }
 }
@@ -85,7 +63,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
                         let published = seen.load(Ordering::SeqCst);
-                        let now = MonotonicClock.now().0;
+                        let now = now().0;
                         assert!(now >= published, "{now} after {published}");
                         seen.fetch_max(now, Ordering::SeqCst);
                     }
@@ -96,10 +74,10 @@ mod tests {
 
     #[test]
     fn a_sleep_is_never_shorter_than_asked_and_a_past_instant_returns() {
-        let wake = MonotonicClock.now() + Nanos::from_millis(2);
-        MonotonicClock.sleep_until(wake);
-        assert!(MonotonicClock.now() >= wake);
-        MonotonicClock.sleep_until(Time::ZERO);
+        let wake = now() + Nanos::from_millis(2);
+        sleep_until(wake);
+        assert!(now() >= wake);
+        sleep_until(Time::ZERO);
     }
 
     static SIGNALS: AtomicU32 = AtomicU32::new(0);
@@ -113,15 +91,15 @@ mod tests {
         unsafe { libc::signal(libc::SIGUSR2, count as *const () as libc::sighandler_t) };
         let (send_thread, thread) = std::sync::mpsc::channel();
         let sleeper = std::thread::spawn(move || {
-            let wake = MonotonicClock.now() + Nanos::from_millis(100);
+            let wake = now() + Nanos::from_millis(100);
             // SAFETY: pthread_self is always valid in its own thread.
             send_thread.send(unsafe { libc::pthread_self() }).unwrap();
-            MonotonicClock.sleep_until(wake);
-            MonotonicClock.now() >= wake
+            sleep_until(wake);
+            now() >= wake
         });
         let thread = thread.recv().unwrap();
         for _ in 0..5 {
-            MonotonicClock.sleep_until(MonotonicClock.now() + Nanos::from_millis(5));
+            sleep_until(now() + Nanos::from_millis(5));
             // SAFETY: the thread has not been joined, so its id is still valid even if it has ended.
             unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
         }

@@ -10,13 +10,13 @@
 //! **Scale.** Ticks become nanoseconds by a factor measured once against `CLOCK_MONOTONIC`, over
 //! [`CALIBRATED_OVER`]; the ends of that span are known to some 50 ns, so that the factor is good to about 20 ppm.
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Nanos, Time};
 
-use super::clock::MonotonicClock;
-use super::tree::KernelTree;
+use super::clock::now;
 
 /// How long the first stamp of a process takes.
 const CALIBRATED_OVER: Duration = Duration::from_millis(5);
@@ -26,12 +26,12 @@ const SHIFT: u32 = 32;
 /// Nanoseconds per tick, times 2^[`SHIFT`]; none where the counter is not to be trusted.
 static SCALE: OnceLock<Option<u64>> = OnceLock::new();
 
-/// A stamp; see [`Clock::stamp`]. The first one of a process calibrates, which takes 5 ms.
+/// A stamp; see [`Clock::stamp`](punctual_units::Clock::stamp). The first one of a process calibrates, which takes 5 ms.
 #[inline]
 pub(super) fn stamp() -> Time {
     match SCALE.get_or_init(calibrate) {
         Some(scale) => Time(scaled(ticks(), *scale)),
-        None => MonotonicClock.now(),
+        None => now(),
     }
 }
 
@@ -42,12 +42,12 @@ fn scaled(ticks: u64, scale: u64) -> u64 {
 
 #[cold]
 fn calibrate() -> Option<u64> {
-    if !reliable(&KernelTree::default()) {
+    if !reliable(Path::new(ROOT)) {
         return None;
     }
-    let (began, first) = (MonotonicClock.now(), ticks());
+    let (began, first) = (now(), ticks());
     std::thread::sleep(CALIBRATED_OVER);
-    let (ended, last) = (MonotonicClock.now(), ticks());
+    let (ended, last) = (now(), ticks());
     scale(ended.since(began), last.checked_sub(first)?)
 }
 
@@ -59,22 +59,25 @@ fn scale(span: Nanos, ticks: u64) -> Option<u64> {
         .filter(|scale| (1..1000 << SHIFT).contains(scale))
 }
 
-/// Whether the kernel keeps time by the counter.
-fn kernel_trusts(tree: &KernelTree) -> bool {
-    let source = tree.read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    source.is_ok_and(|source| source.trim() == "tsc")
+/// Where the kernel's own files are.
+const ROOT: &str = "/";
+
+/// Whether the kernel under `root` keeps time by the counter.
+fn kernel_trusts(root: &Path) -> bool {
+    let source = root.join("sys/devices/system/clocksource/clocksource0/current_clocksource");
+    std::fs::read_to_string(source).is_ok_and(|source| source.trim() == "tsc")
 }
 
 #[cfg(target_arch = "x86_64")]
-fn reliable(tree: &KernelTree) -> bool {
+fn reliable(root: &Path) -> bool {
     use std::arch::x86_64::__cpuid;
     const POWER_MANAGEMENT: u32 = 0x8000_0007;
     let invariant = __cpuid(0x8000_0000).eax >= POWER_MANAGEMENT && __cpuid(POWER_MANAGEMENT).edx & (1 << 8) != 0;
-    invariant && kernel_trusts(tree)
+    invariant && kernel_trusts(root)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn reliable(_: &KernelTree) -> bool {
+fn reliable(_: &Path) -> bool {
     false
 }
 
@@ -119,22 +122,22 @@ mod tests {
         std::fs::create_dir_all(&sources).unwrap();
         for (source, trusted) in [("tsc\n", true), ("kvm-clock\n", false), ("hpet\n", false)] {
             std::fs::write(sources.join("current_clocksource"), source).unwrap();
-            assert_eq!(kernel_trusts(&KernelTree::at(folder.path())), trusted, "{source}");
+            assert_eq!(kernel_trusts(folder.path()), trusted, "{source}");
         }
-        assert!(!kernel_trusts(&KernelTree::at(folder.path().join("empty"))));
+        assert!(!kernel_trusts(&folder.path().join("empty")));
     }
 
     #[test]
     fn stamps_measure_what_the_clock_measures() {
         // The span in between is bracketed by the clock, so that a busy machine cannot make this fail.
         stamp();
-        let outer = MonotonicClock.now();
+        let outer = now();
         let first = stamp();
-        let inner = MonotonicClock.now();
+        let inner = now();
         std::thread::sleep(Duration::from_millis(20));
-        let inner = MonotonicClock.now().since(inner);
+        let inner = now().since(inner);
         let stamped = stamp().since(first);
-        let outer = MonotonicClock.now().since(outer);
+        let outer = now().since(outer);
         let slack = Nanos(1000 + inner.0 / 1000);
         assert!(
             inner <= stamped + slack && stamped <= outer + slack,

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use punctual_units::Time;
 
 use super::clock::timespec;
+pub use crate::Wake;
 
 /// A mutex with priority inheritance (`PTHREAD_PRIO_INHERIT`).
 ///
@@ -24,7 +25,7 @@ use super::clock::timespec;
 /// stay as they were left. Uncontended, locking and unlocking make no system call.
 ///
 /// ```
-/// use punctual_platform::linux::sync::PiMutex;
+/// use punctual_os::linux::sync::PiMutex;
 /// let counter = PiMutex::new(0);
 /// *counter.lock() += 1;
 /// assert_eq!(counter.into_inner(), 1);
@@ -163,27 +164,19 @@ impl<T: ?Sized> Drop for PiGuard<'_, T> {
     }
 }
 
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
-    /// [`Parker::unpark`] was called.
-    Woken,
-    /// The deadline came first.
-    TimedOut,
-}
-
 /// A place where one thread waits until another wakes it, or until a deadline.
 ///
 /// One permit: an [`unpark`](Parker::unpark) that comes before the [`park_until`](Parker::park_until) is not lost, and
 /// several in a row count once. What was written before `unpark` is seen after the `park_until` that it ends.
 ///
 /// ```
-/// use punctual_platform::linux::{clock::MonotonicClock, sync::{Parker, Wake}};
+/// use punctual_os::LinuxOs;
+/// use punctual_os::linux::sync::{Parker, Wake};
 /// use punctual_units::{Clock, Nanos, Time};
 /// let place = Parker::new();
 /// place.unpark();
 /// assert_eq!(place.park_until(Time::MAX), Wake::Woken);
-/// assert_eq!(place.park_until(MonotonicClock.now() + Nanos::from_millis(1)), Wake::TimedOut);
+/// assert_eq!(place.park_until(LinuxOs.now() + Nanos::from_millis(1)), Wake::TimedOut);
 /// ```
 #[derive(Debug, Default)]
 pub struct Parker(AtomicU32);
@@ -281,8 +274,9 @@ mod tests {
     use punctual_units::{Clock, Nanos};
 
     use super::*;
-    use crate::linux::clock::MonotonicClock;
-    use crate::linux::thread::{self, Tid, allowed_cores};
+    use crate::LinuxOs;
+    use crate::Tid;
+    use crate::linux::thread;
 
     #[test]
     fn one_thread_at_a_time_is_inside() {
@@ -353,12 +347,11 @@ mod tests {
     fn holder_is_boosted(mutex: Arc<dyn Lockable>, patience: Duration) -> Option<bool> {
         const LOW: u8 = 10;
         const HIGH: u8 = 20;
-        let core = allowed_cores()[0];
         let (report, reports) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
         let held = Arc::clone(&mutex);
         let low = std::thread::spawn(move || {
-            let obtained = thread::pin(core).and_then(|()| thread::real_time(LOW));
+            let obtained = thread::real_time(LOW);
             held.with_lock(&mut || {
                 report.send(obtained.clone().map(|()| Tid::current())).unwrap();
                 let _ = released.recv();
@@ -375,7 +368,6 @@ mod tests {
         };
         assert_eq!(effective_priority(holder), -1 - i32::from(LOW));
         let high = std::thread::spawn(move || {
-            thread::pin(core).unwrap();
             thread::real_time(HIGH).unwrap();
             mutex.with_lock(&mut || {});
         });
@@ -431,9 +423,9 @@ mod tests {
     #[test]
     fn a_wait_without_a_permit_ends_at_its_deadline_and_not_before() {
         let place = Parker::new();
-        let deadline = MonotonicClock.now() + Nanos::from_millis(5);
+        let deadline = LinuxOs.now() + Nanos::from_millis(5);
         assert_eq!(place.park_until(deadline), Wake::TimedOut);
-        assert!(MonotonicClock.now() >= deadline);
+        assert!(LinuxOs.now() >= deadline);
     }
 
     #[test]
@@ -452,7 +444,7 @@ mod tests {
             ping.2.store(round, Ordering::Relaxed);
             ping.0.unpark();
             // Some waits run into deadlines on the way: they must neither lose nor invent a permit.
-            while ping.1.park_until(MonotonicClock.now() + Nanos::from_micros(round % 50)) == Wake::TimedOut {}
+            while ping.1.park_until(LinuxOs.now() + Nanos::from_micros(round % 50)) == Wake::TimedOut {}
         }
         other.join().unwrap();
     }

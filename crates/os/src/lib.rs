@@ -1,0 +1,116 @@
+//! How a thread waits, and as what it runs: clock, lock, parking place, scheduling.
+//!
+//! **Problem.** Whatever waits by asking the kernel can only be tested as fast as time passes, on the interleavings
+//! that the kernel happens to choose, and one process cannot hold a fleet of it.
+//!
+//! **Method.** An [`Os`] is what waits are made of: a clock, locks whose holder inherits priorities ([`Lock`]), places
+//! where a thread parks until another wakes it or until an instant ([`Park`]), and threads. There are two:
+//!
+//! - `LinuxOs`: the kernel's clock, its futexes and its threads;
+//! - [`VirtualOs`]: threads that take turns, and a clock that jumps. All that happens follows from a seed, and a
+//!   deadlock is a report instead of a test that hangs.
+//!
+//! Both pass [`conformance`]. What is generic over the `Os` costs nothing extra on Linux: `LinuxOs` has no size, and
+//! the compiler sees through it.
+
+pub mod conformance;
+#[cfg(target_os = "linux")]
+pub mod linux;
+mod refusal;
+mod thread;
+mod virtual_os;
+
+use std::ops::DerefMut;
+
+use punctual_units::{Clock, Nanos, Time};
+
+#[cfg(target_os = "linux")]
+pub use linux::LinuxOs;
+pub use refusal::Refusal;
+pub use thread::{REAL_TIME_PRIORITIES, Scheduling, Thread, Tid};
+pub use virtual_os::{
+    CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
+};
+
+/// An operating system, as far as threads wait in it. Clones are handles to the same one.
+pub trait Os: Clock + Clone + Send + Sync + 'static {
+    /// Its lock.
+    type Lock<T: Send>: Lock<T>;
+    /// Its parking place.
+    type Parker: Park;
+
+    /// A free lock around `data`.
+    fn new_lock<T: Send>(&self, data: T) -> Self::Lock<T>;
+
+    /// A parking place without a permit.
+    fn new_parker(&self) -> Self::Parker;
+
+    /// Sleeps until `wake`, not shorter; returns at once where that has passed.
+    fn sleep_until(&self, wake: Time);
+
+    /// Sleeps for `span`, not shorter.
+    fn sleep(&self, span: Nanos) {
+        self.sleep_until(self.now() + span);
+    }
+
+    /// The calling thread.
+    fn this_thread(&self) -> Tid;
+
+    /// How `thread` is scheduled, as set: what it inherits from those that wait for its locks does not show.
+    ///
+    /// # Errors
+    /// [`Refusal`] where there is no such thread, or its scheduling could not be set again.
+    fn scheduling(&self, thread: Tid) -> Result<Scheduling, Refusal>;
+
+    /// Schedules `thread` as told.
+    ///
+    /// # Errors
+    /// [`Refusal`] without permission, for values out of range, or where there is no such thread.
+    fn set_scheduling(&self, thread: Tid, scheduling: Scheduling) -> Result<(), Refusal>;
+
+    /// Runs `threads` beside each other, scheduled as the caller is, and returns when all have ended.
+    ///
+    /// # Panics
+    /// With the panic of the first of them that panicked, after all have ended.
+    fn together(&self, threads: Vec<Thread<'_>>);
+}
+
+/// A lock around data, whose holder runs at least as urgently as those that wait for it (priority inheritance).
+/// A panic inside of the critical section unlocks it and leaves the data as they are.
+pub trait Lock<T>: Send + Sync {
+    /// Access to the data; unlocks when dropped, on the thread that locked.
+    type Guard<'l>: DerefMut<Target = T>
+    where
+        Self: 'l;
+
+    /// Waits for the lock and takes it. There is no bound but the critical sections before it: keep them short.
+    ///
+    /// # Panics
+    /// If the calling thread holds the lock already: that would wait for ever.
+    fn lock(&self) -> Self::Guard<'_>;
+
+    /// Takes the lock if it is free.
+    fn try_lock(&self) -> Option<Self::Guard<'_>>;
+}
+
+/// A place where one thread at a time waits until another wakes it, or until a deadline.
+///
+/// One permit: an [`unpark`](Park::unpark) that comes before the [`park_until`](Park::park_until) is not lost, and
+/// several in a row count once. What was written before `unpark` is seen after the `park_until` that it ends.
+pub trait Park: Send + Sync {
+    /// Waits for the permit and takes it, at most until `deadline` ([`Time::MAX`]: without bound). A permit that
+    /// arrives with the deadline is taken, so that no wake-up is ever lost.
+    fn park_until(&self, deadline: Time) -> Wake;
+
+    /// Gives the permit and wakes the thread that waits for it, if one does.
+    fn unpark(&self);
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// [`Park::unpark`] was called.
+    Woken,
+    /// The deadline came first.
+    TimedOut,
+}

@@ -1,0 +1,135 @@
+//! Linux: `CLOCK_MONOTONIC`, futexes, and threads of the kernel.
+
+mod clock;
+mod stamp;
+pub mod sync;
+pub mod thread;
+
+use std::panic::resume_unwind;
+use std::thread::Builder;
+
+use punctual_units::{Clock, Time};
+
+use crate::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
+use sync::{Parker, PiGuard, PiMutex};
+
+/// Linux. Takes no room and costs nothing to clone.
+///
+/// ```
+/// use punctual_os::{LinuxOs, Lock, Os, Park, Wake};
+/// use punctual_units::{Clock, Nanos};
+/// let os = LinuxOs;
+/// let counter = os.new_lock(0);
+/// *counter.lock() += 1;
+/// let place = os.new_parker();
+/// assert_eq!(place.park_until(os.now() + Nanos::from_millis(1)), Wake::TimedOut);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinuxOs;
+
+impl LinuxOs {
+    /// See [`Os::sleep_until`]. Signals do not cut it short, and a periodic sleeper does not drift.
+    pub fn sleep_until(&self, wake: Time) {
+        clock::sleep_until(wake);
+    }
+}
+
+impl Clock for LinuxOs {
+    #[inline]
+    fn now(&self) -> Time {
+        clock::now()
+    }
+
+    #[inline]
+    fn stamp(&self) -> Time {
+        stamp::stamp()
+    }
+}
+
+impl Os for LinuxOs {
+    type Lock<T: Send> = PiMutex<T>;
+    type Parker = Parker;
+
+    fn new_lock<T: Send>(&self, data: T) -> PiMutex<T> {
+        PiMutex::new(data)
+    }
+
+    fn new_parker(&self) -> Parker {
+        Parker::new()
+    }
+
+    fn sleep_until(&self, wake: Time) {
+        clock::sleep_until(wake);
+    }
+
+    /// The system call is made once for each thread.
+    #[inline]
+    fn this_thread(&self) -> Tid {
+        thread_local!(static THREAD: Tid = Tid::current());
+        THREAD.with(|thread| *thread)
+    }
+
+    fn scheduling(&self, thread: Tid) -> Result<Scheduling, Refusal> {
+        thread::scheduling(thread)
+    }
+
+    fn set_scheduling(&self, thread: Tid, scheduling: Scheduling) -> Result<(), Refusal> {
+        thread::set_scheduling(thread, scheduling)
+    }
+
+    fn together<'t>(&self, threads: Vec<Thread<'t>>) {
+        std::thread::scope(|scope| {
+            let start = |thread: Thread<'t>| {
+                let Thread { name, body } = thread;
+                let started = Builder::new().name(name.clone()).spawn_scoped(scope, body);
+                started.unwrap_or_else(|refused| panic!("thread {name} was not started: {refused}"))
+            };
+            let running: Vec<_> = threads.into_iter().map(start).collect();
+            let outcomes: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
+            if let Some(panic) = outcomes.into_iter().find_map(Result::err) {
+                resume_unwind(panic);
+            }
+        });
+    }
+}
+
+impl<T: Send> Lock<T> for PiMutex<T> {
+    type Guard<'l>
+        = PiGuard<'l, T>
+    where
+        Self: 'l;
+
+    #[inline]
+    fn lock(&self) -> PiGuard<'_, T> {
+        self.lock()
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<PiGuard<'_, T>> {
+        self.try_lock()
+    }
+}
+
+impl Park for Parker {
+    fn park_until(&self, deadline: Time) -> Wake {
+        self.park_until(deadline)
+    }
+
+    fn unpark(&self) {
+        self.unpark();
+    }
+}
+
+/// A refusal of `what` for the reason that the kernel gave.
+fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: impl Into<String>) -> Refusal {
+    Refusal {
+        what: what.into(),
+        why: why.to_string(),
+        remedy: remedy.into(),
+    }
+}
+
+/// What the last failed call of this thread into the C library said.
+fn last_error() -> std::io::Error {
+    std::io::Error::last_os_error()
+}

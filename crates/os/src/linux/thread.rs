@@ -1,0 +1,235 @@
+//! As what a thread runs: its scheduling, and the time it used.
+//!
+//! All of this belongs to the thread and ends with it; nothing is left on the machine.
+
+use punctual_units::Nanos;
+
+use super::{clock, last_error, refused};
+use crate::{REAL_TIME_PRIORITIES, Refusal, Scheduling, Tid};
+
+impl Tid {
+    /// The calling thread.
+    pub fn current() -> Tid {
+        // SAFETY: gettid takes nothing and cannot fail.
+        Tid(unsafe { libc::gettid() })
+    }
+}
+
+const GRANT_REAL_TIME: &str = "run as root, grant CAP_SYS_NICE (setcap cap_sys_nice+ep on the program), or grant an rtprio limit \
+     (a line such as '@realtime - rtprio 99' in /etc/security/limits.d, LimitRTPRIO= in a systemd unit); inside of a \
+     cgroup v1 cpu group, give the group a cpu.rt_runtime_us";
+
+/// Gives the calling thread real-time scheduling: `SCHED_FIFO` at `priority`, 1 (low) to 99 (high).
+///
+/// Threads started afterwards by this thread inherit it. What the kernel keeps back from real-time threads is told by
+/// `RealTimeLimits` in `punctual-platform`.
+///
+/// # Errors
+/// [`Refusal`] without permission, or for a priority out of range.
+pub fn real_time(priority: u8) -> Result<(), Refusal> {
+    set_scheduling(Tid::current(), Scheduling::Fifo(priority))
+}
+
+/// How `thread` is scheduled, as set: a boost by priority inheritance does not show here.
+///
+/// # Errors
+/// [`Refusal`] where there is no such thread, or its policy is none of [`Scheduling`]'s.
+pub fn scheduling(thread: Tid) -> Result<Scheduling, Refusal> {
+    let what = || format!("reading the scheduling of thread {thread}");
+    let gone = |why: std::io::Error| refused(what(), why, "name a thread that is alive");
+    let policy = policy_of(thread).map_err(gone)?;
+    let mut param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `param` is valid and filled by the call.
+    if unsafe { libc::sched_getparam(thread.0, &mut param) } != 0 {
+        return Err(gone(last_error()));
+    }
+    let priority = u8::try_from(param.sched_priority).unwrap_or(0);
+    match policy & !libc::SCHED_RESET_ON_FORK {
+        libc::SCHED_OTHER => Ok(Scheduling::Other {
+            nice: nice_of(thread).map_err(gone)?,
+        }),
+        libc::SCHED_BATCH => Ok(Scheduling::Batch {
+            nice: nice_of(thread).map_err(gone)?,
+        }),
+        libc::SCHED_IDLE => Ok(Scheduling::Idle),
+        libc::SCHED_FIFO => Ok(Scheduling::Fifo(priority)),
+        libc::SCHED_RR => Ok(Scheduling::RoundRobin(priority)),
+        other => Err(refused(
+            what(),
+            format!("its policy, number {other}, is not one that we can set again"),
+            "leave threads under SCHED_DEADLINE and sched_ext to whoever set them up",
+        )),
+    }
+}
+
+/// Schedules `thread` as told, and keeps its reset-on-fork flag.
+///
+/// # Errors
+/// [`Refusal`] without permission, for a priority or a nice value out of range, or where there is no such thread;
+/// its policy has not changed then.
+pub fn set_scheduling(thread: Tid, scheduling: Scheduling) -> Result<(), Refusal> {
+    let (policy, priority, nice) = match scheduling {
+        Scheduling::Other { nice } => (libc::SCHED_OTHER, 0, Some(nice)),
+        Scheduling::Batch { nice } => (libc::SCHED_BATCH, 0, Some(nice)),
+        Scheduling::Idle => (libc::SCHED_IDLE, 0, None),
+        Scheduling::Fifo(priority) => (libc::SCHED_FIFO, priority, None),
+        Scheduling::RoundRobin(priority) => (libc::SCHED_RR, priority, None),
+    };
+    let refusal = |why: &dyn std::fmt::Display, remedy: &str| {
+        refused(format!("scheduling thread {thread} as {scheduling:?}"), why, remedy)
+    };
+    if nice.is_none() && policy != libc::SCHED_IDLE && !REAL_TIME_PRIORITIES.contains(&priority) {
+        return Err(refusal(
+            &"there is no such priority",
+            "choose a priority from 1 (low) to 99 (high)",
+        ));
+    }
+    if nice.is_some_and(|nice| !(-20..=19).contains(&nice)) {
+        return Err(refusal(
+            &"there is no such nice value",
+            "choose a nice value from -20 (most) to 19 (least)",
+        ));
+    }
+    let refusal_of = |why: std::io::Error| match why.raw_os_error() {
+        Some(libc::ESRCH) => refusal(&why, "name a thread that is alive"),
+        _ => refusal(&why, GRANT_REAL_TIME),
+    };
+    let reset_on_fork = policy_of(thread).map_err(refusal_of)? & libc::SCHED_RESET_ON_FORK;
+    // Nice first: should the policy be refused afterwards, the thread still runs under the one it had. The kernel
+    // keeps nice values across policies, and setting an unchanged one could be refused for nothing.
+    if let Some(nice) = nice
+        && nice_of(thread).map_err(refusal_of)? != nice
+    {
+        set_nice(thread, nice).map_err(refusal_of)?;
+    }
+    let param = libc::sched_param {
+        sched_priority: i32::from(priority),
+    };
+    // SAFETY: `param` is valid; the call only reads it.
+    match unsafe { libc::sched_setscheduler(thread.0, policy | reset_on_fork, &param) } {
+        0 => Ok(()),
+        _ => Err(refusal_of(last_error())),
+    }
+}
+
+/// The policy number of `thread`, with its reset-on-fork flag.
+fn policy_of(thread: Tid) -> std::io::Result<i32> {
+    // SAFETY: takes and returns plain numbers.
+    let policy = unsafe { libc::sched_getscheduler(thread.0) };
+    if policy < 0 { Err(last_error()) } else { Ok(policy) }
+}
+
+fn nice_of(thread: Tid) -> std::io::Result<i32> {
+    // SAFETY: plain numbers. -1 is both an answer and a failure, so errno is cleared to tell them apart.
+    let (nice, errno) = unsafe {
+        *libc::__errno_location() = 0;
+        let nice = libc::getpriority(libc::PRIO_PROCESS, thread.0 as libc::id_t);
+        (nice, *libc::__errno_location())
+    };
+    if nice == -1 && errno != 0 {
+        Err(std::io::Error::from_raw_os_error(errno))
+    } else {
+        Ok(nice)
+    }
+}
+
+fn set_nice(thread: Tid, nice: i32) -> std::io::Result<()> {
+    // SAFETY: plain numbers.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, thread.0 as libc::id_t, nice) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// The CPU time that the calling thread has used since it started, in user and kernel mode.
+pub fn thread_cpu_time() -> Nanos {
+    clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(Nanos::ZERO)
+}
+
+/// The CPU time that `thread`, one of this process, has used since it started; none once it has ended.
+pub fn cpu_time_of(thread: Tid) -> Option<Nanos> {
+    /// The clock of one thread, in scheduler time: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, beside the complement of
+    /// its number (linux/posix-timers.h; glibc's pthread_getcpuclockid makes the same number).
+    const OF_A_THREAD: libc::clockid_t = 4 | 2;
+    clock::read((!thread.0) << 3 | OF_A_THREAD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `body` on a thread of its own: scheduling and affinity are a thread's.
+    fn on_a_thread(body: impl FnOnce() + Send + 'static) {
+        std::thread::spawn(body).join().unwrap();
+    }
+
+    #[test]
+    fn real_time_is_obtained_or_refused_with_a_remedy_and_can_be_given_back() {
+        on_a_thread(|| {
+            let found = scheduling(Tid::current()).unwrap();
+            match real_time(10) {
+                Ok(()) => {
+                    assert_eq!(scheduling(Tid::current()), Ok(Scheduling::Fifo(10)));
+                    set_scheduling(Tid::current(), found).unwrap();
+                }
+                Err(refusal) => {
+                    eprintln!("skipped obtaining SCHED_FIFO: {refusal}");
+                    assert!(refusal.remedy.contains("CAP_SYS_NICE"), "{refusal}");
+                }
+            }
+            assert_eq!(scheduling(Tid::current()), Ok(found));
+        });
+    }
+
+    #[test]
+    fn any_thread_may_give_way() {
+        on_a_thread(|| {
+            let me = Tid::current();
+            for wanted in [
+                Scheduling::Batch { nice: 5 },
+                Scheduling::Other { nice: 7 },
+                Scheduling::Idle,
+            ] {
+                set_scheduling(me, wanted).unwrap();
+                assert_eq!(scheduling(me), Ok(wanted));
+            }
+        });
+    }
+
+    #[test]
+    fn values_out_of_range_and_dead_threads_are_refused_before_anything_changes() {
+        on_a_thread(|| {
+            let me = Tid::current();
+            let found = scheduling(me).unwrap();
+            for wrong in [
+                Scheduling::Fifo(0),
+                Scheduling::Fifo(100),
+                Scheduling::RoundRobin(0),
+                Scheduling::Other { nice: 20 },
+            ] {
+                assert!(set_scheduling(me, wrong).is_err(), "{wrong:?}");
+            }
+            assert_eq!(scheduling(me), Ok(found));
+        });
+        let dead = Tid(i32::MAX); // beyond the kernel's largest pid
+        assert!(scheduling(dead).unwrap_err().remedy.contains("alive"));
+        assert!(
+            set_scheduling(dead, Scheduling::Idle)
+                .unwrap_err()
+                .remedy
+                .contains("alive")
+        );
+    }
+
+    #[test]
+    fn cpu_time_passes_by_work_and_not_by_sleep() {
+        let before = thread_cpu_time();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let slept = thread_cpu_time();
+        assert!(slept - before < Nanos::from_millis(30), "sleeping is not CPU time");
+        // Bounded by the clock under test: work until it has moved.
+        while thread_cpu_time() == slept {
+            std::hint::spin_loop();
+        }
+    }
+}

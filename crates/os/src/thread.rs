@@ -1,0 +1,67 @@
+//! A thread, and as what it runs.
+
+use serde::{Deserialize, Serialize};
+
+/// A thread, as its operating system numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tid(pub i32);
+
+impl std::fmt::Display for Tid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// How a thread is scheduled; the names are Linux's (sched(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheduling {
+    /// `SCHED_OTHER`: a fair share; nice -20 (most) to 19 (least).
+    Other {
+        /// The nice value.
+        nice: i32,
+    },
+    /// `SCHED_BATCH`: a fair share without a claim to wake early.
+    Batch {
+        /// The nice value.
+        nice: i32,
+    },
+    /// `SCHED_IDLE`: only what nobody else wants.
+    Idle,
+    /// `SCHED_FIFO`: real time, 1 (low) to 99 (high), until it blocks or yields.
+    Fifo(u8),
+    /// `SCHED_RR`: real time, 1 to 99, in turns among equals.
+    RoundRobin(u8),
+}
+
+/// Priorities that `SCHED_FIFO` and `SCHED_RR` have on Linux (sched_get_priority_min(2), _max(2)).
+pub const REAL_TIME_PRIORITIES: std::ops::RangeInclusive<u8> = 1..=99;
+
+impl Scheduling {
+    /// Real-time priority, 1 to 99; 0 for everything that the fair scheduler runs, whose shares are not inherited.
+    pub fn rank(self) -> u8 {
+        match self {
+            Scheduling::Fifo(priority) | Scheduling::RoundRobin(priority) => priority,
+            Scheduling::Other { .. } | Scheduling::Batch { .. } | Scheduling::Idle => 0,
+        }
+    }
+}
+
+/// A thread that is still to run: its name, and what it does. [`Os::together`](crate::Os::together) runs it.
+pub struct Thread<'t> {
+    /// Its name in messages.
+    pub name: String,
+    /// What it does.
+    pub body: Box<dyn FnOnce() + Send + 't>,
+}
+
+impl<'t> Thread<'t> {
+    /// A thread called `name` that runs `body`.
+    pub fn new(name: impl Into<String>, body: impl FnOnce() + Send + 't) -> Self {
+        Thread {
+            name: name.into(),
+            body: Box::new(body),
+        }
+    }
+}
