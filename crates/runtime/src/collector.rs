@@ -163,6 +163,26 @@ impl Collector {
         }
     }
 
+    /// Watches one more task, which was added while the run goes on; `figures` are none for a task without a deadline.
+    pub fn watch(&mut self, task: TaskId, figures: Option<TaskFigures>) {
+        let tasks = self.tasks.len().max(task.index() + 1);
+        self.tasks.resize_with(tasks, || None);
+        self.tasks[task.index()] = figures;
+    }
+
+    /// Takes note that `task` has ended: its figures stay, what it takes to gather them is given back.
+    pub fn ended(&mut self, task: TaskId) {
+        if let Some(task) = self.figures(task) {
+            task.close();
+        }
+    }
+
+    /// The numbers of the tasks whose figures are told.
+    pub fn real_time(&self) -> Vec<usize> {
+        let told = |(number, figures): (usize, &Option<TaskFigures>)| figures.as_ref().map(|_| number);
+        self.tasks.iter().enumerate().filter_map(told).collect()
+    }
+
     /// Takes a change of the clock within a job, and how long that took from the checkpoint on, where that takes time.
     pub fn paced(&mut self, at: Time, took: Option<Nanos>) {
         if self.settled(at) {

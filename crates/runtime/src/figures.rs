@@ -48,6 +48,8 @@ pub struct TaskFigures {
     skipped: u64,
     excused: u64,
     start_up: StartUp,
+    /// The last report, of a task that has ended.
+    closed: Option<Box<TaskReport>>,
 }
 
 impl TaskFigures {
@@ -70,6 +72,7 @@ impl TaskFigures {
                 seconds: start_up_s,
                 ..StartUp::default()
             },
+            closed: None,
         })
     }
 
@@ -109,8 +112,22 @@ impl TaskFigures {
         self.excused += 1;
     }
 
+    /// Takes no more jobs, and keeps no more than the report.
+    pub fn close(&mut self) {
+        self.closed = Some(Box::new(self.report()));
+        if let Ok(small) = Histogram::new_with_bounds(1, 2, 1) {
+            self.responses = small;
+        }
+    }
+
     /// The report of the task so far: some microseconds of work, for the histogram has thousands of bins.
     pub fn report(&self) -> TaskReport {
+        if let Some(closed) = &self.closed {
+            return TaskReport {
+                excused: self.excused,
+                ..(**closed).clone()
+            };
+        }
         let finished = self.late.jobs + self.on_time.jobs;
         let jobs = finished + self.skipped;
         let late = self.late.jobs + self.skipped;
@@ -139,6 +156,8 @@ impl TaskFigures {
             top_cause: top_cause(&self.late, &self.on_time),
             start_up: self.start_up,
             histogram: self.bins(),
+            first_failure: None,
+            ended: None,
         }
     }
 

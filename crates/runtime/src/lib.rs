@@ -12,9 +12,11 @@ pub mod figures;
 mod full_core;
 #[cfg(target_os = "linux")]
 pub mod linux;
+pub mod learn;
 pub mod report;
 pub mod samples;
 
 pub use collector::SETTLING;
 pub use error::RuntimeError;
+pub use learn::Learning;
 pub use report::Finished;

@@ -321,6 +321,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.objects.fresh_share(now)
     }
 
+    /// How often updates are to be written to the engine in groups; `None` where each is a transaction of its own.
+    pub fn group_interval(&self) -> Option<Nanos> {
+        (self.update_mode == UpdateMode::MemoryFirst).then_some(self.group_interval)
+    }
+
     /// What is safe when a commit returns.
     pub fn durability(&self) -> Durability {
         self.engine.durability()
