@@ -8,7 +8,7 @@ use std::sync::Arc;
 use punctual_engines::Memory;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
-use punctual_runtime::linux::Runtime;
+use punctual_runtime::linux::Prepared;
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{Arrival, Class, Goal, TaskGoal};
@@ -16,7 +16,7 @@ use punctual_workload::{Arrival, Class, Goal, TaskGoal};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default())?);
-    let mut runtime = Runtime::new(machine, store);
+    let mut runtime = Prepared::new(machine, store);
 
     let steer = Class::RealTime {
         deadline: Nanos::from_millis(10),

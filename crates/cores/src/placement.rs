@@ -266,7 +266,12 @@ pub fn place(tasks: &[Request], cores: &[CoreId], limits: &Limits) -> Result<Pla
     let on = placer.real_time(on, &exclusive);
     let real_time = distinct((0..tasks.len()).filter_map(|task| on[task].filter(|core| !exclusive.contains(core))));
     let free: Vec<CoreId> = without(cores, &exclusive);
-    let rest = match without(&free, &real_time) {
+    // Without a task with a deadline the last core is apart all the same: sensor updates are installed there.
+    let apart = match (exclusive.is_empty(), real_time.is_empty()) {
+        (true, true) => free.last().copied().into_iter().collect(),
+        _ => real_time.clone(),
+    };
+    let rest = match without(&free, &apart) {
         left if left.is_empty() => free.iter().take(1).copied().collect(),
         left => left,
     };
@@ -314,7 +319,7 @@ fn check(tasks: &[Request], cores: &[CoreId]) -> Result<(), PlaceError> {
         return Err(PlaceError::NoSuchCore { task, core, cores });
     }
     let exclusive = distinct(named(true).map(|(_, core)| core));
-    if let (Some((task, _)), true) = (named(true).last(), exclusive.len() == cores.len()) {
+    if let (Some((task, _)), true) = (named(true).next_back(), exclusive.len() == cores.len()) {
         return Err(PlaceError::NoneLeft { task });
     }
     if let Some((task, core)) = named(false).find(|(_, core)| exclusive.contains(core)) {

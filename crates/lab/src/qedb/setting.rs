@@ -257,6 +257,7 @@ fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
         goal: None,
         per_core: 1,
         cores: Some(cores),
+        core: None,
         active,
         profile: None,
     }

@@ -7,14 +7,15 @@ mod interpret;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use punctual_cores::Seat;
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::{LinuxMachine, LinuxOptions, thread};
+use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{Machine, Refusal, Setting};
 use punctual_runtime::RuntimeError;
-use punctual_runtime::linux::{Job, RunOptions, Runtime, TASK_PRIORITY, TaskSetup};
+use punctual_runtime::linux::{Job, Prepared, RunOptions, TASK_PRIORITY, TaskSetup, limits};
 use punctual_runtime::report::{Finished, Progress, Watch};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::SensorSpec;
@@ -42,8 +43,9 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         // In use, damaged, of another version, read-only: said before real-time work disturbs anybody.
         drop(engine_options(setup).open(path)?);
     }
+    let placement = setup.place(&cores::usable(&KernelTree::default()), &limits())?;
     stage(watch, "measuring what store accesses cost here")?;
-    let costs = measure(setup)?;
+    let costs = measure(setup, placement.update_core())?;
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let emulated = machine.emulated_clock();
     let place = Place {
@@ -66,12 +68,13 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         regulator: setup.regulator(machine.offers(), Time::ZERO),
         pace: scenario.control.pace,
         patience: setup.patience(),
-        duration: scenario.duration,
+        duration: Some(scenario.duration),
         seed: scenario.seed,
         best_effort_share: scenario.control.best_effort_share,
         record: setup.log_setup(&stream),
+        learning: None,
     };
-    let mut runtime = Runtime::new(machine, store);
+    let mut runtime = Prepared::new(machine, store);
     let mut placing = Placing {
         setup,
         place: &place,
@@ -79,8 +82,8 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         sensors: sensors.len() as u32,
         copies: 0,
     };
-    for (task, program) in scenario.tasks.iter().zip(&compiled.programs) {
-        placing.add(&mut runtime, task, program)?;
+    for ((task, program), seat) in scenario.tasks.iter().zip(&compiled.programs).zip(&placement.seats) {
+        placing.add(&mut runtime, task, program, seat)?;
     }
     runtime.spare(setup.request.spare.iter().cloned());
     runtime.sensors(stream, scenario.sensors.value_bytes as usize);
@@ -137,9 +140,10 @@ struct Placing<'s, 'r> {
 impl Placing<'_, '_> {
     fn add(
         &mut self,
-        runtime: &mut Runtime<'_, ScenarioEngine>,
+        runtime: &mut Prepared<ScenarioEngine>,
         task: &TaskSpec,
         program: &Program,
+        seat: &Seat,
     ) -> Result<(), RunError> {
         match task.class {
             Class::RealTime { .. } | Class::Exclusive { .. } => {
@@ -151,12 +155,14 @@ impl Placing<'_, '_> {
                     })
                     .takes_at_most(task.demand.compute + task.demand.data)
                     .asks_for(task.goal.unwrap_or(self.setup.scenario().goal.tasks));
+                if let Some(core) = task.core {
+                    runtime.on_core(core);
+                }
             }
             Class::BestEffort => {
-                let others = runtime.other_cores();
-                for core in others.iter().copied().take(task.cores_of(others.len())) {
+                for core in seat.cores() {
                     for _ in 0..task.per_core {
-                        self.add_best_effort(runtime, task, program, core)?;
+                        self.add_best_effort(runtime, task, program, *core)?;
                     }
                 }
             }
@@ -167,7 +173,7 @@ impl Placing<'_, '_> {
     /// A best-effort task works on a database of its own, as in the first paper.
     fn add_best_effort(
         &mut self,
-        runtime: &mut Runtime<'_, ScenarioEngine>,
+        runtime: &mut Prepared<ScenarioEngine>,
         task: &TaskSpec,
         program: &Program,
         core: CoreId,
@@ -176,18 +182,10 @@ impl Placing<'_, '_> {
         let path = self.place.other(&format!("other-{}", self.copies));
         let store = Arc::new(open_store(self.setup, &path, &[], self.emulated)?);
         fill(&store, &self.setup.scenario().store)?;
-        let body = Box::new(move |job: &mut Job<'_, ScenarioEngine>| interpreter.perform(job));
-        runtime.add(TaskSetup {
-            name: task.name.clone(),
-            class: task.class,
-            arrival: task.arrival,
-            active: task.active,
-            core: Some(core),
-            execution: None,
-            goal: None,
-            store,
-            body,
-        });
+        let body = move |job: &mut Job<'_, ScenarioEngine>| interpreter.perform(job);
+        let mut added = TaskSetup::new(task.name.clone(), task.class, task.arrival, store, body);
+        (added.active, added.core) = (task.active, Some(core));
+        runtime.add(added);
         Ok(())
     }
 
@@ -264,11 +262,10 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds) -> Result<(), Store
 
 /// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put back
 /// before the run.
-fn measure(setup: &Setup) -> Result<Costs, RunError> {
+fn measure(setup: &Setup, core: CoreId) -> Result<Costs, RunError> {
     let mut machine = LinuxMachine::open(LinuxOptions::default())?;
     to_full_clock(&mut machine);
     let emulated = machine.emulated_clock();
-    let rt_core = machine.offers().cores.last().copied().unwrap_or_default();
     let scenario: &Scenario = setup.scenario();
     let sensor = SensorSpec {
         period: Nanos::from_secs(1),
@@ -282,7 +279,7 @@ fn measure(setup: &Setup) -> Result<Costs, RunError> {
         let thread = std::thread::Builder::new().name("calibration".into());
         let worker = thread.spawn_scoped(scope, || {
             // Where placement is refused, the run's own report says so.
-            let _: [Result<(), Refusal>; 2] = [thread::pin(rt_core), thread::real_time(TASK_PRIORITY)];
+            let _: [Result<(), Refusal>; 2] = [thread::pin(core), thread::real_time(TASK_PRIORITY)];
             let needs = &scenario.store;
             let bytes = scenario.sensors.value_bytes;
             calibrate::costs(
