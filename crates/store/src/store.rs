@@ -53,6 +53,16 @@ impl Default for StoreOptions {
     }
 }
 
+/// These objects, and all else as by default.
+impl<const N: usize> From<[ObjectSpec; N]> for StoreOptions {
+    fn from(objects: [ObjectSpec; N]) -> StoreOptions {
+        StoreOptions {
+            objects: objects.into(),
+            ..StoreOptions::default()
+        }
+    }
+}
+
 /// A value with the freshness that was asked for, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Freshness<'t> {
