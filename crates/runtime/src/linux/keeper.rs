@@ -20,7 +20,7 @@ use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
 use punctual_workload::{Class, Goal, Pace};
 use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::Xoshiro256PlusPlus;
 
 use super::control::{Control, Controlled, Standing, Told};
 use super::exclusive::{Exclusive, Placed, limits, priority};
@@ -368,7 +368,7 @@ impl<'scope> Ward<'scope, '_> {
             arrival: task.arrival,
             active: task.active,
             body: task.body,
-            rng: ChaCha8Rng::seed_from_u64(self.roster.seed.wrapping_add(u64::from(id.0))),
+            rng: Xoshiro256PlusPlus::seed_from_u64(self.roster.seed.wrapping_add(u64::from(id.0))),
             tenancy,
             state: Arc::clone(&state),
         };

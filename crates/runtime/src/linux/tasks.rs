@@ -13,7 +13,7 @@ use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{Active, Arrival};
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::Xoshiro256PlusPlus;
 
 use super::job::Job;
 use super::releases::Releases;
@@ -134,7 +134,7 @@ pub(super) struct Running<E: Engine> {
     pub(super) arrival: Arrival,
     pub(super) active: Active,
     pub(super) body: Body<E>,
-    pub(super) rng: ChaCha8Rng,
+    pub(super) rng: Xoshiro256PlusPlus,
     /// Of a task on an exclusive core: lends it between jobs.
     pub(super) tenancy: Option<Tenancy>,
     pub(super) state: Arc<TaskState>,
