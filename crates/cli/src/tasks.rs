@@ -1,13 +1,16 @@
 //! What became of each task, as the summary, the plain lines, the live view and the page all tell it: pure, without
 //! colours and without layout.
 
-use punctual_runtime::report::{TaskReport, WhereTimeWent};
+use punctual_runtime::report::{Bin, TaskReport, WhereTimeWent};
 use punctual_workload::Part;
 
 use crate::summary::{count, percent};
 
 /// Parts of a job's time that are told in words: the rest is small.
 const PARTS_TOLD: usize = 3;
+
+/// Columns of a histogram between lines of text.
+const SPARK_WIDTH: usize = 24;
 
 /// A part below this share of a job's time is not told.
 const PART_LEAST: f64 = 0.01;
@@ -37,9 +40,14 @@ pub fn time(us: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// `late 4 of 530 (0.8 %)`, and what failed.
+/// `4 of 530 (0.8 %)`, and what failed; a dash without a job.
 pub fn late(task: &TaskReport) -> String {
-    let share = task.late_share.map_or(String::new(), |share| format!(" ({})", percent(share)));
+    if task.jobs + task.failed == 0 {
+        return "-".into();
+    }
+    let share = task
+        .late_share
+        .map_or(String::new(), |share| format!(" ({})", percent(share)));
     let failed = match task.failed {
         0 => String::new(),
         failed => format!(", {} failed", count(failed)),
@@ -68,7 +76,9 @@ pub fn where_time_goes(task: &TaskReport) -> String {
     let mut shares = shares(parts);
     shares.sort_by(|a, b| b.1.total_cmp(&a.1));
     let told = shares.iter().take(PARTS_TOLD).filter(|(_, share)| *share >= PART_LEAST);
-    let told: Vec<String> = told.map(|(part, share)| format!("{} {:.0} %", part.words(), share * 100.0)).collect();
+    let told: Vec<String> = told
+        .map(|(part, share)| format!("{} {:.0} %", part.words(), share * 100.0))
+        .collect();
     told.join(", ")
 }
 
@@ -83,8 +93,61 @@ pub fn letters(task: &TaskReport, width: usize) -> Vec<(char, Part, usize)> {
     let mut by_rest: [usize; 6] = std::array::from_fn(|i| i);
     by_rest.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
     by_rest.iter().cycle().take(missing).for_each(|i| columns[*i] += 1);
-    let lettered = LETTERS.iter().zip(columns).map(|((letter, part), columns)| (*letter, *part, columns));
+    let lettered = LETTERS
+        .iter()
+        .zip(columns)
+        .map(|((letter, part), columns)| (*letter, *part, columns));
     lettered.filter(|(_, _, columns)| *columns > 0).collect()
+}
+
+/// Every task in two lines below a head: figures, then the histogram, where the time goes, and why jobs are late.
+pub fn table(tasks: &[TaskReport]) -> Vec<String> {
+    let head = ["task", "goal", "late", "p50", "p99", "max", "deadline"].map(String::from);
+    let row = |task: &TaskReport| {
+        let [p50, p99, max] = responses(task);
+        let deadline = time(task.deadline_us);
+        [
+            task.name.clone(),
+            task.goal().to_string(),
+            late(task),
+            p50,
+            p99,
+            max,
+            deadline,
+        ]
+    };
+    let rows: Vec<[String; 7]> = std::iter::once(head).chain(tasks.iter().map(row)).collect();
+    let mut lines = aligned(&rows).into_iter();
+    let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
+    let mut table: Vec<String> = lines.next().into_iter().collect();
+    table.push(format!(
+        "{:width$}  {:<SPARK_WIDTH$}  where a job's time goes",
+        "", "response times │deadline"
+    ));
+    for (line, task) in lines.zip(tasks) {
+        table.push(line);
+        let histogram = sparkline(task, SPARK_WIDTH);
+        let why = task
+            .top_cause
+            .map_or(String::new(), |cause| format!("; late jobs: {}", cause.words()));
+        table.push(format!("{:width$}  {histogram}  {}{why}", "", where_time_goes(task)));
+    }
+    table
+}
+
+/// Columns as wide as their widest cell; the last three figures end at the same place.
+fn aligned(rows: &[[String; 7]]) -> Vec<String> {
+    const FIGURES_FROM: usize = 3;
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let line = |row: &[String; 7]| {
+        let cell = |(column, cell): (usize, &String)| match column < FIGURES_FROM {
+            true => format!("{cell:<width$}", width = width(column)),
+            false => format!("{cell:>width$}", width = width(column)),
+        };
+        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
+        cells.join("  ").trim_end().to_string()
+    };
+    rows.iter().map(line).collect()
 }
 
 /// One column of a histogram.
@@ -126,12 +189,15 @@ pub fn histogram(task: &TaskReport, width: usize) -> Vec<Column> {
     let deadline = at(task.deadline_us).clamp(1, width - 2);
     let mut jobs = vec![0u64; width];
     for bin in &task.histogram {
-        let middle = (bin.from_us * bin.to_us).sqrt();
-        let column = match at(middle) {
-            column if middle <= task.deadline_us => column.min(deadline - 1),
-            column => column.max(deadline + 1),
+        // A bin may be wider than a column, or narrower.
+        let side = if is_late(bin, task) {
+            deadline + 1..width
+        } else {
+            0..deadline
         };
-        jobs[column] += bin.jobs;
+        let first = at(bin.from_us).clamp(side.start, side.end - 1);
+        let end = at(bin.to_us).clamp(first + 1, side.end);
+        jobs[first..end].iter_mut().for_each(|jobs| *jobs += bin.jobs);
     }
     let most = jobs.iter().copied().max().unwrap_or(1).max(1) as f64;
     let height = |jobs: u64| match jobs {
@@ -148,6 +214,11 @@ pub fn histogram(task: &TaskReport, width: usize) -> Vec<Column> {
     jobs.iter().enumerate().map(column).collect()
 }
 
+/// Whether the jobs in this bin were late: the deadline is an edge.
+pub fn is_late(bin: &Bin, task: &TaskReport) -> bool {
+    (bin.from_us * bin.to_us).sqrt() > task.deadline_us
+}
+
 /// [`histogram`] as text.
 pub fn sparkline(task: &TaskReport, width: usize) -> String {
     histogram(task, width).into_iter().map(Column::symbol).collect()
@@ -155,26 +226,35 @@ pub fn sparkline(task: &TaskReport, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use punctual_runtime::report::Bin;
-
     use super::*;
     use crate::fixture;
+    use proptest::prelude::*;
 
     #[test]
     fn times_have_three_digits() {
         let times = [0.4, 12.3, 999.0, 1_230.0, 12_340.0, 123_456.0, 1_234_567.0].map(time);
-        assert_eq!(times, ["0 us", "12 us", "999 us", "1.23 ms", "12.3 ms", "123 ms", "1.23 s"]);
+        assert_eq!(
+            times,
+            ["0 us", "12 us", "999 us", "1.23 ms", "12.3 ms", "123 ms", "1.23 s"]
+        );
     }
 
     #[test]
     fn a_task_is_told_in_a_few_words() {
-        let [analysis, steer] = &fixture::report().tasks[..] else { panic!("two tasks") };
+        let [analysis, steer] = &fixture::report().tasks[..] else {
+            panic!("two tasks")
+        };
         assert_eq!(late(analysis), "4 of 530 (0.8 %)");
         assert_eq!(responses(steer), ["1.20 ms", "2.61 ms", "4.40 ms"]);
-        assert_eq!(where_time_goes(analysis), "store access 59 %, computation 34 %, preempted 3 %");
-        let letters: String = letters(analysis, 20).iter().map(|(letter, _, n)| letter.to_string().repeat(*n)).collect();
-        assert_eq!(letters, "wpdddddddddddccccccc");
+        assert_eq!(
+            where_time_goes(analysis),
+            "store access 59 %, computation 34 %, preempted 3 %"
+        );
+        let letters: String = letters(analysis, 20)
+            .iter()
+            .map(|(letter, _, n)| letter.to_string().repeat(*n))
+            .collect();
+        assert_eq!(letters, "pddddddddddddccccccc");
         assert_eq!(sparkline(analysis, 16).chars().filter(|c| *c == '│').count(), 1);
     }
 
@@ -201,9 +281,8 @@ mod tests {
             let edge = |exponent: i32| 2f64.powf(f64::from(exponent) / 4.0);
             let bin = |exponent: i32| Bin { from_us: edge(exponent), to_us: edge(exponent + 1), jobs: 1 };
             task.histogram = exponents.iter().map(|exponent| bin(*exponent)).collect();
-            let middle = |bin: &Bin| (bin.from_us * bin.to_us).sqrt();
-            let late = task.histogram.iter().any(|bin| middle(bin) > task.deadline_us);
-            let on_time = task.histogram.iter().any(|bin| middle(bin) <= task.deadline_us);
+            let late = task.histogram.iter().any(|bin| is_late(bin, &task));
+            let on_time = task.histogram.iter().any(|bin| !is_late(bin, &task));
             let columns = histogram(&task, width);
             prop_assert_eq!(columns.len(), width);
             let drawn = |wanted: bool| {

@@ -79,17 +79,37 @@ impl Verdict {
             && !self.inconclusive
     }
 
-    /// The verdict in words, for `report`: which task misses its goal, by how much, why, and what to do.
+    /// How many tasks hold their goals.
+    pub fn held(&self) -> usize {
+        self.tasks
+            .iter()
+            .filter(|standing| **standing == Standing::Held)
+            .count()
+    }
+
+    /// Nothing is missed, but not everything can be told either.
+    pub fn is_open(&self) -> bool {
+        let missed = self.tasks.contains(&Standing::Missed) || !self.fresh_kept || !self.accounted;
+        !self.is_good() && (!missed || self.inconclusive)
+    }
+
+    /// The verdict in words, for `report`.
     pub fn sentence(&self, report: &RunReport) -> String {
+        self.sentences(report).join(" ")
+    }
+
+    /// The verdict sentence by sentence: which task misses its goal and by how much; then why, what to do, and what else
+    /// was missed.
+    pub fn sentences(&self, report: &RunReport) -> Vec<String> {
         if report.summary.fresh_share_min.is_none() {
             let start_up = report.header.settle_s;
-            return format!("Too short to judge: figures count from {start_up:.0} s on.");
+            return vec![format!("Too short to judge: figures count from {start_up:.0} s on.")];
         }
         if self.inconclusive {
-            return "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine."
-                .into();
+            let why = "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine.";
+            return vec![why.into()];
         }
-        let mut sentences = vec![self.goals(report)];
+        let mut sentences = self.goals(report);
         let (goal, summary) = (&report.header.goal, &report.summary);
         if let (false, Some(least)) = (self.fresh_kept, summary.fresh_share_min) {
             sentences.push(format!(
@@ -101,13 +121,15 @@ impl Verdict {
         if !self.accounted {
             sentences.push(format!("{} updates were lost.", count(summary.updates_lost)));
         }
-        sentences.join(" ")
+        sentences
     }
 
-    fn goals(&self, report: &RunReport) -> String {
+    fn goals(&self, report: &RunReport) -> Vec<String> {
         let with = |wanted: fn(&Standing) -> bool| {
             let pairs = report.tasks.iter().zip(&self.tasks);
-            pairs.filter(move |(_, standing)| wanted(standing)).map(|(task, _)| task)
+            pairs
+                .filter(move |(_, standing)| wanted(standing))
+                .map(|(task, _)| task)
         };
         let missed = with(|standing| *standing == Standing::Missed);
         if let Some(worst) = missed.clone().max_by(|a, b| excess(a).total_cmp(&excess(b))) {
@@ -115,19 +137,30 @@ impl Verdict {
             return missed_by(worst, others, report.header.controller);
         }
         if let Some(task) = with(|standing| *standing == Standing::NoJob).next() {
-            return format!("Too short to judge: no job of \"{}\" ended after the start-up.", task.name);
+            return vec![format!(
+                "Too short to judge: no job of \"{}\" ended after the start-up.",
+                task.name
+            )];
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
-            return format!(
-                "Too few jobs to judge \"{}\": {} jobs, none late; {} takes at least {}: raise --duration.",
+            return vec![format!(
+                "Too few jobs to judge \"{}\": {} jobs, none late; {} takes at least {}: raise --duration to about {:.0} s.",
                 task.name,
                 count(task.jobs),
                 task.goal(),
-                count(needed)
-            );
+                count(needed),
+                duration_for(report, task, needed)
+            )];
         }
-        held(&report.tasks)
+        vec![held(&report.tasks)]
     }
+}
+
+/// Seconds that a run takes for `needed` jobs of `task`, if they come as often as in `report`.
+fn duration_for(report: &RunReport, task: &TaskReport, needed: u64) -> f64 {
+    let start_up = report.header.settle_s;
+    let counted = report.samples.last().map_or(0.0, |last| last.t_s - start_up);
+    start_up + counted * needed as f64 / task.jobs.max(1) as f64
 }
 
 fn too_few<'r>((task, standing): (&'r TaskReport, &Standing)) -> Option<(&'r TaskReport, u64)> {
@@ -142,7 +175,10 @@ fn held(tasks: &[TaskReport]) -> String {
         [] => "No task has a deadline: nothing to judge.".into(),
         [task] => format!("Goal held: {}.", stands(task)),
         [_, ..] => {
-            let nearest = tasks.iter().max_by(|a, b| excess(a).total_cmp(&excess(b))).unwrap_or(&tasks[0]);
+            let nearest = tasks
+                .iter()
+                .max_by(|a, b| excess(a).total_cmp(&excess(b)))
+                .unwrap_or(&tasks[0]);
             format!(
                 "All {} tasks hold their goals; nearest to its own is \"{}\": {}.",
                 tasks.len(),
@@ -181,25 +217,27 @@ fn stands(task: &TaskReport) -> String {
     }
 }
 
-fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> String {
+fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> Vec<String> {
     let also = match others {
         0 => String::new(),
         1 => ", and by one task more".into(),
         more => format!(", and by {more} tasks more"),
     };
-    let mut text = format!("Goal missed by \"{}\"{also}: {}.", worst.name, stands(worst));
+    let mut sentences = vec![format!("Goal missed by \"{}\"{also}: {}.", worst.name, stands(worst))];
     if let Some((cause, late)) = worst.top_cause.zip(worst.where_late_us) {
-        text += &format!(
-            " Top cause: {} ({} in a late job, {} in a usual one); {}.",
+        let on_time = worst.where_on_time_us.map(|on_time| time(on_time.part(cause)));
+        let compared = on_time.map_or("none was on time".into(), |on_time| format!("{on_time} in one on time"));
+        sentences.push(format!(
+            "Top cause: {} ({} in a late job, {compared}); {}.",
             cause.words(),
             time(late.part(cause)),
-            time(worst.where_us.map_or(0.0, |all| all.part(cause))),
             remedy(cause, controller)
-        );
+        ));
     } else if worst.skipped > 0 {
-        text += " Its releases were skipped because earlier jobs were not done: ask for less of each job.";
+        sentences
+            .push("Its releases were skipped because earlier jobs were not done: ask for less of each job.".into());
     }
-    text
+    sentences
 }
 
 /// What a user can do about a cause.
@@ -208,9 +246,7 @@ fn remedy(cause: Part, controller: ControllerKind) -> &'static str {
         Part::ReleasedLate => {
             "its jobs wait for earlier ones or for other tasks: release them less often, or ask for less of each"
         }
-        Part::Preempted => {
-            "other tasks take the core: ask for less of them, or give this one class = \"exclusive\""
-        }
+        Part::Preempted => "other tasks take the core: ask for less of them, or give this one class = \"exclusive\"",
         Part::Lock => "shorten the write transactions of other tasks, or read only",
         Part::Data => "access fewer objects in a job, or lower goal.min_fresh so that fewer updates are let in",
         Part::Computation if controller == ControllerKind::Open => {
@@ -232,6 +268,7 @@ mod tests {
         change(&mut report);
         let verdict = Verdict::of(&report);
         let sentence = verdict.sentence(&report);
+        assert!(!(verdict.is_good() && verdict.is_open()));
         (verdict, sentence)
     }
 
@@ -255,19 +292,20 @@ mod tests {
             report.tasks[1].late = 4_000;
             report.tasks[1].late_share = Some(4_000.0 / 5_300.0);
             report.tasks[1].top_cause = Some(Part::Preempted);
-            report.tasks[1].where_late_us = report.tasks[1].where_us.map(|usual| {
-                punctual_runtime::report::WhereTimeWent {
-                    preempted: 12_300.0,
-                    ..usual
-                }
-            });
+            report.tasks[1].where_late_us =
+                report.tasks[1]
+                    .where_us
+                    .map(|usual| punctual_runtime::report::WhereTimeWent {
+                        preempted: 12_300.0,
+                        ..usual
+                    });
             report.summary.tardiness_mean = Some(0.3);
         });
         assert_eq!(verdict.tasks, [Standing::Held, Standing::Missed]);
         assert!(!verdict.is_good());
         assert_eq!(
             sentence,
-            "Goal missed by \"steer\": 4,000 of 5,300 jobs late (75.5 %), goal late 1 %. Top cause: preempted (12.3 ms in a late job, 40 us in a usual one); other tasks take the core: ask for less of them, or give this one class = \"exclusive\"."
+            "Goal missed by \"steer\": 4,000 of 5,300 jobs late (75.5 %), goal late 1 %. Top cause: preempted (12.3 ms in a late job, 40 us in one on time); other tasks take the core: ask for less of them, or give this one class = \"exclusive\"."
         );
     }
 
@@ -291,16 +329,20 @@ mod tests {
             report.tasks[1].goal_late = Some(0.001);
         });
         assert_eq!(verdict.tasks[1], Standing::TooFew { needed: 1000 });
-        assert!(!verdict.is_good());
+        assert!(verdict.is_open());
         assert_eq!(
             sentence,
-            "Too few jobs to judge \"steer\": 100 jobs, none late; late 0.1 % takes at least 1,000: raise --duration."
+            "Too few jobs to judge \"steer\": 100 jobs, none late; late 0.1 % takes at least 1,000: raise --duration to about 537 s."
         );
         let (verdict, _) = judged(|report| {
             report.tasks[1].jobs = 10;
             report.tasks[1].late = 1;
         });
-        assert_eq!(verdict.tasks[1], Standing::Missed, "one of ten is more than one of a hundred");
+        assert_eq!(
+            verdict.tasks[1],
+            Standing::Missed,
+            "one of ten is more than one of a hundred"
+        );
     }
 
     #[test]
@@ -314,7 +356,11 @@ mod tests {
             }
         };
         assert_eq!(judged(asks(0.89)).0.tasks, [Standing::Held]);
-        assert_eq!(judged(asks(0.2)).0.tasks, [Standing::Held], "nothing had to be given up");
+        assert_eq!(
+            judged(asks(0.2)).0.tasks,
+            [Standing::Held],
+            "nothing had to be given up"
+        );
         let (verdict, sentence) = judged(asks(1.3));
         assert_eq!(verdict.tasks, [Standing::Missed]);
         assert!(

@@ -245,7 +245,9 @@ impl Collector {
         if self.settled(readings.at) {
             self.span.sample(&sample, took.decision);
         }
-        let full = took.real_time.is_some_and(|used| self.full_core.observe(readings.at, used));
+        let full = took
+            .real_time
+            .is_some_and(|used| self.full_core.observe(readings.at, used));
         self.steps += 1;
         self.full += u64::from(full);
         self.judge_late(|job| !full && explained(job));
@@ -392,7 +394,10 @@ impl Span {
 
     fn sample(&mut self, sample: &Sample, decision: Option<Nanos>) {
         self.fresh.add(sample.fresh_share);
-        self.fresh_min = Some(self.fresh_min.map_or(sample.fresh_share, |least| least.min(sample.fresh_share)));
+        self.fresh_min = Some(
+            self.fresh_min
+                .map_or(sample.fresh_share, |least| least.min(sample.fresh_share)),
+        );
         self.admitted.add(sample.admitted_share);
         if let Some(hz) = sample.clock_hz {
             self.clock.add(hz as f64);

@@ -20,8 +20,8 @@ const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
 /// Response times are exact to so many digits. With [`RESPONSE_MAX`] a task's histogram takes 300 kB.
 const EXACT_TO_DIGITS: u8 = 3;
 
-/// Bins of the histogram that is told, per factor of two in response time: a bin is a fifth of its value wide.
-const BINS_PER_OCTAVE: f64 = 4.0;
+/// Bins of the histogram that is told, per factor of two in response time: a bin is about a tenth of its value wide.
+const BINS_PER_OCTAVE: f64 = 8.0;
 
 /// What is known of a task before the run.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,7 +153,8 @@ impl TaskFigures {
             tardiness_mean: (finished > 0).then(|| self.tardiness_sum / finished as f64),
             where_us: where_us(&all),
             where_late_us: where_us(&self.late),
-            top_cause: top_cause(&self.late, &self.on_time),
+            where_on_time_us: where_us(&self.on_time),
+            top_cause: top_cause(&self.late, &self.on_time, self.deadline),
             start_up: self.start_up,
             histogram: self.bins(),
             first_failure: None,
@@ -162,7 +163,11 @@ impl TaskFigures {
     }
 
     fn response_us(&self) -> ResponseTimes {
-        let quantile = |share| Nanos(self.responses.value_at_quantile(share)).min(self.max).as_micros_f64();
+        let quantile = |share| {
+            Nanos(self.responses.value_at_quantile(share))
+                .min(self.max)
+                .as_micros_f64()
+        };
         ResponseTimes {
             p50: quantile(0.5),
             p99: quantile(0.99),
@@ -171,17 +176,19 @@ impl TaskFigures {
         }
     }
 
-    /// Bins of equal width on a logarithmic axis, without the empty ones.
+    /// Bins of equal width on a logarithmic axis, the deadline between two of them; without the empty ones.
     fn bins(&self) -> Vec<Bin> {
         let mut bins: Vec<(i32, u64)> = Vec::new();
         for recorded in self.responses.iter_recorded() {
-            let number = ((recorded.value_iterated_to() as f64).log2() * BINS_PER_OCTAVE).floor() as i32;
+            let response = Nanos(self.responses.median_equivalent(recorded.value_iterated_to()));
+            let number = (response.ratio(self.deadline).log2() * BINS_PER_OCTAVE).floor() as i32;
             match bins.last_mut() {
                 Some((last, jobs)) if *last == number => *jobs += recorded.count_at_value(),
                 _ => bins.push((number, recorded.count_at_value())),
             }
         }
-        let edge = |number: i32| (f64::from(number) / BINS_PER_OCTAVE).exp2() * 1e-3;
+        let deadline_us = self.deadline.as_micros_f64();
+        let edge = |number: i32| (f64::from(number) / BINS_PER_OCTAVE).exp2() * deadline_us;
         let bin = |(number, jobs): (i32, u64)| Bin {
             from_us: edge(number),
             to_us: edge(number + 1),
@@ -207,7 +214,7 @@ fn where_us(splits: &SplitSum) -> Option<WhereTimeWent> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use punctual_units::{TaskId, Time};
+    use punctual_units::{TaskId, Time, percentile_of_rising};
     use punctual_workload::Split;
 
     use super::*;
@@ -259,7 +266,11 @@ mod tests {
             late: 3,
         };
         assert_eq!(report.start_up, start_up);
-        assert!(report.tardiness_mean.is_some_and(|mean| (mean - 3.5 / 3.0).abs() < 1e-9));
+        assert!(
+            report
+                .tardiness_mean
+                .is_some_and(|mean| (mean - 3.5 / 3.0).abs() < 1e-9)
+        );
         assert_eq!(report.where_late_us.unwrap().lock, 5000.0);
         assert_eq!(report.response_us.unwrap().max, 15_000.0);
     }
@@ -267,7 +278,10 @@ mod tests {
     #[test]
     fn a_task_without_a_job_says_so() {
         let report = figures().report();
-        assert_eq!((report.late_share, report.response_us, report.where_us), (None, None, None));
+        assert_eq!(
+            (report.late_share, report.response_us, report.where_us),
+            (None, None, None)
+        );
         assert_eq!((report.tardiness_mean, report.top_cause), (None, None));
         assert!(report.histogram.is_empty());
     }
@@ -280,7 +294,11 @@ mod tests {
             figures.job(&job(Nanos::ZERO, Nanos((k * 7_919) % 20_000_000)), true);
         }
         figures.job(&job(Nanos::ZERO, Nanos::from_secs(100_000)), true);
-        assert_eq!(figures.responses.distinct_values(), before, "the histogram does not grow");
+        assert_eq!(
+            figures.responses.distinct_values(),
+            before,
+            "the histogram does not grow"
+        );
         assert!(before * std::mem::size_of::<u64>() < 400_000);
         assert_eq!(figures.report().response_us.unwrap().max, 1e11);
     }
@@ -300,8 +318,7 @@ mod tests {
             prop_assert_eq!(report.histogram.iter().map(|bin| bin.jobs).sum::<u64>(), report.jobs);
             let told = report.response_us.unwrap();
             for (share, told) in [(0.5, told.p50), (0.99, told.p99), (0.999, told.p999), (1.0, told.max)] {
-                let rank = (share * sorted.len() as f64).ceil() as usize;
-                let exact = sorted[rank.max(1) - 1].max(1) as f64 * 1e-3;
+                let exact = percentile_of_rising(&sorted, share).unwrap().max(1) as f64 * 1e-3;
                 prop_assert!((told / exact - 1.0).abs() < 2e-3 || (told - exact).abs() < 2e-3, "{} for {}", told, exact);
             }
             let parts = report.where_us.unwrap();

@@ -78,7 +78,11 @@ mod tests {
         let alternating: Vec<f64> = (0..20).map(|k| f64::from(k % 2)).collect();
         assert!(!answers(&alternating).contains(&true));
         let full = answers(&[0.96; 20]);
-        assert_eq!(full.iter().filter(|full| **full).count(), 11, "each window that ends a full second");
+        assert_eq!(
+            full.iter().filter(|full| **full).count(),
+            11,
+            "each window that ends a full second"
+        );
         assert!(!answers(&[0.96; 9]).contains(&true), "less than a second says nothing");
     }
 

@@ -84,12 +84,14 @@ pub struct TaskReport {
     pub where_us: Option<WhereTimeWent>,
     /// Where a late job's time goes, on average.
     pub where_late_us: Option<WhereTimeWent>,
+    /// Where the time of a job on time goes, on average.
+    pub where_on_time_us: Option<WhereTimeWent>,
     /// The part by which late jobs exceed the others most ([`punctual_workload::top_cause`]); none without a late job
     /// that ended.
     pub top_cause: Option<Part>,
     /// What the figures leave out.
     pub start_up: StartUp,
-    /// Response times on a logarithmic axis, ascending, without empty bins.
+    /// Response times on a logarithmic axis, ascending, without empty bins; the deadline is an edge.
     pub histogram: Vec<Bin>,
     /// What the first job that failed said.
     #[serde(default, skip_serializing_if = "Option::is_none")]

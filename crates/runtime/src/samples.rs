@@ -112,7 +112,9 @@ fn merged(began: f64, a: Sample, a_steps: u64, b: &Sample, b_steps: u64) -> Samp
     let steps = |x: f64, y: f64| weighted(x, a_steps as f64, y, b_steps as f64);
     let fell_back = [&a, b].iter().any(|sample| sample.mode == ModeName::Fallback);
     let mut busy = a.busy;
-    busy.iter_mut().zip(&b.busy).for_each(|(busy, after)| *busy = time(*busy, *after));
+    busy.iter_mut()
+        .zip(&b.busy)
+        .for_each(|(busy, after)| *busy = time(*busy, *after));
     Sample {
         k: a.k,
         t_s: b.t_s,
@@ -178,10 +180,14 @@ mod tests {
             jobs,
             misses: jobs / 2,
             decision_us: Some(noise),
-            actuation_us: (k % 2 == 0).then_some(noise),
+            actuation_us: k.is_multiple_of(2).then_some(noise),
             busy: vec![noise, 1.0 - noise],
-            mode: if k % 37 == 0 { ModeName::Fallback } else { ModeName::Running },
-            fallback: (k % 37 == 0).then(|| "a fault".into()),
+            mode: if k.is_multiple_of(37) {
+                ModeName::Fallback
+            } else {
+                ModeName::Running
+            },
+            fallback: k.is_multiple_of(37).then(|| "a fault".into()),
         }
     }
 
@@ -193,7 +199,12 @@ mod tests {
             let starts = std::iter::once(began).chain(chunk.iter().map(|sample| sample.t_s));
             let lengths: Vec<f64> = starts.zip(chunk).map(|(from, sample)| sample.t_s - from).collect();
             let mean = |weights: &[f64], of: &dyn Fn(&Sample) -> Option<f64>| {
-                let known = || chunk.iter().zip(weights).filter_map(|(sample, weight)| Some((of(sample)?, *weight)));
+                let known = || {
+                    chunk
+                        .iter()
+                        .zip(weights)
+                        .filter_map(|(sample, weight)| Some((of(sample)?, *weight)))
+                };
                 let weight: f64 = known().map(|(_, weight)| weight).sum();
                 (known().count() > 0).then(|| known().map(|(value, weight)| value * weight).sum::<f64>() / weight)
             };
@@ -234,7 +245,16 @@ mod tests {
             (Some(a), Some(b)) => close(a, b),
             (a, b) => a == b,
         };
-        let figures = |s: &Sample| [s.t_s, s.admitted_share, s.admitted_knob, s.fresh_share, s.busy[0], s.busy[1]];
+        let figures = |s: &Sample| {
+            [
+                s.t_s,
+                s.admitted_share,
+                s.admitted_knob,
+                s.fresh_share,
+                s.busy[0],
+                s.busy[1],
+            ]
+        };
         let means = |s: &Sample| [s.tardiness, s.drr, s.energy_j, s.decision_us];
         figures(a).into_iter().zip(figures(b)).all(|(a, b)| close(a, b))
             && means(a).into_iter().zip(means(b)).all(|(a, b)| both(a, b))
@@ -280,7 +300,11 @@ mod tests {
         assert!(reserved <= 2 * SAMPLES_MAX, "{reserved} samples reserved");
         assert_eq!(samples.steps_each(), 2048);
         let kept = samples.into_vec();
-        assert!(kept.len() <= SAMPLES_MAX && kept.len() > SAMPLES_MAX / 2 - 1, "{}", kept.len());
+        assert!(
+            kept.len() <= SAMPLES_MAX && kept.len() > SAMPLES_MAX / 2 - 1,
+            "{}",
+            kept.len()
+        );
         assert_eq!(kept.iter().map(|sample| u64::from(sample.jobs)).sum::<u64>(), 5 * STEPS);
     }
 

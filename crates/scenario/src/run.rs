@@ -7,8 +7,7 @@ use punctual_control::ExcitationError;
 use punctual_cores::{Limits, PlaceError, Placement, Request};
 use punctual_loop::{
     AdmissionSetup, ControllerDocument, Exciter, MadeFor, Mismatch, ModeName, ModelDocument, ModelError,
-    RegulatorOptions,
-    SILENT_RELEASES, SILENT_WINDOWS, Unfit,
+    RegulatorOptions, SILENT_RELEASES, SILENT_WINDOWS, Unfit,
 };
 use punctual_platform::{Offers, Provenance, Refusal};
 use punctual_runtime::RuntimeError;
@@ -23,8 +22,8 @@ use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
 use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, Surge, TaskSpec,
-    TaskGoal, Trace,
+    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, Surge, TaskGoal,
+    TaskSpec, Trace,
 };
 
 use crate::allocation::{AllocationError, AllocationRequest};

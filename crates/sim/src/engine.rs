@@ -100,8 +100,8 @@ pub struct Simulation<'t> {
     /// Only in memory-first mode.
     pub(crate) committer: Option<Committer>,
     pub(crate) lock: Lock,
-    /// The real-time runner whose job gets ahead on the real-time core, by itself or by what must run before it.
-    pub(crate) urged: Option<usize>,
+    /// Per core the real-time runner whose job gets ahead there, by itself or by what must run before it.
+    pub(crate) urged: Vec<Option<usize>>,
     /// Whether who runs where must be decided again before time passes.
     pub(crate) stale: bool,
     /// Whether how fast they run must be worked out again before time passes.
@@ -167,7 +167,7 @@ impl<'t> Simulation<'t> {
             },
             feed,
             lock: Lock::default(),
-            urged: None,
+            urged: vec![None; cores],
             stale: true,
             unpaced: true,
             shared: Shared::new(&model),

@@ -157,7 +157,9 @@ impl<'t> Faulty<'t> {
             let Some(seen) = told else { break };
             told = match fault.failing {
                 Failing::Frozen(MeterName::Response) => Some(self.last.map_or(seen, |last| replace(seen, last.split))),
-                Failing::Wrong(MeterName::Response, factor) => Some(replace(seen, seen.split.map(|part| part.scaled(factor)))),
+                Failing::Wrong(MeterName::Response, factor) => {
+                    Some(replace(seen, seen.split.map(|part| part.scaled(factor))))
+                }
                 Failing::Lost(MeterName::Response, probability)
                     if self.faults.loses(MeterName::Response, probability, now) =>
                 {

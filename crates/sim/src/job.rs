@@ -45,7 +45,10 @@ pub(crate) enum Stage {
 impl Stage {
     /// Whether the job is inside a call to the store.
     fn in_store(self) -> bool {
-        matches!(self, Stage::Lock { .. } | Stage::Help { .. } | Stage::Access | Stage::Commit)
+        matches!(
+            self,
+            Stage::Lock { .. } | Stage::Help { .. } | Stage::Access | Stage::Commit
+        )
     }
 }
 

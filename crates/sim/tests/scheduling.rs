@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use punctual_sim::{BACKLOG_MAX, Happening, Load, MachineModel, Simulation, SimulationError};
 use punctual_units::{Clock, Nanos, TaskId, Time};
-use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, TaskSpec, Trace, Split};
+use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, Split, TaskSpec, Trace};
 
 fn completed(happenings: &[Happening], task: u32) -> Vec<JobOutcome> {
     let outcome = |happening: &Happening| match happening {
@@ -44,7 +44,10 @@ fn the_shorter_deadline_preempts() {
         computation: Nanos::from_millis(20),
         ..Split::default()
     };
-    assert_eq!(long[0].split, expected, "it begins behind one short job, and three preempt it");
+    assert_eq!(
+        long[0].split, expected,
+        "it begins behind one short job, and three preempt it"
+    );
     assert!(
         completed(&happenings, 1)
             .iter()

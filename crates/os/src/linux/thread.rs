@@ -222,6 +222,27 @@ mod tests {
     }
 
     #[test]
+    fn the_cpu_time_of_a_thread_is_read_from_another() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::spawn(move || {
+            while thread_cpu_time() < Nanos::from_millis(2) {}
+            tell.send(Tid::current()).unwrap();
+            let _ = ended.recv();
+        });
+        let worker_tid = told.recv().unwrap();
+        assert!(cpu_time_of(worker_tid).is_some_and(|used| used >= Nanos::from_millis(2)));
+        let own = [
+            thread_cpu_time(),
+            cpu_time_of(Tid::current()).unwrap(),
+            thread_cpu_time(),
+        ];
+        assert!(own.is_sorted(), "{own:?}");
+        drop(end);
+        worker.join().unwrap();
+    }
+
+    #[test]
     fn cpu_time_passes_by_work_and_not_by_sleep() {
         let before = thread_cpu_time();
         std::thread::sleep(std::time::Duration::from_millis(30));

@@ -172,3 +172,38 @@ impl<'r, E: Engine> Job<'r, E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_engines::Memory;
+    use punctual_store::StoreOptions;
+
+    use super::*;
+
+    /// What reading two clocks one after the other may differ by.
+    const APART: Nanos = Nanos::from_micros(500);
+
+    fn outcome(body: impl FnOnce(&mut Job<'_, Memory>)) -> JobOutcome {
+        let store = Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap();
+        let mut job = Job::begin(&store, 0, MonotonicClock.now(), Some(Nanos::from_secs(1)));
+        body(&mut job);
+        job.end(TaskId(0))
+    }
+
+    #[test]
+    fn time_off_the_core_is_told_apart_from_work() {
+        let slept = Nanos::from_millis(5);
+        let asleep = outcome(|_| MonotonicClock.sleep_until(MonotonicClock.now() + slept));
+        assert!(asleep.split.preempted + APART >= slept, "{asleep:?}");
+        assert_eq!(asleep.split.response(), asleep.response());
+
+        let worked = Nanos::from_millis(2);
+        let busy = outcome(|_| {
+            let before = thread_cpu_time();
+            while thread_cpu_time().saturating_sub(before) < worked {}
+        });
+        // However often other threads had the core meanwhile.
+        assert!(busy.split.computation + APART >= worked, "{busy:?}");
+        assert_eq!(busy.split.response(), busy.response());
+    }
+}
