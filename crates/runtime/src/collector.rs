@@ -177,6 +177,11 @@ impl Collector {
         }
     }
 
+    /// The name of a task whose figures are told.
+    pub fn name(&self, task: TaskId) -> Option<&str> {
+        self.tasks.get(task.index())?.as_ref().map(TaskFigures::name)
+    }
+
     /// The numbers of the tasks whose figures are told.
     pub fn real_time(&self) -> Vec<usize> {
         let told = |(number, figures): (usize, &Option<TaskFigures>)| figures.as_ref().map(|_| number);

@@ -76,6 +76,11 @@ impl TaskFigures {
         })
     }
 
+    /// The task's name.
+    pub fn name(&self) -> &str {
+        &self.watched.name
+    }
+
     /// Takes a job that ended after the start-up, where `settled`, or else during it.
     pub fn job(&mut self, job: &JobOutcome, settled: bool) {
         let late = job.overrun().is_some();

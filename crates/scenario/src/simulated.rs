@@ -14,6 +14,7 @@ use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario};
 
 use crate::allocation::Allocating;
 use crate::run::{RunError, Setup};
+use crate::under_way::UnderWay;
 
 /// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -85,8 +86,10 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         allocating,
         collector,
         log,
+        under_way: UnderWay::new(&scenario.tasks),
         pace: scenario.control.pace,
         patience: setup.patience(),
+        names: scenario.tasks.iter().map(|task| task.name.clone()).collect(),
         best_effort_share: scenario.control.best_effort_share,
         figures_due: start,
         settled: start + setup.settle(),
@@ -121,9 +124,12 @@ struct Run<'t> {
     allocating: Option<Allocating>,
     collector: Collector,
     log: Option<Vec<Decision>>,
+    under_way: UnderWay,
     pace: Pace,
     /// How long the loop waits for a job's end before it is asked all the same.
     patience: Option<Nanos>,
+    /// Of the tasks, by their ids.
+    names: Vec<String>,
     best_effort_share: Share,
     /// When the figures of each task are told next.
     figures_due: Time,
@@ -156,13 +162,17 @@ impl Run<'_> {
                 }
                 Happening::Skipped { task, at } => {
                     self.collector.skipped(task, 1, at);
+                    self.step(Event::Skipped { task, jobs: 1 });
                     false
                 }
                 Happening::Progressed(job) => {
                     self.progressed(job);
                     false
                 }
-                Happening::Released { .. } => false,
+                Happening::Released { task, job, at } => {
+                    self.under_way.released(task, job, at);
+                    false
+                }
                 Happening::Reached => self.machine.now() >= due,
             };
             if ticked {
@@ -188,6 +198,7 @@ impl Run<'_> {
     /// The report counts the job as it was; the loop is told what the response meter says of it.
     fn completed(&mut self, outcome: JobOutcome) {
         self.collector.job(&outcome);
+        self.under_way.completed(outcome.task, outcome.job);
         let told = match outcome.deadline {
             Some(_) => self.machine.observe(outcome),
             None => Some(outcome),
@@ -226,6 +237,9 @@ impl Run<'_> {
     fn tick(&mut self, watch: Watch) -> ControlFlow<()> {
         for late in self.machine.overdue() {
             self.step(Event::Completed(late));
+        }
+        while let Some(overdue) = self.under_way.overdue(self.machine.now()) {
+            self.step(overdue);
         }
         let readings = self.machine.read();
         self.energy[1] = self.machine.machine.energy();
@@ -282,6 +296,9 @@ impl Run<'_> {
             let changes = allocating.changes();
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));
+        }
+        for unheld in self.regulator.unheld() {
+            self.collector.note(unheld.told(&self.names[unheld.task.index()]));
         }
         let [start_up, last] = self.energy;
         let updates = self.machine.machine.updates();

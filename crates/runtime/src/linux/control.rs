@@ -135,6 +135,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
         let witness = &self.witness;
         self.collector.judge_late(|job| witness.explains(job));
+        for unheld in self.regulator.unheld() {
+            let name = self.collector.name(unheld.task).unwrap_or("a task").to_owned();
+            self.collector.note(unheld.told(&name));
+        }
         Some(Controlled {
             collector: self.collector,
             log: self.log,
@@ -153,7 +157,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             Tidings::Failed { task, at } => self.collector.failed(task, at),
             Tidings::Ended { task } => self.collector.ended(task),
             Tidings::Ordered => self.obey(),
-            Tidings::Skipped { task, releases, at } => self.collector.skipped(task, releases, at),
+            Tidings::Skipped { task, releases, at } => {
+                self.collector.skipped(task, releases, at);
+                self.step(Event::Skipped { task, jobs: releases }, MonotonicClock.now());
+            }
         }
     }
 

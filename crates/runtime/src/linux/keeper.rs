@@ -18,7 +18,7 @@ use punctual_platform::{Machine, Refusal, Setting};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
-use punctual_workload::{Class, Goal, Pace};
+use punctual_workload::{Class, Goal, Pace, TaskGoal};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -185,6 +185,7 @@ impl<E: Engine + 'static> Keeper<E> {
             learning,
         } = self.options.clone();
         let prepared = &mut self.prepared;
+        regulator.goals = prepared.tasks.iter().map(|task| task.asks(regulator.goal)).collect();
         let bounded = (best_effort_share < Share::ONE).then(|| prepared.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
         let (tell, told) = sync_channel(TOLD_MAX);
@@ -362,6 +363,7 @@ impl<'scope> Ward<'scope, '_> {
         let id = TaskId(self.roster.tasks.len() as u32);
         let state = Arc::clone(&task.state);
         let place = self.roster.thread_place(&task.name, &seat);
+        let goal = task.asks(self.roster.goal);
         let running = Running {
             id,
             deadline: task.class.deadline(),
@@ -379,6 +381,7 @@ impl<'scope> Ward<'scope, '_> {
             name: task.name,
             request,
             seat,
+            goal,
             state: Arc::clone(&state),
         });
         Ok((id, state))
@@ -532,6 +535,7 @@ impl<'scope> Ward<'scope, '_> {
         record: Option<Record>,
     ) -> Result<(), RuntimeError> {
         let regulator = Regulator::new(RegulatorOptions {
+            goals: self.roster.goals(),
             start: MonotonicClock.now(),
             warm_up: Nanos::ZERO,
             ..options
@@ -562,6 +566,7 @@ struct Kept {
     name: String,
     request: Request,
     seat: Seat,
+    goal: Option<TaskGoal>,
     state: Arc<TaskState>,
 }
 
@@ -661,6 +666,11 @@ impl Roster {
                 ..thread
             },
         }
+    }
+
+    /// What each task asks for, by its number; best-effort ones ask for nothing.
+    fn goals(&self) -> Vec<Option<TaskGoal>> {
+        self.tasks.iter().map(|kept| kept.goal).collect()
     }
 
     fn states(&self) -> Vec<(String, Arc<TaskState>)> {

@@ -170,6 +170,11 @@ impl<E: Engine> TaskSetup<E> {
         }
     }
 
+    /// What it asks for in a run with this goal; a best-effort task asks for nothing.
+    fn asks(&self, goal: Goal) -> Option<TaskGoal> {
+        self.class.deadline().map(|_| self.goal.unwrap_or(goal.tasks))
+    }
+
     /// What the report watches of it.
     fn watched(&self, goal: Goal) -> Watched {
         Watched {
@@ -332,6 +337,7 @@ impl<E: Engine + 'static> Prepared<E> {
         let regulator = RegulatorOptions {
             kind: ControllerKind::Open,
             goal,
+            goals: Vec::new(),
             offers,
             start: Time::ZERO,
             warm_up: Nanos::ZERO,
