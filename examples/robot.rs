@@ -4,7 +4,7 @@ use std::{error::Error, thread, time::Duration};
 use punctual::{Learning, ObjectSpec, Runtime, RuntimeOptions, in_memory, ms};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let seconds: u64 = std::env::args().nth(1).map_or(Ok(30), |text| text.parse())?;
+    let seconds: u64 = std::env::args().nth(1).map_or(Ok(15), |text| text.parse())?;
     let store = in_memory([ObjectSpec::number("battery", ms(10)), ObjectSpec::number("angle", ms(20))])?;
     let options = RuntimeOptions::new(store).run_for(ms(1000 * seconds)).learn(Learning::default());
     let runtime = Runtime::start(options)?;

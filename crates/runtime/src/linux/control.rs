@@ -159,7 +159,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             Tidings::Ordered => self.obey(),
             Tidings::Skipped { task, releases, at } => {
                 self.collector.skipped(task, releases, at);
-                self.step(Event::Skipped { task, jobs: releases }, MonotonicClock.now());
+                let jobs = u32::try_from(releases).unwrap_or(u32::MAX);
+                self.step(Event::Skipped { task, jobs }, MonotonicClock.now());
             }
         }
     }
