@@ -14,7 +14,7 @@ const GROWTH_MAX_KB: u64 = 1024;
 const LINES: u32 = 12;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let length = length(&std::env::args().nth(1).unwrap_or_else(|| "3m".into()))?;
+    let length = length(&std::env::args().nth(1).unwrap_or_else(|| "30s".into()))?;
     let runtime = Runtime::start(in_memory([ObjectSpec::number("battery", ms(5))])?)?;
     let steady = runtime.task("steady").every(ms(1)).due_in(ms(1));
     steady.run(|job| {

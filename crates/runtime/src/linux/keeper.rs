@@ -31,7 +31,7 @@ use super::tasks::{Running, TaskState, sleep_until};
 use super::tenancy::Accountant;
 use super::witness::Witness;
 use super::{
-    CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, TOLD_MAX, TaskSetup,
+    CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, SILENCE, TOLD_MAX, TaskSetup,
     UPDATER_PRIORITY,
 };
 use crate::collector::{Collector, Ending};
@@ -254,6 +254,8 @@ impl<E: Engine + 'static> Keeper<E> {
             let mut collector = Collector::new(header.clone(), watched, start, plan);
             if regulator.excite.is_some() {
                 collector = collector.learning();
+            } else if duration.is_none() {
+                collector = collector.lasting();
             }
             witness.count(ward.crew.take_real_time());
             let control = Control {
@@ -513,6 +515,7 @@ impl<'scope> Ward<'scope, '_> {
             let options = RegulatorOptions {
                 kind,
                 design: Some(design),
+                silence: SILENCE,
                 ..self.base.clone()
             };
             let switched = self.switch(options, pace, None).map_err(|error| error.to_string());

@@ -299,6 +299,8 @@ impl<E: Engine + 'static> Runtime<E> {
             ..prepared.options("tasks", goal, duration)
         };
         options.header.settle_s = start_up.as_secs_f64();
+        // Without tasks nothing is wrong, and a loop that only looks on has nothing to fall back to.
+        options.regulator.silence = Nanos::MAX;
         // A loop that steps at every job would read all meters a thousand times per second at 1 kHz.
         options.pace = Pace::Period(Learning::default().period);
         prepared.start(options)
