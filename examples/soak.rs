@@ -56,7 +56,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Resident memory of this process.
 fn resident_kb() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .ok_or("no VmRSS in /proc/self/status")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
@@ -70,5 +73,7 @@ fn length(text: &str) -> Result<Duration, Box<dyn Error>> {
         "h" => 3600,
         _ => return Err(wrong().into()),
     };
-    Ok(Duration::from_secs(number.parse::<u64>().map_err(|_| wrong())? * seconds))
+    Ok(Duration::from_secs(
+        number.parse::<u64>().map_err(|_| wrong())? * seconds,
+    ))
 }

@@ -59,7 +59,9 @@ pub enum RuntimeError {
     #[error("a log that replays needs a run with a duration and without learning: its memory grows with every event")]
     Unbounded,
     /// A thread of the runtime asked for its own end.
-    #[error("a thread of the runtime cannot wait for its end: stop it here with ask_to_stop, and wait for the report in another thread")]
+    #[error(
+        "a thread of the runtime cannot wait for its end: stop it here with ask_to_stop, and wait for the report in another thread"
+    )]
     Within,
     /// The runtime has ended.
     #[error("the runtime has ended: start another one (the report is given to the first handle that waits for it)")]

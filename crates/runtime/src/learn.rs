@@ -46,7 +46,11 @@ impl Learning {
     pub fn levels(&self, clock: bool) -> Excitation {
         let three = |low: f64| vec![low, (low + 1.0) / 2.0, 1.0];
         Excitation {
-            clock: if clock { three(self.clock_min) } else { NO_CLOCK.to_vec() },
+            clock: if clock {
+                three(self.clock_min)
+            } else {
+                NO_CLOCK.to_vec()
+            },
             admitted: three(self.admitted_min.get()),
             hold: self.hold,
         }
@@ -96,7 +100,16 @@ impl Record {
         }
         self.before = sample.tardiness.zip(sample.drr).map(<[f64; 2]>::from).or(self.before);
         let complete = self.y.len() as u64 >= self.needed;
-        complete.then(|| std::mem::replace(self, Record { y: Vec::new(), u: Vec::new(), ..self.clone() }))
+        complete.then(|| {
+            std::mem::replace(
+                self,
+                Record {
+                    y: Vec::new(),
+                    u: Vec::new(),
+                    ..self.clone()
+                },
+            )
+        })
     }
 
     /// Rows so far, and how many there are to be.
@@ -183,7 +196,13 @@ mod tests {
             ..Learning::default()
         };
         let levels = learning.levels(true);
-        assert!(levels.admitted.iter().all(|level| (0.7..=1.0).contains(level)), "{levels:?}");
-        assert!(levels.clock.iter().all(|level| (0.8..=1.0).contains(level)), "{levels:?}");
+        assert!(
+            levels.admitted.iter().all(|level| (0.7..=1.0).contains(level)),
+            "{levels:?}"
+        );
+        assert!(
+            levels.clock.iter().all(|level| (0.8..=1.0).contains(level)),
+            "{levels:?}"
+        );
     }
 }

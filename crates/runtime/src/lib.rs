@@ -10,9 +10,9 @@ pub mod collector;
 mod error;
 pub mod figures;
 mod full_core;
+pub mod learn;
 #[cfg(target_os = "linux")]
 pub mod linux;
-pub mod learn;
 pub mod report;
 pub mod samples;
 

@@ -67,9 +67,14 @@ fn tasks_come_and_go_from_any_thread_while_others_run() {
                 let name = format!("guest {n}");
                 let ran = Arc::new(AtomicU64::new(0));
                 let count = Arc::clone(&ran);
-                let task = runtime.task(&name).every(ms(3 + n)).due_in(ms(3)).late("5 %").run(move |_| {
-                    count.fetch_add(1, Ordering::Relaxed);
-                });
+                let task = runtime
+                    .task(&name)
+                    .every(ms(3 + n))
+                    .due_in(ms(3))
+                    .late("5 %")
+                    .run(move |_| {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    });
                 let task = task.unwrap();
                 until(&runtime, &name, |figures| jobs(figures, &name) >= 3);
                 task.stop();
@@ -90,11 +95,18 @@ fn tasks_come_and_go_from_any_thread_while_others_run() {
         let told = figures.task(&name).unwrap();
         assert_eq!((told.ended.as_deref(), told.goal_late), (Some("stopped"), Some(0.05)));
         let told = report.tasks.iter().find(|task| task.name == name).unwrap();
-        assert_eq!(told.jobs - told.skipped, ran, "{name}: every job is in the report, and none after the end");
+        assert_eq!(
+            told.jobs - told.skipped,
+            ran,
+            "{name}: every job is in the report, and none after the end"
+        );
     }
     assert_eq!(steady.wait(BOUND.into()), Some(Ended::Stopped));
     assert!(matches!(runtime.figures(), Err(RuntimeError::Stopped)));
-    assert!(matches!(runtime.stop(), Err(RuntimeError::Stopped)), "the report is given once");
+    assert!(
+        matches!(runtime.stop(), Err(RuntimeError::Stopped)),
+        "the report is given once"
+    );
 }
 
 #[test]
@@ -109,7 +121,9 @@ fn a_panic_ends_its_task_only_and_is_told() {
     let ended = wrong.unwrap().wait(BOUND.into());
     assert_eq!(ended, Some(Ended::Panicked("the wheel came off".into())));
     let before = jobs(&runtime.figures().unwrap(), "steady");
-    let figures = until(&runtime, "steady goes on", |figures| jobs(figures, "steady") > before + 3);
+    let figures = until(&runtime, "steady goes on", |figures| {
+        jobs(figures, "steady") > before + 3
+    });
     let told = figures.task("wrong").unwrap();
     assert_eq!((told.jobs - told.skipped, told.failed), (2, 1));
     assert_eq!(told.first_failure.as_deref(), Some("panicked: the wheel came off"));
@@ -138,13 +152,18 @@ fn a_job_may_fail_with_any_error_and_is_not_counted_as_early() {
         _ => Err(Flat),
     });
     let failing = failing.unwrap();
-    until(&runtime, "jobs fail", |figures| figures.task("drive").is_some_and(|drive| drive.failed >= 3));
+    until(&runtime, "jobs fail", |figures| {
+        figures.task("drive").is_some_and(|drive| drive.failed >= 3)
+    });
     failing.stop();
     assert!(failing.wait(BOUND.into()).is_some());
     let report = runtime.stop().unwrap().report;
     let drive = &report.tasks[0];
     assert_eq!(drive.first_failure.as_deref(), Some("the battery is flat"));
-    assert!(drive.failed.abs_diff(drive.jobs - drive.skipped) <= 1, "every other job: {drive:?}");
+    assert!(
+        drive.failed.abs_diff(drive.jobs - drive.skipped) <= 1,
+        "every other job: {drive:?}"
+    );
     let note = format!("drive: {} jobs failed, the first: the battery is flat", drive.failed);
     assert!(report.summary.notes.contains(&note), "{:?}", report.summary.notes);
 }
@@ -154,7 +173,10 @@ fn readings_of_live_sensors_are_numbered_here_and_each_is_accounted_for() {
     const EACH: u64 = 2000;
     let store = store(&["battery", "lidar"]);
     let runtime = Runtime::start(Arc::clone(&store)).unwrap();
-    let read = runtime.task("look").every(ms(2)).run(|job| job.read(|store| store.get(b"battery").map(drop)));
+    let read = runtime
+        .task("look")
+        .every(ms(2))
+        .run(|job| job.read(|store| store.get(b"battery").map(drop)));
     read.unwrap();
     let (battery, lidar) = (runtime.sensor("battery").unwrap(), runtime.sensor("lidar").unwrap());
     std::thread::scope(|scope| {
@@ -168,7 +190,10 @@ fn readings_of_live_sensors_are_numbered_here_and_each_is_accounted_for() {
             });
         }
     });
-    assert!(matches!(battery.offer(Bytes([0; 17])), Err(SensorError::Store(_))), "longer than agreed");
+    assert!(
+        matches!(battery.offer(Bytes([0; 17])), Err(SensorError::Store(_))),
+        "longer than agreed"
+    );
     lidar.stop();
     assert!(matches!(lidar.offer(1.0), Err(SensorError::Stopped)));
     assert!(matches!(runtime.sensor("sonar"), Err(SensorError::Unknown { .. })));
@@ -179,8 +204,15 @@ fn readings_of_live_sensors_are_numbered_here_and_each_is_accounted_for() {
     let reconciled = store.reconcile();
     assert!(reconciled.balances(), "{reconciled:?}");
     let counts = store.counts();
-    assert_eq!(counts.installed + counts.shed + counts.superseded, 6 * EACH, "none is under way: {counts:?}");
-    assert!(matches!(store.get_fresh(b"lidar", ms(600_000)), Ok(Freshness::Fresh { .. })));
+    assert_eq!(
+        counts.installed + counts.shed + counts.superseded,
+        6 * EACH,
+        "none is under way: {counts:?}"
+    );
+    assert!(matches!(
+        store.get_fresh(b"lidar", ms(600_000)),
+        Ok(Freshness::Fresh { .. })
+    ));
 }
 
 /// The knob is the store's: what the loop sets there sheds live readings, too.
@@ -198,7 +230,9 @@ fn live_readings_are_shed_by_the_knob() {
         verdict = battery.offer(f64::from(offered)).unwrap();
         offered += 1;
     }
-    until(&runtime, "the loop sets the knob", |_| store.admitted_share() == Share::ONE);
+    until(&runtime, "the loop sets the knob", |_| {
+        store.admitted_share() == Share::ONE
+    });
     drop(runtime);
     assert!(store.reconcile().balances());
     // A later runtime goes on with the numbers.
@@ -207,7 +241,10 @@ fn live_readings_are_shed_by_the_knob() {
     drop(runtime);
     let last = u64::from(offered) + 1;
     assert_eq!(store.counts().offered, last);
-    assert_eq!(store.sample(store.object(b"battery").unwrap()).unwrap().unwrap().seq.0, last);
+    assert_eq!(
+        store.sample(store.object(b"battery").unwrap()).unwrap().unwrap().seq.0,
+        last
+    );
 }
 
 #[test]
@@ -235,7 +272,10 @@ fn it_ends_by_its_time_with_its_last_handle_or_when_asked_in_a_job() {
     // The last handle goes with a closure, in a thread of the runtime.
     let runtime = Runtime::start(store(&[])).unwrap();
     let handle = runtime.clone();
-    let task = runtime.task("keeps it").every(ms(5)).run(move |_| assert!(handle.figures().is_err() || handle.store().objects() == 0));
+    let task = runtime
+        .task("keeps it")
+        .every(ms(5))
+        .run(move |_| assert!(handle.figures().is_err() || handle.store().objects() == 0));
     let task = task.unwrap();
     drop(runtime);
     assert_eq!(task.ended(), None, "the closure's handle keeps it running");
@@ -260,7 +300,14 @@ fn what_is_said_wrongly_is_refused_with_what_to_do() {
     );
     assert!(why(runtime.task("a").every(Nanos::ZERO).run(|_| ())).contains("above 0"));
     assert!(why(runtime.task("a").every(ms(1)).due_in(ms(1)).best_effort().run(|_| ())).contains("no deadline"));
-    assert!(why(runtime.task("a").every(ms(5)).on_core(punctual_units::CoreId(4000)).run(|_| ())).contains("core 4000"));
+    assert!(
+        why(runtime
+            .task("a")
+            .every(ms(5))
+            .on_core(punctual_units::CoreId(4000))
+            .run(|_| ()))
+        .contains("core 4000")
+    );
     runtime.task("a").every(ms(5)).run(|_| ()).unwrap();
     assert!(why(runtime.task("a").every(ms(5)).run(|_| ())).contains("runs already"));
     let narrow = Learning {
@@ -281,13 +328,21 @@ fn where_nothing_can_be_learnt_it_says_so_and_goes_on() {
     let options = RuntimeOptions::new(store(&["battery"])).learn(learning);
     let runtime = Runtime::start(options).unwrap();
     runtime.task("steady").every(ms(2)).run(|_| ()).unwrap();
-    assert!(matches!(runtime.learn(Learning::default()), Err(RuntimeError::Learning { .. })));
+    assert!(matches!(
+        runtime.learn(Learning::default()),
+        Err(RuntimeError::Learning { .. })
+    ));
     let figures = until(&runtime, "learning ends", |figures| figures.learnt != Learnt::UnderWay);
     // A busy machine may make jobs answer to anything.
     eprintln!("{:?}", figures.learnt);
     if let Learnt::Failed(why) = figures.learnt {
         assert_eq!(figures.admitted, Share::ONE, "as before");
         let notes = runtime.stop().unwrap().report.summary.notes;
-        assert!(notes.iter().any(|note| note.contains("went on as before") && note.contains(&why)), "{notes:?}");
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.contains("went on as before") && note.contains(&why)),
+            "{notes:?}"
+        );
     }
 }

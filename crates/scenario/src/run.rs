@@ -362,7 +362,11 @@ impl Setup<'_> {
     }
 
     pub(crate) fn stream(&self, replicas: u32) -> SensorStream<'static> {
-        SensorStream::shared(Arc::clone(&self.request.trace), self.scenario().sensors.speedup, replicas)
+        SensorStream::shared(
+            Arc::clone(&self.request.trace),
+            self.scenario().sensors.speedup,
+            replicas,
+        )
     }
 
     /// How updates are let in.

@@ -229,12 +229,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the reading does not count.
-    pub fn offer_next(
-        &self,
-        sensor: SensorId,
-        sampled_at: Option<Time>,
-        value: &[u8],
-    ) -> Result<Verdict, StoreError> {
+    pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Verdict, StoreError> {
         self.sensors.with(|state| {
             let seq = Seq(state.updates.last(sensor)?.0 + 1);
             let now = self.os.now();

@@ -54,9 +54,9 @@ fn update<E: Engine>(store: &Store<E, VirtualOs>, sensor: u32, seq: u64, at: Tim
     store.install_pending(usize::MAX).unwrap();
 }
 
-fn fresh(value: &[u8], age: Nanos) -> Freshness<'static> {
+fn fresh(value: &[u8], age: Nanos) -> Freshness<Vec<u8>> {
     Freshness::Fresh {
-        value: value.to_vec().into(),
+        value: value.to_vec(),
         age,
     }
 }
@@ -317,7 +317,13 @@ fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
         match event {
             AdmissionEvent::Share(share) => replayed.set_admitted_share(share),
             AdmissionEvent::Rebalanced(_) => {}
-            AdmissionEvent::Offered { sensor, seq, sampled_at, now, admitted } => {
+            AdmissionEvent::Offered {
+                sensor,
+                seq,
+                sampled_at,
+                now,
+                admitted,
+            } => {
                 assert!(now >= latest, "instants do not run backwards");
                 (latest, offered) = (now, offered + 1);
                 let verdict = replayed.offer(sensor, seq, sampled_at, b"", now).unwrap();

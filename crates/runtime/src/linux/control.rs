@@ -189,7 +189,11 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     plan: self.regulator.plan(),
                     step: self.last.clone(),
                 })),
-                Order::Switch { regulator, pace, record } => {
+                Order::Switch {
+                    regulator,
+                    pace,
+                    record,
+                } => {
                     self.regulator = *regulator;
                     self.pace = pace;
                     (self.record, self.rehearsal) = (record, None);
@@ -327,10 +331,12 @@ impl Controlled {
         self.collector.protected(obtained);
         for (name, state) in tasks {
             if let Some(first) = state.first_failure() {
-                self.collector.note(format!("{name}: {} jobs failed, the first: {first}", state.failed()));
+                self.collector
+                    .note(format!("{name}: {} jobs failed, the first: {first}", state.failed()));
             }
             if let Some(Ended::Panicked(words)) = state.ended() {
-                self.collector.note(format!("{name} was ended, because a job panicked: {words}"));
+                self.collector
+                    .note(format!("{name} was ended, because a job panicked: {words}"));
             }
         }
         if shared.unreported() > 0 {
@@ -343,12 +349,11 @@ impl Controlled {
 }
 
 /// The figures of `tasks`, the real-time ones with these numbers, with what only their threads know.
-pub(super) fn with_states(
-    mut tasks: Vec<TaskReport>,
-    numbers: &[usize],
-    states: &[Arc<TaskState>],
-) -> Vec<TaskReport> {
-    for (task, state) in tasks.iter_mut().zip(numbers.iter().filter_map(|number| states.get(*number))) {
+pub(super) fn with_states(mut tasks: Vec<TaskReport>, numbers: &[usize], states: &[Arc<TaskState>]) -> Vec<TaskReport> {
+    for (task, state) in tasks
+        .iter_mut()
+        .zip(numbers.iter().filter_map(|number| states.get(*number)))
+    {
         task.first_failure = state.first_failure().map(String::from);
         task.ended = state.ended().map(|ended| ended.to_string());
     }

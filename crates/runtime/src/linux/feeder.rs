@@ -60,12 +60,7 @@ impl Feed {
         failed
     }
 
-    fn feed<E: Engine>(
-        self,
-        store: &Store<E, MonotonicClock>,
-        shared: &Shared,
-        start: Time,
-    ) -> Result<(), StoreError> {
+    fn feed<E: Engine>(self, store: &Store<E, MonotonicClock>, shared: &Shared, start: Time) -> Result<(), StoreError> {
         let mut stream = self.stream.peekable();
         let mut value = vec![0; self.value_bytes.max(8)];
         let mut wake = start;

@@ -31,8 +31,8 @@ use super::tasks::{Running, TaskState, sleep_until};
 use super::tenancy::Accountant;
 use super::witness::Witness;
 use super::{
-    CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, SILENCE, TOLD_MAX, TaskSetup,
-    UPDATER_PRIORITY,
+    CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, SILENCE, TOLD_MAX,
+    TaskSetup, UPDATER_PRIORITY,
 };
 use crate::collector::{Collector, Ending};
 use crate::error::RuntimeError;
@@ -98,10 +98,11 @@ impl<E: Engine + 'static> Keeper<E> {
     fn keep(&mut self) -> Result<Finished, RuntimeError> {
         let obtained = &mut self.options.header.protection;
         let requests = self.prepared.requests();
-        let placed = Placed::take(&self.prepared.machine, &requests, &self.prepared.spare, obtained).map_err(|error| {
-            let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
-            RuntimeError::Place { name, error }
-        })?;
+        let placed =
+            Placed::take(&self.prepared.machine, &requests, &self.prepared.spare, obtained).map_err(|error| {
+                let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
+                RuntimeError::Place { name, error }
+            })?;
         let Placed { placement, exclusive } = &placed;
         let taken = exclusive.iter().flat_map(Exclusive::cores).next();
         let probed = taken.map_or(placement.update_core(), |core| core.obtained().core);
@@ -115,7 +116,10 @@ impl<E: Engine + 'static> Keeper<E> {
         }
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         let guarded = guarded(self.prepared.machine.guarded());
-        obtained.push(protection("guardian puts the machine back after a kill".into(), guarded));
+        obtained.push(protection(
+            "guardian puts the machine back after a kill".into(),
+            guarded,
+        ));
         obtained.push(protection(
             "probe on the real-time core".into(),
             probe.as_ref().map(drop).map_err(Clone::clone),
@@ -231,14 +235,20 @@ impl<E: Engine + 'static> Keeper<E> {
             if let Some(feed) = feed {
                 // The feeder first: the updater waits for it to be over.
                 let feeder = at("feeder", house, Some(FEEDER_PRIORITY));
-                feeding = Some(ward.crew.spawn(feeder, move |starter| feed.run(store, shared, starter))?);
+                feeding = Some(
+                    ward.crew
+                        .spawn(feeder, move |starter| feed.run(store, shared, starter))?,
+                );
             } else {
                 shared.feed_over.store(true, std::sync::atomic::Ordering::Release);
             }
             let mut installing = None;
             if store.objects() > 0 {
                 let updater = at("updater", update_core, Some(UPDATER_PRIORITY));
-                installing = Some(ward.crew.spawn(updater, move |starter| install(store, shared, starter))?);
+                installing = Some(
+                    ward.crew
+                        .spawn(updater, move |starter| install(store, shared, starter))?,
+                );
             }
             let mut flushing = None;
             if let Some(interval) = group_commit {
@@ -279,7 +289,9 @@ impl<E: Engine + 'static> Keeper<E> {
             };
             let control = ward
                 .crew
-                .spawn(at("control", house, Some(CONTROL_PRIORITY)), |starter| control.run(starter))?;
+                .spawn(at("control", house, Some(CONTROL_PRIORITY)), |starter| {
+                    control.run(starter)
+                })?;
             let control_obtained = ward.crew.ready();
             header.protection.extend(control_obtained.iter().cloned());
             ward.crew.go(start);
@@ -304,7 +316,9 @@ impl<E: Engine + 'static> Keeper<E> {
             }
             controlled.close(control_obtained, &ward.roster.states(), shared);
             if let Learnt::Failed(why) = &ward.learnt {
-                controlled.collector.note(format!("nothing was learnt, so it went on as before: {why}"));
+                controlled
+                    .collector
+                    .note(format!("nothing was learnt, so it went on as before: {why}"));
             }
             let lent = |accountant: &Accountant| [accountant.trouble(), accountant.told()];
             for note in accountants.iter().flat_map(lent).flatten() {
@@ -377,7 +391,9 @@ impl<'scope> Ward<'scope, '_> {
             state: Arc::clone(&state),
         };
         let (store, shared) = (task.store, self.shared);
-        let thread = self.crew.spawn(place, move |starter| running.run(&store, shared, starter))?;
+        let thread = self
+            .crew
+            .spawn(place, move |starter| running.run(&store, shared, starter))?;
         self.threads.push(thread);
         self.roster.tasks.push(Kept {
             name: task.name,
@@ -427,12 +443,7 @@ impl<'scope> Ward<'scope, '_> {
         }
     }
 
-    fn hear<E: Engine>(
-        &mut self,
-        told: Told,
-        watcher: Option<&SyncSender<Told>>,
-        store: &Store<E, MonotonicClock>,
-    ) {
+    fn hear<E: Engine>(&mut self, told: Told, watcher: Option<&SyncSender<Told>>, store: &Store<E, MonotonicClock>) {
         match told {
             Told::Standing(standing) => {
                 let figures = self.figures(standing, store);
@@ -489,7 +500,9 @@ impl<'scope> Ward<'scope, '_> {
     fn learn(&mut self, learning: Learning) -> Result<(), RuntimeError> {
         let refused = |why: String| RuntimeError::Learning { why };
         if self.learning.is_some() {
-            return Err(refused("a model is being learnt already: wait until Figures::learnt says that it is over".into()));
+            return Err(refused(
+                "a model is being learnt already: wait until Figures::learnt says that it is over".into(),
+            ));
         }
         let top = self.base.offers.clock.as_ref().map(|clock| clock.top());
         let record = learning.record(top).map_err(refused)?;
@@ -531,12 +544,7 @@ impl<'scope> Ward<'scope, '_> {
         };
     }
 
-    fn switch(
-        &mut self,
-        options: RegulatorOptions,
-        pace: Pace,
-        record: Option<Record>,
-    ) -> Result<(), RuntimeError> {
+    fn switch(&mut self, options: RegulatorOptions, pace: Pace, record: Option<Record>) -> Result<(), RuntimeError> {
         let regulator = Regulator::new(RegulatorOptions {
             goals: self.roster.goals(),
             start: MonotonicClock.now(),
@@ -611,7 +619,9 @@ impl Roster {
             ));
         }
         if self.tasks.iter().any(|kept| kept.runs() && kept.name == name) {
-            return Err(refused("a task of this name runs already: stop it first, or choose another name".into()));
+            return Err(refused(
+                "a task of this name runs already: stop it first, or choose another name".into(),
+            ));
         }
         let mut requests: Vec<Request> = self.running().map(Kept::settled).collect();
         requests.push(request);

@@ -368,7 +368,9 @@ impl<E: Engine + 'static> Prepared<E> {
     /// [`RuntimeError`] where the controller does not fit the machine, tasks cannot be placed, or the record asked for has no
     /// bound. The machine is put back.
     pub fn start(self, options: impl Into<Option<RunOptions>>) -> Result<Runtime<E>, RuntimeError> {
-        let options = options.into().unwrap_or_else(|| self.options("tasks", service::default_goal(), None));
+        let options = options
+            .into()
+            .unwrap_or_else(|| self.options("tasks", service::default_goal(), None));
         service::start(self, options, None)
     }
 

@@ -176,7 +176,13 @@ mod tests {
     #[test]
     fn a_rare_task_that_is_late_by_a_second_runs() {
         let rng = &mut ChaCha8Rng::seed_from_u64(1);
-        let mut releases = Releases::new(Arrival::Periodic { period: STANDSTILL * 10 }, Time(0), rng);
+        let mut releases = Releases::new(
+            Arrival::Periodic {
+                period: STANDSTILL * 10,
+            },
+            Time(0),
+            rng,
+        );
         assert_eq!(releases.resumed(Time(0) + STANDSTILL * 2, rng), 0);
         assert_eq!(releases.next(), Time(0));
     }

@@ -24,7 +24,9 @@ pub enum SensorError {
     #[error("a recording feeds this store: start a runtime without one to offer readings of live sensors")]
     Recorded,
     /// The runtime has ended, or the sensor was stopped.
-    #[error("the sensor has stopped: readings are taken while the runtime runs; ask it for the sensor again if it does")]
+    #[error(
+        "the sensor has stopped: readings are taken while the runtime runs; ask it for the sensor again if it does"
+    )]
     Stopped,
     /// The store refused it, e.g. because it is longer than agreed.
     #[error(transparent)]

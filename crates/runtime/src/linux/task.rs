@@ -6,10 +6,10 @@ use punctual_store::engine::Engine;
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{Arrival, Class, TaskGoal};
 
+use super::TaskSetup;
 use super::job::Job;
 use super::service::{Runtime, TaskHandle};
 use super::tasks::JobResult;
-use super::TaskSetup;
 use crate::error::RuntimeError;
 
 /// A task that is being described; [`run`](TaskBuilder::run) adds it. Without a deadline it is due by the end of its period, and
@@ -78,7 +78,8 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         match percent(share) {
             Some(share) => self.goal = Some(TaskGoal::Late(share)),
             None => {
-                let why = format!("late({share:?}): give a share of jobs above 0 and below 100 percent, such as \"1 %\"");
+                let why =
+                    format!("late({share:?}): give a share of jobs above 0 and below 100 percent, such as \"1 %\"");
                 self.wrong.get_or_insert(why);
             }
         }

@@ -37,8 +37,8 @@ mod shedding;
 #[cfg(test)]
 mod tests;
 
-pub use event::AdmissionEvent;
 pub use admission::{AdmissionOptions, MARGIN_DEFAULT};
+pub use event::AdmissionEvent;
 pub use freshness::is_fresh;
 pub use ledger::{Counts, Reconciliation, SensorBalance};
 pub use shedding::Shedding;
