@@ -192,10 +192,11 @@ impl Collector {
         self.tasks.get(task.index())?.as_ref().map(TaskFigures::name)
     }
 
-    /// The numbers of the tasks whose figures are told.
-    pub fn real_time(&self) -> Vec<usize> {
-        let told = |(number, figures): (usize, &Option<TaskFigures>)| figures.as_ref().map(|_| number);
-        self.tasks.iter().enumerate().filter_map(told).collect()
+    /// Takes note of what only the thread of `task` knows; see [`TaskFigures::said`].
+    pub fn said(&mut self, task: TaskId, first_failure: Option<String>, ended: Option<String>) {
+        if let Some(task) = self.figures(task) {
+            task.said(first_failure, ended);
+        }
     }
 
     /// Takes a change of the clock within a job, and how long that took from the checkpoint on, where that takes time.

@@ -50,6 +50,10 @@ pub struct TaskFigures {
     start_up: StartUp,
     /// The last report, of a task that has ended.
     closed: Option<Box<TaskReport>>,
+    /// What the first failed job said.
+    first_failure: Option<String>,
+    /// How the task ended, where it ended before the run.
+    ended: Option<String>,
 }
 
 impl TaskFigures {
@@ -73,6 +77,8 @@ impl TaskFigures {
                 ..StartUp::default()
             },
             closed: None,
+            first_failure: None,
+            ended: None,
         })
     }
 
@@ -117,6 +123,11 @@ impl TaskFigures {
         self.excused += 1;
     }
 
+    /// Takes note of what only the task's thread knows: what its first failed job said, and how it ended before the run.
+    pub fn said(&mut self, first_failure: Option<String>, ended: Option<String>) {
+        (self.first_failure, self.ended) = (first_failure, ended);
+    }
+
     /// Takes no more jobs, and keeps no more than the report.
     pub fn close(&mut self) {
         self.closed = Some(Box::new(self.report()));
@@ -130,6 +141,8 @@ impl TaskFigures {
         if let Some(closed) = &self.closed {
             return TaskReport {
                 excused: self.excused,
+                first_failure: self.first_failure.clone(),
+                ended: self.ended.clone(),
                 ..(**closed).clone()
             };
         }
@@ -162,8 +175,8 @@ impl TaskFigures {
             top_cause: top_cause(&self.late, &self.on_time, self.deadline),
             start_up: self.start_up,
             histogram: self.bins(),
-            first_failure: None,
-            ended: None,
+            first_failure: self.first_failure.clone(),
+            ended: self.ended.clone(),
         }
     }
 

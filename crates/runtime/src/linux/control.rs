@@ -9,7 +9,7 @@ use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::thread::{Tid, thread_cpu_time};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{JobProgress, Pace};
 
 use super::shared::{Order, Shared, Starter, StopOnPanic, Tidings};
@@ -183,12 +183,15 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     self.states.push(state);
                     self.witness.count(real_time);
                 }
-                Order::Tell => self.tell(Told::Standing(Standing {
-                    at: MonotonicClock.now(),
-                    tasks: self.tasks(),
-                    plan: self.regulator.plan(),
-                    step: self.last.clone(),
-                })),
+                Order::Tell => {
+                    let standing = Standing {
+                        at: MonotonicClock.now(),
+                        tasks: self.tasks(),
+                        plan: self.regulator.plan(),
+                        step: self.last.clone(),
+                    };
+                    self.tell(Told::Standing(standing));
+                }
                 Order::Switch {
                     regulator,
                     pace,
@@ -204,8 +207,11 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     }
 
     /// The figures of each real-time task, with what only its thread knows.
-    fn tasks(&self) -> Vec<TaskReport> {
-        with_states(self.collector.tasks(), &self.collector.real_time(), &self.states)
+    fn tasks(&mut self) -> Vec<TaskReport> {
+        for (number, state) in self.states.iter().enumerate() {
+            say(&mut self.collector, number, state);
+        }
+        self.collector.tasks()
     }
 
     /// A job under way may need another clock.
@@ -282,7 +288,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.last = Some(step);
         if readings.at >= self.figures_due {
             self.figures_due = readings.at + FIGURES_EVERY;
-            self.tell(Told::Tasks(self.tasks()));
+            let tasks = self.tasks();
+            self.tell(Told::Tasks(tasks));
         }
         if readings.at >= self.rebalance_due {
             self.rebalance_due = readings.at + REBALANCE_EVERY;
@@ -329,7 +336,8 @@ impl Controlled {
     /// Takes what only the end of the threads tells.
     pub(super) fn close(&mut self, obtained: Vec<Protection>, tasks: &[(String, Arc<TaskState>)], shared: &Shared) {
         self.collector.protected(obtained);
-        for (name, state) in tasks {
+        for (number, (name, state)) in tasks.iter().enumerate() {
+            say(&mut self.collector, number, state);
             if let Some(first) = state.first_failure() {
                 self.collector
                     .note(format!("{name}: {} jobs failed, the first: {first}", state.failed()));
@@ -348,14 +356,7 @@ impl Controlled {
     }
 }
 
-/// The figures of `tasks`, the real-time ones with these numbers, with what only their threads know.
-pub(super) fn with_states(mut tasks: Vec<TaskReport>, numbers: &[usize], states: &[Arc<TaskState>]) -> Vec<TaskReport> {
-    for (task, state) in tasks
-        .iter_mut()
-        .zip(numbers.iter().filter_map(|number| states.get(*number)))
-    {
-        task.first_failure = state.first_failure().map(String::from);
-        task.ended = state.ended().map(|ended| ended.to_string());
-    }
-    tasks
+fn say(collector: &mut Collector, number: usize, state: &TaskState) {
+    let first_failure = state.first_failure().map(String::from);
+    collector.said(TaskId(number as u32), first_failure, state.ended_early());
 }

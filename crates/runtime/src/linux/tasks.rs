@@ -105,6 +105,13 @@ impl TaskState {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// How the task ended, in words, where a caller or a panic ended it and not the run.
+    pub(super) fn ended_early(&self) -> Option<String> {
+        self.ended()
+            .filter(|how| self.stopping() || matches!(how, Ended::Panicked(_)))
+            .map(|how| how.to_string())
+    }
+
     /// Waits for the thread to end, at most so long; how it ended, if it has.
     pub(super) fn wait(&self, at_most: Duration) -> Option<Ended> {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
