@@ -2,30 +2,22 @@
 //!
 //! Runs for a second on this machine. Without permission for real-time scheduling it runs all the same, and says so.
 
-use punctual::{Arrival, Class, Nanos, Runtime, StoreOptions, TaskGoal, in_memory};
+use std::{error::Error, thread, time::Duration};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut runtime = Runtime::here(in_memory(StoreOptions::default())?)?;
+use punctual::{Runtime, StoreOptions, in_memory, ms};
 
-    let steer = Class::RealTime {
-        deadline: Nanos::from_millis(10),
-    };
-    let every_20_ms = Arrival::Periodic {
-        period: Nanos::from_millis(20),
-    };
-    runtime.task("steer", steer, every_20_ms, |job| {
+fn main() -> Result<(), Box<dyn Error>> {
+    let runtime = Runtime::start(in_memory(StoreOptions::default())?)?;
+    let steer = runtime.task("steer").every(ms(20)).due_in(ms(10));
+    steer.run(|job| {
         let angle = (job.number() as f64 * 0.1).sin();
         job.write(|store| store.put(b"angle", &angle.to_le_bytes()))
-    });
-    let now_and_then = Arrival::AfterCompletion {
-        pause_min: Nanos::from_millis(1),
-        pause_max: Nanos::from_millis(9),
-    };
-    runtime.task("log", Class::BestEffort, now_and_then, |job| {
-        job.read(|store| store.get(b"angle").map(drop))
-    });
+    })?;
+    let log = runtime.task("log").after_pauses(ms(1), ms(9)).best_effort();
+    log.run(|job| job.read(|store| store.get(b"angle").map(drop)))?;
 
-    let report = runtime.run_for(Nanos::from_secs(1), TaskGoal::default())?.report;
+    thread::sleep(Duration::from_secs(1));
+    let report = runtime.stop()?.report;
     for protection in &report.header.protection {
         match &protection.refused {
             None => println!("obtained  {}", protection.what),

@@ -148,6 +148,8 @@ pub fn tasks() -> Vec<TaskReport> {
                 computation: 14_600.0,
                 commit: 0.0,
             }),
+            first_failure: None,
+            ended: None,
             top_cause: Some(Part::Lock),
             start_up: StartUp {
                 seconds: 7.0,
@@ -191,6 +193,8 @@ pub fn tasks() -> Vec<TaskReport> {
                 computation: 1_080.0,
                 commit: 0.0,
             }),
+            first_failure: None,
+            ended: None,
             top_cause: None,
             start_up: StartUp {
                 seconds: 7.0,

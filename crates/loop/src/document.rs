@@ -177,6 +177,9 @@ pub enum ModelError {
     /// The Riccati equation has no usable solution.
     #[error(transparent)]
     Design(#[from] DesignError),
+    /// The model does not explain its record, or cannot be true.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
     /// A model without resting points says nothing about another pace.
     #[error(transparent)]
     NoSteadyState(#[from] NoSteadyState),
@@ -299,6 +302,41 @@ impl ModelDocument {
 }
 
 impl ControllerDocument {
+    /// Gains for `qod` alone, from rows of (tardiness, admitted share) of tasks on a machine without another knob. The gains of
+    /// `mimo` and `clock` are the same: there is nothing else to turn.
+    ///
+    /// # Errors
+    /// [`ModelError`] where the rows do not fit, or letting in more updates would make jobs earlier.
+    pub fn of_admission(
+        made_for: MadeFor,
+        rows: impl Iterator<Item = (f64, f64)>,
+    ) -> Result<ControllerDocument, ModelError> {
+        let (y, u) = rows.map(|(y, u)| (vec![y], vec![u])).unzip();
+        let record = Recording {
+            outputs: vec![TARDINESS.into()],
+            inputs: vec![ADMITTED.into()],
+            y,
+            u,
+        };
+        let model = identify(&record, Orders::FIRST, &OperatingPoint::Mean)?;
+        model.check_fit(R2_ACCEPTED).map_err(Unfit::from)?;
+        if model.b()[0][(0, 0)] <= 0.0 {
+            return Err(Unfit::Backwards {
+                knob: ADMITTED,
+                effect: "earlier",
+            }
+            .into());
+        }
+        let gains = design(&model, &weights(1, 1))?;
+        Ok(ControllerDocument {
+            made_for,
+            mimo: gains.clone(),
+            clock: gains.clone(),
+            qod: gains,
+            model: None,
+        })
+    }
+
     /// Refuses a controller that was made for something else.
     ///
     /// # Errors

@@ -3,8 +3,9 @@
 //! Two policies decide during a run, each in one thread: the [`Regulator`] where the knobs go, and admission
 //! ([`Updates`]) which sensor updates are let in. Their logs are kept apart; neither holds anything but values.
 
+pub use punctual_store::updates::AdmissionEvent;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Updates, Verdict};
-use punctual_units::{SensorId, Seq, Share, Time};
+use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
 use crate::document::Mismatch;
@@ -67,29 +68,6 @@ pub struct AdmissionSetup {
     pub sensors: Vec<SensorSpec>,
     /// Minimum, shedding, margin.
     pub options: AdmissionOptions,
-}
-
-/// One event of admission.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AdmissionEvent {
-    /// The knob was moved.
-    Share(Share),
-    /// Reads per object since the start, for coldest-first shedding.
-    Rebalanced(Vec<u64>),
-    /// An update arrived.
-    Offered {
-        /// Whose.
-        sensor: SensorId,
-        /// Which.
-        seq: Seq,
-        /// When it was sampled.
-        sampled_at: Time,
-        /// When it was decided.
-        now: Time,
-        /// Whether it was let in.
-        admitted: bool,
-    },
 }
 
 /// A decision that the replay takes differently.

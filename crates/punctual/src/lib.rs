@@ -1,15 +1,18 @@
 //! Keeps soft real-time work on time, with fresh data and no more clock than it takes. One dependency, one `use` line:
 //!
 //! ```no_run
-//! use punctual::{Arrival, Class, Nanos, Runtime, StoreOptions, TaskGoal, in_folder};
+//! use punctual::{ObjectSpec, Runtime, in_folder, ms};
 //!
-//! let store = in_folder("robot.store", StoreOptions::default())?;
-//! let mut runtime = Runtime::here(store)?;
-//! let within_10_ms = Class::RealTime { deadline: Nanos::from_millis(10) };
-//! let every_20_ms = Arrival::Periodic { period: Nanos::from_millis(20) };
-//! runtime.task("steer", within_10_ms, every_20_ms, |job| job.write(|store| store.put(b"angle", b"0.1")));
-//! let finished = runtime.run_for(Nanos::from_secs(60), TaskGoal::default())?;
-//! println!("{} of {} jobs were late", finished.report.summary.misses, finished.report.summary.jobs);
+//! let store = in_folder("robot.store", [ObjectSpec::number("battery", ms(100))])?;
+//! let runtime = Runtime::start(store)?;
+//! let task = runtime.task("steer").every(ms(20)).due_in(ms(10)).late("1 %").run(|job| {
+//!     job.write(|store| store.put(b"angle", b"0.1"))
+//! })?;
+//! let battery = runtime.sensor("battery")?;
+//! std::thread::spawn(move || battery.offer(12.6));
+//! std::thread::sleep(std::time::Duration::from_secs(60));
+//! let report = runtime.stop()?.report;
+//! println!("{} of {} jobs were late", report.summary.misses, report.summary.jobs);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -34,9 +37,11 @@ pub use punctual_engines::{Lmdb, Memory};
 pub use punctual_os::LinuxOs;
 pub use punctual_os::VirtualOs;
 #[cfg(target_os = "linux")]
-pub use punctual_runtime::linux::{Job, RunOptions, Runtime};
+pub use punctual_runtime::linux::{
+    Bytes, Ended, Figures, Job, Learnt, Prepared, RunOptions, Runtime, RuntimeOptions, Sensor, SensorError, TaskHandle,
+};
 pub use punctual_runtime::report::{Progress, RunReport};
-pub use punctual_runtime::{Finished, RuntimeError};
+pub use punctual_runtime::{Finished, Learning, RuntimeError};
 pub use punctual_store::temporal::ObjectSpec;
 pub use punctual_store::{
     Deadline, Freshness, ReadTransaction, Split, StoreError, StoreOptions, UpdateMode, WriteTransaction,
@@ -50,19 +55,24 @@ use std::sync::Arc;
 /// The store of a program on this machine: on LMDB and Linux, unless others are named.
 pub type Store<E = Lmdb, O = LinuxOs> = punctual_store::Store<E, O>;
 
+/// So many milliseconds.
+pub const fn ms(milliseconds: u64) -> Nanos {
+    Nanos::from_millis(milliseconds)
+}
+
 /// Opens the store in `folder` on LMDB; a folder that is missing is made.
 ///
 /// # Errors
 /// [`StoreError`], among others where the folder is in use by another program, damaged or read-only.
-pub fn in_folder(folder: impl AsRef<Path>, options: StoreOptions) -> Result<Arc<Store>, StoreError> {
+pub fn in_folder(folder: impl AsRef<Path>, options: impl Into<StoreOptions>) -> Result<Arc<Store>, StoreError> {
     let engine = LmdbOptions::default().open(folder)?;
-    Ok(Arc::new(Store::open(engine, LinuxOs, options)?))
+    Ok(Arc::new(Store::open(engine, LinuxOs, options.into())?))
 }
 
 /// A store in memory: gone with the program, for tests and for data that need not survive it.
 ///
 /// # Errors
 /// [`StoreError`] where two objects of `options` have one key.
-pub fn in_memory(options: StoreOptions) -> Result<Arc<Store<Memory>>, StoreError> {
-    Ok(Arc::new(Store::open(Memory::default(), LinuxOs, options)?))
+pub fn in_memory(options: impl Into<StoreOptions>) -> Result<Arc<Store<Memory>>, StoreError> {
+    Ok(Arc::new(Store::open(Memory::default(), LinuxOs, options.into())?))
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use punctual_engines::Memory;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
-use punctual_runtime::linux::Runtime;
+use punctual_runtime::linux::Prepared;
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Clock, Nanos, Share};
 use punctual_workload::{Arrival, Class, Goal, TaskGoal};
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default())?);
     let took: Arc<Mutex<[Vec<Nanos>; 2]>> = Arc::default();
-    let mut runtime = Runtime::new(machine, store);
+    let mut runtime = Prepared::new(machine, store);
     let deadline = Nanos::from_millis(40);
     let every = Arrival::Periodic {
         period: Nanos::from_millis(50),
@@ -49,7 +49,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if let Ok(mut all) = seen.lock() {
             all.iter_mut().zip(costs).for_each(|(all, costs)| all.extend(costs));
         }
-        Ok(())
     });
     let goal = Goal {
         tasks: TaskGoal::Tardiness(0.85),

@@ -14,7 +14,7 @@ use crate::full_core::FullCore;
 use crate::report::{
     EnergyParts, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample, StartUp, Summary, TaskReport,
 };
-use crate::samples::{LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
+use crate::samples::{LASTING_SAMPLES_MAX, LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
 
 /// After warm-up the loop is given this long to reach its goal before figures count.
 pub const SETTLING: Nanos = Nanos::from_secs(5);
@@ -77,6 +77,8 @@ pub struct Collector {
     tasks: Vec<Option<TaskFigures>>,
     samples: Samples,
     finished: Vec<FinishedJob>,
+    /// Of these at most so many.
+    jobs_max: usize,
     span: Span,
     /// Late jobs since the last step, which are still to be judged.
     late: VecDeque<JobOutcome>,
@@ -102,6 +104,7 @@ impl Collector {
             tasks: tasks.into_iter().map(figures).collect(),
             samples: Samples::new(SAMPLES_MAX, WhenFull::Halve),
             finished: Vec::new(),
+            jobs_max: JOBS_MAX,
             span: Span::default(),
             late: VecDeque::new(),
             full_core: FullCore::default(),
@@ -115,6 +118,13 @@ impl Collector {
     /// Keeps the samples as they are, for a model that is to be learnt from them.
     pub fn learning(mut self) -> Collector {
         self.samples = Samples::new(LEARNING_SAMPLES_MAX, WhenFull::Stop);
+        self
+    }
+
+    /// Keeps a short course and no single jobs: of a run without an end, which is asked for figures while it goes on.
+    pub fn lasting(mut self) -> Collector {
+        self.samples = Samples::new(LASTING_SAMPLES_MAX, WhenFull::Halve);
+        self.jobs_max = 0;
         self
     }
 
@@ -133,7 +143,7 @@ impl Collector {
         if let Some(task) = self.figures(job.task) {
             task.job(job, settled);
         }
-        if self.finished.len() < JOBS_MAX {
+        if self.finished.len() < self.jobs_max {
             self.finished.push(FinishedJob {
                 t_s: job.finished.since(self.start).as_secs_f64(),
                 tardiness,
@@ -160,6 +170,32 @@ impl Collector {
         let settled = self.settled(at);
         if let Some(task) = self.figures(task) {
             task.skipped(releases, settled);
+        }
+    }
+
+    /// Watches one more task, which was added while the run goes on; `figures` are none for a task without a deadline.
+    pub fn watch(&mut self, task: TaskId, figures: Option<TaskFigures>) {
+        let tasks = self.tasks.len().max(task.index() + 1);
+        self.tasks.resize_with(tasks, || None);
+        self.tasks[task.index()] = figures;
+    }
+
+    /// Takes note that `task` has ended: its figures stay, what it takes to gather them is given back.
+    pub fn ended(&mut self, task: TaskId) {
+        if let Some(task) = self.figures(task) {
+            task.close();
+        }
+    }
+
+    /// The name of a task whose figures are told.
+    pub fn name(&self, task: TaskId) -> Option<&str> {
+        self.tasks.get(task.index())?.as_ref().map(TaskFigures::name)
+    }
+
+    /// Takes note of what only the thread of `task` knows; see [`TaskFigures::said`].
+    pub fn said(&mut self, task: TaskId, first_failure: Option<String>, ended: Option<String>) {
+        if let Some(task) = self.figures(task) {
+            task.said(first_failure, ended);
         }
     }
 

@@ -38,7 +38,32 @@ pub enum RuntimeError {
         /// In the system's words.
         why: std::io::Error,
     },
-    /// The run ended before it began.
-    #[error("a thread of the run ended early: see the messages above")]
+    /// A task cannot be added as it is.
+    #[error("{name}: {why}")]
+    Task {
+        /// Its name.
+        name: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// No model can be learnt so.
+    #[error("learning: {why}")]
+    Learning {
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// The machine could not be opened.
+    #[error(transparent)]
+    Machine(#[from] Refusal),
+    /// A log was asked for that would have no bound, or would not replay.
+    #[error("a log that replays needs a run with a duration and without learning: its memory grows with every event")]
+    Unbounded,
+    /// A thread of the runtime asked for its own end.
+    #[error(
+        "a thread of the runtime cannot wait for its end: stop it here with ask_to_stop, and wait for the report in another thread"
+    )]
+    Within,
+    /// The runtime has ended.
+    #[error("the runtime has ended: start another one (the report is given to the first handle that waits for it)")]
     Stopped,
 }

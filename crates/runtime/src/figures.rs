@@ -48,6 +48,12 @@ pub struct TaskFigures {
     skipped: u64,
     excused: u64,
     start_up: StartUp,
+    /// The last report, of a task that has ended.
+    closed: Option<Box<TaskReport>>,
+    /// What the first failed job said.
+    first_failure: Option<String>,
+    /// How the task ended, where it ended before the run.
+    ended: Option<String>,
 }
 
 impl TaskFigures {
@@ -70,7 +76,15 @@ impl TaskFigures {
                 seconds: start_up_s,
                 ..StartUp::default()
             },
+            closed: None,
+            first_failure: None,
+            ended: None,
         })
+    }
+
+    /// The task's name.
+    pub fn name(&self) -> &str {
+        &self.watched.name
     }
 
     /// Takes a job that ended after the start-up, where `settled`, or else during it.
@@ -109,8 +123,29 @@ impl TaskFigures {
         self.excused += 1;
     }
 
+    /// Takes note of what only the task's thread knows: what its first failed job said, and how it ended before the run.
+    pub fn said(&mut self, first_failure: Option<String>, ended: Option<String>) {
+        (self.first_failure, self.ended) = (first_failure, ended);
+    }
+
+    /// Takes no more jobs, and keeps no more than the report.
+    pub fn close(&mut self) {
+        self.closed = Some(Box::new(self.report()));
+        if let Ok(small) = Histogram::new_with_bounds(1, 2, 1) {
+            self.responses = small;
+        }
+    }
+
     /// The report of the task so far: some microseconds of work, for the histogram has thousands of bins.
     pub fn report(&self) -> TaskReport {
+        if let Some(closed) = &self.closed {
+            return TaskReport {
+                excused: self.excused,
+                first_failure: self.first_failure.clone(),
+                ended: self.ended.clone(),
+                ..(**closed).clone()
+            };
+        }
         let finished = self.late.jobs + self.on_time.jobs;
         let jobs = finished + self.skipped;
         let late = self.late.jobs + self.skipped;
@@ -140,6 +175,8 @@ impl TaskFigures {
             top_cause: top_cause(&self.late, &self.on_time, self.deadline),
             start_up: self.start_up,
             histogram: self.bins(),
+            first_failure: self.first_failure.clone(),
+            ended: self.ended.clone(),
         }
     }
 

@@ -8,6 +8,7 @@ pub mod collector;
 mod error;
 pub mod figures;
 mod full_core;
+pub mod learn;
 #[cfg(target_os = "linux")]
 pub mod linux;
 pub mod report;
@@ -15,4 +16,5 @@ pub mod samples;
 
 pub use collector::SETTLING;
 pub use error::RuntimeError;
+pub use learn::Learning;
 pub use report::Finished;

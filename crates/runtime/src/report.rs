@@ -93,6 +93,12 @@ pub struct TaskReport {
     pub start_up: StartUp,
     /// Response times on a logarithmic axis, ascending, without empty bins; the deadline is an edge.
     pub histogram: Vec<Bin>,
+    /// What the first job that failed said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failure: Option<String>,
+    /// How the task ended, where it ended before the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }
 
 impl TaskReport {

@@ -18,6 +18,9 @@ pub const SAMPLES_MAX: usize = 10_000;
 /// at 20 per second, of which identification needs a few hundred.
 pub const LEARNING_SAMPLES_MAX: usize = 100_000;
 
+/// Samples that are kept of a run without an end: they are there after minutes, and memory is constant from then on.
+pub const LASTING_SAMPLES_MAX: usize = 2_000;
+
 /// What happens to a list of samples that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {

@@ -361,8 +361,12 @@ impl Setup<'_> {
         Ok(())
     }
 
-    pub(crate) fn stream(&self, replicas: u32) -> SensorStream<'_> {
-        SensorStream::new(&self.request.trace, self.scenario().sensors.speedup, replicas)
+    pub(crate) fn stream(&self, replicas: u32) -> SensorStream<'static> {
+        SensorStream::shared(
+            Arc::clone(&self.request.trace),
+            self.scenario().sensors.speedup,
+            replicas,
+        )
     }
 
     /// How updates are let in.

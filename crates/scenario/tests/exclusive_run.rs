@@ -11,7 +11,7 @@ use common::{request, unwatched};
 use punctual_engines::Memory;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
-use punctual_runtime::linux::Runtime;
+use punctual_runtime::linux::Prepared;
 use punctual_runtime::report::{Protection, RunReport};
 use punctual_scenario::PlatformChoice;
 use punctual_store::{Store, StoreOptions};
@@ -34,13 +34,14 @@ fn everybody() -> Vec<String> {
 fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
     let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap());
-    let ran: Vec<AtomicU64> = tasks.iter().map(|_| AtomicU64::new(0)).collect();
-    let mut runtime = Runtime::new(machine, store);
+    let ran: Vec<Arc<AtomicU64>> = tasks.iter().map(|_| Arc::default()).collect();
+    let mut runtime = Prepared::new(machine, store);
     runtime.spare(everybody());
     for ((name, period, execution), ran) in tasks.iter().zip(&ran) {
         let period = MS * *period;
         let (class, arrival) = (Class::Exclusive { deadline: period }, Arrival::Periodic { period });
-        runtime.task(*name, class, arrival, |job| {
+        let ran = Arc::clone(ran);
+        runtime.task(*name, class, arrival, move |job| {
             ran.fetch_add(1, Ordering::Relaxed);
             job.read(|store| store.get(b"nothing").map(drop))
         });

@@ -14,7 +14,7 @@ use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_platform::{KnobId, Machine, Meter, Plan, Value};
 use punctual_runtime::Finished;
-use punctual_runtime::linux::Runtime;
+use punctual_runtime::linux::Prepared;
 use punctual_runtime::report::Progress;
 use punctual_scenario::{ControllerSource, PlatformChoice, identify, run};
 use punctual_store::{Store, StoreOptions};
@@ -114,7 +114,7 @@ fn closures_run_as_tasks_and_every_job_is_accounted_for() {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
     let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap());
     let scenario = request(PlatformChoice::Linux, ControllerKind::Open, 1).scenario;
-    let mut runtime = Runtime::new(machine, Arc::clone(&store));
+    let mut runtime = Prepared::new(machine, Arc::clone(&store));
     let ten_ms = Nanos::from_millis(10);
     runtime.task(
         "steer",

@@ -32,7 +32,7 @@ use crate::engine::{Engine, Table, Write};
 use crate::permit::Permit;
 use crate::store::Store;
 use crate::temporal::{Installation, ObjectSpec, Sample, encode};
-use crate::updates::{AdmissionOptions, Counts, Pending, Reconciliation, SensorSpec, Updates, Verdict};
+use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Pending, Reconciliation, SensorSpec, Updates, Verdict};
 use crate::{Deadline, StoreError, UpdateMode};
 
 /// Updates that are offered or installed under one hold of the mutex: some microseconds' worth.
@@ -54,6 +54,10 @@ pub(crate) struct Sensors<O: Os> {
 #[derive(Debug)]
 struct State {
     updates: Updates,
+    /// The latest instant that the updates were told: several threads offer, each by its own reading of the clock.
+    latest: Time,
+    /// What admission decided, while a log is kept.
+    log: Option<Vec<AdmissionEvent>>,
     /// Out of the queue but in nobody's hands: the one that waits for the permit, and those that were given back.
     staged: VecDeque<Update>,
     /// How many updates are between the queue and the engine.
@@ -87,6 +91,8 @@ impl<O: Os> Sensors<O> {
         let longest = specs.iter().map(|spec| spec.max_len).max().unwrap_or(0);
         let state = State {
             updates: Updates::new(&sensors, admission),
+            latest: Time::ZERO,
+            log: None,
             staged: VecDeque::with_capacity(AT_HAND),
             writing: 0,
             spare: (0..AT_HAND).map(|_| Vec::with_capacity(longest)).collect(),
@@ -115,6 +121,34 @@ impl<O: Os> Sensors<O> {
 }
 
 impl State {
+    /// Decides on one update at `now`, or at the latest instant that another thread came with.
+    fn offer(
+        &mut self,
+        sensor: SensorId,
+        seq: Seq,
+        sampled_at: Time,
+        value: &[u8],
+        now: Time,
+    ) -> Result<Verdict, StoreError> {
+        let now = now.max(self.latest);
+        let verdict = self.updates.offer(sensor, seq, sampled_at, value, now)?;
+        self.latest = now;
+        self.note(|| AdmissionEvent::Offered {
+            sensor,
+            seq,
+            sampled_at,
+            now,
+            admitted: verdict == Verdict::Admitted,
+        });
+        Ok(verdict)
+    }
+
+    fn note(&mut self, event: impl FnOnce() -> AdmissionEvent) {
+        if let Some(log) = &mut self.log {
+            log.push(event());
+        }
+    }
+
     /// Stages the next update, if none is; when it expires.
     fn stage(&mut self) -> Option<Time> {
         if self.staged.is_empty() {
@@ -186,13 +220,24 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// [`StoreError::Offer`]: nothing has changed, the update does not count.
     pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Verdict, StoreError> {
         // Within the mutex, because instants handed to the updates must not run backwards.
-        Ok(self
-            .sensors
-            .with(|state| state.updates.offer(sensor, seq, sampled_at, value, self.os.now()))?)
+        self.sensors
+            .with(|state| state.offer(sensor, seq, sampled_at, value, self.os.now()))
     }
 
-    /// Like [`offer`](Store::offer), decided at `now`: for a single feeder that keeps a log of its decisions. `now`
-    /// must not run backwards over all offers.
+    /// Decides on the next reading of `sensor`, which is numbered here and stamped with the time that it has now; with
+    /// `sampled_at` where the caller knows when it was sampled. For live sensors: any thread, at any rate.
+    ///
+    /// # Errors
+    /// [`StoreError::Offer`]: nothing has changed, the reading does not count.
+    pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Verdict, StoreError> {
+        self.sensors.with(|state| {
+            let seq = Seq(state.updates.last(sensor)?.0 + 1);
+            let now = self.os.now();
+            state.offer(sensor, seq, sampled_at.unwrap_or(now), value, now)
+        })
+    }
+
+    /// Like [`offer`](Store::offer), decided at `now`; later, if another offer was decided later already.
     ///
     /// # Errors
     /// [`StoreError::Offer`], as above.
@@ -204,9 +249,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         value: &[u8],
         now: Time,
     ) -> Result<Verdict, StoreError> {
-        Ok(self
-            .sensors
-            .with(|state| state.updates.offer(sensor, seq, sampled_at, value, now))?)
+        self.sensors
+            .with(|state| state.offer(sensor, seq, sampled_at, value, now))
     }
 
     /// Offers many updates under one hold of the mutex: `offers` is called with a function that offers one update as
@@ -214,8 +258,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// otherwise meet the updater at the mutex for each of them. Transactions wait meanwhile: offer at most some dozens.
     pub fn offer_together<T>(&self, offers: impl FnOnce(&mut Offer<'_>) -> T) -> T {
         self.sensors.with(|state| {
-            let updates = &mut state.updates;
-            offers(&mut |sensor, seq, sampled_at, value, now| Ok(updates.offer(sensor, seq, sampled_at, value, now)?))
+            offers(&mut |sensor, seq, sampled_at, value, now| state.offer(sensor, seq, sampled_at, value, now))
         })
     }
 
@@ -253,7 +296,26 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Sets the share of updates to admit: the knob. The freshness minimum may add to it.
     pub fn set_admitted_share(&self, share: Share) {
-        self.sensors.with(|state| state.updates.set_admitted_share(share));
+        self.sensors.with(|state| {
+            if state.updates.admitted_share() != share {
+                state.updates.set_admitted_share(share);
+                state.note(|| AdmissionEvent::Share(share));
+            }
+        });
+    }
+
+    /// Keeps a log of what admission decides from now on, until [`take_admission_log`](Store::take_admission_log). It grows
+    /// with every offer: for runs with an end.
+    pub fn keep_admission_log(&self) {
+        self.sensors.with(|state| {
+            let share = state.updates.admitted_share();
+            state.log = Some(vec![AdmissionEvent::Share(share)]);
+        });
+    }
+
+    /// The log since [`keep_admission_log`](Store::keep_admission_log), and no more; empty where none was kept.
+    pub fn take_admission_log(&self) -> Vec<AdmissionEvent> {
+        self.sensors.with(|state| state.log.take()).unwrap_or_default()
     }
 
     /// The share of updates to admit, as set.
@@ -266,11 +328,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.sensors.with(|state| state.updates.best_fresh_share())
     }
 
-    /// Ranks the objects by how often they were read since the last call; once per control period. Returns those reads
-    /// by object, for a log that replays; none where shedding does not depend on them.
-    pub fn rebalance(&self) -> Vec<u64> {
+    /// Ranks the objects by how often they were read since the last call; once per control period. Does nothing where shedding
+    /// does not depend on it.
+    pub fn rebalance(&self) {
         if !self.sensors.with(|state| state.updates.ranks_objects()) {
-            return Vec::new();
+            return;
         }
         // Outside of the mutex: it goes through all objects.
         let reads = |object| self.objects.slot(object).map_or(0, |slot| slot.reads());
@@ -284,8 +346,8 @@ impl<E: Engine, O: Os> Store<E, O> {
                 .map(|(now, before)| now.saturating_sub(*before))
                 .collect();
             state.updates.rebalance(|sensor| since[sensor.index()]);
-            since
-        })
+            state.note(|| AdmissionEvent::Rebalanced(since));
+        });
     }
 
     /// What updates have come to since the store was opened, over all sensors.

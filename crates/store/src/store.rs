@@ -52,6 +52,16 @@ impl Default for StoreOptions {
     }
 }
 
+/// These objects, and all else as by default.
+impl<const N: usize> From<[ObjectSpec; N]> for StoreOptions {
+    fn from(objects: [ObjectSpec; N]) -> StoreOptions {
+        StoreOptions {
+            objects: objects.into(),
+            ..StoreOptions::default()
+        }
+    }
+}
+
 /// A value with the freshness that was asked for, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Freshness<V> {
@@ -318,6 +328,11 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// The part of all temporal objects that are fresh at `now`; one if there are none.
     pub fn fresh_share(&self, now: Time) -> Share {
         self.objects.fresh_share(now)
+    }
+
+    /// How often updates are to be written to the engine in groups; `None` where each is a transaction of its own.
+    pub fn group_interval(&self) -> Option<Nanos> {
+        (self.update_mode == UpdateMode::MemoryFirst).then_some(self.group_interval)
     }
 
     /// What is safe when a commit returns.

@@ -10,7 +10,7 @@ use punctual_engines::lmdb::{Lmdb, LmdbOptions};
 use punctual_os::{Os, VirtualOs};
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, Sample};
-use punctual_store::updates::Shedding;
+use punctual_store::updates::{AdmissionEvent, SensorSpec, Shedding, Updates, Verdict};
 use punctual_store::{Deadline, Flushed, Freshness, GROUP_OBJECTS_MAX, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Share, Time};
 
@@ -275,10 +275,65 @@ fn ranking_counts_the_reads_since_the_last_one() {
             for _ in 0..reads {
                 store.read(ObjectId(1), &mut value).unwrap();
             }
-            let expected = if ranks { expected } else { Vec::new() };
-            assert_eq!(store.rebalance(), expected, "{shedding:?}");
+            store.keep_admission_log();
+            store.rebalance();
+            let told = store.take_admission_log();
+            let ranked = AdmissionEvent::Rebalanced(expected);
+            assert_eq!(told.contains(&ranked), ranks, "{shedding:?}: {told:?}");
         }
     }
+}
+
+/// Offers of several threads are numbered and logged in the order in which they were decided, and the log replays to the same
+/// verdicts, whatever clock each of them came with.
+#[test]
+fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
+    let os = VirtualOs::new(0);
+    let options = options(UpdateMode::MemoryFirst, 2);
+    let specs: Vec<SensorSpec> = options
+        .objects
+        .iter()
+        .map(|object| SensorSpec {
+            period: object.period,
+            avi: object.avi,
+            value_bytes_max: object.max_len as u32,
+        })
+        .collect();
+    let admission = options.admission;
+    let store = open(Memory::default(), &os, options);
+    store.keep_admission_log();
+    for n in 1..=50u64 {
+        os.advance(Nanos::from_millis(7));
+        store.set_admitted_share(Share::of(n as usize % 5, 4));
+        store.offer_next(SensorId(0), None, b"live").unwrap();
+        // The feeder read its clock before the live sensor's offer was decided.
+        let earlier = Time(os.now().0 - 1_000_000);
+        store.offer_at(SensorId(1), Seq(n), earlier, b"fed", earlier).unwrap();
+        store.install_pending(2).unwrap();
+    }
+    let mut replayed = Updates::new(&specs, admission);
+    let (mut latest, mut offered) = (Time(0), 0);
+    for event in store.take_admission_log() {
+        match event {
+            AdmissionEvent::Share(share) => replayed.set_admitted_share(share),
+            AdmissionEvent::Rebalanced(_) => {}
+            AdmissionEvent::Offered {
+                sensor,
+                seq,
+                sampled_at,
+                now,
+                admitted,
+            } => {
+                assert!(now >= latest, "instants do not run backwards");
+                (latest, offered) = (now, offered + 1);
+                let verdict = replayed.offer(sensor, seq, sampled_at, b"", now).unwrap();
+                assert_eq!(verdict == Verdict::Admitted, admitted, "{sensor} {seq}");
+            }
+        }
+    }
+    assert_eq!(offered, 100);
+    assert_eq!(store.counts().offered, 100);
+    assert!(store.take_admission_log().is_empty(), "no more is kept");
 }
 
 #[test]

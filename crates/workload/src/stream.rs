@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use punctual_units::{Nanos, SensorId, Seq};
 
@@ -26,11 +28,29 @@ pub struct SensorUpdate {
 /// bursts. At the end of the trace the replay starts over; a sensor's period is broken only there.
 #[derive(Clone, Debug)]
 pub struct SensorStream<'t> {
-    trace: &'t Trace,
+    trace: Readings<'t>,
     speedup: f64,
     /// The next reading of each replica, the earliest first.
     heads: BinaryHeap<Reverse<Head>>,
     seqs: Vec<u64>,
+}
+
+/// The trace, which the caller keeps or shares.
+#[derive(Clone, Debug)]
+enum Readings<'t> {
+    Kept(&'t Trace),
+    Shared(Arc<Trace>),
+}
+
+impl Deref for Readings<'_> {
+    type Target = Trace;
+
+    fn deref(&self) -> &Trace {
+        match self {
+            Readings::Kept(trace) => trace,
+            Readings::Shared(trace) => trace,
+        }
+    }
 }
 
 /// Ordered by when the reading arrives, in trace time, then by replica.
@@ -45,6 +65,15 @@ struct Head {
 impl<'t> SensorStream<'t> {
     /// The stream of `trace`, `speedup` trace seconds per second (above 0), `replicas` copies (at least 1).
     pub fn new(trace: &'t Trace, speedup: f64, replicas: u32) -> Self {
+        SensorStream::of(Readings::Kept(trace), speedup, replicas)
+    }
+
+    /// The same of a trace that the stream shares, so that it may outlive its maker.
+    pub fn shared(trace: Arc<Trace>, speedup: f64, replicas: u32) -> SensorStream<'static> {
+        SensorStream::of(Readings::Shared(trace), speedup, replicas)
+    }
+
+    fn of(trace: Readings<'t>, speedup: f64, replicas: u32) -> Self {
         let first = trace.readings.first().map_or(Nanos::ZERO, |reading| reading.at);
         let heads = (0..replicas)
             .map(|replica| {

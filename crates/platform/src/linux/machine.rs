@@ -24,6 +24,8 @@ pub enum ClockPreference {
     /// The hardware's, else the emulated one.
     #[default]
     Auto,
+    /// The hardware's, or none: for programs whose work an emulated clock could not slow down.
+    Real,
     /// The emulated one, even beside a real one.
     Emulated,
     /// None: the clock is left alone.
@@ -111,6 +113,9 @@ impl LinuxMachine {
         let clock = match clock {
             ClockPreference::None => ClockKnob::None,
             ClockPreference::Emulated => ClockKnob::Emulated,
+            ClockPreference::Real => {
+                noted(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::None, ClockKnob::Real)
+            }
             ClockPreference::Auto => {
                 noted(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::Emulated, ClockKnob::Real)
             }

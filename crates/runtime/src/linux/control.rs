@@ -1,20 +1,22 @@
 //! The control thread: the only one that steps the regulator and turns knobs.
 
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use punctual_loop::{Answer, Decision, Event, Regulator, Vitals};
+use punctual_loop::{Answer, Decision, Event, Regulator, Step, Vitals};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::thread::{Tid, thread_cpu_time};
 use punctual_platform::{Applied, KnobId, Machine, Plan, Value};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{JobProgress, Pace};
 
-use super::shared::{Shared, Starter, StopOnPanic, Tidings};
-use super::tasks::Failed;
+use super::shared::{Order, Shared, Starter, StopOnPanic, Tidings};
+use super::tasks::{Ended, TaskState};
 use super::witness::Witness;
 use crate::collector::{Collector, Took};
+use crate::learn::Record;
 use crate::report::{Protection, Sample, TaskReport};
 
 /// How long the control thread waits for an outcome where nothing else is due.
@@ -23,6 +25,9 @@ const NAP: Nanos = Nanos::from_millis(50);
 /// How often the figures of each task are told: a task's histogram takes microseconds to read.
 const FIGURES_EVERY: Nanos = Nanos::from_millis(500);
 
+/// How often at most objects are ranked by their reads: it goes through all of them.
+const REBALANCE_EVERY: Nanos = Nanos::from_millis(100);
+
 /// What the control thread tells while a run goes on.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
@@ -30,6 +35,20 @@ pub(super) enum Told {
     Sample(Sample),
     /// The figures of each task so far.
     Tasks(Vec<TaskReport>),
+    /// How things stand, because a caller asked.
+    Standing(Standing),
+    /// The knobs have gone through their levels.
+    Recorded(Record),
+}
+
+/// How things stand.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    pub(super) at: Time,
+    pub(super) tasks: Vec<TaskReport>,
+    pub(super) plan: Plan,
+    /// The last step, if there was one.
+    pub(super) step: Option<Step>,
 }
 
 /// The loop on a real machine.
@@ -47,6 +66,14 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) witness: Witness<'r>,
     /// When the figures of each task are told next.
     pub(super) figures_due: Time,
+    /// By the tasks' numbers.
+    pub(super) states: Vec<Arc<TaskState>>,
+    /// What a model is learnt from, while the knobs go through their levels.
+    pub(super) record: Option<Record>,
+    /// The last step.
+    pub(super) last: Option<Step>,
+    /// When objects are ranked by their reads next.
+    pub(super) rebalance_due: Time,
     /// Log of the regulator, where one is kept.
     pub(super) log: Option<Vec<Decision>>,
     /// The last period, for [`rehearse`](Control::rehearse).
@@ -69,10 +96,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.witness.count([own]);
         self.collector.begin(self.machine.read());
         self.act(self.regulator.plan());
-        let mut due = match self.pace {
-            Pace::Period(period) => start + period,
-            Pace::Job => self.after(start),
-        };
+        let mut due = self.first_due(start);
         while !self.shared.stopping() {
             let now = MonotonicClock.now();
             // The last period ends with the run, and counts.
@@ -86,6 +110,13 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             }
             match self.shared.tidings.wait(due.min(self.until).min(now + NAP)) {
                 Some(Tidings::Progress(job)) => self.progressed(job),
+                Some(Tidings::Ordered) => {
+                    let pace = self.pace;
+                    self.obey();
+                    if self.pace != pace {
+                        due = self.first_due(MonotonicClock.now());
+                    }
+                }
                 Some(tidings) => {
                     let steps = self.pace == Pace::Job && tidings.ends_a_real_time_job();
                     self.observe(tidings);
@@ -103,6 +134,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
         let witness = &self.witness;
         self.collector.judge_late(|job| witness.explains(job));
+        for unheld in self.regulator.unheld() {
+            let name = self.collector.name(unheld.task).unwrap_or("a task").to_owned();
+            self.collector.note(unheld.told(&name));
+        }
         Some(Controlled {
             collector: self.collector,
             log: self.log,
@@ -119,12 +154,63 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 self.step(Event::Completed(outcome), MonotonicClock.now());
             }
             Tidings::Failed { task, at } => self.collector.failed(task, at),
+            Tidings::Ended { task } => self.collector.ended(task),
+            Tidings::Ordered => self.obey(),
             Tidings::Skipped { task, releases, at } => {
                 self.collector.skipped(task, releases, at);
                 let jobs = u32::try_from(releases).unwrap_or(u32::MAX);
                 self.step(Event::Skipped { task, jobs }, MonotonicClock.now());
             }
         }
+    }
+
+    /// Carries out all orders.
+    fn obey(&mut self) {
+        while let Some(order) = self.shared.next_order() {
+            match order {
+                Order::Watch {
+                    task,
+                    figures,
+                    state,
+                    core,
+                    real_time,
+                    obtained,
+                } => {
+                    self.collector.protected(obtained);
+                    self.witness.watch(task, core);
+                    self.collector.watch(task, figures.map(|figures| *figures));
+                    self.states.push(state);
+                    self.witness.count(real_time);
+                }
+                Order::Tell => {
+                    let standing = Standing {
+                        at: MonotonicClock.now(),
+                        tasks: self.tasks(),
+                        plan: self.regulator.plan(),
+                        step: self.last.clone(),
+                    };
+                    self.tell(Told::Standing(standing));
+                }
+                Order::Switch {
+                    regulator,
+                    pace,
+                    record,
+                } => {
+                    self.regulator = *regulator;
+                    self.pace = pace;
+                    (self.record, self.rehearsal) = (record, None);
+                    self.act(self.regulator.plan());
+                }
+            }
+        }
+    }
+
+    /// The figures of each real-time task, with what only its thread knows.
+    fn tasks(&mut self) -> Vec<TaskReport> {
+        for (number, state) in self.states.iter().enumerate() {
+            say(&mut self.collector, number, state);
+        }
+        self.collector.tasks()
     }
 
     /// A job under way may need another clock.
@@ -138,6 +224,14 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             let turned = MonotonicClock.now();
             self.step(Event::Applied(applied), turned);
             self.collector.paced(turned, Some(turned.since(job.at)));
+        }
+    }
+
+    /// When the first decision after `now` is due.
+    fn first_due(&self, now: Time) -> Time {
+        match self.pace {
+            Pace::Period(period) => now + period,
+            Pace::Job => self.after(now),
         }
     }
 
@@ -185,10 +279,20 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         };
         let witness = &self.witness;
         let sample = self.collector.step(&step, &readings, took, |job| witness.explains(job));
+        if let Some(full) = self.record.as_mut().and_then(|record| record.take(&sample)) {
+            self.record = None;
+            self.tell(Told::Recorded(full));
+        }
         self.tell(Told::Sample(sample));
+        self.last = Some(step);
         if readings.at >= self.figures_due {
             self.figures_due = readings.at + FIGURES_EVERY;
-            self.tell(Told::Tasks(self.collector.tasks()));
+            let tasks = self.tasks();
+            self.tell(Told::Tasks(tasks));
+        }
+        if readings.at >= self.rebalance_due {
+            self.rebalance_due = readings.at + REBALANCE_EVERY;
+            self.store.rebalance();
         }
     }
 
@@ -239,10 +343,18 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
 impl Controlled {
     /// Takes what only the end of the threads tells.
-    pub(super) fn close(&mut self, obtained: Vec<Protection>, failed: &[Failed], shared: &Shared) {
+    pub(super) fn close(&mut self, obtained: Vec<Protection>, tasks: &[(String, Arc<TaskState>)], shared: &Shared) {
         self.collector.protected(obtained);
-        for Failed { first, jobs } in failed {
-            self.collector.note(format!("{jobs} jobs ended early: {first}"));
+        for (number, (name, state)) in tasks.iter().enumerate() {
+            say(&mut self.collector, number, state);
+            if let Some(first) = state.first_failure() {
+                self.collector
+                    .note(format!("{name}: {} jobs failed, the first: {first}", state.failed()));
+            }
+            if let Some(Ended::Panicked(words)) = state.ended() {
+                self.collector
+                    .note(format!("{name} was ended, because a job panicked: {words}"));
+            }
         }
         if shared.unreported() > 0 {
             self.collector.note(format!(
@@ -251,4 +363,9 @@ impl Controlled {
             ));
         }
     }
+}
+
+fn say(collector: &mut Collector, number: usize, state: &TaskState) {
+    let first_failure = state.first_failure().map(String::from);
+    collector.said(TaskId(number as u32), first_failure, state.ended_early());
 }

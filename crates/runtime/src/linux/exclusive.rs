@@ -183,11 +183,6 @@ impl Exclusive {
         self.homes.iter().map(|home| &home.core)
     }
 
-    /// The core with this number, if it was taken.
-    pub(super) fn core(&self, core: CoreId) -> Option<&ExclusiveCore> {
-        self.cores().find(|taken| taken.obtained().core == core)
-    }
-
     /// Readers of what becomes of lending each core; to be asked for before the tenancies are.
     pub(super) fn accountants(&self) -> Vec<Accountant> {
         let one = |home: &Home| home.tenancies.first().map(Tenancy::accountant);

@@ -1,15 +1,19 @@
-//! The runtime on Linux: tasks on real threads, one real-time core, one control thread.
+//! The runtime on Linux: a service that runs tasks on real threads, takes sensor readings, and controls.
 //!
 //! | thread       | core         | scheduling     | does                                             |
 //! |--------------|--------------|----------------|--------------------------------------------------|
+//! | keeper       | any          | ordinary       | starts the others, obeys callers, puts the machine back |
 //! | probe        | real-time    | FIFO 95        | measures what no task can be blamed for          |
 //! | control      | housekeeping | FIFO 90        | the loop: reads, decides, turns knobs            |
-//! | feeder       | housekeeping | FIFO 85        | offers sensor updates to admission               |
+//! | feeder       | housekeeping | FIFO 85        | offers recorded sensor updates to admission      |
 //! | real-time    | real-time    | FIFO 80, 79, … | jobs; the shorter the deadline the higher        |
-//! | exclusive    | the last ones | FIFO 80, 79, … | likewise, on cores that everybody else is off   |
+//! | exclusive    | the last ones | FIFO 80, 79, … | likewise, on cores that all other threads are off |
 //! | updater      | real-time    | FIFO 50        | installs admitted updates in the slack           |
 //! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
 //! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
+//!
+//! [`Runtime`] is the handle that callers have, [`Prepared`] what a runtime starts from: tasks that are to begin together, a
+//! recording, exclusive tasks. Live sensors are offered by the caller's own threads ([`Sensor`]).
 //!
 //! Which core is which is decided by `punctual_cores::place`: exclusive tasks have the last cores, real-time ones the last of the others.
 //! Sensor updates are installed on the last real-time core. The probe is on the last exclusive core, without such on the last real-time one;
@@ -20,9 +24,13 @@ mod control;
 mod exclusive;
 mod feeder;
 mod job;
+mod keeper;
 mod mailbox;
 mod releases;
+mod sensor;
+mod service;
 mod shared;
+mod task;
 mod tasks;
 pub mod tenancy;
 mod witness;
@@ -30,36 +38,32 @@ mod witness;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread::ScopedJoinHandle;
 
-use punctual_cores::{Placement, Request, Seat};
-use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, Regulator, RegulatorOptions};
+use punctual_cores::Request;
+use punctual_loop::{AdmissionSetup, RegulatorOptions};
 use punctual_platform::linux::clock::MonotonicClock;
-use punctual_platform::linux::exclusive::ExclusiveCore;
-use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, LinuxOptions, busy, thread};
-use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
+use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
+use punctual_platform::{Machine, Refusal};
+use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_store::{Store, StoreError};
-use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
+use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, SensorUpdate, TaskGoal};
-use rand::SeedableRng;
-use rand::rngs::Xoshiro256PlusPlus;
 
-pub use job::Job;
-pub use tasks::Body;
-
-use self::control::{Control, Controlled, Told};
 pub use self::exclusive::limits;
-use self::exclusive::{Exclusive, Placed, priority};
-use self::feeder::{Fed, Feed, install};
-use self::shared::{Crew, Shared, Starter, Tenure, ThreadPlace, join, protection};
-use self::tasks::{Failed, Running, sleep_until};
-use self::witness::Witness;
-use crate::collector::{Collector, Ending};
+pub use self::job::Job;
+pub use self::keeper::TASKS_MAX;
+pub use self::sensor::{Bytes, Reading, Sensor, SensorError};
+pub use self::service::{Figures, Learnt, Runtime, RuntimeOptions, TaskHandle};
+pub use self::task::TaskBuilder;
+pub use self::tasks::{Body, Ended, JobError, JobResult};
+
+use self::control::Told;
+use self::feeder::Feed;
+use self::tasks::TaskState;
 use crate::error::RuntimeError;
 use crate::figures::Watched;
-use crate::report::{Finished, LoadReport, PlatformChoice, Progress, Protection, RunHeader, Watch};
+use crate::learn::Learning;
+use crate::report::{Finished, LoadReport, PlatformChoice, Progress, RunHeader, Watch};
 
 /// Of the thread that watches for gaps.
 pub const PROBE_PRIORITY: u8 = 95;
@@ -77,41 +81,40 @@ const LEAD: Nanos = Nanos::from_millis(20);
 /// Without a scenario that says how often jobs come.
 const SILENCE: Nanos = Nanos::from_secs(10);
 
-/// How long whoever watches is left alone without a sample.
+/// How long a caller that watches is left alone without a sample.
 const PATIENCE: Nanos = Nanos::from_millis(100);
 
 /// Samples and figures that may wait for a caller that watches: a minute at ten per second.
 const TOLD_MAX: usize = 720;
 
-/// A store with tasks around it, ready to run on this machine.
+/// What a runtime starts from: a machine, a store, the tasks that begin together, and a recording.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
-/// # use punctual_platform::linux::{LinuxMachine, LinuxOptions};
-/// # use punctual_runtime::linux::Runtime;
+/// # use punctual_runtime::linux::Prepared;
 /// # use punctual_units::Nanos;
 /// # use punctual_workload::{Arrival, Class};
-/// # fn example<E: punctual_store::engine::Engine>(store: Arc<punctual_store::Store<E, punctual_platform::linux::clock::MonotonicClock>>) -> Result<(), Box<dyn std::error::Error>> {
-/// let machine = LinuxMachine::open(LinuxOptions::default())?;
-/// let mut runtime = Runtime::new(machine, store);
+/// # fn example<E: punctual_store::engine::Engine + 'static>(store: Arc<punctual_store::Store<E, punctual_platform::linux::clock::MonotonicClock>>) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut prepared = Prepared::here(store)?;
 /// let every_20_ms = Arrival::Periodic { period: Nanos::from_millis(20) };
-/// let within_5_ms = Class::RealTime { deadline: Nanos::from_millis(5) };
-/// runtime.task("steer", within_5_ms, every_20_ms, |job| {
+/// let within_5_ms = Class::Exclusive { deadline: Nanos::from_millis(5) };
+/// prepared.task("steer", within_5_ms, every_20_ms, |job| {
 ///     job.read(|store| store.get(b"heading").map(|_| ()))
 /// });
+/// let runtime = prepared.start(None)?;
 /// # Ok(()) }
 /// ```
-pub struct Runtime<'env, E: Engine> {
+pub struct Prepared<E: Engine> {
     machine: LinuxMachine,
     store: Arc<Store<E, MonotonicClock>>,
-    tasks: Vec<TaskSetup<'env, E>>,
-    feed: Option<Feed<'env>>,
+    tasks: Vec<TaskSetup<E>>,
+    feed: Option<Feed>,
     group_commit: Option<Nanos>,
     spare: Vec<String>,
 }
 
 /// A task with everything that can be said about it.
-pub struct TaskSetup<'env, E: Engine> {
+pub struct TaskSetup<E: Engine> {
     /// For people.
     pub name: String,
     /// Whether it has a deadline, and whether it has a core to itself.
@@ -129,7 +132,57 @@ pub struct TaskSetup<'env, E: Engine> {
     /// What its jobs work on.
     pub store: Arc<Store<E, MonotonicClock>>,
     /// What a job does.
-    pub body: Body<'env, E>,
+    pub body: Body<E>,
+    state: Arc<TaskState>,
+}
+
+impl<E: Engine> TaskSetup<E> {
+    /// A task whose jobs run `body` on `store`, for the whole run, wherever it is placed well.
+    pub fn new<R: JobResult>(
+        name: impl Into<String>,
+        class: Class,
+        arrival: Arrival,
+        store: Arc<Store<E, MonotonicClock>>,
+        mut body: impl FnMut(&mut Job<'_, E>) -> R + Send + 'static,
+    ) -> TaskSetup<E> {
+        TaskSetup {
+            name: name.into(),
+            class,
+            arrival,
+            active: Active::ALWAYS,
+            core: None,
+            execution: None,
+            goal: None,
+            store,
+            body: Box::new(move |job| body(job).into_result()),
+            state: Arc::default(),
+        }
+    }
+
+    /// The task as placement sees it.
+    fn request(&self) -> Request {
+        Request {
+            class: self.class,
+            arrival: self.arrival,
+            execution: self.execution,
+            core: self.core,
+            cores: Some(1),
+        }
+    }
+
+    /// What it asks for in a run with this goal; a best-effort task asks for nothing.
+    fn asks(&self, goal: Goal) -> Option<TaskGoal> {
+        self.class.deadline().map(|_| self.goal.unwrap_or(goal.tasks))
+    }
+
+    /// What the report watches of it.
+    fn watched(&self, goal: Goal) -> Watched {
+        Watched {
+            name: self.name.clone(),
+            deadline: self.class.deadline(),
+            goal: self.goal.unwrap_or(goal.tasks),
+        }
+    }
 }
 
 /// How a run is controlled and for how long it lasts.
@@ -141,22 +194,24 @@ pub struct RunOptions {
     pub regulator: RegulatorOptions,
     /// When the loop steps.
     pub pace: Pace,
-    /// How long a loop at every job waits for the end of one before it is asked all the same; for ever if none is given.
+    /// Watchdog of a loop that steps at every job: it decides anyway if no job has ended for this long (`None`: never).
     pub patience: Option<Nanos>,
-    /// How long the run lasts.
-    pub duration: Nanos,
+    /// How long the run lasts; `None`: until it is stopped.
+    pub duration: Option<Nanos>,
     /// Seeds pauses and gaps.
     pub seed: u64,
     /// The CPU share of their cores that best-effort tasks together may use; 1 does not bound them.
     pub best_effort_share: Share,
-    /// Whether to keep a log that replays; holds all sensors' setup.
+    /// Whether to keep a log that replays; holds all sensors' setup. It grows with the run, and so needs a duration.
     pub record: Option<AdmissionSetup>,
+    /// Whether to learn a model of the tasks at first, and to control by it.
+    pub learning: Option<Learning>,
 }
 
-impl<'env, E: Engine + 'env> Runtime<'env, E> {
-    /// A runtime without tasks. The machine's knobs are put back when the run ends or the runtime is dropped.
+impl<E: Engine + 'static> Prepared<E> {
+    /// A runtime without tasks on `machine`. The machine's knobs are put back when the run ends or this is dropped.
     pub fn new(machine: LinuxMachine, store: Arc<Store<E, MonotonicClock>>) -> Self {
-        Runtime {
+        Prepared {
             machine,
             store,
             tasks: Vec::new(),
@@ -166,12 +221,21 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         }
     }
 
-    /// A runtime without tasks on this machine, as it is.
+    /// A runtime without tasks on this machine, with the knobs that it really has: no emulated clock slows closures down. Updates
+    /// are written to the engine as often as the store says.
     ///
     /// # Errors
     /// [`Refusal`] where the machine cannot be looked at at all; what it merely lacks is told in the report.
     pub fn here(store: Arc<Store<E, MonotonicClock>>) -> Result<Self, Refusal> {
-        Ok(Runtime::new(LinuxMachine::open(LinuxOptions::default())?, store))
+        let options = LinuxOptions {
+            clock: ClockPreference::Real,
+            ..LinuxOptions::default()
+        };
+        let group_commit = store.group_interval().filter(|_| store.objects() > 0);
+        Ok(Prepared {
+            group_commit,
+            ..Prepared::new(LinuxMachine::open(options)?, store)
+        })
     }
 
     /// The machine.
@@ -181,49 +245,20 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
 
     /// The tasks by name, as placement sees them.
     fn requests(&self) -> Vec<(String, Request)> {
-        let request = |task: &TaskSetup<'env, E>| {
-            let request = Request {
-                class: task.class,
-                arrival: task.arrival,
-                execution: task.execution,
-                core: task.core,
-                cores: Some(1),
-            };
-            (task.name.clone(), request)
-        };
+        let request = |task: &TaskSetup<E>| (task.name.clone(), task.request());
         self.tasks.iter().map(request).collect()
     }
 
-    /// What the report watches of each task.
-    fn watched(&self, goal: Goal) -> Vec<Watched> {
-        let watched = |task: &TaskSetup<'env, E>| Watched {
-            name: task.name.clone(),
-            deadline: task.class.deadline(),
-            goal: task.goal.unwrap_or(goal.tasks),
-        };
-        self.tasks.iter().map(watched).collect()
-    }
-
     /// Adds a task whose jobs run `body`.
-    pub fn task(
+    pub fn task<R: JobResult>(
         &mut self,
         name: impl Into<String>,
         class: Class,
         arrival: Arrival,
-        body: impl FnMut(&mut Job<'_, E>) -> Result<(), StoreError> + Send + 'env,
+        body: impl FnMut(&mut Job<'_, E>) -> R + Send + 'static,
     ) -> &mut Self {
         let store = Arc::clone(&self.store);
-        self.add(TaskSetup {
-            name: name.into(),
-            class,
-            arrival,
-            active: Active::ALWAYS,
-            core: None,
-            execution: None,
-            goal: None,
-            store,
-            body: Box::new(body),
-        })
+        self.add(TaskSetup::new(name, class, arrival, store, body))
     }
 
     /// Gives the task that was added last a goal of its own, instead of the run's.
@@ -258,22 +293,21 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     }
 
     /// Adds a task.
-    pub fn add(&mut self, task: TaskSetup<'env, E>) -> &mut Self {
+    pub fn add(&mut self, task: TaskSetup<E>) -> &mut Self {
         self.tasks.push(task);
         self
     }
 
-    /// Feeds sensor updates into the store as they fall due; `value_bytes` (8 to the objects' capacity) is the size of
+    /// Feeds recorded sensor updates into the store as they fall due; `value_bytes` (8 to the objects' capacity) is the size of
     /// a value, which begins with the reading as a little-endian `f64`.
     pub fn sensors(
         &mut self,
-        stream: impl Iterator<Item = SensorUpdate> + Send + 'env,
+        stream: impl Iterator<Item = SensorUpdate> + Send + 'static,
         value_bytes: usize,
     ) -> &mut Self {
         self.feed = Some(Feed {
             stream: Box::new(stream),
             value_bytes,
-            record: false,
         });
         self
     }
@@ -285,8 +319,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     }
 
     /// Options of a run that measures and reports but turns nothing (controller `open`), stepping at every job.
-    /// Set `regulator.kind` and `regulator.design` to control.
-    pub fn options(&self, name: impl Into<String>, goal: Goal, duration: Nanos) -> RunOptions {
+    /// Set `regulator.kind` and `regulator.design` to control, or `learning`.
+    pub fn options(&self, name: impl Into<String>, goal: Goal, duration: impl Into<Option<Nanos>>) -> RunOptions {
         let offers = self.machine.offers().clone();
         let header = RunHeader {
             scenario: name.into(),
@@ -320,385 +354,54 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             regulator,
             pace,
             patience: None,
-            duration,
+            duration: duration.into(),
             seed: 0,
             best_effort_share,
             record: None,
+            learning: None,
         }
     }
 
-    /// Runs for `duration` and only looks on: every task is measured against `goal`, and no knob is turned.
+    /// Starts all tasks together, and returns once they have started. Without options the run only looks on: every task is
+    /// measured against the default goal, no knob is turned, and there is no end but [`Runtime::stop`].
     ///
     /// # Errors
-    /// As [`run`](Runtime::run).
-    pub fn run_for(self, duration: Nanos, goal: TaskGoal) -> Result<Finished, RuntimeError> {
-        let goal = Goal {
-            tasks: goal,
-            drr: 0.0,
-            min_fresh: Share::ZERO,
-        };
-        let options = self.options("tasks", goal, duration);
-        self.run(options, &mut |_| ControlFlow::Continue(()))
+    /// [`RuntimeError`] where the controller does not fit the machine, tasks cannot be placed, or the record asked for has no
+    /// bound. The machine is put back.
+    pub fn start(self, options: impl Into<Option<RunOptions>>) -> Result<Runtime<E>, RuntimeError> {
+        let options = options
+            .into()
+            .unwrap_or_else(|| self.options("tasks", service::default_goal(), None));
+        service::start(self, options, None)
     }
 
     /// Runs until the duration is over or `watch` breaks off.
     ///
     /// # Errors
     /// [`RuntimeError`] where the controller does not fit the machine, or the store failed. The machine is put back.
-    pub fn run(mut self, options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
-        let result = self.run_inner(options, watch);
-        let left_over = self.machine.restore();
-        let mut finished = match (result, left_over.first()) {
-            (Err(error), Some(left)) => {
-                return Err(RuntimeError::NotPutBack {
-                    error: Box::new(error),
-                    left: left.clone(),
-                });
-            }
-            (result, _) => result?,
-        };
-        finished
-            .report
-            .summary
-            .notes
-            .extend(left_over.iter().map(|refusal| format!("not put back: {refusal}")));
-        Ok(finished)
-    }
-
-    fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
-        let obtained = &mut options.header.protection;
-        let requests = self.requests();
-        let placed = Placed::take(&self.machine, &requests, &self.spare, obtained).map_err(|error| {
-            let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
-            RuntimeError::Place { name, error }
-        })?;
-        let Placed { placement, exclusive } = &placed;
-        let taken = exclusive.iter().flat_map(Exclusive::cores).next();
-        let probed = taken.map_or(placement.update_core(), |core| core.obtained().core);
-        let probe = match taken {
-            Some(core) => GapProbe::start_within(core, PROBE_PRIORITY, PROBE_PERIOD),
-            None => GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD),
-        };
-        // Jobs on another core than the probe's cannot be excused by it.
-        let elsewhere = (0..self.tasks.len()).filter(|task| !placement.seats[*task].cores().contains(&probed));
-        let elsewhere = elsewhere.map(|task| TaskId(task as u32)).collect();
-        let witness = Witness::new(probed, probe.as_ref().ok(), elsewhere);
-        obtained.push(protection("memory locked".into(), thread::lock_memory()));
-        obtained.push(protection(
-            "guardian puts the machine back after a kill".into(),
-            self.guarded(),
-        ));
-        obtained.push(protection(
-            "probe on the real-time core".into(),
-            probe.as_ref().map(drop).map_err(Clone::clone),
-        ));
-        obtained.extend(self.bound_best_effort(
-            options.best_effort_share,
-            options.regulator.best_effort.is_some(),
-            placement.rest.len(),
-        ));
-        let steal = stolen();
-        let cores = self.machine.offers().cores.len();
-        let ran = self.run_threads(options, placed, witness, watch);
-        thread::unlock_memory();
-        let Ran {
-            controlled,
-            regulator,
-            fed,
-            record,
-        } = ran?;
-
-        let elapsed = MonotonicClock.now().since(regulator.start);
-        let ending = Ending {
-            counts: self.store.counts(),
-            reconciliation: self.store.reconcile(),
-            energy_parts_j: None,
-            controller_core_share: Some(controlled.cpu.ratio(elapsed)),
-            probe_us: probe.as_ref().ok().map(oversleep_us),
-            steal_share: steal
-                .zip(stolen())
-                .map(|(before, after)| after.saturating_sub(before).ratio(elapsed * cores as u64)),
-        };
-        let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
-            version: LOG_VERSION,
-            regulator,
-            steps,
-            admission,
-            updates: fed.log,
-        });
-        Ok(Finished {
-            report: controlled.collector.finish(ending),
-            log,
-        })
-    }
-
-    fn guarded(&self) -> Result<(), Refusal> {
-        if self.machine.guarded() {
-            return Ok(());
-        }
-        Err(Refusal {
-            what: "guardian".into(),
-            why: "the process could not be forked, or the guardian has ended".into(),
-            remedy: "a kill would leave the clock and CPU shares as they are: run `punctual doctor` afterwards".into(),
-        })
-    }
-
-    /// Bounds best-effort work for the run, where it is to be bounded.
-    fn bound_best_effort(&mut self, share: Share, turned: bool, cores: usize) -> Option<Protection> {
-        if share == Share::ONE && !turned {
-            return None;
-        }
-        let bound = self.machine.best_effort().runs_on(cores);
-        let plan = Plan::of(KnobId::BestEffortShare, Value::Share(share));
-        let bound = bound.and_then(|()| match self.machine.apply(&plan).refused.pop() {
-            Some((_, refusal)) => Err(refusal),
-            None => Ok(()),
-        });
-        Some(protection(
-            format!("best-effort work bounded to {share} of {cores} cores"),
-            bound,
-        ))
-    }
-
-    /// Starts every thread, lets them run, and collects what they return.
-    fn run_threads(
-        &mut self,
-        options: RunOptions,
-        placed: Placed,
-        mut witness: Witness<'_>,
-        watch: Watch,
-    ) -> Result<Ran, RuntimeError> {
-        let RunOptions {
-            mut header,
-            mut regulator,
-            pace,
-            patience,
-            duration,
-            seed,
-            record,
-            best_effort_share,
-        } = options;
-        let turned = best_effort_share < Share::ONE || regulator.best_effort.is_some();
-        let bounded_group = turned.then(|| self.machine.best_effort());
-        let plan = Regulator::new(regulator.clone())?.plan();
-        let admitted = plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE);
-        let shared = Shared::new(admitted, regulator.within);
+    pub fn run(self, options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
         let (tell, told) = sync_channel(TOLD_MAX);
-        let watched = self.watched(regulator.goal);
-        let Placed { placement, exclusive } = placed;
-        // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
-        let _kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
-        let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
-        let (house, update_core) = (placement.house(), placement.update_core());
-        let tasks = std::mem::take(&mut self.tasks);
-        let tasks = place_tasks(tasks, &placement, exclusive.as_ref(), bounded_group);
-        let feed = self.feed.take().map(|feed| Feed {
-            record: record.is_some(),
-            ..feed
-        });
-        let group_commit = self.group_commit;
-        let (machine, store, shared) = (&mut self.machine, &*self.store, &shared);
-
-        std::thread::scope(|scope| {
-            let mut crew = Crew::new(scope);
-            let tasks = spawn_tasks(&mut crew, tasks, exclusive, seed, shared)?;
-            let mut feeding = None;
-            if let Some(feed) = feed {
-                // The feeder first: whoever installs waits for it to be over.
-                let feeder = at("feeder", house, Some(FEEDER_PRIORITY));
-                let fed = crew.spawn(feeder, move |starter| feed.run(store, shared, starter))?;
-                let updater = at("updater", update_core, Some(UPDATER_PRIORITY));
-                let installed = crew.spawn(updater, move |starter| install(store, shared, starter))?;
-                feeding = Some((fed, installed));
-            }
-            let mut flushing = None;
-            if let Some(interval) = group_commit {
-                let committer = at("group commit", house, None);
-                flushing = Some(crew.spawn(committer, move |starter| flush(store, shared, starter, interval))?);
-            }
-
-            // The control thread comes last: it reports under a header that says what everybody obtained.
-            header.protection.extend(crew.ready());
-            let start = MonotonicClock.now() + LEAD;
-            regulator.start = start;
-            let mut collector = Collector::new(header.clone(), watched, start, plan);
-            if regulator.excite.is_some() {
-                collector = collector.learning();
-            }
-            witness.count(crew.real_time());
-            let control = Control {
-                machine,
-                store,
-                shared,
-                regulator: Regulator::new(regulator.clone())?,
-                collector,
-                pace,
-                patience,
-                until: start + duration,
-                told: tell,
-                witness,
-                figures_due: start,
-                log: record.is_some().then(Vec::new),
-                rehearsal: None,
-            };
-            let control = crew.spawn(at("control", house, Some(CONTROL_PRIORITY)), |starter| {
-                control.run(starter)
-            })?;
-            let control_obtained = crew.ready();
-            header.protection.extend(control_obtained.iter().cloned());
-            crew.go(start);
-            watch_told(&header, &told, shared, watch);
-
-            let controlled = join(control);
-            shared.stop();
-            let failed: Vec<_> = tasks.into_iter().filter_map(join).collect();
-            let (mut fed, installed) = feeding
-                .map(|(fed, installed)| (join(fed), join(installed)))
-                .unwrap_or_default();
-            let flushed = flushing.and_then(join);
-            // What the updater installed after the last group.
-            let flushed = flushed.or_else(|| group_commit.and_then(|_| store.commit_group().err()));
-            let mut controlled = controlled.ok_or(RuntimeError::Stopped)?;
-            if let Some(error) = fed.error.take().or(installed).or(flushed) {
-                return Err(error.into());
-            }
-            controlled.close(control_obtained, &failed, shared);
-            let lent = accountants
-                .iter()
-                .flat_map(|accountant| [accountant.trouble(), accountant.told()]);
-            lent.flatten().for_each(|note| controlled.collector.note(note));
-            Ok(Ran {
-                controlled,
-                regulator,
-                fed,
-                record,
-            })
-        })
+        let runtime = service::start(self, options, Some(tell))?;
+        watch_told(&runtime.header(), &told, || runtime.ask_to_stop(), watch);
+        runtime.wait()
     }
 }
 
-/// What is left when all threads have ended.
-struct Ran {
-    controlled: Controlled,
-    regulator: RegulatorOptions,
-    fed: Fed,
-    record: Option<AdmissionSetup>,
-}
-
-fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
-    crew: &mut Crew<'scope, '_>,
-    tasks: Vec<(ThreadPlace, TaskSetup<'env, E>)>,
-    mut exclusive: Option<Exclusive>,
-    seed: u64,
-    shared: &'scope Shared,
-) -> Result<Vec<ScopedJoinHandle<'scope, Option<Failed>>>, RuntimeError> {
-    let spawn = |(index, (place, setup)): (usize, (ThreadPlace, TaskSetup<'env, E>))| {
-        let running = Running {
-            id: TaskId(index as u32),
-            deadline: setup.class.deadline(),
-            arrival: setup.arrival,
-            active: setup.active,
-            body: setup.body,
-            rng: Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(index as u64)),
-            tenancy: match &place.tenure {
-                Some(Tenure::Occupant(_)) => exclusive.as_mut().and_then(|exclusive| exclusive.tenancy(place.core)),
-                Some(Tenure::Guest(_)) | None => None,
-            },
-        };
-        crew.spawn(place, move |starter| running.run(&setup.store, shared, starter))
-    };
-    tasks.into_iter().enumerate().map(spawn).collect()
-}
-
-fn at(role: &str, core: CoreId, priority: Option<u8>) -> ThreadPlace {
-    ThreadPlace {
-        role: role.into(),
-        core,
-        priority,
-        bounded: None,
-        tenure: None,
-    }
-}
-
-/// Cores and priorities of the tasks' threads, as they were placed.
-fn place_tasks<'env, E: Engine>(
-    tasks: Vec<TaskSetup<'env, E>>,
-    placement: &Placement,
-    exclusive: Option<&Exclusive>,
-    bounded: Option<BestEffort>,
-) -> Vec<(ThreadPlace, TaskSetup<'env, E>)> {
-    let core = |seat: &Seat| seat.cores().first().copied().unwrap_or_default();
-    let place = |(task, seat): (TaskSetup<'env, E>, &Seat)| {
-        let thread = at(&task.name, core(seat), seat.chair().map(priority));
-        let thread = match seat {
-            Seat::RealTime(_) => thread,
-            Seat::Exclusive(chair) => ThreadPlace {
-                tenure: exclusive.and_then(|exclusive| exclusive.core(chair.core).cloned().map(Tenure::Occupant)),
-                ..thread
-            },
-            Seat::BestEffort(_) => ThreadPlace {
-                bounded: bounded.clone(),
-                // A thread that is kept off one of the exclusive cores is kept off all.
-                tenure: exclusive.and_then(|exclusive| exclusive.cores().next().cloned().map(Tenure::Guest)),
-                ..thread
-            },
-        };
-        (thread, task)
-    };
-    tasks.into_iter().zip(&placement.seats).map(place).collect()
-}
-
-/// Shows what is told to the caller that watches, until the loop is over.
-fn watch_told(header: &RunHeader, told: &Receiver<Told>, shared: &Shared, watch: Watch) {
+/// Shows what is told to the caller that watches, until the run is over.
+fn watch_told(header: &RunHeader, told: &Receiver<Told>, stop: impl Fn(), watch: Watch) {
     if watch(Progress::Started(header)) == ControlFlow::Break(()) {
-        shared.stop();
+        stop();
     }
     loop {
         let answer = match told.recv_timeout(PATIENCE.into()) {
             Ok(Told::Sample(sample)) => watch(Progress::Sample(&sample)),
             Ok(Told::Tasks(tasks)) => watch(Progress::Tasks(&tasks)),
+            Ok(Told::Standing(_) | Told::Recorded(_)) => continue,
             Err(RecvTimeoutError::Timeout) => watch(Progress::Waiting),
             Err(RecvTimeoutError::Disconnected) => return,
         };
         if answer == ControlFlow::Break(()) {
-            shared.stop();
+            stop();
         }
     }
-}
-
-/// Commits memory-first updates in groups until the run ends, and once more then. Returns the first error.
-fn flush<E: Engine>(
-    store: &Store<E, MonotonicClock>,
-    shared: &Shared,
-    starter: Starter,
-    interval: Nanos,
-) -> Option<StoreError> {
-    let mut wake = starter.start()?;
-    loop {
-        wake = wake + interval;
-        let going_on = sleep_until(wake, shared);
-        match store.commit_group() {
-            // What was not written is written with the next group.
-            Ok(_) | Err(StoreError::LockTimeout { .. } | StoreError::TooManyWaiters) => {}
-            Err(error) => {
-                shared.stop();
-                return Some(error);
-            }
-        }
-        if !going_on {
-            return None;
-        }
-    }
-}
-
-/// Host time for which the hypervisor ran something else, over all cores; none where it is not told.
-fn stolen() -> Option<Nanos> {
-    let times = busy::read(&KernelTree::default()).ok()?;
-    Some(times.iter().map(|core| core.steal).sum())
-}
-
-/// How late the probe woke, in microseconds: median, p99, maximum.
-fn oversleep_us(probe: &GapProbe) -> [f64; 3] {
-    let seen = probe.summary();
-    [seen.p50, seen.p99, seen.max].map(Nanos::as_micros_f64)
 }

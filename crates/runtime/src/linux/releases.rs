@@ -10,6 +10,13 @@ use rand::Rng;
 /// more time. The simulated machine has the same bound.
 pub(super) const BACKLOG_MAX: usize = 8;
 
+/// A task that finds more than [`BACKLOG_MAX`] releases missed over at least this long has stood still: the process was
+/// stopped, or the virtual machine paused. `CLOCK_MONOTONIC` does not count a suspend of the whole machine.
+const STANDSTILL: Nanos = Nanos::from_secs(1);
+
+/// Releases of a sporadic task that are drawn one by one to skip them.
+const SKIPS_MAX: u64 = 1_000_000;
+
 /// The releases of one task.
 #[derive(Clone, Debug)]
 pub(super) struct Releases {
@@ -41,19 +48,57 @@ impl Releases {
             self.coming = self.arrival.next(self.coming, finished, rng);
             return 0;
         }
+        let ran = self.next();
         if self.waiting.pop_front().is_none() {
             self.coming = self.after(self.coming, rng);
         }
-        let mut skipped = 0;
-        while self.coming <= finished {
-            if self.waiting.len() < BACKLOG_MAX {
-                self.waiting.push_back(self.coming);
-            } else {
-                skipped += 1;
-            }
+        while self.coming <= finished && self.waiting.len() < BACKLOG_MAX {
+            self.waiting.push_back(self.coming);
             self.coming = self.after(self.coming, rng);
         }
+        let mut skipped = self.skip_past(finished, rng);
+        if skipped > BACKLOG_MAX as u64 && finished.since(ran) >= STANDSTILL {
+            skipped += std::mem::take(&mut self.waiting).len() as u64;
+        }
         skipped
+    }
+
+    /// Lets `coming` lie after `now`; how many releases that skips.
+    fn skip_past(&mut self, now: Time, rng: &mut impl Rng) -> u64 {
+        let mut skipped = 0;
+        if let (Arrival::Periodic { period }, true) = (self.arrival, self.coming <= now) {
+            let period = period.max(Nanos(1));
+            skipped = now.since(self.coming).0 / period.0 + 1;
+            self.coming = self.coming + period * skipped;
+        }
+        while self.coming <= now {
+            // Drawing gaps of nanoseconds over hours would take longer than the gaps.
+            if skipped == SKIPS_MAX {
+                self.coming = now + Nanos(1);
+                break;
+            }
+            self.coming = self.after(self.coming, rng);
+            skipped += 1;
+        }
+        skipped
+    }
+
+    /// The thread of a task that waits for [`next`](Releases::next) woke up at `now`. After a standstill all releases up to `now`
+    /// are skipped, and the next one lies in the future; how many were skipped. A burst of jobs that are late all alike would only
+    /// keep other tasks from their cores.
+    pub(super) fn resumed(&mut self, now: Time, rng: &mut impl Rng) -> u64 {
+        let stood = !matches!(self.arrival, Arrival::AfterCompletion { .. }) && now.since(self.next()) >= STANDSTILL;
+        if !stood {
+            return 0;
+        }
+        let mut ahead = self.clone();
+        let waiting = std::mem::take(&mut ahead.waiting).len() as u64;
+        let missed = waiting + ahead.skip_past(now, rng);
+        if missed <= BACKLOG_MAX as u64 {
+            return 0;
+        }
+        *self = ahead;
+        missed
     }
 
     /// At least a nanosecond on, so that releases come to an end.
@@ -99,6 +144,47 @@ mod tests {
             assert_eq!(releases.ended(Time(125), rng), 0);
         }
         assert_eq!(ran, [10, 20, 30, 40, 50, 60, 70, 80, 130]);
+    }
+
+    #[test]
+    fn after_a_standstill_no_burst_of_jobs_is_released() {
+        let rng = &mut ChaCha8Rng::seed_from_u64(1);
+        let ms = Nanos::from_millis(1);
+        let mut releases = Releases::new(Arrival::Periodic { period: ms * 10 }, Time(0), rng);
+        assert_eq!(releases.resumed(Time(0) + ms, rng), 0);
+        assert_eq!(releases.ended(Time(0) + ms * 2, rng), 0);
+        // The machine stood still from 2 ms to a minute: 10 ms to 60 s are skipped.
+        assert_eq!(releases.resumed(Time(0) + ms * 60_005, rng), 6_000);
+        assert_eq!(releases.next(), Time(0) + ms * 60_010);
+        assert_eq!(releases.resumed(Time(0) + ms * 60_010, rng), 0);
+        // A job that is longer than its period leaves a backlog, as ever.
+        assert_eq!(releases.ended(Time(0) + ms * 60_045, rng), 0);
+        assert_eq!(releases.next(), Time(0) + ms * 60_020);
+        assert_eq!(releases.resumed(Time(0) + ms * 60_045, rng), 0);
+    }
+
+    #[test]
+    fn a_standstill_within_a_job_is_one_as_well() {
+        let rng = &mut ChaCha8Rng::seed_from_u64(1);
+        let ms = Nanos::from_millis(1);
+        let mut releases = Releases::new(Arrival::Periodic { period: ms * 10 }, Time(0), rng);
+        let woke = Time(0) + ms * 5_005;
+        let after = releases.ended(woke, rng) + releases.resumed(woke, rng);
+        assert_eq!((after, releases.next()), (500, Time(0) + ms * 5_010));
+    }
+
+    #[test]
+    fn a_rare_task_that_is_late_by_a_second_runs() {
+        let rng = &mut ChaCha8Rng::seed_from_u64(1);
+        let mut releases = Releases::new(
+            Arrival::Periodic {
+                period: STANDSTILL * 10,
+            },
+            Time(0),
+            rng,
+        );
+        assert_eq!(releases.resumed(Time(0) + STANDSTILL * 2, rng), 0);
+        assert_eq!(releases.next(), Time(0));
     }
 
     proptest! {

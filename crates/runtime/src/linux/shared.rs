@@ -1,23 +1,32 @@
 //! What the threads of a run share, and how each of them starts and stops.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{Scope, ScopedJoinHandle};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle, ThreadId};
 
+use punctual_loop::Regulator;
 use punctual_platform::Refusal;
 use punctual_platform::linux::BestEffort;
 use punctual_platform::linux::exclusive::ExclusiveCore;
-use punctual_platform::linux::sync::Parker;
+use punctual_platform::linux::sync::{Parker, PiMutex};
 use punctual_platform::linux::thread::{self, Tid};
-use punctual_units::{CoreId, Share, TaskId, Time};
-use punctual_workload::{JobOutcome, JobProgress};
+use punctual_units::{CoreId, TaskId, Time};
+use punctual_workload::{JobOutcome, JobProgress, Pace};
 
 use super::mailbox::Mailbox;
+use super::tasks::TaskState;
 use crate::error::RuntimeError;
+use crate::figures::TaskFigures;
+use crate::learn::Record;
 use crate::report::Protection;
 
 /// Outcomes and checkpoints that may wait for the control thread: more than a second of the busiest scenario's jobs.
 const TIDINGS_MAX: usize = 4096;
+
+/// Orders that may wait for the control thread: it takes them at once, or it is not coming back.
+const ORDERS_MAX: usize = 64;
 
 /// What a job tells the control thread.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +42,13 @@ pub(super) enum Tidings {
         /// When it ended.
         at: Time,
     },
+    /// A task has ended while the run goes on.
+    Ended {
+        /// Which.
+        task: TaskId,
+    },
+    /// Orders wait for the control thread ([`Shared::order`]).
+    Ordered,
     /// Releases were dropped, because too many jobs were waiting.
     Skipped {
         /// The task that was to be released.
@@ -52,11 +68,8 @@ impl Tidings {
 }
 
 /// What the threads of a run share.
-#[derive(Debug)]
 pub(super) struct Shared {
     stop: AtomicBool,
-    admitted: AtomicU64,
-    rebalance: AtomicBool,
     unreported: AtomicU64,
     /// Whether checkpoints are of interest.
     within: bool,
@@ -66,19 +79,46 @@ pub(super) struct Shared {
     pub(super) updates: Parker,
     /// Set once no more updates will be offered.
     pub(super) feed_over: AtomicBool,
+    orders: PiMutex<VecDeque<Order>>,
+    /// Our own threads: none of them may wait for the end of the run.
+    own: Mutex<Vec<ThreadId>>,
+}
+
+/// What the control thread is to do between two decisions.
+pub(super) enum Order {
+    /// Watch a task that was added.
+    Watch {
+        task: TaskId,
+        /// Its figures; none of a best-effort task.
+        figures: Option<Box<TaskFigures>>,
+        state: Arc<TaskState>,
+        core: CoreId,
+        /// Its core and thread, if it is a real-time thread.
+        real_time: Vec<(CoreId, Tid)>,
+        obtained: Vec<Protection>,
+    },
+    /// Say how things stand.
+    Tell,
+    /// Decide by another regulator from now on.
+    Switch {
+        regulator: Box<Regulator>,
+        pace: Pace,
+        /// What is to be recorded meanwhile, where it moves the knobs to learn a model.
+        record: Option<Record>,
+    },
 }
 
 impl Shared {
-    pub(super) fn new(admitted: Share, within: bool) -> Shared {
+    pub(super) fn new(within: bool) -> Shared {
         Shared {
             stop: AtomicBool::new(false),
-            admitted: AtomicU64::new(admitted.get().to_bits()),
-            rebalance: AtomicBool::new(false),
             unreported: AtomicU64::new(0),
             within,
             tidings: Mailbox::new(TIDINGS_MAX),
             updates: Parker::new(),
             feed_over: AtomicBool::new(false),
+            orders: PiMutex::new(VecDeque::with_capacity(ORDERS_MAX)),
+            own: Mutex::default(),
         }
     }
 
@@ -92,26 +132,50 @@ impl Shared {
         self.updates.unpark();
     }
 
-    pub(super) fn set_admitted(&self, share: Share) {
-        self.admitted.store(share.get().to_bits(), Ordering::Release);
-        self.rebalance.store(true, Ordering::Release);
-    }
-
-    pub(super) fn admitted(&self) -> Share {
-        Share::clamped(f64::from_bits(self.admitted.load(Ordering::Acquire)))
-    }
-
-    /// Whether a control period has ended since the last call.
-    pub(super) fn rebalance_due(&self) -> bool {
-        self.rebalance.swap(false, Ordering::AcqRel)
-    }
-
     /// Tells the control thread how a job ended, or that releases were dropped, without ever waiting for it: a
     /// transaction never waits for the controller. Where the mailbox is full, that is counted instead.
     pub(super) fn report(&self, tidings: Tidings) {
         if !self.tidings.put(tidings) {
             self.unreported.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Gives the control thread an order; false where it has not come to [`ORDERS_MAX`] earlier ones.
+    pub(super) fn order(&self, order: Order) -> bool {
+        {
+            let mut orders = self.orders.lock();
+            if orders.len() == ORDERS_MAX {
+                return false;
+            }
+            orders.push_back(order);
+        }
+        // A full mailbox wakes the control thread as well.
+        self.tidings.put(Tidings::Ordered);
+        true
+    }
+
+    /// The oldest order that was not taken yet.
+    pub(super) fn next_order(&self) -> Option<Order> {
+        self.orders.lock().pop_front()
+    }
+
+    /// Whether the calling thread is one of the run's own.
+    pub(super) fn is_own_thread(&self) -> bool {
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.contains(&std::thread::current().id())
+    }
+
+    /// The calling thread is one of the run's own from now on.
+    pub(super) fn enter(&self) {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.push(std::thread::current().id());
+    }
+
+    /// The calling thread ends.
+    pub(super) fn leave(&self) {
+        let me = std::thread::current().id();
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.retain(|thread| *thread != me);
     }
 
     /// Whether jobs are to tell their checkpoints.
@@ -222,9 +286,10 @@ impl Starter {
 pub(super) struct Crew<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     ready: (Sender<Ready>, Receiver<Ready>),
-    /// One for each thread: all of them start when the crew says so.
+    /// One for each thread that has not been let go yet.
     go: Vec<Sender<Time>>,
-    reported: usize,
+    /// Threads that have not said yet what they obtained.
+    unready: usize,
     /// Of the threads in their places, the real-time ones.
     real_time: Vec<(CoreId, Tid)>,
 }
@@ -235,7 +300,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
             scope,
             ready: channel(),
             go: Vec::new(),
-            reported: 0,
+            unready: 0,
             real_time: Vec::new(),
         }
     }
@@ -248,34 +313,35 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         // For `top -H` and debuggers.
         let role = place.role.clone();
         let thread = std::thread::Builder::new().name(role.clone());
-        let (go, started) = channel();
+        let (go, gone) = channel();
         let starter = Starter {
             place,
             ready: self.ready.0.clone(),
-            go: started,
+            go: gone,
         };
         let started = thread.spawn_scoped(self.scope, move || body(starter));
         let thread = started.map_err(|why| RuntimeError::Thread { role, why })?;
         self.go.push(go);
+        self.unready += 1;
         Ok(thread)
     }
 
     /// Waits until every thread spawned so far is in its place; returns what those obtained that had not said so yet.
     pub(super) fn ready(&mut self) -> Vec<Protection> {
-        let waiting = self.go.len() - std::mem::replace(&mut self.reported, self.go.len());
+        let waiting = std::mem::take(&mut self.unready);
         let ready: Vec<Ready> = (0..waiting).filter_map(|_| self.ready.1.recv().ok()).collect();
         self.real_time.extend(ready.iter().filter_map(|ready| ready.real_time));
         ready.into_iter().flat_map(|ready| ready.obtained).collect()
     }
 
-    /// The real-time threads that are in their places.
-    pub(super) fn real_time(&self) -> impl Iterator<Item = (CoreId, Tid)> {
-        self.real_time.iter().copied()
+    /// The real-time threads that came to their places since the last time.
+    pub(super) fn take_real_time(&mut self) -> Vec<(CoreId, Tid)> {
+        std::mem::take(&mut self.real_time)
     }
 
-    /// Lets every thread start at `start`.
-    pub(super) fn go(self, start: Time) {
-        for thread in &self.go {
+    /// Lets every thread start at `start` that was spawned since the last time.
+    pub(super) fn go(&mut self, start: Time) {
+        for thread in self.go.drain(..) {
             // A thread that has panicked does not listen any more, and is found when it is joined.
             let _ = thread.send(start);
         }

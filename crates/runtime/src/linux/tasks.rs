@@ -1,81 +1,240 @@
-//! Task threads: release, run, report.
+//! Task threads: release, run, report. What a closure does wrong ends at most its own task.
+
+use std::any::Any;
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::thread::Tid;
+use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{Active, Arrival};
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::job::Job;
 use super::releases::Releases;
-use super::shared::{Shared, Starter, StopOnPanic, Tidings};
+use super::shared::{Shared, Starter, Tidings};
 use super::tenancy::Tenancy;
 
-/// How long a thread sleeps before it looks whether the run is over.
+/// How long a thread sleeps before it looks whether it is to end.
 const NAP: Nanos = Nanos::from_millis(50);
 
-/// What a task does, once per job.
-pub type Body<'env, E> = Box<dyn FnMut(&mut Job<'_, E>) -> Result<(), StoreError> + Send + 'env>;
+/// Why a job failed.
+pub type JobError = Box<dyn Error + Send + Sync>;
 
-/// Jobs that ended with an error.
-pub(super) struct Failed {
-    pub(super) first: StoreError,
-    pub(super) jobs: u64,
+/// What a task does, once per job.
+pub type Body<E> = Box<dyn FnMut(&mut Job<'_, E>) -> Result<(), JobError> + Send>;
+
+/// What a job's closure may return: nothing, or a result with any error.
+pub trait JobResult {
+    /// The same with the error in a box.
+    ///
+    /// # Errors
+    /// The closure's own.
+    fn into_result(self) -> Result<(), JobError>;
+}
+
+impl JobResult for () {
+    fn into_result(self) -> Result<(), JobError> {
+        Ok(())
+    }
+}
+
+impl<F: Into<JobError>> JobResult for Result<(), F> {
+    fn into_result(self) -> Result<(), JobError> {
+        self.map_err(Into::into)
+    }
+}
+
+/// How a task ended while the runtime went on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to, or its time was over.
+    Stopped,
+    /// A job panicked, with these words. The task's other jobs are not run any more.
+    Panicked(String),
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ended::Stopped => f.write_str("stopped"),
+            Ended::Panicked(words) => write!(f, "a job panicked: {words}"),
+        }
+    }
+}
+
+/// What a task's thread and the callers that hold its handle share.
+#[derive(Debug, Default)]
+pub(super) struct TaskState {
+    stop: AtomicBool,
+    thread: OnceLock<Tid>,
+    /// The first error that a job returned.
+    first_failure: OnceLock<String>,
+    /// Jobs that failed.
+    failed: AtomicU64,
+    ended: Mutex<Option<Ended>>,
+    end: Condvar,
+}
+
+impl TaskState {
+    /// Asks the thread to end after the job under way.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    pub(super) fn first_failure(&self) -> Option<&str> {
+        self.first_failure.get().map(String::as_str)
+    }
+
+    /// Jobs that failed.
+    pub(super) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn fail(&self, words: impl FnOnce() -> String) {
+        self.first_failure.get_or_init(words);
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How the task ended, in words, where a caller or a panic ended it and not the run.
+    pub(super) fn ended_early(&self) -> Option<String> {
+        self.ended()
+            .filter(|how| self.stopping() || matches!(how, Ended::Panicked(_)))
+            .map(|how| how.to_string())
+    }
+
+    /// Waits for the thread to end, at most so long; how it ended, if it has.
+    pub(super) fn wait(&self, at_most: Duration) -> Option<Ended> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.end.wait_timeout_while(ended, at_most, |ended| ended.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// The task's thread, once it has begun.
+    pub(super) fn thread(&self) -> Option<Tid> {
+        self.thread.get().copied()
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn end(&self, how: Ended) {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(how);
+        self.end.notify_all();
+    }
 }
 
 /// A task, ready to run.
-pub(super) struct Running<'env, E: Engine> {
+pub(super) struct Running<E: Engine> {
     pub(super) id: TaskId,
     pub(super) deadline: Option<Nanos>,
     pub(super) arrival: Arrival,
     pub(super) active: Active,
-    pub(super) body: Body<'env, E>,
+    pub(super) body: Body<E>,
     pub(super) rng: Xoshiro256PlusPlus,
-    /// Of the only task on an exclusive core: lends it between jobs.
+    /// Of a task on an exclusive core: lends it between jobs.
     pub(super) tenancy: Option<Tenancy>,
+    pub(super) state: Arc<TaskState>,
 }
 
-impl<E: Engine> Running<'_, E> {
-    /// Runs the task until the run ends.
-    pub(super) fn run(mut self, store: &Store<E, MonotonicClock>, shared: &Shared, starter: Starter) -> Option<Failed> {
-        let _guard = StopOnPanic(shared);
-        let start = starter.start()?;
-        let mut failed: Option<Failed> = None;
+impl<E: Engine> Running<E> {
+    /// Runs the task until it or the run ends.
+    pub(super) fn run(mut self, store: &Store<E, MonotonicClock>, shared: &Shared, starter: Starter) {
+        self.state.thread.get_or_init(Tid::current);
+        shared.enter();
+        let how = match starter.start() {
+            Some(start) => self.jobs(store, shared, start),
+            None => Ended::Stopped,
+        };
+        // What the closure holds is given back before a caller that waits for the end hears of it.
+        let Running { id, body, state, .. } = self;
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(body)));
+        state.end(match dropped {
+            Ok(()) => how,
+            Err(panic) => Ended::Panicked(words(&*panic)),
+        });
+        shared.leave();
+        shared.report(Tidings::Ended { task: id });
+    }
+
+    fn jobs(&mut self, store: &Store<E, MonotonicClock>, shared: &Shared, start: Time) -> Ended {
         let mut releases = Releases::new(self.arrival, start + self.active.from, &mut self.rng);
         let mut number = 0;
         let mut tenancy = self.tenancy.take();
+        let state = Arc::clone(&self.state);
+        let going_on = || !shared.stopping() && !state.stopping();
         let mut wait = |release| match &mut tenancy {
-            Some(tenancy) => tenancy.wait(release, |until| sleep_until(until, shared)),
-            None => sleep_until(release, shared),
+            Some(tenancy) => tenancy.wait(release, |until| sleep_until(until, going_on)),
+            None => sleep_until(release, going_on),
         };
         while self.active.admit(start, releases.next()).is_some() && wait(releases.next()) {
+            let missed = releases.resumed(MonotonicClock.now(), &mut self.rng);
+            if missed > 0 {
+                self.skipped(shared, missed, MonotonicClock.now());
+                continue;
+            }
             let job = Job::begin(store, number, releases.next(), self.deadline);
             let mut job = job.telling(shared, self.id, start);
-            let result = (self.body)(&mut job);
+            let body = &mut self.body;
+            let result = match catch_unwind(AssertUnwindSafe(|| body(&mut job))) {
+                Ok(result) => result,
+                Err(panic) => return self.panicked(shared, &*panic),
+            };
             let outcome = job.end(self.id);
             let (task, at) = (self.id, outcome.finished);
             // A job that failed at once was not early: it has no response time.
-            if let Err(error) = result {
-                failed.get_or_insert(Failed { first: error, jobs: 0 }).jobs += 1;
-                shared.report(Tidings::Failed { task, at });
-            } else {
-                shared.report(Tidings::Outcome(outcome));
+            match result {
+                Ok(()) => shared.report(Tidings::Outcome(outcome)),
+                Err(error) => {
+                    self.state.fail(|| error.to_string());
+                    shared.report(Tidings::Failed { task, at });
+                }
             }
             number += 1;
-            let releases = releases.ended(at, &mut self.rng);
-            if releases > 0 {
-                shared.report(Tidings::Skipped { task, releases, at });
-            }
+            let missed = releases.ended(at, &mut self.rng);
+            self.skipped(shared, missed, at);
         }
-        failed
+        Ended::Stopped
+    }
+
+    fn skipped(&self, shared: &Shared, releases: u64, at: Time) {
+        let task = self.id;
+        if releases > 0 {
+            shared.report(Tidings::Skipped { task, releases, at });
+        }
+    }
+
+    /// The job that panicked counts as failed.
+    fn panicked(&self, shared: &Shared, panic: &(dyn Any + Send)) -> Ended {
+        let words = words(panic);
+        self.state.fail(|| format!("panicked: {words}"));
+        let (task, at) = (self.id, MonotonicClock.now());
+        shared.report(Tidings::Failed { task, at });
+        Ended::Panicked(words)
     }
 }
 
-/// Sleeps until `wake`; false where the run ended before.
-pub(super) fn sleep_until(wake: Time, shared: &Shared) -> bool {
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "without words".into())
+}
+
+/// Sleeps until `wake`; false where `going_on` said no before.
+pub(super) fn sleep_until(wake: Time, going_on: impl Fn() -> bool) -> bool {
     loop {
-        if shared.stopping() {
+        if !going_on() {
             return false;
         }
         let now = MonotonicClock.now();

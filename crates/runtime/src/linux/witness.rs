@@ -32,6 +32,13 @@ impl<'p> Witness<'p> {
         self.threads.extend(here.map(|(_, thread)| thread));
     }
 
+    /// Takes note of a task that was added on `core`.
+    pub(super) fn watch(&mut self, task: TaskId, core: CoreId) {
+        if core != self.core {
+            self.elsewhere.push(task);
+        }
+    }
+
     /// CPU time that the counted threads have used since they started.
     pub(super) fn used(&self) -> Nanos {
         self.threads.iter().filter_map(|thread| cpu_time_of(*thread)).sum()

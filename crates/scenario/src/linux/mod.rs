@@ -15,7 +15,7 @@ use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_runtime::RuntimeError;
-use punctual_runtime::linux::{Job, RunOptions, Runtime, TASK_PRIORITY, TaskSetup, limits};
+use punctual_runtime::linux::{Job, Prepared, RunOptions, TASK_PRIORITY, TaskSetup, limits};
 use punctual_runtime::report::{Finished, Progress, Watch};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::SensorSpec;
@@ -68,12 +68,13 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         regulator: setup.regulator(machine.offers(), Time::ZERO),
         pace: scenario.control.pace,
         patience: setup.patience(),
-        duration: scenario.duration,
+        duration: Some(scenario.duration),
         seed: scenario.seed,
         best_effort_share: scenario.control.best_effort_share,
         record: setup.log_setup(&stream),
+        learning: None,
     };
-    let mut runtime = Runtime::new(machine, store);
+    let mut runtime = Prepared::new(machine, store);
     let mut placing = Placing {
         setup,
         place: &place,
@@ -139,7 +140,7 @@ struct Placing<'s, 'r> {
 impl Placing<'_, '_> {
     fn add(
         &mut self,
-        runtime: &mut Runtime<'_, ScenarioEngine>,
+        runtime: &mut Prepared<ScenarioEngine>,
         task: &TaskSpec,
         program: &Program,
         seat: &Seat,
@@ -172,7 +173,7 @@ impl Placing<'_, '_> {
     /// A best-effort task works on a database of its own, as in the first paper.
     fn add_best_effort(
         &mut self,
-        runtime: &mut Runtime<'_, ScenarioEngine>,
+        runtime: &mut Prepared<ScenarioEngine>,
         task: &TaskSpec,
         program: &Program,
         core: CoreId,
@@ -181,18 +182,10 @@ impl Placing<'_, '_> {
         let path = self.place.other(&format!("other-{}", self.copies));
         let store = Arc::new(open_store(self.setup, &path, &[], self.emulated)?);
         fill(&store, &self.setup.scenario().store)?;
-        let body = Box::new(move |job: &mut Job<'_, ScenarioEngine>| interpreter.perform(job));
-        runtime.add(TaskSetup {
-            name: task.name.clone(),
-            class: task.class,
-            arrival: task.arrival,
-            active: task.active,
-            core: Some(core),
-            execution: None,
-            goal: None,
-            store,
-            body,
-        });
+        let body = move |job: &mut Job<'_, ScenarioEngine>| interpreter.perform(job);
+        let mut added = TaskSetup::new(task.name.clone(), task.class, task.arrival, store, body);
+        (added.active, added.core) = (task.active, Some(core));
+        runtime.add(added);
         Ok(())
     }
 

@@ -18,6 +18,25 @@ pub struct ObjectSpec {
     pub max_len: usize,
 }
 
+impl ObjectSpec {
+    /// A number (`f64`) whose sensor speaks every `period`, fresh for two of these, so that one reading may be missed.
+    ///
+    /// ```
+    /// use punctual_store::temporal::ObjectSpec;
+    /// use punctual_units::Nanos;
+    /// let battery = ObjectSpec::number("battery", Nanos::from_millis(100));
+    /// assert_eq!((battery.avi, battery.max_len), (Nanos::from_millis(200), 8));
+    /// ```
+    pub fn number(key: impl AsRef<[u8]>, period: Nanos) -> ObjectSpec {
+        ObjectSpec {
+            key: key.as_ref().to_vec(),
+            avi: period * 2,
+            period,
+            max_len: size_of::<f64>(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Object {
     slot: Slot,

@@ -28,6 +28,7 @@
 //! the knob does. A minimum above [`Updates::best_fresh_share`] cannot be promised: everything is then admitted.
 
 mod admission;
+mod event;
 mod expiry;
 mod freshness;
 mod ledger;
@@ -37,6 +38,7 @@ mod shedding;
 mod tests;
 
 pub use admission::{AdmissionOptions, MARGIN_DEFAULT};
+pub use event::AdmissionEvent;
 pub use freshness::is_fresh;
 pub use ledger::{Counts, Reconciliation, SensorBalance};
 pub use shedding::Shedding;
@@ -255,6 +257,18 @@ impl Updates {
     /// The share of updates to admit, as set.
     pub fn admitted_share(&self) -> Share {
         self.admission.shares().admitted()
+    }
+
+    /// The last number that `sensor` gave, 0 before the first.
+    ///
+    /// # Errors
+    /// [`OfferError::UnknownSensor`].
+    pub fn last(&self, sensor: SensorId) -> Result<Seq, OfferError> {
+        let sensors = self.sensors.len();
+        if sensor.index() >= sensors {
+            return Err(OfferError::UnknownSensor { sensor, sensors });
+        }
+        Ok(self.ledger.last(sensor))
     }
 
     /// Ranks the objects by reads per update; to be called once per control period. `reads` gives how often the

@@ -1,0 +1,775 @@
+//! The keeper: the ordinary thread that starts all others, obeys callers, and puts the machine back.
+//!
+//! Its threads are scoped: none of them outlives it, so the machine is put back after the last of them, however a run ends.
+//! Callers talk to it by [`Command`]s; it talks to the control thread by [`Order`]s, which never make that thread wait.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::thread::ScopedJoinHandle;
+
+use punctual_cores::{Limits, Placement, Request, Seat, place};
+use punctual_loop::{AdmissionSetup, EventLog, MadeFor, Regulator, RegulatorOptions};
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::probe::GapProbe;
+use punctual_platform::linux::thread::set_scheduling;
+use punctual_platform::linux::{BestEffort, KernelTree, busy, thread};
+use punctual_platform::{Machine, Refusal, Setting};
+use punctual_store::engine::Engine;
+use punctual_store::{Store, StoreError};
+use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
+use punctual_workload::{Class, Goal, Pace, TaskGoal};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::control::{Control, Controlled, Standing, Told};
+use super::exclusive::{Exclusive, Placed, limits, priority};
+use super::feeder::install;
+use super::service::{Figures, Learnt, TaskHandle};
+use super::shared::{Crew, Order, Shared, Starter, Tenure, ThreadPlace, join, protection};
+use super::tasks::{Running, TaskState, sleep_until};
+use super::tenancy::Accountant;
+use super::witness::Witness;
+use super::{
+    CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, SILENCE, TOLD_MAX,
+    TaskSetup, UPDATER_PRIORITY,
+};
+use crate::collector::{Collector, Ending};
+use crate::error::RuntimeError;
+use crate::figures::{TaskFigures, Watched};
+use crate::learn::{Learning, Record};
+use crate::report::{Finished, Protection, RunHeader};
+
+/// How often the keeper looks at what the control thread tells, where no caller wants anything.
+const TURN: Nanos = Nanos::from_millis(20);
+
+/// Tasks that one runtime has in its life, ended ones included: each keeps its figures to the end.
+pub const TASKS_MAX: usize = 256;
+
+/// What a caller wants of the keeper.
+pub(super) enum Command<E: Engine> {
+    /// Run one more task.
+    Add(Box<TaskSetup<E>>, SyncSender<Result<TaskHandle, RuntimeError>>),
+    /// Say how things stand.
+    Tell(SyncSender<Figures>),
+    /// Learn a model of the running tasks, and control by it.
+    Learn(Learning, SyncSender<Result<(), RuntimeError>>),
+}
+
+/// All that the keeper's thread starts with.
+pub(super) struct Keeper<E: Engine> {
+    pub(super) prepared: Prepared<E>,
+    pub(super) options: RunOptions,
+    pub(super) shared: Arc<Shared>,
+    pub(super) commands: Receiver<Command<E>>,
+    /// Hears when all threads have started.
+    pub(super) started: SyncSender<RunHeader>,
+    /// Hears what the control thread tells.
+    pub(super) watcher: Option<SyncSender<Told>>,
+}
+
+/// What is left when all threads have ended.
+struct Ran {
+    controlled: Controlled,
+    regulator: RegulatorOptions,
+    record: Option<AdmissionSetup>,
+}
+
+impl<E: Engine + 'static> Keeper<E> {
+    /// Runs to the end, and puts the machine back.
+    pub(super) fn run(mut self) -> Result<Finished, RuntimeError> {
+        self.shared.enter();
+        let result = self.keep();
+        let left_over = self.prepared.machine.restore();
+        let mut finished = match (result, left_over.first()) {
+            (Err(error), Some(left)) => {
+                return Err(RuntimeError::NotPutBack {
+                    error: Box::new(error),
+                    left: left.clone(),
+                });
+            }
+            (result, _) => result?,
+        };
+        let notes = &mut finished.report.summary.notes;
+        notes.extend(left_over.iter().map(|refusal| format!("not put back: {refusal}")));
+        Ok(finished)
+    }
+
+    fn keep(&mut self) -> Result<Finished, RuntimeError> {
+        let obtained = &mut self.options.header.protection;
+        let requests = self.prepared.requests();
+        let placed =
+            Placed::take(&self.prepared.machine, &requests, &self.prepared.spare, obtained).map_err(|error| {
+                let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
+                RuntimeError::Place { name, error }
+            })?;
+        let Placed { placement, exclusive } = &placed;
+        let taken = exclusive.iter().flat_map(Exclusive::cores).next();
+        let probed = taken.map_or(placement.update_core(), |core| core.obtained().core);
+        let probe = match taken {
+            Some(core) => GapProbe::start_within(core, PROBE_PRIORITY, PROBE_PERIOD),
+            None => GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD),
+        };
+        let mut witness = Witness::new(probed, probe.as_ref().ok(), Vec::new());
+        for (task, seat) in placement.seats.iter().enumerate() {
+            witness.watch(TaskId(task as u32), first_core(seat));
+        }
+        obtained.push(protection("memory locked".into(), thread::lock_memory()));
+        let guarded = guarded(self.prepared.machine.guarded());
+        obtained.push(protection(
+            "guardian puts the machine back after a kill".into(),
+            guarded,
+        ));
+        obtained.push(protection(
+            "probe on the real-time core".into(),
+            probe.as_ref().map(drop).map_err(Clone::clone),
+        ));
+        let share = self.options.best_effort_share;
+        let bounded = self.bound_best_effort(share, placement.rest.len());
+        self.options.header.protection.extend(bounded);
+        let steal = stolen();
+        let cores = self.prepared.machine.offers().cores.len();
+        let ran = self.run_threads(placed, witness);
+        thread::unlock_memory();
+        let Ran {
+            controlled,
+            regulator,
+            record,
+        } = ran?;
+
+        let store = &self.prepared.store;
+        let elapsed = MonotonicClock.now().since(regulator.start);
+        let ending = Ending {
+            counts: store.counts(),
+            reconciliation: store.reconcile(),
+            energy_parts_j: None,
+            controller_core_share: Some(controlled.cpu.ratio(elapsed)),
+            probe_us: probe.as_ref().ok().map(oversleep_us),
+            steal_share: steal
+                .zip(stolen())
+                .map(|(before, after)| after.saturating_sub(before).ratio(elapsed * cores as u64)),
+        };
+        let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
+            regulator,
+            steps,
+            admission,
+            updates: store.take_admission_log(),
+        });
+        Ok(Finished {
+            report: controlled.collector.finish(ending),
+            log,
+        })
+    }
+
+    /// Bounds best-effort work for the run, where it is to be bounded.
+    fn bound_best_effort(&mut self, share: Share, cores: usize) -> Option<Protection> {
+        if share == Share::ONE {
+            return None;
+        }
+        let machine = &mut self.prepared.machine;
+        let bound = machine.best_effort().runs_on(cores);
+        let bound = bound.and_then(|()| machine.apply(Setting::BestEffortShare(share)).map(drop));
+        Some(protection(
+            format!("best-effort work bounded to {share} of {cores} cores"),
+            bound,
+        ))
+    }
+
+    /// Starts every thread, obeys callers until the run ends, and collects what the threads return.
+    fn run_threads(&mut self, placed: Placed, mut witness: Witness<'_>) -> Result<Ran, RuntimeError> {
+        let RunOptions {
+            mut header,
+            mut regulator,
+            pace,
+            patience,
+            duration,
+            seed,
+            record,
+            best_effort_share,
+            learning,
+        } = self.options.clone();
+        let prepared = &mut self.prepared;
+        regulator.goals = prepared.tasks.iter().map(|task| task.asks(regulator.goal)).collect();
+        let bounded = (best_effort_share < Share::ONE).then(|| prepared.machine.best_effort());
+        let plan = Regulator::new(regulator.clone())?.plan();
+        let (tell, told) = sync_channel(TOLD_MAX);
+        let watched = watched(&prepared.tasks, regulator.goal);
+        let Placed { placement, exclusive } = placed;
+        // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
+        let kept_cores: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
+        let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
+        let (house, update_core) = (placement.house(), placement.update_core());
+        let roster = Roster {
+            cores: prepared.machine.offers().cores.clone(),
+            exclusive: kept_cores,
+            bounded,
+            goal: regulator.goal,
+            seed,
+            settle_s: header.settle_s,
+            tasks: Vec::new(),
+        };
+        let requests = prepared.requests();
+        let tasks = std::mem::take(&mut prepared.tasks);
+        let (feed, group_commit) = (prepared.feed.take(), prepared.group_commit);
+        let (machine, store, shared) = (&mut prepared.machine, &*prepared.store, &*self.shared);
+        store.set_admitted_share(plan.admitted);
+        if record.is_some() {
+            store.keep_admission_log();
+        }
+
+        std::thread::scope(|scope| {
+            let mut ward = Ward {
+                crew: Crew::new(scope),
+                shared,
+                roster,
+                threads: Vec::new(),
+                asking: Vec::new(),
+                learning: None,
+                learnt: Learnt::NotAsked,
+                base: regulator.clone(),
+                base_pace: pace,
+                made_for: made_for(&header, store, pace),
+            };
+            ward.start(tasks, &requests, &placement, exclusive)?;
+            let mut feeding = None;
+            if let Some(feed) = feed {
+                // The feeder first: the updater waits for it to be over.
+                let feeder = at("feeder", house, Some(FEEDER_PRIORITY));
+                feeding = Some(
+                    ward.crew
+                        .spawn(feeder, move |starter| feed.run(store, shared, starter))?,
+                );
+            } else {
+                shared.feed_over.store(true, std::sync::atomic::Ordering::Release);
+            }
+            let mut installing = None;
+            if store.objects() > 0 {
+                let updater = at("updater", update_core, Some(UPDATER_PRIORITY));
+                installing = Some(
+                    ward.crew
+                        .spawn(updater, move |starter| install(store, shared, starter))?,
+                );
+            }
+            let mut flushing = None;
+            if let Some(interval) = group_commit {
+                let committer = at("group commit", house, None);
+                let flush = move |starter| flush(store, shared, starter, interval);
+                flushing = Some(ward.crew.spawn(committer, flush)?);
+            }
+
+            // The control thread comes last: it reports under a header that says what all threads obtained.
+            header.protection.extend(ward.crew.ready());
+            let start = MonotonicClock.now() + LEAD;
+            regulator.start = start;
+            let mut collector = Collector::new(header.clone(), watched, start, plan);
+            if regulator.excite.is_some() {
+                collector = collector.learning();
+            } else if duration.is_none() {
+                collector = collector.lasting();
+            }
+            witness.count(ward.crew.take_real_time());
+            let control = Control {
+                machine,
+                store,
+                shared,
+                regulator: Regulator::new(regulator.clone())?,
+                collector,
+                pace,
+                patience,
+                until: duration.map_or(punctual_units::Time::MAX, |duration| start + duration),
+                told: tell,
+                witness,
+                figures_due: start,
+                states: ward.roster.tasks.iter().map(|kept| Arc::clone(&kept.state)).collect(),
+                record: None,
+                last: None,
+                rebalance_due: start,
+                log: record.is_some().then(Vec::new),
+                rehearsal: None,
+            };
+            let control = ward
+                .crew
+                .spawn(at("control", house, Some(CONTROL_PRIORITY)), |starter| {
+                    control.run(starter)
+                })?;
+            let control_obtained = ward.crew.ready();
+            header.protection.extend(control_obtained.iter().cloned());
+            ward.crew.go(start);
+            if let Some(learning) = learning {
+                ward.learn(learning)?;
+            }
+            // The caller that started the runtime may have gone; it goes on without it until it is stopped.
+            let _ = self.started.send(header);
+            ward.obey(&self.commands, &told, self.watcher.take(), store);
+
+            let controlled = join(control);
+            shared.stop();
+            ward.threads.drain(..).for_each(join);
+            let fed = feeding.and_then(join);
+            let installed = installing.and_then(join);
+            let flushed = flushing.and_then(join);
+            // What the updater installed after the last group.
+            let flushed = flushed.or_else(|| group_commit.and_then(|_| store.commit_group().err()));
+            let mut controlled = controlled.ok_or(RuntimeError::Stopped)?;
+            if let Some(error) = fed.or(installed).or(flushed) {
+                return Err(error.into());
+            }
+            controlled.close(control_obtained, &ward.roster.states(), shared);
+            if let Learnt::Failed(why) = &ward.learnt {
+                controlled
+                    .collector
+                    .note(format!("nothing was learnt, so it went on as before: {why}"));
+            }
+            let lent = |accountant: &Accountant| [accountant.trouble(), accountant.told()];
+            for note in accountants.iter().flat_map(lent).flatten() {
+                controlled.collector.note(note);
+            }
+            Ok(Ran {
+                controlled,
+                regulator,
+                record,
+            })
+        })
+    }
+}
+
+/// What the keeper looks after while the run goes on.
+struct Ward<'scope, 'env> {
+    crew: Crew<'scope, 'env>,
+    shared: &'scope Shared,
+    roster: Roster,
+    threads: Vec<ScopedJoinHandle<'scope, ()>>,
+    /// Callers that wait for figures.
+    asking: Vec<SyncSender<Figures>>,
+    /// How a model is being learnt, if one is.
+    learning: Option<Learning>,
+    learnt: Learnt,
+    /// What the loop decides by where nothing was learnt.
+    base: RegulatorOptions,
+    base_pace: Pace,
+    made_for: MadeFor,
+}
+
+impl<'scope> Ward<'scope, '_> {
+    /// Starts the tasks that were there before the run.
+    fn start<E: Engine + 'static>(
+        &mut self,
+        tasks: Vec<TaskSetup<E>>,
+        requests: &[(String, Request)],
+        placement: &Placement,
+        mut exclusive: Option<Exclusive>,
+    ) -> Result<(), RuntimeError> {
+        for ((task, (_, request)), seat) in tasks.into_iter().zip(requests).zip(&placement.seats) {
+            let tenancy = match seat {
+                Seat::Exclusive(chair) => exclusive.as_mut().and_then(|exclusive| exclusive.tenancy(chair.core)),
+                Seat::RealTime(_) | Seat::BestEffort(_) => None,
+            };
+            self.spawn(task, *request, seat.clone(), tenancy)?;
+        }
+        Ok(())
+    }
+
+    fn spawn<E: Engine + 'static>(
+        &mut self,
+        task: TaskSetup<E>,
+        request: Request,
+        seat: Seat,
+        tenancy: Option<super::tenancy::Tenancy>,
+    ) -> Result<(TaskId, Arc<TaskState>), RuntimeError> {
+        let id = TaskId(self.roster.tasks.len() as u32);
+        let state = Arc::clone(&task.state);
+        let place = self.roster.thread_place(&task.name, &seat);
+        let goal = task.asks(self.roster.goal);
+        let running = Running {
+            id,
+            deadline: task.class.deadline(),
+            arrival: task.arrival,
+            active: task.active,
+            body: task.body,
+            rng: Xoshiro256PlusPlus::seed_from_u64(self.roster.seed.wrapping_add(u64::from(id.0))),
+            tenancy,
+            state: Arc::clone(&state),
+        };
+        let (store, shared) = (task.store, self.shared);
+        let thread = self
+            .crew
+            .spawn(place, move |starter| running.run(&store, shared, starter))?;
+        self.threads.push(thread);
+        self.roster.tasks.push(Kept {
+            name: task.name,
+            request,
+            seat,
+            goal,
+            state: Arc::clone(&state),
+        });
+        Ok((id, state))
+    }
+
+    /// Obeys callers until the control thread ends.
+    fn obey<E: Engine + 'static>(
+        &mut self,
+        commands: &Receiver<Command<E>>,
+        told: &Receiver<Told>,
+        watcher: Option<SyncSender<Told>>,
+        store: &Store<E, MonotonicClock>,
+    ) {
+        loop {
+            match commands.recv_timeout(TURN.into()) {
+                Ok(command) => self.carry_out(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The last handle went in one of our own threads: the run is being stopped.
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TURN.into()),
+            }
+            loop {
+                match told.try_recv() {
+                    Ok(told) => self.hear(told, watcher.as_ref(), store),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.threads.retain(|thread| !thread.is_finished());
+        }
+    }
+
+    fn carry_out<E: Engine + 'static>(&mut self, command: Command<E>) {
+        // A caller that has gone away does not hear the answer, and the answer holds all the same.
+        match command {
+            Command::Add(task, answer) => drop(answer.send(self.add(*task))),
+            Command::Learn(learning, answer) => drop(answer.send(self.learn(learning))),
+            Command::Tell(answer) => {
+                self.asking.push(answer);
+                self.shared.order(Order::Tell);
+            }
+        }
+    }
+
+    fn hear<E: Engine>(&mut self, told: Told, watcher: Option<&SyncSender<Told>>, store: &Store<E, MonotonicClock>) {
+        match told {
+            Told::Standing(standing) => {
+                let figures = self.figures(standing, store);
+                for caller in self.asking.drain(..) {
+                    let _ = caller.try_send(figures.clone());
+                }
+            }
+            Told::Recorded(record) => self.learnt(record),
+            told => {
+                if let Some(watcher) = watcher {
+                    // A caller that watches may be slow; the run does not wait for it.
+                    let _ = watcher.try_send(told);
+                }
+            }
+        }
+    }
+
+    fn figures<E: Engine>(&self, standing: Standing, store: &Store<E, MonotonicClock>) -> Figures {
+        let Standing { at, tasks, plan, step } = standing;
+        Figures {
+            running_for: at.since(self.base.start),
+            tasks,
+            mode: step.as_ref().map(|step| step.mode).unwrap_or_default(),
+            fallback: step.and_then(|step| step.fallback),
+            admitted: plan.admitted,
+            clock: plan.clock,
+            updates: store.counts(),
+            learnt: self.learnt.clone(),
+        }
+    }
+
+    /// Runs one more task.
+    fn add<E: Engine + 'static>(&mut self, task: TaskSetup<E>) -> Result<TaskHandle, RuntimeError> {
+        let request = task.request();
+        let seat = self.roster.seat(&task.name, request)?;
+        let (name, watched) = (task.name.clone(), task.watched(self.roster.goal));
+        let core = first_core(&seat);
+        let (id, state) = self.spawn(task, request, seat, None)?;
+        let obtained = self.crew.ready();
+        self.roster.reorder();
+        self.shared.order(Order::Watch {
+            task: id,
+            figures: TaskFigures::new(watched, self.roster.settle_s).map(Box::new),
+            state: Arc::clone(&state),
+            core,
+            real_time: self.crew.take_real_time(),
+            obtained,
+        });
+        self.crew.go(MonotonicClock.now() + LEAD);
+        Ok(TaskHandle::new(name, state))
+    }
+
+    /// Moves the knobs through their levels from now on.
+    fn learn(&mut self, learning: Learning) -> Result<(), RuntimeError> {
+        let refused = |why: String| RuntimeError::Learning { why };
+        if self.learning.is_some() {
+            return Err(refused(
+                "a model is being learnt already: wait until Figures::learnt says that it is over".into(),
+            ));
+        }
+        let top = self.base.offers.clock.as_ref().map(|clock| clock.top());
+        let record = learning.record(top).map_err(refused)?;
+        let options = RegulatorOptions {
+            excite: Some(learning.levels(top.is_some())),
+            ..self.base.clone()
+        };
+        self.switch(options, Pace::Period(learning.period), Some(record))?;
+        self.learning = Some(learning);
+        self.learnt = Learnt::UnderWay;
+        Ok(())
+    }
+
+    /// The record is complete: control by what it teaches, or go on as before.
+    fn learnt(&mut self, record: Record) {
+        let Some(learning) = self.learning.take() else { return };
+        let pace = Pace::Period(learning.period);
+        let made_for = MadeFor {
+            pace,
+            ..self.made_for.clone()
+        };
+        let law = record.learn(made_for).and_then(|(kind, design)| {
+            let options = RegulatorOptions {
+                kind,
+                design: Some(design),
+                silence: SILENCE,
+                ..self.base.clone()
+            };
+            let switched = self.switch(options, pace, None).map_err(|error| error.to_string());
+            switched.map(|()| kind)
+        });
+        self.learnt = match law {
+            Ok(kind) => Learnt::Controls(kind),
+            Err(why) => {
+                // It ran with these options before.
+                let _ = self.switch(self.base.clone(), self.base_pace, None);
+                Learnt::Failed(why)
+            }
+        };
+    }
+
+    fn switch(&mut self, options: RegulatorOptions, pace: Pace, record: Option<Record>) -> Result<(), RuntimeError> {
+        let regulator = Regulator::new(RegulatorOptions {
+            goals: self.roster.goals(),
+            start: MonotonicClock.now(),
+            warm_up: Nanos::ZERO,
+            ..options
+        })?;
+        self.shared.order(Order::Switch {
+            regulator: Box::new(regulator),
+            pace,
+            record,
+        });
+        Ok(())
+    }
+}
+
+/// The tasks of a run, and what their places follow from.
+struct Roster {
+    cores: Vec<CoreId>,
+    exclusive: Vec<ExclusiveCore>,
+    bounded: Option<BestEffort>,
+    goal: Goal,
+    seed: u64,
+    settle_s: f64,
+    /// By their numbers, ended ones included.
+    tasks: Vec<Kept>,
+}
+
+/// A task that was started.
+struct Kept {
+    name: String,
+    request: Request,
+    seat: Seat,
+    goal: Option<TaskGoal>,
+    state: Arc<TaskState>,
+}
+
+impl Kept {
+    fn runs(&self) -> bool {
+        self.state.ended().is_none()
+    }
+
+    /// The task where it is.
+    fn settled(&self) -> Request {
+        let class = match (&self.seat, self.request.class) {
+            // An exclusive task that was refused a core.
+            (Seat::RealTime(_), Class::Exclusive { deadline }) => Class::RealTime { deadline },
+            (_, class) => class,
+        };
+        Request {
+            class,
+            core: Some(first_core(&self.seat)),
+            ..self.request
+        }
+    }
+}
+
+impl Roster {
+    /// The place of one more task beside those that run, which stay on their cores.
+    fn seat(&self, name: &str, request: Request) -> Result<Seat, RuntimeError> {
+        let refused = |why: String| RuntimeError::Task {
+            name: name.to_owned(),
+            why,
+        };
+        if self.tasks.len() == TASKS_MAX {
+            return Err(refused(format!(
+                "{TASKS_MAX} tasks were added to this runtime, and their figures are kept: use one task with changing jobs, or start another runtime"
+            )));
+        }
+        if matches!(request.class, Class::Exclusive { .. }) {
+            return Err(refused(
+                "cores are taken for exclusive tasks when a runtime starts: add it to Prepared before".into(),
+            ));
+        }
+        if self.tasks.iter().any(|kept| kept.runs() && kept.name == name) {
+            return Err(refused(
+                "a task of this name runs already: stop it first, or choose another name".into(),
+            ));
+        }
+        let mut requests: Vec<Request> = self.running().map(Kept::settled).collect();
+        requests.push(request);
+        let placement = self.place(&requests).map_err(|error| RuntimeError::Place {
+            name: name.to_owned(),
+            error,
+        })?;
+        placement.seats.last().cloned().ok_or(RuntimeError::Stopped)
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Kept> {
+        self.tasks.iter().filter(|kept| kept.runs())
+    }
+
+    fn place(&self, requests: &[Request]) -> Result<Placement, punctual_cores::PlaceError> {
+        let exclusive = self.exclusive.iter().map(|core| core.obtained().core).collect();
+        let limits = Limits {
+            exclusive: Some(exclusive),
+            ..limits()
+        };
+        place(requests, &self.cores, &limits)
+    }
+
+    /// Gives the real-time threads the priorities that follow from all tasks that run now. A thread whose priority is refused
+    /// keeps the one that it has: the report of its start says what it obtained.
+    fn reorder(&mut self) {
+        let requests: Vec<Request> = self.running().map(Kept::settled).collect();
+        let Ok(placement) = self.place(&requests) else { return };
+        let running = self.tasks.iter_mut().filter(|kept| kept.runs());
+        for (kept, seat) in running.zip(placement.seats) {
+            let (Seat::RealTime(before), Seat::RealTime(now)) = (&kept.seat, &seat) else {
+                continue;
+            };
+            let moved = before.rank != now.rank;
+            if let (true, Some(tid)) = (moved, kept.state.thread()) {
+                let _ = set_scheduling(tid, thread::Scheduling::Fifo(priority(*now)));
+            }
+            kept.seat = seat;
+        }
+    }
+
+    fn thread_place(&self, name: &str, seat: &Seat) -> ThreadPlace {
+        let thread = at(name, first_core(seat), seat.chair().map(priority));
+        let exclusive = |core: CoreId| self.exclusive.iter().find(|taken| taken.obtained().core == core);
+        match seat {
+            Seat::RealTime(_) => thread,
+            Seat::Exclusive(chair) => ThreadPlace {
+                tenure: exclusive(chair.core).cloned().map(Tenure::Occupant),
+                ..thread
+            },
+            Seat::BestEffort(_) => ThreadPlace {
+                bounded: self.bounded.clone(),
+                // A thread that is kept off one of the exclusive cores is kept off all.
+                tenure: self.exclusive.first().cloned().map(Tenure::Guest),
+                ..thread
+            },
+        }
+    }
+
+    /// What each task asks for, by its number; best-effort ones ask for nothing.
+    fn goals(&self) -> Vec<Option<TaskGoal>> {
+        self.tasks.iter().map(|kept| kept.goal).collect()
+    }
+
+    fn states(&self) -> Vec<(String, Arc<TaskState>)> {
+        let state = |kept: &Kept| (kept.name.clone(), Arc::clone(&kept.state));
+        self.tasks.iter().map(state).collect()
+    }
+}
+
+fn first_core(seat: &Seat) -> CoreId {
+    seat.cores().first().copied().unwrap_or_default()
+}
+
+fn at(role: &str, core: CoreId, priority: Option<u8>) -> ThreadPlace {
+    ThreadPlace {
+        role: role.into(),
+        core,
+        priority,
+        bounded: None,
+        tenure: None,
+    }
+}
+
+/// What the report watches of each task.
+fn watched<E: Engine>(tasks: &[TaskSetup<E>], goal: Goal) -> Vec<Watched> {
+    tasks.iter().map(|task| task.watched(goal)).collect()
+}
+
+fn made_for<E: Engine>(header: &RunHeader, store: &Store<E, MonotonicClock>, pace: Pace) -> MadeFor {
+    MadeFor {
+        scenario: header.scenario.clone(),
+        platform: header.platform.name().into(),
+        pace,
+        update_mode: match store.group_interval() {
+            Some(_) => punctual_workload::UpdateMode::MemoryFirst,
+            None => punctual_workload::UpdateMode::Transaction,
+        },
+        machine: None,
+    }
+}
+
+fn guarded(watched: bool) -> Result<(), Refusal> {
+    if watched {
+        return Ok(());
+    }
+    Err(Refusal {
+        what: "guardian".into(),
+        why: "the process could not be forked, or the guardian has ended".into(),
+        remedy: "a kill would leave the clock and CPU shares as they are: run `punctual doctor` afterwards".into(),
+    })
+}
+
+/// Commits memory-first updates in groups until the run ends, and once more then. Returns the first error.
+fn flush<E: Engine>(
+    store: &Store<E, MonotonicClock>,
+    shared: &Shared,
+    starter: Starter,
+    interval: Nanos,
+) -> Option<StoreError> {
+    let mut wake = starter.start()?;
+    loop {
+        wake = wake + interval;
+        let going_on = sleep_until(wake, || !shared.stopping());
+        match store.commit_group() {
+            // What was not written is written with the next group.
+            Ok(_) | Err(StoreError::LockTimeout { .. } | StoreError::TooManyWaiters) => {}
+            Err(error) => {
+                shared.stop();
+                return Some(error);
+            }
+        }
+        if !going_on {
+            return None;
+        }
+        // After a standstill one group is enough.
+        wake = wake.max(MonotonicClock.now());
+    }
+}
+
+/// Host time for which the hypervisor ran something else, over all cores; none where it is not told.
+fn stolen() -> Option<Nanos> {
+    let times = busy::read(&KernelTree::default()).ok()?;
+    Some(times.iter().map(|core| core.steal).sum())
+}
+
+/// How late the probe woke, in microseconds: median, p99, maximum.
+fn oversleep_us(probe: &GapProbe) -> [f64; 3] {
+    let seen = probe.summary();
+    [seen.p50, seen.p99, seen.max].map(Nanos::as_micros_f64)
+}

@@ -1,0 +1,124 @@
+//! Live sensors: readings from any thread, at any rate.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_store::engine::Engine;
+use punctual_store::updates::Verdict;
+use punctual_store::{Store, StoreError};
+use punctual_units::{SensorId, Time};
+
+use super::shared::Shared;
+
+/// Why a reading was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum SensorError {
+    /// The store has no such object.
+    #[error("the store has no temporal object {key:?}: name it in StoreOptions::objects when the store is opened")]
+    Unknown {
+        /// The key that was asked for.
+        key: String,
+    },
+    /// A recording numbers the readings of this store.
+    #[error("a recording feeds this store: start a runtime without one to offer readings of live sensors")]
+    Recorded,
+    /// The runtime has ended, or the sensor was stopped.
+    #[error(
+        "the sensor has stopped: readings are taken while the runtime runs; ask it for the sensor again if it does"
+    )]
+    Stopped,
+    /// The store refused it, e.g. because it is longer than agreed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A reading as bytes: a number, or bytes of the caller's own.
+pub trait Reading {
+    /// Calls `take` with the bytes.
+    fn with_bytes<T>(&self, take: impl FnOnce(&[u8]) -> T) -> T;
+}
+
+/// As eight little-endian bytes.
+impl Reading for f64 {
+    fn with_bytes<T>(&self, take: impl FnOnce(&[u8]) -> T) -> T {
+        take(&self.to_le_bytes())
+    }
+}
+
+/// As they are.
+impl<B: AsRef<[u8]>> Reading for Bytes<B> {
+    fn with_bytes<T>(&self, take: impl FnOnce(&[u8]) -> T) -> T {
+        take(self.0.as_ref())
+    }
+}
+
+/// Bytes of the caller's own as a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes<B>(pub B);
+
+/// A sensor that reports while the program runs. Clones report for the same sensor, from any thread.
+///
+/// Readings are numbered here. The share of them that the loop lets in is the knob; each one is installed, shed, superseded by
+/// a newer one, or under way ([`Store::reconcile`] checks it). The handle does not keep the runtime running.
+pub struct Sensor<E: Engine> {
+    store: Arc<Store<E, MonotonicClock>>,
+    shared: Arc<Shared>,
+    id: SensorId,
+    stopped: Arc<AtomicBool>,
+}
+
+impl<E: Engine> Clone for Sensor<E> {
+    fn clone(&self) -> Self {
+        Sensor {
+            store: Arc::clone(&self.store),
+            shared: Arc::clone(&self.shared),
+            id: self.id,
+            stopped: Arc::clone(&self.stopped),
+        }
+    }
+}
+
+impl<E: Engine> Sensor<E> {
+    pub(super) fn new(store: Arc<Store<E, MonotonicClock>>, shared: Arc<Shared>, id: SensorId) -> Self {
+        Sensor {
+            store,
+            shared,
+            id,
+            stopped: Arc::default(),
+        }
+    }
+
+    /// Offers a reading that was sampled now. Never waits for a disk; at most for another thread that offers or installs.
+    ///
+    /// # Errors
+    /// [`SensorError`]; then the reading does not count as offered.
+    pub fn offer(&self, reading: impl Reading) -> Result<Verdict, SensorError> {
+        self.take(None, &reading)
+    }
+
+    /// Offers a reading that was sampled at `sampled_at`, by the clock of the store ([`MonotonicClock`]). An instant in the
+    /// future is taken for now. Readings are to be offered in the order in which they were sampled.
+    ///
+    /// # Errors
+    /// As [`offer`](Sensor::offer).
+    pub fn offer_sampled(&self, reading: impl Reading, sampled_at: Time) -> Result<Verdict, SensorError> {
+        self.take(Some(sampled_at), &reading)
+    }
+
+    /// Takes no readings any more, of any clone. The object keeps its last value, which grows stale.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    fn take(&self, sampled_at: Option<Time>, reading: &impl Reading) -> Result<Verdict, SensorError> {
+        if self.shared.stopping() || self.stopped.load(Ordering::Acquire) {
+            return Err(SensorError::Stopped);
+        }
+        let verdict = reading.with_bytes(|bytes| self.store.offer_next(self.id, sampled_at, bytes))?;
+        if verdict == Verdict::Admitted {
+            self.shared.updates.unpark();
+        }
+        Ok(verdict)
+    }
+}

@@ -1,0 +1,171 @@
+//! Saying what a task is, word by word.
+
+use std::sync::Arc;
+
+use punctual_store::engine::Engine;
+use punctual_units::{CoreId, Nanos, Share};
+use punctual_workload::{Arrival, Class, TaskGoal};
+
+use super::TaskSetup;
+use super::job::Job;
+use super::service::{Runtime, TaskHandle};
+use super::tasks::JobResult;
+use crate::error::RuntimeError;
+
+/// A task that is being described; [`run`](TaskBuilder::run) adds it. Without a deadline it is due by the end of its period, and
+/// without a goal it may have as many late jobs as the runtime's goal says.
+#[must_use = "a task runs once `run` has been called"]
+pub struct TaskBuilder<'r, E: Engine + 'static> {
+    runtime: &'r Runtime<E>,
+    name: String,
+    arrival: Option<Arrival>,
+    deadline: Option<Nanos>,
+    best_effort: bool,
+    goal: Option<TaskGoal>,
+    core: Option<CoreId>,
+    execution: Option<Nanos>,
+    /// The first thing that was said wrongly.
+    wrong: Option<String>,
+}
+
+impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
+    pub(super) fn new(runtime: &'r Runtime<E>, name: String) -> Self {
+        TaskBuilder {
+            runtime,
+            name,
+            arrival: None,
+            deadline: None,
+            best_effort: false,
+            goal: None,
+            core: None,
+            execution: None,
+            wrong: None,
+        }
+    }
+
+    /// Releases a job every `period`, above 0.
+    pub fn every(mut self, period: Nanos) -> Self {
+        self.arrival = Some(Arrival::Periodic { period });
+        self
+    }
+
+    /// Releases jobs at gaps drawn uniformly between two bounds, the first one above 0.
+    pub fn at_gaps(mut self, gap_min: Nanos, gap_max: Nanos) -> Self {
+        self.arrival = Some(Arrival::Sporadic { gap_min, gap_max });
+        self
+    }
+
+    /// Releases a job a while after the one before has ended, drawn uniformly between two bounds.
+    pub fn after_pauses(mut self, pause_min: Nanos, pause_max: Nanos) -> Self {
+        self.arrival = Some(Arrival::AfterCompletion { pause_min, pause_max });
+        self
+    }
+
+    /// Jobs should be complete this long after their release, above 0.
+    pub fn due_in(mut self, deadline: Nanos) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Jobs have no deadline, and get what is left of the cores that real-time tasks are not on.
+    pub fn best_effort(mut self) -> Self {
+        self.best_effort = true;
+        self
+    }
+
+    /// How many of its jobs may be late, in percent: `"1 %"`, above 0 and below 100.
+    pub fn late(mut self, share: &str) -> Self {
+        match percent(share) {
+            Some(share) => self.goal = Some(TaskGoal::Late(share)),
+            None => {
+                let why =
+                    format!("late({share:?}): give a share of jobs above 0 and below 100 percent, such as \"1 %\"");
+                self.wrong.get_or_insert(why);
+            }
+        }
+        self
+    }
+
+    /// Runs on this core.
+    pub fn on_core(mut self, core: CoreId) -> Self {
+        self.core = Some(core);
+        self
+    }
+
+    /// A job keeps its core at most so long, on an otherwise idle machine: tasks are spread over cores by it.
+    pub fn takes_at_most(mut self, execution: Nanos) -> Self {
+        self.execution = Some(execution);
+        self
+    }
+
+    /// Adds the task: `body` is called once per job, and may return nothing or a result with any error.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Task`] says what was said wrongly, and those of [`Runtime::add`].
+    pub fn run<R: JobResult>(
+        self,
+        body: impl FnMut(&mut Job<'_, E>) -> R + Send + 'static,
+    ) -> Result<TaskHandle, RuntimeError> {
+        let (class, arrival) = self.checked().map_err(|why| RuntimeError::Task {
+            name: self.name.clone(),
+            why,
+        })?;
+        let store = Arc::clone(self.runtime.store());
+        let mut task = TaskSetup::new(self.name, class, arrival, store, body);
+        (task.goal, task.core, task.execution) = (self.goal, self.core, self.execution);
+        self.runtime.add(task)
+    }
+
+    fn checked(&self) -> Result<(Class, Arrival), String> {
+        if let Some(wrong) = &self.wrong {
+            return Err(wrong.clone());
+        }
+        let no_arrival = "say when its jobs come: every(..), at_gaps(..) or after_pauses(..)";
+        let arrival = self.arrival.ok_or(no_arrival)?;
+        let (shortest, longest) = match arrival {
+            Arrival::Periodic { period } => (period, period),
+            Arrival::Sporadic { gap_min, gap_max } => (gap_min, gap_max),
+            Arrival::AfterCompletion { pause_min, pause_max } => (pause_min.max(Nanos(1)), pause_max.max(Nanos(1))),
+        };
+        if shortest == Nanos::ZERO || longest < shortest {
+            return Err("jobs come at times above 0, and the first of two bounds is not above the second".into());
+        }
+        if self.best_effort {
+            return match (self.deadline, self.goal) {
+                (None, None) => Ok((Class::BestEffort, arrival)),
+                _ => Err("a best-effort task has no deadline and no goal: leave out due_in(..) and late(..)".into()),
+            };
+        }
+        let deadline = match (self.deadline, arrival) {
+            (Some(deadline), _) => deadline,
+            (None, Arrival::AfterCompletion { .. }) => {
+                return Err("say by when a job is due: due_in(..), or best_effort()".into());
+            }
+            (None, _) => shortest,
+        };
+        if deadline == Nanos::ZERO {
+            return Err("due_in(0) cannot be met: give a time above 0".into());
+        }
+        Ok((Class::RealTime { deadline }, arrival))
+    }
+}
+
+/// A share in percent, above 0 and below 100.
+fn percent(text: &str) -> Option<Share> {
+    let number: f64 = text.trim().strip_suffix('%')?.trim().parse().ok()?;
+    (number > 0.0 && number < 100.0).then(|| Share::clamped(number / 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_given_in_percent() {
+        assert_eq!(percent("1 %"), Some(Share::clamped(0.01)));
+        assert_eq!(percent(" 0.1% "), Some(Share::clamped(0.001)));
+        for wrong in ["1", "0 %", "100 %", "-1 %", "one %", "nan %", "%", ""] {
+            assert_eq!(percent(wrong), None, "{wrong:?}");
+        }
+    }
+}

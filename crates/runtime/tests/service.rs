@@ -1,0 +1,348 @@
+//! The runtime as a service on this machine: tasks and readings come and go from any thread, and what a closure does wrong ends at
+//! most its own task. Nothing here depends on how fast the machine is; every wait has a bound.
+#![cfg(target_os = "linux")]
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use punctual_engines::Memory;
+use punctual_platform::linux::clock::MonotonicClock;
+use punctual_runtime::linux::{Bytes, Ended, Figures, Learnt, Runtime, RuntimeOptions, SensorError};
+use punctual_runtime::{Learning, RuntimeError};
+use punctual_store::temporal::ObjectSpec;
+use punctual_store::updates::Verdict;
+use punctual_store::{Freshness, Store, StoreOptions};
+use punctual_units::{Nanos, Share};
+
+/// No wait of a test takes longer.
+const BOUND: Duration = Duration::from_secs(60);
+
+type Here = Runtime<Memory>;
+
+const fn ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+fn store(objects: &[&str]) -> Arc<Store<Memory, MonotonicClock>> {
+    let object = |key: &&str| ObjectSpec {
+        key: key.as_bytes().into(),
+        avi: ms(1000),
+        period: ms(100),
+        max_len: 16,
+    };
+    let options = StoreOptions {
+        objects: objects.iter().map(object).collect(),
+        ..StoreOptions::default()
+    };
+    Arc::new(Store::open(Memory::default(), MonotonicClock, options).unwrap())
+}
+
+/// Asks for figures until they are as told.
+fn until(runtime: &Here, what: &str, reached: impl Fn(&Figures) -> bool) -> Figures {
+    let begun = Instant::now();
+    loop {
+        let figures = runtime.figures().unwrap();
+        if reached(&figures) {
+            return figures;
+        }
+        assert!(begun.elapsed() < BOUND, "{what}: {figures:#?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn jobs(figures: &Figures, task: &str) -> u64 {
+    figures.task(task).map_or(0, |task| task.jobs + task.failed)
+}
+
+#[test]
+fn tasks_come_and_go_from_any_thread_while_others_run() {
+    let runtime = Runtime::start(store(&[])).unwrap();
+    let steady = runtime.task("steady").every(ms(5)).run(|_| ()).unwrap();
+    let adders: Vec<_> = (0..4)
+        .map(|n| {
+            let runtime = runtime.clone();
+            std::thread::spawn(move || {
+                let name = format!("guest {n}");
+                let ran = Arc::new(AtomicU64::new(0));
+                let count = Arc::clone(&ran);
+                let task = runtime
+                    .task(&name)
+                    .every(ms(3 + n))
+                    .due_in(ms(3))
+                    .late("5 %")
+                    .run(move |_| {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    });
+                let task = task.unwrap();
+                until(&runtime, &name, |figures| jobs(figures, &name) >= 3);
+                task.stop();
+                assert_eq!(task.wait(BOUND.into()), Some(Ended::Stopped));
+                // What the closure held was given back before.
+                assert_eq!(Arc::strong_count(&ran), 1);
+                (name, ran.load(Ordering::Relaxed))
+            })
+        })
+        .collect();
+    let ran: Vec<(String, u64)> = adders.into_iter().map(|adder| adder.join().unwrap()).collect();
+    let before = jobs(&runtime.figures().unwrap(), "steady");
+    until(&runtime, "steady goes on", |figures| jobs(figures, "steady") > before);
+    assert_eq!(steady.ended(), None);
+    let figures = runtime.figures().unwrap();
+    let report = runtime.stop().unwrap().report;
+    for (name, ran) in ran {
+        let told = figures.task(&name).unwrap();
+        assert_eq!((told.ended.as_deref(), told.goal_late), (Some("stopped"), Some(0.05)));
+        let told = report.tasks.iter().find(|task| task.name == name).unwrap();
+        assert_eq!(
+            told.jobs - told.skipped,
+            ran,
+            "{name}: every job is in the report, and none after the end"
+        );
+    }
+    assert_eq!(steady.wait(BOUND.into()), Some(Ended::Stopped));
+    assert!(matches!(runtime.figures(), Err(RuntimeError::Stopped)));
+    assert!(
+        matches!(runtime.stop(), Err(RuntimeError::Stopped)),
+        "the report is given once"
+    );
+}
+
+#[test]
+fn a_panic_ends_its_task_only_and_is_told() {
+    let runtime = Runtime::start(store(&[])).unwrap();
+    runtime.task("steady").every(ms(5)).run(|_| ()).unwrap();
+    let wrong = runtime.task("wrong").every(ms(5)).run(|job| {
+        job.write(|store| store.put(b"half", b"done"))?;
+        assert!(job.number() < 2, "the wheel came off");
+        Ok::<(), punctual_store::StoreError>(())
+    });
+    let ended = wrong.unwrap().wait(BOUND.into());
+    assert_eq!(ended, Some(Ended::Panicked("the wheel came off".into())));
+    let before = jobs(&runtime.figures().unwrap(), "steady");
+    let figures = until(&runtime, "steady goes on", |figures| {
+        jobs(figures, "steady") > before + 3
+    });
+    let told = figures.task("wrong").unwrap();
+    assert_eq!((told.jobs - told.skipped, told.failed), (2, 1));
+    assert_eq!(told.first_failure.as_deref(), Some("panicked: the wheel came off"));
+    // The name is free again.
+    runtime.task("wrong").every(ms(5)).run(|_| ()).unwrap();
+    let notes = runtime.stop().unwrap().report.summary.notes;
+    assert!(notes.iter().any(|note| note.contains("wrong was ended")), "{notes:?}");
+}
+
+#[derive(Debug)]
+struct Flat;
+
+impl fmt::Display for Flat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the battery is flat")
+    }
+}
+
+impl std::error::Error for Flat {}
+
+#[test]
+fn a_job_may_fail_with_any_error_and_is_not_counted_as_early() {
+    let runtime = Runtime::start(store(&[])).unwrap();
+    let failing = runtime.task("drive").every(ms(2)).run(|job| match job.number() % 2 {
+        0 => Ok(()),
+        _ => Err(Flat),
+    });
+    let failing = failing.unwrap();
+    until(&runtime, "jobs fail", |figures| {
+        figures.task("drive").is_some_and(|drive| drive.failed >= 3)
+    });
+    failing.stop();
+    assert!(failing.wait(BOUND.into()).is_some());
+    let report = runtime.stop().unwrap().report;
+    let drive = &report.tasks[0];
+    assert_eq!(drive.first_failure.as_deref(), Some("the battery is flat"));
+    assert!(
+        drive.failed.abs_diff(drive.jobs - drive.skipped) <= 1,
+        "every other job: {drive:?}"
+    );
+    let note = format!("drive: {} jobs failed, the first: the battery is flat", drive.failed);
+    assert!(report.summary.notes.contains(&note), "{:?}", report.summary.notes);
+}
+
+#[test]
+fn readings_of_live_sensors_are_numbered_here_and_each_is_accounted_for() {
+    const EACH: u64 = 2000;
+    let store = store(&["battery", "lidar"]);
+    let runtime = Runtime::start(Arc::clone(&store)).unwrap();
+    let read = runtime
+        .task("look")
+        .every(ms(2))
+        .run(|job| job.read(|store| store.get(b"battery").map(drop)));
+    read.unwrap();
+    let (battery, lidar) = (runtime.sensor("battery").unwrap(), runtime.sensor("lidar").unwrap());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (battery, lidar) = (battery.clone(), lidar.clone());
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    battery.offer(n as f64).unwrap();
+                    lidar.offer(Bytes(b"far")).unwrap();
+                }
+            });
+        }
+    });
+    assert!(
+        matches!(battery.offer(Bytes([0; 17])), Err(SensorError::Store(_))),
+        "longer than agreed"
+    );
+    lidar.stop();
+    assert!(matches!(lidar.offer(1.0), Err(SensorError::Stopped)));
+    assert!(matches!(runtime.sensor("sonar"), Err(SensorError::Unknown { .. })));
+    let counts = runtime.figures().unwrap().updates;
+    assert_eq!(counts.offered, 6 * EACH);
+    runtime.stop().unwrap();
+    assert!(matches!(battery.offer(1.0), Err(SensorError::Stopped)));
+    let reconciled = store.reconcile();
+    assert!(reconciled.balances(), "{reconciled:?}");
+    let counts = store.counts();
+    assert_eq!(
+        counts.installed + counts.shed + counts.superseded,
+        6 * EACH,
+        "none is under way: {counts:?}"
+    );
+    assert!(matches!(
+        store.get_fresh(b"lidar", ms(600_000)),
+        Ok(Freshness::Fresh { .. })
+    ));
+}
+
+/// The knob is the store's: what the loop sets there sheds live readings, too.
+#[test]
+fn live_readings_are_shed_by_the_knob() {
+    let store = store(&["battery"]);
+    let runtime = Runtime::start(Arc::clone(&store)).unwrap();
+    let battery = runtime.sensor("battery").unwrap();
+    let (begun, mut offered) = (Instant::now(), 0_u32);
+    let mut verdict = Verdict::Admitted;
+    // The loop, which only looks on here, sets the knob back to 1 ten times per second.
+    while verdict == Verdict::Admitted {
+        assert!(begun.elapsed() < BOUND, "{:?}", store.counts());
+        store.set_admitted_share(Share::ZERO);
+        verdict = battery.offer(f64::from(offered)).unwrap();
+        offered += 1;
+    }
+    until(&runtime, "the loop sets the knob", |_| {
+        store.admitted_share() == Share::ONE
+    });
+    drop(runtime);
+    assert!(store.reconcile().balances());
+    // A later runtime goes on with the numbers.
+    let runtime = Runtime::start(Arc::clone(&store)).unwrap();
+    runtime.sensor("battery").unwrap().offer(2.0).unwrap();
+    drop(runtime);
+    let last = u64::from(offered) + 1;
+    assert_eq!(store.counts().offered, last);
+    assert_eq!(
+        store.sample(store.object(b"battery").unwrap()).unwrap().unwrap().seq.0,
+        last
+    );
+}
+
+#[test]
+fn it_ends_by_its_time_with_its_last_handle_or_when_asked_in_a_job() {
+    let options = RuntimeOptions::new(store(&[])).run_for(ms(50));
+    let runtime = Runtime::start(options).unwrap();
+    assert!(runtime.wait().is_ok());
+
+    let runtime = Runtime::start(store(&[])).unwrap();
+    let task = runtime.task("orphan").every(ms(5)).run(|_| ()).unwrap();
+    drop(runtime);
+    // The drop has waited for the machine to be put back, and so for the threads.
+    assert_eq!(task.ended(), Some(Ended::Stopped));
+
+    let runtime = Runtime::start(store(&[])).unwrap();
+    let handle = runtime.clone();
+    let (tell, told) = std::sync::mpsc::channel();
+    let stopping = runtime.task("last").every(ms(5)).run(move |_| {
+        let _ = tell.send(handle.stop().map(drop));
+    });
+    stopping.unwrap();
+    assert!(matches!(told.recv_timeout(BOUND), Ok(Err(RuntimeError::Within))));
+    assert!(runtime.wait().is_ok(), "another thread gets the report");
+
+    // The last handle goes with a closure, in a thread of the runtime.
+    let runtime = Runtime::start(store(&[])).unwrap();
+    let handle = runtime.clone();
+    let task = runtime
+        .task("keeps it")
+        .every(ms(5))
+        .run(move |_| assert!(handle.figures().is_err() || handle.store().objects() == 0));
+    let task = task.unwrap();
+    drop(runtime);
+    assert_eq!(task.ended(), None, "the closure's handle keeps it running");
+    task.stop();
+    assert_eq!(task.wait(BOUND.into()), Some(Ended::Stopped));
+}
+
+#[test]
+fn what_is_said_wrongly_is_refused_with_what_to_do() {
+    let runtime = Runtime::start(store(&[])).unwrap();
+    let why = |result: Result<_, RuntimeError>| match result {
+        Ok(_) => panic!("taken"),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(
+        why(runtime.task("a").run(|_| ())),
+        "a: say when its jobs come: every(..), at_gaps(..) or after_pauses(..)"
+    );
+    assert_eq!(
+        why(runtime.task("a").every(ms(1)).late("1").run(|_| ())),
+        "a: late(\"1\"): give a share of jobs above 0 and below 100 percent, such as \"1 %\""
+    );
+    assert!(why(runtime.task("a").every(Nanos::ZERO).run(|_| ())).contains("above 0"));
+    assert!(why(runtime.task("a").every(ms(1)).due_in(ms(1)).best_effort().run(|_| ())).contains("no deadline"));
+    assert!(
+        why(runtime
+            .task("a")
+            .every(ms(5))
+            .on_core(punctual_units::CoreId(4000))
+            .run(|_| ()))
+        .contains("core 4000")
+    );
+    runtime.task("a").every(ms(5)).run(|_| ()).unwrap();
+    assert!(why(runtime.task("a").every(ms(5)).run(|_| ())).contains("runs already"));
+    let narrow = Learning {
+        admitted_min: Share::ONE,
+        ..Learning::default()
+    };
+    assert!(matches!(runtime.learn(narrow), Err(RuntimeError::Learning { .. })));
+}
+
+/// Tasks that do not read sensors do not answer to the admitted share: nothing can be learnt, and the runtime goes on.
+#[test]
+fn where_nothing_can_be_learnt_it_says_so_and_goes_on() {
+    let learning = Learning {
+        period: ms(5),
+        hold: 1,
+        ..Learning::default()
+    };
+    let options = RuntimeOptions::new(store(&["battery"])).learn(learning);
+    let runtime = Runtime::start(options).unwrap();
+    runtime.task("steady").every(ms(2)).run(|_| ()).unwrap();
+    assert!(matches!(
+        runtime.learn(Learning::default()),
+        Err(RuntimeError::Learning { .. })
+    ));
+    let figures = until(&runtime, "learning ends", |figures| figures.learnt != Learnt::UnderWay);
+    // A busy machine may make jobs answer to anything.
+    eprintln!("{:?}", figures.learnt);
+    if let Learnt::Failed(why) = figures.learnt {
+        assert_eq!(figures.admitted, Share::ONE, "as before");
+        let notes = runtime.stop().unwrap().report.summary.notes;
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.contains("went on as before") && note.contains(&why)),
+            "{notes:?}"
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! What admission decided, in order: the log from which [`Updates`](super::Updates) replay to the same verdicts.
+
+use punctual_units::{SensorId, Seq, Share, Time};
+use serde::{Deserialize, Serialize};
+
+/// One event of admission.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdmissionEvent {
+    /// The knob was moved.
+    Share(Share),
+    /// Reads per object since the last ranking, for coldest-first shedding.
+    Rebalanced(Vec<u64>),
+    /// An update arrived.
+    Offered {
+        /// Its sensor.
+        sensor: SensorId,
+        /// Its number within the sensor.
+        seq: Seq,
+        /// When it was sampled.
+        sampled_at: Time,
+        /// When it was decided.
+        now: Time,
+        /// Whether it was let in.
+        admitted: bool,
+    },
+}
