@@ -311,7 +311,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let Some(admitted) = plan.share(KnobId::AdmittedShare) else {
             return self.machine.apply(plan);
         };
-        self.shared.set_admitted(admitted);
+        self.store.set_admitted_share(admitted);
         let mut applied = self.machine.apply(&plan.without(KnobId::AdmittedShare));
         applied.note(KnobId::AdmittedShare, Ok(Value::Share(admitted)));
         applied

@@ -8,13 +8,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync
 use std::thread::ScopedJoinHandle;
 
 use punctual_cores::{Limits, Placement, Request, Seat, place};
-use punctual_loop::{AdmissionSetup, EventLog, MadeFor, Regulator, RegulatorOptions};
+use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, MadeFor, Regulator, RegulatorOptions};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread::set_scheduling;
 use punctual_platform::linux::{BestEffort, KernelTree, busy, thread};
-use punctual_platform::{Machine, Refusal, Setting};
+use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
@@ -125,7 +125,8 @@ impl<E: Engine + 'static> Keeper<E> {
             probe.as_ref().map(drop).map_err(Clone::clone),
         ));
         let share = self.options.best_effort_share;
-        let bounded = self.bound_best_effort(share, placement.rest.len());
+        let turned = self.options.regulator.best_effort.is_some();
+        let bounded = self.bound_best_effort(share, turned, placement.rest.len());
         self.options.header.protection.extend(bounded);
         let steal = stolen();
         let cores = self.prepared.machine.offers().cores.len();
@@ -150,6 +151,7 @@ impl<E: Engine + 'static> Keeper<E> {
                 .map(|(before, after)| after.saturating_sub(before).ratio(elapsed * cores as u64)),
         };
         let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
+            version: LOG_VERSION,
             regulator,
             steps,
             admission,
@@ -161,14 +163,18 @@ impl<E: Engine + 'static> Keeper<E> {
         })
     }
 
-    /// Bounds best-effort work for the run, where it is to be bounded.
-    fn bound_best_effort(&mut self, share: Share, cores: usize) -> Option<Protection> {
-        if share == Share::ONE {
+    /// Bounds best-effort work for the run, where it is to be bounded or the loop turns its bound.
+    fn bound_best_effort(&mut self, share: Share, turned: bool, cores: usize) -> Option<Protection> {
+        if share == Share::ONE && !turned {
             return None;
         }
         let machine = &mut self.prepared.machine;
         let bound = machine.best_effort().runs_on(cores);
-        let bound = bound.and_then(|()| machine.apply(Setting::BestEffortShare(share)).map(drop));
+        let plan = Plan::of(KnobId::BestEffortShare, Value::Share(share));
+        let bound = bound.and_then(|()| match machine.apply(&plan).refused.pop() {
+            Some((_, refusal)) => Err(refusal),
+            None => Ok(()),
+        });
         Some(protection(
             format!("best-effort work bounded to {share} of {cores} cores"),
             bound,
@@ -190,7 +196,8 @@ impl<E: Engine + 'static> Keeper<E> {
         } = self.options.clone();
         let prepared = &mut self.prepared;
         regulator.goals = prepared.tasks.iter().map(|task| task.asks(regulator.goal)).collect();
-        let bounded = (best_effort_share < Share::ONE).then(|| prepared.machine.best_effort());
+        let turned = best_effort_share < Share::ONE || regulator.best_effort.is_some();
+        let bounded = turned.then(|| prepared.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
         let (tell, told) = sync_channel(TOLD_MAX);
         let watched = watched(&prepared.tasks, regulator.goal);
@@ -212,7 +219,7 @@ impl<E: Engine + 'static> Keeper<E> {
         let tasks = std::mem::take(&mut prepared.tasks);
         let (feed, group_commit) = (prepared.feed.take(), prepared.group_commit);
         let (machine, store, shared) = (&mut prepared.machine, &*prepared.store, &*self.shared);
-        store.set_admitted_share(plan.admitted);
+        store.set_admitted_share(plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE));
         if record.is_some() {
             store.keep_admission_log();
         }
@@ -468,8 +475,8 @@ impl<'scope> Ward<'scope, '_> {
             tasks,
             mode: step.as_ref().map(|step| step.mode).unwrap_or_default(),
             fallback: step.and_then(|step| step.fallback),
-            admitted: plan.admitted,
-            clock: plan.clock,
+            admitted: plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE),
+            clock: plan.clock(),
             updates: store.counts(),
             learnt: self.learnt.clone(),
         }
@@ -504,7 +511,7 @@ impl<'scope> Ward<'scope, '_> {
                 "a model is being learnt already: wait until Figures::learnt says that it is over".into(),
             ));
         }
-        let top = self.base.offers.clock.as_ref().map(|clock| clock.top());
+        let top = self.base.offers.clock().map(|clock| clock.top());
         let record = learning.record(top).map_err(refused)?;
         let options = RegulatorOptions {
             excite: Some(learning.levels(top.is_some())),

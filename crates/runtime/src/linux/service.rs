@@ -270,7 +270,7 @@ pub(super) fn start<E: Engine + 'static>(
 }
 
 fn prepared_top(options: &RunOptions) -> Option<Hertz> {
-    options.regulator.offers.clock.as_ref().map(|clock| clock.top())
+    options.regulator.offers.clock().map(|clock| clock.top())
 }
 
 /// What the keeper returned. A panic of one of our own threads goes on in the caller.
