@@ -10,6 +10,7 @@ mod error;
 #[cfg(target_os = "linux")]
 pub mod linux;
 pub mod report;
+pub mod under_way;
 
 pub use collector::SETTLING;
 pub use error::RuntimeError;

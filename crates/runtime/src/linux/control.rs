@@ -15,6 +15,7 @@ use super::tasks::Failed;
 use crate::actuate::turn_clock;
 use crate::collector::{Collector, Took};
 use crate::report::{Protection, Sample};
+use crate::under_way::UnderWay;
 
 /// How long the control thread waits for an outcome where nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);
@@ -33,8 +34,9 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) samples: Sender<Sample>,
     /// Log of the regulator, where one is kept.
     pub(super) log: Option<Vec<Decision>>,
-    /// The last period, for [`rehearse`](Control::rehearse).
-    pub(super) rehearsal: Option<Event>,
+    /// Of the tasks, by their ids.
+    pub(super) names: Vec<String>,
+    pub(super) under_way: UnderWay,
 }
 
 /// What is left of the loop at the end.
@@ -84,6 +86,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 self.observe(outcome);
             }
         }
+        for unheld in self.regulator.unheld() {
+            let name = self.names.get(unheld.task.index()).map_or("?", String::as_str);
+            self.collector.note(unheld.told(name));
+        }
         Some(Controlled {
             collector: self.collector,
             log: self.log,
@@ -92,12 +98,14 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     }
 
     fn observe(&mut self, outcome: JobOutcome) {
+        self.under_way.completed(outcome.task, outcome.job);
         self.collector.job(&outcome);
         self.step(Event::Completed(outcome), MonotonicClock.now());
     }
 
     /// A job under way may need another clock.
     fn progressed(&mut self, job: JobProgress) {
+        self.under_way.progressed(&job);
         let event = Event::Progressed(job);
         let now = MonotonicClock.now();
         let answer = self.regulator.step(&event, now);
@@ -128,7 +136,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         // What goes through all objects comes first, so that nothing long lies between the other readings and the knobs.
         let fresh = self.store.fresh_share(MonotonicClock.now());
         let counts = self.store.counts();
-        self.rehearse();
+        while let Some(overdue) = self.under_way.overdue(MonotonicClock.now()) {
+            self.step(overdue, MonotonicClock.now());
+        }
         let readings = self.machine.read();
         let vitals = Vitals {
             fresh,
@@ -142,7 +152,6 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let answer = self.regulator.step(&period, begun);
         let decided = MonotonicClock.now();
         self.note(&period, begun, &answer);
-        self.rehearsal = Some(period);
         let Some(step) = answer.and_then(Answer::step) else {
             return;
         };
@@ -161,14 +170,6 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.shared.set_admitted(plan.admitted);
         let applied = turn_clock(self.machine, plan);
         self.step(Event::Applied(applied), MonotonicClock.now());
-    }
-
-    /// Takes the last decision once more, on a copy. What the loop last did a period ago has left the caches meanwhile, and
-    /// fetching it would otherwise lie between the reading of the meters and the turning of the knobs.
-    fn rehearse(&mut self) {
-        if let Some(event) = &self.rehearsal {
-            std::hint::black_box(self.regulator.clone().step(event, MonotonicClock.now()));
-        }
     }
 
     fn step(&mut self, event: Event, now: Time) {

@@ -57,6 +57,7 @@ use self::tasks::{Failed, Running, sleep_until};
 use crate::collector::{Collector, Ending};
 use crate::error::RuntimeError;
 use crate::report::{Finished, LoadReport, Progress, Protection, RunHeader, Sample, Watch};
+use crate::under_way::UnderWay;
 
 /// Of the thread that watches for gaps.
 pub const PROBE_PRIORITY: u8 = 95;
@@ -429,6 +430,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
         let (house, update_core) = (placement.house(), placement.update_core());
         let tasks = std::mem::take(&mut self.tasks);
+        let names: Vec<String> = tasks.iter().map(|task| task.name.clone()).collect();
+        let under_way = UnderWay::new(tasks.iter().map(|task| task.class.deadline()));
         let tasks = place_tasks(tasks, &placement, exclusive.as_ref(), bounded_group);
         let feed = self.feed.take().map(|feed| Feed {
             record: record.is_some(),
@@ -474,7 +477,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 until: start + duration,
                 samples,
                 log: record.is_some().then(Vec::new),
-                rehearsal: None,
+                names,
+                under_way,
             };
             let control = crew.spawn(at("control", house, Some(CONTROL_PRIORITY)), |starter| {
                 control.run(starter)
