@@ -125,6 +125,7 @@ impl<'t> Iterator for MemoryScan<'t> {
 }
 
 impl Read for MemorySnapshot {
+    type Bytes<'t> = &'t [u8];
     type Scan<'t> = MemoryScan<'t>;
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
@@ -137,6 +138,10 @@ impl Read for MemorySnapshot {
 }
 
 impl Read for MemoryWrite<'_> {
+    type Bytes<'t>
+        = &'t [u8]
+    where
+        Self: 't;
     type Scan<'t>
         = MemoryScan<'t>
     where

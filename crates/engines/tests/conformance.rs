@@ -129,7 +129,8 @@ enum Fault {
     PutLosesEmptyValues,
 }
 
-/// A decorator around the reference engine; without a fault, proof that engines can be decorated.
+/// A decorator around the reference engine. Without a fault, proof that engines can be decorated, and that the bytes
+/// they return may be their reader's own.
 struct Faulty {
     inner: Memory,
     fault: Fault,
@@ -146,7 +147,7 @@ struct FaultyWrite<'e> {
     engine: &'e Faulty,
 }
 
-type Records<'t> = std::vec::IntoIter<Result<(&'t [u8], &'t [u8]), EngineError>>;
+type Records = std::vec::IntoIter<Result<(Vec<u8>, Vec<u8>), EngineError>>;
 
 impl Faulty {
     fn table(&self, table: Table) -> Table {
@@ -157,23 +158,16 @@ impl Faulty {
         }
     }
 
-    fn scan<'t>(
-        &self,
-        read: &'t impl Read,
-        table: Table,
-        (low, high): KeyRange<'_>,
-    ) -> Result<Records<'t>, EngineError> {
+    fn scan(&self, read: &impl Read, table: Table, (low, high): KeyRange<'_>) -> Result<Records, EngineError> {
         let high = if self.fault == Fault::ScanIgnoresItsEnd {
             Bound::Unbounded
         } else {
             high
         };
         let skip = usize::from(self.fault == Fault::ScanSkipsTheFirst);
-        Ok(read
-            .scan(self.table(table), (low, high))?
-            .skip(skip)
-            .collect::<Vec<_>>()
-            .into_iter())
+        let records = read.scan(self.table(table), (low, high))?.skip(skip);
+        let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
+        Ok(owned.collect::<Vec<_>>().into_iter())
     }
 }
 
@@ -209,27 +203,38 @@ impl Engine for Faulty {
 }
 
 impl FaultySnapshot<'_> {
-    fn view(&self) -> Result<&<Memory as Engine>::Snapshot<'_>, EngineError> {
-        if self.engine.fault != Fault::SnapshotMovesOn {
-            return Ok(&self.taken);
+    /// Reads from the snapshot that was taken, or, with the fault, from a new one.
+    fn view<T>(
+        &self,
+        read: impl FnOnce(&<Memory as Engine>::Snapshot<'_>) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        if self.engine.fault == Fault::SnapshotMovesOn {
+            return read(&self.engine.inner.snapshot()?);
         }
-        // Leaked, so that slices can be borrowed from it: a test's worth of memory.
-        Ok(Box::leak(Box::new(self.engine.inner.snapshot()?)))
+        read(&self.taken)
     }
 }
 
+fn owned(value: Option<&[u8]>) -> Option<Vec<u8>> {
+    value.map(<[u8]>::to_vec)
+}
+
 impl Read for FaultySnapshot<'_> {
+    type Bytes<'t>
+        = Vec<u8>
+    where
+        Self: 't;
     type Scan<'t>
-        = Records<'t>
+        = Records
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        self.view()?.get(self.engine.table(table), key)
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.view(|snapshot| Ok(owned(snapshot.get(self.engine.table(table), key)?)))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records<'_>, EngineError> {
-        self.engine.scan(self.view()?, table, range)
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
+        self.view(|snapshot| self.engine.scan(snapshot, table, range))
     }
 }
 
@@ -244,16 +249,20 @@ impl<'e> FaultyWrite<'e> {
 }
 
 impl Read for FaultyWrite<'_> {
+    type Bytes<'t>
+        = Vec<u8>
+    where
+        Self: 't;
     type Scan<'t>
-        = Records<'t>
+        = Records
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        self.inner().get(self.engine.table(table), key)
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(owned(self.inner().get(self.engine.table(table), key)?))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records<'_>, EngineError> {
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
         self.engine.scan(self.inner(), table, range)
     }
 }

@@ -173,7 +173,11 @@ impl<E: Engine> Run<'_, E> {
                 }
                 Step::Get(table, key) => {
                     let found = self.sound(transaction.get(*table, key))?;
-                    self.same("get", &found, &model.table(*table).get(key).map(Vec::as_slice))?;
+                    self.same(
+                        "get",
+                        &found.as_deref(),
+                        &model.table(*table).get(key).map(Vec::as_slice),
+                    )?;
                 }
                 Step::Scan(table, low, high) => {
                     let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
@@ -233,8 +237,10 @@ fn same<T: PartialEq + std::fmt::Debug>(step: usize, what: &str, found: &T, expe
 }
 
 fn collect(read: &impl Read, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
-    let owned = |(key, value): (&[u8], &[u8])| (key.to_vec(), value.to_vec());
-    read.scan(table, range)?.map(|record| record.map(owned)).collect()
+    let records = read.scan(table, range)?;
+    records
+        .map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())))
+        .collect()
 }
 
 /// All records, by scans; and each once more, by a get.
@@ -245,6 +251,7 @@ fn read_all(read: &impl Read) -> Result<[Records; 2], EngineError> {
         for (key, value) in records.iter_mut() {
             // Two ways to the same value: should they differ, the record shows it.
             let found = read.get(table, key)?;
+            let found = found.as_deref();
             if found != Some(value.as_slice()) {
                 *value = format!("scan and get differ: {value:?}, {found:?}").into_bytes();
             }
@@ -280,7 +287,7 @@ pub fn check_limits<E: Engine>(engine: &E) -> Result<(), Violation> {
         same(
             2,
             "get of it",
-            &transaction.get(Table::Data, key).map_err(sound(2))?,
+            &transaction.get(Table::Data, key).map_err(sound(2))?.as_deref(),
             &None,
         )?;
         same(
@@ -307,19 +314,19 @@ pub fn check_limits<E: Engine>(engine: &E) -> Result<(), Violation> {
     same(
         9,
         "the longest key",
-        &snapshot.get(Table::Data, &longest).map_err(sound(9))?,
+        &snapshot.get(Table::Data, &longest).map_err(sound(9))?.as_deref(),
         &Some(&[][..]),
     )?;
     same(
         10,
         "a large value",
-        &snapshot.get(Table::Data, b"large").map_err(sound(10))?,
+        &snapshot.get(Table::Data, b"large").map_err(sound(10))?.as_deref(),
         &Some(&large[..]),
     )?;
     same(
         11,
         "the other table",
-        &snapshot.get(Table::Temporal, b"large").map_err(sound(11))?,
+        &snapshot.get(Table::Temporal, b"large").map_err(sound(11))?.as_deref(),
         &None,
     )
 }

@@ -27,6 +27,7 @@ mod store;
 pub mod temporal;
 mod transaction;
 pub mod updates;
+mod value;
 
 pub use deadline::Deadline;
 pub use error::StoreError;
@@ -34,3 +35,4 @@ pub use group::{Flushed, GROUP_OBJECTS_MAX};
 pub use punctual_workload::{Split, UpdateMode};
 pub use store::{Freshness, Store, StoreOptions};
 pub use transaction::{ReadTransaction, WriteTransaction};
+pub use value::Value;

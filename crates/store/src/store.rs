@@ -1,6 +1,5 @@
 //! The store: one keyspace, two kinds of records, one write lock that knows deadlines.
 
-use std::borrow::Cow;
 use std::ops::{Bound, ControlFlow};
 
 use punctual_os::{Os, Refusal};
@@ -13,7 +12,7 @@ use crate::sensors::Sensors;
 use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode};
 use crate::transaction::{ReadTransaction, WriteTransaction};
 use crate::updates::AdmissionOptions;
-use crate::{Deadline, StoreError, UpdateMode};
+use crate::{Deadline, StoreError, UpdateMode, Value};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -55,11 +54,11 @@ impl Default for StoreOptions {
 
 /// A value with the freshness that was asked for, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Freshness<'t> {
+pub enum Freshness<V> {
     /// Young enough.
     Fresh {
         /// The value.
-        value: Cow<'t, [u8]>,
+        value: V,
         /// How old it is.
         age: Nanos,
     },
@@ -75,7 +74,7 @@ pub enum Freshness<'t> {
 }
 
 /// The value of a temporal object, and what is known of it.
-type Reading<'t> = (Sample, Cow<'t, [u8]>);
+type Reading<B> = (Sample, Value<B>);
 
 /// A real-time key/value store on an engine.
 ///
@@ -162,7 +161,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             let Some(record) = snapshot.get(Table::Temporal, &spec.key)? else {
                 continue;
             };
-            let (sample, value) = self.decoded(&spec.key, record)?;
+            let (sample, value) = self.decoded(&spec.key, &record)?;
             let (key, len, max_len) = (&spec.key, value.len(), spec.max_len);
             if len > max_len {
                 return Err(StoreError::ValueTooLong {
@@ -212,18 +211,18 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// [`StoreError::Engine`]; among others, if this thread has a read transaction open and the engine allows one only.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let transaction = self.read_transaction(Deadline::NONE)?;
-        Ok(transaction.get(key)?.map(Cow::into_owned))
+        Ok(transaction.get(key)?.map(Value::into_owned))
     }
 
     /// The value of the temporal object `key` if it is not older than `max_age`, in a transaction of its own.
     ///
     /// # Errors
     /// [`StoreError::NotTemporal`], and those of [`get`](Store::get).
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<'static>, StoreError> {
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
         let transaction = self.read_transaction(Deadline::NONE)?;
         Ok(match transaction.get_fresh(key, max_age)? {
             Freshness::Fresh { value, age } => Freshness::Fresh {
-                value: Cow::Owned(value.into_owned()),
+                value: value.into_owned(),
                 age,
             },
             Freshness::Stale { age, sampled_at } => Freshness::Stale { age, sampled_at },
@@ -370,20 +369,24 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// The value of `key`, wherever it lives.
     #[inline]
-    pub(crate) fn value<'t>(&self, read: &'t impl Read, key: &[u8]) -> Result<Option<Cow<'t, [u8]>>, StoreError> {
+    pub(crate) fn value<'t, R: Read>(
+        &self,
+        read: &'t R,
+        key: &[u8],
+    ) -> Result<Option<Value<R::Bytes<'t>>>, StoreError> {
         match self.objects.find(key) {
-            None => Ok(read.get(Table::Data, key)?.map(Cow::Borrowed)),
+            None => Ok(read.get(Table::Data, key)?.map(Value::of_record)),
             Some(object) => Ok(self.temporal(read, object)?.map(|(_, value)| value)),
         }
     }
 
-    pub(crate) fn fresh_value<'t>(
+    pub(crate) fn fresh_value<'t, R: Read>(
         &self,
-        read: &'t impl Read,
+        read: &'t R,
         key: &[u8],
         max_age: Nanos,
         now: Time,
-    ) -> Result<Freshness<'t>, StoreError> {
+    ) -> Result<Freshness<Value<R::Bytes<'t>>>, StoreError> {
         let Some(object) = self.objects.find(key) else {
             return Err(StoreError::NotTemporal { key: key.to_vec() });
         };
@@ -398,12 +401,16 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    fn temporal<'t>(&self, read: &'t impl Read, object: ObjectId) -> Result<Option<Reading<'t>>, StoreError> {
+    fn temporal<'t, R: Read>(
+        &self,
+        read: &'t R,
+        object: ObjectId,
+    ) -> Result<Option<Reading<R::Bytes<'t>>>, StoreError> {
         let slot = self.slot(object)?;
         match self.update_mode {
             UpdateMode::MemoryFirst => {
                 let mut value = Vec::with_capacity(slot.max_len());
-                Ok(slot.read(&mut value).map(|sample| (sample, Cow::Owned(value))))
+                Ok(slot.read(&mut value).map(|sample| (sample, Value::of_memory(value))))
             }
             UpdateMode::Transaction => {
                 slot.count_read();
@@ -411,8 +418,9 @@ impl<E: Engine, O: Os> Store<E, O> {
                 let Some(record) = read.get(Table::Temporal, key)? else {
                     return Ok(None);
                 };
-                let (sample, value) = self.decoded(key, record)?;
-                Ok(Some((sample, Cow::Borrowed(value))))
+                let (sample, value) = self.decoded(key, &record)?;
+                let header = record.len() - value.len();
+                Ok(Some((sample, Value::of_record_after(record, header))))
             }
         }
     }
@@ -428,7 +436,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         let mut plain = read.scan(Table::Data, range)?.peekable();
         loop {
             let plain_key = match plain.peek() {
-                Some(Ok((key, _))) => Some(*key),
+                Some(Ok((key, _))) => Some(&**key),
                 Some(Err(_)) => return plain.next().map_or(Ok(()), |record| Ok(record.map(drop)?)),
                 None => None,
             };
@@ -436,14 +444,14 @@ impl<E: Engine, O: Os> Store<E, O> {
             let flow = if let Some(object) = next_object {
                 let key = self.objects.key(object);
                 // A plain record under the same key, from before the object was registered, is hidden.
-                plain.next_if(|record| record.as_ref().is_ok_and(|(other, _)| *other == key));
+                plain.next_if(|record| record.as_ref().is_ok_and(|(other, _)| **other == *key));
                 match self.temporal(read, object)? {
                     Some((_, value)) => visit(key, &value),
                     None => ControlFlow::Continue(()),
                 }
             } else if let Some(record) = plain.next() {
                 let (key, value) = record?;
-                visit(key, value)
+                visit(&key, &value)
             } else {
                 return Ok(());
             };

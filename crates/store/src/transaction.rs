@@ -6,17 +6,21 @@
 //! return of the last: one that reads a single record stamps the clock twice. What a job does before and after is the
 //! job's own time, not the transaction's.
 
-use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 use std::ops::ControlFlow;
 
 use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
-use crate::engine::{Engine, KeyRange, Table, Write};
+use crate::engine::{Engine, KeyRange, Read, Table, Write};
 use crate::permit::Permit;
 use crate::store::{Freshness, Store};
-use crate::{Deadline, Split, StoreError};
+use crate::{Deadline, Split, StoreError, Value};
+
+/// What a read transaction returns.
+type Seen<'t, 's, E> = Value<<<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>;
+/// What a write transaction returns.
+type Found<'t, 's, E> = Value<<<E as Engine>::Write<'s> as Read>::Bytes<'t>>;
 
 /// The account of a running transaction.
 struct Meter<'s, O> {
@@ -81,18 +85,18 @@ impl<'s, O: Os> Meter<'s, O> {
     }
 
     /// The split up to `ended`. What is left when all else is taken away is computation, so that the parts add up to
-    /// the elapsed time exactly. The wait from the release of the job to the begin of the transaction is the caller's
-    /// to fill in.
+    /// the elapsed time exactly. What lies before the begin of the transaction, and how long the thread was preempted,
+    /// are the caller's to fill in.
     #[inline]
     fn split(&self, commit: Nanos, ended: Time) -> Split {
         let (lock, data) = (self.lock, self.data.get());
         let elapsed = self.began.get().map_or(Nanos::ZERO, |began| ended.since(began));
         Split {
-            wait: Nanos::ZERO,
             lock,
             data,
             computation: elapsed - lock - data - commit,
             commit,
+            ..Split::default()
         }
     }
 }
@@ -141,7 +145,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, StoreError> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<Seen<'_, 's, E>>, StoreError> {
         self.meter.read_call(|| self.store.value(self.snapshot()?, key))
     }
 
@@ -149,7 +153,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     ///
     /// # Errors
     /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<'_>, StoreError> {
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Seen<'_, 's, E>>, StoreError> {
         let now = self.meter.os.now();
         self.meter
             .read_call(|| self.store.fresh_value(self.snapshot()?, key, max_age, now))
@@ -216,7 +220,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, StoreError> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<Found<'_, 's, E>>, StoreError> {
         self.meter.call(|_| self.store.value(&self.engine, key))
     }
 
@@ -224,7 +228,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     ///
     /// # Errors
     /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<'_>, StoreError> {
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Found<'_, 's, E>>, StoreError> {
         self.meter
             .call(|now| self.store.fresh_value(&self.engine, key, max_age, now))
     }

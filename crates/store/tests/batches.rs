@@ -56,6 +56,10 @@ impl<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static> Engine for
 }
 
 impl<F> Read for WatchedWrite<'_, F> {
+    type Bytes<'t>
+        = &'t [u8]
+    where
+        Self: 't;
     type Scan<'t>
         = <<Memory as Engine>::Write<'t> as Read>::Scan<'t>
     where

@@ -61,12 +61,16 @@ impl Engine for Slow {
 }
 
 impl<R: Read> Read for SlowRead<'_, R> {
+    type Bytes<'t>
+        = R::Bytes<'t>
+    where
+        Self: 't;
     type Scan<'t>
         = R::Scan<'t>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError> {
         self.engine.clock.advance(CALL);
         self.inner.get(table, key)
     }

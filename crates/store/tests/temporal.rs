@@ -54,9 +54,9 @@ fn update<E: Engine>(store: &Store<E, VirtualOs>, sensor: u32, seq: u64, at: Tim
     store.install_pending(usize::MAX).unwrap();
 }
 
-fn fresh(value: &[u8], age: Nanos) -> Freshness<'static> {
+fn fresh(value: &[u8], age: Nanos) -> Freshness<Vec<u8>> {
     Freshness::Fresh {
-        value: value.to_vec().into(),
+        value: value.to_vec(),
         age,
     }
 }

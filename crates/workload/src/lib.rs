@@ -5,6 +5,9 @@
 //! (cycles and store accesses) with the [`Costs`] of one machine; `runtime::linux` interprets the same program with
 //! real loops and real store calls that `sim` interprets as timed segments.
 //!
+//! Two features are off by default, for programs that bring sensors of their own: `csv` reads recorded traces, `synthetic` draws
+//! made-up ones.
+//!
 //! Nothing here reads a clock, a file or the environment; randomness comes from the scenario's seed.
 
 mod active;
@@ -14,22 +17,28 @@ mod goal;
 mod outcome;
 mod program;
 mod progress;
+#[cfg(feature = "csv")]
+mod recorded;
 mod scenario;
 mod stream;
 mod surge;
+#[cfg(feature = "synthetic")]
+mod synthetic;
 mod trace;
 
 pub use active::Active;
 pub use check::Problem;
 pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
 pub use goal::{Goal, TaskGoal};
-pub use outcome::{JobOutcome, Split};
+pub use outcome::{JobOutcome, Part, Split, SplitSum, top_cause};
 pub use program::{Op, Program, Table};
 pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
+#[cfg(feature = "csv")]
+pub use recorded::TraceError;
 pub use scenario::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Pace, Scenario, SensorLoad, SensorSource,
     StoreNeeds, TaskSpec, UpdateMode, Volume,
 };
 pub use stream::{SensorStream, SensorUpdate};
 pub use surge::Surge;
-pub use trace::{Reading, Sensor, Trace, TraceError};
+pub use trace::{Reading, Sensor, Trace};

@@ -115,6 +115,10 @@ fn searchable((low, high): KeyRange<'_>) -> Option<KeyRange<'_>> {
 }
 
 impl Read for LmdbSnapshot<'_> {
+    type Bytes<'t>
+        = &'t [u8]
+    where
+        Self: 't;
     type Scan<'t>
         = LmdbScan<'t>
     where
@@ -131,6 +135,10 @@ impl Read for LmdbSnapshot<'_> {
 }
 
 impl Read for LmdbWrite<'_> {
+    type Bytes<'t>
+        = &'t [u8]
+    where
+        Self: 't;
     type Scan<'t>
         = LmdbScan<'t>
     where

@@ -80,8 +80,6 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
             .of(EXPERIMENT.name)
             .map(|claim| judge(claim, &replications, &settings.reasons))
             .collect(),
-        limits: Vec::new(),
-        chances: Vec::new(),
         measures: measures(&replications),
         figures: vec![figure(
             "reached share of late jobs over the asked one",

@@ -57,12 +57,23 @@ pub use kernel::{CALLS_PER_INSTANT_MAX, THREADS_MAX};
 /// assert_eq!(os.now(), Time::ZERO + Nanos::from_secs(3600)); // and it took no time at all
 /// ```
 #[derive(Clone)]
-pub struct VirtualOs(Arc<Kernel>);
+pub struct VirtualOs {
+    kernel: Arc<Kernel>,
+    seed: u64,
+}
 
 impl VirtualOs {
     /// A system whose decisions follow from `seed`, at [`Time::ZERO`].
     pub fn new(seed: u64) -> VirtualOs {
-        VirtualOs(Arc::new(Kernel::new(seed)))
+        VirtualOs {
+            kernel: Arc::new(Kernel::new(seed)),
+            seed,
+        }
+    }
+
+    /// The seed it was made with.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Lets `span` pass, as [`Os::sleep`] does; for a test that speaks of the clock.
@@ -73,18 +84,18 @@ impl VirtualOs {
     /// The real-time priority that `thread` runs with: its own, or the highest among the threads that wait for its
     /// locks; 0 for a thread that has ended.
     pub fn runs_as(&self, thread: Tid) -> u8 {
-        self.0.runs_as(thread)
+        self.kernel.runs_as(thread)
     }
 
     /// A number that depends on every decision so far: two runs of equal digests took the same turns at the same
     /// instants.
     pub fn digest(&self) -> u64 {
-        self.0.digest()
+        self.kernel.digest()
     }
 
     /// Why the run was stopped, if it was.
     pub fn deadlock(&self) -> Option<Deadlock> {
-        self.0.deadlock()
+        self.kernel.deadlock()
     }
 }
 
@@ -109,7 +120,7 @@ impl fmt::Debug for VirtualOs {
 
 impl Clock for VirtualOs {
     fn now(&self) -> Time {
-        self.0.now()
+        self.kernel.now()
     }
 }
 
@@ -119,40 +130,40 @@ impl Os for VirtualOs {
 
     fn new_lock<T: Send>(&self, data: T) -> VirtualLock<T> {
         VirtualLock {
-            kernel: Arc::clone(&self.0),
-            id: self.0.number(),
+            kernel: Arc::clone(&self.kernel),
+            id: self.kernel.number(),
             data: UnsafeCell::new(data),
         }
     }
 
     fn new_parker(&self) -> VirtualParker {
         VirtualParker {
-            kernel: Arc::clone(&self.0),
-            id: self.0.number(),
+            kernel: Arc::clone(&self.kernel),
+            id: self.kernel.number(),
         }
     }
 
     fn sleep_until(&self, wake: Time) {
-        self.0.sleep_until(wake);
+        self.kernel.sleep_until(wake);
     }
 
     fn this_thread(&self) -> Tid {
-        self.0.this_thread()
+        self.kernel.this_thread()
     }
 
     fn scheduling(&self, thread: Tid) -> Result<Scheduling, Refusal> {
-        self.0.scheduling(thread)
+        self.kernel.scheduling(thread)
     }
 
     fn set_scheduling(&self, thread: Tid, scheduling: Scheduling) -> Result<(), Refusal> {
-        self.0.set_scheduling(thread, scheduling)
+        self.kernel.set_scheduling(thread, scheduling)
     }
 
     fn together<'t>(&self, threads: Vec<Thread<'t>>) {
         let names = threads.iter().map(|thread| thread.name.clone()).collect();
-        let tasks = self.0.enlist(names);
+        let tasks = self.kernel.enlist(names);
         let outcomes: Vec<std::thread::Result<()>> = std::thread::scope(|scope| {
-            let kernel = &*self.0;
+            let kernel = &*self.kernel;
             let start = |(thread, task): (Thread<'t>, Tid)| {
                 let Thread { name, body } = thread;
                 let run = move || kernel.run(task, body);
@@ -167,7 +178,7 @@ impl Os for VirtualOs {
             running.into_iter().map(outcome).collect()
         });
         if let Some(panic) = outcomes.into_iter().find_map(Result::err) {
-            self.0.pass_on_panic(panic);
+            self.kernel.pass_on_panic(panic);
         }
     }
 }

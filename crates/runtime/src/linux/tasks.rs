@@ -5,11 +5,11 @@ use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{Active, Arrival};
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::Xoshiro256PlusPlus;
 
 use super::job::Job;
 use super::releases::Releases;
-use super::shared::{Shared, Starter, StopOnPanic};
+use super::shared::{Shared, Starter, StopOnPanic, Tidings};
 use super::tenancy::Tenancy;
 
 /// How long a thread sleeps before it looks whether the run is over.
@@ -31,7 +31,7 @@ pub(super) struct Running<'env, E: Engine> {
     pub(super) arrival: Arrival,
     pub(super) active: Active,
     pub(super) body: Body<'env, E>,
-    pub(super) rng: ChaCha8Rng,
+    pub(super) rng: Xoshiro256PlusPlus,
     /// Of the only task on an exclusive core: lends it between jobs.
     pub(super) tenancy: Option<Tenancy>,
 }
@@ -54,14 +54,19 @@ impl<E: Engine> Running<'_, E> {
             let mut job = job.telling(shared, self.id, start);
             let result = (self.body)(&mut job);
             let outcome = job.end(self.id);
+            let (task, at) = (self.id, outcome.finished);
             // A job that failed at once was not early: it has no response time.
             if let Err(error) = result {
                 failed.get_or_insert(Failed { first: error, jobs: 0 }).jobs += 1;
+                shared.report(Tidings::Failed { task, at });
             } else {
-                shared.report(outcome);
+                shared.report(Tidings::Outcome(outcome));
             }
             number += 1;
-            shared.skip(releases.ended(outcome.finished, &mut self.rng));
+            let releases = releases.ended(at, &mut self.rng);
+            if releases > 0 {
+                shared.report(Tidings::Skipped { task, releases, at });
+            }
         }
         failed
     }

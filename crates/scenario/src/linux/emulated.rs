@@ -177,12 +177,16 @@ impl Account<'_> {
 }
 
 impl<T: Read> Read for Paced<'_, T> {
+    type Bytes<'t>
+        = T::Bytes<'t>
+    where
+        Self: 't;
     type Scan<'t>
         = T::Scan<'t>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError> {
         self.account.get(|| self.transaction.get(table, key))
     }
 

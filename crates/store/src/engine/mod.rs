@@ -2,8 +2,11 @@
 //!
 //! The engine keeps bytes; deadlines, freshness and admission live above it. Three small traits: an [`Engine`] hands
 //! out snapshots ([`Read`]) and write transactions ([`Write`]). They are generic over the lifetime of a borrow, so
-//! that a read returns a slice of the engine's own memory and an engine can be wrapped by another one: the emulated
+//! that a read returns bytes in the engine's own memory and an engine can be wrapped by another one: the emulated
 //! CPU clock is such a decorator, it stretches each call by real work.
+//!
+//! **Guards.** What a read returns is a type of the engine's: a slice where the engine's memory stays as it is while
+//! the transaction lives (LMDB, memory), or a guard that keeps a page in memory, or owns a copy (redb).
 //!
 //! **Isolation.** A snapshot sees what was committed when it was taken, and nothing else, until it is dropped. A write
 //! transaction sees the latest commit and its own changes. Write transactions run one at a time, hence every history is
@@ -14,7 +17,7 @@
 
 mod error;
 
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 use std::path::Path;
 
 pub use error::EngineError;
@@ -28,6 +31,9 @@ pub const VALUE_MAX_LEN: usize = u32::MAX as usize;
 
 /// A range of keys: lower and upper bound. Bounds may be bytes of any length, the empty string included.
 pub type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// A key and its value.
+pub type Record<B> = (B, B);
 
 /// The two keyspaces of a store. Engines keep metadata of their own (a format version) beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,16 +86,20 @@ pub trait Engine: Send + Sync {
 
 /// Reading from a snapshot or within a write transaction.
 pub trait Read {
+    /// A key or a value, readable for as long as this lives: a slice, or a guard.
+    type Bytes<'t>: Deref<Target = [u8]>
+    where
+        Self: 't;
     /// Records in ascending order of keys.
-    type Scan<'t>: Iterator<Item = Result<(&'t [u8], &'t [u8]), EngineError>>
+    type Scan<'t>: Iterator<Item = Result<Record<Self::Bytes<'t>>, EngineError>>
     where
         Self: 't;
 
-    /// The value of `key`, borrowed from the engine.
+    /// The value of `key`.
     ///
     /// # Errors
     /// Failures of the engine.
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError>;
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError>;
 
     /// The records whose keys lie in `range`, in ascending order.
     ///

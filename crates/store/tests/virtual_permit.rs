@@ -1,0 +1,231 @@
+//! The permit to write on virtual threads: thousands of histories, each of which a seed brings back.
+//!
+//! Time stands still while any thread could run. So a thread that asked for the permit at an earlier instant than now
+//! has lined up, and what is due to it can be checked exactly.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use punctual_os::{Os, Park, Refusal, Scheduling, Thread, Tid, VirtualLock, VirtualOs, VirtualParker, Wake, explore};
+use punctual_store::permit::{Denied, PermitQueue};
+use punctual_units::{Clock, Nanos, Time};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const THREADS: u64 = 5;
+const ROUNDS: usize = 6;
+
+/// A thread that has asked and has no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Asking {
+    thread: u64,
+    since: Time,
+    until: Time,
+    deadline: Time,
+    rank: u8,
+}
+
+#[derive(Default)]
+struct Seen {
+    inside: Option<u64>,
+    asking: Vec<Asking>,
+    granted: usize,
+    denied: usize,
+}
+
+/// Contending threads, as `seed` tells; panics at the first thing that must not be.
+fn contend<O: Os>(os: &O, seed: u64) -> Seen {
+    let queue = PermitQueue::new(os.clone());
+    let seen = Mutex::new(Seen::default());
+    let contender = |thread: u64| {
+        let (queue, seen) = (&queue, &seen);
+        let mut choices = ChaCha8Rng::seed_from_u64(seed * THREADS + thread);
+        Thread::new(format!("contender {thread}"), move || {
+            let own = match choices.random_range(0..3) {
+                0 => Scheduling::Other { nice: 0 },
+                urgent => Scheduling::Fifo(10 * urgent),
+            };
+            os.set_scheduling(os.this_thread(), own).unwrap();
+            for _ in 0..ROUNDS {
+                os.sleep(Nanos(choices.random_range(0..60)));
+                let until = match choices.random_range(0..3) {
+                    0 => os.now() + Nanos(choices.random_range(0..100)),
+                    _ => Time::MAX,
+                };
+                let asking = Asking {
+                    thread,
+                    since: os.now(),
+                    until,
+                    deadline: Time(choices.random_range(0..5)),
+                    rank: own.rank(),
+                };
+                hold(os, queue, seen, asking, Nanos(choices.random_range(0..40)));
+                assert_eq!(
+                    os.scheduling(os.this_thread()),
+                    Ok(own),
+                    "{asking:?}: its own priority is back"
+                );
+            }
+        })
+    };
+    os.together((0..THREADS).map(contender).collect());
+    assert!(queue.try_acquire().is_some(), "nobody holds it in the end");
+    seen.into_inner().unwrap()
+}
+
+fn hold<O: Os>(os: &O, queue: &PermitQueue<O>, seen: &Mutex<Seen>, asking: Asking, span: Nanos) {
+    seen.lock().unwrap().asking.push(asking);
+    let answer = queue.acquire(asking.deadline, asking.until);
+    let now = os.now();
+    {
+        let mut seen = seen.lock().unwrap();
+        seen.asking.retain(|other| *other != asking);
+        if answer.is_err() {
+            seen.denied += 1;
+            assert_eq!(
+                now,
+                asking.until.max(asking.since),
+                "{asking:?} gave up when it said it would"
+            );
+            assert_eq!(answer.map(drop), Err(Denied::TimedOut));
+            return;
+        }
+        seen.granted += 1;
+        assert_eq!(seen.inside.replace(asking.thread), None, "{asking:?} at {now:?}");
+        let earlier = |other: &&Asking| other.since < now && other.until > now && other.deadline < asking.deadline;
+        // Who asked at this very instant and found the permit free owes nothing to those that line up later.
+        let overtaken = seen.asking.iter().find(earlier).filter(|_| asking.since < now);
+        assert_eq!(overtaken, None, "{asking:?} at {now:?}");
+    }
+    os.sleep(span);
+    let now = os.now();
+    let runs_as = os.scheduling(os.this_thread()).map(Scheduling::rank).unwrap();
+    let mut seen = seen.lock().unwrap();
+    let ranks = seen
+        .asking
+        .iter()
+        .filter(|other| other.since < now && other.until > now);
+    let most_urgent = ranks.map(|other| other.rank).max().unwrap_or(0);
+    assert!(
+        runs_as >= most_urgent,
+        "{asking:?} runs as {runs_as} at {now:?}: {:?}",
+        seen.asking
+    );
+    seen.inside = None;
+    drop(seen); // before the release, which lets others run
+    drop(answer);
+}
+
+#[test]
+fn the_permit_keeps_its_promises_in_every_history() {
+    let (granted, denied) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    explore(0..200, |os| {
+        let seen = contend(os, os.seed());
+        granted.fetch_add(seen.granted, Ordering::Relaxed);
+        denied.fetch_add(seen.denied, Ordering::Relaxed);
+    });
+    // Both ways out were taken often.
+    let (granted, denied) = (granted.into_inner(), denied.into_inner());
+    assert!(granted > 1_000 && denied > 50, "{granted} granted, {denied} denied");
+}
+
+#[test]
+fn planted_fault_a_lost_wake_up_ends_in_a_deadlock_that_is_reported() {
+    let reported = (0..100).any(|seed| {
+        let os = VirtualOs::new(seed);
+        let planted = Planted(os.clone(), Fault::ForgetsEarlyPermits);
+        let outcome = catch_unwind(AssertUnwindSafe(|| contend(&planted, seed)));
+        let report = os.deadlock().map(|report| report.to_string());
+        outcome.is_err() && report.is_some_and(|report| report.contains("is parked at place"))
+    });
+    assert!(reported);
+}
+
+#[test]
+fn planted_fault_a_holder_that_is_not_boosted_is_caught() {
+    let caught = (0..100).any(|seed| {
+        let planted = Planted(VirtualOs::new(seed), Fault::NeverBoosts);
+        catch_unwind(AssertUnwindSafe(|| contend(&planted, seed))).is_err()
+    });
+    assert!(caught);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// A permit that comes before its thread parks is lost.
+    ForgetsEarlyPermits,
+    /// A thread cannot change the priority of another, and is not told.
+    NeverBoosts,
+}
+
+/// A virtual system with a fault.
+#[derive(Clone)]
+struct Planted(VirtualOs, Fault);
+
+struct PlantedParker {
+    fault: Fault,
+    place: VirtualParker,
+    parked: AtomicBool,
+}
+
+impl Park for PlantedParker {
+    fn park_until(&self, deadline: Time) -> Wake {
+        self.parked.store(true, Ordering::Relaxed);
+        let wake = self.place.park_until(deadline);
+        self.parked.store(false, Ordering::Relaxed);
+        wake
+    }
+
+    fn unpark(&self) {
+        if self.fault != Fault::ForgetsEarlyPermits || self.parked.load(Ordering::Relaxed) {
+            self.place.unpark();
+        }
+    }
+}
+
+impl Clock for Planted {
+    fn now(&self) -> Time {
+        self.0.now()
+    }
+}
+
+impl Os for Planted {
+    type Lock<T: Send> = VirtualLock<T>;
+    type Parker = PlantedParker;
+
+    fn new_lock<T: Send>(&self, data: T) -> VirtualLock<T> {
+        self.0.new_lock(data)
+    }
+
+    fn new_parker(&self) -> PlantedParker {
+        PlantedParker {
+            fault: self.1,
+            place: self.0.new_parker(),
+            parked: AtomicBool::new(false),
+        }
+    }
+
+    fn sleep_until(&self, wake: Time) {
+        self.0.sleep_until(wake);
+    }
+
+    fn this_thread(&self) -> Tid {
+        self.0.this_thread()
+    }
+
+    fn scheduling(&self, thread: Tid) -> Result<Scheduling, Refusal> {
+        self.0.scheduling(thread)
+    }
+
+    fn set_scheduling(&self, thread: Tid, scheduling: Scheduling) -> Result<(), Refusal> {
+        if self.1 == Fault::NeverBoosts && thread != self.this_thread() {
+            return Ok(());
+        }
+        self.0.set_scheduling(thread, scheduling)
+    }
+
+    fn together(&self, threads: Vec<Thread<'_>>) {
+        self.0.together(threads);
+    }
+}
