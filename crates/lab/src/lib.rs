@@ -13,6 +13,7 @@ pub mod claims;
 pub mod controllers;
 pub mod dna;
 pub mod dps;
+pub mod goals;
 #[cfg(target_os = "linux")]
 pub mod movie;
 mod outcome;
@@ -81,6 +82,8 @@ impl Experiment {
             [dna::CLAIMS, dna::REASONS]
         } else if self.name == controllers::EXPERIMENT.name {
             [controllers::CLAIMS, controllers::REASONS]
+        } else if self.name == goals::EXPERIMENT.name {
+            [goals::CLAIMS, goals::REASONS]
         } else if dps::parts(self.name).is_some() {
             [dps::CLAIMS, dps::REASONS]
         } else {
@@ -110,7 +113,7 @@ pub enum ExperimentError {
 
 /// Every experiment that there is.
 pub fn experiments() -> Vec<Experiment> {
-    let others = [controllers::EXPERIMENT]
+    let others = [controllers::EXPERIMENT, goals::EXPERIMENT]
         .into_iter()
         .chain(dna::EXPERIMENTS)
         .chain(dps::EXPERIMENTS);

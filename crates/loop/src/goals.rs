@@ -175,6 +175,9 @@ impl TaskState {
         let Sums {
             jobs, late, running, ..
         } = self.window;
+        if jobs == 0 && late == 0 && running.is_none() {
+            return None;
+        }
         let sums = std::mem::take(&mut self.window);
         let mean = |sum: f64| (jobs > 0).then(|| sum / f64::from(jobs));
         let set_point = self.set_point.get();
@@ -199,7 +202,7 @@ impl TaskState {
                 at: now,
             });
         }
-        (jobs > 0 || late > 0 || running.is_some()).then_some(window)
+        Some(window)
     }
 }
 

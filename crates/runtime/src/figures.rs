@@ -82,6 +82,11 @@ impl TaskFigures {
         })
     }
 
+    /// The task's relative deadline.
+    pub fn deadline(&self) -> Nanos {
+        self.deadline
+    }
+
     /// The task's name.
     pub fn name(&self) -> &str {
         &self.watched.name

@@ -13,6 +13,7 @@ pub mod learn;
 pub mod linux;
 pub mod report;
 pub mod samples;
+pub mod under_way;
 
 pub use collector::SETTLING;
 pub use error::RuntimeError;

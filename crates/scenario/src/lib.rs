@@ -9,7 +9,6 @@ mod allocation;
 mod linux;
 mod run;
 mod simulated;
-mod under_way;
 
 pub use allocation::{AllocationError, AllocationRequest, Changes};
 #[cfg(target_os = "linux")]

@@ -7,13 +7,13 @@ use punctual_loop::{Answer, Decision, Event, EventLog, LOG_VERSION, Regulator, V
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::collector::{Collector, Ending, Took};
 use punctual_runtime::report::{EnergyParts, Finished, Progress, Protection, Watch, refused};
+use punctual_runtime::under_way::UnderWay;
 use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, CoreId, Nanos, Share, Time};
-use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario};
+use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
 use crate::allocation::Allocating;
 use crate::run::{RunError, Setup};
-use crate::under_way::UnderWay;
 
 /// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -85,7 +85,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         allocating,
         collector,
         log,
-        under_way: UnderWay::new(&scenario.tasks),
+        under_way: UnderWay::new(scenario.tasks.iter().map(TaskSpec::deadline)),
         pace: scenario.control.pace,
         patience: setup.patience(),
         names: scenario.tasks.iter().map(|task| task.name.clone()).collect(),

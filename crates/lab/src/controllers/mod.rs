@@ -24,8 +24,10 @@ use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 use columns::SERIES;
 use disturbance::Disturbance;
 use fronts::{Point, front, power_ratios};
-use plan::{Case, Law, Planned, plan};
-use run::Models;
+use plan::{Planned, plan};
+
+pub(crate) use plan::{Case, Law};
+pub(crate) use run::Models;
 
 pub use on_machine::{Course, on_machine};
 

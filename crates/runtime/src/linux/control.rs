@@ -18,6 +18,7 @@ use super::witness::Witness;
 use crate::collector::{Collector, Took};
 use crate::learn::Record;
 use crate::report::{Protection, Sample, TaskReport};
+use crate::under_way::UnderWay;
 
 /// How long the control thread waits for an outcome where nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);
@@ -76,8 +77,8 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) rebalance_due: Time,
     /// Log of the regulator, where one is kept.
     pub(super) log: Option<Vec<Decision>>,
-    /// The last period, for [`rehearse`](Control::rehearse).
-    pub(super) rehearsal: Option<Event>,
+    /// Jobs that may run past their deadlines.
+    pub(super) under_way: UnderWay,
 }
 
 /// What is left of the loop at the end.
@@ -132,6 +133,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         while let Some(tidings) = self.shared.tidings.take() {
             self.observe(tidings);
         }
+        for unheld in self.regulator.unheld() {
+            let told = unheld.told(self.collector.name(unheld.task).unwrap_or("?"));
+            self.collector.note(told);
+        }
         let witness = &self.witness;
         self.collector.judge_late(|job| witness.explains(job));
         for unheld in self.regulator.unheld() {
@@ -150,6 +155,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             // Too late to turn anything for it.
             Tidings::Progress(_) => {}
             Tidings::Outcome(outcome) => {
+                self.under_way.completed(outcome.task, outcome.job);
                 self.collector.job(&outcome);
                 self.step(Event::Completed(outcome), MonotonicClock.now());
             }
@@ -178,6 +184,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 } => {
                     self.collector.protected(obtained);
                     self.witness.watch(task, core);
+                    self.under_way.watch(task, figures.as_ref().map(|figures| figures.deadline()));
                     self.collector.watch(task, figures.map(|figures| *figures));
                     self.states.push(state);
                     self.witness.count(real_time);
@@ -198,7 +205,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 } => {
                     self.regulator = *regulator;
                     self.pace = pace;
-                    (self.record, self.rehearsal) = (record, None);
+                    self.record = record;
                     self.act(self.regulator.plan());
                 }
             }
@@ -215,6 +222,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
     /// A job under way may need another clock.
     fn progressed(&mut self, job: JobProgress) {
+        self.under_way.progressed(&job);
         let event = Event::Progressed(job);
         let now = MonotonicClock.now();
         let answer = self.regulator.step(&event, now);
@@ -253,7 +261,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         // What goes through all objects comes first, so that nothing long lies between the other readings and the knobs.
         let fresh = self.store.fresh_share(MonotonicClock.now());
         let counts = self.store.counts();
-        self.rehearse();
+        while let Some(overdue) = self.under_way.overdue(MonotonicClock.now()) {
+            self.step(overdue, MonotonicClock.now());
+        }
         let readings = self.machine.read();
         let vitals = Vitals {
             fresh,
@@ -267,7 +277,6 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let answer = self.regulator.step(&period, begun);
         let decided = MonotonicClock.now();
         self.note(&period, begun, &answer);
-        self.rehearsal = Some(period);
         let Some(step) = answer.and_then(Answer::step) else {
             return;
         };
@@ -315,14 +324,6 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let mut applied = self.machine.apply(&plan.without(KnobId::AdmittedShare));
         applied.note(KnobId::AdmittedShare, Ok(Value::Share(admitted)));
         applied
-    }
-
-    /// Takes the last decision once more, on a copy. What the loop last did a period ago has left the caches meanwhile, and
-    /// fetching it would otherwise lie between the reading of the meters and the turning of the knobs.
-    fn rehearse(&mut self) {
-        if let Some(event) = &self.rehearsal {
-            std::hint::black_box(self.regulator.clone().step(event, MonotonicClock.now()));
-        }
     }
 
     fn step(&mut self, event: Event, now: Time) {

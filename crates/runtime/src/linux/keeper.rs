@@ -39,6 +39,7 @@ use crate::error::RuntimeError;
 use crate::figures::{TaskFigures, Watched};
 use crate::learn::{Learning, Record};
 use crate::report::{Finished, Protection, RunHeader};
+use crate::under_way::UnderWay;
 
 /// How often the keeper looks at what the control thread tells, where no caller wants anything.
 const TURN: Nanos = Nanos::from_millis(20);
@@ -217,6 +218,7 @@ impl<E: Engine + 'static> Keeper<E> {
         };
         let requests = prepared.requests();
         let tasks = std::mem::take(&mut prepared.tasks);
+        let under_way = UnderWay::new(tasks.iter().map(|task| task.class.deadline()));
         let (feed, group_commit) = (prepared.feed.take(), prepared.group_commit);
         let (machine, store, shared) = (&mut prepared.machine, &*prepared.store, &*self.shared);
         store.set_admitted_share(plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE));
@@ -292,7 +294,7 @@ impl<E: Engine + 'static> Keeper<E> {
                 last: None,
                 rebalance_due: start,
                 log: record.is_some().then(Vec::new),
-                rehearsal: None,
+                under_way,
             };
             let control = ward
                 .crew

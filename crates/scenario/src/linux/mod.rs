@@ -21,7 +21,7 @@ use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::SensorSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_units::{CoreId, Nanos, Time};
-use punctual_workload::{self as workload, Class, Costs, Program, Scenario, TaskSpec};
+use punctual_workload::{self as workload, Class, Costs, Program, Scenario, TaskGoal, TaskSpec};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -63,7 +63,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     fill(&store, &scenario.store)?;
 
     let header = setup.header(machine.offers(), &costs, compiled.replicas);
-    let options = RunOptions {
+    let mut options = RunOptions {
         header,
         regulator: setup.regulator(machine.offers(), Time::ZERO),
         pace: scenario.control.pace,
@@ -81,10 +81,12 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         emulated: &emulated,
         sensors: sensors.len() as u32,
         copies: 0,
+        goals: Vec::new(),
     };
     for ((task, program), seat) in scenario.tasks.iter().zip(&compiled.programs).zip(&placement.seats) {
         placing.add(&mut runtime, task, program, seat)?;
     }
+    options.regulator.goals = placing.goals;
     runtime.spare(setup.request.spare.iter().cloned());
     runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     if scenario.store.update_mode == workload::UpdateMode::MemoryFirst {
@@ -135,6 +137,8 @@ struct Placing<'s, 'r> {
     emulated: &'s Arc<EmulatedClock>,
     sensors: u32,
     copies: u64,
+    /// What each task that was added asks for: a best-effort task is added once for each of its copies.
+    goals: Vec<Option<TaskGoal>>,
 }
 
 impl Placing<'_, '_> {
@@ -147,6 +151,8 @@ impl Placing<'_, '_> {
     ) -> Result<(), RunError> {
         match task.class {
             Class::RealTime { .. } | Class::Exclusive { .. } => {
+                self.goals
+                    .push(Some(task.goal.unwrap_or(self.setup.scenario().goal.tasks)));
                 let mut interpreter = self.interpreter(program, self.sensors);
                 interpreter.surge(self.setup.request.surge);
                 runtime
@@ -178,6 +184,7 @@ impl Placing<'_, '_> {
         program: &Program,
         core: CoreId,
     ) -> Result<(), RunError> {
+        self.goals.push(None);
         let mut interpreter = self.interpreter(program, 0);
         let path = self.place.other(&format!("other-{}", self.copies));
         let store = Arc::new(open_store(self.setup, &path, &[], self.emulated)?);

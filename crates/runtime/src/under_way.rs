@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 
 use punctual_loop::Event;
 use punctual_units::{Nanos, TaskId, Time};
-use punctual_workload::TaskSpec;
+use punctual_workload::JobProgress;
 
 /// The jobs of each real-time task that were released and are not complete, oldest first. Their number is that of the machine's
 /// backlog.
 #[derive(Clone, Debug)]
-pub(crate) struct UnderWay {
+pub struct UnderWay {
     /// By [`TaskId`].
     tasks: Vec<Task>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Task {
     deadline: Option<Nanos>,
     jobs: VecDeque<(u64, Time)>,
@@ -23,19 +23,35 @@ struct Task {
 }
 
 impl UnderWay {
-    pub(crate) fn new(tasks: &[TaskSpec]) -> UnderWay {
-        let task = |spec: &TaskSpec| Task {
-            deadline: spec.deadline(),
+    /// For tasks with these deadlines, by [`TaskId`]; best-effort tasks have none.
+    pub fn new(deadlines: impl IntoIterator<Item = Option<Nanos>>) -> UnderWay {
+        let task = |deadline| Task {
+            deadline,
             jobs: VecDeque::new(),
             told: None,
         };
         UnderWay {
-            tasks: tasks.iter().map(task).collect(),
+            tasks: deadlines.into_iter().map(task).collect(),
+        }
+    }
+
+    /// One more task, with its deadline; a best-effort task has none.
+    pub fn watch(&mut self, task: TaskId, deadline: Option<Nanos>) {
+        let tasks = self.tasks.len().max(task.index() + 1);
+        self.tasks.resize_with(tasks, Task::default);
+        self.tasks[task.index()].deadline = deadline;
+    }
+
+    /// A job has come to a checkpoint: where releases are not told, it is known from there on.
+    pub fn progressed(&mut self, progress: &JobProgress) {
+        let known = self.tasks.get(progress.task.index());
+        if known.is_some_and(|task| task.jobs.back().is_none_or(|(job, _)| *job < progress.job)) {
+            self.released(progress.task, progress.job, progress.released);
         }
     }
 
     /// A job is released. Best-effort jobs have no deadline to run past.
-    pub(crate) fn released(&mut self, task: TaskId, job: u64, at: Time) {
+    pub fn released(&mut self, task: TaskId, job: u64, at: Time) {
         if let Some(task) = self.tasks.get_mut(task.index())
             && task.deadline.is_some()
         {
@@ -44,14 +60,14 @@ impl UnderWay {
     }
 
     /// A job is complete.
-    pub(crate) fn completed(&mut self, task: TaskId, job: u64) {
+    pub fn completed(&mut self, task: TaskId, job: u64) {
         if let Some(task) = self.tasks.get_mut(task.index()) {
             task.jobs.retain(|(released, _)| *released != job);
         }
     }
 
     /// A task whose oldest job is past its deadline at `now` and was not told to be; each job is told once.
-    pub(crate) fn overdue(&mut self, now: Time) -> Option<Event> {
+    pub fn overdue(&mut self, now: Time) -> Option<Event> {
         self.tasks.iter_mut().zip(0..).find_map(|(task, id)| {
             let (job, released) = *task.jobs.front()?;
             let deadline = task.deadline?;
