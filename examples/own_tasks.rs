@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use punctual_engines::Memory;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_runtime::linux::Runtime;
 use punctual_store::{Store, StoreOptions};
@@ -15,7 +15,7 @@ use punctual_workload::{Arrival, Class, Goal, TaskGoal};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = LinuxMachine::open(LinuxOptions::default())?;
-    let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default())?);
+    let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default())?);
     let mut runtime = Runtime::new(machine, store);
 
     let steer = Class::RealTime {

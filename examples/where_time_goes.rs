@@ -5,16 +5,16 @@
 use std::time::Duration;
 
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions};
 use punctual_units::{Clock, Nanos};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let engine = LmdbOptions::default().open(folder.path().join("store"))?;
-    let store = Store::open(engine, MonotonicClock, StoreOptions::default())?;
+    let store = Store::open(engine, LinuxOs, StoreOptions::default())?;
 
-    let deadline = Deadline::soft(MonotonicClock.now() + Nanos::from_millis(50));
+    let deadline = Deadline::soft(LinuxOs.now() + Nanos::from_millis(50));
     let mut transaction = store.write_transaction(deadline)?;
     for room in 0..100u32 {
         transaction.put(&room.to_be_bytes(), b"20.5 degC")?;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // While another thread holds the write lock, a transaction with a firm deadline gives up in time.
     let holder = store.write_transaction(Deadline::NONE)?;
-    let firm = Deadline::firm(MonotonicClock.now() + Nanos::from_millis(5));
+    let firm = Deadline::firm(LinuxOs.now() + Nanos::from_millis(5));
     let answer = std::thread::scope(|scope| scope.spawn(|| store.write_transaction(firm).map(drop)).join());
     match answer.expect("the thread does not panic") {
         Err(StoreError::DeadlinePassed { late }) => println!("gave up {late} after its firm deadline"),
