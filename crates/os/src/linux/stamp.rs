@@ -5,7 +5,8 @@
 //! around it, some tens of nanoseconds.
 //!
 //! **When.** The CPU says that its counter ticks at one rate in all power states (CPUID 8000_0007H, EDX bit 8:
-//! "invariant TSC"; Intel SDM vol. 3, 17.17.1), and the kernel itself keeps time by it, having checked that the cores agree.
+//! "invariant TSC"; Intel SDM vol. 3, 17.17.1), and the kernel itself keeps time by it, having checked that the
+//! cores agree.
 //!
 //! **Scale.** Ticks become nanoseconds by a factor measured once against `CLOCK_MONOTONIC`, over
 //! [`CALIBRATED_OVER`]; the ends of that span are known to some 50 ns, so that the factor is good to about 20 ppm.
