@@ -2,11 +2,9 @@
 //!
 //! A wall-follower steers by its lidar. When the lidar stalls, a plain `get` would go on returning the last distance.
 
-use punctual_engines::Memory;
-use punctual_os::VirtualOs;
-use punctual_store::temporal::ObjectSpec;
-use punctual_store::{Freshness, Store, StoreError, StoreOptions};
-use punctual_units::{Clock, Nanos, SensorId, Seq};
+use punctual::{
+    Clock, Freshness, Memory, Nanos, ObjectSpec, SensorId, Seq, Store, StoreError, StoreOptions, VirtualOs,
+};
 
 fn main() -> Result<(), StoreError> {
     let period = Nanos::from_millis(50);

@@ -2,7 +2,7 @@
 //!
 //! The system here is a formula; `punctual identify` does the same with a running store.
 
-use punctual_control::{Excitation, Knob, LqrPi, OperatingPoint, Orders, Recording, Weights, design, identify};
+use punctual::control::{Excitation, Knob, LqrPi, OperatingPoint, Orders, Recording, Weights, design, identify};
 
 /// Tardiness and data response ratio of an imaginary job, against clock and admitted share of updates.
 fn system(y: [f64; 2], clock: f64, admitted: f64) -> [f64; 2] {

@@ -2,21 +2,10 @@
 //!
 //! Runs for a second on this machine. Without permission for real-time scheduling it runs all the same, and says so.
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
-
-use punctual_engines::Memory;
-use punctual_os::LinuxOs;
-use punctual_platform::linux::{LinuxMachine, LinuxOptions};
-use punctual_runtime::linux::Runtime;
-use punctual_store::{Store, StoreOptions};
-use punctual_units::{Nanos, Share};
-use punctual_workload::{Arrival, Class, Goal, TaskGoal};
+use punctual::{Arrival, Class, Nanos, Runtime, StoreOptions, TaskGoal, in_memory};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let machine = LinuxMachine::open(LinuxOptions::default())?;
-    let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default())?);
-    let mut runtime = Runtime::new(machine, store);
+    let mut runtime = Runtime::here(in_memory(StoreOptions::default())?)?;
 
     let steer = Class::RealTime {
         deadline: Nanos::from_millis(10),
@@ -36,13 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         job.read(|store| store.get(b"angle").map(drop))
     });
 
-    let goal = Goal {
-        tasks: TaskGoal::default(),
-        drr: 0.5,
-        min_fresh: Share::ZERO,
-    };
-    let options = runtime.options("own tasks", goal, Nanos::from_secs(1));
-    let report = runtime.run(options, &mut |_| ControlFlow::Continue(()))?.report;
+    let report = runtime.run_for(Nanos::from_secs(1), TaskGoal::default())?.report;
     for protection in &report.header.protection {
         match &protection.refused {
             None => println!("obtained  {}", protection.what),

@@ -4,15 +4,11 @@
 
 use std::time::Duration;
 
-use punctual_engines::lmdb::LmdbOptions;
-use punctual_os::LinuxOs;
-use punctual_store::{Deadline, Store, StoreError, StoreOptions};
-use punctual_units::{Clock, Nanos};
+use punctual::{Clock, Deadline, LinuxOs, Nanos, StoreError, StoreOptions, in_folder};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = tempfile::tempdir()?;
-    let engine = LmdbOptions::default().open(folder.path().join("store"))?;
-    let store = Store::open(engine, LinuxOs, StoreOptions::default())?;
+    let folder = std::env::temp_dir().join(format!("where-time-goes.{}", std::process::id()));
+    let store = in_folder(&folder, StoreOptions::default())?;
 
     let deadline = Deadline::soft(LinuxOs.now() + Nanos::from_millis(50));
     let mut transaction = store.write_transaction(deadline)?;
@@ -37,5 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => println!("unexpected: {other:?}"),
     }
     drop(holder);
+    drop(store);
+    std::fs::remove_dir_all(folder)?;
     Ok(())
 }

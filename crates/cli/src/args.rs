@@ -10,7 +10,7 @@ use punctual_workload::ControllerKind;
 
 use crate::fault;
 #[cfg(feature = "lab")]
-use crate::lab::args::{Bench, Calibrate, Experiment};
+use crate::lab::args::{Bench, Experiment};
 use crate::scenario::{Override, WAY_KIB_MAX, parse_policy};
 use crate::size;
 
@@ -31,6 +31,9 @@ pub struct Arguments {
 pub enum Command {
     /// Run a scenario and show how well its deadlines are held
     Run(Run),
+    /// List or show the built-in scenarios
+    #[command(subcommand)]
+    Scenario(ScenarioCommand),
     /// Move the knobs on the running system and learn a model from what they do
     Identify(Identify),
     /// Work out a controller's gains from a model
@@ -44,15 +47,6 @@ pub enum Command {
     /// Measure parts of `punctual` on this machine (not in this build)
     #[cfg(not(feature = "lab"))]
     Bench(Absent),
-    /// Fit the simulated machine to the QeDB paper's microbenchmarks: an ensemble of machines
-    ///
-    /// Each machine answers one question that the figures leave open, and leaves the rest to them; see
-    /// docs/calibration.md. Prints every figure beside the paper's, and what each machine predicts for the evaluation.
-    #[cfg(feature = "lab")]
-    Calibrate(Calibrate),
-    /// Fit the simulated machine to a paper (not in this build)
-    #[cfg(not(feature = "lab"))]
-    Calibrate(Absent),
     /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
     #[cfg(feature = "lab")]
     Experiment(Experiment),
@@ -78,7 +72,7 @@ pub struct Absent {
 /// `run`
 #[derive(Debug, Default, Args)]
 pub struct Run {
-    /// The scenario file [default: scenarios/fire-rescue.toml]
+    /// The scenario file, or the name of a built-in one [default: scenarios/fire-rescue.toml]
     pub scenario: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
@@ -103,6 +97,18 @@ pub struct Run {
     /// One line per second in place of the live view
     #[arg(long)]
     pub plain: bool,
+}
+
+/// `scenario ...`
+#[derive(Debug, Subcommand)]
+pub enum ScenarioCommand {
+    /// Name the built-in scenarios, each with what it is about
+    List,
+    /// Print a built-in scenario, for a file to start your own from
+    Show {
+        /// Its name, such as robot
+        name: PathBuf,
+    },
 }
 
 /// `identify`

@@ -1,6 +1,7 @@
 //! The `punctual` command: terminals, files and exit codes around the runtime.
 
 mod args;
+mod builtin;
 mod columns;
 mod commands;
 mod failure;
@@ -42,19 +43,16 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => commands::run::run(&run, &command_line()),
+        Command::Scenario(what) => commands::scenario::scenario(&what),
         Command::Identify(identify) => commands::identify::identify(&identify),
         Command::Design(design) => commands::design::design(&design),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
         #[cfg(feature = "lab")]
         Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),
         #[cfg(feature = "lab")]
-        Command::Calibrate(calibrate) => lab::calibrate::calibrate(&calibrate, &command_line()),
-        #[cfg(feature = "lab")]
         Command::Experiment(experiment) => lab::experiment::experiment(&experiment, &command_line()),
         #[cfg(not(feature = "lab"))]
         Command::Bench(_) => Err(absent("bench")),
-        #[cfg(not(feature = "lab"))]
-        Command::Calibrate(_) => Err(absent("calibrate")),
         #[cfg(not(feature = "lab"))]
         Command::Experiment(_) => Err(absent("experiment")),
         Command::Profile(profile) => commands::profile::profile(&profile, &command_line()),

@@ -24,11 +24,16 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, String> {
 /// # Errors
 /// A line that names the file, where there is one the line of it, and what is wrong.
 pub fn file(path: &Path, grid: Grid) -> Result<Profile, String> {
+    of_bytes(&path.display().to_string(), &bytes(path)?, grid)
+}
+
+/// As [`file`], of a built-in file; `shown` stands for it in messages.
+pub fn of_bytes(shown: &str, content: &[u8], grid: Grid) -> Result<Profile, String> {
     let options = Options {
         grid: Some(grid),
         ..Options::default()
     };
-    let compiled = load(&path.display().to_string(), &bytes(path)?, &options);
+    let compiled = load(shown, content, &options);
     compiled
         .map(|compiled| compiled.profile)
         .map_err(|error| error.to_string())

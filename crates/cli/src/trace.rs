@@ -4,12 +4,16 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use punctual_workload::{Scenario, SensorSource, Trace, TraceError};
+use punctual_workload::{Scenario, Sensor, SensorSource, Trace, TraceError};
 use ruzstd::decoding::StreamingDecoder;
 
+use crate::builtin;
 use crate::failure::Failure;
 
 const SENSORS: &str = "sensors.csv";
+/// The folder of the trace that the program carries.
+const BUILT_IN: &str = "data/fire";
+
 const READINGS: &str = "readings.csv";
 const READINGS_PACKED: &str = "readings.csv.zst";
 
@@ -43,7 +47,10 @@ pub fn load(scenario: &Scenario, file: Option<&Path>) -> Result<Trace, Failure> 
             } else {
                 "above the program"
             };
-            read_folder(&find(Path::new(dir), &bases(file), beside)?)
+            match (find(Path::new(dir), &bases(file), beside), dir.as_str()) {
+                (Err(_), BUILT_IN) => built_in(),
+                (folder, _) => read_folder(&folder?),
+            }
         }
     }
 }
@@ -82,7 +89,21 @@ fn read_folder(folder: &Path) -> Result<Trace, Failure> {
         return Trace::parse_readings(parsed, open(&plain)?).map_err(|error| at_line(&plain, &error));
     }
     let packed = folder.join(READINGS_PACKED);
-    let mut unpacked = StreamingDecoder::new(open(&packed)?)
+    unpack(parsed, open(&packed)?, &packed)
+}
+
+/// The trace that the program carries.
+fn built_in() -> Result<Trace, Failure> {
+    let folder = Path::new(BUILT_IN);
+    let [sensors, readings] = [SENSORS, READINGS_PACKED].map(|name| folder.join(name));
+    let content = |path: &Path| path.to_str().and_then(builtin::file).unwrap_or_default();
+    let parsed = Trace::parse_sensors(content(&sensors)).map_err(|error| at_line(&sensors, &error))?;
+    unpack(parsed, content(&readings), &readings)
+}
+
+/// The readings in `file`, which is called `packed`.
+fn unpack(parsed: Vec<Sensor>, file: impl Read, packed: &Path) -> Result<Trace, Failure> {
+    let mut unpacked = StreamingDecoder::new(file)
         .map_err(|error| Failure::input([format!("{}: not a zstd file: {error}", packed.display())]))?;
     let trace = Trace::parse_readings(parsed, &mut unpacked);
     // A damaged file is told as that, and not as the row that its damage happens to make: so read on to the checksum.
@@ -97,7 +118,7 @@ fn read_folder(folder: &Path) -> Result<Trace, Failure> {
             packed.display()
         )]));
     }
-    trace.map_err(|error| at_line(&packed, &error))
+    trace.map_err(|error| at_line(packed, &error))
 }
 
 fn open(path: &Path) -> Result<impl Read, Failure> {
@@ -170,6 +191,14 @@ mod tests {
         let trace = read_folder(plain.path()).unwrap();
         assert_eq!(trace.readings.len(), 2);
         assert_eq!(read_folder(packed.path()).unwrap(), trace);
+    }
+
+    #[test]
+    fn the_program_carries_the_trace_of_the_shipped_scenario() {
+        let trace = built_in().unwrap();
+        assert_eq!(trace.sensors.len(), 1024);
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(BUILT_IN);
+        assert_eq!(trace, read_folder(&folder).unwrap());
     }
 
     #[test]

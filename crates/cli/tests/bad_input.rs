@@ -52,11 +52,11 @@ fn a_missing_scenario_is_named() {
     let folder = folder_with(&[]);
     assert_eq!(
         refused(folder.path(), &["run", "y.toml"]),
-        "y.toml: no such file; name a scenario file, such as scenarios/fire-rescue.toml\n"
+        "y.toml: no such file, and no built-in scenario (`punctual scenario list`); name a scenario file\n"
     );
     assert_eq!(
         refused(folder.path(), &["identify", "y.toml", "-o", "m.json"]),
-        "y.toml: no such file; name a scenario file, such as scenarios/fire-rescue.toml\n"
+        "y.toml: no such file, and no built-in scenario (`punctual scenario list`); name a scenario file\n"
     );
 }
 

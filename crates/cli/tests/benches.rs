@@ -150,14 +150,11 @@ fn an_interrupt_leaves_what_was_measured() {
         "--json",
         "c.json",
     ];
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .current_dir(folder.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut lines = BufReader::new(bench.stderr.take().expect("standard error"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.args(arguments).current_dir(folder.path());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut bench = punctual_testing::start(&mut command, common::BOUND).expect("the program starts");
+    let mut lines = BufReader::new(bench.stderr().expect("standard error"));
     let mut line = String::new();
     while !line.starts_with("1 of 1000") {
         line.clear();
@@ -169,8 +166,7 @@ fn an_interrupt_leaves_what_was_measured() {
     let (mut rest, mut table) = (String::new(), String::new());
     lines.read_to_string(&mut rest).expect("text");
     bench
-        .stdout
-        .take()
+        .stdout()
         .expect("standard output")
         .read_to_string(&mut table)
         .expect("text");

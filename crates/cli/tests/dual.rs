@@ -1,19 +1,12 @@
 //! `punctual experiment dps`: what it says of bad input, and that it runs.
 #![cfg(feature = "lab")]
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod common;
+
+use common::punctual;
 
 const MACHINE: &str = include_str!("../../../machines/dps-dual-core.toml");
 const MEDIA: &str = include_str!("../../../media/dps-table-1.toml");
-
-fn punctual(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
-}
 
 /// What is said of a file with one text replaced by another; the line of the new text is written HERE.
 fn complaint(option: &str, text: &str, from: &str, to: &str) -> String {

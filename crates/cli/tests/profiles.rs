@@ -1,19 +1,13 @@
 //! `punctual profile show`: what it draws and writes, and what it refuses.
 
+mod common;
+
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+
+use common::punctual;
 
 const WINDOWS: &str = "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w2\n";
 const MEASURED: &str = "cache_ways,bandwidth_partitions,cluster,start_instr,end_instr,instr_per_s\n";
-
-fn punctual(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
-}
 
 /// A folder with `x.csv`, which holds `text`.
 fn folder_with(text: &str) -> tempfile::TempDir {

@@ -1,16 +1,13 @@
 //! `punctual profile -- PROGRAM`: what is written, and what is said where nothing can be.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 fn profile(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .arg("profile")
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
+    common::punctual(folder, &[&["profile"], arguments].concat())
 }
 
 /// What a refused command says; checks that it ended with 2.
@@ -109,7 +106,8 @@ fn an_interrupt_ends_the_program_and_keeps_what_was_counted() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     // The program tells when it runs, and would never end.
-    let run = Command::new(env!("CARGO_BIN_EXE_punctual"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command
         .args([
             "profile",
             "-o",
@@ -121,15 +119,16 @@ fn an_interrupt_ends_the_program_and_keeps_what_was_counted() {
         ])
         .current_dir(folder.path())
         .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn();
-    let mut run = run.expect("the program starts");
+        .stderr(std::process::Stdio::piped());
+    let mut run = punctual_testing::start(&mut command, common::BOUND).expect("the program starts");
     let mut told = [0; 5];
-    std::io::Read::read_exact(run.stdout.as_mut().expect("standard output"), &mut told).expect("runs");
+    let mut stdout = run.stdout().expect("standard output");
+    std::io::Read::read_exact(&mut stdout, &mut told).expect("runs");
     let pid = libc::pid_t::try_from(run.id()).expect("a process id");
     // SAFETY: plain system call; the child has not been waited for, so the id is still its own.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
-    let output = run.wait_with_output().expect("an end");
+    drop(stdout);
+    let output = run.output().expect("an end");
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.starts_with("sh: was stopped\np.csv.partial: "), "{error}");
@@ -174,12 +173,12 @@ fn what_cannot_be_profiled_is_said() {
 #[test]
 fn without_an_emulator_it_is_said_what_to_install() {
     let folder = tempfile::tempdir().expect("a folder");
-    let output = Command::new(env!("CARGO_BIN_EXE_punctual"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command
         .args(["profile", "--", "/bin/ls"])
         .current_dir(folder.path())
-        .env("PATH", folder.path())
-        .output()
-        .expect("the program starts");
+        .env("PATH", folder.path());
+    let output = punctual_testing::output(&mut command, common::BOUND).expect("the program starts");
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(
@@ -199,12 +198,12 @@ fn an_emulator_without_plugins_is_told_by_name() {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(&emulator, fs::Permissions::from_mode(0o755)).expect("permissions");
     let told = |arguments: &[&str]| {
-        Command::new(env!("CARGO_BIN_EXE_punctual"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command
             .args(arguments)
             .current_dir(folder.path())
-            .env("PATH", folder.path())
-            .output()
-            .expect("the program starts")
+            .env("PATH", folder.path());
+        punctual_testing::output(&mut command, common::BOUND).expect("the program starts")
     };
     let output = told(&["profile", "-o", "p.csv", "--", "/bin/ls"]);
     let error = String::from_utf8_lossy(&output.stderr);

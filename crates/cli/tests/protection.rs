@@ -45,11 +45,7 @@ fn without_rights(folder: &Path, arguments: &[&str]) -> Output {
     if unsafe { libc::geteuid() } == 0 {
         shell.uid(NOBODY).gid(NOBODY);
     }
-    shell
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
+    punctual_testing::output(shell.args(arguments).current_dir(folder), common::BOUND).expect("the program starts")
 }
 
 /// What the way "dual" obtained and did not, and what became of its goals.

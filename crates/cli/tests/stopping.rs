@@ -1,12 +1,18 @@
 //! Ctrl-C: the first ends a run in order, the second leaves at once.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+use punctual_testing::Kept;
 
 const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/robot.toml");
 
+/// How long a run of these tests may take before it is killed.
+const BOUND: Duration = Duration::from_secs(120);
+
 /// A simulated run of many hours, once it has told its first second.
-fn long_run() -> (Child, BufReader<ChildStderr>) {
+fn long_run() -> (Kept, BufReader<ChildStderr>) {
     let arguments = [
         "run",
         SCENARIO,
@@ -17,13 +23,10 @@ fn long_run() -> (Child, BufReader<ChildStderr>) {
         "--duration",
         "20h",
     ];
-    let mut run = Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut told = BufReader::new(run.stderr.take().expect("standard error"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = punctual_testing::start(&mut command, BOUND).expect("the program starts");
+    let mut told = BufReader::new(run.stderr().expect("standard error"));
     let mut line = String::new();
     while !line.contains("tardiness") {
         line.clear();
@@ -32,7 +35,7 @@ fn long_run() -> (Child, BufReader<ChildStderr>) {
     (run, told)
 }
 
-fn signal(run: &Child, signal: libc::c_int) {
+fn signal(run: &Kept, signal: libc::c_int) {
     let pid = libc::pid_t::try_from(run.id()).expect("a process id");
     // SAFETY: plain system call; the child has not been waited for, so the id is still its own.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
@@ -45,8 +48,7 @@ fn the_first_interrupt_ends_the_run_with_its_report() {
     let mut rest = String::new();
     told.read_to_string(&mut rest).expect("text");
     let mut summary = String::new();
-    run.stdout
-        .take()
+    run.stdout()
         .expect("standard output")
         .read_to_string(&mut summary)
         .expect("text");

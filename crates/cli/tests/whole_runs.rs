@@ -16,6 +16,33 @@ fn punctual(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 #[test]
+fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    let arguments = ["run", "shared-cache", "--platform", "sim", "--duration", "8s"];
+    let summary = String::from_utf8(punctual(here, &arguments).stdout).expect("text");
+    assert!(summary.starts_with("\nshared-cache on sim ("), "{summary}");
+
+    let shown = punctual(here, &["scenario", "show", "robot"]).stdout;
+    let text = String::from_utf8(shown).expect("text");
+    std::fs::write(here.join("robot.toml"), text.replace("\"robot\"", "\"mine\"")).expect("written");
+    let arguments = ["run", "robot.toml", "--platform", "sim", "--duration", "6s"];
+    let summary = String::from_utf8(punctual(here, &arguments).stdout).expect("text");
+    assert!(
+        summary.starts_with("\nmine on sim ("),
+        "the user's file wins: {summary}"
+    );
+
+    let listed = String::from_utf8(punctual(here, &["scenario", "list"]).stdout).expect("text");
+    assert_eq!(listed.lines().count(), 4, "{listed}");
+    let refused = common::refused(here, &["scenario", "show", "rowboat"]);
+    assert!(
+        refused.starts_with("rowboat: no built-in scenario; there are fire-rescue, robot, "),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_run_is_told_summed_up_and_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let scenario = format!("{ROOT}/scenarios/robot.toml");

@@ -15,7 +15,7 @@ mod common;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::{Choices, seed};
@@ -25,6 +25,7 @@ use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, EngineError};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
+use punctual_testing::Kept;
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
 
 const KILLS: u64 = 200;
@@ -200,15 +201,15 @@ fn update(store: &Store<Lmdb, LinuxOs>, setup: Setup) {
 }
 
 /// Starts the child; returns when it has opened the store.
-fn start(child: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut process = Command::new(std::env::current_exe().unwrap())
+fn start(child: &str) -> (Kept, BufReader<ChildStdout>) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(CHILD, child)
         .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .unwrap();
-    let mut output = BufReader::new(process.stdout.take().unwrap());
+        .stderr(Stdio::inherit());
+    let mut process = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
+    let mut output = BufReader::new(process.stdout().unwrap());
     let mut line = String::new();
     while line != "ready\n" {
         line.clear();
@@ -236,11 +237,7 @@ fn run_and_kill(child: &str, life: Duration, acknowledged: &mut HashMap<String, 
         acks
     });
     std::thread::sleep(life);
-    assert_eq!(
-        process.try_wait().unwrap(),
-        None,
-        "the child ended before it was killed"
-    );
+    assert_eq!(process.ended().unwrap(), None, "the child ended before it was killed");
     process.kill().unwrap();
     process.wait().unwrap();
     for (place, number) in reader.join().unwrap() {

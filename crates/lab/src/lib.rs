@@ -1,4 +1,4 @@
-//! The papers' evaluations on the simulated machine, and its calibration.
+//! Evidence: the papers' evaluations on the simulated machine, and measurements on this one.
 //!
 //! **Problem.** A paper's evaluation is a set of runs and a set of sentences about them. Here both are data: a plan of runs for
 //! every machine of an ensemble and every seed, and a file of claims that was written before the runs (`claims`).
@@ -9,12 +9,10 @@
 //! **Method.** [`experiments`] lists what there is; each takes [`Settings`] and returns an [`Outcome`], which `cli` prints, writes
 //! and draws. The same settings give the same outcome, whatever the number of threads.
 
-pub mod calibrate;
 pub mod claims;
 pub mod controllers;
 pub mod dna;
 pub mod dps;
-pub mod limits;
 #[cfg(target_os = "linux")]
 pub mod movie;
 mod outcome;

@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use crate::claims::ClaimResult;
-use crate::limits::{Chance, Limit};
 use crate::samples::{Labels, Replication};
 use crate::stats::Spread;
 
@@ -24,12 +23,6 @@ pub struct Outcome {
     pub setting: Vec<(String, String)>,
     /// Every claim beside what came out.
     pub claims: Vec<ClaimResult>,
-    /// What bounds claims that do not hold.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub limits: Vec<Limit>,
-    /// Of comparisons that fail in some replications, what is law and what is chance.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub chances: Vec<Chance>,
     /// What was measured without a claim.
     pub measures: Vec<Measure>,
     /// What to draw.

@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use punctual_platform::linux::data_path::{MappedPartition, Medium};
 
@@ -95,16 +96,16 @@ fn child() {
 
 /// Starts a child on the partition at `path` and kills it in the middle; the last record that it has acknowledged, and its medium.
 fn written_until_killed(path: &Path, early: u64) -> (u64, String) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(WRITE, path)
         .env(EARLY, early.to_string())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::null());
+    let mut child = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
     let (mut acknowledged, mut medium) = (0, String::new());
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = BufReader::new(child.stdout().unwrap()).lines();
     let mut read_until = |acknowledged: &mut u64, enough: u64| {
         for line in lines.by_ref().map_while(Result::ok) {
             if let Some(named) = line.strip_prefix("MEDIUM ") {

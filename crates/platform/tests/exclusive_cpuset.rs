@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use common::{Ended, everybody_but};
 use punctual_platform::Machine;
@@ -124,8 +125,8 @@ fn the_core_is_kept_in_the_group_of_this_process() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let mut child = Ended(within(&group, &mut command).spawn().unwrap());
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let mut child = punctual_testing::start(within(&group, &mut command), Duration::from_secs(120)).unwrap();
+    let mut lines = BufReader::new(child.stdout().unwrap()).lines();
     let said = lines
         .by_ref()
         .map_while(Result::ok)
@@ -137,9 +138,9 @@ fn the_core_is_kept_in_the_group_of_this_process() {
     }
     assert!(said.ends_with("pinned: Ok(())"), "{said}");
     assert_ne!(allowed(helper.0.id()), before, "the neighbour has lost the core");
-    drop(child.0.stdin.take());
+    drop(child.stdin());
     lines.for_each(drop); // or it could not say farewell
-    assert!(child.0.wait().unwrap().success());
+    assert!(child.wait().unwrap().success());
     assert_eq!(allowed(helper.0.id()), before);
     let place = fs::read_to_string(format!("/proc/{}/cgroup", helper.0.id())).unwrap();
     let name = group.0.file_name().unwrap().to_str().unwrap();

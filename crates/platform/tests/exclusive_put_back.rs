@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread::Tid;
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores};
+use punctual_testing::Kept;
 
 const ORDER: &str = "PUNCTUAL_TEST_CORE_FOR";
 /// Whether the child lends the core and takes it back without end.
@@ -151,8 +152,8 @@ fn is_put_back_after_a_kill(lending: bool) {
     let folder = tempfile::tempdir().unwrap();
     let helper = start_helper(folder.path());
     let before = observed(helper.0.id());
-    let mut child = Ended(start_child(helper.0.id(), lending));
-    let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let mut child = start_child(helper.0.id(), lending);
+    let lines = BufReader::new(child.stdout().unwrap()).lines();
     let said = lines
         .map_while(Result::ok)
         .find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"));
@@ -168,8 +169,8 @@ fn is_put_back_after_a_kill(lending: bool) {
         lending || observed(helper.0.id())[Path::new("helper")] != before[Path::new("helper")],
         "the helper was moved"
     );
-    child.0.kill().unwrap();
-    child.0.wait().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
     let killed = Instant::now();
     while observed(helper.0.id()) != before {
         assert!(
@@ -182,7 +183,7 @@ fn is_put_back_after_a_kill(lending: bool) {
     eprintln!("put back {:?} after the kill", killed.elapsed());
 }
 
-fn start_child(helper: u32, lending: bool) -> Child {
+fn start_child(helper: u32, lending: bool) -> Kept {
     let mut command = Command::new(std::env::current_exe().unwrap());
     if lending {
         command.env(LENDING, "1");
@@ -192,7 +193,6 @@ fn start_child(helper: u32, lending: bool) -> Child {
         .env(ORDER, helper.to_string())
         .env(SPARE, everybody_but(HELPER).join(","))
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+        .stderr(Stdio::null());
+    punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap()
 }

@@ -10,17 +10,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use punctual_platform::linux::thread::Tid;
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cgroup};
 use punctual_platform::{Machine, Setting};
+use punctual_testing::Kept;
 use punctual_units::{Hertz, Share};
 
 const ORDER: &str = "PUNCTUAL_TEST_ORDER";
 /// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a child may live: far longer than any does on a busy machine.
+const LIFE: Duration = Duration::from_secs(120);
 
 /// How the child ends.
 #[derive(Clone, Copy, PartialEq)]
@@ -185,17 +188,17 @@ fn board() -> tempfile::TempDir {
 }
 
 /// Starts a child, waits until it has changed everything, and returns it with the folders that it made.
-fn start(end: End, guardian: &str, tree: &Path) -> (Child, Vec<PathBuf>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+fn start(end: End, guardian: &str, tree: &Path) -> (Kept, Vec<PathBuf>) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ORDER, format!("{} {guardian} {}", end.name(), tree.display()))
         .env("RUST_BACKTRACE", "0") // printing one takes longer than what is measured
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::null());
+    let mut child = punctual_testing::start(&mut command, LIFE).unwrap();
     let mut made = Vec::new();
-    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+    for line in BufReader::new(child.stdout().unwrap()).lines() {
         let line = line.unwrap();
         if let Some(what) = line.strip_prefix("SKIPPED ") {
             eprintln!("skipped {what}");

@@ -5,6 +5,9 @@
 //! (cycles and store accesses) with the [`Costs`] of one machine; `runtime::linux` interprets the same program with
 //! real loops and real store calls that `sim` interprets as timed segments.
 //!
+//! Two features are off by default, for programs that bring sensors of their own: `csv` reads recorded traces, `synthetic` draws
+//! made-up ones.
+//!
 //! Nothing here reads a clock, a file or the environment; randomness comes from the scenario's seed.
 
 mod active;
@@ -14,9 +17,13 @@ mod goal;
 mod outcome;
 mod program;
 mod progress;
+#[cfg(feature = "csv")]
+mod recorded;
 mod scenario;
 mod stream;
 mod surge;
+#[cfg(feature = "synthetic")]
+mod synthetic;
 mod trace;
 
 pub use active::Active;
@@ -26,10 +33,12 @@ pub use goal::{Goal, TaskGoal};
 pub use outcome::{JobOutcome, Split};
 pub use program::{Op, Program, Table};
 pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
+#[cfg(feature = "csv")]
+pub use recorded::TraceError;
 pub use scenario::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Pace, Scenario, SensorLoad, SensorSource,
     StoreNeeds, TaskSpec, UpdateMode, Volume,
 };
 pub use stream::{SensorStream, SensorUpdate};
 pub use surge::Surge;
-pub use trace::{Reading, Sensor, Trace, TraceError};
+pub use trace::{Reading, Sensor, Trace};

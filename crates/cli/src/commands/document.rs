@@ -21,16 +21,24 @@ struct Kind {
 /// [`Failure::Input`] naming the file, and the line where it is not what it should be; also for a model in which a knob
 /// works backwards.
 pub fn controller(path: &Path) -> Result<ControllerSource, Failure> {
-    let text = read(path)?;
-    match kind(path, &text)?.as_str() {
+    of_text(path, &read(path)?)
+}
+
+/// As [`controller`], of a built-in file; `shown` stands for it in messages.
+pub fn of_bytes(shown: &Path, content: &[u8]) -> Result<ControllerSource, Failure> {
+    of_text(shown, &String::from_utf8_lossy(content))
+}
+
+fn of_text(path: &Path, text: &str) -> Result<ControllerSource, Failure> {
+    match kind(path, text)?.as_str() {
         "punctual-model" => {
-            let model: ModelDocument = parse(path, &text)?;
+            let model: ModelDocument = parse(path, text)?;
             model
                 .check_nature()
                 .map_err(|error| refused(path, &error.to_string()))?;
             Ok(ControllerSource::Model(model))
         }
-        "punctual-controller" => Ok(ControllerSource::Controller(parse(path, &text)?)),
+        "punctual-controller" => Ok(ControllerSource::Controller(parse(path, text)?)),
         other => Err(unknown(path, other)),
     }
 }

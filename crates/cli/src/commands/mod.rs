@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod identify;
 pub mod profile;
 pub mod run;
+pub mod scenario;
 
 mod document;
 pub mod failures;

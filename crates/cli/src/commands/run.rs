@@ -12,6 +12,7 @@ use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices};
 use crate::args::{Change, Platform, Run};
+use crate::builtin;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::scenario::{self, Allocation, Loaded};
@@ -121,7 +122,13 @@ fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
     };
     let (mut read, mut wrong) = (Vec::new(), Vec::new());
     for file in &loaded.profiles {
-        match profiles::file(&file.path, grid) {
+        let of_scenario =
+            || builtin::beside_scenarios(&file.path).filter(|_| loaded.file.is_none() && !file.path.exists());
+        let read_file = match of_scenario() {
+            Some((shown, content)) => profiles::of_bytes(&shown, content, grid),
+            None => profiles::file(&file.path, grid),
+        };
+        match read_file {
             Ok(profile) => read.push((file.task.clone(), profile)),
             Err(why) => wrong.push(format!("{}: {why}", file.place)),
         }
@@ -155,9 +162,20 @@ pub fn given_controller(
     loaded: &Loaded,
     platform: PlatformChoice,
 ) -> Result<Option<ControllerSource>, Failure> {
-    let of_scenario = || loaded.model.as_deref().map(|path| for_platform(path, platform));
-    let path = option.map(Path::to_path_buf).or_else(of_scenario);
-    path.as_deref().map(document::controller).transpose()
+    if let Some(path) = option {
+        return document::controller(path).map(Some);
+    }
+    let Some(path) = loaded.model.as_deref().map(|path| for_platform(path, platform)) else {
+        return Ok(None);
+    };
+    match path
+        .file_name()
+        .and_then(|name| builtin::beside_scenarios(Path::new(name)))
+    {
+        Some((shown, content)) if !path.exists() => document::of_bytes(Path::new(&shown), content),
+        _ => document::controller(&path),
+    }
+    .map(Some)
 }
 
 /// A scenario runs on both machines, and each needs a model of its own: `{platform}` in the name stands for `linux`

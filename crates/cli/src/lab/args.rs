@@ -198,26 +198,3 @@ pub struct Rates {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
-
-/// `calibrate`
-#[derive(Debug, Args)]
-pub struct Calibrate {
-    /// The figures to fit to [default: a built-in copy of crates/lab/data/qedb-calibration.toml]
-    #[arg(long, value_name = "FILE")]
-    pub targets: Option<PathBuf>,
-    /// Write the machines into this folder, as qedb-NAME.toml
-    #[arg(short, long, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-    /// Write everything as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// The seed of sensor reports, pauses and objects read
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Jobs over which each figure is a mean
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    pub jobs: u64,
-    /// How many candidates may be measured for each machine
-    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub evaluations: u32,
-}

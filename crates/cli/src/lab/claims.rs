@@ -5,8 +5,6 @@ use std::fmt::Write;
 use punctual_lab::claims::{ClaimResult, Kind, Paper, Role, Rule};
 use punctual_lab::{Measure, Outcome};
 
-use crate::lab::limits;
-
 /// A figure with three digits behind the point, or a dash.
 pub fn figure(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.3}"))
@@ -67,7 +65,7 @@ pub fn table(outcome: &Outcome) -> String {
             held(row)
         );
     }
-    text + &notes(outcome) + &measures(outcome) + &reasons(outcome) + &limits::tables(outcome) + &count(outcome)
+    text + &notes(outcome) + &measures(outcome) + &reasons(outcome) + &count(outcome)
 }
 
 /// What the marked figures are.

@@ -1,12 +1,10 @@
-//! Evidence on the command line: `bench`, `experiment`, `calibrate`. Only in a build with the feature `lab`.
+//! Evidence on the command line: `bench` and `experiment`. Only in a build with the feature `lab`.
 
 pub mod args;
 pub mod bench;
-pub mod calibrate;
 mod claims;
 mod dual;
 pub mod experiment;
-mod limits;
 mod movie;
 mod page;
 mod profiles;

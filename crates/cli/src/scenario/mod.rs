@@ -27,20 +27,21 @@ use report::{Report, origin_of, place};
 use section::Section;
 use tree::{Entries, Origin, Value};
 
+use crate::builtin;
 use crate::failure::Failure;
 
 /// What runs without a scenario on the command line, and where it lies in the project's folder.
 pub const SHIPPED_PATH: &str = "scenarios/fire-rescue.toml";
-/// Its text, for a program that was moved away from the project's folder.
-const SHIPPED_TEXT: &str = include_str!("../../../../scenarios/fire-rescue.toml");
 
 /// A scenario that has been read and checked.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The scenario.
     pub scenario: Scenario,
-    /// The file it came from; none for the built-in copy of the shipped one.
+    /// The file it came from; none for a built-in one.
     pub file: Option<PathBuf>,
+    /// Where it came from, for messages.
+    pub shown: String,
     /// The model or controller document that the scenario or the command line names.
     pub model: Option<PathBuf>,
     /// Where the store is kept; none for a temporary one.
@@ -66,7 +67,7 @@ pub struct Loaded {
 impl Loaded {
     /// Where the scenario came from, for messages.
     pub fn shown(&self) -> String {
-        shown(self.file.as_deref())
+        self.shown.clone()
     }
 
     /// Where `key` was written, for a problem that only the machine shows: the file and the line, or the option.
@@ -75,30 +76,26 @@ impl Loaded {
     }
 }
 
-fn shown(file: Option<&Path>) -> String {
-    file.map_or_else(|| format!("built-in {SHIPPED_PATH}"), |file| file.display().to_string())
-}
-
-/// Reads the scenario at `path` (or the shipped one) with `overrides` put over it.
+/// Reads the scenario at `path` (or the shipped one), else the built-in one of that name, with `overrides` put over it.
 ///
 /// # Errors
 /// [`Failure::Input`] with one line per problem.
 pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failure> {
-    let shipped = Path::new(SHIPPED_PATH);
-    let (file, text) = match path {
-        Some(path) => (Some(path), read(path)?),
-        None if shipped.exists() => (Some(shipped), read(shipped)?),
-        None => (None, SHIPPED_TEXT.to_string()),
-    };
-    let name = file
-        .unwrap_or(shipped)
+    let asked = path.unwrap_or(Path::new(SHIPPED_PATH));
+    let built_in = builtin::scenario(asked).filter(|_| !asked.exists());
+    let text = built_in.and_then(builtin::text);
+    let file = text.is_none().then_some(asked);
+    let text = text.map_or_else(|| read(asked), |text| Ok(text.to_string()))?;
+    let shown = built_in.map_or_else(|| asked.display().to_string(), |path| format!("built-in {path}"));
+    let name = asked
         .file_stem()
         .map_or("scenario".into(), |stem| stem.to_string_lossy());
     let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
-    let (draft, profiles, document) = check(&text, &shown(file), folder, &name, overrides).map_err(Failure::input)?;
+    let (draft, profiles, document) = check(&text, &shown, folder, &name, overrides).map_err(Failure::input)?;
     Ok(Loaded {
         scenario: draft.scenario,
         file: file.map(Path::to_path_buf),
+        shown,
         model: draft.model.map(|model| folder.join(model)),
         store_path: draft.store_path.map(PathBuf::from),
         movie: draft.movie,
@@ -114,7 +111,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
         let what = match error.kind() {
             std::io::ErrorKind::NotFound => {
-                "no such file; name a scenario file, such as scenarios/fire-rescue.toml".into()
+                "no such file, and no built-in scenario (`punctual scenario list`); name a scenario file".into()
             }
             std::io::ErrorKind::InvalidData => "not a text file; a scenario is TOML in UTF-8".into(),
             _ => format!("cannot be read: {error}"),

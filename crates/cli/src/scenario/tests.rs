@@ -401,7 +401,8 @@ fn what_is_wrong_with_an_allocation_is_told() {
 fn the_shipped_scenarios_are_sound() {
     let shared = accepted(include_str!("../../../../scenarios/shared-cache.toml"), &[]);
     assert!(shared.tasks.iter().all(|task| task.profile.is_some()));
-    let fire = accepted(SHIPPED_TEXT, &[]);
+    let shipped = builtin::text(SHIPPED_PATH).expect("built in");
+    let fire = accepted(shipped, &[]);
     assert_eq!(fire.name, "fire-rescue");
     assert_eq!(fire.tasks.len(), 2);
     let robot = accepted(include_str!("../../../../scenarios/robot.toml"), &[]);
@@ -412,7 +413,10 @@ fn the_shipped_scenarios_are_sound() {
 fn the_readme_names_every_key() {
     let readme = include_str!("../../../../scenarios/README.md");
     let mut report = Report::default();
-    let Value::Table(document) = tree::parse(SHIPPED_TEXT).unwrap().value else {
+    let Value::Table(document) = tree::parse(builtin::text(SHIPPED_PATH).expect("built in"))
+        .unwrap()
+        .value
+    else {
         panic!("no table")
     };
     draft(Section::top(&document, &mut report), "x");

@@ -4,14 +4,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
+
+/// How long a program of these tests may take before it is killed: far longer than any does on a busy machine.
+pub const BOUND: Duration = Duration::from_secs(300);
 
 /// The program's whole answer, run in `folder`.
 pub fn punctual(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the program starts")
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    punctual_testing::output(command.args(arguments).current_dir(folder), BOUND).expect("the program starts")
 }
 
 /// What a refused command says on standard error; checks that it said nothing else and ended with 2.

@@ -64,8 +64,6 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
             .of(EXPERIMENT.name)
             .map(|claim| judge(claim, &replications, &settings.reasons))
             .collect(),
-        limits: Vec::new(),
-        chances: Vec::new(),
         measures: measures(&plan, &replications),
         figures: figures(&plan, &replications),
         means: means(&replications),

@@ -156,8 +156,6 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
     let scenario = &request.scenario;
     let machine = replications.first().map(|replication| replication.machine.clone());
     Outcome {
-        limits: Vec::new(),
-        chances: Vec::new(),
         name: super::EXPERIMENT.name.into(),
         platform: request.platform.name().into(),
         testbed: crate::Testbed::Machine,

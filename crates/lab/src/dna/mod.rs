@@ -141,8 +141,6 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
     let measures = measures(parts, settings, &rows, &costs);
     let claims = judged(parts, settings, &replications, &costs);
     Ok(Outcome {
-        limits: Vec::new(),
-        chances: Vec::new(),
         name: match parts {
             [one] => one.name(),
             _ => "dna",

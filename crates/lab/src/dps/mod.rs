@@ -109,8 +109,6 @@ pub fn run(
     let replications = carry_out(&plan, ground, settings, progress);
     let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
     Ok(Outcome {
-        limits: Vec::new(),
-        chances: Vec::new(),
         name: name(parts).into(),
         platform: "sim".into(),
         testbed: crate::Testbed::Machine,

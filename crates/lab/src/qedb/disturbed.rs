@@ -136,8 +136,6 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
             ),
         ],
         claims: Vec::new(),
-        limits: Vec::new(),
-        chances: Vec::new(),
         measures: measures(scenario, course, &replications),
         figures: figures(scenario, course, &replications),
         means: super::means(&replications),

@@ -1,17 +1,14 @@
 //! The machines that the evaluation runs on when none are given: those that were calibrated on the paper's
 //! microbenchmarks, each with the job that was calibrated together with it (`machines/qedb-*`, docs/calibration.md).
 
-use std::collections::BTreeMap;
-
 use punctual_sim::MachineModel;
 use punctual_units::Nanos;
 use serde::Deserialize;
 
 use super::setting::Work;
 use crate::Subject;
-use crate::calibrate::{Parameter, Point};
 
-/// What `punctual calibrate` wrote.
+/// What the calibration found (docs/calibration.md).
 const CALIBRATION: &str = include_str!("../../../../machines/qedb-calibration.json");
 
 macro_rules! machine {
@@ -42,7 +39,6 @@ struct Calibration {
 struct Member {
     name: String,
     job: Job,
-    parameters: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]
@@ -57,22 +53,6 @@ pub fn ensemble() -> Vec<Subject> {
     calibrated().into_iter().filter_map(subject).collect()
 }
 
-/// The names of the calibrated machines, and where calibration put each of their parameters.
-pub fn calibrated_points() -> Vec<(String, Point)> {
-    let point = |parameters: BTreeMap<String, f64>| {
-        Parameter::ALL.into_iter().fold(Point::middle(), |point, parameter| {
-            match parameters.get(parameter.description().name) {
-                Some(value) => point.with(parameter, *value),
-                None => point,
-            }
-        })
-    };
-    calibrated()
-        .into_iter()
-        .map(|member| (member.name, point(member.parameters)))
-        .collect()
-}
-
 fn calibrated() -> Vec<Member> {
     // These files are part of the program; a test reads them.
     let calibration: Calibration = match serde_json::from_str(CALIBRATION) {
@@ -82,7 +62,7 @@ fn calibrated() -> Vec<Member> {
     calibration.members
 }
 
-fn subject(Member { name, job, .. }: Member) -> Option<Subject> {
+fn subject(Member { name, job }: Member) -> Option<Subject> {
     let (_, text) = MACHINES.into_iter().find(|(known, _)| *known == name)?;
     let millis = |ms: f64| Nanos::from_secs_f64(ms * 1e-3);
     Some(Subject {

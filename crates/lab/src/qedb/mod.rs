@@ -16,8 +16,7 @@ mod setting;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::claims::{ClaimResult, Claims, judge};
-use crate::limits::{self, Limit, chance::chances};
+use crate::claims::{ClaimResult, judge};
 use crate::parallel::in_order;
 use crate::samples::{Labels, Replication, Run, failures};
 use crate::stats::{Spread, mean};
@@ -26,7 +25,6 @@ use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
 pub use approach::{Approach, DrrGoal};
 pub use columns::SERIES;
 pub use disturbed::{CONTROLLERS, Course, disturbed};
-pub(crate) use ensemble::calibrated_points;
 pub use ensemble::ensemble;
 pub use plan::{Part, Planned, plan};
 pub use replicate::IDENTIFIED;
@@ -46,7 +44,7 @@ pub const CLAIMS: &str = include_str!("../../data/qedb-claims.toml");
 pub const REASONS: &str = include_str!("../../data/qedb-reasons.toml");
 
 /// The paper's experiments, and all of them together.
-pub const EXPERIMENTS: [Experiment; 8] = [
+pub const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         name: "qedb-interference",
         about: "Fig. 3: what interfering cores do to a job, by clock",
@@ -82,11 +80,6 @@ pub const EXPERIMENTS: [Experiment; 8] = [
         about: "all of them, no run twice",
         run: |settings, progress| run(&Part::ALL, settings, progress),
     },
-    Experiment {
-        name: "qedb-limits",
-        about: "whether any machine near the microbenchmarks satisfies what no machine of the ensemble does",
-        run: limits::search::run,
-    },
 ];
 
 /// Runs `parts` on every machine with every seed.
@@ -105,7 +98,6 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         replication.failures.splice(0..0, learnt.failures);
     }
     let claims = judged(parts, settings, &replications);
-    let chances = chances(&claims, &replications);
     Ok(Outcome {
         name: name(parts).into(),
         platform: "sim".into(),
@@ -113,8 +105,6 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         machines: settings.machine_names(),
         seeds: settings.seeds().collect(),
         setting: rows(setting::EVALUATION_JOB, setting::TARDINESS),
-        limits: limits_of(&settings.claims, &claims),
-        chances,
         claims,
         measures: Vec::new(),
         figures: figures::figures(parts, &replications),
@@ -205,14 +195,6 @@ fn judged(parts: &[Part], settings: &Settings, replications: &[Replication]) -> 
     claims
         .map(|claim| judge(claim, replications, &settings.reasons))
         .collect()
-}
-
-/// What the paper's figures bound of the claims that do not hold.
-fn limits_of(all: &Claims, judged: &[ClaimResult]) -> Vec<Limit> {
-    let missed = |id: &String| judged.iter().any(|result| result.claim.id == *id && !result.holds);
-    let mut limits = limits::figures::limits(all);
-    limits.retain(|limit| limit.claims.iter().any(missed));
-    limits
 }
 
 /// The mean of each series of each run after settling, over all replications.

@@ -1,6 +1,7 @@
 //! The control thread: the only one that steps the regulator and turns knobs.
 
-use crossbeam_channel::Sender;
+use std::sync::mpsc::SyncSender;
+
 use punctual_loop::{Answer, Decision, Event, Plan, Regulator, Vitals};
 use punctual_platform::Machine;
 use punctual_platform::linux::clock::MonotonicClock;
@@ -30,7 +31,7 @@ pub(super) struct Control<'r, M, E: Engine> {
     /// How long a loop at every job waits for a job's end before it is asked all the same.
     pub(super) patience: Option<Nanos>,
     pub(super) until: Time,
-    pub(super) samples: Sender<Sample>,
+    pub(super) samples: SyncSender<Sample>,
     /// Log of the regulator, where one is kept.
     pub(super) log: Option<Vec<Decision>>,
     /// The last period, for [`rehearse`](Control::rehearse).

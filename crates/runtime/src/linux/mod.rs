@@ -28,22 +28,22 @@ pub mod tenancy;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::ScopedJoinHandle;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use punctual_cores::{Placement, Request, Seat};
 use punctual_loop::{AdmissionSetup, EventLog, Regulator, RegulatorOptions};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
+use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, LinuxOptions, busy, thread};
 use punctual_platform::{Machine, Meter, Refusal, Setting};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
-use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, JobOutcome, Pace, SensorUpdate};
+use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, JobOutcome, Pace, SensorUpdate, TaskGoal};
 use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::Xoshiro256PlusPlus;
 
 pub use job::Job;
 pub use tasks::Body;
@@ -159,6 +159,14 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             group_commit: None,
             spare: Vec::new(),
         }
+    }
+
+    /// A runtime without tasks on this machine, as it is.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the machine cannot be looked at at all; what it merely lacks is told in the report.
+    pub fn here(store: Arc<Store<E, MonotonicClock>>) -> Result<Self, Refusal> {
+        Ok(Runtime::new(LinuxMachine::open(LinuxOptions::default())?, store))
     }
 
     /// The machine.
@@ -294,6 +302,20 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         }
     }
 
+    /// Runs for `duration` and only looks on: every task is measured against `goal`, and no knob is turned.
+    ///
+    /// # Errors
+    /// As [`run`](Runtime::run).
+    pub fn run_for(self, duration: Nanos, goal: TaskGoal) -> Result<Finished, RuntimeError> {
+        let goal = Goal {
+            tasks: goal,
+            drr: 0.0,
+            min_fresh: Share::ZERO,
+        };
+        let options = self.options("tasks", goal, duration);
+        self.run(options, &mut |_| ControlFlow::Continue(()))
+    }
+
     /// Runs until the duration is over or `watch` breaks off.
     ///
     /// # Errors
@@ -422,7 +444,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
         let shared = Shared::new(plan.admitted, regulator.within);
-        let (samples, sampled) = bounded(SAMPLES_MAX);
+        let (samples, sampled) = sync_channel(SAMPLES_MAX);
         let Placed { placement, exclusive } = placed;
         // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
         let _kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
@@ -534,7 +556,7 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
             arrival: setup.arrival,
             active: setup.active,
             body: setup.body,
-            rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64)),
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(index as u64)),
             tenancy: match &place.tenure {
                 Some(Tenure::Occupant(_)) => exclusive.as_mut().and_then(|exclusive| exclusive.tenancy(place.core)),
                 Some(Tenure::Guest(_)) | None => None,

@@ -1,9 +1,9 @@
 //! What the threads of a run share, and how each of them starts and stops.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use punctual_platform::Refusal;
 use punctual_platform::linux::BestEffort;
 use punctual_platform::linux::exclusive::ExclusiveCore;
@@ -201,8 +201,8 @@ impl Starter {
 pub(super) struct Crew<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     ready: (Sender<Vec<Protection>>, Receiver<Vec<Protection>>),
-    go: (Sender<Time>, Receiver<Time>),
-    spawned: usize,
+    /// One for each thread: all of them start when the crew says so.
+    go: Vec<Sender<Time>>,
     reported: usize,
 }
 
@@ -210,9 +210,8 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     pub(super) fn new(scope: &'scope Scope<'scope, 'env>) -> Self {
         Crew {
             scope,
-            ready: unbounded(),
-            go: unbounded(),
-            spawned: 0,
+            ready: channel(),
+            go: Vec::new(),
             reported: 0,
         }
     }
@@ -225,20 +224,21 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         // For `top -H` and debuggers.
         let role = place.role.clone();
         let thread = std::thread::Builder::new().name(role.clone());
+        let (go, started) = channel();
         let starter = Starter {
             place,
             ready: self.ready.0.clone(),
-            go: self.go.1.clone(),
+            go: started,
         };
         let started = thread.spawn_scoped(self.scope, move || body(starter));
         let thread = started.map_err(|why| RuntimeError::Thread { role, why })?;
-        self.spawned += 1;
+        self.go.push(go);
         Ok(thread)
     }
 
     /// Waits until every thread spawned so far is in its place; returns what those obtained that had not said so yet.
     pub(super) fn ready(&mut self) -> Vec<Protection> {
-        let waiting = self.spawned - std::mem::replace(&mut self.reported, self.spawned);
+        let waiting = self.go.len() - std::mem::replace(&mut self.reported, self.go.len());
         (0..waiting)
             .filter_map(|_| self.ready.1.recv().ok())
             .flatten()
@@ -247,9 +247,9 @@ impl<'scope, 'env> Crew<'scope, 'env> {
 
     /// Lets every thread start at `start`.
     pub(super) fn go(self, start: Time) {
-        for _ in 0..self.spawned {
-            // The receiver lives in `self`.
-            let _ = self.go.0.send(start);
+        for thread in &self.go {
+            // A thread that has panicked does not listen any more, and is found when it is joined.
+            let _ = thread.send(start);
         }
     }
 }

@@ -5,7 +5,7 @@ use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{Active, Arrival};
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::Xoshiro256PlusPlus;
 
 use super::job::Job;
 use super::releases::Releases;
@@ -31,7 +31,7 @@ pub(super) struct Running<'env, E: Engine> {
     pub(super) arrival: Arrival,
     pub(super) active: Active,
     pub(super) body: Body<'env, E>,
-    pub(super) rng: ChaCha8Rng,
+    pub(super) rng: Xoshiro256PlusPlus,
     /// Of the only task on an exclusive core: lends it between jobs.
     pub(super) tenancy: Option<Tenancy>,
 }

@@ -2,12 +2,10 @@
 
 use std::fmt::Write;
 
-use punctual_lab::limits::{Chance, Limit};
 use punctual_lab::{Chart as Shape, Figure, Measure, Outcome};
 
 use super::bars;
 use crate::lab::claims::{figure, held, paper, range};
-use crate::lab::limits::{basis, bound, placebo, verdict as verdict_of};
 use crate::page::chart::{Band, Chart, Curve, Level};
 use crate::page::{STYLE, escape};
 
@@ -24,8 +22,6 @@ pub fn experiment(outcome: &Outcome, command: &str) -> String {
         verdict(&mut page, outcome);
         claims(&mut page, outcome);
     }
-    limits(&mut page, &outcome.limits);
-    chances(&mut page, &outcome.chances);
     measures(&mut page, &outcome.measures);
     if !outcome.figures.is_empty() {
         figures(&mut page, outcome);
@@ -130,47 +126,6 @@ fn claims(page: &mut String, outcome: &Outcome) {
     *page += "</tbody></table></div>\n";
 }
 
-fn limits(page: &mut String, limits: &[Limit]) {
-    if limits.is_empty() {
-        return;
-    }
-    *page += "<h2>What excludes claims</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th></th><th>what</th><th>asked</th><th>there is</th><th>computed from</th></tr></thead>\n<tbody>\n";
-    for limit in limits {
-        let [asked, found] = bound(limit);
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td class=\"text\">{}<br><span class=\"key\" style=\"white-space:normal\">{}</span></td><td>{asked}</td><td class=\"figure\">{found}</td><td>{}</td></tr>",
-            verdict_of(limit),
-            escape(&limit.what),
-            escape(&limit.claims.join(", ")),
-            escape(&basis(limit))
-        );
-    }
-    *page += "</tbody></table></div>\n";
-}
-
-fn chances(page: &mut String, chances: &[Chance]) {
-    if chances.is_empty() {
-        return;
-    }
-    *page += "<h2>Law or chance</h2>\n<p class=\"note\">Mean course: machines on which it holds of the samples' means over seeds. Holds, fails: by the mean of its margin over seeds, beyond three standard errors. By chance: failures of the same formula where nothing begins.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>comparison</th><th>failed</th><th>mean course</th><th>holds</th><th>fails</th><th>undecided</th><th>by chance</th><th>P(as many)</th></tr></thead>\n<tbody>\n";
-    for chance in chances {
-        let [expected, probability] = placebo(chance);
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td class=\"figure\">{} of {}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{expected}</td><td class=\"figure\">{probability}</td></tr>",
-            escape(&chance.claim),
-            chance.failed,
-            chance.of,
-            chance.on_mean,
-            chance.hold,
-            chance.fail,
-            chance.undecided
-        );
-    }
-    *page += "</tbody></table></div>\n";
-}
-
 fn draw(page: &mut String, figure: &Figure) {
     let _ = write!(page, "<figure><figcaption><b>{}</b>", escape(&figure.title));
     let names: Vec<&str> = match &figure.chart {
@@ -228,7 +183,6 @@ fn curves(description: String, shape: &Shape) -> Chart {
 #[cfg(test)]
 mod tests {
     use punctual_lab::claims::{Claims, Reasons, judge};
-    use punctual_lab::limits::{Asked, Basis};
     use punctual_lab::samples::{Replication, Run, labels};
     use punctual_lab::stats::Spread;
     use punctual_lab::{Bars, Curve as Line, Testbed};
@@ -271,23 +225,6 @@ mod tests {
                 .iter()
                 .map(|claim| judge(claim, std::slice::from_ref(&replication), &reasons))
                 .collect(),
-            limits: vec![Limit::new(
-                &["c"],
-                Basis::Figures { ids: Vec::new() },
-                "a & b",
-                Asked::AtMost(1.0),
-                2.0,
-            )],
-            chances: vec![Chance {
-                claim: "c".into(),
-                failed: 1,
-                of: 1,
-                on_mean: 0,
-                hold: 0,
-                fail: 0,
-                undecided: 1,
-                placebo: None,
-            }],
             measures: Vec::new(),
             figures: vec![
                 figure(Shape::Bars {
@@ -323,9 +260,6 @@ mod tests {
             "0 of 1 claims hold, on 1 set of profiles with 1 seed each",
             "a &lt; b",
             "because &lt;of&gt; that",
-            "a &amp; b",
-            "at most 1.000",
-            "Law or chance",
             "m &amp; n",
             "2000 MHz",
             "too slow",

@@ -30,22 +30,6 @@ impl Formula {
             other => Ok((other.value(runs)?, None)),
         }
     }
-
-    /// By how much a comparison holds: how far its larger side is ahead, negative where it does not hold; of any other formula,
-    /// nothing.
-    ///
-    /// # Errors
-    /// [`Missing`] names samples that there are none of.
-    pub fn margin(&self, runs: &[Run]) -> Result<Option<f64>, Missing> {
-        let Node::Two(operator, left, right) = &self.root else {
-            return Ok(None);
-        };
-        Ok(match operator {
-            Operator::Less | Operator::LessOrEqual => Some(right.value(runs)? - left.value(runs)?),
-            Operator::Greater | Operator::GreaterOrEqual => Some(left.value(runs)? - right.value(runs)?),
-            Operator::Add | Operator::Subtract | Operator::Multiply | Operator::Divide => None,
-        })
-    }
 }
 
 impl Node {

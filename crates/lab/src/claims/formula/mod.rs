@@ -27,7 +27,6 @@
 //! ```
 
 mod evaluate;
-mod later;
 mod lexer;
 mod parser;
 #[cfg(test)]

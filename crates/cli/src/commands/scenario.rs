@@ -1,0 +1,37 @@
+//! `punctual scenario`: the scenarios that the program carries, to look at and to start one's own from.
+
+use super::print;
+use crate::args::ScenarioCommand;
+use crate::builtin;
+use crate::failure::Failure;
+
+/// Carries out `punctual scenario`.
+pub fn scenario(what: &ScenarioCommand) -> Result<(), Failure> {
+    match what {
+        ScenarioCommand::List => print(&list()),
+        ScenarioCommand::Show { name } => {
+            let text = builtin::scenario(name).and_then(builtin::text);
+            print(text.ok_or_else(|| {
+                Failure::input([format!(
+                    "{}: no built-in scenario; there are {}",
+                    name.display(),
+                    names().collect::<Vec<_>>().join(", ")
+                )])
+            })?)
+        }
+    }
+}
+
+/// Each scenario with the first line of its text.
+fn list() -> String {
+    let line = |name: &str| {
+        let text = builtin::text(&format!("scenarios/{name}.toml")).unwrap_or_default();
+        let first = text.lines().next().unwrap_or_default().trim_start_matches("# ");
+        format!("{name:<14} {first}\n")
+    };
+    names().map(line).collect()
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    builtin::scenarios().map(|path| path.trim_start_matches("scenarios/").trim_end_matches(".toml"))
+}

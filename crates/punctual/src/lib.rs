@@ -1,0 +1,68 @@
+//! Keeps soft real-time work on time, with fresh data and no more clock than it takes. One dependency, one `use` line:
+//!
+//! ```no_run
+//! use punctual::{Arrival, Class, Nanos, Runtime, StoreOptions, TaskGoal, in_folder};
+//!
+//! let store = in_folder("robot.store", StoreOptions::default())?;
+//! let mut runtime = Runtime::here(store)?;
+//! let within_10_ms = Class::RealTime { deadline: Nanos::from_millis(10) };
+//! let every_20_ms = Arrival::Periodic { period: Nanos::from_millis(20) };
+//! runtime.task("steer", within_10_ms, every_20_ms, |job| job.write(|store| store.put(b"angle", b"0.1")));
+//! let finished = runtime.run_for(Nanos::from_secs(60), TaskGoal::default())?;
+//! println!("{} of {} jobs were late", finished.report.summary.misses, finished.report.summary.jobs);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What most programs need is here at the top. Everything else is in the rooms, under their names: [`store`] (deadlines,
+//! freshness, admission of updates), [`engines`] (where bytes live), [`runtime`] (threads and reports), [`control`]
+//! (identification and laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`] (clock and waits; a
+//! virtual one for tests), [`workload`] and [`units`].
+
+pub use punctual_control as control;
+pub use punctual_engines as engines;
+pub use punctual_loop as decisions;
+pub use punctual_os as os;
+pub use punctual_platform as machine;
+pub use punctual_runtime as runtime;
+pub use punctual_store as store;
+pub use punctual_units as units;
+pub use punctual_workload as workload;
+
+pub use punctual_engines::lmdb::LmdbOptions;
+pub use punctual_engines::{Lmdb, Memory};
+#[cfg(target_os = "linux")]
+pub use punctual_os::LinuxOs;
+pub use punctual_os::VirtualOs;
+#[cfg(target_os = "linux")]
+pub use punctual_runtime::linux::{Job, RunOptions, Runtime};
+pub use punctual_runtime::report::{Progress, RunReport};
+pub use punctual_runtime::{Finished, RuntimeError};
+pub use punctual_store::temporal::ObjectSpec;
+pub use punctual_store::{
+    Deadline, Freshness, ReadTransaction, Split, StoreError, StoreOptions, UpdateMode, WriteTransaction,
+};
+pub use punctual_units::{Clock, Nanos, SensorId, Seq, Share, Time};
+pub use punctual_workload::{Arrival, Class, ControllerKind, Goal, TaskGoal};
+
+use std::path::Path;
+use std::sync::Arc;
+
+/// The store of a program on this machine: on LMDB and Linux, unless others are named.
+pub type Store<E = Lmdb, O = LinuxOs> = punctual_store::Store<E, O>;
+
+/// Opens the store in `folder` on LMDB; a folder that is missing is made.
+///
+/// # Errors
+/// [`StoreError`], among others where the folder is in use by another program, damaged or read-only.
+pub fn in_folder(folder: impl AsRef<Path>, options: StoreOptions) -> Result<Arc<Store>, StoreError> {
+    let engine = LmdbOptions::default().open(folder)?;
+    Ok(Arc::new(Store::open(engine, LinuxOs, options)?))
+}
+
+/// A store in memory: gone with the program, for tests and for data that need not survive it.
+///
+/// # Errors
+/// [`StoreError`] where two objects of `options` have one key.
+pub fn in_memory(options: StoreOptions) -> Result<Arc<Store<Memory>>, StoreError> {
+    Ok(Arc::new(Store::open(Memory::default(), LinuxOs, options)?))
+}
