@@ -32,11 +32,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Some(refusal) => println!("refused   {}: {refusal}", protection.what),
         }
     }
-    let summary = &report.summary;
-    println!(
-        "{} jobs, {} late, mean tardiness {:.3}",
-        summary.jobs, summary.misses, summary.tardiness_mean
-    );
-    println!("{} best-effort jobs beside them", summary.best_effort_jobs);
+    for task in &report.tasks {
+        let p99 = task.response_us.map_or(0.0, |response| response.p99);
+        println!(
+            "{}: {} of {} jobs late, p99 {p99:.0} us",
+            task.name, task.late, task.jobs
+        );
+    }
+    println!("{} best-effort jobs beside them", report.summary.best_effort_jobs);
     Ok(())
 }

@@ -97,6 +97,9 @@ pub struct Run {
     /// One line per second in place of the live view
     #[arg(long)]
     pub plain: bool,
+    /// Exit with 1 unless every task holds its goal, for scripts
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// `scenario ...`

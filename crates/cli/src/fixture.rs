@@ -1,9 +1,13 @@
 //! A made-up run for tests of everything that shows one: 60 s at 0.2 s, disturbed from 25 s to 40 s.
 
+use punctual_loop::ModeName;
 use punctual_platform::{Provenance, Refusal};
-use punctual_runtime::report::{KnobReport, LoadReport, Protection, RunHeader, RunReport, Sample, Summary};
+use punctual_runtime::report::{
+    Bin, KnobReport, LoadReport, PlatformChoice, Protection, ResponseTimes, RunHeader, RunReport, Sample, StartUp,
+    Summary, TaskReport, WhereTimeWent,
+};
 use punctual_units::{Hertz, Share};
-use punctual_workload::{ControllerKind, Goal, TaskGoal};
+use punctual_workload::{ControllerKind, Goal, Part, TaskGoal, UpdateMode};
 
 /// What ran where.
 pub fn header() -> RunHeader {
@@ -15,12 +19,12 @@ pub fn header() -> RunHeader {
     };
     RunHeader {
         scenario: "fire-rescue".into(),
-        platform: "linux".into(),
+        platform: PlatformChoice::Linux,
         machine: "Example CPU @ 2.00GHz".into(),
         seed: 1,
         controller: ControllerKind::Mimo,
         goal: Goal {
-            tasks: TaskGoal::Tardiness(0.85),
+            tasks: TaskGoal::default(),
             drr: 0.62,
             min_fresh: Share::clamped(0.5),
         },
@@ -52,7 +56,7 @@ pub fn header() -> RunHeader {
             sensors: 5120,
             replicas: 5,
             updates_per_s: 27_500.0,
-            update_mode: "transaction".into(),
+            update_mode: UpdateMode::Transaction,
             update_us: 20.1,
             get_ns: 310.0,
             top_clock: Hertz::from_mhz(2000),
@@ -75,7 +79,7 @@ pub fn sample(k: u64) -> Sample {
     let tardiness = 0.85 + 0.5 * settling + 0.35 * disturbance + 0.12 * noise;
     let admitted =
         (1.0 - 0.3 * (1.0 - settling) - if (25.0..40.0).contains(&t_s) { 0.15 } else { 0.0 }).clamp(0.0, 1.0);
-    let mode = if t_s < 2.0 { "warm-up" } else { "running" };
+    let mode = if t_s < 2.0 { ModeName::WarmUp } else { ModeName::Running };
     Sample {
         k,
         t_s,
@@ -94,29 +98,147 @@ pub fn sample(k: u64) -> Sample {
         decision_us: Some(0.9 + 0.4 * (noise + 0.5)),
         actuation_us: Some(11.0 + 9.0 * (noise + 0.5)),
         busy: vec![0.62 + 0.1 * noise, 0.88 + 0.1 * noise],
-        mode: mode.into(),
+        mode,
         fallback: None,
     }
+}
+
+/// Two tasks: one that uses most of its deadline, one that uses little.
+pub fn tasks() -> Vec<TaskReport> {
+    vec![
+        TaskReport {
+            name: "analysis".into(),
+            goal_late: Some(0.01),
+            goal_tardiness: None,
+            deadline_us: 50_000.0,
+            jobs: 530,
+            late: 4,
+            late_share: Some(4.0 / 530.0),
+            failed: 0,
+            skipped: 0,
+            excused: 2,
+            response_us: Some(ResponseTimes {
+                p50: 42_600.0,
+                p99: 49_400.0,
+                p999: 55_100.0,
+                max: 55_300.0,
+            }),
+            tardiness_mean: Some(0.86),
+            where_us: Some(WhereTimeWent {
+                released_late: 1_100.0,
+                preempted: 1_300.0,
+                lock: 420.0,
+                data: 25_200.0,
+                computation: 14_600.0,
+                commit: 0.0,
+            }),
+            where_late_us: Some(WhereTimeWent {
+                released_late: 1_200.0,
+                preempted: 1_500.0,
+                lock: 9_100.0,
+                data: 25_400.0,
+                computation: 14_700.0,
+                commit: 0.0,
+            }),
+            where_on_time_us: Some(WhereTimeWent {
+                released_late: 1_100.0,
+                preempted: 1_300.0,
+                lock: 350.0,
+                data: 25_200.0,
+                computation: 14_600.0,
+                commit: 0.0,
+            }),
+            top_cause: Some(Part::Lock),
+            start_up: StartUp {
+                seconds: 7.0,
+                jobs: 70,
+                late: 12,
+            },
+            histogram: bins(50_000.0, -3, &[3, 61, 462, 4]),
+        },
+        TaskReport {
+            name: "steer".into(),
+            goal_late: Some(0.01),
+            goal_tardiness: None,
+            deadline_us: 5_000.0,
+            jobs: 5_300,
+            late: 0,
+            late_share: Some(0.0),
+            failed: 0,
+            skipped: 0,
+            excused: 0,
+            response_us: Some(ResponseTimes {
+                p50: 1_200.0,
+                p99: 2_610.0,
+                p999: 3_900.0,
+                max: 4_400.0,
+            }),
+            tardiness_mean: Some(0.25),
+            where_us: Some(WhereTimeWent {
+                released_late: 21.0,
+                preempted: 40.0,
+                lock: 0.0,
+                data: 110.0,
+                computation: 1_080.0,
+                commit: 0.0,
+            }),
+            where_late_us: None,
+            where_on_time_us: Some(WhereTimeWent {
+                released_late: 21.0,
+                preempted: 40.0,
+                lock: 0.0,
+                data: 110.0,
+                computation: 1_080.0,
+                commit: 0.0,
+            }),
+            top_cause: None,
+            start_up: StartUp {
+                seconds: 7.0,
+                jobs: 700,
+                late: 0,
+            },
+            histogram: bins(5_000.0, -10, &[12, 1_480, 2_960, 640, 120, 50, 21, 14, 3]),
+        },
+    ]
+}
+
+/// Bins of a quarter of an octave, the first of them `first` bins from the deadline.
+fn bins(deadline_us: f64, first: i32, jobs: &[u64]) -> Vec<Bin> {
+    let edge = |number: i32| deadline_us * (f64::from(number) / 4.0).exp2();
+    let bin = |(number, jobs): (i32, &u64)| Bin {
+        from_us: edge(number),
+        to_us: edge(number + 1),
+        jobs: *jobs,
+    };
+    (first..).zip(jobs).map(bin).collect()
 }
 
 /// The whole run.
 pub fn report() -> RunReport {
     RunReport {
         header: header(),
+        tasks: tasks(),
         jobs: Vec::new(),
+        steps_per_sample: 1,
         samples: (0..300).map(sample).collect(),
         summary: Summary {
-            jobs: 600,
-            misses: 14,
+            start_up: StartUp {
+                seconds: 7.0,
+                jobs: 770,
+                late: 12,
+            },
+            jobs: 5_830,
+            misses: 4,
+            failed: 0,
             excused: 2,
             skipped: 0,
             inconclusive: false,
-            tardiness_mean: 0.86,
-            tardiness_p99: 1.12,
-            drr_mean: 0.61,
-            fresh_share_mean: 0.91,
-            fresh_share_min: 0.71,
-            admitted_share_mean: 0.69,
+            tardiness_mean: Some(0.86),
+            tardiness_p99: Some(1.12),
+            drr_mean: Some(0.61),
+            fresh_share_mean: Some(0.91),
+            fresh_share_min: Some(0.71),
+            admitted_share_mean: Some(0.69),
             clock_hz_mean: Some(1.88e9),
             updates_offered: 1_650_000,
             updates_installed: 1_155_000,

@@ -1,6 +1,12 @@
-//! The live view where there is no terminal: a line per second, and one per stage.
+//! The live view where there is no terminal: a line per second, two lines per task and ten seconds, and one per stage.
 
-use punctual_runtime::report::{RunHeader, Sample};
+use punctual_runtime::report::{RunHeader, Sample, TaskReport};
+
+use crate::summary::figure;
+use crate::tasks;
+
+/// Seconds of the run between two tellings of every task.
+const TASKS_EVERY_S: u64 = 10;
 
 /// Gathers the samples of a second into a line.
 #[derive(Debug, Default)]
@@ -9,6 +15,8 @@ pub struct Plain {
     clock_note: String,
     /// Whole seconds of the run that have been told.
     told: u64,
+    /// Whole tens of seconds after which every task was told.
+    tasks_told: u64,
     gathered: Vec<Sample>,
 }
 
@@ -25,12 +33,12 @@ impl Plain {
             ..Plain::default()
         };
         format!(
-            "{} on {} ({}), controller {}, goal {:.2}",
+            "{} on {} ({}), controller {}, goal {}",
             header.scenario,
-            header.platform,
+            header.platform.name(),
             header.machine,
             header.controller.name(),
-            header.goal.tasks.nominal()
+            header.goal.tasks
         )
     }
 
@@ -46,28 +54,38 @@ impl Plain {
         self.flush()
     }
 
+    /// Every task, if ten seconds have passed since the last time.
+    pub fn tasks(&mut self, tasks: &[TaskReport]) -> Option<String> {
+        let tens = self.told / TASKS_EVERY_S;
+        if tens == self.tasks_told {
+            return None;
+        }
+        self.tasks_told = tens;
+        let lines: Vec<String> = tasks::table(tasks)
+            .iter()
+            .map(|line| format!("          {line}"))
+            .collect();
+        Some(lines.join("\n"))
+    }
+
     /// The line of what was gathered since the last one, if anything was.
     pub fn flush(&mut self) -> Option<String> {
         let gathered = std::mem::take(&mut self.gathered);
         let last = gathered.last()?;
         let jobs: u32 = gathered.iter().map(|sample| sample.jobs).sum();
         let misses: u32 = gathered.iter().map(|sample| sample.misses).sum();
-        let by_jobs = |figure: fn(&Sample) -> Option<f64>| {
+        let by_jobs = |mean: fn(&Sample) -> Option<f64>| {
             let sums = gathered
                 .iter()
-                .filter_map(|sample| Some((figure(sample)? * f64::from(sample.jobs), sample.jobs)));
+                .filter_map(|sample| Some((mean(sample)? * f64::from(sample.jobs), sample.jobs)));
             let (sum, jobs) = sums.fold((0.0, 0), |(sum, jobs), (part, n)| (sum + part, jobs + n));
-            if jobs == 0 {
-                "   -".into()
-            } else {
-                format!("{:.2}", sum / f64::from(jobs))
-            }
+            format!("{:>4}", figure((jobs > 0).then(|| sum / f64::from(jobs))))
         };
         let fresh = gathered.iter().map(|sample| sample.fresh_share).fold(1.0, f64::min);
         let mut line = format!(
             "{:>6.1} s  {:<8}  tardiness {}  drr {}  admitted {:>3.0} %  fresh {:>3.0} %",
             last.t_s,
-            last.mode,
+            last.mode.as_str(),
             by_jobs(|sample| sample.tardiness),
             by_jobs(|sample| sample.drr),
             last.admitted_share * 100.0,
@@ -94,7 +112,7 @@ mod tests {
         let mut plain = Plain::default();
         assert_eq!(
             plain.started(&fixture::header()),
-            "fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, goal 0.85"
+            "fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, goal late 1 %"
         );
         let mut lines: Vec<String> = (0..300).filter_map(|k| plain.sample(&fixture::sample(k))).collect();
         lines.extend(plain.flush());
@@ -110,7 +128,7 @@ mod tests {
     fn windows_without_jobs_or_clock_leave_gaps() {
         let mut plain = Plain::default();
         let sample = Sample {
-            mode: "fallback".into(),
+            mode: punctual_loop::ModeName::Fallback,
             fallback: Some("no jobs".into()),
             ..Sample::default()
         };

@@ -1,30 +1,56 @@
-//! What a finished run says about its goal: computed once, told by the summary and by the page.
+//! What a finished run says about its goals: computed once, told by the summary, by the page and by the exit code.
 
-use punctual_runtime::report::RunReport;
-use punctual_workload::ControllerKind;
+use punctual_runtime::report::{RunReport, TaskReport};
+use punctual_workload::{ControllerKind, Part, TaskGoal};
 
-/// Distance from the set point within which a mean counts as on it.
+use crate::summary::{count, percent};
+use crate::tasks::time;
+
+/// Distance from a set point of mean tardiness within which the mean counts as on it.
 pub const TOLERANCE: f64 = 0.05;
 
-/// How the mean tardiness stands to its set point.
+/// How a task stands to its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tardiness {
-    /// The run ended before means are taken.
-    TooShort,
-    /// Within [`TOLERANCE`] of the set point.
-    OnGoal,
-    /// Earlier than asked for: there was nothing to give up.
-    Below,
-    /// Later than asked for.
-    Above,
+pub enum Standing {
+    /// No job ended after the start-up.
+    NoJob,
+    /// So few jobs that not even one may be late, and none was: the share cannot be told.
+    TooFew {
+        /// Jobs of which one may be late.
+        needed: u64,
+    },
+    /// It holds its goal.
+    Held,
+    /// It does not.
+    Missed,
+}
+
+impl Standing {
+    /// The standing of `task`: by its own share of late and failed jobs, or by its own mean tardiness.
+    pub fn of(task: &TaskReport) -> Standing {
+        match (task.goal(), task.missed_share(), task.tardiness_mean) {
+            (_, None, _) => Standing::NoJob,
+            (TaskGoal::Late(goal), Some(share), _) if share > goal.get() => Standing::Missed,
+            (TaskGoal::Late(goal), Some(_), _) => {
+                let needed = (1.0 / goal.get()).ceil() as u64;
+                if task.jobs + task.failed < needed {
+                    Standing::TooFew { needed }
+                } else {
+                    Standing::Held
+                }
+            }
+            (TaskGoal::Tardiness(goal), Some(_), Some(mean)) if mean <= goal + TOLERANCE => Standing::Held,
+            (TaskGoal::Tardiness(_), Some(_), _) => Standing::Missed,
+        }
+    }
 }
 
 /// What a finished run says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Against its set point.
-    pub tardiness: Tardiness,
-    /// The fresh share never fell under the user's minimum after warm-up.
+    /// How each task stands to its goal, in the order of the report.
+    pub tasks: Vec<Standing>,
+    /// The fresh share never fell under the user's minimum after the start-up.
     pub fresh_kept: bool,
     /// Every update is accounted for, sensor by sensor.
     pub accounted: bool,
@@ -33,67 +59,201 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges `report` by its own goal.
+    /// Judges `report` by its own goals.
     pub fn of(report: &RunReport) -> Verdict {
         let (goal, summary) = (&report.header.goal, &report.summary);
-        let settled = report
-            .samples
-            .last()
-            .is_some_and(|last| last.t_s >= report.header.settle_s);
-        let off = summary.tardiness_mean - goal.tasks.nominal();
+        let fresh = summary.fresh_share_min;
         Verdict {
-            tardiness: match off {
-                _ if !settled || summary.jobs == 0 => Tardiness::TooShort,
-                off if off > TOLERANCE => Tardiness::Above,
-                off if off < -TOLERANCE => Tardiness::Below,
-                _ => Tardiness::OnGoal,
-            },
-            fresh_kept: summary.fresh_share_min >= goal.min_fresh.get(),
+            tasks: report.tasks.iter().map(Standing::of).collect(),
+            fresh_kept: fresh.is_some_and(|least| least >= goal.min_fresh.get()),
             accounted: summary.updates_lost == 0 && summary.sensors_unreconciled == 0,
             inconclusive: summary.inconclusive,
         }
     }
 
-    /// Everything that was asked for was achieved.
+    /// Every task holds its goal, and everything else that was asked for was achieved.
     pub fn is_good(&self) -> bool {
-        matches!(self.tardiness, Tardiness::OnGoal | Tardiness::Below)
+        self.tasks.iter().all(|standing| *standing == Standing::Held)
             && self.fresh_kept
             && self.accounted
             && !self.inconclusive
     }
 
-    /// The verdict in a sentence, for `report`.
+    /// How many tasks hold their goals.
+    pub fn held(&self) -> usize {
+        self.tasks
+            .iter()
+            .filter(|standing| **standing == Standing::Held)
+            .count()
+    }
+
+    /// Nothing is missed, but not everything can be told either.
+    pub fn is_open(&self) -> bool {
+        let missed = self.tasks.contains(&Standing::Missed) || !self.fresh_kept || !self.accounted;
+        !self.is_good() && (!missed || self.inconclusive)
+    }
+
+    /// The verdict in words, for `report`.
     pub fn sentence(&self, report: &RunReport) -> String {
-        let (goal, summary) = (&report.header.goal, &report.summary);
-        if self.tardiness == Tardiness::TooShort {
-            let settle = report.header.settle_s;
-            return format!("Too short to judge: means are taken from {settle:.0} s on.");
+        self.sentences(report).join(" ")
+    }
+
+    /// The verdict sentence by sentence: which task misses its goal and by how much; then why, what to do, and what else
+    /// was missed.
+    pub fn sentences(&self, report: &RunReport) -> Vec<String> {
+        if report.summary.fresh_share_min.is_none() {
+            let start_up = report.header.settle_s;
+            return vec![format!("Too short to judge: figures count from {start_up:.0} s on.")];
         }
         if self.inconclusive {
-            return "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine."
-                .into();
+            let why = "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine.";
+            return vec![why.into()];
         }
-        let mean = summary.tardiness_mean;
-        let set_point = goal.tasks.nominal();
-        let mut sentence = match (self.tardiness, report.header.controller) {
-            (Tardiness::Above, ControllerKind::Open) => {
-                format!("Tardy without control: {mean:.2} on average, where {set_point:.2} was asked for")
-            }
-            (Tardiness::Above, _) => format!("Goal missed: tardiness {mean:.2} on average, goal {set_point:.2}"),
-            (Tardiness::Below, _) => {
-                format!("Earlier than asked for: tardiness {mean:.2} on average, goal {set_point:.2}")
-            }
-            _ => format!("Goal held: tardiness {mean:.2} on average, goal {set_point:.2}"),
-        };
-        if !self.fresh_kept {
-            let (least, minimum) = (summary.fresh_share_min * 100.0, goal.min_fresh);
-            sentence +=
-                &format!("; but only {least:.1} % of the data was fresh at worst, under the minimum of {minimum}");
+        let mut sentences = self.goals(report);
+        let (goal, summary) = (&report.header.goal, &report.summary);
+        if let (false, Some(least)) = (self.fresh_kept, summary.fresh_share_min) {
+            sentences.push(format!(
+                "Only {} of the data was fresh at worst, under the minimum of {}.",
+                percent(least),
+                goal.min_fresh
+            ));
         }
         if !self.accounted {
-            sentence += &format!("; but {} updates were lost", summary.updates_lost);
+            sentences.push(format!("{} updates were lost.", count(summary.updates_lost)));
         }
-        sentence + "."
+        sentences
+    }
+
+    fn goals(&self, report: &RunReport) -> Vec<String> {
+        let with = |wanted: fn(&Standing) -> bool| {
+            let pairs = report.tasks.iter().zip(&self.tasks);
+            pairs
+                .filter(move |(_, standing)| wanted(standing))
+                .map(|(task, _)| task)
+        };
+        let missed = with(|standing| *standing == Standing::Missed);
+        if let Some(worst) = missed.clone().max_by(|a, b| excess(a).total_cmp(&excess(b))) {
+            let others = missed.count() - 1;
+            return missed_by(worst, others, report.header.controller);
+        }
+        if let Some(task) = with(|standing| *standing == Standing::NoJob).next() {
+            return vec![format!(
+                "Too short to judge: no job of \"{}\" ended after the start-up.",
+                task.name
+            )];
+        }
+        if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
+            return vec![format!(
+                "Too few jobs to judge \"{}\": {} jobs, none late; {} takes at least {}: raise --duration to about {:.0} s.",
+                task.name,
+                count(task.jobs),
+                task.goal(),
+                count(needed),
+                duration_for(report, task, needed)
+            )];
+        }
+        vec![held(&report.tasks)]
+    }
+}
+
+/// Seconds that a run takes for `needed` jobs of `task`, if they come as often as in `report`.
+fn duration_for(report: &RunReport, task: &TaskReport, needed: u64) -> f64 {
+    let start_up = report.header.settle_s;
+    let counted = report.samples.last().map_or(0.0, |last| last.t_s - start_up);
+    start_up + counted * needed as f64 / task.jobs.max(1) as f64
+}
+
+fn too_few<'r>((task, standing): (&'r TaskReport, &Standing)) -> Option<(&'r TaskReport, u64)> {
+    match standing {
+        Standing::TooFew { needed } => Some((task, *needed)),
+        _ => None,
+    }
+}
+
+fn held(tasks: &[TaskReport]) -> String {
+    match tasks {
+        [] => "No task has a deadline: nothing to judge.".into(),
+        [task] => format!("Goal held: {}.", stands(task)),
+        [_, ..] => {
+            let nearest = tasks
+                .iter()
+                .max_by(|a, b| excess(a).total_cmp(&excess(b)))
+                .unwrap_or(&tasks[0]);
+            format!(
+                "All {} tasks hold their goals; nearest to its own is \"{}\": {}.",
+                tasks.len(),
+                nearest.name,
+                stands(nearest)
+            )
+        }
+    }
+}
+
+/// How far a task is from its goal: 1 is on it.
+fn excess(task: &TaskReport) -> f64 {
+    match task.goal() {
+        TaskGoal::Late(goal) => task.missed_share().unwrap_or(0.0) / goal.get(),
+        TaskGoal::Tardiness(goal) => task.tardiness_mean.unwrap_or(f64::INFINITY) / goal,
+    }
+}
+
+/// The figure by which a task is judged, and its goal.
+fn stands(task: &TaskReport) -> String {
+    let failed = match task.failed {
+        0 => String::new(),
+        failed => format!(" and {} failed", count(failed)),
+    };
+    match task.goal() {
+        goal @ TaskGoal::Late(_) => format!(
+            "{} of {} jobs late{failed} ({}), goal {goal}",
+            count(task.late),
+            count(task.jobs + task.failed),
+            percent(task.missed_share().unwrap_or(0.0)),
+        ),
+        goal @ TaskGoal::Tardiness(_) => format!(
+            "tardiness {:.2} on average{failed}, goal {goal}",
+            task.tardiness_mean.unwrap_or(0.0)
+        ),
+    }
+}
+
+fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> Vec<String> {
+    let also = match others {
+        0 => String::new(),
+        1 => ", and by one task more".into(),
+        more => format!(", and by {more} tasks more"),
+    };
+    let mut sentences = vec![format!("Goal missed by \"{}\"{also}: {}.", worst.name, stands(worst))];
+    if let Some((cause, late)) = worst.top_cause.zip(worst.where_late_us) {
+        let on_time = worst.where_on_time_us.map(|on_time| time(on_time.part(cause)));
+        let compared = on_time.map_or("none was on time".into(), |on_time| format!("{on_time} in one on time"));
+        sentences.push(format!(
+            "Top cause: {} ({} in a late job, {compared}); {}.",
+            cause.words(),
+            time(late.part(cause)),
+            remedy(cause, controller)
+        ));
+    } else if worst.skipped > 0 {
+        sentences
+            .push("Its releases were skipped because earlier jobs were not done: ask for less of each job.".into());
+    }
+    sentences
+}
+
+/// What a user can do about a cause.
+fn remedy(cause: Part, controller: ControllerKind) -> &'static str {
+    match cause {
+        Part::ReleasedLate => {
+            "its jobs wait for earlier ones or for other tasks: release them less often, or ask for less of each"
+        }
+        Part::Preempted => "other tasks take the core: ask for less of them, or give this one class = \"exclusive\"",
+        Part::Lock => "shorten the write transactions of other tasks, or read only",
+        Part::Data => "access fewer objects in a job, or lower goal.min_fresh so that fewer updates are let in",
+        Part::Computation if controller == ControllerKind::Open => {
+            "run it under a controller that turns the clock, ask for less, or for a later deadline"
+        }
+        Part::Computation => "ask for less of each job, or for a later deadline",
+        Part::Commit => "write less often, or choose a lower store.durability",
     }
 }
 
@@ -101,48 +261,147 @@ impl Verdict {
 mod tests {
     use super::*;
     use crate::fixture;
+    use punctual_units::Share;
 
     fn judged(change: impl FnOnce(&mut RunReport)) -> (Verdict, String) {
         let mut report = fixture::report();
         change(&mut report);
         let verdict = Verdict::of(&report);
-        (verdict, verdict.sentence(&report))
+        let sentence = verdict.sentence(&report);
+        assert!(!(verdict.is_good() && verdict.is_open()));
+        (verdict, sentence)
     }
 
     #[test]
-    fn a_mean_near_the_set_point_is_on_goal() {
-        let (verdict, sentence) = judged(|report| report.summary.tardiness_mean = 0.88);
+    fn every_task_has_to_hold_its_own_goal() {
+        let (verdict, sentence) = judged(|_| {});
         assert!(verdict.is_good());
-        assert_eq!(sentence, "Goal held: tardiness 0.88 on average, goal 0.85.");
+        assert_eq!(
+            sentence,
+            "All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs late (0.8 %), goal late 1 %."
+        );
+        let (verdict, sentence) = judged(|report| report.tasks.truncate(1));
+        assert!(verdict.is_good());
+        assert_eq!(sentence, "Goal held: 4 of 530 jobs late (0.8 %), goal late 1 %.");
+    }
+
+    /// The two-task case of the mean: one task late in most of its jobs, the mean over all far below its set point.
+    #[test]
+    fn a_mean_over_tasks_holds_nothing() {
+        let (verdict, sentence) = judged(|report| {
+            report.tasks[1].late = 4_000;
+            report.tasks[1].late_share = Some(4_000.0 / 5_300.0);
+            report.tasks[1].top_cause = Some(Part::Preempted);
+            report.tasks[1].where_late_us =
+                report.tasks[1]
+                    .where_us
+                    .map(|usual| punctual_runtime::report::WhereTimeWent {
+                        preempted: 12_300.0,
+                        ..usual
+                    });
+            report.summary.tardiness_mean = Some(0.3);
+        });
+        assert_eq!(verdict.tasks, [Standing::Held, Standing::Missed]);
+        assert!(!verdict.is_good());
+        assert_eq!(
+            sentence,
+            "Goal missed by \"steer\": 4,000 of 5,300 jobs late (75.5 %), goal late 1 %. Top cause: preempted (12.3 ms in a late job, 40 us in one on time); other tasks take the core: ask for less of them, or give this one class = \"exclusive\"."
+        );
     }
 
     #[test]
-    fn every_way_to_fail_is_told() {
+    fn a_failed_job_is_not_on_time() {
+        let (verdict, sentence) = judged(|report| {
+            report.tasks[1].failed = 100;
+            report.tasks[1].top_cause = None;
+        });
+        assert_eq!(verdict.tasks[1], Standing::Missed);
+        assert_eq!(
+            sentence,
+            "Goal missed by \"steer\": 0 of 5,400 jobs late and 100 failed (1.9 %), goal late 1 %."
+        );
+    }
+
+    #[test]
+    fn few_jobs_judge_no_small_share() {
+        let (verdict, sentence) = judged(|report| {
+            report.tasks[1].jobs = 100;
+            report.tasks[1].goal_late = Some(0.001);
+        });
+        assert_eq!(verdict.tasks[1], Standing::TooFew { needed: 1000 });
+        assert!(verdict.is_open());
+        assert_eq!(
+            sentence,
+            "Too few jobs to judge \"steer\": 100 jobs, none late; late 0.1 % takes at least 1,000: raise --duration to about 537 s."
+        );
+        let (verdict, _) = judged(|report| {
+            report.tasks[1].jobs = 10;
+            report.tasks[1].late = 1;
+        });
+        assert_eq!(
+            verdict.tasks[1],
+            Standing::Missed,
+            "one of ten is more than one of a hundred"
+        );
+    }
+
+    #[test]
+    fn a_mean_is_judged_where_a_mean_is_asked_for() {
+        let asks = |mean: f64| {
+            move |report: &mut RunReport| {
+                report.tasks.truncate(1);
+                report.tasks[0].goal_late = None;
+                report.tasks[0].goal_tardiness = Some(0.85);
+                report.tasks[0].tardiness_mean = Some(mean);
+            }
+        };
+        assert_eq!(judged(asks(0.89)).0.tasks, [Standing::Held]);
+        assert_eq!(
+            judged(asks(0.2)).0.tasks,
+            [Standing::Held],
+            "nothing had to be given up"
+        );
+        let (verdict, sentence) = judged(asks(1.3));
+        assert_eq!(verdict.tasks, [Standing::Missed]);
+        assert!(
+            sentence.starts_with("Goal missed by \"analysis\": tardiness 1.30 on average, goal tardiness 0.85."),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn everything_else_that_was_asked_for_counts_as_well() {
+        let goals = "All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs late (0.8 %), goal late 1 %.";
         for (change, expected) in [
             (
-                (|report: &mut RunReport| report.summary.tardiness_mean = 1.3) as fn(&mut RunReport),
-                "Goal missed: tardiness 1.30 on average, goal 0.85.",
-            ),
-            (
-                |report| report.summary.fresh_share_min = 0.42,
-                "Goal held: tardiness 0.86 on average, goal 0.85; but only 42.0 % of the data was fresh at worst, under the minimum of 50.0 %.",
+                (|report: &mut RunReport| report.summary.fresh_share_min = Some(0.42)) as fn(&mut RunReport),
+                format!("{goals} Only 42.0 % of the data was fresh at worst, under the minimum of 50.0 %."),
             ),
             (
                 |report| report.summary.updates_lost = 3,
-                "Goal held: tardiness 0.86 on average, goal 0.85; but 3 updates were lost.",
+                format!("{goals} 3 updates were lost."),
             ),
             (
                 |report| report.summary.inconclusive = true,
-                "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine.",
+                "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine."
+                    .into(),
             ),
             (
-                |report| report.samples.truncate(10),
-                "Too short to judge: means are taken from 7 s on.",
+                |report| report.summary.fresh_share_min = None,
+                "Too short to judge: figures count from 7 s on.".into(),
             ),
         ] {
             let (verdict, sentence) = judged(change);
             assert!(!verdict.is_good());
             assert_eq!(sentence, expected);
         }
+    }
+
+    #[test]
+    fn a_goal_is_told_as_it_was_written() {
+        let mut task = fixture::report().tasks.remove(0);
+        assert_eq!(task.goal(), TaskGoal::Late(Share::clamped(0.01)));
+        (task.goal_late, task.goal_tardiness) = (None, Some(0.85));
+        assert_eq!(task.goal(), TaskGoal::Tardiness(0.85));
     }
 }

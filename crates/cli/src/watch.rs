@@ -176,6 +176,7 @@ impl Display {
             }
             (Notice::News(News::Started(header)), Screen::Plain(plain)) => say(Some(plain.started(&header))),
             (Notice::News(News::Sample(sample)), Screen::Plain(plain)) => say(plain.sample(&sample)),
+            (Notice::News(News::Tasks(tasks)), Screen::Plain(plain)) => say(plain.tasks(&tasks)),
         }
     }
 

@@ -80,6 +80,7 @@ fn a_run_is_told_summed_up_and_written() {
         "goal",
         "samples",
         "summary",
+        "tasks",
     ] {
         assert!(!json[key].is_null(), "no {key}");
     }
@@ -90,6 +91,82 @@ fn a_run_is_told_summed_up_and_written() {
     assert!(page.contains("<svg") && page.contains("--html run.html"));
     let _: serde_json::Value = serde_json::from_str(&read("run.log")).expect("JSON");
 }
+
+/// What a script reads of each task, and what the exit code says of its goal.
+#[test]
+fn every_task_is_told_and_checked_against_its_own_goal() {
+    let folder = common::folder_with(&[("two.toml", TWO_TASKS)]);
+    let arguments = ["run", "two.toml", "--platform", "sim", "--check", "--json", "run.json"];
+    let output = common::punctual(folder.path(), &arguments);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("--check: Goal missed by \"long\""), "{said}");
+    assert!(said.contains("Top cause: preempted"), "{said}");
+
+    let text = std::fs::read_to_string(folder.path().join("run.json")).expect("a report");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let tasks = json["tasks"].as_array().expect("tasks");
+    assert_eq!(tasks.len(), 2, "the best-effort task has no deadline to be late for");
+    for task in tasks {
+        for key in ["goal_late", "jobs", "late", "late_share", "tardiness_mean"] {
+            assert!(task[key].is_number(), "no {key} in {task}");
+        }
+        for key in ["p50", "p99", "p999", "max"] {
+            assert!(task["response_us"][key].is_number(), "no {key} in {task}");
+        }
+        let parts = ["released_late", "preempted", "lock", "data", "computation", "commit"];
+        assert!(parts.iter().all(|part| task["where_us"][part].is_number()), "{task}");
+    }
+    assert_eq!(
+        (&tasks[0]["name"], &tasks[1]["name"]),
+        (&"short".into(), &"long".into())
+    );
+    assert_eq!(tasks[0]["late"], 0);
+    assert_eq!(tasks[1]["top_cause"], "preempted");
+    assert_eq!(json["summary"]["start_up"]["seconds"], 6.0);
+
+    let kept = [&arguments[..], &["--set", "task.long.deadline=45ms"]].concat();
+    let output = common::punctual(folder.path(), &kept);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let wrong = [&arguments[..], &["--set", "task.long.deadline=-1ms"]].concat();
+    assert_eq!(
+        common::punctual(folder.path(), &wrong).status.code(),
+        Some(2),
+        "bad input stays 2"
+    );
+}
+
+/// The short task takes a quarter of the core, and the long one, which would end in time by itself, ends late beside it.
+const TWO_TASKS: &str = r#"
+seed = 1
+duration = "12s"
+
+[goal]
+late = "1 %"
+min_fresh = 0.5
+
+[control]
+controller = "open"
+warm_up = "1s"
+
+[trace]
+sensors = 20
+
+[[task]]
+name = "short"
+class = "real-time"
+period = "4ms"
+deadline = "3ms"
+compute = "1ms"
+
+[[task]]
+name = "long"
+class = "real-time"
+period = "40ms"
+deadline = "22ms"
+compute = "20ms"
+"#;
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_one_another() {

@@ -1,6 +1,6 @@
 //! When an idle exclusive core is lent, and until when.
 
-use punctual_units::{Nanos, Share, Time};
+use punctual_units::{Nanos, Share, Time, percentile};
 
 /// What lending costs, as measured on the machine (a high percentile, not a mean: the cost is paid by a deadline).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,12 +22,7 @@ impl LendingCosts {
     /// assert_eq!(costs.take_back, Nanos::from_micros(99));
     /// ```
     pub fn measured(hand_over: &[Nanos], take_back: &[Nanos], quantile: Share) -> Option<LendingCosts> {
-        let at = |samples: &[Nanos]| {
-            let mut sorted = samples.to_vec();
-            sorted.sort_unstable();
-            let rank = (quantile.get() * sorted.len() as f64).ceil() as usize;
-            sorted.get(rank.max(1) - 1).copied()
-        };
+        let at = |samples: &[Nanos]| percentile(samples.iter().copied(), quantile.get());
         Some(LendingCosts {
             hand_over: at(hand_over)?,
             take_back: at(take_back)?,

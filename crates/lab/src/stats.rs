@@ -1,11 +1,7 @@
 //! Medians and spreads over seeds and machines.
 
+pub use punctual_units::mean;
 use serde::{Deserialize, Serialize};
-
-/// The mean; none of nothing.
-pub fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
 
 /// The median, of an even number the mean of the two in the middle; none of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {

@@ -45,10 +45,11 @@ pub enum Mode {
 }
 
 /// A mode without what it knows, for reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModeName {
     /// `warm-up`
+    #[default]
     WarmUp,
     /// `running`
     Running,

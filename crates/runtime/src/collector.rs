@@ -1,32 +1,52 @@
-//! Turns the steps of a run into its report: the same on both machines.
+//! Turns the steps of a run into its report: the same on both machines, in memory that does not grow with the run.
 
+use std::collections::VecDeque;
+
+use hdrhistogram::Histogram;
 use punctual_loop::{Plan, Step, Window};
 use punctual_platform::Readings;
 use punctual_store::updates::{Counts, Reconciliation};
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::JobOutcome;
 
-use crate::report::{EnergyParts, FinishedJob, Protection, RunHeader, RunReport, Sample, Summary};
+use crate::figures::{TaskFigures, Watched};
+use crate::full_core::FullCore;
+use crate::report::{
+    EnergyParts, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample, StartUp, Summary, TaskReport,
+};
+use crate::samples::{LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
 
-/// After warm-up the loop is given this long to reach its goal before means are taken.
+/// After warm-up the loop is given this long to reach its goal before figures count.
 pub const SETTLING: Nanos = Nanos::from_secs(5);
 
-/// Late jobs that are kept for the comparison with the probe: an hour of nothing but late jobs at 100 ms.
-const LATE_JOBS_MAX: usize = 36_000;
+/// Jobs that are kept one by one: more than any experiment runs. What comes later is in the figures of its task.
+pub const JOBS_MAX: usize = 100_000;
 
-/// Busy share of a core from which the kernel's real-time throttle (95 %) must be reckoned with.
-const FULL_CORE: f64 = 0.94;
+/// Late jobs of one window that are judged by the probe. Later ones of the same window count as not excused.
+const LATE_IN_WINDOW_MAX: usize = 4096;
+
+/// Notes that a report keeps.
+const NOTES_MAX: usize = 100;
 
 /// A share of excused jobs above which a run concludes nothing.
 const EXCUSED_MAX: f64 = 0.01;
 
-/// What a step took, where the machine takes time to decide.
+/// Tardiness is recorded in millionths of a deadline, to this many deadlines.
+const TARDINESS_MAX: f64 = 1e6;
+
+/// The longest decision that is told apart from longer ones.
+const OWN_TIME_MAX: Nanos = Nanos::from_secs(100);
+
+/// What a step took, where the machine takes time to decide, and what our threads did meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
     /// The decision.
     pub decision: Option<Nanos>,
     /// Turning the knobs.
     pub actuation: Option<Nanos>,
+    /// CPU time that our own real-time threads on the probe's core have used since they started, where the kernel may
+    /// throttle them.
+    pub real_time: Option<Nanos>,
 }
 
 /// What only the end of a run knows.
@@ -36,11 +56,7 @@ pub struct Ending {
     pub counts: Counts,
     /// Sensor updates, sensor by sensor.
     pub reconciliation: Reconciliation,
-    /// Whether a late job is explained by a gap at least as long as its overrun.
-    pub excused: u64,
-    /// Energy of the run.
-    pub energy_j: Option<f64>,
-    /// The same by parts of the machine, where they are metered.
+    /// Energy since the start-up by parts of the machine, where they are metered.
     pub energy_parts_j: Option<EnergyParts>,
     /// CPU time of the control thread as a share of one core.
     pub controller_core_share: Option<f64>,
@@ -57,50 +73,49 @@ pub struct Collector {
     start: Time,
     plan: Plan,
     last: Option<Readings>,
-    samples: Vec<Sample>,
+    /// By task; none for tasks without a deadline.
+    tasks: Vec<Option<TaskFigures>>,
+    samples: Samples,
     finished: Vec<FinishedJob>,
-    tardiness: Vec<f64>,
-    drr_sum: f64,
-    late: Vec<JobOutcome>,
-    jobs: u64,
-    misses: u64,
-    skipped: u64,
-    best_effort_jobs: u64,
-    /// Times that the clock was changed within a job, and what deciding that took, in microseconds.
-    paced: u64,
-    pacing_us: Vec<f64>,
+    span: Span,
+    /// Late jobs since the last step, which are still to be judged.
+    late: VecDeque<JobOutcome>,
+    full_core: FullCore,
+    /// Steps in all, and of those, the ones that ended a second in which our threads filled their core.
+    steps: u64,
+    full: u64,
     notes: Vec<String>,
-    /// The last core is lent between jobs.
-    lent: bool,
+    /// Notes that found no room.
+    notes_more: u64,
 }
 
 impl Collector {
-    /// Begins a run at `start` with `plan` in force.
-    pub fn new(header: RunHeader, start: Time, plan: Plan) -> Collector {
+    /// Begins a run of `tasks`, which are numbered by their order, at `start` with `plan` in force.
+    pub fn new(header: RunHeader, tasks: impl IntoIterator<Item = Watched>, start: Time, plan: Plan) -> Collector {
+        let settle_s = header.settle_s;
+        let figures = |task| TaskFigures::new(task, settle_s);
         Collector {
             header,
             start,
             plan,
             last: None,
-            samples: Vec::new(),
+            tasks: tasks.into_iter().map(figures).collect(),
+            samples: Samples::new(SAMPLES_MAX, WhenFull::Halve),
             finished: Vec::new(),
-            tardiness: Vec::new(),
-            drr_sum: 0.0,
-            late: Vec::new(),
-            jobs: 0,
-            misses: 0,
-            skipped: 0,
-            best_effort_jobs: 0,
-            paced: 0,
-            pacing_us: Vec::new(),
+            span: Span::default(),
+            late: VecDeque::new(),
+            full_core: FullCore::default(),
+            steps: 0,
+            full: 0,
             notes: Vec::new(),
-            lent: false,
+            notes_more: 0,
         }
     }
 
-    /// Takes note that the last core is lent between jobs: whoever has it then keeps it busy, and busy time does not tell of real-time work any more.
-    pub fn lends(&mut self) {
-        self.lent = true;
+    /// Keeps the samples as they are, for a model that is to be learnt from them.
+    pub fn learning(mut self) -> Collector {
+        self.samples = Samples::new(LEARNING_SAMPLES_MAX, WhenFull::Stop);
+        self
     }
 
     /// Takes the readings at the start, from which the first window's busy times count.
@@ -110,36 +125,50 @@ impl Collector {
 
     /// Takes a finished job.
     pub fn job(&mut self, job: &JobOutcome) {
+        let settled = self.settled(job.finished);
         let Some(tardiness) = job.tardiness() else {
-            self.best_effort_jobs += 1;
+            self.span.best_effort_jobs += u64::from(settled);
             return;
         };
-        self.jobs += 1;
-        self.finished.push(FinishedJob {
-            t_s: job.finished.since(self.start).as_secs_f64(),
-            tardiness,
-        });
-        if job.overrun().is_some() {
-            self.misses += 1;
-            if self.late.len() < LATE_JOBS_MAX {
-                self.late.push(*job);
+        if let Some(task) = self.figures(job.task) {
+            task.job(job, settled);
+        }
+        if self.finished.len() < JOBS_MAX {
+            self.finished.push(FinishedJob {
+                t_s: job.finished.since(self.start).as_secs_f64(),
+                tardiness,
+            });
+        }
+        if settled {
+            self.span.job(job, tardiness);
+            if job.overrun().is_some() && self.late.len() < LATE_IN_WINDOW_MAX {
+                self.late.push_back(*job);
             }
         }
-        if self.settled(job.finished) {
-            self.tardiness.push(tardiness);
-            self.drr_sum += job.drr();
+    }
+
+    /// Takes a job of `task` that ended at `at` with an error.
+    pub fn failed(&mut self, task: TaskId, at: Time) {
+        let settled = self.settled(at);
+        if let Some(task) = self.figures(task) {
+            task.failed(settled);
+        }
+    }
+
+    /// Takes `releases` of `task` that were dropped by `at` because too many jobs were waiting.
+    pub fn skipped(&mut self, task: TaskId, releases: u64, at: Time) {
+        let settled = self.settled(at);
+        if let Some(task) = self.figures(task) {
+            task.skipped(releases, settled);
         }
     }
 
     /// Takes a change of the clock within a job, and how long that took from the checkpoint on, where that takes time.
-    pub fn paced(&mut self, took: Option<Nanos>) {
-        self.paced += 1;
-        self.pacing_us.extend(took.map(Nanos::as_micros_f64));
-    }
-
-    /// Takes releases that were dropped because too many jobs were waiting.
-    pub fn skipped(&mut self, jobs: u64) {
-        self.skipped += jobs;
+    pub fn paced(&mut self, at: Time, took: Option<Nanos>) {
+        if self.settled(at) {
+            self.span.paced += 1;
+            self.span.pacing.extend(took);
+        }
     }
 
     /// Takes what protection was obtained after the header was written.
@@ -150,17 +179,30 @@ impl Collector {
     /// Takes something that went wrong and was worked around; said once.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
-        if !self.notes.contains(&note) {
+        if self.notes.contains(&note) {
+            return;
+        }
+        if self.notes.len() < NOTES_MAX {
             self.notes.push(note);
+        } else {
+            self.notes_more += 1;
         }
     }
 
     /// Takes one step of the loop; the plan it decided is in force from now on.
-    pub fn step(&mut self, step: &Step, readings: &Readings, took: Took) -> &Sample {
+    ///
+    /// `explained` says whether the probe saw the machine take the core from a late job for as long as it was late.
+    pub fn step(
+        &mut self,
+        step: &Step,
+        readings: &Readings,
+        took: Took,
+        explained: impl Fn(&JobOutcome) -> bool,
+    ) -> Sample {
         let window = &step.window;
         let micros = |span: Option<Nanos>| span.map(Nanos::as_micros_f64);
         let sample = Sample {
-            k: self.samples.len() as u64,
+            k: self.steps,
             t_s: readings.at.since(self.start).as_secs_f64(),
             tardiness: window.tardiness,
             drr: window.drr,
@@ -174,56 +216,72 @@ impl Collector {
             decision_us: micros(took.decision),
             actuation_us: micros(took.actuation),
             busy: self.busy_since(readings),
-            mode: step.mode.as_str().into(),
+            mode: step.mode,
             fallback: step.fallback.clone(),
         };
         if let Some(reason) = &step.fallback {
             self.note(format!("fallback: {reason}"));
         }
+        if self.settled(readings.at) {
+            self.span.sample(&sample, took.decision);
+        }
+        let full = took
+            .real_time
+            .is_some_and(|used| self.full_core.observe(readings.at, used));
+        self.steps += 1;
+        self.full += u64::from(full);
+        self.judge_late(|job| !full && explained(job));
         self.plan = step.plan;
         self.last = Some(readings.clone());
-        self.samples.push(sample);
-        &self.samples[self.samples.len() - 1]
+        self.samples.push(sample.clone());
+        sample
     }
 
-    /// The late jobs so far in whose window, or the second before its end, the real-time core had slack.
-    pub fn late_with_slack(&self) -> impl Iterator<Item = &JobOutcome> {
-        let full = self.full_windows();
-        self.late.iter().filter(move |job| {
-            let finished = job.finished.since(self.start).as_secs_f64();
-            let window = self.samples.partition_point(|sample| sample.t_s < finished);
-            !full.get(window).or(full.last()).is_some_and(|full| *full)
-        })
+    /// The figures of each task so far.
+    pub fn tasks(&self) -> Vec<TaskReport> {
+        self.tasks.iter().flatten().map(TaskFigures::report).collect()
     }
 
     /// Ends the run.
     pub fn finish(mut self, ending: Ending) -> RunReport {
-        if let (Some(note), "linux") = (self.saturated(), self.header.platform.as_str()) {
+        if let (Some(note), PlatformChoice::Linux) = (self.throttled(), self.header.platform) {
             self.note(note);
         }
-        let summary = self.summary(ending);
+        if self.notes_more > 0 {
+            self.notes.push(format!("{} more notes were not kept", self.notes_more));
+        }
+        let tasks = self.tasks();
         RunReport {
+            summary: self.span.summary(&tasks, self.header.settle_s, ending, self.notes),
             header: self.header,
-            samples: self.samples,
-            summary,
+            tasks,
+            steps_per_sample: self.samples.steps_each(),
+            samples: self.samples.into_vec(),
             jobs: self.finished,
         }
     }
 
-    /// [`full_windows`] of this run; none where the core is lent.
-    fn full_windows(&self) -> Vec<bool> {
-        if self.lent {
-            return vec![false; self.samples.len()];
-        }
-        full_windows(&self.samples)
+    fn figures(&mut self, task: TaskId) -> Option<&mut TaskFigures> {
+        self.tasks.get_mut(task.index())?.as_mut()
     }
 
-    fn saturated(&self) -> Option<String> {
-        let full = self.full_windows().into_iter().filter(|full| *full).count();
-        (full > 0).then(|| {
+    /// Excuses those of the late jobs since the last step that are `explained`: at the end of a run, for every step does
+    /// it as well.
+    pub fn judge_late(&mut self, explained: impl Fn(&JobOutcome) -> bool) {
+        while let Some(job) = self.late.pop_front() {
+            if explained(&job)
+                && let Some(task) = self.figures(job.task)
+            {
+                task.excused();
+            }
+        }
+    }
+
+    fn throttled(&self) -> Option<String> {
+        (self.full > 0).then(|| {
             format!(
-                "the real-time core was busy for over 94 % of a second, in {full} of {} windows: if that was this run's own work, the kernel throttled it (at 95 % by default); ask for less, or raise /proc/sys/kernel/sched_rt_runtime_us",
-                self.samples.len()
+                "this run's own real-time threads filled their core for over 94 % of a second, in {} of {} windows, where the kernel throttles them (at 95 % by default): ask for less, or raise /proc/sys/kernel/sched_rt_runtime_us",
+                self.full, self.steps
             )
         })
     }
@@ -263,156 +321,154 @@ impl Collector {
     fn settled(&self, at: Time) -> bool {
         at.since(self.start).as_secs_f64() >= self.header.settle_s
     }
+}
 
-    fn summary(&self, ending: Ending) -> Summary {
-        let settled = || self.samples.iter().filter(|sample| sample.t_s >= self.header.settle_s);
-        let decisions: Vec<f64> = self.samples.iter().filter_map(|sample| sample.decision_us).collect();
-        let clocks: Vec<f64> = settled()
-            .filter_map(|sample| sample.clock_hz.map(|hz| hz as f64))
-            .collect();
+/// The figures of all tasks together, from the end of the start-up on.
+#[derive(Debug)]
+struct Span {
+    jobs: u64,
+    tardiness_sum: f64,
+    /// In millionths of a deadline.
+    tardiness: Histogram<u64>,
+    drr: Mean,
+    fresh: Mean,
+    fresh_min: Option<f64>,
+    admitted: Mean,
+    clock: Mean,
+    energy_j: Option<f64>,
+    best_effort_jobs: u64,
+    decisions: OwnTimes,
+    /// Times that the clock was changed within a job, and what deciding that took.
+    paced: u64,
+    pacing: OwnTimes,
+}
+
+impl Default for Span {
+    /// Takes all the memory that it will ever use.
+    fn default() -> Self {
+        Span {
+            jobs: 0,
+            tardiness_sum: 0.0,
+            tardiness: three_digits((TARDINESS_MAX * 1e6) as u64),
+            drr: Mean::default(),
+            fresh: Mean::default(),
+            fresh_min: None,
+            admitted: Mean::default(),
+            clock: Mean::default(),
+            energy_j: None,
+            best_effort_jobs: 0,
+            decisions: OwnTimes::default(),
+            paced: 0,
+            pacing: OwnTimes::default(),
+        }
+    }
+}
+
+impl Span {
+    fn job(&mut self, job: &JobOutcome, tardiness: f64) {
+        self.jobs += 1;
+        self.tardiness_sum += tardiness;
+        self.tardiness.saturating_record((tardiness * 1e6) as u64);
+        self.drr.add(job.drr());
+    }
+
+    fn sample(&mut self, sample: &Sample, decision: Option<Nanos>) {
+        self.fresh.add(sample.fresh_share);
+        self.fresh_min = Some(
+            self.fresh_min
+                .map_or(sample.fresh_share, |least| least.min(sample.fresh_share)),
+        );
+        self.admitted.add(sample.admitted_share);
+        if let Some(hz) = sample.clock_hz {
+            self.clock.add(hz as f64);
+        }
+        if let Some(joules) = sample.energy_j {
+            self.energy_j = Some(self.energy_j.unwrap_or(0.0) + joules);
+        }
+        self.decisions.extend(decision);
+    }
+
+    fn summary(self, tasks: &[TaskReport], start_up_s: f64, ending: Ending, notes: Vec<String>) -> Summary {
+        let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
+        let (jobs, excused) = (sum(|task| task.jobs), sum(|task| task.excused));
         Summary {
-            jobs: self.jobs,
-            misses: self.misses,
-            excused: ending.excused,
-            skipped: self.skipped,
-            inconclusive: ending.excused as f64 > EXCUSED_MAX * self.jobs as f64,
-            tardiness_mean: mean(self.tardiness.iter().copied()).unwrap_or(0.0),
-            tardiness_p99: percentile(&self.tardiness, 0.99).unwrap_or(0.0),
-            drr_mean: if self.tardiness.is_empty() {
-                0.0
-            } else {
-                self.drr_sum / self.tardiness.len() as f64
+            start_up: StartUp {
+                seconds: start_up_s,
+                jobs: sum(|task| task.start_up.jobs),
+                late: sum(|task| task.start_up.late),
             },
-            fresh_share_mean: mean(settled().map(|sample| sample.fresh_share)).unwrap_or(0.0),
-            fresh_share_min: settled().map(|sample| sample.fresh_share).fold(1.0, f64::min),
-            admitted_share_mean: mean(settled().map(|sample| sample.admitted_share)).unwrap_or(0.0),
-            clock_hz_mean: mean(clocks.into_iter()),
+            jobs,
+            misses: sum(|task| task.late),
+            failed: sum(|task| task.failed),
+            excused,
+            skipped: sum(|task| task.skipped),
+            inconclusive: excused as f64 > EXCUSED_MAX * jobs as f64,
+            tardiness_mean: (self.jobs > 0).then(|| self.tardiness_sum / self.jobs as f64),
+            tardiness_p99: (self.jobs > 0).then(|| self.tardiness.value_at_quantile(0.99) as f64 * 1e-6),
+            drr_mean: self.drr.value(),
+            fresh_share_mean: self.fresh.value(),
+            fresh_share_min: self.fresh_min,
+            admitted_share_mean: self.admitted.value(),
+            clock_hz_mean: self.clock.value(),
             updates_offered: ending.counts.offered,
             updates_installed: ending.counts.installed,
             updates_shed: ending.counts.shed,
             updates_superseded: ending.counts.superseded,
             updates_lost: ending.reconciliation.lost,
             sensors_unreconciled: ending.reconciliation.unbalanced.len() as u64,
-            energy_j: ending.energy_j,
+            energy_j: self.energy_j,
             energy_parts_j: ending.energy_parts_j,
             best_effort_jobs: self.best_effort_jobs,
-            decision_us_median: percentile(&decisions, 0.5),
+            decision_us_median: self.decisions.median_us(),
             clock_changes_within_jobs: self.paced,
-            pacing_us_median: percentile(&self.pacing_us, 0.5),
+            pacing_us_median: self.pacing.median_us(),
             controller_core_share: ending.controller_core_share,
             probe_us: ending.probe_us,
             steal_share: ending.steal_share,
-            notes: self.notes.clone(),
+            notes,
         }
     }
 }
 
-/// Which windows end a second in which the real-time core, the last one, had no slack left: the kernel's period of
-/// real-time throttling. Single windows can be shorter than the 10 ms in which busy time is counted.
-fn full_windows(samples: &[Sample]) -> Vec<bool> {
-    const SECOND: f64 = 1.0;
-    let length = |i: usize| samples[i].t_s - i.checked_sub(1).map_or(0.0, |before| samples[before].t_s);
-    let busy_in = |i: usize| samples[i].busy.last().copied().unwrap_or(0.0) * length(i);
-    // The shortest run of windows that ends with this one and lasts a second.
-    let (mut first, mut busy, mut span) = (0, 0.0, 0.0);
-    let ends_full_second = |last: usize| {
-        busy += busy_in(last);
-        span += length(last);
-        while span - length(first) >= SECOND {
-            busy -= busy_in(first);
-            span -= length(first);
-            first += 1;
-        }
-        span >= SECOND && busy >= FULL_CORE * span
-    };
-    (0..samples.len()).map(ends_full_second).collect()
+/// A mean in the making.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: f64,
+    count: u64,
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, n) = values.fold((0.0, 0u64), |(sum, n), value| (sum + value, n + 1));
-    (n > 0).then(|| sum / n as f64)
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+    }
+
+    fn value(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
 }
 
-/// The nearest-rank percentile, `q` in 0..=1.
-fn percentile(values: &[f64], q: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (q * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied()
+/// Times that the loop itself takes.
+#[derive(Debug)]
+struct OwnTimes(Histogram<u64>);
+
+impl Default for OwnTimes {
+    fn default() -> Self {
+        OwnTimes(three_digits(OWN_TIME_MAX.0))
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_core_is_full_by_the_second_not_by_the_window() {
-        let sample = |k: u32, busy| Sample {
-            t_s: f64::from(k + 1) * 0.1,
-            busy: vec![0.0, busy],
-            ..Sample::default()
-        };
-        let alternating: Vec<Sample> = (0..20).map(|k| sample(k, f64::from(k % 2))).collect();
-        let count = |samples| full_windows(samples).into_iter().filter(|full| *full).count();
-        assert_eq!(count(&alternating), 0);
-        let full: Vec<Sample> = (0..20).map(|k| sample(k, 0.96)).collect();
-        let ended = count(&full);
-        assert!(
-            (10..=11).contains(&ended),
-            "each window that ends a full second: {ended}"
-        );
-        assert_eq!(count(&full[..5]), 0, "half a second says nothing");
+impl OwnTimes {
+    fn extend(&mut self, times: impl IntoIterator<Item = Nanos>) {
+        times.into_iter().for_each(|time| self.0.saturating_record(time.0));
     }
 
-    #[test]
-    fn a_core_that_is_lent_is_busy_without_real_time_work() {
-        let header = RunHeader {
-            scenario: "lent".into(),
-            platform: "linux".into(),
-            machine: "test".into(),
-            seed: 0,
-            controller: punctual_workload::ControllerKind::Open,
-            goal: punctual_workload::Goal {
-                tasks: punctual_workload::TaskGoal::Tardiness(0.85),
-                drr: 0.6,
-                min_fresh: punctual_units::Share::ONE,
-            },
-            knobs: Vec::new(),
-            protection: Vec::new(),
-            load: crate::report::LoadReport::default(),
-            settle_s: 0.0,
-        };
-        let plan = Plan {
-            clock: None,
-            admitted: punctual_units::Share::ONE,
-        };
-        let mut collector = Collector::new(header, Time::ZERO, plan);
-        let busy = |k: u32| Sample {
-            t_s: f64::from(k + 1) * 0.1,
-            busy: vec![0.0, 1.0],
-            ..Sample::default()
-        };
-        collector.samples = (0..20).map(busy).collect();
-        collector.job(&JobOutcome {
-            task: punctual_units::TaskId(0),
-            job: 0,
-            released: Time::ZERO + Nanos::from_millis(1900),
-            deadline: Some(Nanos::from_millis(5)),
-            finished: Time::ZERO + Nanos::from_millis(1910),
-            split: punctual_workload::Split::default(),
-        });
-        let seen = |collector: &Collector| (collector.saturated().is_some(), collector.late_with_slack().count());
-        assert_eq!(seen(&collector), (true, 0), "its own work, for all that is known");
-        collector.lends();
-        assert_eq!(seen(&collector), (false, 1), "a gap of the probe may explain it");
+    fn median_us(&self) -> Option<f64> {
+        (!self.0.is_empty()).then(|| Nanos(self.0.value_at_quantile(0.5)).as_micros_f64())
     }
+}
 
-    #[test]
-    fn percentiles_are_by_nearest_rank() {
-        let values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        assert_eq!(percentile(&values, 0.99), Some(99.0));
-        assert_eq!(percentile(&values, 0.5), Some(50.0));
-        assert_eq!(percentile(&values[..1], 0.99), Some(100.0));
-        assert_eq!(percentile(&[], 0.5), None);
-    }
+/// A histogram of values up to `max`, exact to three digits.
+fn three_digits(max: u64) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, max, 3).expect("bounds and digits are constants in the histogram's range")
 }

@@ -2,14 +2,18 @@
 //!
 //! * [`linux`] runs tasks on real threads and drives the [`Regulator`](punctual_loop::Regulator) in the control thread;
 //! * [`actuate`] turns the machine's knobs as planned;
-//! * [`collector`] turns steps into the [`report`].
+//! * [`collector`] turns steps into the [`report`], whose size does not depend on how long the run was: `figures` of each
+//!   task, `samples` of the course.
 
 pub mod actuate;
 pub mod collector;
 mod error;
+pub mod figures;
+mod full_core;
 #[cfg(target_os = "linux")]
 pub mod linux;
 pub mod report;
+pub mod samples;
 
 pub use collector::SETTLING;
 pub use error::RuntimeError;

@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 
 use punctual_cores::{Placement, Unfit};
-use punctual_loop::EventLog;
+use punctual_loop::{EventLog, ModeName};
 pub use punctual_platform::Parts as EnergyParts;
 use punctual_platform::{Provenance, Refusal};
-use punctual_units::Hertz;
-use punctual_workload::{ControllerKind, Goal};
+use punctual_units::{Hertz, Share};
+use punctual_workload::{ControllerKind, Goal, Part, TaskGoal, UpdateMode};
 use serde::{Deserialize, Serialize};
 
 /// A finished run.
@@ -19,17 +19,26 @@ pub struct Finished {
     pub log: Option<EventLog>,
 }
 
-/// Everything about one run.
+/// Everything about one run. Its size does not depend on how long the run was.
+///
+/// All figures of [`tasks`](RunReport::tasks) and of the summary are of one span: from the end of the start-up
+/// ([`RunHeader::settle_s`]) to the end of the run, except where a field says that it is of the whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// What ran where, known before the first sample.
     #[serde(flatten)]
     pub header: RunHeader,
-    /// One per step of the loop, in order.
-    pub samples: Vec<Sample>,
+    /// One per task with a deadline, in the order of the scenario.
+    pub tasks: Vec<TaskReport>,
     /// The run in a few figures.
     pub summary: Summary,
-    /// Real-time jobs one by one, in the order of their ends; not in files.
+    /// Steps of the loop in each of `samples`, except perhaps the last: 1, or more in a run so long that neighbours
+    /// became one.
+    pub steps_per_sample: u64,
+    /// The course of the run, start-up included, in order; at most [`SAMPLES_MAX`](crate::samples::SAMPLES_MAX).
+    pub samples: Vec<Sample>,
+    /// Real-time jobs one by one, in the order of their ends, start-up included; the first
+    /// [`JOBS_MAX`](crate::collector::JOBS_MAX). Not in files.
     #[serde(skip)]
     pub jobs: Vec<FinishedJob>,
 }
@@ -43,13 +52,159 @@ pub struct FinishedJob {
     pub tardiness: f64,
 }
 
+/// What became of one task with a deadline. Its figures are none where no job gave one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskReport {
+    /// The task's name.
+    pub name: String,
+    /// The share of its jobs that may be late, 0 to 1; none where a mean tardiness is asked for.
+    pub goal_late: Option<f64>,
+    /// The mean tardiness that is asked for, instead of `goal_late`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal_tardiness: Option<f64>,
+    /// The relative deadline, in microseconds.
+    pub deadline_us: f64,
+    /// Jobs that ended, and releases that were skipped; failed jobs are counted apart.
+    pub jobs: u64,
+    /// Of those, late: ended after the deadline, or skipped.
+    pub late: u64,
+    /// `late` / `jobs`.
+    pub late_share: Option<f64>,
+    /// Jobs that ended with an error.
+    pub failed: u64,
+    /// Releases without a job, because too many jobs were waiting; they count as late.
+    pub skipped: u64,
+    /// Late jobs that a gap of the probe on the same core explains; they count as late.
+    pub excused: u64,
+    /// Response times, from release to end.
+    pub response_us: Option<ResponseTimes>,
+    /// Mean of response time / deadline.
+    pub tardiness_mean: Option<f64>,
+    /// Where a job's time goes, on average.
+    pub where_us: Option<WhereTimeWent>,
+    /// Where a late job's time goes, on average.
+    pub where_late_us: Option<WhereTimeWent>,
+    /// Where the time of a job on time goes, on average.
+    pub where_on_time_us: Option<WhereTimeWent>,
+    /// The part by which late jobs exceed the others most ([`punctual_workload::top_cause`]); none without a late job
+    /// that ended.
+    pub top_cause: Option<Part>,
+    /// What the figures leave out.
+    pub start_up: StartUp,
+    /// Response times on a logarithmic axis, ascending, without empty bins; the deadline is an edge.
+    pub histogram: Vec<Bin>,
+}
+
+impl TaskReport {
+    /// What the task asks for.
+    pub fn goal(&self) -> TaskGoal {
+        match (self.goal_late, self.goal_tardiness) {
+            (Some(late), _) => TaskGoal::Late(Share::clamped(late)),
+            (None, Some(mean)) => TaskGoal::Tardiness(mean),
+            (None, None) => TaskGoal::default(),
+        }
+    }
+
+    /// The share of jobs that were late or failed, 0 to 1; none without a job. The goal is judged by it.
+    pub fn missed_share(&self) -> Option<f64> {
+        let all = self.jobs + self.failed;
+        (all > 0).then(|| (self.late + self.failed) as f64 / all as f64)
+    }
+}
+
+/// Response times of a task in microseconds, to three digits; the maximum is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResponseTimes {
+    /// Half of the jobs took no longer.
+    pub p50: f64,
+    /// 99 % of the jobs took no longer.
+    pub p99: f64,
+    /// 99.9 % of the jobs took no longer.
+    pub p999: f64,
+    /// The longest one.
+    pub max: f64,
+}
+
+/// The parts of [`punctual_workload::Split`] in microseconds, which add up to the response time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WhereTimeWent {
+    /// From the release to the first instruction.
+    pub released_late: f64,
+    /// Begun and ready, but not running.
+    pub preempted: f64,
+    /// Waiting for the write lock.
+    pub lock: f64,
+    /// Inside store calls.
+    pub data: f64,
+    /// The job's own computation.
+    pub computation: f64,
+    /// Committing.
+    pub commit: f64,
+}
+
+impl WhereTimeWent {
+    /// One part.
+    pub const fn part(&self, part: Part) -> f64 {
+        match part {
+            Part::ReleasedLate => self.released_late,
+            Part::Preempted => self.preempted,
+            Part::Lock => self.lock,
+            Part::Data => self.data,
+            Part::Computation => self.computation,
+            Part::Commit => self.commit,
+        }
+    }
+}
+
+/// Jobs of the start-up, which no other figure counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StartUp {
+    /// How long it was.
+    pub seconds: f64,
+    /// Jobs that ended, and releases that were skipped.
+    pub jobs: u64,
+    /// Of those, late.
+    pub late: u64,
+}
+
+/// A bin of a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bin {
+    /// Its lower edge in microseconds.
+    pub from_us: f64,
+    /// Its upper edge in microseconds.
+    pub to_us: f64,
+    /// Jobs in it.
+    pub jobs: u64,
+}
+
+/// Which machine runs a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlatformChoice {
+    /// This one.
+    Linux,
+    /// The simulated one.
+    Sim,
+}
+
+impl PlatformChoice {
+    /// The platform's name in reports and models.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PlatformChoice::Linux => "linux",
+            PlatformChoice::Sim => "sim",
+        }
+    }
+}
+
 /// What ran where.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
     /// The scenario's name.
     pub scenario: String,
-    /// `linux` or `sim`.
-    pub platform: String,
+    /// On which kind of machine.
+    pub platform: PlatformChoice,
     /// The machine's name.
     pub machine: String,
     /// The seed of everything that is drawn.
@@ -64,7 +219,7 @@ pub struct RunHeader {
     pub protection: Vec<Protection>,
     /// What was compiled for this machine.
     pub load: LoadReport,
-    /// Seconds at the start that `summary` leaves out of its means.
+    /// Seconds of start-up, which the figures leave out: warm-up, and the time that the loop has to settle.
     pub settle_s: f64,
 }
 
@@ -129,8 +284,8 @@ pub struct LoadReport {
     pub replicas: u32,
     /// Mean sensor updates offered per second.
     pub updates_per_s: f64,
-    /// `transaction` or `memory-first`.
-    pub update_mode: String,
+    /// How updates reach the store.
+    pub update_mode: UpdateMode,
     /// What one update costs alone at full clock, in microseconds.
     pub update_us: f64,
     /// What one get inside a transaction costs alone at full clock, in nanoseconds.
@@ -139,7 +294,7 @@ pub struct LoadReport {
     pub top_clock: Hertz,
 }
 
-/// One step of the loop.
+/// One step of the loop, or several that follow each other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Counts up from 0.
@@ -171,40 +326,45 @@ pub struct Sample {
     pub actuation_us: Option<f64>,
     /// Busy share of each core in this window, 0 to 1.
     pub busy: Vec<f64>,
-    /// `warm-up`, `running` or `fallback`.
-    pub mode: String,
+    /// What the loop was doing.
+    pub mode: ModeName,
     /// Why the loop is in fallback.
     pub fallback: Option<String>,
 }
 
-/// The run in a few figures. Means leave out the first `settle_s` seconds; counts do not.
+/// The run in a few figures, of the span after the start-up. None where nothing gave a figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Real-time jobs that finished.
+    /// What the figures leave out, of all tasks.
+    pub start_up: StartUp,
+    /// Real-time jobs that ended, and releases that were skipped.
     pub jobs: u64,
-    /// Late ones.
+    /// Of those, late.
     pub misses: u64,
+    /// Real-time jobs that ended with an error; not among `jobs`.
+    pub failed: u64,
     /// Late ones that a gap of the probe on the same core explains.
     pub excused: u64,
-    /// Jobs that were not released because too many were waiting.
+    /// Releases without a job, because too many jobs were waiting.
     pub skipped: u64,
     /// More than 1 % of the jobs were excused: the machine was too disturbed to conclude anything.
     pub inconclusive: bool,
-    /// Mean tardiness after settling.
-    pub tardiness_mean: f64,
-    /// 99th percentile of the tardiness of single jobs after settling.
-    pub tardiness_p99: f64,
-    /// Mean data response ratio after settling.
-    pub drr_mean: f64,
-    /// Mean fresh share after settling.
-    pub fresh_share_mean: f64,
-    /// Least fresh share of any sample after settling: before, not every sensor has spoken.
-    pub fresh_share_min: f64,
-    /// Mean admitted share after settling.
-    pub admitted_share_mean: f64,
-    /// Mean clock after settling, in hertz.
+    /// Mean tardiness over the jobs of all tasks.
+    pub tardiness_mean: Option<f64>,
+    /// 99th percentile of the tardiness of single jobs, to three digits.
+    pub tardiness_p99: Option<f64>,
+    /// Mean data response ratio.
+    pub drr_mean: Option<f64>,
+    /// Mean fresh share.
+    pub fresh_share_mean: Option<f64>,
+    /// Least fresh share of any step: before, not every sensor has spoken.
+    pub fresh_share_min: Option<f64>,
+    /// Mean admitted share.
+    pub admitted_share_mean: Option<f64>,
+    /// Mean clock, in hertz.
     pub clock_hz_mean: Option<f64>,
-    /// Sensor updates that arrived.
+    /// Sensor updates that arrived in the whole run; the accounts of updates are of the whole run, because they are to
+    /// balance.
     pub updates_offered: u64,
     /// Installed in the store.
     pub updates_installed: u64,
@@ -216,14 +376,14 @@ pub struct Summary {
     pub updates_lost: u64,
     /// Sensors whose updates do not reconcile.
     pub sensors_unreconciled: u64,
-    /// Energy of the run in joules, where there is a meter.
+    /// Energy in joules, where there is a meter.
     pub energy_j: Option<f64>,
     /// The same by parts of the machine, in joules; simulated machine only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_parts_j: Option<EnergyParts>,
     /// Best-effort jobs that finished.
     pub best_effort_jobs: u64,
-    /// Median decision time in microseconds.
+    /// Median decision time in microseconds, to three digits.
     pub decision_us_median: Option<f64>,
     /// Times that the clock was changed within a job.
     #[serde(default)]
@@ -231,12 +391,12 @@ pub struct Summary {
     /// Of those, the median time from the job's checkpoint to the changed clock, in microseconds; Linux only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing_us_median: Option<f64>,
-    /// CPU time of the control thread as a share of one core.
+    /// CPU time of the control thread as a share of one core, in the whole run.
     pub controller_core_share: Option<f64>,
     /// Oversleep of the probe on the real-time core, median, p99 and maximum, in microseconds: the no-op control
-    /// below which no latency of this run means anything.
+    /// below which no latency of this run means anything. Of the whole run.
     pub probe_us: Option<[f64; 3]>,
-    /// Host time for which the hypervisor ran something else, as a share of all cores' time.
+    /// Host time for which the hypervisor ran something else, as a share of all cores' time, in the whole run.
     pub steal_share: Option<f64>,
     /// What went wrong and was worked around, in order.
     pub notes: Vec<String>,
@@ -251,6 +411,8 @@ pub enum Progress<'a> {
     Started(&'a RunHeader),
     /// One step of the loop is complete.
     Sample(&'a Sample),
+    /// The figures of each task so far; told about twice per second.
+    Tasks(&'a [TaskReport]),
     /// Nothing new; told several times per second on a real machine and about once per simulated second on a simulated one, so
     /// that a run can be ended between two samples.
     Waiting,

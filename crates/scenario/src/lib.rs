@@ -14,5 +14,6 @@ mod under_way;
 pub use allocation::{AllocationError, AllocationRequest, Changes};
 #[cfg(target_os = "linux")]
 pub use linux::Emulated;
+pub use punctual_runtime::report::PlatformChoice;
 pub use punctual_sim::{Failing, Fault, Faults, Governor, MachineFileError, MachineModel, MeterName, UnknownGovernor};
-pub use run::{ControllerSource, PlatformChoice, RunError, RunRequest, identify, run};
+pub use run::{ControllerSource, RunError, RunRequest, identify, run};

@@ -6,21 +6,24 @@ use std::sync::Arc;
 use punctual_control::ExcitationError;
 use punctual_cores::{Limits, PlaceError, Placement, Request};
 use punctual_loop::{
-    AdmissionSetup, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError, RegulatorOptions,
-    SILENT_RELEASES, SILENT_WINDOWS, Unfit,
+    AdmissionSetup, ControllerDocument, Exciter, MadeFor, Mismatch, ModeName, ModelDocument, ModelError,
+    RegulatorOptions, SILENT_RELEASES, SILENT_WINDOWS, Unfit,
 };
 use punctual_platform::{Offers, Provenance, Refusal};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::collector::SETTLING;
-use punctual_runtime::report::{Finished, KnobReport, LoadReport, Protection, RunHeader, RunReport, Watch};
+use punctual_runtime::figures::Watched;
+use punctual_runtime::report::{
+    Finished, KnobReport, LoadReport, PlatformChoice, Protection, RunHeader, RunReport, Watch,
+};
 use punctual_sim::{Faults, Governor, MachineModel, ModelError as MachineModelError, SimulationError};
 use punctual_store::StoreError;
 use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
 use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, Surge, TaskSpec,
-    Trace, UpdateMode,
+    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, Surge, TaskGoal,
+    TaskSpec, Trace,
 };
 
 use crate::allocation::{AllocationError, AllocationRequest};
@@ -31,25 +34,6 @@ const LEARNING_PERIOD: Nanos = Nanos::from_millis(200);
 /// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a whole
 /// period before something is wrong.
 const PATIENT_RELEASES: u64 = 2;
-
-/// Which machine runs the scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlatformChoice {
-    /// This one.
-    Linux,
-    /// The simulated one.
-    Sim,
-}
-
-impl PlatformChoice {
-    /// The platform's name in reports and models.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PlatformChoice::Linux => "linux",
-            PlatformChoice::Sim => "sim",
-        }
-    }
-}
 
 /// Where a controller's gains come from.
 #[expect(clippy::large_enum_variant, reason = "there is one per run")]
@@ -229,7 +213,7 @@ fn recording(report: &RunReport) -> (Vec<[f64; 2]>, Vec<[f64; 2]>) {
     let running: Vec<_> = report
         .samples
         .iter()
-        .filter(|sample| sample.mode == "running")
+        .filter(|sample| sample.mode == ModeName::Running)
         .collect();
     let mut last = None;
     let mut y = Vec::new();
@@ -467,7 +451,7 @@ impl Setup<'_> {
     }
 
     /// From when on means count: the loop has had time to settle, and every sensor has spoken. At most half of the run.
-    fn settle(&self) -> Nanos {
+    pub(crate) fn settle(&self) -> Nanos {
         let scenario = self.scenario();
         let slowest = self.request.trace.sensors.iter().map(|sensor| sensor.period).max();
         let spoken = slowest.unwrap_or_default().scaled(1.0 / scenario.sensors.speedup) + self.admission().margin;
@@ -493,6 +477,17 @@ impl Setup<'_> {
         })
     }
 
+    /// What the report watches of each task.
+    pub(crate) fn watched(&self) -> Vec<Watched> {
+        let scenario = self.scenario();
+        let watched = |(task, goal): (&TaskSpec, Option<TaskGoal>)| Watched {
+            name: task.name.clone(),
+            deadline: task.deadline(),
+            goal: goal.unwrap_or(scenario.goal.tasks),
+        };
+        scenario.tasks.iter().zip(scenario.goals()).map(watched).collect()
+    }
+
     pub(crate) fn header(&self, offers: &Offers, costs: &Costs, replicas: u32) -> RunHeader {
         let scenario = self.scenario();
         let turns = |kinds: &[ControllerKind]| self.excite || kinds.contains(&scenario.control.kind);
@@ -507,13 +502,9 @@ impl Setup<'_> {
             range,
         };
         let sensors = self.request.trace.sensors.len() as u32 * replicas;
-        let update_mode = match scenario.store.update_mode {
-            UpdateMode::MemoryFirst => "memory-first",
-            UpdateMode::Transaction => "transaction",
-        };
         RunHeader {
             scenario: scenario.name.clone(),
-            platform: self.request.platform.name().into(),
+            platform: self.request.platform,
             machine: offers.machine.clone(),
             seed: scenario.seed,
             controller: scenario.control.kind,
@@ -546,7 +537,7 @@ impl Setup<'_> {
                 sensors,
                 replicas,
                 updates_per_s: self.request.trace.rate() * scenario.sensors.speedup * f64::from(replicas),
-                update_mode: update_mode.into(),
+                update_mode: scenario.store.update_mode,
                 update_us: costs.update_ns * 1e-3,
                 get_ns: costs.get_ns,
                 top_clock: clock.map_or(costs.top, |clock| clock.top()),

@@ -7,7 +7,7 @@ use punctual_loop::{Answer, Decision, Event, EventLog, Plan, Regulator, Vitals};
 use punctual_platform::{Machine, Setting};
 use punctual_runtime::actuate::turn_clock;
 use punctual_runtime::collector::{Collector, Ending, Took};
-use punctual_runtime::report::{Finished, Progress, Protection, Watch, refused};
+use punctual_runtime::report::{EnergyParts, Finished, Progress, Protection, Watch, refused};
 use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, CoreId, Nanos, Share, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario};
@@ -18,6 +18,9 @@ use crate::under_way::UnderWay;
 
 /// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
+
+/// How much simulated time lies, at least, between two tellings of the figures of each task.
+const FIGURES_EVERY: Nanos = Nanos::from_secs(5);
 
 /// Runs the scenario in simulated time.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
@@ -66,7 +69,10 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let mut header = setup.header(machine.offers(), &costs, compiled.replicas);
     header.protection.extend(told);
     let stop = watch(Progress::Started(&header)).is_break();
-    let mut collector = Collector::new(header, start, regulator.plan());
+    let mut collector = Collector::new(header, setup.watched(), start, regulator.plan());
+    if options.excite.is_some() {
+        collector = collector.learning();
+    }
     if let (Some(governor), None) = (request.governor, regulator.plan().clock) {
         collector.note(format!("the clock was left to the governor {governor}"));
     }
@@ -85,6 +91,9 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         patience: setup.patience(),
         names: scenario.tasks.iter().map(|task| task.name.clone()).collect(),
         best_effort_share: scenario.control.best_effort_share,
+        figures_due: start,
+        settled: start + setup.settle(),
+        energy: [EnergyParts::default(); 2],
     };
     if !stop {
         run.until(start + scenario.duration, watch);
@@ -122,6 +131,12 @@ struct Run<'t> {
     /// Of the tasks, by their ids.
     names: Vec<String>,
     best_effort_share: Share,
+    /// When the figures of each task are told next.
+    figures_due: Time,
+    /// When the start-up is over.
+    settled: Time,
+    /// The meter at the last step of the start-up, and at the last step.
+    energy: [EnergyParts; 2],
 }
 
 impl Run<'_> {
@@ -145,8 +160,8 @@ impl Run<'_> {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
                 }
-                Happening::Skipped { task, .. } => {
-                    self.collector.skipped(1);
+                Happening::Skipped { task, at } => {
+                    self.collector.skipped(task, 1, at);
                     self.step(Event::Skipped { task, jobs: 1 });
                     false
                 }
@@ -198,7 +213,7 @@ impl Run<'_> {
         if let Some(Answer::Pace(plan)) = self.step(Event::Progressed(job)) {
             let applied = turn_clock(&mut self.machine, plan);
             self.step(Event::Applied(applied));
-            self.collector.paced(None);
+            self.collector.paced(self.machine.now(), None);
         }
     }
 
@@ -227,6 +242,10 @@ impl Run<'_> {
             self.step(overdue);
         }
         let readings = self.machine.read();
+        self.energy[1] = self.machine.machine.energy();
+        if readings.at < self.settled {
+            self.energy[0] = self.energy[1];
+        }
         let fresh = self.machine.machine.fresh_share();
         let counts = self.machine.machine.updates().counts();
         let vitals = Vitals {
@@ -241,8 +260,16 @@ impl Run<'_> {
             return ControlFlow::Continue(());
         };
         self.act(step.plan);
-        let sample = self.collector.step(&step, &readings, Took::default());
-        watch(Progress::Sample(sample))
+        // No probe here: nothing takes a core from the simulated machine but what it simulates.
+        let sample = self.collector.step(&step, &readings, Took::default(), |_| false);
+        if watch(Progress::Sample(&sample)).is_break() {
+            return ControlFlow::Break(());
+        }
+        if readings.at < self.figures_due {
+            return ControlFlow::Continue(());
+        }
+        self.figures_due = readings.at + FIGURES_EVERY;
+        watch(Progress::Tasks(&self.collector.tasks()))
     }
 
     fn act(&mut self, plan: Plan) {
@@ -273,13 +300,12 @@ impl Run<'_> {
         for unheld in self.regulator.unheld() {
             self.collector.note(unheld.told(&self.names[unheld.task.index()]));
         }
-        let energy = self.machine.machine.energy();
+        let [start_up, last] = self.energy;
         let updates = self.machine.machine.updates();
         let ending = Ending {
             counts: updates.counts(),
             reconciliation: updates.reconcile(),
-            energy_j: Some(energy.total()),
-            energy_parts_j: Some(energy),
+            energy_parts_j: Some(last + start_up * -1.0),
             ..Ending::default()
         };
         let log = log.map(|log| EventLog {

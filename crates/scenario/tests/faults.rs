@@ -6,7 +6,7 @@ mod common;
 use std::sync::OnceLock;
 
 use common::{request, unwatched};
-use punctual_loop::{GOOD_WINDOWS, ModelDocument};
+use punctual_loop::{GOOD_WINDOWS, ModeName, ModelDocument};
 use punctual_runtime::report::{RunReport, Sample};
 use punctual_scenario::{ControllerSource, Failing, Fault, Faults, MeterName, PlatformChoice};
 use punctual_units::Nanos;
@@ -59,7 +59,7 @@ fn keeps_its_promises(report: &RunReport) -> Result<(), String> {
         .samples
         .iter()
         .all(|sample| (0.0..=1.0).contains(&sample.admitted_knob));
-    let fresh = report.summary.fresh_share_min >= report.header.goal.min_fresh.get();
+    let fresh = report.summary.fresh_share_min >= Some(report.header.goal.min_fresh.get());
     let reconciled = report.summary.updates_lost == 0 && report.summary.sensors_unreconciled == 0;
     match knobs && fresh && reconciled {
         true => Ok(()),
@@ -78,7 +78,7 @@ fn falls_back_and_recovers(report: &RunReport, reason: &str, notice: f64) -> Res
             wrong => Err(format!("{what}, but {wrong:?}")),
         }
     };
-    let running = |sample: &Sample| sample.mode == "running";
+    let running = |sample: &Sample| sample.mode == ModeName::Running;
     let told = |sample: &Sample| sample.fallback.as_ref().is_some_and(|told| told.contains(reason));
     // The knob of a sample was in force before it: the safe setting shows from the second sample of a fallback on.
     let safe = |sample: &Sample| sample.admitted_knob == report.header.goal.min_fresh.get();
@@ -123,7 +123,7 @@ fn reaches_the_goal(report: &RunReport, from: f64) -> Result<(), String> {
 }
 
 fn never_falls_back(report: &RunReport) -> Result<(), String> {
-    match report.samples.iter().find(|sample| sample.mode == "fallback") {
+    match report.samples.iter().find(|sample| sample.mode == ModeName::Fallback) {
         None => keeps_its_promises(report),
         Some(sample) => Err(format!("{sample:?}")),
     }
@@ -174,7 +174,7 @@ fn response_times_that_come_too_late_are_silence_first() {
     // Those of the fault's first seconds arrive 5 s later, when silence was noticed; the loop then acts on old news.
     let report = run_with(&[Failing::Late(MeterName::Response, Nanos::from_secs(5))]);
     let silent = between(&report, FROM + 2.4, FROM + 5.0);
-    assert!(silent.iter().all(|sample| sample.mode == "fallback"));
+    assert!(silent.iter().all(|sample| sample.mode == ModeName::Fallback));
     assert_eq!(keeps_its_promises(&report), Ok(()));
     assert_eq!(reaches_the_goal(&report, UNTIL + 10.0), Ok(()));
 }
@@ -223,8 +223,8 @@ fn a_frozen_response_meter_is_believed_and_the_integrators_stay_bounded() {
 }
 
 /// All that the loop decided.
-fn decisions(report: &RunReport) -> Vec<(f64, String)> {
-    let decided = |sample: &Sample| (sample.admitted_knob, sample.mode.clone());
+fn decisions(report: &RunReport) -> Vec<(f64, ModeName)> {
+    let decided = |sample: &Sample| (sample.admitted_knob, sample.mode);
     report.samples.iter().map(decided).collect()
 }
 

@@ -100,6 +100,8 @@ pub struct Simulation<'t> {
     /// Only in memory-first mode.
     pub(crate) committer: Option<Committer>,
     pub(crate) lock: Lock,
+    /// Per core the real-time runner whose job gets ahead there, by itself or by what must run before it.
+    pub(crate) urged: Vec<Option<usize>>,
     /// Whether who runs where must be decided again before time passes.
     pub(crate) stale: bool,
     /// Whether how fast they run must be worked out again before time passes.
@@ -165,6 +167,7 @@ impl<'t> Simulation<'t> {
             },
             feed,
             lock: Lock::default(),
+            urged: vec![None; cores],
             stale: true,
             unpaced: true,
             shared: Shared::new(&model),

@@ -157,7 +157,9 @@ impl<'t> Faulty<'t> {
             let Some(seen) = told else { break };
             told = match fault.failing {
                 Failing::Frozen(MeterName::Response) => Some(self.last.map_or(seen, |last| replace(seen, last.split))),
-                Failing::Wrong(MeterName::Response, factor) => Some(replace(seen, scaled(seen.split, factor))),
+                Failing::Wrong(MeterName::Response, factor) => {
+                    Some(replace(seen, seen.split.map(|part| part.scaled(factor))))
+                }
                 Failing::Lost(MeterName::Response, probability)
                     if self.faults.loses(MeterName::Response, probability, now) =>
                 {
@@ -268,16 +270,6 @@ fn replace(outcome: JobOutcome, split: Split) -> JobOutcome {
         finished: outcome.released + split.response(),
         split,
         ..outcome
-    }
-}
-
-fn scaled(split: Split, factor: f64) -> Split {
-    Split {
-        wait: split.wait.scaled(factor),
-        lock: split.lock.scaled(factor),
-        data: split.data.scaled(factor),
-        computation: split.computation.scaled(factor),
-        commit: split.commit.scaled(factor),
     }
 }
 

@@ -6,7 +6,8 @@ use punctual_workload::{JobOutcome, Op, Split};
 use crate::cores::Segment;
 use crate::model::{Effort, StoreModel};
 
-/// Where a job is. Each stage charges its time, preemption included, to one part of the [`Split`].
+/// Where a job is. While the job is served, its stage's time goes to one part of the [`Split`]; while it is ready and the
+/// scheduler serves others, to `preempted`.
 ///
 /// ```text
 ///              ┌────────────────────────── next op ───────────────────────────┐
@@ -41,6 +42,16 @@ pub(crate) enum Stage {
     Commit,
 }
 
+impl Stage {
+    /// Whether the job is inside a call to the store.
+    fn in_store(self) -> bool {
+        matches!(
+            self,
+            Stage::Lock { .. } | Stage::Help { .. } | Stage::Access | Stage::Commit
+        )
+    }
+}
+
 /// A job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
@@ -52,6 +63,9 @@ pub(crate) struct Job {
     /// What the stage has to do; of no meaning in stages without work of their own.
     pub segment: Segment,
     since: Time,
+    /// The scheduler serves this job: it runs, or waits for a lock that another core holds, or the holder or the
+    /// installer runs in its place.
+    served: bool,
     split: Split,
 }
 
@@ -64,22 +78,43 @@ impl Job {
             stage: Stage::Waiting,
             segment: Segment::new(Effort::default()),
             since: released,
+            served: false,
             split: Split::default(),
         }
     }
 
     /// Goes to another stage; the time since the last change is charged to the one that ends.
     pub fn enter(&mut self, stage: Stage, now: Time) {
-        let part = match self.stage {
-            Stage::Waiting => &mut self.split.wait,
+        self.charge(now);
+        self.stage = stage;
+    }
+
+    /// From `now` on the scheduler serves this job, or does not.
+    pub fn serve(&mut self, served: bool, now: Time) {
+        if served != self.served {
+            self.charge(now);
+            self.served = served;
+        }
+    }
+
+    /// Books the time since the last change.
+    fn charge(&mut self, now: Time) {
+        let span = now.since(self.since);
+        self.since = now;
+        if !self.served && self.stage != Stage::Waiting {
+            self.split.preempted += span;
+            if self.stage.in_store() {
+                self.split.preempted_in_store += span;
+            }
+            return;
+        }
+        *match self.stage {
+            Stage::Waiting => &mut self.split.released_late,
             Stage::Between | Stage::Compute => &mut self.split.computation,
             Stage::Lock { .. } => &mut self.split.lock,
             Stage::Help { .. } | Stage::Access => &mut self.split.data,
             Stage::Commit => &mut self.split.commit,
-        };
-        *part += now.since(self.since);
-        self.since = now;
-        self.stage = stage;
+        } += span;
     }
 
     /// Goes to a stage with work of its own.

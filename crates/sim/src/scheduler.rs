@@ -67,6 +67,11 @@ impl Simulation<'_> {
 
     /// Puts on every core who is to run there now.
     pub(crate) fn schedule(&mut self) {
+        self.schedule_all();
+        self.serve();
+    }
+
+    fn schedule_all(&mut self) {
         self.schedule_once();
         // A job may have begun to wait for the lock after the holder's core was looked at. Each such wait may lead to one more.
         for _ in 0..self.urgency.len() {
@@ -126,17 +131,39 @@ impl Simulation<'_> {
                 self.cores[core].start(occupant, segment, self.now);
             }
         }
+        self.serve();
+    }
+
+    /// Tells every job whether it is served from now on, or preempted.
+    fn serve(&mut self) {
+        for r in 0..self.runners.len() {
+            let runner = &self.runners[r];
+            let runs = self.cores[runner.core].occupant() == Some(Occupant::Runner(r));
+            let served = runs || self.urged[runner.core] == Some(r) || self.waits_elsewhere(r);
+            if let Some(job) = &mut self.runners[r].job {
+                job.serve(served, self.now);
+            }
+        }
+    }
+
+    /// Whether the job of this runner waits for a lock whose holder runs on another core.
+    fn waits_elsewhere(&self, r: usize) -> bool {
+        self.in_the_way(r)
+            .is_some_and(|holder| self.home(holder) != self.runners[r].core)
     }
 
     /// Who is to run on this core; the stages of jobs that get ahead by it move on.
     fn choose(&mut self, core: usize) -> Option<Occupant> {
+        self.urged[core] = None;
         for i in 0..self.urgency.len() {
             let runner = self.urgency[i];
-            let first = match self.runners[runner].core == core {
+            let own = self.runners[runner].core == core;
+            let first = match own {
                 true => self.urge(runner),
                 false => self.boosted(core, i + 1).map(|(_, holder)| holder),
             };
             if first.is_some() {
+                self.urged[core] = own.then_some(runner);
                 return first;
             }
         }

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use punctual_sim::{BACKLOG_MAX, Happening, Load, MachineModel, Simulation, SimulationError};
 use punctual_units::{Clock, Nanos, TaskId, Time};
-use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, TaskSpec, Trace};
+use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, Split, TaskSpec, Trace};
 
 fn completed(happenings: &[Happening], task: u32) -> Vec<JobOutcome> {
     let outcome = |happening: &Happening| match happening {
@@ -37,8 +37,17 @@ fn the_shorter_deadline_preempts() {
     let mut machine = machine(MachineModel::duo(), load(&trace, tasks));
     let happenings = run(&mut machine, Nanos::from_millis(99));
     let long = completed(&happenings, 0);
-    assert_eq!(long[0].split.wait, Nanos::from_millis(4));
     assert_eq!(long[0].response(), Nanos::from_millis(36));
+    let expected = Split {
+        released_late: Nanos::from_millis(4),
+        preempted: Nanos::from_millis(12),
+        computation: Nanos::from_millis(20),
+        ..Split::default()
+    };
+    assert_eq!(
+        long[0].split, expected,
+        "it begins behind one short job, and three preempt it"
+    );
     assert!(
         completed(&happenings, 1)
             .iter()

@@ -85,18 +85,18 @@ impl<'s, O: Os> Meter<'s, O> {
     }
 
     /// The split up to `ended`. What is left when all else is taken away is computation, so that the parts add up to
-    /// the elapsed time exactly. The wait from the release of the job to the begin of the transaction is the caller's
-    /// to fill in.
+    /// the elapsed time exactly. What lies before the begin of the transaction, and how long the thread was preempted,
+    /// are the caller's to fill in.
     #[inline]
     fn split(&self, commit: Nanos, ended: Time) -> Split {
         let (lock, data) = (self.lock, self.data.get());
         let elapsed = self.began.get().map_or(Nanos::ZERO, |began| ended.since(began));
         Split {
-            wait: Nanos::ZERO,
             lock,
             data,
             computation: elapsed - lock - data - commit,
             commit,
+            ..Split::default()
         }
     }
 }

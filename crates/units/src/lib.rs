@@ -1,4 +1,4 @@
-//! Quantities that carry their unit, ids that cannot be mixed up, and the one-method clock.
+//! Quantities that carry their unit, ids that cannot be mixed up, the one-method clock, and mean and percentile.
 //!
 //! Every room of the workspace uses these instead of bare numbers: a [`Time`] is an instant, a [`Nanos`] a span, and
 //! the compiler keeps them apart. All arithmetic saturates: a late or lying meter must never make a policy panic.
@@ -6,9 +6,11 @@
 mod hertz;
 mod ids;
 mod share;
+mod statistics;
 mod time;
 
 pub use hertz::Hertz;
 pub use ids::{CoreId, ObjectId, SensorId, Seq, TaskId};
 pub use share::{OutOfRange, Share};
+pub use statistics::{mean, percentile, percentile_of_rising};
 pub use time::{Clock, ManualClock, Nanos, Time};

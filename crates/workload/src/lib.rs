@@ -30,7 +30,7 @@ pub use active::Active;
 pub use check::Problem;
 pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
 pub use goal::{Goal, TaskGoal};
-pub use outcome::{JobOutcome, Split};
+pub use outcome::{JobOutcome, Part, Split, SplitSum, top_cause};
 pub use program::{Op, Program, Table};
 pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
 #[cfg(feature = "csv")]

@@ -5,11 +5,17 @@ use std::ops::{Add, AddAssign};
 use punctual_units::{Nanos, TaskId, Time};
 use serde::{Deserialize, Serialize};
 
-/// Where the time of a transaction, or of a whole job, went. The parts add up to the response time.
+/// Where the time of a transaction, or of a whole job, went. The six parts add up to the response time.
+///
+/// The simulated machine knows each part from its scheduler. On Linux a job measures them, and `preempted` is the
+/// least that fits: see [`Split::preempting`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
-    /// From release to the first instruction: the scheduler's part.
-    pub wait: Nanos,
+    /// From the release to the first instruction: an earlier job of the task was not done, or another thread had the
+    /// core.
+    pub released_late: Nanos,
+    /// Begun and ready, but another thread, or nobody, had the core.
+    pub preempted: Nanos,
     /// Waiting for the write permit.
     pub lock: Nanos,
     /// Inside store calls, without lock and commit.
@@ -18,17 +24,125 @@ pub struct Split {
     pub computation: Nanos,
     /// Committing.
     pub commit: Nanos,
+    /// Of `preempted`, what fell into store calls. Not a part of its own: the paper's data response time, which is
+    /// measured from call to return, counts it.
+    #[serde(default)]
+    pub preempted_in_store: Nanos,
+}
+
+/// A part of a job's response time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// [`Split::released_late`]
+    ReleasedLate,
+    /// [`Split::preempted`]
+    Preempted,
+    /// [`Split::lock`]
+    Lock,
+    /// [`Split::data`]
+    Data,
+    /// [`Split::computation`]
+    Computation,
+    /// [`Split::commit`]
+    Commit,
+}
+
+impl Part {
+    /// Every part, in the order of a job's life.
+    pub const ALL: [Part; 6] = [
+        Part::ReleasedLate,
+        Part::Preempted,
+        Part::Lock,
+        Part::Data,
+        Part::Computation,
+        Part::Commit,
+    ];
+
+    /// Whether the job works in this part, in place of waiting.
+    pub const fn is_own_work(self) -> bool {
+        matches!(self, Part::Data | Part::Computation)
+    }
+
+    /// The part in a few words, for people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Part::ReleasedLate => "released late",
+            Part::Preempted => "preempted",
+            Part::Lock => "waiting for the lock",
+            Part::Data => "store access",
+            Part::Computation => "computation",
+            Part::Commit => "committing",
+        }
+    }
 }
 
 impl Split {
     /// The sum of all parts: the response time r of the paper.
     pub fn response(&self) -> Nanos {
-        self.wait + self.data_response() + self.computation
+        Part::ALL.iter().map(|part| self.part(*part)).sum()
     }
 
-    /// Time spent inside store calls: the data response time d of the paper.
+    /// Time from the calls of store operations to their returns: the data response time d of the paper.
     pub fn data_response(&self) -> Nanos {
-        self.lock + self.data + self.commit
+        self.lock + self.data + self.commit + self.preempted_in_store
+    }
+
+    /// One part.
+    pub const fn part(&self, part: Part) -> Nanos {
+        match part {
+            Part::ReleasedLate => self.released_late,
+            Part::Preempted => self.preempted,
+            Part::Lock => self.lock,
+            Part::Data => self.data,
+            Part::Computation => self.computation,
+            Part::Commit => self.commit,
+        }
+    }
+
+    /// The split with `f` of each part.
+    pub fn map(self, f: impl Fn(Nanos) -> Nanos) -> Split {
+        Split {
+            released_late: f(self.released_late),
+            preempted: f(self.preempted),
+            lock: f(self.lock),
+            data: f(self.data),
+            computation: f(self.computation),
+            commit: f(self.commit),
+            preempted_in_store: f(self.preempted_in_store),
+        }
+    }
+
+    /// The split of a job that ran on its core for `cpu` since its first instruction, where this split counts all time
+    /// off the core as data, computation, lock or commit.
+    ///
+    /// Time off the core is put down to waiting for the lock and to committing first, and what is left to preemption;
+    /// it is taken from `data` and `computation` in proportion, because a job does not learn when it was off the core.
+    /// The response time and the data response time stay as they are.
+    ///
+    /// Three things this cannot tell apart. A preemption while the job waits for the lock or commits counts as these
+    /// (`preempted` is a lower bound). Whatever else takes the job off its core counts as `preempted`: another thread,
+    /// the kernel's real-time throttling, a page fault that reads from a disk, a closure that sleeps. Time that the
+    /// hypervisor or an interrupt took counts as `preempted` only where the kernel leaves it out of a thread's CPU
+    /// time, and as `data` or `computation` elsewhere.
+    pub fn preempting(self, cpu: Nanos) -> Split {
+        let movable = self.data + self.computation;
+        let since_begun = self.response().saturating_sub(self.released_late);
+        let off_core = since_begun.saturating_sub(cpu);
+        let preempted = off_core.saturating_sub(self.lock + self.commit).min(movable);
+        if preempted == Nanos::ZERO {
+            return self;
+        }
+        let in_store = preempted.scaled(self.data.ratio(movable)).min(self.data).min(preempted);
+        // Rounding may leave more for computation than it has.
+        let in_store = in_store.max(preempted.saturating_sub(self.computation));
+        Split {
+            preempted: self.preempted + preempted,
+            preempted_in_store: self.preempted_in_store + in_store,
+            data: self.data - in_store,
+            computation: self.computation - (preempted - in_store),
+            ..self
+        }
     }
 }
 
@@ -36,11 +150,13 @@ impl Add for Split {
     type Output = Split;
     fn add(self, other: Split) -> Split {
         Split {
-            wait: self.wait + other.wait,
+            released_late: self.released_late + other.released_late,
+            preempted: self.preempted + other.preempted,
             lock: self.lock + other.lock,
             data: self.data + other.data,
             computation: self.computation + other.computation,
             commit: self.commit + other.commit,
+            preempted_in_store: self.preempted_in_store + other.preempted_in_store,
         }
     }
 }
@@ -51,10 +167,51 @@ impl AddAssign for Split {
     }
 }
 
+/// The splits of several jobs, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SplitSum {
+    /// Part by part.
+    pub sum: Split,
+    /// How many jobs.
+    pub jobs: u64,
+}
+
+impl SplitSum {
+    /// Adds a job's split.
+    pub fn add(&mut self, split: &Split) {
+        self.sum += *split;
+        self.jobs += 1;
+    }
+
+    /// The mean of one part, in nanoseconds; 0 without a job.
+    pub fn mean_ns(&self, part: Part) -> f64 {
+        self.sum.part(part).0 as f64 / self.jobs.max(1) as f64
+    }
+}
+
+/// What made jobs late, told from the splits of the late jobs and of the jobs that were on time: the part by which
+/// the mean of the late ones exceeds the mean of the others most. A part that is large in every job (computation,
+/// mostly) is thus no cause.
+///
+/// Where no job was on time there is nothing to compare with. Then it is the largest of the parts that are not the job's own
+/// work, if the jobs would end by `deadline` without all of these; else the largest part of all.
+/// Of equal parts the earlier one in [`Part::ALL`]; none without a late job.
+pub fn top_cause(late: &SplitSum, on_time: &SplitSum, deadline: Nanos) -> Option<Part> {
+    if late.jobs == 0 {
+        return None;
+    }
+    let own_work = late.mean_ns(Part::Data) + late.mean_ns(Part::Computation);
+    let waits = on_time.jobs == 0 && own_work <= deadline.0 as f64;
+    let excess = |part: Part| late.mean_ns(part) - on_time.mean_ns(part);
+    let larger = |best: Part, part: Part| if excess(part) > excess(best) { part } else { best };
+    let parts = Part::ALL.into_iter().filter(|part| !(waits && part.is_own_work()));
+    parts.reduce(larger)
+}
+
 /// What came of one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOutcome {
-    /// Whose job.
+    /// The task whose job it was.
     pub task: TaskId,
     /// Counts up from 0 within the task.
     pub job: u64,
@@ -99,17 +256,90 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn split([released_late, preempted, lock, data, computation, commit]: [u64; 6]) -> Split {
+        Split {
+            released_late: Nanos(released_late),
+            preempted: Nanos(preempted),
+            lock: Nanos(lock),
+            data: Nanos(data),
+            computation: Nanos(computation),
+            commit: Nanos(commit),
+            preempted_in_store: Nanos::ZERO,
+        }
+    }
+
+    fn sum(of: [u64; 6], jobs: u64) -> SplitSum {
+        let mut sum = SplitSum::default();
+        (0..jobs).for_each(|_| sum.add(&split(of)));
+        sum
+    }
+
+    #[test]
+    fn the_top_cause_is_what_late_jobs_have_more_of() {
+        let on_time = sum([0, 0, 0, 40, 50, 0], 98);
+        let locked = sum([0, 5, 30, 40, 55, 0], 2);
+        let none = SplitSum::default();
+        assert_eq!(top_cause(&locked, &on_time, Nanos(100)), Some(Part::Lock));
+        assert_eq!(
+            top_cause(&locked, &none, Nanos(100)),
+            Some(Part::Lock),
+            "all late, by waiting"
+        );
+        assert_eq!(
+            top_cause(&locked, &none, Nanos(90)),
+            Some(Part::Computation),
+            "all late, by work"
+        );
+        assert_eq!(top_cause(&none, &on_time, Nanos(100)), None);
+    }
+
     proptest! {
         #[test]
-        fn the_parts_add_up_and_ratios_stay_in_range(parts in prop::array::uniform5(0u64..1 << 40), deadline in 1u64..1 << 40) {
-            let [wait, lock, data, computation, commit] = parts.map(Nanos);
-            let split = Split { wait, lock, data, computation, commit };
+        fn the_parts_add_up_and_ratios_stay_in_range(
+            parts in prop::array::uniform6(0u64..1 << 40), in_store in 0u64..1 << 40, deadline in 1u64..1 << 40,
+        ) {
+            let preempted_in_store = Nanos(in_store.min(parts[1]));
+            let split = Split { preempted_in_store, ..split(parts) };
             prop_assert_eq!(split.response().0, parts.iter().sum::<u64>());
+            prop_assert!(split.data_response() <= split.response());
             let outcome = JobOutcome {
-                task: TaskId(0), job: 0, released: Time(7), deadline: Some(Nanos(deadline)), finished: Time(7) + split.response(), split,
+                task: TaskId(0),
+                job: 0,
+                released: Time(7),
+                deadline: Some(Nanos(deadline)),
+                finished: Time(7) + split.response(),
+                split,
             };
             prop_assert!((0.0..=1.0).contains(&outcome.drr()));
             prop_assert_eq!(outcome.tardiness().unwrap() > 1.0, outcome.overrun().is_some());
+        }
+
+        /// Whatever the thread's clock says, the response time and the paper's data response time stay, and no more is
+        /// called preempted than the thread was off its core.
+        #[test]
+        fn time_off_the_core_is_moved_not_made(parts in prop::array::uniform6(0u64..1 << 40), cpu in 0u64..1 << 42) {
+            let [released_late, _, lock, data, computation, commit] = parts;
+            let before = split([released_late, 0, lock, data, computation, commit]);
+            let after = before.preempting(Nanos(cpu));
+            prop_assert_eq!(after.response(), before.response());
+            prop_assert_eq!(after.data_response(), before.data_response());
+            prop_assert!(after.preempted_in_store <= after.preempted);
+            let begun = before.response() - before.released_late;
+            prop_assert!(after.preempted <= begun.saturating_sub(Nanos(cpu)));
+            let kept = [Part::ReleasedLate, Part::Lock, Part::Commit];
+            prop_assert!(kept.iter().all(|part| after.part(*part) == before.part(*part)));
+            let known = Nanos(cpu) + before.lock + before.commit;
+            if known >= begun {
+                prop_assert_eq!(after.preempted, Nanos::ZERO);
+            }
+        }
+
+        /// A part that grows in the late jobs alone, by more than any other, is the cause.
+        #[test]
+        fn the_part_that_grew_is_found(base in prop::array::uniform6(0u64..1 << 30), grown in 0usize..6, by in 1u64..1 << 30) {
+            let mut late = base;
+            late[grown] += by;
+            prop_assert_eq!(top_cause(&sum(late, 3), &sum(base, 17), Nanos(1)), Some(Part::ALL[grown]));
         }
     }
 }

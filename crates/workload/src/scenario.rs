@@ -104,10 +104,11 @@ pub struct Control {
 }
 
 /// How sensor updates reach the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateMode {
     /// Into memory slots, written to the engine in groups.
+    #[default]
     MemoryFirst,
     /// Each update its own write transaction, as in the paper.
     Transaction,

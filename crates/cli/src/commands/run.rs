@@ -16,6 +16,7 @@ use crate::builtin;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::scenario::{self, Allocation, Loaded};
+use crate::verdict::Verdict;
 use crate::watch::Watcher;
 use crate::{page, profiles, summary, trace};
 
@@ -59,7 +60,16 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
         (Some(file), Some(log)) => file.json(&log),
         _ => Ok(()),
     };
-    Failure::all([told, json, html, record])
+    Failure::all([told, json, html, record, checked(&report, arguments.check)])
+}
+
+/// Fails where the run was to hold its goals and did not.
+fn checked(report: &RunReport, check: bool) -> Result<(), Failure> {
+    let verdict = Verdict::of(report);
+    match check && !verdict.is_good() {
+        true => Err(Failure::Goal(format!("--check: {}", verdict.sentence(report)))),
+        false => Ok(()),
+    }
 }
 
 /// What the runtime is asked for, without a controller.

@@ -1,6 +1,8 @@
 //! Which curves the page shows of a run.
 
+use punctual_loop::ModeName;
 use punctual_runtime::report::{RunReport, Sample};
+use punctual_workload::TaskGoal;
 
 use super::chart::{Band, Chart, Curve, Level};
 use crate::summary::provenance;
@@ -41,14 +43,15 @@ pub fn figures(report: &RunReport) -> Vec<Figure> {
 }
 
 fn tardiness(report: &RunReport) -> Figure {
-    let (goal, samples) = (report.header.goal.tasks.nominal(), &report.samples);
+    let samples = &report.samples;
+    let goal = match report.header.goal.tasks {
+        TaskGoal::Tardiness(goal) => Some(level(&format!("goal {goal:.2}"), "goal", goal)),
+        TaskGoal::Late(_) => None,
+    };
     let late = samples.iter().filter(|sample| sample.misses > 0);
     let chart = Chart {
         curves: curves(samples, &[("response time / deadline", &|sample| sample.tardiness)]),
-        levels: vec![
-            level("deadline", "late", 1.0),
-            level(&format!("goal {goal:.2}"), "goal", goal),
-        ],
+        levels: std::iter::once(level("deadline", "late", 1.0)).chain(goal).collect(),
         marks: late.map(|sample| sample.t_s).collect(),
         at_least: (0.5, 1.2),
         ..Chart::default()
@@ -190,7 +193,7 @@ fn core_load(samples: &[Sample]) -> Vec<Curve> {
         .collect()
 }
 
-/// The time before means are taken, and every stretch of fallback.
+/// The start-up, and every stretch of fallback.
 fn bands(report: &RunReport) -> Vec<Band> {
     let mut bands = vec![Band {
         class: "unsettled",
@@ -199,7 +202,7 @@ fn bands(report: &RunReport) -> Vec<Band> {
     }];
     let mut before = 0.0;
     for sample in &report.samples {
-        if sample.mode == "fallback" {
+        if sample.mode == ModeName::Fallback {
             match bands.last_mut() {
                 Some(band) if band.class == "fallback" && band.to == before => band.to = sample.t_s,
                 _ => bands.push(Band {
@@ -222,9 +225,9 @@ mod tests {
     #[test]
     fn fallback_is_shaded_where_it_was() {
         let mut report = fixture::report();
-        report.samples[50].mode = "fallback".into();
-        report.samples[51].mode = "fallback".into();
-        report.samples[90].mode = "fallback".into();
+        for k in [50, 51, 90] {
+            report.samples[k].mode = ModeName::Fallback;
+        }
         let bands = bands(&report);
         assert_eq!(bands.len(), 3);
         assert!((bands[1].from - 10.0).abs() < 1e-9 && (bands[1].to - 10.4).abs() < 1e-9);

@@ -6,12 +6,14 @@
 pub(crate) mod chart;
 mod figures;
 mod profile;
+mod tasks;
 
 use std::fmt::Write;
 
-use punctual_runtime::report::{KnobReport, Protection, RunReport};
+use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport};
 
-use crate::summary::{count, percent, rows};
+use crate::protection::told;
+use crate::summary::{count, figure as figure_of, percent, rows, share};
 use crate::verdict::Verdict;
 use figures::{Figure, figures};
 
@@ -23,8 +25,13 @@ pub(crate) const STYLE: &str = include_str!("style.css");
 pub fn page(report: &RunReport, command: &str) -> String {
     let header = &report.header;
     let verdict = Verdict::of(report);
-    let good = if verdict.is_good() { " good" } else { "" };
+    let good = match verdict.is_good() {
+        true => " good",
+        false if verdict.is_open() => " open",
+        false => "",
+    };
     let scenario = escape(&header.scenario);
+    let sentences = verdict.sentences(report);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{scenario} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
     );
@@ -33,19 +40,23 @@ pub fn page(report: &RunReport, command: &str) -> String {
         "<h1><b>{scenario}</b> · {} on {}{}</h1>\n<p class=\"verdict{good}\">{}</p>",
         header.controller.name(),
         escape(&header.machine),
-        if header.platform == "sim" {
+        if header.platform == PlatformChoice::Sim {
             " · <span class=\"badge stand-in\">simulated</span>"
         } else {
             ""
         },
-        escape(&verdict.sentence(report))
+        escape(&sentences[0])
     );
-    tiles(&mut page, report);
+    if let Some(more) = sentences.get(1..).filter(|more| !more.is_empty()) {
+        let _ = writeln!(page, "<p class=\"why\">{}</p>", escape(&more.join(" ")));
+    }
+    tiles(&mut page, report, &verdict);
+    tasks::tasks(&mut page, &report.tasks);
     page += "<h2>Curves</h2>\n<div class=\"charts\">\n";
     figures(report).iter().for_each(|shown| figure(&mut page, shown));
     let _ = writeln!(
         page,
-        "</div>\n<p class=\"note\">Shaded: the first {:.0} s, which the means leave out. Red shade: fallback. Red strokes: windows with late jobs.</p>",
+        "</div>\n<p class=\"note\">Shaded: the start-up of {:.0} s, which the figures leave out. Red shade: fallback. Red strokes: windows with late jobs.</p>",
         header.settle_s
     );
     page += "<h2>Figures</h2>\n<div class=\"sheet\"><table>\n";
@@ -71,27 +82,25 @@ pub fn page(report: &RunReport, command: &str) -> String {
         env!("CARGO_PKG_VERSION"),
         header.seed,
         escape(&header.machine),
-        escape(&header.platform)
+        header.platform.name()
     );
     page
 }
 
-fn tiles(page: &mut String, report: &RunReport) {
+fn tiles(page: &mut String, report: &RunReport, verdict: &Verdict) {
     let summary = &report.summary;
-    let late = summary.misses as f64 / summary.jobs.max(1) as f64;
     let shed = summary.updates_shed as f64 / summary.updates_offered.max(1) as f64;
     let tiles = [
         (
-            format!("{:.2}", summary.tardiness_mean),
-            format!("mean tardiness, goal {:.2}", report.header.goal.tasks.nominal()),
-        ),
-        (format!("{:.2}", summary.tardiness_p99), "tardiness at p99".to_string()),
-        (
-            percent(late),
-            format!("late: {} of {} jobs", count(summary.misses), count(summary.jobs)),
+            format!("{} of {}", verdict.held(), verdict.tasks.len()),
+            "tasks hold their goal".to_string(),
         ),
         (
-            percent(summary.fresh_share_min),
+            figure_of(summary.tardiness_mean),
+            "mean tardiness over all tasks".to_string(),
+        ),
+        (
+            share(summary.fresh_share_min),
             format!("fresh at worst, minimum {}", report.header.goal.min_fresh),
         ),
         (
@@ -161,16 +170,12 @@ fn protections(page: &mut String, protections: &[Protection]) {
         return;
     }
     *page += "<h2>Protection</h2>\n<div class=\"sheet\"><table>\n";
-    for protection in protections {
-        let (class, state, why) = match &protection.refused {
+    for told in told(protections) {
+        let (class, state, why) = match told.refused {
             None => ("yes", "obtained", String::new()),
-            Some(refusal) => (
-                "no",
-                "refused",
-                format!("<br>{}; {}", escape(&refusal.why), escape(&refusal.remedy)),
-            ),
+            Some((why, remedy)) => ("no", "refused", format!("<br>{}; {}", escape(why), escape(remedy))),
         };
-        let what = escape(&protection.what);
+        let what = escape(&told.what.join(", "));
         let _ = writeln!(page, "<tr><th class=\"{class}\">{state}</th><td>{what}{why}</td></tr>");
     }
     *page += "</table></div>\n";
@@ -223,7 +228,8 @@ pub(crate) mod tests {
             assert!(!page.contains(outside), "{outside}");
         }
         for part in [
-            "Goal held: tardiness 0.86",
+            "All 2 tasks hold their goals",
+            "2 of 2</b><span>tasks hold their goal",
             "emulated",
             "deadline",
             "minimum 50 %",
@@ -236,7 +242,7 @@ pub(crate) mod tests {
         ] {
             assert!(page.contains(part), "no {part}");
         }
-        assert_eq!(page.matches("<svg").count(), 6);
+        assert_eq!(page.matches("<svg").count(), 8);
     }
 
     #[test]
@@ -254,6 +260,7 @@ pub(crate) mod tests {
     fn an_empty_run_gives_a_page_without_curves() {
         let mut report = fixture::report();
         report.samples.clear();
+        report.tasks.clear();
         report.summary = Default::default();
         let page = page(&report, "punctual run");
         check_nesting(&page);

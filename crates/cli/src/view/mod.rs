@@ -1,11 +1,14 @@
 //! The live view: a pure function from [`ViewState`] to a terminal frame.
 //!
-//! Four curves (tardiness, data response ratio, admitted and fresh share, clock), each with its goal or minimum as a
-//! line; below them jobs and the load per core. Laid out for 80 x 24 and up; a smaller terminal shows the figures only.
+//! Each task with its goal, its figures, where its time goes and a histogram; four curves (tardiness, data response
+//! ratio, admitted and fresh share, clock), each with its goal or minimum as a line; below them jobs and the load per core. Laid out for 80 x 24 and up; a smaller terminal shows the figures only.
 
 mod panels;
 mod state;
+mod tasks;
 
+use punctual_loop::ModeName;
+use punctual_runtime::report::PlatformChoice;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -39,11 +42,17 @@ pub fn draw(frame: &mut Frame, state: &ViewState) {
             panels::figures(frame, body, state);
         }
         Some(header) => {
-            let foot = panels::foot_height(body, state);
-            let [upper, lower, foot] =
-                Layout::vertical([Constraint::Fill(1), Constraint::Fill(1), Constraint::Length(foot)]).areas(body);
+            let (tasks, foot) = (tasks::height(body, state), panels::foot_height(body, state));
+            let [tasks, upper, lower, foot] = Layout::vertical([
+                Constraint::Length(tasks),
+                Constraint::Fill(1),
+                Constraint::Fill(1),
+                Constraint::Length(foot),
+            ])
+            .areas(body);
             let halves = |row: Rect| -> [Rect; 2] { Layout::horizontal([Constraint::Fill(1); 2]).areas(row) };
             let ([tardiness, shares], [drr, clock]) = (halves(upper), halves(lower));
+            tasks::tasks(frame, tasks, state);
             panels::tardiness(frame, tardiness, state, header);
             panels::shares(frame, shares, state, header);
             panels::drr(frame, drr, state, header);
@@ -58,14 +67,16 @@ fn draw_title(frame: &mut Frame, area: Rect, state: &ViewState) {
     let Some(header) = &state.header else {
         return frame.render_widget(Line::from(vec![name, Span::raw("  getting ready")]), area);
     };
-    let (mode, color) = match state.last().map_or("warm-up", |last| last.mode.as_str()) {
-        "running" => ("running", Color::Green),
-        "fallback" => ("fallback", Color::Red),
-        other => (other, Color::Yellow),
+    let mode = state.last().map_or(ModeName::WarmUp, |last| last.mode);
+    let color = match mode {
+        ModeName::Running => Color::Green,
+        ModeName::Fallback => Color::Red,
+        ModeName::WarmUp => Color::Yellow,
     };
-    let machine = match header.platform.as_str() {
-        "sim" => "the simulated machine".to_string(),
-        _ => header.machine.clone(),
+    let mode = mode.as_str();
+    let machine = match header.platform {
+        PlatformChoice::Sim => "the simulated machine".to_string(),
+        PlatformChoice::Linux => header.machine.clone(),
     };
     let line = Line::from(vec![
         name,
@@ -110,7 +121,11 @@ fn draw_hints(frame: &mut Frame, area: Rect, state: &ViewState) {
         (false, None) => Line::from(vec![
             " q ".bold(),
             "stop in order and report".dim(),
-            if state.header.as_ref().is_some_and(|header| header.platform == "sim") {
+            if state
+                .header
+                .as_ref()
+                .is_some_and(|header| header.platform == PlatformChoice::Sim)
+            {
                 "   every figure is simulated".yellow()
             } else {
                 Span::default()

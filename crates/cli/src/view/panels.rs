@@ -2,6 +2,7 @@
 
 use punctual_platform::Provenance;
 use punctual_runtime::report::RunHeader;
+use punctual_workload::TaskGoal;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -11,7 +12,7 @@ use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, LegendPo
 
 use super::state::ViewState;
 use super::{FILLED, UNFILLED};
-use crate::summary::count;
+use crate::summary::{count, figure, update_mode};
 
 /// The least height of a chart that has room for a time axis.
 const TIMES_FIT: u16 = 10;
@@ -38,17 +39,21 @@ struct Curves<'a> {
 /// Response time over deadline, against its set point.
 pub fn tardiness(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
     let points = state.curve(|sample| sample.tardiness);
-    let levels = vec![(LATE, 1.0), (GOAL, header.goal.tasks.nominal())];
+    let goal = match header.goal.tasks {
+        TaskGoal::Tardiness(mean) => Some(mean),
+        TaskGoal::Late(_) => None,
+    };
+    let levels: Vec<_> = goal.map(|goal| (GOAL, goal)).into_iter().chain([(LATE, 1.0)]).collect();
     let now = state.last().and_then(|last| last.tardiness);
     let color = match now {
         Some(value) if value > 1.0 => Color::Red,
-        Some(value) if value > header.goal.tasks.nominal() + crate::verdict::TOLERANCE => Color::Yellow,
+        Some(value) if goal.is_some_and(|goal| value > goal + crate::verdict::TOLERANCE) => Color::Yellow,
         _ => Color::Green,
     };
     let title = Line::from(vec![
         " tardiness ".bold(),
         Span::styled(figure(now), Style::new().fg(color).bold()),
-        Span::styled(format!("  goal {:.2}", header.goal.tasks.nominal()), GOAL),
+        Span::styled(goal.map_or(String::new(), |goal| format!("  goal {goal:.2}")), GOAL),
         Span::styled("  late > 1 ", LATE),
     ]);
     let curves = Curves {
@@ -219,7 +224,7 @@ fn jobs(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
         Line::from(vec![format!(" {} jobs  ", count(state.jobs)).into(), late]),
         Line::from(vec![
             format!(" {} updates/s  ", count(header.load.updates_per_s.round() as u64)).into(),
-            header.load.update_mode.as_str().dim(),
+            update_mode(header.load.update_mode).dim(),
         ]),
         Line::from(vec![
             " decision ".dim(),
@@ -286,11 +291,7 @@ pub fn figures(frame: &mut Frame, area: Rect, state: &ViewState) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn figure(value: Option<f64>) -> String {
-    value.map_or("-".into(), |value| format!("{value:.2}"))
-}
-
-fn panel(title: Line<'_>) -> Block<'_> {
+pub(super) fn panel(title: Line<'_>) -> Block<'_> {
     Block::new()
         .borders(Borders::ALL)
         .border_set(border::ROUNDED)

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use punctual_platform::Provenance;
-use punctual_runtime::report::{Progress, RunHeader, Sample};
+use punctual_runtime::report::{Progress, RunHeader, Sample, TaskReport};
 
 /// Samples kept for the curves: more than a wide terminal has columns of dots.
 pub const SAMPLES_MAX: usize = 2000;
@@ -19,6 +19,8 @@ pub enum News {
     Started(Box<RunHeader>),
     /// One step of the loop.
     Sample(Box<Sample>),
+    /// The figures of each task so far.
+    Tasks(Vec<TaskReport>),
 }
 
 impl News {
@@ -28,6 +30,7 @@ impl News {
             Progress::Stage(stage) => News::Stage(stage.into()),
             Progress::Started(header) => News::Started(Box::new(header.clone())),
             Progress::Sample(sample) => News::Sample(Box::new(sample.clone())),
+            Progress::Tasks(tasks) => News::Tasks(tasks.to_vec()),
             Progress::Waiting => return None,
         })
     }
@@ -44,7 +47,9 @@ pub struct ViewState {
     pub header: Option<RunHeader>,
     /// The latest samples, oldest first.
     pub samples: VecDeque<Sample>,
-    /// Real-time jobs so far.
+    /// The figures of each task so far; empty until some are told.
+    pub tasks: Vec<TaskReport>,
+    /// Real-time jobs after the start-up so far.
     pub jobs: u64,
     /// Late ones.
     pub misses: u64,
@@ -73,13 +78,16 @@ impl ViewState {
                 }
             }
             News::Sample(sample) => {
-                self.jobs += u64::from(sample.jobs);
-                self.misses += u64::from(sample.misses);
+                if self.header.as_ref().is_some_and(|header| sample.t_s >= header.settle_s) {
+                    self.jobs += u64::from(sample.jobs);
+                    self.misses += u64::from(sample.misses);
+                }
                 if self.samples.len() == SAMPLES_MAX {
                     self.samples.pop_front();
                 }
                 self.samples.push_back(*sample);
             }
+            News::Tasks(tasks) => self.tasks = tasks,
         }
     }
 
@@ -132,7 +140,7 @@ mod tests {
     #[test]
     fn news_add_up() {
         let state = running(100);
-        assert_eq!(state.jobs, 200);
+        assert_eq!(state.jobs, 132, "two each after the start-up of 34 windows");
         assert!((state.elapsed_s() - 20.0).abs() < 1e-9);
         assert_eq!(state.span(), [0.0, 60.0]);
         assert_eq!(
@@ -148,7 +156,7 @@ mod tests {
         let mut state = running(3000);
         state.duration_s = 3600.0;
         assert_eq!(state.samples.len(), SAMPLES_MAX);
-        assert_eq!(state.jobs, 6000);
+        assert_eq!(state.jobs, 5932);
         let [from, to] = state.span();
         assert!((from - 480.0).abs() < 1e-6 && (to - 600.0).abs() < 1e-6);
         assert!(state.curve(|sample| sample.clock_hz.map(|hz| hz as f64)).len() <= 601);

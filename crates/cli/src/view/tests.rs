@@ -10,6 +10,7 @@ fn running(samples: u64) -> ViewState {
     let mut state = ViewState::new(60.0);
     state.update(News::Started(Box::new(fixture::header())));
     (0..samples).for_each(|k| state.update(News::Sample(Box::new(fixture::sample(k)))));
+    state.update(News::Tasks(fixture::tasks()));
     state
 }
 
@@ -32,7 +33,9 @@ fn everything_is_on_the_smallest_terminal() {
     assert!(screen[1].contains("0:30 of 1:00"), "{text}");
     for part in [
         "tardiness 0.88",
-        "goal 0.85",
+        "late 1 %",
+        "analysis",
+        "42.6 ms",
         "data response ratio 0.6",
         "goal 0.62",
         "admitted 55 %",
@@ -40,7 +43,7 @@ fn everything_is_on_the_smallest_terminal() {
         "min 50 %",
         "clock 1.90 GHz",
         "emulated",
-        "300 jobs",
+        "232 jobs",
         "late (",
         "27,500 updates/s  transaction",
         "decision ",
@@ -52,6 +55,35 @@ fn everything_is_on_the_smallest_terminal() {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
     assert!(screen[23].starts_with(" q stop in order"), "{text}");
+}
+
+#[test]
+fn every_task_is_shown_with_its_goal_and_its_figures() {
+    let screen = screen(120, 40, &running(150));
+    let text = screen.join("\n");
+    let line = |name: &str| screen.iter().find(|line| line.contains(name)).expect(name).clone();
+    let analysis = line(" analysis ");
+    for part in [
+        "late 1 %",
+        "4 of 530 (0.8 %)",
+        "42.6 ms",
+        "49.4 ms",
+        "55.3 ms",
+        "│",
+        "pddddddddddddccccccc",
+    ] {
+        assert!(analysis.contains(part), "no {part:?} in\n{text}");
+    }
+    assert!(line(" steer ").contains("0 of 5,300 (0.0 %)"), "{text}");
+    assert!(text.contains(" p  preempted"), "{text}");
+}
+
+#[test]
+fn many_tasks_share_the_room_there_is() {
+    let mut state = running(150);
+    state.tasks = (0..30).map(|_| fixture::tasks().remove(1)).collect();
+    let text = screen(80, 24, &state).join("\n");
+    assert!(text.contains("steer") && text.contains(" and 27 more"), "{text}");
 }
 
 #[test]
@@ -89,7 +121,7 @@ fn stages_fallback_and_stopping_are_told() {
 
     let mut state = running(3);
     let mut sample = fixture::sample(3);
-    sample.mode = "fallback".into();
+    sample.mode = ModeName::Fallback;
     sample.fallback = Some("no job finished for 3 windows".into());
     state.update(News::Sample(Box::new(sample)));
     let text = screen(80, 24, &state).join("\n");
@@ -105,7 +137,7 @@ fn stages_fallback_and_stopping_are_told() {
 fn what_is_simulated_says_so() {
     let mut state = running(5);
     let header = state.header.as_mut().unwrap();
-    header.platform = "sim".into();
+    header.platform = PlatformChoice::Sim;
     header.knobs[0].offered = Some(punctual_platform::Provenance::Simulated);
     let text = screen(80, 24, &state).join("\n");
     assert!(

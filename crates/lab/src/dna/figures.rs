@@ -91,7 +91,7 @@ fn figure(part: Part, machine: &str, title: &str, x_unit: &str, length: f64, cur
 
 fn value(runs: &[Run], labels: &Labels, series: &str) -> Option<f64> {
     let run = runs.iter().find(|run| run.labels == *labels)?;
-    mean(&run.window(series, 0, usize::MAX))
+    mean(run.window(series, 0, usize::MAX))
 }
 
 /// A curve per shown variant; as ratios to a policy, if one is given.
@@ -171,7 +171,7 @@ fn motivation(replication: &Replication) -> Vec<Figure> {
         };
         let point = (
             partitions.parse().unwrap_or(0.0),
-            mean(&run.window("runtime", 0, usize::MAX)),
+            mean(run.window("runtime", 0, usize::MAX)),
         );
         match programs.iter_mut().find(|curve| curve.name == *program) {
             Some(curve) => curve.points.push(point),

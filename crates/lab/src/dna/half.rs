@@ -70,7 +70,7 @@ fn resample(sets: &[(f64, Vec<bool>)], random: &mut ChaCha8Rng) -> Option<f64> {
 }
 
 fn share(verdicts: impl Iterator<Item = bool>) -> Option<f64> {
-    mean(&verdicts.map(f64::from).collect::<Vec<_>>())
+    mean(verdicts.map(f64::from))
 }
 
 /// Where the curve falls to one half; the first utilisation if it never is above, the last if it never falls to it.

@@ -1,6 +1,7 @@
 //! One task set under one variant, in figures.
 
 use punctual_sim::partitioned::Finished;
+use punctual_units::percentile_of_rising;
 
 /// What a run of one task set came to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,15 +58,12 @@ impl Measured {
 
 /// The mean of what was measured; not a number, of nothing.
 pub fn mean(values: &[f32]) -> f64 {
-    values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64
+    punctual_units::mean(values.iter().map(|value| f64::from(*value))).unwrap_or(f64::NAN)
 }
 
-/// The quantile of rising values by nearest rank: the smallest value that at least `share` of them do not exceed.
+/// The quantile of rising values; not a number, of nothing.
 pub fn quantile(rising: &[f32], share: f64) -> f64 {
-    let rank = (rising.len() as f64 * share).ceil() as usize;
-    rising
-        .get(rank.clamp(1, rising.len().max(1)) - 1)
-        .map_or(f64::NAN, |value| f64::from(*value))
+    percentile_of_rising(rising, share).map_or(f64::NAN, f64::from)
 }
 
 #[cfg(test)]
@@ -73,20 +71,6 @@ mod tests {
     use punctual_sim::partitioned::Done;
 
     use super::*;
-
-    #[test]
-    fn quantiles_by_nearest_rank() {
-        let rising: Vec<f32> = (1u8..=100).map(f32::from).collect();
-        assert_eq!(
-            (
-                quantile(&rising, 0.5),
-                quantile(&rising, 0.9999),
-                quantile(&rising, 0.0)
-            ),
-            (50.0, 100.0, 1.0)
-        );
-        assert!(quantile(&[], 0.5).is_nan());
-    }
 
     #[test]
     fn late_jobs_are_counted() {

@@ -220,7 +220,7 @@ fn measures(runs: &[(Job, Came)], settings: &Settings) -> Vec<Measure> {
             .filter(|(job, _)| asked(job))
             .filter_map(|(_, came)| came.as_ref().ok().copied())
             .collect();
-        let column = |of: fn(&(f64, f64)) -> f64| mean(&came.iter().map(of).collect::<Vec<_>>());
+        let column = |of: fn(&(f64, f64)) -> f64| mean(came.iter().map(of));
         Some((column(|came| came.0)?, column(|came| came.1)?))
     };
     let mut measures = Vec::new();

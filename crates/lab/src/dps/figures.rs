@@ -138,8 +138,7 @@ fn find<'r>(replication: &'r Replication, planned: &Planned) -> Option<&'r Run> 
 
 fn means(replications: &[Replication], planned: &Planned, series: &str) -> Vec<f64> {
     let runs = replications.iter().filter_map(|one| find(one, planned));
-    runs.filter_map(|run| mean(&run.window(series, 0, usize::MAX)))
-        .collect()
+    runs.filter_map(|run| mean(run.window(series, 0, usize::MAX))).collect()
 }
 
 fn of_median(replications: &[Replication], planned: &Planned, series: &str) -> Option<f64> {

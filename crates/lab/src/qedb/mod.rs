@@ -217,7 +217,7 @@ fn means_of(replications: &[Replication], labels: &Labels, series: &str) -> Vec<
     let runs = replications
         .iter()
         .filter_map(|replication| replication.runs.iter().find(|run| run.labels == *labels));
-    runs.filter_map(|run| mean(&run.window(series, run.settled_from, usize::MAX)))
+    runs.filter_map(|run| mean(run.window(series, run.settled_from, usize::MAX)))
         .collect()
 }
 

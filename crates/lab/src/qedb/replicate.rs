@@ -79,7 +79,7 @@ impl Place {
         if learnt.laws.is_some() {
             match self.run(&profile(), &learnt) {
                 Ok(run) => {
-                    let drr = mean(&run.window("drr", run.settled_from, usize::MAX));
+                    let drr = mean(run.window("drr", run.settled_from, usize::MAX));
                     learnt.nominal_drr = drr.unwrap_or(NOMINAL_DRR_IN_THE_PAPER);
                     learnt.profiled = Some(run);
                 }

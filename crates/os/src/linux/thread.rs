@@ -146,6 +146,14 @@ pub fn thread_cpu_time() -> Nanos {
     clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(Nanos::ZERO)
 }
 
+/// The CPU time that `thread`, one of this process, has used since it started; none once it has ended.
+pub fn cpu_time_of(thread: Tid) -> Option<Nanos> {
+    /// The clock of one thread, in scheduler time: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, beside the complement of
+    /// its number (linux/posix-timers.h; glibc's pthread_getcpuclockid makes the same number).
+    const OF_A_THREAD: libc::clockid_t = 4 | 2;
+    clock::read((!thread.0) << 3 | OF_A_THREAD)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +219,27 @@ mod tests {
                 .remedy
                 .contains("alive")
         );
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_thread_is_read_from_another() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::spawn(move || {
+            while thread_cpu_time() < Nanos::from_millis(2) {}
+            tell.send(Tid::current()).unwrap();
+            let _ = ended.recv();
+        });
+        let worker_tid = told.recv().unwrap();
+        assert!(cpu_time_of(worker_tid).is_some_and(|used| used >= Nanos::from_millis(2)));
+        let own = [
+            thread_cpu_time(),
+            cpu_time_of(Tid::current()).unwrap(),
+            thread_cpu_time(),
+        ];
+        assert!(own.is_sorted(), "{own:?}");
+        drop(end);
+        worker.join().unwrap();
     }
 
     #[test]

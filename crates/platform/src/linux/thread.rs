@@ -7,7 +7,7 @@ use std::mem;
 
 use punctual_units::CoreId;
 
-pub use punctual_os::linux::thread::{real_time, scheduling, set_scheduling, thread_cpu_time};
+pub use punctual_os::linux::thread::{cpu_time_of, real_time, scheduling, set_scheduling, thread_cpu_time};
 pub use punctual_os::{REAL_TIME_PRIORITIES, Scheduling, Tid};
 
 use super::core_mask::{CoreMask, set_affinity};

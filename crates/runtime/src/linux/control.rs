@@ -5,20 +5,33 @@ use std::sync::mpsc::SyncSender;
 use punctual_loop::{Answer, Decision, Event, Plan, Regulator, Vitals};
 use punctual_platform::Machine;
 use punctual_platform::linux::clock::MonotonicClock;
-use punctual_platform::linux::thread::thread_cpu_time;
+use punctual_platform::linux::thread::{Tid, thread_cpu_time};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Time};
-use punctual_workload::{JobOutcome, JobProgress, Pace};
+use punctual_workload::{JobProgress, Pace};
 
 use super::shared::{Shared, Starter, StopOnPanic, Tidings};
 use super::tasks::Failed;
+use super::witness::Witness;
 use crate::actuate::turn_clock;
 use crate::collector::{Collector, Took};
-use crate::report::{Protection, Sample};
+use crate::report::{Protection, Sample, TaskReport};
 
 /// How long the control thread waits for an outcome where nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);
+
+/// How often the figures of each task are told: a task's histogram takes microseconds to read.
+const FIGURES_EVERY: Nanos = Nanos::from_millis(500);
+
+/// What the control thread tells while a run goes on.
+#[derive(Clone, Debug)]
+pub(super) enum Told {
+    /// One step is complete.
+    Sample(Sample),
+    /// The figures of each task so far.
+    Tasks(Vec<TaskReport>),
+}
 
 /// The loop on a real machine.
 pub(super) struct Control<'r, M, E: Engine> {
@@ -31,7 +44,10 @@ pub(super) struct Control<'r, M, E: Engine> {
     /// How long a loop at every job waits for a job's end before it is asked all the same.
     pub(super) patience: Option<Nanos>,
     pub(super) until: Time,
-    pub(super) samples: SyncSender<Sample>,
+    pub(super) told: SyncSender<Told>,
+    pub(super) witness: Witness<'r>,
+    /// When the figures of each task are told next.
+    pub(super) figures_due: Time,
     /// Log of the regulator, where one is kept.
     pub(super) log: Option<Vec<Decision>>,
     /// The last period, for [`rehearse`](Control::rehearse).
@@ -49,7 +65,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     /// Steps until the run ends, in the calling thread.
     pub(super) fn run(mut self, starter: Starter) -> Option<Controlled> {
         let _guard = StopOnPanic(self.shared);
+        let own = (starter.place.core, Tid::current());
         let start = starter.start()?;
+        self.witness.count([own]);
         self.collector.begin(self.machine.read());
         self.act(self.regulator.plan());
         let mut due = match self.pace {
@@ -69,9 +87,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             }
             match self.shared.tidings.wait(due.min(self.until).min(now + NAP)) {
                 Some(Tidings::Progress(job)) => self.progressed(job),
-                Some(Tidings::Outcome(outcome)) => {
-                    self.observe(outcome);
-                    if self.pace == Pace::Job && outcome.deadline.is_some() {
+                Some(tidings) => {
+                    let steps = self.pace == Pace::Job && tidings.ends_a_real_time_job();
+                    self.observe(tidings);
+                    if steps {
                         self.tick();
                         due = self.after(MonotonicClock.now());
                     }
@@ -81,10 +100,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
         self.shared.stop();
         while let Some(tidings) = self.shared.tidings.take() {
-            if let Tidings::Outcome(outcome) = tidings {
-                self.observe(outcome);
-            }
+            self.observe(tidings);
         }
+        let witness = &self.witness;
+        self.collector.judge_late(|job| witness.explains(job));
         Some(Controlled {
             collector: self.collector,
             log: self.log,
@@ -92,9 +111,21 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         })
     }
 
-    fn observe(&mut self, outcome: JobOutcome) {
-        self.collector.job(&outcome);
-        self.step(Event::Completed(outcome), MonotonicClock.now());
+    fn observe(&mut self, tidings: Tidings) {
+        match tidings {
+            // Too late to turn anything for it.
+            Tidings::Progress(_) => {}
+            Tidings::Outcome(outcome) => {
+                self.collector.job(&outcome);
+                self.step(Event::Completed(outcome), MonotonicClock.now());
+            }
+            Tidings::Failed { task, at } => self.collector.failed(task, at),
+            Tidings::Skipped { task, releases, at } => {
+                self.collector.skipped(task, releases, at);
+                let jobs = u32::try_from(releases).unwrap_or(u32::MAX);
+                self.step(Event::Skipped { task, jobs }, MonotonicClock.now());
+            }
+        }
     }
 
     /// A job under way may need another clock.
@@ -107,7 +138,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             let applied = turn_clock(self.machine, plan);
             let turned = MonotonicClock.now();
             self.step(Event::Applied(applied), turned);
-            self.collector.paced(Some(turned.since(job.at)));
+            self.collector.paced(turned, Some(turned.since(job.at)));
         }
     }
 
@@ -151,11 +182,20 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let took = Took {
             decision: Some(decided.since(begun)),
             actuation: Some(MonotonicClock.now().since(decided)),
+            real_time: Some(self.witness.used()),
         };
-        self.collector.skipped(self.shared.take_skipped());
-        let sample = self.collector.step(&step, &readings, took).clone();
-        // Whoever watches may be slow; the loop does not wait for it.
-        let _ = self.samples.try_send(sample);
+        let witness = &self.witness;
+        let sample = self.collector.step(&step, &readings, took, |job| witness.explains(job));
+        self.tell(Told::Sample(sample));
+        if readings.at >= self.figures_due {
+            self.figures_due = readings.at + FIGURES_EVERY;
+            self.tell(Told::Tasks(self.collector.tasks()));
+        }
+    }
+
+    /// A caller that watches may be slow; the loop does not wait for it.
+    fn tell(&self, told: Told) {
+        let _ = self.told.try_send(told);
     }
 
     fn act(&mut self, plan: Plan) {
@@ -192,7 +232,6 @@ impl Controlled {
     /// Takes what only the end of the threads tells.
     pub(super) fn close(&mut self, obtained: Vec<Protection>, failed: &[Failed], shared: &Shared) {
         self.collector.protected(obtained);
-        self.collector.skipped(shared.take_skipped());
         for Failed { first, jobs } in failed {
             self.collector.note(format!("{jobs} jobs ended early: {first}"));
         }

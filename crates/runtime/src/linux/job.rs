@@ -1,6 +1,7 @@
 //! A job as its own code sees it: its deadline, the store, and a running account of where its time goes.
 
 use punctual_platform::linux::clock::MonotonicClock;
+use punctual_platform::linux::thread::thread_cpu_time;
 use punctual_store::engine::Engine;
 use punctual_store::{Deadline, ReadTransaction, Store, StoreError, WriteTransaction};
 use punctual_units::{Clock, Nanos, TaskId, Time};
@@ -22,6 +23,8 @@ pub struct Job<'r, E: Engine> {
     released: Time,
     deadline: Option<Nanos>,
     begun: Time,
+    /// CPU time of the job's thread when the job began.
+    cpu_before: Nanos,
     in_store: Split,
 }
 
@@ -41,6 +44,7 @@ impl<'r, E: Engine> Job<'r, E> {
             released,
             deadline,
             begun: MonotonicClock.now(),
+            cpu_before: thread_cpu_time(),
             in_store: Split::default(),
         }
     }
@@ -151,12 +155,11 @@ impl<'r, E: Engine> Job<'r, E> {
 
     pub(super) fn end(self, task: TaskId) -> JobOutcome {
         let finished = MonotonicClock.now();
-        let wait = self.begun.since(self.released);
+        let cpu = thread_cpu_time().saturating_sub(self.cpu_before);
         let in_store = self.in_store.data_response();
-        let computation = finished.since(self.begun).saturating_sub(in_store);
         let split = Split {
-            wait,
-            computation,
+            released_late: self.begun.since(self.released),
+            computation: finished.since(self.begun).saturating_sub(in_store),
             ..self.in_store
         };
         JobOutcome {
@@ -165,7 +168,42 @@ impl<'r, E: Engine> Job<'r, E> {
             released: self.released,
             deadline: self.deadline,
             finished,
-            split,
+            split: split.preempting(cpu),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_engines::Memory;
+    use punctual_store::StoreOptions;
+
+    use super::*;
+
+    /// What reading two clocks one after the other may differ by.
+    const APART: Nanos = Nanos::from_micros(500);
+
+    fn outcome(body: impl FnOnce(&mut Job<'_, Memory>)) -> JobOutcome {
+        let store = Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap();
+        let mut job = Job::begin(&store, 0, MonotonicClock.now(), Some(Nanos::from_secs(1)));
+        body(&mut job);
+        job.end(TaskId(0))
+    }
+
+    #[test]
+    fn time_off_the_core_is_told_apart_from_work() {
+        let slept = Nanos::from_millis(5);
+        let asleep = outcome(|_| MonotonicClock.sleep_until(MonotonicClock.now() + slept));
+        assert!(asleep.split.preempted + APART >= slept, "{asleep:?}");
+        assert_eq!(asleep.split.response(), asleep.response());
+
+        let worked = Nanos::from_millis(2);
+        let busy = outcome(|_| {
+            let before = thread_cpu_time();
+            while thread_cpu_time().saturating_sub(before) < worked {}
+        });
+        // However often other threads had the core meanwhile.
+        assert!(busy.split.computation + APART >= worked, "{busy:?}");
+        assert_eq!(busy.split.response(), busy.response());
     }
 }

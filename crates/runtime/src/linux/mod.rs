@@ -25,6 +25,7 @@ mod releases;
 mod shared;
 mod tasks;
 pub mod tenancy;
+mod witness;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -37,26 +38,28 @@ use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, LinuxOptions, busy, thread};
-use punctual_platform::{Machine, Meter, Refusal, Setting};
+use punctual_platform::{Machine, Refusal, Setting};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
-use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, JobOutcome, Pace, SensorUpdate, TaskGoal};
+use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, SensorUpdate, TaskGoal};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 pub use job::Job;
 pub use tasks::Body;
 
-use self::control::{Control, Controlled};
+use self::control::{Control, Controlled, Told};
 pub use self::exclusive::limits;
 use self::exclusive::{Exclusive, Placed, priority};
 use self::feeder::{Fed, Feed, install};
 use self::shared::{Crew, Shared, Starter, Tenure, ThreadPlace, join, protection};
 use self::tasks::{Failed, Running, sleep_until};
+use self::witness::Witness;
 use crate::collector::{Collector, Ending};
 use crate::error::RuntimeError;
-use crate::report::{Finished, LoadReport, Progress, Protection, RunHeader, Sample, Watch};
+use crate::figures::Watched;
+use crate::report::{Finished, LoadReport, PlatformChoice, Progress, Protection, RunHeader, Watch};
 
 /// Of the thread that watches for gaps.
 pub const PROBE_PRIORITY: u8 = 95;
@@ -77,8 +80,8 @@ const SILENCE: Nanos = Nanos::from_secs(10);
 /// How long whoever watches is left alone without a sample.
 const PATIENCE: Nanos = Nanos::from_millis(100);
 
-/// Samples that may wait for whoever watches: a minute at ten per second.
-const SAMPLES_MAX: usize = 600;
+/// Samples and figures that may wait for a caller that watches: a minute at ten per second.
+const TOLD_MAX: usize = 720;
 
 /// A store with tasks around it, ready to run on this machine.
 ///
@@ -121,6 +124,8 @@ pub struct TaskSetup<'env, E: Engine> {
     pub core: Option<CoreId>,
     /// How long a job keeps its core at most, where that was told.
     pub execution: Option<Nanos>,
+    /// What it asks for; none asks for what the run's goal says.
+    pub goal: Option<TaskGoal>,
     /// What its jobs work on.
     pub store: Arc<Store<E, MonotonicClock>>,
     /// What a job does.
@@ -189,6 +194,16 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         self.tasks.iter().map(request).collect()
     }
 
+    /// What the report watches of each task.
+    fn watched(&self, goal: Goal) -> Vec<Watched> {
+        let watched = |task: &TaskSetup<'env, E>| Watched {
+            name: task.name.clone(),
+            deadline: task.class.deadline(),
+            goal: task.goal.unwrap_or(goal.tasks),
+        };
+        self.tasks.iter().map(watched).collect()
+    }
+
     /// Adds a task whose jobs run `body`.
     pub fn task(
         &mut self,
@@ -205,9 +220,18 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             active: Active::ALWAYS,
             core: None,
             execution: None,
+            goal: None,
             store,
             body: Box::new(body),
         })
+    }
+
+    /// Gives the task that was added last a goal of its own, instead of the run's.
+    pub fn asks_for(&mut self, goal: TaskGoal) -> &mut Self {
+        if let Some(task) = self.tasks.last_mut() {
+            task.goal = Some(goal);
+        }
+        self
     }
 
     /// Tells how long a job of the task that was added last keeps its core at most, on an otherwise idle machine. Exclusive tasks are admitted
@@ -266,7 +290,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let offers = self.machine.offers().clone();
         let header = RunHeader {
             scenario: name.into(),
-            platform: "linux".into(),
+            platform: PlatformChoice::Linux,
             machine: offers.machine.clone(),
             seed: 0,
             controller: ControllerKind::Open,
@@ -356,7 +380,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         };
         // Jobs on another core than the probe's cannot be excused by it.
         let elsewhere = (0..self.tasks.len()).filter(|task| !placement.seats[*task].cores().contains(&probed));
-        let elsewhere: Vec<TaskId> = elsewhere.map(|task| TaskId(task as u32)).collect();
+        let elsewhere = elsewhere.map(|task| TaskId(task as u32)).collect();
+        let witness = Witness::new(probed, probe.as_ref().ok(), elsewhere);
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         obtained.push(protection(
             "guardian puts the machine back after a kill".into(),
@@ -367,10 +392,9 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             probe.as_ref().map(drop).map_err(Clone::clone),
         ));
         obtained.extend(self.bound_best_effort(options.best_effort_share, placement.rest.len()));
-        let energy = self.machine.read().energy_j;
         let steal = stolen();
         let cores = self.machine.offers().cores.len();
-        let ran = self.run_threads(options, placed, watch);
+        let ran = self.run_threads(options, placed, witness, watch);
         thread::unlock_memory();
         let Ran {
             controlled,
@@ -379,13 +403,10 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             record,
         } = ran?;
 
-        let collector = &controlled.collector;
         let elapsed = MonotonicClock.now().since(regulator.start);
         let ending = Ending {
             counts: self.store.counts(),
             reconciliation: self.store.reconcile(),
-            excused: probe.as_ref().map_or(0, |probe| excused(collector, probe, &elsewhere)),
-            energy_j: energy_since(&energy, &self.machine.read().energy_j),
             energy_parts_j: None,
             controller_core_share: Some(controlled.cpu.ratio(elapsed)),
             probe_us: probe.as_ref().ok().map(oversleep_us),
@@ -430,7 +451,13 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     }
 
     /// Starts every thread, lets them run, and collects what they return.
-    fn run_threads(&mut self, options: RunOptions, placed: Placed, watch: Watch) -> Result<Ran, RuntimeError> {
+    fn run_threads(
+        &mut self,
+        options: RunOptions,
+        placed: Placed,
+        mut witness: Witness<'_>,
+        watch: Watch,
+    ) -> Result<Ran, RuntimeError> {
         let RunOptions {
             mut header,
             mut regulator,
@@ -444,7 +471,8 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let bounded_group = (best_effort_share < Share::ONE).then(|| self.machine.best_effort());
         let plan = Regulator::new(regulator.clone())?.plan();
         let shared = Shared::new(plan.admitted, regulator.within);
-        let (samples, sampled) = sync_channel(SAMPLES_MAX);
+        let (tell, told) = sync_channel(TOLD_MAX);
+        let watched = self.watched(regulator.goal);
         let Placed { placement, exclusive } = placed;
         // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
         let _kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
@@ -481,10 +509,11 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             header.protection.extend(crew.ready());
             let start = MonotonicClock.now() + LEAD;
             regulator.start = start;
-            let mut collector = Collector::new(header.clone(), start, plan);
-            if !accountants.is_empty() {
-                collector.lends();
+            let mut collector = Collector::new(header.clone(), watched, start, plan);
+            if regulator.excite.is_some() {
+                collector = collector.learning();
             }
+            witness.count(crew.real_time());
             let control = Control {
                 machine,
                 store,
@@ -494,7 +523,9 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 pace,
                 patience,
                 until: start + duration,
-                samples,
+                told: tell,
+                witness,
+                figures_due: start,
                 log: record.is_some().then(Vec::new),
                 rehearsal: None,
             };
@@ -504,7 +535,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             let control_obtained = crew.ready();
             header.protection.extend(control_obtained.iter().cloned());
             crew.go(start);
-            watch_samples(&header, &sampled, shared, watch);
+            watch_told(&header, &told, shared, watch);
 
             let controlled = join(control);
             shared.stop();
@@ -567,21 +598,6 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
     tasks.into_iter().enumerate().map(spawn).collect()
 }
 
-/// Late jobs that a gap of the probe explains: one at least as long as the overrun, between release and completion.
-///
-/// Not where our own threads filled the core: the kernel then takes it away from all of them for the rest of a second
-/// (real-time throttling, 95 % by default), which the probe sees like any other gap.
-fn excused(collector: &Collector, probe: &GapProbe, elsewhere: &[TaskId]) -> u64 {
-    let explained = |job: &&JobOutcome| {
-        if elsewhere.contains(&job.task) {
-            return false;
-        }
-        let gap = probe.longest_gap(job.released, job.finished);
-        job.overrun().is_some_and(|overrun| gap >= overrun)
-    };
-    collector.late_with_slack().filter(explained).count() as u64
-}
-
 fn at(role: &str, core: CoreId, priority: Option<u8>) -> ThreadPlace {
     ThreadPlace {
         role: role.into(),
@@ -620,14 +636,15 @@ fn place_tasks<'env, E: Engine>(
     tasks.into_iter().zip(&placement.seats).map(place).collect()
 }
 
-/// Shows samples to whoever watches until the loop is over.
-fn watch_samples(header: &RunHeader, samples: &Receiver<Sample>, shared: &Shared, watch: Watch) {
+/// Shows what is told to the caller that watches, until the loop is over.
+fn watch_told(header: &RunHeader, told: &Receiver<Told>, shared: &Shared, watch: Watch) {
     if watch(Progress::Started(header)) == ControlFlow::Break(()) {
         shared.stop();
     }
     loop {
-        let answer = match samples.recv_timeout(PATIENCE.into()) {
-            Ok(sample) => watch(Progress::Sample(&sample)),
+        let answer = match told.recv_timeout(PATIENCE.into()) {
+            Ok(Told::Sample(sample)) => watch(Progress::Sample(&sample)),
+            Ok(Told::Tasks(tasks)) => watch(Progress::Tasks(&tasks)),
             Err(RecvTimeoutError::Timeout) => watch(Progress::Waiting),
             Err(RecvTimeoutError::Disconnected) => return,
         };
@@ -672,8 +689,4 @@ fn stolen() -> Option<Nanos> {
 fn oversleep_us(probe: &GapProbe) -> [f64; 3] {
     let seen = probe.summary();
     [seen.p50, seen.p99, seen.max].map(Nanos::as_micros_f64)
-}
-
-fn energy_since(before: &Meter<f64>, after: &Meter<f64>) -> Option<f64> {
-    Some(after.value()? - before.value()?)
 }

@@ -9,7 +9,7 @@ use punctual_platform::linux::BestEffort;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::sync::Parker;
 use punctual_platform::linux::thread::{self, Tid};
-use punctual_units::{CoreId, Share, Time};
+use punctual_units::{CoreId, Share, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress};
 
 use super::mailbox::Mailbox;
@@ -26,6 +26,29 @@ pub(super) enum Tidings {
     Progress(JobProgress),
     /// It is complete.
     Outcome(JobOutcome),
+    /// It ended with an error.
+    Failed {
+        /// The task whose job it was.
+        task: TaskId,
+        /// When it ended.
+        at: Time,
+    },
+    /// Releases were dropped, because too many jobs were waiting.
+    Skipped {
+        /// The task that was to be released.
+        task: TaskId,
+        /// How many.
+        releases: u64,
+        /// By when.
+        at: Time,
+    },
+}
+
+impl Tidings {
+    /// Whether a real-time job is complete.
+    pub(super) fn ends_a_real_time_job(&self) -> bool {
+        matches!(self, Tidings::Outcome(outcome) if outcome.deadline.is_some())
+    }
 }
 
 /// What the threads of a run share.
@@ -34,7 +57,6 @@ pub(super) struct Shared {
     stop: AtomicBool,
     admitted: AtomicU64,
     rebalance: AtomicBool,
-    skipped: AtomicU64,
     unreported: AtomicU64,
     /// Whether checkpoints are of interest.
     within: bool,
@@ -52,7 +74,6 @@ impl Shared {
             stop: AtomicBool::new(false),
             admitted: AtomicU64::new(admitted.get().to_bits()),
             rebalance: AtomicBool::new(false),
-            skipped: AtomicU64::new(0),
             unreported: AtomicU64::new(0),
             within,
             tidings: Mailbox::new(TIDINGS_MAX),
@@ -85,10 +106,10 @@ impl Shared {
         self.rebalance.swap(false, Ordering::AcqRel)
     }
 
-    /// Hands an outcome to the control thread without ever waiting for it: a transaction never waits for the
-    /// controller. Where the mailbox is full the outcome is counted instead.
-    pub(super) fn report(&self, outcome: JobOutcome) {
-        if !self.tidings.put(Tidings::Outcome(outcome)) {
+    /// Tells the control thread how a job ended, or that releases were dropped, without ever waiting for it: a
+    /// transaction never waits for the controller. Where the mailbox is full, that is counted instead.
+    pub(super) fn report(&self, tidings: Tidings) {
+        if !self.tidings.put(tidings) {
             self.unreported.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -101,15 +122,6 @@ impl Shared {
     /// Hands a checkpoint to the control thread, likewise without waiting. The next one makes up for one that is lost.
     pub(super) fn progress(&self, progress: JobProgress) {
         self.tidings.put(Tidings::Progress(progress));
-    }
-
-    pub(super) fn skip(&self, jobs: u64) {
-        self.skipped.fetch_add(jobs, Ordering::Relaxed);
-    }
-
-    /// Releases that were dropped since the last call.
-    pub(super) fn take_skipped(&self) -> u64 {
-        self.skipped.swap(0, Ordering::Relaxed)
     }
 
     /// Outcomes that found the channel full.
@@ -153,10 +165,17 @@ pub(super) enum Tenure {
     Guest(ExclusiveCore),
 }
 
+/// What a thread says once it is in its place.
+pub(super) struct Ready {
+    obtained: Vec<Protection>,
+    /// Where it runs, if it is a real-time thread now.
+    real_time: Option<(CoreId, Tid)>,
+}
+
 /// One thread's side of the start: says what it obtained, then waits for the common start.
 pub(super) struct Starter {
     pub(super) place: ThreadPlace,
-    pub(super) ready: Sender<Vec<Protection>>,
+    pub(super) ready: Sender<Ready>,
     pub(super) go: Receiver<Time>,
 }
 
@@ -182,9 +201,11 @@ impl Starter {
                 exclusive.confine(Tid::current()),
             ),
         }];
+        let mut real_time = None;
         if let Some(priority) = priority {
-            let what = format!("{role}: SCHED_FIFO {priority}");
-            obtained.push(protection(what, thread::real_time(*priority)));
+            let result = thread::real_time(*priority);
+            real_time = result.is_ok().then(|| (*core, Tid::current()));
+            obtained.push(protection(format!("{role}: SCHED_FIFO {priority}"), result));
         }
         if let Some(group) = bounded {
             obtained.push(protection(
@@ -192,7 +213,7 @@ impl Starter {
                 group.adopt(Tid::current()),
             ));
         }
-        self.ready.send(obtained).ok()?;
+        self.ready.send(Ready { obtained, real_time }).ok()?;
         self.go.recv().ok()
     }
 }
@@ -200,10 +221,12 @@ impl Starter {
 /// The threads of a run, started together.
 pub(super) struct Crew<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
-    ready: (Sender<Vec<Protection>>, Receiver<Vec<Protection>>),
+    ready: (Sender<Ready>, Receiver<Ready>),
     /// One for each thread: all of them start when the crew says so.
     go: Vec<Sender<Time>>,
     reported: usize,
+    /// Of the threads in their places, the real-time ones.
+    real_time: Vec<(CoreId, Tid)>,
 }
 
 impl<'scope, 'env> Crew<'scope, 'env> {
@@ -213,6 +236,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
             ready: channel(),
             go: Vec::new(),
             reported: 0,
+            real_time: Vec::new(),
         }
     }
 
@@ -239,10 +263,14 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     /// Waits until every thread spawned so far is in its place; returns what those obtained that had not said so yet.
     pub(super) fn ready(&mut self) -> Vec<Protection> {
         let waiting = self.go.len() - std::mem::replace(&mut self.reported, self.go.len());
-        (0..waiting)
-            .filter_map(|_| self.ready.1.recv().ok())
-            .flatten()
-            .collect()
+        let ready: Vec<Ready> = (0..waiting).filter_map(|_| self.ready.1.recv().ok()).collect();
+        self.real_time.extend(ready.iter().filter_map(|ready| ready.real_time));
+        ready.into_iter().flat_map(|ready| ready.obtained).collect()
+    }
+
+    /// The real-time threads that are in their places.
+    pub(super) fn real_time(&self) -> impl Iterator<Item = (CoreId, Tid)> {
+        self.real_time.iter().copied()
     }
 
     /// Lets every thread start at `start`.

@@ -9,7 +9,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::job::Job;
 use super::releases::Releases;
-use super::shared::{Shared, Starter, StopOnPanic};
+use super::shared::{Shared, Starter, StopOnPanic, Tidings};
 use super::tenancy::Tenancy;
 
 /// How long a thread sleeps before it looks whether the run is over.
@@ -54,14 +54,19 @@ impl<E: Engine> Running<'_, E> {
             let mut job = job.telling(shared, self.id, start);
             let result = (self.body)(&mut job);
             let outcome = job.end(self.id);
+            let (task, at) = (self.id, outcome.finished);
             // A job that failed at once was not early: it has no response time.
             if let Err(error) = result {
                 failed.get_or_insert(Failed { first: error, jobs: 0 }).jobs += 1;
+                shared.report(Tidings::Failed { task, at });
             } else {
-                shared.report(outcome);
+                shared.report(Tidings::Outcome(outcome));
             }
             number += 1;
-            shared.skip(releases.ended(outcome.finished, &mut self.rng));
+            let releases = releases.ended(at, &mut self.rng);
+            if releases > 0 {
+                shared.report(Tidings::Skipped { task, releases, at });
+            }
         }
         failed
     }

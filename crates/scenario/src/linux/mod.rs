@@ -152,7 +152,8 @@ impl Placing<'_, '_> {
                     .task(&task.name, task.class, task.arrival, move |job| {
                         interpreter.perform(job)
                     })
-                    .takes_at_most(task.demand.compute + task.demand.data);
+                    .takes_at_most(task.demand.compute + task.demand.data)
+                    .asks_for(task.goal.unwrap_or(self.setup.scenario().goal.tasks));
                 if let Some(core) = task.core {
                     runtime.on_core(core);
                 }
@@ -188,6 +189,7 @@ impl Placing<'_, '_> {
             active: task.active,
             core: Some(core),
             execution: None,
+            goal: None,
             store,
             body,
         });

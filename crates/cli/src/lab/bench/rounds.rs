@@ -96,12 +96,9 @@ fn ratio(ours: &[f64], theirs: &[f64]) -> Ratio {
     }
 }
 
-/// By nearest rank; 0 of nothing.
+/// The percentile; 0 of nothing.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (q * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+    punctual_units::percentile(values.iter().copied(), q).unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ impl Query {
             .filter(|window| !window.is_empty())
             .collect();
         let value = match self.aggregate {
-            Aggregate::Mean => mean(&windows.concat()),
+            Aggregate::Mean => mean(windows.concat()),
             Aggregate::Median => median(&windows.concat()),
             Aggregate::Min => least(&windows.concat()),
             Aggregate::Max => greatest(&windows.concat()),
@@ -141,5 +141,5 @@ impl std::fmt::Display for Query {
 }
 
 fn means(windows: &[Vec<f64>]) -> Vec<f64> {
-    windows.iter().filter_map(|window| mean(window)).collect()
+    windows.iter().filter_map(mean).collect()
 }

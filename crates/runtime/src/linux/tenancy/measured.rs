@@ -4,7 +4,7 @@ use punctual_cores::LearntCosts;
 use punctual_platform::Refusal;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
-use punctual_units::{Clock, Nanos, Share, Time};
+use punctual_units::{Clock, Nanos, Share, Time, percentile};
 use serde::Serialize;
 
 use super::occupy;
@@ -79,12 +79,9 @@ impl LendingMeasured {
     }
 }
 
-/// By nearest rank, of figures in any order; zero of none.
+/// The percentile of figures in any order; zero of none.
 pub fn quantile(figures: &[Nanos], q: f64) -> Nanos {
-    let mut sorted = figures.to_vec();
-    sorted.sort_unstable();
-    let rank = (q * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(Nanos::ZERO)
+    percentile(figures.iter().copied(), q).unwrap_or(Nanos::ZERO)
 }
 
 /// Measures what lending `core` costs, on a thread of its own that occupies it at `priority`.

@@ -33,7 +33,7 @@ pub fn nearness(programs: &Programs, pool: Pool, exact: Exact, instants: &Instan
         let ratios: Vec<f64> = busy.map(|(sum, best)| sum / best).collect();
         Nearness {
             name: policy.name,
-            of_exact: ratios.iter().sum::<f64>() / ratios.len() as f64,
+            of_exact: punctual_units::mean(&ratios).unwrap_or(f64::NAN),
             of_exact_least: ratios.iter().copied().fold(f64::INFINITY, f64::min),
         }
     };

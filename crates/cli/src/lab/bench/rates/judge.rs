@@ -46,7 +46,7 @@ pub fn failings(report: &RunReport, due: u64) -> Vec<String> {
     };
     let jobs: u32 = settled().map(|sample| sample.jobs).sum();
     require(jobs > 0, "no real-time job ended".into());
-    let tardiness = summary.tardiness_mean;
+    let tardiness = summary.tardiness_mean.unwrap_or(f64::INFINITY);
     require(
         tardiness <= report.header.goal.tasks.nominal(),
         format!("tardiness {tardiness:.2}"),
@@ -89,7 +89,7 @@ mod tests {
     fn held() -> RunReport {
         let mut report = fixture::report();
         report.samples.iter_mut().for_each(|sample| sample.fresh_share = 1.0);
-        report.summary.tardiness_mean = 0.84;
+        report.summary.tardiness_mean = Some(0.84);
         report.summary.updates_shed = 0;
         report.summary.updates_superseded = 0;
         report
@@ -105,7 +105,7 @@ mod tests {
     fn each_condition_is_needed() {
         assert_eq!(failings_of(|_| {}), "");
         assert_eq!(
-            failings_of(|report| report.summary.tardiness_mean = 0.86),
+            failings_of(|report| report.summary.tardiness_mean = Some(0.86)),
             "tardiness 0.86"
         );
         assert_eq!(failings_of(|report| report.summary.updates_shed = 1000), "1,000 shed");

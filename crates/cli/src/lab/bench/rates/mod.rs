@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::lab::args::Rates;
 use crate::output::Output;
 use crate::scenario::{self, Loaded};
-use crate::summary::count;
+use crate::summary::{count, figure};
 use search::Search;
 
 /// 1 s of warm-up and 5 s of settling, in which no means are taken, and 4 s in which they are. A shorter run would
@@ -259,7 +259,7 @@ impl Try {
         } = self.summary;
         let rate = count(self.header.load.updates_per_s.round() as u64);
         let verdict = if self.failings.is_empty() {
-            format!("held, tardiness {tardiness_mean:.2}")
+            format!("held, tardiness {}", figure(tardiness_mean))
         } else {
             format!("not held: {}", self.failings.join(", "))
         };

@@ -1,0 +1,70 @@
+//! What protection a run obtained, for people: a right that was refused to many threads is told once.
+
+use punctual_runtime::report::Protection;
+
+/// One line: what was asked for, and, where it was refused, why and what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Told<'p> {
+    /// Everything that was asked for and had this answer, in order.
+    pub what: Vec<&'p str>,
+    /// Why it was refused, and what to do; none where it was obtained.
+    pub refused: Option<(&'p str, &'p str)>,
+}
+
+/// What was obtained, one by one, and what was refused, once for each reason; in the order in which they were asked for.
+pub fn told(protections: &[Protection]) -> Vec<Told<'_>> {
+    let mut told: Vec<Told<'_>> = Vec::new();
+    for protection in protections {
+        let what = protection.what.as_str();
+        let refusal = protection.refused.as_ref();
+        let refused = refusal.map(|refusal| (refusal.why.as_str(), refusal.remedy.as_str()));
+        match told
+            .iter_mut()
+            .find(|line| line.refused.is_some() && line.refused == refused)
+        {
+            Some(line) => line.what.push(what),
+            None => told.push(Told {
+                what: vec![what],
+                refused,
+            }),
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_platform::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn a_right_that_is_refused_to_many_is_told_once() {
+        let protection = |what: &str, why: Option<&str>| Protection {
+            what: what.into(),
+            refused: why.map(|why| Refusal {
+                what: format!("real-time scheduling of {what}"),
+                why: why.into(),
+                remedy: "run as root".into(),
+            }),
+        };
+        let asked = [
+            protection("a: SCHED_FIFO 80", Some("not permitted")),
+            protection("a: on core 1", None),
+            protection("b: SCHED_FIFO 79", Some("not permitted")),
+            protection("b: on core 1", None),
+            protection("b: on core 9", Some("no such core")),
+        ];
+        let line = |what: &[&'static str], why: Option<&'static str>| Told {
+            what: what.to_vec(),
+            refused: why.map(|why| (why, "run as root")),
+        };
+        let expected = [
+            line(&["a: SCHED_FIFO 80", "b: SCHED_FIFO 79"], Some("not permitted")),
+            line(&["a: on core 1"], None),
+            line(&["b: on core 1"], None),
+            line(&["b: on core 9"], Some("no such core")),
+        ];
+        assert_eq!(told(&asked), expected);
+    }
+}

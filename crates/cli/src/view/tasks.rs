@@ -1,0 +1,140 @@
+//! The panel of the live view that shows every task: goal, figures, histogram, and where the time goes.
+
+use punctual_runtime::report::TaskReport;
+use punctual_workload::Part;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Row, Table};
+
+use super::panels::panel;
+use super::state::ViewState;
+use crate::tasks::{self, Column};
+use crate::verdict::Standing;
+
+/// Lines of the panel besides its tasks: the border, and the head.
+const FRAME_LINES: u16 = 3;
+
+/// The panel takes at most this part of the room.
+const PART_MAX: u16 = 3;
+
+/// Width from which there is room for a histogram and for the parts of the time.
+const HISTOGRAM_FITS: u16 = 100;
+
+/// Columns of a task's name at the least, and of a response time.
+const NAME_WIDTH: u16 = 10;
+const TIME_WIDTH: u16 = 8;
+
+/// Columns of a histogram, and of the parts of the time.
+const PICTURE_WIDTH: u16 = 20;
+
+/// Lines that the panel needs; none before the first figures.
+pub fn height(body: Rect, state: &ViewState) -> u16 {
+    match state.tasks.len() as u16 {
+        0 => 0,
+        tasks => (tasks + FRAME_LINES).min((body.height / PART_MAX).max(FRAME_LINES + 1)),
+    }
+}
+
+/// Draws every task that there is room for.
+pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
+    if state.tasks.is_empty() {
+        return;
+    }
+    let pictures = area.width >= HISTOGRAM_FITS;
+    let title = Line::from(vec![" tasks ".bold(), "after the start-up ".dim()]);
+    let mut block = panel(title);
+    if pictures {
+        block = block.title_bottom(legend());
+    }
+    let fit = usize::from(block.inner(area).height.saturating_sub(1));
+    // The last line says that there are more.
+    let shown = if state.tasks.len() > fit {
+        fit.saturating_sub(1)
+    } else {
+        fit
+    };
+    let mut rows: Vec<Row> = state.tasks.iter().take(shown).map(|task| row(task, pictures)).collect();
+    if let more @ 1.. = state.tasks.len().saturating_sub(shown) {
+        rows.push(Row::new([Cell::from(format!(" and {more} more").dim())]));
+    }
+    let mut head = vec![" task", "goal", "late", "p50", "p99", "max"];
+    let widest = |of: fn(&TaskReport) -> String| {
+        let widths = state.tasks.iter().map(|task| of(task).chars().count() as u16);
+        widths.max().unwrap_or(0).max(4)
+    };
+    let mut widths = vec![
+        Constraint::Min(NAME_WIDTH),
+        Constraint::Length(widest(|task| task.goal().to_string())),
+        Constraint::Length(widest(tasks::late)),
+    ];
+    widths.extend([Constraint::Length(TIME_WIDTH); 3]);
+    if pictures {
+        head.extend(["response times", "where the time goes"]);
+        widths.extend([Constraint::Length(PICTURE_WIDTH); 2]);
+    }
+    let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block);
+    frame.render_widget(table, area);
+}
+
+fn row(task: &TaskReport, pictures: bool) -> Row<'_> {
+    let color = match Standing::of(task) {
+        Standing::Missed => Color::Red,
+        Standing::Held => Color::Green,
+        Standing::NoJob | Standing::TooFew { .. } => Color::Yellow,
+    };
+    let late = tasks::late(task);
+    let mut cells = vec![
+        Cell::from(format!(" {}", task.name).bold()),
+        Cell::from(task.goal().to_string()),
+        Cell::from(Span::styled(late, color)),
+    ];
+    cells.extend(tasks::responses(task).map(Cell::from));
+    if pictures {
+        cells.push(Cell::from(histogram(task)));
+        cells.push(Cell::from(parts(task)));
+    }
+    Row::new(cells)
+}
+
+fn histogram(task: &TaskReport) -> Line<'static> {
+    let span = |column: Column| {
+        let color = match column {
+            Column::Deadline => Color::Yellow,
+            Column::Jobs { late: true, .. } => Color::Red,
+            Column::Jobs { late: false, .. } => Color::Cyan,
+        };
+        Span::styled(column.symbol().to_string(), color)
+    };
+    Line::from_iter(tasks::histogram(task, usize::from(PICTURE_WIDTH)).into_iter().map(span))
+}
+
+/// Letters, so that the parts are told apart without colours as well.
+fn parts(task: &TaskReport) -> Line<'static> {
+    let span = |(letter, part, columns): (char, Part, usize)| {
+        let text = letter.to_string().repeat(columns);
+        Span::styled(text, Style::new().fg(Color::Black).bg(color(part)))
+    };
+    Line::from_iter(tasks::letters(task, usize::from(PICTURE_WIDTH)).into_iter().map(span))
+}
+
+const fn color(part: Part) -> Color {
+    match part {
+        Part::ReleasedLate => Color::Gray,
+        Part::Preempted => Color::Yellow,
+        Part::Lock => Color::Red,
+        Part::Data => Color::Cyan,
+        Part::Computation => Color::Blue,
+        Part::Commit => Color::Magenta,
+    }
+}
+
+fn legend() -> Line<'static> {
+    let letter = |(letter, part): (char, Part)| {
+        let sign = Span::styled(format!(" {letter} "), Style::new().fg(Color::Black).bg(color(part)));
+        [sign, format!(" {} ", part.words()).dim()]
+    };
+    let deadline = ["│".yellow(), " deadline ".dim()];
+    Line::from_iter(deadline.into_iter().chain(tasks::LETTERS.into_iter().flat_map(letter))).right_aligned()
+}

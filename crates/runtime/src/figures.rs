@@ -1,0 +1,310 @@
+//! The figures of each real-time task, gathered in memory that does not grow with the run.
+//!
+//! A run has a start-up ([`crate::report::RunHeader::settle_s`]) and a span after it. Every figure is of the span; of
+//! the start-up only jobs and late ones are counted. A job belongs to the one in which it ended, a release that was
+//! skipped to the one in which it was due.
+//!
+//! **What counts.** A job is *late* if it ended after its deadline; a release that was *skipped*, because too many jobs
+//! waited, is a late job too, with no response time. A job that *failed* (its closure returned an error) has no
+//! response time either; it is counted apart, and the goal is judged as if it were late.
+
+use hdrhistogram::Histogram;
+use punctual_units::{Nanos, Share};
+use punctual_workload::{JobOutcome, Part, SplitSum, TaskGoal, top_cause};
+
+use crate::report::{Bin, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
+
+/// Response times above this are counted as this; the maximum is exact all the same.
+const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
+
+/// Response times are exact to so many digits. With [`RESPONSE_MAX`] a task's histogram takes 300 kB.
+const EXACT_TO_DIGITS: u8 = 3;
+
+/// Bins of the histogram that is told, per factor of two in response time: a bin is about a tenth of its value wide.
+const BINS_PER_OCTAVE: f64 = 8.0;
+
+/// What is known of a task before the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watched {
+    /// Its name.
+    pub name: String,
+    /// Its relative deadline; none for best-effort tasks, which have no figures of their own.
+    pub deadline: Option<Nanos>,
+    /// What it asks for; without a deadline of no meaning.
+    pub goal: TaskGoal,
+}
+
+/// The figures of one real-time task.
+#[derive(Clone, Debug)]
+pub struct TaskFigures {
+    watched: Watched,
+    deadline: Nanos,
+    responses: Histogram<u64>,
+    max: Nanos,
+    tardiness_sum: f64,
+    late: SplitSum,
+    on_time: SplitSum,
+    failed: u64,
+    skipped: u64,
+    excused: u64,
+    start_up: StartUp,
+}
+
+impl TaskFigures {
+    /// Of a task that has done nothing yet, in a run with a start-up of `start_up_s` seconds; none for a task without
+    /// a deadline. Takes all the memory that it will ever use.
+    pub fn new(watched: Watched, start_up_s: f64) -> Option<TaskFigures> {
+        Some(TaskFigures {
+            deadline: watched.deadline?,
+            watched,
+            responses: Histogram::new_with_bounds(1, RESPONSE_MAX.0, EXACT_TO_DIGITS)
+                .expect("bounds and digits are constants in the histogram's range"),
+            max: Nanos::ZERO,
+            tardiness_sum: 0.0,
+            late: SplitSum::default(),
+            on_time: SplitSum::default(),
+            failed: 0,
+            skipped: 0,
+            excused: 0,
+            start_up: StartUp {
+                seconds: start_up_s,
+                ..StartUp::default()
+            },
+        })
+    }
+
+    /// Takes a job that ended after the start-up, where `settled`, or else during it.
+    pub fn job(&mut self, job: &JobOutcome, settled: bool) {
+        let late = job.overrun().is_some();
+        if !settled {
+            self.start_up.jobs += 1;
+            self.start_up.late += u64::from(late);
+            return;
+        }
+        let response = job.response();
+        self.responses.saturating_record(response.0.max(1));
+        self.max = self.max.max(response);
+        self.tardiness_sum += response.ratio(self.deadline);
+        let splits = if late { &mut self.late } else { &mut self.on_time };
+        splits.add(&job.split);
+    }
+
+    /// Takes `releases` that were skipped.
+    pub fn skipped(&mut self, releases: u64, settled: bool) {
+        if settled {
+            self.skipped += releases;
+        } else {
+            self.start_up.jobs += releases;
+            self.start_up.late += releases;
+        }
+    }
+
+    /// Takes a job that ended with an error.
+    pub fn failed(&mut self, settled: bool) {
+        self.failed += u64::from(settled);
+    }
+
+    /// Takes note that a late job is explained by a gap of the probe.
+    pub fn excused(&mut self) {
+        self.excused += 1;
+    }
+
+    /// The report of the task so far: some microseconds of work, for the histogram has thousands of bins.
+    pub fn report(&self) -> TaskReport {
+        let finished = self.late.jobs + self.on_time.jobs;
+        let jobs = finished + self.skipped;
+        let late = self.late.jobs + self.skipped;
+        let all = SplitSum {
+            sum: self.late.sum + self.on_time.sum,
+            jobs: finished,
+        };
+        TaskReport {
+            name: self.watched.name.clone(),
+            goal_late: self.watched.goal.late().map(Share::get),
+            goal_tardiness: match self.watched.goal {
+                TaskGoal::Late(_) => None,
+                TaskGoal::Tardiness(mean) => Some(mean),
+            },
+            deadline_us: self.deadline.as_micros_f64(),
+            jobs,
+            late,
+            late_share: (jobs > 0).then(|| late as f64 / jobs as f64),
+            failed: self.failed,
+            skipped: self.skipped,
+            excused: self.excused,
+            response_us: (finished > 0).then(|| self.response_us()),
+            tardiness_mean: (finished > 0).then(|| self.tardiness_sum / finished as f64),
+            where_us: where_us(&all),
+            where_late_us: where_us(&self.late),
+            where_on_time_us: where_us(&self.on_time),
+            top_cause: top_cause(&self.late, &self.on_time, self.deadline),
+            start_up: self.start_up,
+            histogram: self.bins(),
+        }
+    }
+
+    fn response_us(&self) -> ResponseTimes {
+        let quantile = |share| {
+            Nanos(self.responses.value_at_quantile(share))
+                .min(self.max)
+                .as_micros_f64()
+        };
+        ResponseTimes {
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: self.max.as_micros_f64(),
+        }
+    }
+
+    /// Bins of equal width on a logarithmic axis, the deadline between two of them; without the empty ones.
+    fn bins(&self) -> Vec<Bin> {
+        let mut bins: Vec<(i32, u64)> = Vec::new();
+        for recorded in self.responses.iter_recorded() {
+            let response = Nanos(self.responses.median_equivalent(recorded.value_iterated_to()));
+            let number = (response.ratio(self.deadline).log2() * BINS_PER_OCTAVE).floor() as i32;
+            match bins.last_mut() {
+                Some((last, jobs)) if *last == number => *jobs += recorded.count_at_value(),
+                _ => bins.push((number, recorded.count_at_value())),
+            }
+        }
+        let deadline_us = self.deadline.as_micros_f64();
+        let edge = |number: i32| (f64::from(number) / BINS_PER_OCTAVE).exp2() * deadline_us;
+        let bin = |(number, jobs): (i32, u64)| Bin {
+            from_us: edge(number),
+            to_us: edge(number + 1),
+            jobs,
+        };
+        bins.into_iter().map(bin).collect()
+    }
+}
+
+/// The mean of each part, in microseconds; none without a job.
+fn where_us(splits: &SplitSum) -> Option<WhereTimeWent> {
+    let mean = |part: Part| splits.mean_ns(part) * 1e-3;
+    (splits.jobs > 0).then(|| WhereTimeWent {
+        released_late: mean(Part::ReleasedLate),
+        preempted: mean(Part::Preempted),
+        lock: mean(Part::Lock),
+        data: mean(Part::Data),
+        computation: mean(Part::Computation),
+        commit: mean(Part::Commit),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use punctual_units::{TaskId, Time, percentile_of_rising};
+    use punctual_workload::Split;
+
+    use super::*;
+
+    const DEADLINE: Nanos = Nanos::from_millis(10);
+
+    fn figures() -> TaskFigures {
+        let watched = Watched {
+            name: "steer".into(),
+            deadline: Some(DEADLINE),
+            goal: TaskGoal::Late(Share::clamped(0.01)),
+        };
+        TaskFigures::new(watched, 7.0).unwrap()
+    }
+
+    fn job(lock: Nanos, computation: Nanos) -> JobOutcome {
+        let split = Split {
+            lock,
+            computation,
+            ..Split::default()
+        };
+        JobOutcome {
+            task: TaskId(0),
+            job: 0,
+            released: Time::ZERO,
+            deadline: Some(DEADLINE),
+            finished: Time::ZERO + split.response(),
+            split,
+        }
+    }
+
+    #[test]
+    fn a_skipped_release_is_late_and_a_failed_job_is_neither() {
+        let mut figures = figures();
+        figures.job(&job(Nanos::ZERO, DEADLINE), true);
+        figures.job(&job(Nanos::ZERO, DEADLINE), true);
+        figures.job(&job(Nanos::from_millis(5), DEADLINE), true);
+        figures.skipped(1, true);
+        figures.failed(true);
+        figures.job(&job(Nanos::from_millis(5), DEADLINE), false);
+        figures.skipped(2, false);
+        let report = figures.report();
+        assert_eq!((report.jobs, report.late, report.failed, report.skipped), (4, 2, 1, 1));
+        assert_eq!(report.late_share, Some(0.5));
+        assert_eq!(report.top_cause, Some(Part::Lock));
+        let start_up = StartUp {
+            seconds: 7.0,
+            jobs: 3,
+            late: 3,
+        };
+        assert_eq!(report.start_up, start_up);
+        assert!(
+            report
+                .tardiness_mean
+                .is_some_and(|mean| (mean - 3.5 / 3.0).abs() < 1e-9)
+        );
+        assert_eq!(report.where_late_us.unwrap().lock, 5000.0);
+        assert_eq!(report.response_us.unwrap().max, 15_000.0);
+    }
+
+    #[test]
+    fn a_task_without_a_job_says_so() {
+        let report = figures().report();
+        assert_eq!(
+            (report.late_share, report.response_us, report.where_us),
+            (None, None, None)
+        );
+        assert_eq!((report.tardiness_mean, report.top_cause), (None, None));
+        assert!(report.histogram.is_empty());
+    }
+
+    #[test]
+    fn a_billion_jobs_take_the_memory_of_one() {
+        let mut figures = figures();
+        let before = figures.responses.distinct_values();
+        for k in 0..100_000u64 {
+            figures.job(&job(Nanos::ZERO, Nanos((k * 7_919) % 20_000_000)), true);
+        }
+        figures.job(&job(Nanos::ZERO, Nanos::from_secs(100_000)), true);
+        assert_eq!(
+            figures.responses.distinct_values(),
+            before,
+            "the histogram does not grow"
+        );
+        assert!(before * std::mem::size_of::<u64>() < 400_000);
+        assert_eq!(figures.report().response_us.unwrap().max, 1e11);
+    }
+
+    proptest! {
+        /// Counts add up, the parts add up to the mean response time, and percentiles are in order and, to three
+        /// digits, those of the sorted list.
+        #[test]
+        fn the_report_is_the_list_in_few_figures(responses in prop::collection::vec((0u64..1 << 24, 0u64..1 << 24), 1..200)) {
+            let mut figures = figures();
+            responses.iter().for_each(|(lock, rest)| figures.job(&job(Nanos(*lock), Nanos(*rest)), true));
+            let report = figures.report();
+            let mut sorted: Vec<u64> = responses.iter().map(|(lock, rest)| lock + rest).collect();
+            sorted.sort_unstable();
+            let late = sorted.iter().filter(|response| **response > DEADLINE.0).count() as u64;
+            prop_assert_eq!((report.jobs, report.late), (sorted.len() as u64, late));
+            prop_assert_eq!(report.histogram.iter().map(|bin| bin.jobs).sum::<u64>(), report.jobs);
+            let told = report.response_us.unwrap();
+            for (share, told) in [(0.5, told.p50), (0.99, told.p99), (0.999, told.p999), (1.0, told.max)] {
+                let exact = percentile_of_rising(&sorted, share).unwrap().max(1) as f64 * 1e-3;
+                prop_assert!((told / exact - 1.0).abs() < 2e-3 || (told - exact).abs() < 2e-3, "{} for {}", told, exact);
+            }
+            let parts = report.where_us.unwrap();
+            let mean = sorted.iter().sum::<u64>() as f64 * 1e-3 / sorted.len() as f64;
+            prop_assert!((parts.lock + parts.computation - mean).abs() < 1e-6 * mean.max(1.0));
+        }
+    }
+}
