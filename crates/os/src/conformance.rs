@@ -89,7 +89,7 @@ fn try_lock_tells<O: Os>(os: &O) -> Result<(), Violation> {
     let given_out = AtomicBool::new(false);
     let held = lock.lock();
     let attempt = || given_out.store(lock.try_lock().is_some(), Ordering::SeqCst);
-    os.together(vec![Thread::new("who tries", attempt)]);
+    os.together(vec![Thread::new("tries", attempt)]);
     drop(held);
     holds(!given_out.into_inner() && lock.try_lock().is_some(), Violation::TryLock)
 }
@@ -165,7 +165,7 @@ fn no_wake_up_is_lost<O: Os>(os: &O) -> Result<(), Violation> {
             }
         }
     };
-    os.together(vec![Thread::new("who answers", answers), Thread::new("who asks", asks)]);
+    os.together(vec![Thread::new("answers", answers), Thread::new("asks", asks)]);
     verdict.into_inner().unwrap()
 }
 

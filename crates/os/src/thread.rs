@@ -27,7 +27,7 @@ pub enum Scheduling {
         /// The nice value.
         nice: i32,
     },
-    /// `SCHED_IDLE`: only what nobody else wants.
+    /// `SCHED_IDLE`: only what no other thread wants.
     Idle,
     /// `SCHED_FIFO`: real time, 1 (low) to 99 (high), until it blocks or yields.
     Fifo(u8),

@@ -70,7 +70,7 @@ fn contend<O: Os>(os: &O, seed: u64) -> Seen {
         })
     };
     os.together((0..THREADS).map(contender).collect());
-    assert!(queue.try_acquire().is_some(), "nobody holds it in the end");
+    assert!(queue.try_acquire().is_some(), "it is free in the end");
     seen.into_inner().unwrap()
 }
 
@@ -94,7 +94,7 @@ fn hold<O: Os>(os: &O, queue: &PermitQueue<O>, seen: &Mutex<Seen>, asking: Askin
         seen.granted += 1;
         assert_eq!(seen.inside.replace(asking.thread), None, "{asking:?} at {now:?}");
         let earlier = |other: &&Asking| other.since < now && other.until > now && other.deadline < asking.deadline;
-        // Who asked at this very instant and found the permit free owes nothing to those that line up later.
+        // A thread that asked at this very instant and found the permit free owes nothing to those that line up later.
         let overtaken = seen.asking.iter().find(earlier).filter(|_| asking.since < now);
         assert_eq!(overtaken, None, "{asking:?} at {now:?}");
     }

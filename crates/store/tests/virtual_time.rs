@@ -409,7 +409,7 @@ fn in_memory(os: &VirtualOs) -> Vec<String> {
 fn hundreds_of_histories_keep_every_promise() {
     let kinds = ["wrote", "gave up", "late", "read", "installed"];
     let found = kinds.map(|_| AtomicU64::new(0));
-    explore(0..200, |os| {
+    explore(0..300, |os| {
         let log = in_memory(os);
         for (kind, found) in kinds.iter().zip(&found) {
             let lines = log.iter().filter(|line| line.contains(kind)).count();

@@ -3,8 +3,8 @@
 //! Why not the time-stamp counter, when the store stamps every transaction twice? Measured on a virtual machine with
 //! an invariant TSC (clock source `tsc`, minimum of 15 runs of a million calls): `clock_gettime` through the vDSO
 //! 37.1 ns, a scaled `rdtsc` 23.8 ns, but `rdtscp` 35.7 ns and `lfence; rdtsc` 37.1 ns. Only the unordered read is
-//! cheaper, and it may move past the very work that it should time; the ordered ones cost what the vDSO costs. And a private
-//! TSC scale drifts away from the clock that [`sleep_until`] and every futex deadline use, because the
+//! cheaper, and it may move past the very work that it should time; the ordered ones cost what the vDSO costs. And a
+//! private TSC scale drifts away from the clock that [`sleep_until`] and every futex deadline use, because the
 //! kernel slews `CLOCK_MONOTONIC` to network time. So there is one clock for instants. Only spans inside of read
 //! transactions, where nothing is compared with a deadline, are measured by the unordered read (`stamp.rs`).
 

@@ -4,8 +4,9 @@
 //! overlap of a read with what follows; the plain `rdtsc` does not. Its price: a stamp may be off by the work in flight
 //! around it, some tens of nanoseconds.
 //!
-//! **When.** The CPU says that its counter ticks at one rate in all power states (CPUID 8000_0007H, EDX bit 8: "invariant
-//! TSC"; Intel SDM vol. 3, 17.17.1), and the kernel itself keeps time by it, having checked that the cores agree.
+//! **When.** The CPU says that its counter ticks at one rate in all power states (CPUID 8000_0007H, EDX bit 8:
+//! "invariant TSC"; Intel SDM vol. 3, 17.17.1), and the kernel itself keeps time by it, having checked that the
+//! cores agree.
 //!
 //! **Scale.** Ticks become nanoseconds by a factor measured once against `CLOCK_MONOTONIC`, over
 //! [`CALIBRATED_OVER`]; the ends of that span are known to some 50 ns, so that the factor is good to about 20 ppm.
@@ -26,7 +27,7 @@ const SHIFT: u32 = 32;
 /// Nanoseconds per tick, times 2^[`SHIFT`]; none where the counter is not to be trusted.
 static SCALE: OnceLock<Option<u64>> = OnceLock::new();
 
-/// A stamp; see [`Clock::stamp`](punctual_units::Clock::stamp). The first one of a process calibrates, which takes 5 ms.
+/// A stamp; see [`Clock::stamp`](punctual_units::Clock::stamp). The first one of a process calibrates: that takes 5 ms.
 #[inline]
 pub(super) fn stamp() -> Time {
     match SCALE.get_or_init(calibrate) {
@@ -51,7 +52,8 @@ fn calibrate() -> Option<u64> {
     scale(ended.since(began), last.checked_sub(first)?)
 }
 
-/// The factor for a counter that ticked `ticks` times in `span`; none for one that stands still, or is slower than 1 MHz.
+/// The factor for a counter that ticked `ticks` times in `span`; none for one that stands still, or is slower than
+/// 1 MHz.
 fn scale(span: Nanos, ticks: u64) -> Option<u64> {
     let scale = (u128::from(span.0) << SHIFT).checked_div(u128::from(ticks))?;
     u64::try_from(scale)

@@ -264,33 +264,12 @@ fn futex_wake_one(word: &AtomicU32) {
     };
 }
 
+/// What only this lock promises; the rest of the contract is checked by [`crate::conformance`].
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    use punctual_units::{Clock, Nanos};
 
     use super::*;
-    use crate::LinuxOs;
-    use crate::Tid;
-    use crate::linux::thread;
-
-    #[test]
-    fn one_thread_at_a_time_is_inside() {
-        const ROUNDS: u64 = 20_000;
-        let counter = Arc::new(PiMutex::new(0u64));
-        let threads: Vec<_> = (0..4)
-            .map(|_| {
-                let counter = Arc::clone(&counter);
-                std::thread::spawn(move || (0..ROUNDS).for_each(|_| *counter.lock() += 1))
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(*counter.lock(), 4 * ROUNDS);
-    }
 
     #[test]
     fn a_panic_inside_unlocks_and_keeps_the_data() {
@@ -332,120 +311,5 @@ mod tests {
         let held = PiMutex::new(());
         std::mem::forget(held.lock());
         drop(held);
-    }
-
-    /// The kernel's `prio` of a thread: field 18 of `/proc/<pid>/task/<tid>/stat`, -1 - priority under real time
-    /// (proc(5)).
-    fn effective_priority(thread: Tid) -> i32 {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-        let after_name = &stat[stat.rfind(')').unwrap() + 2..];
-        after_name.split(' ').nth(18 - 3).unwrap().parse().unwrap()
-    }
-
-    /// Starts a low holder and a high waiter on `mutex`; whether the holder was seen at the waiter's priority before
-    /// `patience` ended. `None` where real-time scheduling is refused.
-    fn holder_is_boosted(mutex: Arc<dyn Lockable>, patience: Duration) -> Option<bool> {
-        const LOW: u8 = 10;
-        const HIGH: u8 = 20;
-        let (report, reports) = mpsc::channel();
-        let (release, released) = mpsc::channel::<()>();
-        let held = Arc::clone(&mutex);
-        let low = std::thread::spawn(move || {
-            let obtained = thread::real_time(LOW);
-            held.with_lock(&mut || {
-                report.send(obtained.clone().map(|()| Tid::current())).unwrap();
-                let _ = released.recv();
-            });
-        });
-        let holder = match reports.recv().unwrap() {
-            Ok(holder) => holder,
-            Err(refusal) => {
-                eprintln!("skipped priority inheritance: {refusal}");
-                drop(release);
-                low.join().unwrap();
-                return None;
-            }
-        };
-        assert_eq!(effective_priority(holder), -1 - i32::from(LOW));
-        let high = std::thread::spawn(move || {
-            thread::real_time(HIGH).unwrap();
-            mutex.with_lock(&mut || {});
-        });
-        let give_up = std::time::Instant::now() + patience;
-        let mut boosted = false;
-        while !boosted && std::time::Instant::now() < give_up {
-            boosted = effective_priority(holder) == -1 - i32::from(HIGH);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        drop(release);
-        low.join().unwrap();
-        high.join().unwrap();
-        Some(boosted)
-    }
-
-    trait Lockable: Send + Sync {
-        fn with_lock(&self, body: &mut dyn FnMut());
-    }
-    impl Lockable for PiMutex<()> {
-        fn with_lock(&self, body: &mut dyn FnMut()) {
-            let _guard = self.lock();
-            body();
-        }
-    }
-    impl Lockable for std::sync::Mutex<()> {
-        fn with_lock(&self, body: &mut dyn FnMut()) {
-            let _guard = self.lock();
-            body();
-        }
-    }
-
-    #[test]
-    fn the_holder_inherits_the_priority_of_the_waiter() {
-        let boosted = holder_is_boosted(Arc::new(PiMutex::new(())), Duration::from_secs(20));
-        assert_ne!(boosted, Some(false));
-    }
-
-    #[test]
-    fn planted_fault_a_mutex_without_inheritance_is_noticed() {
-        let boosted = holder_is_boosted(Arc::new(std::sync::Mutex::new(())), Duration::from_millis(200));
-        assert_ne!(boosted, Some(true));
-    }
-
-    #[test]
-    fn a_permit_given_early_is_kept_and_counts_once() {
-        let place = Parker::new();
-        place.unpark();
-        place.unpark();
-        assert_eq!(place.park_until(Time::MAX), Wake::Woken);
-        assert_eq!(place.park_until(Time::ZERO), Wake::TimedOut);
-    }
-
-    #[test]
-    fn a_wait_without_a_permit_ends_at_its_deadline_and_not_before() {
-        let place = Parker::new();
-        let deadline = LinuxOs.now() + Nanos::from_millis(5);
-        assert_eq!(place.park_until(deadline), Wake::TimedOut);
-        assert!(LinuxOs.now() >= deadline);
-    }
-
-    #[test]
-    fn no_wake_up_is_lost_and_what_was_written_before_it_is_seen() {
-        const ROUNDS: u64 = 20_000;
-        let ping = Arc::new((Parker::new(), Parker::new(), AtomicU64::new(0)));
-        let pong = Arc::clone(&ping);
-        let other = std::thread::spawn(move || {
-            for round in 1..=ROUNDS {
-                assert_eq!(pong.0.park_until(Time::MAX), Wake::Woken);
-                assert_eq!(pong.2.load(Ordering::Relaxed), round);
-                pong.1.unpark();
-            }
-        });
-        for round in 1..=ROUNDS {
-            ping.2.store(round, Ordering::Relaxed);
-            ping.0.unpark();
-            // Some waits run into deadlines on the way: they must neither lose nor invent a permit.
-            while ping.1.park_until(LinuxOs.now() + Nanos::from_micros(round % 50)) == Wake::TimedOut {}
-        }
-        other.join().unwrap();
     }
 }

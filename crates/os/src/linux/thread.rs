@@ -15,9 +15,9 @@ impl Tid {
     }
 }
 
-const GRANT_REAL_TIME: &str = "run as root, grant CAP_SYS_NICE (setcap cap_sys_nice+ep on the program), or grant an rtprio limit \
-     (a line such as '@realtime - rtprio 99' in /etc/security/limits.d, LimitRTPRIO= in a systemd unit); inside of a \
-     cgroup v1 cpu group, give the group a cpu.rt_runtime_us";
+const GRANT_REAL_TIME: &str = "run as root, grant CAP_SYS_NICE (setcap cap_sys_nice+ep on the program), or grant an \
+     rtprio limit (a line such as '@realtime - rtprio 99' in /etc/security/limits.d, LimitRTPRIO= in a systemd unit); \
+     inside of a cgroup v1 cpu group, give the group a cpu.rt_runtime_us";
 
 /// Gives the calling thread real-time scheduling: `SCHED_FIFO` at `priority`, 1 (low) to 99 (high).
 ///

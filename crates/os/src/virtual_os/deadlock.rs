@@ -24,7 +24,7 @@ pub struct Deadlock {
 pub enum Stopped {
     /// All threads wait, and none until an instant.
     AllWait,
-    /// [`CALLS_PER_INSTANT_MAX`] calls were made without anyone sleeping.
+    /// [`CALLS_PER_INSTANT_MAX`] calls were made, and no thread slept.
     TimeStands,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Stopped {
             Stopped::AllWait => f.write_str("deadlock: all threads wait, and none until an instant,"),
             Stopped::TimeStands => write!(
                 f,
-                "livelock: {CALLS_PER_INSTANT_MAX} calls, and no time has passed: let a thread that waits sleep or park,"
+                "livelock: {CALLS_PER_INSTANT_MAX} calls without a sleep: let a thread that waits sleep or park,"
             ),
         }
     }

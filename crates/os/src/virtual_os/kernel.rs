@@ -33,7 +33,7 @@ struct State {
     /// The number of the last lock or place.
     numbered: u64,
     calls: u32,
-    /// Who has the token. A task that has ended may have it last.
+    /// The task that has the token.
     running: usize,
     tasks: Vec<Task>,
     threads: HashMap<ThreadId, usize>,
@@ -489,7 +489,7 @@ impl State {
         self.tasks[next].turn.notify_one();
     }
 
-    /// Moves the clock to the next instant that somebody waits for; false if there is none.
+    /// Moves the clock to the next instant that a task waits for; false if there is none.
     fn jump(&mut self) -> bool {
         let until = |task: &Task| match task.status {
             Status::Waits(wait) => wait.until(),
