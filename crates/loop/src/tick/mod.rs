@@ -190,7 +190,7 @@ impl Regulator {
         let mut knobs = match &self.mode {
             Mode::WarmUp { .. } => self.driver.operating_point(),
             Mode::Running => self.driver.step(&window),
-            Mode::Fallback { .. } => self.driver.safe(&self.goal),
+            Mode::Fallback { .. } => self.driver.safe(),
         };
         // Jobs of other tasks may be under way, and one without a result has more to say than the window without it.
         if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
@@ -287,14 +287,14 @@ impl Driver {
         }
     }
 
-    /// The setting that is right whatever failed: full clock, and only the updates that the user's minimum needs.
-    /// Who turns no knobs does not begin with it in trouble.
-    fn safe(&self, goal: &Goal) -> Knobs {
+    /// The setting that is right whatever failed: full clock, and only the updates that the user's minimum needs, which
+    /// admission adds to a knob at 0. An open-loop run stays open-loop in fallback.
+    fn safe(&self) -> Knobs {
         match self {
             Driver::Control(controller) if !controller.turns_knobs() => controller.operating_point(),
             _ => Knobs {
                 clock: Some(1.0),
-                admitted: goal.min_fresh.get(),
+                admitted: 0.0,
             },
         }
     }

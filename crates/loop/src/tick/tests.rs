@@ -30,6 +30,7 @@ fn design() -> ControllerDocument {
     }
     y.pop();
     let made_for = MadeFor {
+        shipped: false,
         scenario: "test".into(),
         platform: "test".into(),
         pace: Pace::Period(STEP),
@@ -147,7 +148,7 @@ impl Bench {
 fn is_safe(plan: Plan) -> bool {
     plan == Plan {
         clock: Some(TOP),
-        admitted: Share::clamped(0.5),
+        admitted: Share::ZERO,
     }
 }
 
@@ -255,7 +256,10 @@ fn opposite_design() -> ControllerDocument {
         }
         *model = serde_json::from_value(json).unwrap();
     }
-    assert!(model.check_nature().is_err(), "a model file like that is refused");
+    assert!(
+        model.check_nature(ControllerKind::Mimo).is_err(),
+        "a model file like that is refused"
+    );
     model.design().unwrap()
 }
 
