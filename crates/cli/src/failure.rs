@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Failure {
     /// The input or the surroundings are at fault; the user can mend it. One message per line.
     Input(Vec<String>),
+    /// What was to be confirmed is not so.
+    Refuted(String),
     /// This program is at fault.
     Internal(String),
 }
@@ -26,7 +28,7 @@ impl Failure {
         for failure in results.into_iter().filter_map(Result::err) {
             match failure {
                 Failure::Input(more) => lines.extend(more),
-                internal => return Err(internal),
+                other => return Err(other),
             }
         }
         if lines.is_empty() {
@@ -40,7 +42,7 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Input(_) => 2,
-            Failure::Internal(_) => 1,
+            Failure::Refuted(_) | Failure::Internal(_) => 1,
         }
     }
 }
@@ -49,6 +51,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Input(lines) => f.write_str(&lines.join("\n")),
+            Failure::Refuted(what) => f.write_str(what),
             Failure::Internal(what) => write!(
                 f,
                 "internal error: {what}\nThis is a defect of punctual; please report it."

@@ -44,6 +44,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Run(run) => commands::run::run(&run, &command_line()),
         Command::Identify(identify) => commands::identify::identify(&identify),
         Command::Design(design) => commands::design::design(&design),
+        Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
         #[cfg(feature = "lab")]
         Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),

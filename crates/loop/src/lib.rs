@@ -25,5 +25,5 @@ pub use event::{Answer, Applied, Event, Plan, Step, Vitals, Window};
 pub use exciter::Exciter;
 pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;
-pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, replay};
+pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, LOG_KIND, LOG_VERSION, replay};
 pub use tick::{Regulator, RegulatorOptions};

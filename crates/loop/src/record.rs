@@ -11,6 +11,13 @@ use crate::document::Mismatch;
 use crate::event::{Answer, Event};
 use crate::tick::{Regulator, RegulatorOptions};
 
+/// The version of logs: raised whenever an event, a decision or an option of the policies changes. Logs from before there was
+/// a number are the first.
+pub const LOG_VERSION: u32 = 2;
+
+/// What a log file says first.
+pub const LOG_KIND: &str = "punctual-log";
+
 /// All events of one run with the decisions they led to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventLog {
@@ -67,6 +74,14 @@ pub enum AdmissionEvent {
     },
 }
 
+impl EventLog {
+    /// How many decisions the log holds: the regulator's answers, and the verdicts of admission.
+    pub fn decisions(&self) -> usize {
+        let offered = |event: &&AdmissionEvent| matches!(event, AdmissionEvent::Offered { .. });
+        self.steps.len() + self.updates.iter().filter(offered).count()
+    }
+}
+
 /// A decision that the replay takes differently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
@@ -96,7 +111,10 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, Mismatch> {
     for (index, event) in log.updates.iter().enumerate() {
         match event {
             AdmissionEvent::Share(share) => admission.set_admitted_share(*share),
-            AdmissionEvent::Rebalanced(reads) => admission.rebalance(|sensor| reads[sensor.index()]),
+            AdmissionEvent::Rebalanced(reads) => {
+                // A log that was tampered with may hold too few.
+                admission.rebalance(|sensor| reads.get(sensor.index()).copied().unwrap_or(0));
+            }
             AdmissionEvent::Offered {
                 sensor,
                 seq,
