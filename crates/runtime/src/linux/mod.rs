@@ -34,7 +34,7 @@ use punctual_loop::{AdmissionSetup, EventLog, Regulator, RegulatorOptions};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::{BestEffort, KernelTree, LinuxMachine, busy, thread};
+use punctual_platform::linux::{BestEffort, CoreClaim, KernelTree, LinuxMachine, busy, thread};
 use punctual_platform::{Machine, Meter, Refusal, Setting};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
@@ -438,6 +438,12 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
         let taken: Vec<CoreId> = kept.iter().map(|core| core.obtained().core).collect();
         let rt_core = real_time_core(cores, &taken);
+        let claim = CoreClaim::of(rt_core);
+        if let Err(refusal) = &claim {
+            header
+                .protection
+                .push(protection(refusal.what.clone(), Err(refusal.clone())));
+        }
         let others = other_cores(cores, &taken);
         let house = others.first().copied().unwrap_or(rt_core);
         let tasks = place_tasks(
