@@ -9,9 +9,11 @@ mod allocation;
 mod linux;
 mod run;
 mod simulated;
+mod without_effect;
 
 pub use allocation::{AllocationError, AllocationRequest, Changes};
 #[cfg(target_os = "linux")]
 pub use linux::Emulated;
 pub use punctual_sim::{Failing, Fault, Faults, Governor, MachineFileError, MachineModel, MeterName, UnknownGovernor};
-pub use run::{ControllerSource, PlatformChoice, RunError, RunRequest, identify, run};
+pub use run::{ControllerSource, PlatformChoice, RunError, RunRequest, check_controller, identify, run};
+pub use without_effect::{WithoutEffect, without_effect};
