@@ -173,6 +173,18 @@ pub enum RunError {
     Runtime(#[from] RuntimeError),
 }
 
+impl RunError {
+    /// Whether the device that holds the store has no room left.
+    pub fn is_disk_full(&self) -> bool {
+        let full = |error: &EngineError| matches!(error, EngineError::DiskFull { .. });
+        match self {
+            RunError::Engine(error) | RunError::Store(StoreError::Engine(error)) => full(error),
+            RunError::Runtime(RuntimeError::Store(StoreError::Engine(error))) => full(error),
+            _ => false,
+        }
+    }
+}
+
 /// Runs a scenario and returns what it tells.
 ///
 /// # Errors
