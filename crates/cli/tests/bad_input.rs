@@ -358,3 +358,84 @@ fn a_trace_that_ends_before_it_begins_is_refused() {
         "{said}"
     );
 }
+
+/// Two exclusive tasks of 60 %, and something beside them.
+const EXCLUSIVE: &str = "\
+duration = \"4s\"
+[control]
+controller = \"open\"
+warm_up = \"1s\"
+[trace]
+sensors = 8
+[[task]]
+name = \"left\"
+class = \"exclusive\"
+period = \"100ms\"
+deadline = \"100ms\"
+compute = \"60ms\"
+[[task]]
+name = \"right\"
+class = \"exclusive\"
+period = \"100ms\"
+deadline = \"100ms\"
+compute = \"60ms\"
+[[task]]
+name = \"browse\"
+class = \"best-effort\"
+pause = [\"5ms\", \"10ms\"]
+compute = \"1ms\"
+";
+
+#[test]
+fn two_exclusive_tasks_of_sixty_percent_run_where_there_are_two_cores_for_them() {
+    let folder = folder_with(&[("x.toml", EXCLUSIVE)]);
+    let (out, _) = common::told(punctual(
+        folder.path(),
+        &["run", "x.toml", "--platform", "sim", "--plain"],
+    ));
+    assert!(
+        out.contains("core 2 kept for exclusive tasks") && out.contains("core 3 kept for exclusive tasks"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_core_that_cannot_be_had_is_named_by_file_line_and_key() {
+    let at = |left: &str, right: &str, browse: &str| {
+        let mut text = EXCLUSIVE.to_owned();
+        for (name, core) in [("left", left), ("right", right), ("browse", browse)] {
+            if !core.is_empty() {
+                text = text.replace(
+                    &format!("name = \"{name}\""),
+                    &format!("name = \"{name}\"\ncore = {core}"),
+                );
+            }
+        }
+        let folder = folder_with(&[("x.toml", &text)]);
+        refused(folder.path(), &["run", "x.toml", "--platform", "sim"])
+    };
+    assert_eq!(
+        at("", "", "9"),
+        "x.toml:21: task[2].core: there is no core 9 here; name one of cores 0 to 3, or remove this key\n"
+    );
+    assert_eq!(
+        at("2", "2", ""),
+        "x.toml:16: task[1].core: core 2 cannot hold this task beside the other exclusive tasks that name it: together they need more \
+         than the whole core; name another core, or remove this key\n"
+    );
+    assert_eq!(
+        at("2", "", "2"),
+        "x.toml:22: task[2].core: core 2 is named by an exclusive task, so only exclusive tasks can have it; name another core, or \
+         remove this key\n"
+    );
+    let crowded = EXCLUSIVE
+        .replace("exclusive", "real-time")
+        .replace("[[task]]\nname = \"right\"", "[[task]]\ncore = 3\nname = \"right\"");
+    let crowded = crowded.replace("name = \"left\"", "core = 3\nname = \"left\"");
+    let folder = folder_with(&[("x.toml", &crowded)]);
+    assert_eq!(
+        refused(folder.path(), &["run", "x.toml", "--platform", "sim"]),
+        "x.toml:7: task: a goal out of reach: the real-time tasks on core 3, the only one that they can have, together need 120 % of it; \
+         give them longer periods or less to do, or run on a machine with more cores\n"
+    );
+}

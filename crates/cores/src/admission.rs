@@ -68,11 +68,17 @@ pub enum Unfit {
         runtime: Nanos,
     },
     /// How long its jobs take is not known.
-    #[error("how long its jobs take is not known, so it shares a core with nobody, and none is free")]
+    #[error("how long its jobs take is not known, so it needs a core to itself, and none is free")]
     Unknown,
     /// There are too many tasks already, or no core at all.
     #[error("there is no room for it on any core")]
     NoCore,
+    /// The machine has one core.
+    #[error("the machine has only one core, which other work needs as well")]
+    OnlyCore,
+    /// The machine does not keep the core free that the task names.
+    #[error("the machine does not keep the core free that the task names")]
+    NotGranted,
     /// The test was given up after its bound of steps.
     #[error("the test did not end within its bound; lower the load or make periods multiples of each other")]
     Undecided,
@@ -80,7 +86,7 @@ pub enum Unfit {
 
 /// Why tasks cannot be placed on the exclusive cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum PlaceError {
+pub enum FirstFitError {
     /// It fits on no core, beside what is placed already.
     #[error("task {task} fits on none of the {cores} exclusive cores: {why}; name more cores, or make it shorter")]
     Task {
@@ -111,6 +117,11 @@ impl Sporadic {
     /// C / T.
     pub fn utilisation(&self) -> f64 {
         self.execution.ratio(self.period)
+    }
+
+    /// By which tasks are put into an order that does not depend on a list's: the shorter deadline first, as for priorities.
+    pub(crate) fn order(&self) -> [Nanos; 3] {
+        [self.deadline, self.period, self.execution]
     }
 
     /// Whether it releases for ever or is due at once.
@@ -214,85 +225,53 @@ fn busy_period(tasks: &[Sporadic], budget: &Budget) -> Result<u64, Unfit> {
     Err(Unfit::Undecided)
 }
 
-/// Puts each task on one of `cores`: the largest utilisation first, on the first core on which it fits beside what is there (first fit decreasing).
-/// Cores at the end of the list stay free of tasks where few suffice. Answers the core of each task, in the order of `tasks`.
+/// Puts each task on one of `cores`: the largest utilisation first, on the first core on which it fits beside what is there under earliest
+/// deadline first (first fit decreasing). Cores at the end of the list stay free of tasks where few suffice. Answers the core of each task,
+/// in the order of `tasks`.
 ///
 /// # Errors
-/// [`PlaceError`]: the first task that fits nowhere, and why.
-pub fn place(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, PlaceError> {
+/// [`FirstFitError`]: the first task that fits nowhere, and why.
+pub fn first_fit(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, FirstFitError> {
     if tasks.len() > TASKS_MAX {
-        return Err(PlaceError::TooMany(tasks.len()));
+        return Err(FirstFitError::TooMany(tasks.len()));
     }
     if cores.is_empty() && !tasks.is_empty() {
-        return Err(PlaceError::NoCores);
+        return Err(FirstFitError::NoCores);
     }
-    let known: Vec<Option<Sporadic>> = tasks.iter().copied().map(Some).collect();
     let budget = Budget::of(LOOKS_MAX);
-    let placed = admit(&known, cores, |there| fits_within(there, &budget))
-        .into_iter()
-        .enumerate();
-    let core = |(task, placed): (usize, Result<CoreId, Unfit>)| {
-        placed.map_err(|why| PlaceError::Task {
-            task,
-            cores: cores.len(),
-            why,
-        })
-    };
-    placed.map(core).collect()
-}
-
-/// As [`place`], with any `test` of what fits together on a core; a task that fits nowhere is refused, and the others are placed all the
-/// same. Of a task that is none nothing is known: it gets a core that is left over, for itself.
-///
-/// Answers the core of each task, or why not on the last one that was tried; tasks that this names are counted as in `tasks`.
-pub fn admit(
-    tasks: &[Option<Sporadic>],
-    cores: &[CoreId],
-    test: impl Fn(&[Sporadic]) -> Result<(), Unfit>,
-) -> Vec<Result<CoreId, Unfit>> {
-    let mut order: Vec<(usize, Sporadic)> = Vec::new();
-    order.extend(
-        tasks
-            .iter()
-            .enumerate()
-            .filter_map(|(task, known)| Some((task, (*known)?))),
-    );
-    order.truncate(TASKS_MAX);
+    let mut order: Vec<usize> = (0..tasks.len()).collect();
     // Ties keep the order of the list: the sort is stable.
-    order.sort_by(|a, b| b.1.utilisation().total_cmp(&a.1.utilisation()));
+    order.sort_by(|a, b| tasks[*b].utilisation().total_cmp(&tasks[*a].utilisation()));
     let mut placed = vec![Err(Unfit::NoCore); tasks.len()];
-    let mut on_core: Vec<Vec<(usize, Sporadic)>> = vec![Vec::new(); cores.len()];
-    for (task, known) in order {
+    let mut on_core: Vec<Vec<Sporadic>> = vec![Vec::new(); cores.len()];
+    for task in order {
         for (core, there) in cores.iter().zip(&mut on_core) {
-            // In the order of the list, by which a test may break ties.
-            let at = there.partition_point(|(other, _)| *other < task);
-            there.insert(at, (task, known));
-            let together: Vec<Sporadic> = there.iter().map(|(_, known)| *known).collect();
-            placed[task] = test(&together).map(|()| *core).map_err(|why| why.of(there));
+            there.push(tasks[task]);
+            placed[task] = fits_within(there, &budget).map(|()| *core);
             if placed[task].is_ok() {
                 break;
             }
-            there.remove(at);
+            there.pop();
         }
     }
-    let mut free = cores.iter().zip(&on_core).filter(|(_, there)| there.is_empty());
-    for (task, _) in tasks.iter().enumerate().filter(|(_, known)| known.is_none()) {
-        placed[task] = free.next().map(|(core, _)| *core).ok_or(Unfit::Unknown);
-    }
-    placed
+    let core = |(task, placed): (usize, Result<CoreId, Unfit>)| {
+        let cores = cores.len();
+        placed.map_err(|why| FirstFitError::Task { task, cores, why })
+    };
+    placed.into_iter().enumerate().map(core).collect()
 }
 
 impl Unfit {
-    /// The same with the tasks of one core counted as in the whole list.
-    fn of(self, there: &[(usize, Sporadic)]) -> Unfit {
+    /// The same with each task that it names counted as in a longer list, where it has the place `places[task]`.
+    pub(crate) fn of_places(self, places: &[usize]) -> Unfit {
         match self {
-            Unfit::Zero { task } => Unfit::Zero { task: there[task].0 },
+            Unfit::Zero { task } => Unfit::Zero { task: places[task] },
             Unfit::Response {
                 task,
                 response,
                 deadline,
             } => Unfit::Response {
-                task: there[task].0,
+                task: places[task],
                 response,
                 deadline,
             },
@@ -339,7 +318,7 @@ mod tests {
         #[test]
         fn every_core_fits_what_is_placed_on_it(tasks in prop::collection::vec(task(), 0..8), cores in 1u32..4) {
             let cores: Vec<CoreId> = (0..cores).map(CoreId).collect();
-            if let Ok(placed) = place(&tasks, &cores) {
+            if let Ok(placed) = first_fit(&tasks, &cores) {
                 for core in &cores {
                     let there: Vec<Sporadic> = tasks.iter().zip(&placed).filter(|(_, on)| *on == core).map(|(t, _)| *t).collect();
                     prop_assert_eq!(fits(&there), Ok(()));
@@ -349,7 +328,7 @@ mod tests {
 
         #[test]
         fn one_core_takes_a_set_that_fits(tasks in prop::collection::vec(task(), 1..4)) {
-            let alone = place(&tasks, &[CoreId(3)]).is_ok();
+            let alone = first_fit(&tasks, &[CoreId(3)]).is_ok();
             prop_assert_eq!(alone, fits(&tasks).is_ok());
         }
 
@@ -360,30 +339,6 @@ mod tests {
                 let task = &mut less[which % tasks.len()];
                 task.execution = task.execution - Nanos(1);
                 prop_assert!(fits(&less).is_ok());
-            }
-        }
-    }
-
-    proptest! {
-        /// Who is refused fits nowhere beside those who were placed; who is unknown is alone.
-        #[test]
-        fn the_refused_fit_nowhere_and_the_unknown_are_alone(
-            tasks in prop::collection::vec(prop::option::weighted(0.8, task()), 0..8),
-            cores in 0u32..4,
-        ) {
-            let cores: Vec<CoreId> = (0..cores).map(CoreId).collect();
-            let placed = admit(&tasks, &cores, fits);
-            prop_assert_eq!(placed.len(), tasks.len());
-            for core in &cores {
-                let there: Vec<Option<Sporadic>> = tasks.iter().zip(&placed).filter(|(_, on)| **on == Ok(*core)).map(|(task, _)| *task).collect();
-                let known: Vec<Sporadic> = there.iter().copied().flatten().collect();
-                prop_assert!(known.len() == there.len() || there.len() == 1, "{:?}", there);
-                prop_assert_eq!(fits(&known), Ok(()));
-                for (task, _) in tasks.iter().zip(&placed).filter(|(_, on)| on.is_err()) {
-                    let beside = task.map(|task| fits(&[known.as_slice(), &[task]].concat()));
-                    prop_assert!(known.len() < there.len() || beside.is_none_or(|fit| fit.is_err()));
-                    prop_assert!(!there.is_empty() || task.is_some(), "a core is free and an unknown one was refused");
-                }
             }
         }
     }
@@ -421,12 +376,12 @@ mod tests {
                 demand: Nanos(9)
             })
         );
-        let error = place(&[long], &[CoreId(1)]).unwrap_err().to_string();
+        let error = first_fit(&[long], &[CoreId(1)]).unwrap_err().to_string();
         assert_eq!(
             error,
             "task 0 fits on none of the 1 exclusive cores: 9 ns of work can fall due within 8 ns; name more cores, or make it shorter"
         );
-        assert_eq!(place(&[long], &[]), Err(PlaceError::NoCores));
+        assert_eq!(first_fit(&[long], &[]), Err(FirstFitError::NoCores));
         let endless = Sporadic {
             period: Nanos::ZERO,
             ..long

@@ -24,7 +24,7 @@ pub struct Bandwidth {
 }
 
 /// The places of `tasks` in the order of their priorities, the highest first; equal deadlines keep the order of the list.
-pub fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
+fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_by_key(|task| tasks[*task].deadline);
     order
@@ -45,6 +45,15 @@ pub fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
 /// assert!(fits(&[task(2, 4), task(3, 6)]).is_ok() && responses(&[task(2, 4), task(3, 6)], None).is_err());
 /// ```
 pub fn responses(tasks: &[Sporadic], bandwidth: Option<Bandwidth>) -> Result<Vec<Nanos>, Unfit> {
+    responses_within(tasks, bandwidth, &Budget::of(LOOKS_MAX))
+}
+
+/// [`responses`], as one of several tests that share a budget.
+pub(crate) fn responses_within(
+    tasks: &[Sporadic],
+    bandwidth: Option<Bandwidth>,
+    budget: &Budget,
+) -> Result<Vec<Nanos>, Unfit> {
     if let Some(task) = tasks.iter().position(Sporadic::is_degenerate) {
         return Err(Unfit::Zero { task });
     }
@@ -52,11 +61,10 @@ pub fn responses(tasks: &[Sporadic], bandwidth: Option<Bandwidth>) -> Result<Vec
         return Err(Unfit::Utilisation);
     }
     let order = by_deadline(tasks);
-    let budget = Budget::of(LOOKS_MAX);
     let mut responses = vec![Nanos::ZERO; tasks.len()];
     for (rank, task) in order.iter().enumerate() {
         let higher: Vec<Sporadic> = order[..rank].iter().map(|task| tasks[*task]).collect();
-        let response = response(&tasks[*task], &higher, &budget).map_err(|Late(response)| match response {
+        let response = response(&tasks[*task], &higher, budget).map_err(|Late(response)| match response {
             Some(response) => Unfit::Response {
                 task: *task,
                 response,

@@ -466,3 +466,104 @@ fn moded(mode: UpdateMode) -> String {
         UpdateMode::Transaction => "transaction".into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_control::Pole;
+
+    const MODEL: &str = include_str!("../../../scenarios/fire-rescue.sim.model.json");
+    const LAWS: [ControllerKind; 3] = [ControllerKind::Mimo, ControllerKind::Qod, ControllerKind::Clock];
+
+    fn model() -> ModelDocument {
+        serde_json::from_str(MODEL).expect("the shipped model")
+    }
+
+    /// The shipped model with a change in its JSON.
+    fn changed(change: impl FnOnce(&mut serde_json::Value)) -> ModelDocument {
+        let mut json: serde_json::Value = serde_json::from_str(MODEL).expect("JSON");
+        change(&mut json);
+        serde_json::from_value(json).expect("a model")
+    }
+
+    #[test]
+    fn the_shipped_model_makes_loops_that_settle() {
+        let controller = model().design().expect("gains");
+        for kind in LAWS {
+            controller.check_loop(kind).expect("a sound loop");
+        }
+    }
+
+    #[test]
+    fn a_planted_loop_that_does_not_settle_is_refused() {
+        let mut controller = model().design().expect("gains");
+        controller.qod.kp *= -40.0;
+        let refused = controller.check_loop(ControllerKind::Qod);
+        assert!(matches!(refused, Err(Unfit::Unstable { .. })), "{refused:?}");
+        controller
+            .check_loop(ControllerKind::Clock)
+            .expect("the other loop is sound");
+        // Without its model, gains are judged by the verdict in their file.
+        let poles: [Pole; 0] = [];
+        (controller.model, controller.qod.verdict) = (None, Verdict::of(&poles));
+        controller
+            .check_loop(ControllerKind::Qod)
+            .expect("no model speaks against it");
+    }
+
+    #[test]
+    fn a_knob_of_the_wrong_sign_in_the_long_run_is_refused_by_the_laws_that_turn_it() {
+        // At once more updates make jobs later; by way of a slow mode of drr, in the long run earlier.
+        let planted = changed(|json| {
+            json["mimo"]["a"][0] = serde_json::json!([[0.0, -20.0], [0.0, 0.5]]);
+        });
+        let refused = planted.check_nature(ControllerKind::Mimo);
+        assert!(
+            matches!(
+                refused,
+                Err(Unfit::Backwards {
+                    when: " in the long run",
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+        planted
+            .check_nature(ControllerKind::Qod)
+            .expect("it reads the other model");
+        planted.check_nature(ControllerKind::Open).expect("it reads none");
+    }
+
+    #[test]
+    fn a_poor_fit_of_drr_concerns_only_the_laws_that_read_it() {
+        let poor = changed(|json| json["mimo"]["fit"]["r2"][1] = serde_json::json!(0.4));
+        let refused = poor.check_fit(ControllerKind::Mimo);
+        assert!(matches!(refused, Err(Unfit::Poor(_))), "{refused:?}");
+        poor.check_fit(ControllerKind::Qod).expect("it does not read drr");
+        poor.check_fit(ControllerKind::Clock).expect("it does not read drr");
+    }
+
+    #[test]
+    fn a_model_is_for_the_machine_it_was_learnt_on_unless_it_was_shipped() {
+        let mut controller = model().design().expect("gains");
+        let mut run = controller.made_for.clone();
+        for made in [&mut controller.made_for, &mut run] {
+            made.platform = "linux".into();
+        }
+        (controller.made_for.machine, run.machine) = (Some("A, 4 cores".into()), Some("B, 2 cores".into()));
+        let refused = controller.check(&run).expect_err("another machine").to_string();
+        assert!(
+            refused.contains("the machine \"A, 4 cores\", but this run has \"B, 2 cores\""),
+            "{refused}"
+        );
+        controller.made_for.shipped = true;
+        controller.check(&run).expect("for any machine");
+        assert!(
+            controller
+                .origin_note(&run)
+                .is_some_and(|note| note.contains("comes with punctual"))
+        );
+        controller.made_for.machine = run.machine.clone();
+        assert_eq!(controller.origin_note(&run), None);
+    }
+}

@@ -1,5 +1,6 @@
 //! Why a run on this machine did not take place, or was broken off.
 
+use punctual_cores::PlaceError;
 use punctual_loop::Mismatch;
 use punctual_platform::Refusal;
 use punctual_store::StoreError;
@@ -10,6 +11,14 @@ pub enum RuntimeError {
     /// The controller does not fit.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
+    /// What tasks name contradicts each other or the machine.
+    #[error("{name}: {error}")]
+    Place {
+        /// The task that the error is about.
+        name: String,
+        /// What is wrong.
+        error: PlaceError,
+    },
     /// The store failed; what it acknowledged is kept.
     #[error(transparent)]
     Store(#[from] StoreError),

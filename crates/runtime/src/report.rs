@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use punctual_cores::{Placement, Unfit};
 use punctual_loop::EventLog;
 pub use punctual_platform::Parts as EnergyParts;
 use punctual_platform::{Provenance, Refusal};
@@ -87,6 +88,36 @@ pub struct Protection {
     pub what: String,
     /// Why it was not obtained; none where it was.
     pub refused: Option<Refusal>,
+}
+
+/// One line for each exclusive task of `placement` that is refused a core; `names` are those of the tasks.
+pub fn refused(names: &[&str], placement: &Placement) -> Vec<Protection> {
+    let name = |task: usize| names.get(task).copied().unwrap_or("a task");
+    let one = |(task, why): &(usize, Unfit)| {
+        let why = match *why {
+            Unfit::Response {
+                task: late,
+                response,
+                deadline,
+            } => {
+                let late = name(late);
+                format!("with it, {late} can take {response} or more, its deadline is {deadline}")
+            }
+            why => why.to_string(),
+        };
+        let name = name(*task);
+        let refusal = Refusal {
+            what: format!("an exclusive core for {name}"),
+            why,
+            remedy: "it runs as a real-time task; shorten it, give it more time, or run on a machine with more cores"
+                .into(),
+        };
+        Protection {
+            what: format!("{name}: on a core of its own or with other exclusive tasks"),
+            refused: Some(refusal),
+        }
+    };
+    placement.refused.iter().map(one).collect()
 }
 
 /// What the scenario became on this machine.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use punctual_control::ExcitationError;
+use punctual_cores::{Limits, PlaceError, Placement, Request};
 use punctual_loop::{
     AdmissionSetup, ControllerDocument, Exciter, MadeFor, Mismatch, ModelDocument, ModelError, RegulatorOptions,
     SILENT_RELEASES, SILENT_WINDOWS, Unfit,
@@ -17,7 +18,7 @@ use punctual_sim::{Faults, Governor, MachineModel, ModelError as MachineModelErr
 use punctual_store::StoreError;
 use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
-use punctual_units::{Nanos, Share, Time};
+use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Compiled, ControllerKind, Costs, Excitation, ImpossibleDemand, Pace, Problem, Scenario, SensorStream,
     Surge, TaskSpec, Trace, UpdateMode,
@@ -343,6 +344,21 @@ fn jobs_per_period(made_for: Pace, scenario: &Scenario) -> Option<f64> {
     Some(period.ratio(shortest).max(1.0))
 }
 
+fn overloaded(core: CoreId, load: f64, placement: &Placement) -> Problem {
+    let most = match placement.real_time.as_slice() {
+        [_] => "the only one that they can have".into(),
+        cores => format!("one of the {} that they can have", cores.len()),
+    };
+    Problem {
+        key: "task".into(),
+        what: format!(
+            "a goal out of reach: the real-time tasks on core {core}, {most}, together need {:.0} % of it; give them longer periods or \
+             less to do, or run on a machine with more cores",
+            load * 100.0
+        ),
+    }
+}
+
 /// What both machines need to know before they start.
 pub(crate) struct Setup<'r> {
     pub(crate) request: &'r RunRequest,
@@ -362,6 +378,24 @@ impl Setup<'_> {
             costs,
             self.request.trace.rate(),
         )?)
+    }
+
+    /// Where the scenario's tasks are on a machine with these cores: decided here for the whole run.
+    ///
+    /// # Errors
+    /// [`RunError::Problem`], with the key of the task, where what tasks name contradicts each other or the machine; without one where
+    /// real-time tasks overload their cores.
+    pub(crate) fn place(&self, cores: &[CoreId], limits: &Limits) -> Result<Placement, RunError> {
+        let requests: Vec<Request> = self.scenario().tasks.iter().map(Request::from).collect();
+        let misplaced = |error: PlaceError| Problem {
+            key: error.task().map_or("task".into(), |task| format!("task[{task}].core")),
+            what: error.to_string(),
+        };
+        let placement = punctual_cores::place(&requests, cores, limits).map_err(misplaced)?;
+        match placement.overloaded.first() {
+            None => Ok(placement),
+            Some((core, load)) => Err(overloaded(*core, *load, &placement).into()),
+        }
     }
 
     /// Refuses a freshness minimum that these sensors cannot keep.

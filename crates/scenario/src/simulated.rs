@@ -2,14 +2,15 @@
 
 use std::ops::ControlFlow;
 
+use punctual_cores::{Limits, Placement};
 use punctual_loop::{Answer, Decision, Event, EventLog, Plan, Regulator, Vitals};
 use punctual_platform::{Machine, Setting};
 use punctual_runtime::actuate::turn_clock;
 use punctual_runtime::collector::{Collector, Ending, Took};
-use punctual_runtime::report::{Finished, Progress, Watch};
+use punctual_runtime::report::{Finished, Progress, Protection, Watch, refused};
 use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
-use punctual_units::{Clock, Nanos, Share, Time};
-use punctual_workload::{JobOutcome, JobProgress, Pace};
+use punctual_units::{Clock, CoreId, Nanos, Share, Time};
+use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario};
 
 use crate::allocation::Allocating;
 use crate::run::{RunError, Setup};
@@ -24,8 +25,11 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);
     let costs = costs(&model, scenario.store.update_mode)?;
     let mut compiled = setup.compile(&costs)?;
+    let cores: Vec<CoreId> = (0..model.cores).map(CoreId).collect();
+    let placement = setup.place(&cores, &Limits::default())?;
+    let told = placed(scenario, &placement);
     let mut allocating = match &request.allocation {
-        Some(asked) => Some(Allocating::new(asked, &scenario.tasks, &model)?),
+        Some(asked) => Some(Allocating::new(asked, &scenario.tasks, &model, &placement)?),
         None => None,
     };
     if let Some(allocating) = &mut allocating {
@@ -36,6 +40,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let log_setup = setup.log_setup(&stream);
     let load = Load {
         tasks: scenario.tasks.iter().cloned().zip(compiled.programs).collect(),
+        placement: Some(placement),
         stream,
         admission: setup.admission(),
         update_mode: scenario.store.update_mode,
@@ -57,7 +62,8 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let start = machine.now();
     let options = setup.regulator(machine.offers(), start);
     let regulator = Regulator::new(options.clone())?;
-    let header = setup.header(machine.offers(), &costs, compiled.replicas);
+    let mut header = setup.header(machine.offers(), &costs, compiled.replicas);
+    header.protection.extend(told);
     let stop = watch(Progress::Started(&header)).is_break();
     let mut collector = Collector::new(header, start, regulator.plan());
     if let (Some(governor), None) = (request.governor, regulator.plan().clock) {
@@ -86,6 +92,18 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         admission,
         updates: Vec::new(),
     })))
+}
+
+/// What became of exclusive tasks; nothing without such.
+fn placed(scenario: &Scenario, placement: &Placement) -> Vec<Protection> {
+    let names: Vec<&str> = scenario.tasks.iter().map(|task| task.name.as_str()).collect();
+    let kept = |core: &CoreId| Protection {
+        what: format!("core {core} kept for exclusive tasks, and not lent while idle (simulated)"),
+        refused: None,
+    };
+    let mut told: Vec<Protection> = placement.exclusive.iter().map(kept).collect();
+    told.extend(refused(&names, placement));
+    told
 }
 
 struct Run<'t> {

@@ -40,6 +40,7 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
     let trace = Trace::synthetic(1024, period_min, period_max, Nanos::from_secs(10), 1);
     let load = Load {
         tasks,
+        placement: None,
         stream: SensorStream::new(&trace, 1.0, 1),
         admission: AdmissionOptions::default(),
         update_mode: UpdateMode::Transaction,

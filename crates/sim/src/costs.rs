@@ -1,5 +1,6 @@
 //! What store calls cost on a machine that does nothing else.
 
+use punctual_units::CoreId;
 use punctual_workload::{Costs, UpdateMode};
 
 use crate::cache::hit_ratio_alone;
@@ -57,7 +58,8 @@ impl Traffic {
 
 /// How long `effort` takes on an otherwise idle machine, in nanoseconds, its working set being held as far as it can.
 fn alone_ns(model: &MachineModel, step: ClockStep, effort: Effort) -> f64 {
-    let real_time_core = model.cores as usize - 1;
+    let cores: Vec<CoreId> = (0..model.cores).map(CoreId).collect();
+    let real_time_core = punctual_cores::first_set_apart(&cores).unwrap_or_default().0 as usize;
     let hits = hit_ratio_alone(&model.cache, real_time_core, model.store.working_set_kib);
     Traffic::of(model, step, effort, hits).duration_ns(model.memory.service_at(step))
 }

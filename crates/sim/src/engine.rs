@@ -23,7 +23,7 @@ use crate::cores::{Core, Occupant};
 use crate::feed::Feed;
 use crate::governed::Governed;
 use crate::job::Stage;
-use crate::load::{Happening, Load, SimulationError, place};
+use crate::load::{Happening, Load, SimulationError, runners};
 use crate::machine::offers;
 use crate::model::{ClockStep, MachineModel};
 use crate::power::EnergyMeter;
@@ -35,8 +35,9 @@ use crate::traffic::Shared;
 /// A machine at work, in simulated time. The same load gives the same run, to the last bit, however it is sliced by
 /// [`Simulation::run_until`] and however often it is read.
 ///
-/// Real-time tasks run on the last core, the shorter deadline first, and preempt update transactions there. Best-effort
-/// tasks run on each of the other cores, in the order of their release; on a machine with one core, below all else.
+/// Tasks run where the load's placement says. On each core real-time and exclusive tasks come first, the shorter deadline before the
+/// longer; update transactions run in what they leave on the last real-time core. Best-effort tasks run in the order of their
+/// release, below all else. An exclusive core is not lent while it is idle.
 ///
 /// ```
 /// use punctual_sim::{Happening, Load, MachineModel, Simulation};
@@ -45,7 +46,7 @@ use crate::traffic::Shared;
 /// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
 /// # use punctual_workload::{Active, Arrival, Class, Demand, Table, TaskSpec};
 /// # let spec = TaskSpec {
-/// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, active: Active::ALWAYS, profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
+/// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, core: None, active: Active::ALWAYS, profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
 /// #     arrival: Arrival::Periodic { period: Nanos::from_millis(100) },
 /// #     demand: Demand { compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0 },
 /// # };
@@ -53,6 +54,7 @@ use crate::traffic::Shared;
 /// let trace = Trace::synthetic(4, Nanos::from_secs(1), Nanos::from_secs(2), Nanos::from_secs(4), 1);
 /// let load = Load {
 ///     tasks: vec![(spec, Program { ops: vec![Op::Compute { cycles: 14_000_000 }] })],
+///     placement: None,
 ///     stream: SensorStream::new(&trace, 1.0, 1),
 ///     admission: AdmissionOptions::default(),
 ///     update_mode: UpdateMode::Transaction,
@@ -86,6 +88,12 @@ pub struct Simulation<'t> {
     pub(crate) meter: EnergyMeter,
     pub(crate) cores: Vec<Core>,
     pub(crate) runners: Vec<Runner>,
+    /// Core of the updates that are transactions of their own.
+    pub(crate) update_core: usize,
+    /// Core of memory-first updates and of group commits.
+    pub(crate) house: usize,
+    /// Core that the update on its way began on.
+    pub(crate) installer_home: usize,
     /// Real-time runners, the shorter deadline first.
     pub(crate) urgency: Vec<usize>,
     pub(crate) feed: Feed<'t>,
@@ -118,16 +126,20 @@ impl<'t> Simulation<'t> {
     ///
     /// # Errors
     /// [`SimulationError`] names what cannot be simulated.
-    pub fn new(model: MachineModel, load: Load<'t>) -> Result<Simulation<'t>, SimulationError> {
+    pub fn new(model: MachineModel, mut load: Load<'t>) -> Result<Simulation<'t>, SimulationError> {
         model.check()?;
         if let Some((task, _)) = load.tasks.iter().find(|(_, program)| program.ops.is_empty()) {
             let task = task.name.clone();
             return Err(SimulationError::EmptyProgram { task });
         }
+        let placement = load.place(model.cores)?;
         let cores = model.cores as usize;
-        let runners = place(&load.tasks, cores, load.seed);
+        let runners = runners(&load, &placement);
+        let [update_core, house] = [placement.update_core(), placement.house()].map(|core| core.0 as usize);
         let mut urgency: Vec<usize> = (0..runners.len()).filter(|r| runners[*r].deadline.is_some()).collect();
-        urgency.sort_by_key(|r| runners[*r].deadline);
+        // On one core by rank; jobs of several cores compare where one waits for another's lock.
+        let rank = |r: usize| placement.seats[runners[r].task.index()].chair().map(|chair| chair.rank);
+        urgency.sort_by_key(|r| (runners[*r].deadline, rank(*r)));
         let feed = Feed::new(
             load.stream,
             load.admission,
@@ -143,6 +155,9 @@ impl<'t> Simulation<'t> {
             throttle: Throttle { share: Share::ONE },
             meter: EnergyMeter::default(),
             cores: vec![Core::new(); cores],
+            update_core,
+            house,
+            installer_home: update_core,
             urgency,
             committer: match load.update_mode {
                 UpdateMode::MemoryFirst => Some(Committer::new(load.group_commit, feed.objects())),

@@ -16,7 +16,7 @@ use crate::model::{Effort, StoreModel};
 ///                                                 └─► Commit (a put) ─────────┘
 /// ```
 ///
-/// Only jobs of the real-time core pass through `Lock` and `Help`: best-effort jobs use other databases.
+/// Only real-time jobs pass through `Lock` and `Help`: best-effort jobs use other databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Released, not started.

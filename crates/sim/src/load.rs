@@ -1,8 +1,9 @@
 //! What a simulated machine has to do, and what it tells of it.
 
+use punctual_cores::{Limits, PlaceError, Placement, Request, Seat};
 use punctual_store::updates::AdmissionOptions;
-use punctual_units::{Nanos, TaskId, Time};
-use punctual_workload::{Class, JobOutcome, JobProgress, Program, SensorStream, TaskSpec, UpdateMode};
+use punctual_units::{CoreId, Nanos, TaskId, Time};
+use punctual_workload::{JobOutcome, JobProgress, Program, SensorStream, TaskSpec, UpdateMode};
 
 use crate::check::ModelError;
 use crate::runner::Runner;
@@ -12,6 +13,8 @@ use crate::runner::Runner;
 pub struct Load<'t> {
     /// The tasks, by [`TaskId`], and what their jobs do.
     pub tasks: Vec<(TaskSpec, Program)>,
+    /// Where the tasks are, each at its place in `tasks`; `None`: where [`placed`] puts them.
+    pub placement: Option<Placement>,
     /// The sensors' updates.
     pub stream: SensorStream<'t>,
     /// What binds their admission.
@@ -54,12 +57,40 @@ pub enum Happening {
     Reached,
 }
 
+impl Load<'_> {
+    /// Where the tasks are. Refuses a placement of other tasks, or on cores that there are not.
+    pub(crate) fn place(&mut self, cores: u32) -> Result<Placement, SimulationError> {
+        let placement = match self.placement.take() {
+            Some(placement) => placement,
+            None => placed(&self.tasks, cores)?,
+        };
+        let (seats, tasks) = (placement.seats.len(), self.tasks.len());
+        let runtime = [placement.house(), placement.update_core()];
+        let used = placement.seats.iter().flat_map(Seat::cores).chain(&runtime);
+        if seats == tasks && used.copied().all(|core| core.0 < cores) {
+            return Ok(placement);
+        }
+        Err(SimulationError::Misplaced { seats, tasks })
+    }
+}
+
 /// A load that cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimulationError {
     /// The machine is not sound.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// What tasks name contradicts each other or the machine.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The placement is for other tasks, or for another machine.
+    #[error("the placement has {seats} seats for {tasks} tasks, or names a core that this machine does not have")]
+    Misplaced {
+        /// Seats of the placement.
+        seats: usize,
+        /// Tasks of the load.
+        tasks: usize,
+    },
     /// A program without ops: its jobs would take no time.
     #[error("task \"{task}\": its program is empty; give it something to compute or to access")]
     EmptyProgram {
@@ -68,19 +99,25 @@ pub enum SimulationError {
     },
 }
 
-/// One runner per copy of a task and core: real-time tasks on the last core, best-effort tasks on all others.
-pub(crate) fn place(tasks: &[(TaskSpec, Program)], cores: usize, seed: u64) -> Vec<Runner> {
-    let last = cores - 1;
+/// Where [`punctual_cores::place`] puts `tasks` on a machine with cores 0 to `cores` - 1 that keeps any of them free for exclusive
+/// tasks.
+///
+/// # Errors
+/// [`PlaceError`] where what the tasks name contradicts each other or the machine.
+pub fn placed(tasks: &[(TaskSpec, Program)], cores: u32) -> Result<Placement, PlaceError> {
+    let requests: Vec<Request> = tasks.iter().map(|(task, _)| Request::from(task)).collect();
+    let cores: Vec<CoreId> = (0..cores).map(CoreId).collect();
+    punctual_cores::place(&requests, &cores, &Limits::default())
+}
+
+/// One runner per copy of a task and core, where the placement says.
+pub(crate) fn runners(load: &Load, placement: &Placement) -> Vec<Runner> {
     let mut runners = Vec::new();
-    for (id, (spec, program)) in (0..).zip(tasks) {
-        let homes = match spec.class {
-            // An exclusive task shares its real-time core with nobody anyway.
-            Class::RealTime { .. } | Class::Exclusive { .. } => last..cores,
-            Class::BestEffort => 0..spec.cores_of(last.max(1)),
-        };
-        for core in homes {
+    for ((id, (spec, program)), seat) in (0..).zip(&load.tasks).zip(&placement.seats) {
+        for core in seat.cores() {
             for _ in 0..spec.per_core {
-                runners.push(Runner::new(TaskId(id), spec, program, core, seed, runners.len()));
+                let core = core.0 as usize;
+                runners.push(Runner::new(TaskId(id), spec, program, core, load.seed, runners.len()));
             }
         }
     }

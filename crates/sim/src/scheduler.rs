@@ -1,14 +1,15 @@
 //! Who runs where: fixed priorities, preemption, and the one write lock.
 //!
-//! On the real-time core jobs come first, the shorter deadline before the longer (deadline-monotonic priorities; Leung
-//! and Whitehead 1982), update transactions run in what they leave. On core 0 memory-first updates and their
-//! group commits come before best-effort work.
+//! Each task is on the core where the placement put it. On a core real-time jobs come first, the shorter deadline before the
+//! longer (deadline-monotonic priorities; Leung and Whitehead 1982); on the last real-time core update transactions run in what
+//! they leave, on the runtime's own core memory-first updates and their group commits; best-effort work is last.
 //!
 //! **Updates and jobs.** A store transaction sees every update that was admitted before it began. So in transaction mode a
 //! real-time job that begins one first installs what waits, on its own time: that is part of its data time.
 //!
-//! **The lock.** One write transaction at a time. Who finds the lock taken by work of its own core runs that
-//! work first (priority inheritance); taken by another core's, it waits. Both are the job's lock time.
+//! **The lock.** One write transaction at a time. A job that finds the lock taken by work of its own core runs that work first
+//! (priority inheritance). Where a job or an update of another real-time core has it, the job waits, and the holder runs there
+//! as urgently as the job that waits; a group commit on another core is waited for as it is. Both are the job's lock time.
 
 use punctual_units::Time;
 use punctual_workload::Op;
@@ -16,9 +17,6 @@ use punctual_workload::Op;
 use crate::cores::{Occupant, Segment};
 use crate::engine::Simulation;
 use crate::job::{Job, Stage, effort_of};
-
-/// The core on which memory-first updates and group commits run.
-const FEEDER_CORE: usize = 0;
 
 /// The store's one write lock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,10 +43,6 @@ impl Lock {
 }
 
 impl Simulation<'_> {
-    fn real_time_core(&self) -> usize {
-        self.cores.len() - 1
-    }
-
     /// Whether updates are transactions of their own, and take the lock.
     fn transaction_mode(&self) -> bool {
         self.committer.is_none()
@@ -56,9 +50,9 @@ impl Simulation<'_> {
 
     fn installer_core(&self) -> usize {
         if self.transaction_mode() {
-            self.real_time_core()
+            self.update_core
         } else {
-            FEEDER_CORE
+            self.house
         }
     }
 
@@ -73,6 +67,51 @@ impl Simulation<'_> {
 
     /// Puts on every core who is to run there now.
     pub(crate) fn schedule(&mut self) {
+        self.schedule_once();
+        // A job may have begun to wait for the lock after the holder's core was looked at. Each such wait may lead to one more.
+        for _ in 0..self.urgency.len() {
+            if !self.inherits_late() {
+                return;
+            }
+            self.schedule_once();
+        }
+    }
+
+    /// Whether a core does not run the holder of the lock although a more urgent job of another core waits for it.
+    fn inherits_late(&mut self) -> bool {
+        (0..self.cores.len()).any(|core| {
+            let boosted = self.boosted(core, self.urgency.len());
+            boosted.is_some_and(|(rank, _)| match self.cores[core].occupant() {
+                Some(Occupant::Runner(runner)) => {
+                    self.urgency.iter().position(|r| *r == runner).is_none_or(|r| r > rank)
+                }
+                Some(Occupant::Installer | Occupant::Committer) | None => true,
+            }) && self.cores[core].occupant() != boosted.map(|(_, holder)| holder)
+        })
+    }
+
+    /// The holder of the lock, if it is on this core and one of the `most` most urgent jobs waits for it on another core; and
+    /// how many jobs are more urgent than that one.
+    fn boosted(&self, core: usize, most: usize) -> Option<(usize, Occupant)> {
+        let waits = |(rank, r): (usize, &usize)| {
+            let holder = self.in_the_way(*r).filter(|holder| self.home(*holder) == core)?;
+            let elsewhere = self.runners[*r].core != core && holder != Occupant::Committer;
+            elsewhere.then_some((rank, holder))
+        };
+        self.lock.holder?;
+        self.urgency[..most].iter().enumerate().find_map(waits)
+    }
+
+    /// The core on which this occupant runs, or goes on.
+    fn home(&self, occupant: Occupant) -> usize {
+        match occupant {
+            Occupant::Runner(runner) => self.runners[runner].core,
+            Occupant::Installer => self.installer_home,
+            Occupant::Committer => self.house,
+        }
+    }
+
+    fn schedule_once(&mut self) {
         for core in 0..self.cores.len() {
             let chosen = self.choose(core);
             if chosen == self.cores[core].occupant() {
@@ -82,7 +121,7 @@ impl Simulation<'_> {
                 self.keep(occupant, left);
             }
             if let Some(occupant) = chosen
-                && let Some(segment) = self.segment(occupant)
+                && let Some(segment) = self.segment(core, occupant)
             {
                 self.cores[core].start(occupant, segment, self.now);
             }
@@ -91,25 +130,31 @@ impl Simulation<'_> {
 
     /// Who is to run on this core; the stages of jobs that get ahead by it move on.
     fn choose(&mut self, core: usize) -> Option<Occupant> {
-        if core == self.real_time_core() {
-            for i in 0..self.urgency.len() {
-                if let Some(occupant) = self.urge(self.urgency[i]) {
-                    return Some(occupant);
-                }
+        for i in 0..self.urgency.len() {
+            let runner = self.urgency[i];
+            let first = match self.runners[runner].core == core {
+                true => self.urge(runner),
+                false => self.boosted(core, i + 1).map(|(_, holder)| holder),
+            };
+            if first.is_some() {
+                return first;
             }
         }
-        if core == self.installer_core() && self.feed.has_work() && self.may_install() {
+        if core == self.installer_core() && self.feed.has_work() && self.may_install(core) {
             return Some(Occupant::Installer);
         }
-        if core == FEEDER_CORE && self.may_commit() {
+        if core == self.house && self.may_commit() {
             return Some(Occupant::Committer);
         }
         self.throttle.open(self.now).then(|| self.first_come(core)).flatten()
     }
 
-    /// An update goes on, or may begin.
-    fn may_install(&self) -> bool {
-        self.feed.busy() || !self.transaction_mode() || self.lock.holder.is_none()
+    /// An update goes on, or may begin, on this core.
+    fn may_install(&self, core: usize) -> bool {
+        match self.feed.busy() {
+            true => self.installer_home == core,
+            false => !self.transaction_mode() || self.lock.holder.is_none(),
+        }
     }
 
     /// A group commit goes on, or may begin.
@@ -136,13 +181,15 @@ impl Simulation<'_> {
         self.runners[r].job?;
         self.begin_op(r);
         loop {
-            let job = self.runners[r].job.as_mut()?;
-            match job.stage {
+            match self.runners[r].job?.stage {
                 Stage::Lock { through } => match self.in_the_way(r) {
-                    Some(Occupant::Committer) if self.real_time_core() != FEEDER_CORE => return None,
-                    Some(holder) => return Some(holder),
+                    Some(holder) => return (self.home(holder) == self.runners[r].core).then_some(holder),
                     None => self.runners[r].job.as_mut()?.enter(Stage::Help { through }, self.now),
                 },
+                // Between two updates a job of another core may have taken the lock.
+                Stage::Help { through } if self.overtaken(r, through) => {
+                    self.runners[r].job.as_mut()?.enter(Stage::Lock { through }, self.now);
+                }
                 Stage::Help { through } if !self.feed.installed_through(through) => return Some(Occupant::Installer),
                 Stage::Help { .. } => self.access(r),
                 Stage::Waiting | Stage::Between | Stage::Compute | Stage::Access | Stage::Commit => {
@@ -159,9 +206,21 @@ impl Simulation<'_> {
         let Stage::Lock { through } = job.stage else {
             return None;
         };
+        self.needs_lock(r, &job, through).then_some(holder)
+    }
+
+    /// Whether a job that helps finds the lock in the hands of another core.
+    fn overtaken(&self, r: usize, through: u64) -> bool {
+        let (Some(holder), Some(job)) = (self.lock.holder, self.runners[r].job) else {
+            return false;
+        };
+        holder != Occupant::Runner(r) && self.home(holder) != self.runners[r].core && self.needs_lock(r, &job, through)
+    }
+
+    /// Whether the job's op writes, or has to install updates first.
+    fn needs_lock(&self, r: usize, job: &Job, through: u64) -> bool {
         let writes = matches!(self.runners[r].program[job.op], Op::Put { .. });
-        let helps = !self.feed.installed_through(through);
-        (writes || helps).then_some(holder)
+        writes || !self.feed.installed_through(through)
     }
 
     /// The op that the job of a runner is at, with all that it has to do.
@@ -212,10 +271,11 @@ impl Simulation<'_> {
     }
 
     /// What this occupant has to do next.
-    fn segment(&mut self, occupant: Occupant) -> Option<Segment> {
+    fn segment(&mut self, core: usize, occupant: Occupant) -> Option<Segment> {
         match occupant {
             Occupant::Runner(r) => self.runners[r].job.as_ref().map(|job| job.segment),
             Occupant::Installer => {
+                self.installer_home = core;
                 if self.transaction_mode() {
                     self.lock.take(Occupant::Installer);
                 }

@@ -228,6 +228,7 @@ mod tests {
         let trace = Trace::synthetic(300, Nanos::from_millis(10), Nanos::from_millis(90), second, 1);
         let load = Load {
             tasks,
+            placement: None,
             stream: SensorStream::new(&trace, 1.0, 1),
             admission: AdmissionOptions::default(),
             update_mode: UpdateMode::Transaction,

@@ -1,7 +1,7 @@
 //! Jobs with I/O on cores: identities, and what no schedule may do.
 
 use proptest::prelude::*;
-use punctual_cores::{Completion, LendingCosts, Sporadic, place};
+use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
 use punctual_sim::dual::{
     DualError, DualMachine, Exclusive, Management, Release, Report, Scheduling, Step, Task, simulate,
 };
@@ -436,7 +436,7 @@ proptest! {
             tasks.push(task);
         }
         let devices = || vec![disk(io as f64); shapes.len()];
-        if let Ok(places) = place(&demands, &[CoreId(1), CoreId(2)]) {
+        if let Ok(places) = first_fit(&demands, &[CoreId(1), CoreId(2)]) {
             let places: Vec<u32> = places.iter().map(|core| core.0).collect();
             tasks.extend((0..hogs).map(|_| forever(vec![compute(700)])));
             let management = polling(&places, shapes.len(), us(switch));
@@ -540,7 +540,7 @@ fn an_overload_is_seen_to_miss() {
         deadline: us(5_000),
         period: us(5_000),
     };
-    assert!(place(&[demand, demand], &[CoreId(1)]).is_err());
+    assert!(first_fit(&[demand, demand], &[CoreId(1)]).is_err());
     let tasks = [
         periodic(5_000, vec![vec![compute(3_000)]; 5]),
         periodic(5_000, vec![vec![compute(3_000)]; 5]),
@@ -562,7 +562,7 @@ fn a_core_that_is_nearly_full_misses_nothing() {
         deadline: us(period),
         period: us(period),
     };
-    assert!(place(&[demand(2_030, 5_000), demand(5_630, 10_000)], &[CoreId(1)]).is_ok());
+    assert!(first_fit(&[demand(2_030, 5_000), demand(5_630, 10_000)], &[CoreId(1)]).is_ok());
     let tasks = [
         periodic(5_000, vec![vec![compute(1_000), read(0), compute(900)]; 40]),
         periodic(10_000, vec![vec![compute(5_000), read(1), compute(500)]; 20]),

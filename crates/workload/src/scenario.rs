@@ -1,6 +1,6 @@
 //! Scenarios: what a device has to do, in the user's terms.
 
-use punctual_units::{Nanos, Share, Time};
+use punctual_units::{CoreId, Nanos, Share, Time};
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
@@ -320,6 +320,9 @@ pub struct TaskSpec {
     /// On how many of the cores that best-effort tasks are placed on it runs, the first ones; none means on all, and so do
     /// more than there are. Best-effort only.
     pub cores: Option<u32>,
+    /// The core that it runs on; `None` leaves the choice to the placement (`punctual-cores`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<CoreId>,
     /// When it releases jobs; best-effort only, else the whole run.
     pub active: Active,
     /// The file with its execution profile, as the scenario names it: on the simulated machine a job computes what that
@@ -346,6 +349,7 @@ impl TaskSpec {
             goal: None,
             per_core: 1,
             cores: None,
+            core: None,
             active: Active::ALWAYS,
             profile: None,
         }
@@ -433,6 +437,7 @@ pub(crate) mod tests {
                     goal: None,
                     per_core: 1,
                     cores: None,
+                    core: None,
                     active: Active::ALWAYS,
                     profile: None,
                 },
@@ -453,6 +458,7 @@ pub(crate) mod tests {
                     goal: None,
                     per_core: 1,
                     cores: None,
+                    core: None,
                     active: Active::ALWAYS,
                     profile: None,
                 },

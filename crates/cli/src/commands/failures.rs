@@ -10,8 +10,8 @@ use crate::scenario::Loaded;
 pub fn of_run(error: RunError, loaded: &Loaded) -> Failure {
     let in_file = |what: String| Failure::input([format!("{}: {what}", loaded.shown())]);
     match error {
-        RunError::Problem(_)
-        | RunError::Demand(_)
+        RunError::Problem(problem) => Failure::input([format!("{}: {problem}", loaded.place_of(&problem.key))]),
+        RunError::Demand(_)
         | RunError::Mismatch(_)
         | RunError::Runtime(RuntimeError::Mismatch(_))
         | RunError::Excitation(_)

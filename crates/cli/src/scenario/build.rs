@@ -2,7 +2,7 @@
 //!
 //! `scenarios/README.md` says the same for users.
 
-use punctual_units::{Nanos, Share};
+use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
     SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, UpdateMode, Volume,
@@ -244,6 +244,7 @@ fn task(section: &mut Section<'_, '_>) -> TaskSpec {
         goal: task_goal(section),
         per_core: section.count("per_core").unwrap_or(1),
         cores: section.count("cores"),
+        core: section.count("core").map(CoreId),
         active: Active {
             from: section.time("from").unwrap_or(Active::ALWAYS.from),
             until: section.time("until").unwrap_or(Active::ALWAYS.until),

@@ -35,7 +35,7 @@ pub const SHIPPED_PATH: &str = "scenarios/fire-rescue.toml";
 const SHIPPED_TEXT: &str = include_str!("../../../../scenarios/fire-rescue.toml");
 
 /// A scenario that has been read and checked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Loaded {
     /// The scenario.
     pub scenario: Scenario,
@@ -57,12 +57,21 @@ pub struct Loaded {
     pub profiles: Vec<ProfileFile>,
     /// Programs that are left on exclusive cores.
     pub spare: Vec<String>,
+    /// The scenario as it was written, with the overrides in it.
+    pub document: Entries,
+    /// What was put over it.
+    pub overrides: Vec<Override>,
 }
 
 impl Loaded {
     /// Where the scenario came from, for messages.
     pub fn shown(&self) -> String {
         shown(self.file.as_deref())
+    }
+
+    /// Where `key` was written, for a problem that only the machine shows: the file and the line, or the option.
+    pub fn place_of(&self, key: &str) -> String {
+        place(origin_of(&self.document, key), &self.shown(), &self.overrides)
     }
 }
 
@@ -86,7 +95,7 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         .file_stem()
         .map_or("scenario".into(), |stem| stem.to_string_lossy());
     let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
-    let (draft, profiles) = check(&text, &shown(file), folder, &name, overrides).map_err(Failure::input)?;
+    let (draft, profiles, document) = check(&text, &shown(file), folder, &name, overrides).map_err(Failure::input)?;
     Ok(Loaded {
         scenario: draft.scenario,
         file: file.map(Path::to_path_buf),
@@ -96,6 +105,8 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         allocation: draft.allocation,
         profiles,
         spare: draft.spare,
+        document,
+        overrides: overrides.to_vec(),
     })
 }
 
@@ -119,7 +130,7 @@ fn check(
     folder: &Path,
     name: &str,
     overrides: &[Override],
-) -> Result<(build::Draft, Vec<ProfileFile>), Vec<String>> {
+) -> Result<(build::Draft, Vec<ProfileFile>, Entries), Vec<String>> {
     let mut report = Report::default();
     let mut document = match tree::parse(text) {
         Ok(node) => match node.value {
@@ -148,7 +159,7 @@ fn check(
         |origin| place(origin, shown, overrides),
         folder,
     );
-    Ok((draft, profiles))
+    Ok((draft, profiles, document))
 }
 
 /// The profiles of the scenario's tasks. A file named in the scenario lies beside it, one named on the command line where the

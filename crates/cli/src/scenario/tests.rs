@@ -34,7 +34,7 @@ fn complaints(text: &str, arguments: &[&str]) -> Vec<String> {
 }
 
 fn accepted(text: &str, arguments: &[&str]) -> Scenario {
-    let (draft, _) = check(text, "x.toml", Path::new("at"), "x", &sets(arguments)).expect("must be accepted");
+    let (draft, ..) = check(text, "x.toml", Path::new("at"), "x", &sets(arguments)).expect("must be accepted");
     draft.scenario
 }
 
@@ -335,7 +335,8 @@ fn a_wrong_override_is_named_as_it_was_written() {
 fn profiles_lie_beside_the_scenario_or_where_the_user_is() {
     let text = format!("{SMALL}profile = \"p.csv\"\n[allocation]\npolicy = \"exact\"\nway_kib = 64\n");
     let profiles = |overrides: &[Override]| {
-        let (draft, profiles) = check(&text, "at/x.toml", Path::new("at"), "x", overrides).expect("must be accepted");
+        let (draft, profiles, _) =
+            check(&text, "at/x.toml", Path::new("at"), "x", overrides).expect("must be accepted");
         assert_eq!(draft.allocation.way_kib, 64);
         profiles
     };

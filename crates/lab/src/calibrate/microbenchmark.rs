@@ -218,6 +218,7 @@ impl Bench {
         };
         let load = Load {
             tasks,
+            placement: None,
             stream: SensorStream::new(&self.trace, speedup, copies),
             admission: AdmissionOptions {
                 minimum_fresh: Share::ZERO,

@@ -1,6 +1,6 @@
 //! Who runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
 
-use punctual_cores::{Completion, LendingCosts, NoFigures, Sporadic, completion, place};
+use punctual_cores::{Completion, LendingCosts, NoFigures, Sporadic, completion, first_fit};
 use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, Scheduling, Step, Task};
 use punctual_units::Nanos;
 use thiserror::Error;
@@ -95,7 +95,7 @@ fn computed(machine: &DualMachine, player: &Task, services: &[Nanos]) -> Result<
         deadline: PERIOD,
         period: PERIOD,
     };
-    let management = match place(&[demand], &machine.exclusive) {
+    let management = match first_fit(&[demand], &machine.exclusive) {
         Ok(places) => Management::Dual(Exclusive {
             places,
             waits: vec![way, OTHERS_WAIT],

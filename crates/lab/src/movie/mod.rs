@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use punctual_cores::first_set_apart;
 use punctual_platform::Refusal;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
@@ -247,7 +248,7 @@ impl<'p> Stage<'p> {
         let film = Film::record(&folder.join("movie"), plan.frame_bytes, plan.file_bytes)?;
         // Calibrated before anybody disturbs it.
         let clock = Arc::new(EmulatedClock::of(tree, &MonotonicClock));
-        let core = cores.last().copied().unwrap_or_default();
+        let core = first_set_apart(&cores).unwrap_or_default();
         let probe = GapProbe::start(core, PROBE_PRIORITY, PROBE_PERIOD);
         let busy_disk = plan.busy_disk.then(|| folder.join("busy"));
         let load = Load::start(plan.hogs_per_core as usize * cores.len(), busy_disk.as_deref(), &clock)?;
@@ -266,7 +267,7 @@ impl<'p> Stage<'p> {
     }
 
     fn core(&self) -> CoreId {
-        self.cores.last().copied().unwrap_or_default()
+        first_set_apart(&self.cores).unwrap_or_default()
     }
 
     /// What became of the disk that was to be busy, and which one it is.

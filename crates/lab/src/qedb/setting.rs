@@ -183,6 +183,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
         goal: None,
         per_core: 1,
         cores: None,
+        core: None,
         active: Active::ALWAYS,
         profile: None,
     };
@@ -257,6 +258,7 @@ fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
         goal: None,
         per_core: 1,
         cores: Some(cores),
+        core: None,
         active,
         profile: None,
     }

@@ -15,6 +15,7 @@ use std::ops::ControlFlow;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
+use punctual_cores::first_set_apart;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{ExclusiveCore, Mechanism, spared};
@@ -62,7 +63,7 @@ pub fn hear(
     referees.iter().try_for_each(|referee| present(*referee))?;
     let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
     let cores = cores::usable(&tree);
-    let core = cores.last().copied().unwrap_or_default();
+    let core = first_set_apart(&cores).unwrap_or_default();
     // A refusal is told before anything is measured.
     let tried = ExclusiveCore::take(&tree, &journal, core, &spared()).map(drop);
     let left = journal.restore().pop();

@@ -11,9 +11,10 @@
 //! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
 //! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
 //!
-//! The real-time core is the last one, because the first gets most interrupts; with a single core all share it.
-//! Exclusive tasks have the last cores instead, as few as they fit on (`exclusive.rs`); the real-time one is then the one before these, the probe is
-//! on the last one, and best-effort threads run on all others and, while they are lent, there. Whatever is refused (no permission, no such core) is worked around and reported.
+//! Which core is which is decided by `punctual_cores::place`: exclusive tasks have the last cores, real-time ones the last of the others.
+//! Sensor updates are installed on the last real-time core. The probe is on the last exclusive core, without such on the last real-time one;
+//! best-effort threads run on all other cores and, while they are lent, on exclusive ones. Whatever is refused (no permission, no such core)
+//! is worked around and reported.
 
 mod control;
 mod exclusive;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use punctual_cores::{Placement, Request, Seat};
 use punctual_loop::{AdmissionSetup, EventLog, Regulator, RegulatorOptions};
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
@@ -47,9 +49,10 @@ pub use job::Job;
 pub use tasks::Body;
 
 use self::control::{Control, Controlled};
-use self::exclusive::{Exclusive, Offer};
+pub use self::exclusive::limits;
+use self::exclusive::{Exclusive, Placed, priority};
 use self::feeder::{Fed, Feed, install};
-use self::shared::{Crew, Placement, Shared, Starter, Tenure, join, protection};
+use self::shared::{Crew, Shared, Starter, Tenure, ThreadPlace, join, protection};
 use self::tasks::{Failed, Running, sleep_until};
 use crate::collector::{Collector, Ending};
 use crate::error::RuntimeError;
@@ -114,7 +117,7 @@ pub struct TaskSetup<'env, E: Engine> {
     pub arrival: Arrival,
     /// During which part of the run.
     pub active: Active,
-    /// None: the real-time core for a real-time task, the first other core for a best-effort one.
+    /// The core that it is to run on; `None`: one where it is placed well.
     pub core: Option<CoreId>,
     /// How long a job keeps its core at most, where that was told.
     pub execution: Option<Nanos>,
@@ -163,34 +166,19 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         &self.machine
     }
 
-    /// The core that real-time tasks run on: the last one that is not for exclusive tasks.
-    pub fn real_time_core(&self) -> CoreId {
-        real_time_core(&self.machine.offers().cores, &self.wanted())
-    }
-
-    /// The cores that best-effort tasks run on: all but those of exclusive tasks; without these all but the last one, or the only one.
-    pub fn other_cores(&self) -> Vec<CoreId> {
-        other_cores(&self.machine.offers().cores, &self.wanted())
-    }
-
-    /// Exclusive tasks, with what is known of them.
-    fn offers(&self) -> Vec<Offer> {
-        let offer = |(index, task): (usize, &TaskSetup<'env, E>)| match task.class {
-            Class::Exclusive { deadline } => Some(Offer {
-                name: task.name.clone(),
-                task: index,
-                deadline,
+    /// The tasks by name, as placement sees them.
+    fn requests(&self) -> Vec<(String, Request)> {
+        let request = |task: &TaskSetup<'env, E>| {
+            let request = Request {
+                class: task.class,
                 arrival: task.arrival,
                 execution: task.execution,
-            }),
-            Class::RealTime { .. } | Class::BestEffort => None,
+                core: task.core,
+                cores: Some(1),
+            };
+            (task.name.clone(), request)
         };
-        self.tasks.iter().enumerate().filter_map(offer).collect()
-    }
-
-    /// The cores that exclusive tasks will ask for.
-    fn wanted(&self) -> Vec<CoreId> {
-        exclusive::wanted(&self.offers(), &self.machine.offers().cores)
+        self.tasks.iter().map(request).collect()
     }
 
     /// Adds a task whose jobs run `body`.
@@ -219,6 +207,14 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     pub fn takes_at_most(&mut self, execution: Nanos) -> &mut Self {
         if let Some(task) = self.tasks.last_mut() {
             task.execution = Some(execution);
+        }
+        self
+    }
+
+    /// Puts the task that was added last on `core`. Where that contradicts another task or the machine, the run is refused.
+    pub fn on_core(&mut self, core: CoreId) -> &mut Self {
+        if let Some(task) = self.tasks.last_mut() {
+            task.core = Some(core);
         }
         self
     }
@@ -323,20 +319,20 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
 
     fn run_inner(&mut self, mut options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
         let obtained = &mut options.header.protection;
-        let cores = self.machine.offers().cores.clone();
-        let exclusive = Exclusive::take(&self.machine, &self.offers(), &self.spare, obtained);
+        let requests = self.requests();
+        let placed = Placed::take(&self.machine, &requests, &self.spare, obtained).map_err(|error| {
+            let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
+            RuntimeError::Place { name, error }
+        })?;
+        let Placed { placement, exclusive } = &placed;
         let taken = exclusive.iter().flat_map(Exclusive::cores).next();
-        let probed = taken.map_or(real_time_core(&cores, &[]), |core| core.obtained().core);
+        let probed = taken.map_or(placement.update_core(), |core| core.obtained().core);
         let probe = match taken {
             Some(core) => GapProbe::start_within(core, PROBE_PRIORITY, PROBE_PERIOD),
             None => GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD),
         };
         // Jobs on another core than the probe's cannot be excused by it.
-        let probed = |task: usize| match &exclusive {
-            Some(exclusive) => exclusive.seat(task).is_some_and(|(seat, _)| seat.core == probed),
-            None => true,
-        };
-        let elsewhere = (0..self.tasks.len()).filter(|task| !probed(*task));
+        let elsewhere = (0..self.tasks.len()).filter(|task| !placement.seats[*task].cores().contains(&probed));
         let elsewhere: Vec<TaskId> = elsewhere.map(|task| TaskId(task as u32)).collect();
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         obtained.push(protection(
@@ -347,11 +343,11 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             "probe on the real-time core".into(),
             probe.as_ref().map(drop).map_err(Clone::clone),
         ));
-        obtained.extend(self.bound_best_effort(options.best_effort_share));
+        obtained.extend(self.bound_best_effort(options.best_effort_share, placement.rest.len()));
         let energy = self.machine.read().energy_j;
         let steal = stolen();
         let cores = self.machine.offers().cores.len();
-        let ran = self.run_threads(options, exclusive, watch);
+        let ran = self.run_threads(options, placed, watch);
         thread::unlock_memory();
         let Ran {
             controlled,
@@ -398,11 +394,10 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     }
 
     /// Bounds best-effort work for the run, where it is to be bounded.
-    fn bound_best_effort(&mut self, share: Share) -> Option<Protection> {
+    fn bound_best_effort(&mut self, share: Share, cores: usize) -> Option<Protection> {
         if share == Share::ONE {
             return None;
         }
-        let cores = self.other_cores().len();
         let bound = self.machine.best_effort().runs_on(cores);
         let bound = bound.and_then(|()| self.machine.apply(Setting::BestEffortShare(share)).map(drop));
         Some(protection(
@@ -412,12 +407,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
     }
 
     /// Starts every thread, lets them run, and collects what they return.
-    fn run_threads(
-        &mut self,
-        options: RunOptions,
-        exclusive: Option<Exclusive>,
-        watch: Watch,
-    ) -> Result<Ran, RuntimeError> {
+    fn run_threads(&mut self, options: RunOptions, placed: Placed, watch: Watch) -> Result<Ran, RuntimeError> {
         let RunOptions {
             mut header,
             mut regulator,
@@ -432,27 +422,19 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let plan = Regulator::new(regulator.clone())?.plan();
         let shared = Shared::new(plan.admitted, regulator.within);
         let (samples, sampled) = bounded(SAMPLES_MAX);
-        let cores = &self.machine.offers().cores;
+        let Placed { placement, exclusive } = placed;
         // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
-        let kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
+        let _kept: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
         let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
-        let taken: Vec<CoreId> = kept.iter().map(|core| core.obtained().core).collect();
-        let rt_core = real_time_core(cores, &taken);
-        let claim = CoreClaim::of(rt_core);
+        let (house, update_core) = (placement.house(), placement.update_core());
+        let claim = CoreClaim::of(update_core);
         if let Err(refusal) = &claim {
             header
                 .protection
                 .push(protection(refusal.what.clone(), Err(refusal.clone())));
         }
-        let others = other_cores(cores, &taken);
-        let house = others.first().copied().unwrap_or(rt_core);
-        let tasks = place_tasks(
-            std::mem::take(&mut self.tasks),
-            house,
-            rt_core,
-            exclusive.as_ref(),
-            bounded_group,
-        );
+        let tasks = std::mem::take(&mut self.tasks);
+        let tasks = place_tasks(tasks, &placement, exclusive.as_ref(), bounded_group);
         let feed = self.feed.take().map(|feed| Feed {
             record: record.is_some(),
             ..feed
@@ -466,15 +448,15 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
             let mut feeding = None;
             if let Some(feed) = feed {
                 // The feeder first: whoever installs waits for it to be over.
-                let feeder = place("feeder", house, Some(FEEDER_PRIORITY));
+                let feeder = at("feeder", house, Some(FEEDER_PRIORITY));
                 let fed = crew.spawn(feeder, move |starter| feed.run(store, shared, starter))?;
-                let updater = place("updater", rt_core, Some(UPDATER_PRIORITY));
+                let updater = at("updater", update_core, Some(UPDATER_PRIORITY));
                 let installed = crew.spawn(updater, move |starter| install(store, shared, starter))?;
                 feeding = Some((fed, installed));
             }
             let mut flushing = None;
             if let Some(interval) = group_commit {
-                let committer = place("group commit", house, None);
+                let committer = at("group commit", house, None);
                 flushing = Some(crew.spawn(committer, move |starter| flush(store, shared, starter, interval))?);
             }
 
@@ -499,7 +481,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
                 log: record.is_some().then(Vec::new),
                 rehearsal: None,
             };
-            let control = crew.spawn(place("control", house, Some(CONTROL_PRIORITY)), |starter| {
+            let control = crew.spawn(at("control", house, Some(CONTROL_PRIORITY)), |starter| {
                 control.run(starter)
             })?;
             let control_obtained = crew.ready();
@@ -545,12 +527,12 @@ struct Ran {
 
 fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
     crew: &mut Crew<'scope, '_>,
-    tasks: Vec<(Placement, TaskSetup<'env, E>)>,
+    tasks: Vec<(ThreadPlace, TaskSetup<'env, E>)>,
     mut exclusive: Option<Exclusive>,
     seed: u64,
     shared: &'scope Shared,
 ) -> Result<Vec<ScopedJoinHandle<'scope, Option<Failed>>>, RuntimeError> {
-    let spawn = |(index, (placement, setup)): (usize, (Placement, TaskSetup<'env, E>))| {
+    let spawn = |(index, (place, setup)): (usize, (ThreadPlace, TaskSetup<'env, E>))| {
         let running = Running {
             id: TaskId(index as u32),
             deadline: setup.class.deadline(),
@@ -558,9 +540,12 @@ fn spawn_tasks<'scope, 'env: 'scope, E: Engine + 'env>(
             active: setup.active,
             body: setup.body,
             rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64)),
-            tenancy: exclusive.as_mut().and_then(|exclusive| exclusive.tenancy(index)),
+            tenancy: match &place.tenure {
+                Some(Tenure::Occupant(_)) => exclusive.as_mut().and_then(|exclusive| exclusive.tenancy(place.core)),
+                Some(Tenure::Guest(_)) | None => None,
+            },
         };
-        crew.spawn(placement, move |starter| running.run(&setup.store, shared, starter))
+        crew.spawn(place, move |starter| running.run(&setup.store, shared, starter))
     };
     tasks.into_iter().enumerate().map(spawn).collect()
 }
@@ -580,8 +565,8 @@ fn excused(collector: &Collector, probe: &GapProbe, elsewhere: &[TaskId]) -> u64
     collector.late_with_slack().filter(explained).count() as u64
 }
 
-fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
-    Placement {
+fn at(role: &str, core: CoreId, priority: Option<u8>) -> ThreadPlace {
+    ThreadPlace {
         role: role.into(),
         core,
         priority,
@@ -590,60 +575,32 @@ fn place(role: &str, core: CoreId, priority: Option<u8>) -> Placement {
     }
 }
 
-/// The last core that is not in `exclusive`.
-fn real_time_core(cores: &[CoreId], exclusive: &[CoreId]) -> CoreId {
-    let shared = cores.iter().rfind(|core| !exclusive.contains(core));
-    shared.or(cores.last()).copied().unwrap_or_default()
-}
-
-/// All cores that are not in `exclusive`; without such all but the last one, or the only one.
-fn other_cores(cores: &[CoreId], exclusive: &[CoreId]) -> Vec<CoreId> {
-    let others: Vec<CoreId> = match (exclusive, cores.split_last()) {
-        ([], Some((_, others))) => others.to_vec(),
-        _ => cores.iter().copied().filter(|core| !exclusive.contains(core)).collect(),
-    };
-    match others.as_slice() {
-        [] => vec![real_time_core(cores, exclusive)],
-        _ => others,
-    }
-}
-
-/// Cores and priorities: real-time tasks by deadline (the shorter the higher), exclusive ones as they were seated, best-effort ones where they
-/// were put, or on the first core.
+/// Cores and priorities of the tasks' threads, as they were placed.
 fn place_tasks<'env, E: Engine>(
     tasks: Vec<TaskSetup<'env, E>>,
-    house: CoreId,
-    rt_core: CoreId,
+    placement: &Placement,
     exclusive: Option<&Exclusive>,
     bounded: Option<BestEffort>,
-) -> Vec<(Placement, TaskSetup<'env, E>)> {
-    let mut deadlines: Vec<Nanos> = tasks.iter().filter_map(|task| task.class.deadline()).collect();
-    deadlines.sort_unstable();
-    deadlines.dedup();
-    let placement = |index: usize, task: &TaskSetup<'env, E>| {
-        if let Some((seat, core)) = exclusive.and_then(|exclusive| exclusive.seat(index)) {
-            return Placement {
-                tenure: Some(Tenure::Occupant(core.clone())),
-                ..place(&task.name, seat.core, Some(seat.priority))
-            };
-        }
-        match task.class.deadline() {
-            None => Placement {
-                bounded: bounded.clone(),
-                // Who is kept off one of the cores is kept off all.
-                tenure: exclusive.and_then(|exclusive| exclusive.cores().next().cloned().map(Tenure::Guest)),
-                ..place(&task.name, task.core.unwrap_or(house), None)
+) -> Vec<(ThreadPlace, TaskSetup<'env, E>)> {
+    let core = |seat: &Seat| seat.cores().first().copied().unwrap_or_default();
+    let place = |(task, seat): (TaskSetup<'env, E>, &Seat)| {
+        let thread = at(&task.name, core(seat), seat.chair().map(priority));
+        let thread = match seat {
+            Seat::RealTime(_) => thread,
+            Seat::Exclusive(chair) => ThreadPlace {
+                tenure: exclusive.and_then(|exclusive| exclusive.core(chair.core).cloned().map(Tenure::Occupant)),
+                ..thread
             },
-            // Exclusive ones that were refused as well.
-            Some(deadline) => {
-                let rank = deadlines.partition_point(|shorter| *shorter < deadline) as u8;
-                let priority = TASK_PRIORITY.saturating_sub(rank).max(UPDATER_PRIORITY + 1);
-                place(&task.name, rt_core, Some(priority))
-            }
-        }
+            Seat::BestEffort(_) => ThreadPlace {
+                bounded: bounded.clone(),
+                // A thread that is kept off one of the exclusive cores is kept off all.
+                tenure: exclusive.and_then(|exclusive| exclusive.cores().next().cloned().map(Tenure::Guest)),
+                ..thread
+            },
+        };
+        (thread, task)
     };
-    let place = |(index, task)| (placement(index, &task), task);
-    tasks.into_iter().enumerate().map(place).collect()
+    tasks.into_iter().zip(&placement.seats).map(place).collect()
 }
 
 /// Shows samples to whoever watches until the loop is over.

@@ -131,7 +131,7 @@ impl Drop for StopOnPanic<'_> {
 
 /// How a thread is to run.
 #[derive(Clone, Debug)]
-pub(super) struct Placement {
+pub(super) struct ThreadPlace {
     /// For people, e.g. the task's name.
     pub(super) role: String,
     /// Where.
@@ -155,7 +155,7 @@ pub(super) enum Tenure {
 
 /// One thread's side of the start: says what it obtained, then waits for the common start.
 pub(super) struct Starter {
-    pub(super) placement: Placement,
+    pub(super) place: ThreadPlace,
     pub(super) ready: Sender<Vec<Protection>>,
     pub(super) go: Receiver<Time>,
 }
@@ -164,13 +164,13 @@ impl Starter {
     /// Places the calling thread, reports what was obtained, and waits for the start of the run. None where the run
     /// was called off.
     pub(super) fn start(self) -> Option<Time> {
-        let Placement {
+        let ThreadPlace {
             role,
             core,
             priority,
             bounded,
             tenure,
-        } = &self.placement;
+        } = &self.place;
         let mut obtained = vec![match tenure {
             None => protection(format!("{role}: on core {core}"), thread::pin(*core)),
             Some(Tenure::Occupant(exclusive)) => protection(
@@ -219,14 +219,14 @@ impl<'scope, 'env> Crew<'scope, 'env> {
 
     pub(super) fn spawn<T: Send + 'scope>(
         &mut self,
-        placement: Placement,
+        place: ThreadPlace,
         body: impl FnOnce(Starter) -> T + Send + 'scope,
     ) -> Result<ScopedJoinHandle<'scope, T>, RuntimeError> {
         // For `top -H` and debuggers.
-        let role = placement.role.clone();
+        let role = place.role.clone();
         let thread = std::thread::Builder::new().name(role.clone());
         let starter = Starter {
-            placement,
+            place,
             ready: self.ready.0.clone(),
             go: self.go.1.clone(),
         };

@@ -14,6 +14,7 @@ mod request;
 use punctual_allocation::{
     Allocator, Base, Event, Plan, Pool, Profile, Programs, Refill, Running, Settings, Share, Task, Waiting,
 };
+use punctual_cores::Placement;
 use punctual_sim::{JobAt, MachineModel, Simulation};
 use punctual_units::{Clock, Hertz, Nanos, Time};
 use punctual_workload::{Arrival, Op, Program, TaskSpec};
@@ -58,7 +59,12 @@ impl Allocating {
     ///
     /// # Errors
     /// [`AllocationError`].
-    pub fn new(request: &AllocationRequest, tasks: &[TaskSpec], model: &MachineModel) -> Result<Self, AllocationError> {
+    pub fn new(
+        request: &AllocationRequest,
+        tasks: &[TaskSpec],
+        model: &MachineModel,
+        placement: &Placement,
+    ) -> Result<Self, AllocationError> {
         request.check_names(tasks)?;
         let profiles: Vec<Profile> = request.profiles.iter().map(|(_, profile)| profile.clone()).collect();
         let programs = Programs::new(&profiles, punctual_allocation::Objective::Speed)?;
@@ -66,7 +72,7 @@ impl Allocating {
             .iter()
             .map(|spec| request.profiles.iter().position(|(task, _)| *task == spec.name))
             .collect();
-        check_lengths(tasks, &program_of, &programs)?;
+        check_lengths(tasks, &program_of, &programs, placement)?;
         let cores = model.cores as usize;
         let settings = Settings {
             pool: pool(&programs, cores),
@@ -78,7 +84,7 @@ impl Allocating {
             refill: request.refill.filter(|_| request.changes == Changes::Paying),
             gap: GAP,
         };
-        let allocator = Allocator::new(&programs, &periodic(tasks, &program_of, &programs, cores), settings)?;
+        let allocator = Allocator::new(&programs, &periodic(tasks, &program_of, &programs, placement), settings)?;
         let top = model.steps.last().map_or(Hertz(0), |step| step.clock);
         let all = programs.grid().all();
         let seconds = |profile: &Profile| -> Vec<f64> {
@@ -301,12 +307,11 @@ fn pool(programs: &Programs, cores: usize) -> Pool {
     }
 }
 
-/// The periodic tasks with profiles, where the simulated machine runs them: real-time ones on the last core, others on each
-/// of the rest. What has no period (its jobs follow each other) is taken to be always under way.
-fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Programs, cores: usize) -> Vec<Task> {
-    let last = cores - 1;
+/// The periodic tasks with profiles, on the cores where they were placed. What has no period (its jobs follow each other) is taken to be
+/// always under way.
+fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Programs, placement: &Placement) -> Vec<Task> {
     let mut all = Vec::new();
-    for (spec, program) in tasks.iter().zip(program_of) {
+    for ((spec, program), seat) in tasks.iter().zip(program_of).zip(&placement.seats) {
         let Some(program) = *program else { continue };
         let period = match spec.arrival {
             Arrival::Periodic { period } => period,
@@ -315,12 +320,7 @@ fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Program
                 pause_min + Nanos::from_secs_f64(programs.duration(program, programs.grid().all()))
             }
         };
-        let homes = if spec.deadline().is_some() {
-            last..cores
-        } else {
-            0..spec.cores_of(last.max(1))
-        };
-        all.extend(homes.map(|core| {
+        all.extend(seat.cores().iter().map(|core| {
             Task {
                 program,
                 // A deadline before the next release asks for as much as a period of its length.
@@ -328,7 +328,7 @@ fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Program
                     .deadline()
                     .map_or(period, |deadline| deadline.min(period))
                     .max(Nanos(1)),
-                core,
+                core: core.0 as usize,
             }
         }));
     }

@@ -1,7 +1,10 @@
 //! What is asked of an allocator beside the loop, and what cannot be had.
 
+use std::collections::BTreeMap;
+
 use punctual_allocation::{Policy, Profile, Programs, ProgramsError, Refill, SettingsError};
-use punctual_units::Nanos;
+use punctual_cores::Placement;
+use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, TaskSpec};
 
 /// Who gets which ways and how much bandwidth, on the simulated machine.
@@ -100,23 +103,28 @@ impl AllocationRequest {
     }
 }
 
-/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end. They all run on the last
-/// core, so none of them can be packed elsewhere.
+/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end on the cores where they were placed.
 pub(super) fn check_lengths(
     tasks: &[TaskSpec],
     program_of: &[Option<usize>],
     programs: &Programs,
+    placement: &Placement,
 ) -> Result<(), AllocationError> {
     let all = programs.grid().all();
-    let mut utilisation = 0.0;
-    for (task, program) in tasks.iter().zip(program_of) {
+    let mut utilisation: BTreeMap<CoreId, f64> = BTreeMap::new();
+    for ((task, program), seat) in tasks.iter().zip(program_of).zip(&placement.seats) {
         let window = match (task.deadline(), task.arrival) {
             (Some(_), Arrival::Periodic { period }) => period,
             (Some(_), Arrival::Sporadic { gap_min, .. }) => gap_min,
             _ => continue,
         };
+        let mut add = |needs: Nanos| {
+            seat.cores()
+                .iter()
+                .for_each(|core| *utilisation.entry(*core).or_default() += needs.ratio(window))
+        };
         let Some(program) = *program else {
-            utilisation += (task.demand.compute + task.demand.data).ratio(window);
+            add(task.demand.compute + task.demand.data);
             continue;
         };
         let takes = Nanos::from_secs_f64(programs.duration(program, all));
@@ -124,10 +132,10 @@ pub(super) fn check_lengths(
             let task = task.name.clone();
             return Err(AllocationError::TooLong { task, takes, window });
         }
-        utilisation += (takes + task.demand.data).ratio(window);
+        add(takes + task.demand.data);
     }
-    if utilisation >= 1.0 {
-        let percent = utilisation * 100.0;
+    if let Some(load) = utilisation.into_values().find(|load| *load >= 1.0) {
+        let percent = load * 100.0;
         return Err(AllocationError::Crowded { percent });
     }
     Ok(())

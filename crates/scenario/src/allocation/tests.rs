@@ -28,7 +28,10 @@ fn allocating() -> Allocating {
         refill: Some(Refill::PAPER),
     };
     let tasks = [task("first"), task("second")];
-    Allocating::new(&request, &tasks, &MachineModel::exynos5422_a15()).expect("fine profiles")
+    let model = MachineModel::exynos5422_a15();
+    let programs = tasks.clone().map(|task| (task, Program { ops: Vec::new() }));
+    let placement = punctual_sim::placed(&programs, model.cores).expect("no task names a core");
+    Allocating::new(&request, &tasks, &model, &placement).expect("fine profiles")
 }
 
 /// A job of the first task on the first core.

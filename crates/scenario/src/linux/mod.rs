@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use punctual_cores::Seat;
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::{LinuxMachine, LinuxOptions, thread};
+use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{Machine, Refusal, Setting};
 use punctual_runtime::RuntimeError;
-use punctual_runtime::linux::{Job, RunOptions, Runtime, TASK_PRIORITY, TaskSetup};
+use punctual_runtime::linux::{Job, RunOptions, Runtime, TASK_PRIORITY, TaskSetup, limits};
 use punctual_runtime::report::{Finished, Progress, Watch};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::SensorSpec;
@@ -47,8 +48,9 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         // In use, damaged, of another version, read-only: said before real-time work disturbs anybody.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
+    let placement = setup.place(&cores::usable(&KernelTree::default()), &limits())?;
     stage(watch, "measuring what store accesses cost here")?;
-    let costs = measure(setup, watch)?;
+    let costs = measure(setup, placement.update_core(), watch)?;
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let emulated = machine.emulated_clock();
     let place = Place {
@@ -86,8 +88,8 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         sensors: sensors.len() as u32,
         copies: 0,
     };
-    for (task, program) in scenario.tasks.iter().zip(&compiled.programs) {
-        placing.add(&mut runtime, task, program, watch)?;
+    for ((task, program), seat) in scenario.tasks.iter().zip(&compiled.programs).zip(&placement.seats) {
+        placing.add(&mut runtime, task, program, seat, watch)?;
     }
     runtime.spare(setup.request.spare.iter().cloned());
     runtime.sensors(stream, scenario.sensors.value_bytes as usize);
@@ -152,6 +154,7 @@ impl Placing<'_, '_> {
         runtime: &mut Runtime<'_, ScenarioEngine>,
         task: &TaskSpec,
         program: &Program,
+        seat: &Seat,
         watch: Watch,
     ) -> Result<(), RunError> {
         match task.class {
@@ -163,12 +166,14 @@ impl Placing<'_, '_> {
                         interpreter.perform(job)
                     })
                     .takes_at_most(task.demand.compute + task.demand.data);
+                if let Some(core) = task.core {
+                    runtime.on_core(core);
+                }
             }
             Class::BestEffort => {
-                let others = runtime.other_cores();
-                for core in others.iter().copied().take(task.cores_of(others.len())) {
+                for core in seat.cores() {
                     for _ in 0..task.per_core {
-                        self.add_best_effort(runtime, task, program, core, watch)?;
+                        self.add_best_effort(runtime, task, program, *core, watch)?;
                     }
                 }
             }
@@ -280,11 +285,10 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, watch: Watch) -> Re
 
 /// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put back
 /// before the run. The user may end it.
-fn measure(setup: &Setup, watch: Watch) -> Result<Costs, RunError> {
+fn measure(setup: &Setup, core: CoreId, watch: Watch) -> Result<Costs, RunError> {
     let mut machine = LinuxMachine::open(LinuxOptions::default())?;
     to_full_clock(&mut machine);
     let emulated = machine.emulated_clock();
-    let rt_core = machine.offers().cores.last().copied().unwrap_or_default();
     let scenario: &Scenario = setup.scenario();
     let sensor = SensorSpec {
         period: Nanos::from_secs(1),
@@ -304,7 +308,7 @@ fn measure(setup: &Setup, watch: Watch) -> Result<Costs, RunError> {
         let thread = std::thread::Builder::new().name("calibration".into());
         let worker = thread.spawn_scoped(scope, || {
             // Where placement is refused, the run's own report says so.
-            let _: [Result<(), Refusal>; 2] = [thread::pin(rt_core), thread::real_time(TASK_PRIORITY)];
+            let _: [Result<(), Refusal>; 2] = [thread::pin(core), thread::real_time(TASK_PRIORITY)];
             calibrate::costs(
                 &store,
                 &emulated,

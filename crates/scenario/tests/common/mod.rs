@@ -114,6 +114,7 @@ fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
         goal: None,
         per_core: 1,
         cores: None,
+        core: None,
         active: Active::ALWAYS,
         profile: None,
     }

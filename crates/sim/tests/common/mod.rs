@@ -74,6 +74,7 @@ pub fn put(count: u32) -> Op {
 pub fn load(trace: &Trace, tasks: Vec<(TaskSpec, Program)>) -> Load<'_> {
     Load {
         tasks,
+        placement: None,
         stream: SensorStream::new(trace, 1.0, 1),
         admission: AdmissionOptions {
             minimum_fresh: Share::ZERO,

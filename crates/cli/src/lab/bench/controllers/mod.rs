@@ -249,13 +249,9 @@ impl Series<'_> {
         scenario.seed = scenario.seed.wrapping_add(u64::from(repetition));
         let seeded = Loaded {
             scenario,
-            file: self.loaded.file.clone(),
             model: None,
             store_path: None,
-            movie: self.loaded.movie,
-            allocation: self.loaded.allocation,
-            profiles: self.loaded.profiles.clone(),
-            spare: self.loaded.spare.clone(),
+            ..self.loaded.clone()
         };
         Ok(RunRequest {
             controller: self.source.clone(),

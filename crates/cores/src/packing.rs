@@ -1,0 +1,205 @@
+//! Tasks onto cores, at a test that says what one core holds.
+//!
+//! Bin packing is hard, sets are small: a depth-first search goes through the cores of each task, best first, and is complete
+//! but for its bound of steps. Its first descent is first fit decreasing ([`Fit::First`]) or worst fit decreasing
+//! ([`Fit::Loosest`]), which is also what counts where the search gives up.
+
+use crate::admission::{Sporadic, Unfit, overloaded};
+
+/// Steps of one search: a step tests one task on one core. Sets of a robot take some tens; the bound is what keeps a set that almost fits
+/// from being tried in all its ways.
+const STEPS_MAX: u32 = 2_000;
+
+/// A task to pack; items come with the largest utilisation first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    /// By its place in the caller's list.
+    pub task: usize,
+    pub needs: Sporadic,
+    /// The core that it has to have.
+    pub fixed: Option<usize>,
+}
+
+/// Which core comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    /// The first one of the list.
+    First,
+    /// The one with the least utilisation so far.
+    Loosest,
+}
+
+/// What one core holds: the test, over tasks in an order of their own.
+type Holds<'h> = &'h dyn Fn(&[Sporadic]) -> Result<(), Unfit>;
+
+/// The core of each item on the fewest of `cores` that hold them all. Where none do, as many items as first fit places on all
+/// of them, and for the others why not on the last core that was tried.
+pub(crate) fn pack(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usize, Unfit>> {
+    let fixed = items
+        .iter()
+        .filter_map(|item| item.fixed)
+        .max()
+        .map_or(0, |core| core + 1);
+    let search = |cores| Search::new(items, cores, Fit::First).run(holds);
+    match (fixed.max(1)..=cores).find_map(search) {
+        Some(on) => on.into_iter().map(Ok).collect(),
+        None => first_fit(items, cores, holds),
+    }
+}
+
+/// The core of each item on the fewest of `cores` that hold them all, the least loaded core first. Where none do: see the third rule of
+/// `placement.rs`.
+pub(crate) fn spread(items: &[Item], cores: usize, holds: Holds) -> Vec<usize> {
+    let not_overloaded = |there: &[Sporadic]| match overloaded(there) {
+        true => Err(Unfit::Utilisation),
+        false => Ok(()),
+    };
+    let mut best: Option<([usize; 2], Vec<usize>)> = None;
+    let all = cores;
+    for cores in 1..=all {
+        if let Some(on) = Search::new(items, cores, Fit::Loosest).run(holds) {
+            return on;
+        }
+        let search = Search::new(items, cores, Fit::Loosest).run(&not_overloaded);
+        let on = search.unwrap_or_else(|| worst_fit(items, cores));
+        let failing = |test: Holds| {
+            let core = |core| together(items, &on, core);
+            (0..all)
+                .map(core)
+                .filter(|there| test(there).is_err())
+                .map(|there| there.len())
+                .sum()
+        };
+        let cost = [failing(&not_overloaded), failing(holds)];
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            best = Some((cost, on));
+        }
+    }
+    best.map_or_else(|| vec![0; items.len()], |(_, on)| on)
+}
+
+/// The tasks on one core, in an order that does not depend on how they came there.
+fn together(items: &[Item], on: &[usize], core: usize) -> Vec<Sporadic> {
+    let there = items
+        .iter()
+        .zip(on)
+        .filter(|(_, on)| **on == core)
+        .map(|(item, _)| item.needs);
+    in_order(there.collect())
+}
+
+fn in_order(mut there: Vec<Sporadic>) -> Vec<Sporadic> {
+    there.sort_by_key(Sporadic::order);
+    there
+}
+
+/// Every item on the least loaded core, whatever that holds.
+fn worst_fit(items: &[Item], cores: usize) -> Vec<usize> {
+    let mut load = vec![0.0_f64; cores];
+    let mut on = vec![usize::MAX; items.len()];
+    let fixed_first = (0..items.len()).filter(|item| items[*item].fixed.is_some());
+    let others = (0..items.len()).filter(|item| items[*item].fixed.is_none());
+    for item in fixed_first.chain(others) {
+        let least = (0..cores).min_by(|a, b| load[*a].total_cmp(&load[*b]));
+        let core = items[item].fixed.or(least).unwrap_or_default();
+        on[item] = core;
+        if let Some(load) = load.get_mut(core) {
+            *load += items[item].needs.utilisation();
+        }
+    }
+    on
+}
+
+/// Items that name a core first, then the others, each on the first core that holds it beside what is there.
+fn first_fit(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usize, Unfit>> {
+    let mut placed = vec![Err(Unfit::NoCore); items.len()];
+    let mut there: Vec<Vec<usize>> = vec![Vec::new(); cores];
+    let fixed_first = (0..items.len()).filter(|item| items[*item].fixed.is_some());
+    let others = (0..items.len()).filter(|item| items[*item].fixed.is_none());
+    for item in fixed_first.chain(others) {
+        let open = items[item].fixed.map_or(0..cores, |core| core..core + 1);
+        for core in open {
+            there[core].push(item);
+            there[core].sort_by_key(|item| (items[*item].needs.order(), *item));
+            let needs: Vec<Sporadic> = there[core].iter().map(|item| items[*item].needs).collect();
+            placed[item] = holds(&needs).map(|()| core).map_err(|why| why.of_places(&there[core]));
+            if placed[item].is_ok() {
+                break;
+            }
+            there[core].retain(|other| *other != item);
+        }
+    }
+    placed
+}
+
+/// A depth-first search for a packing that every core holds.
+struct Search<'i> {
+    items: &'i [Item],
+    fit: Fit,
+    there: Vec<Vec<Sporadic>>,
+    on: Vec<usize>,
+    steps: u32,
+}
+
+impl<'i> Search<'i> {
+    fn new(items: &'i [Item], cores: usize, fit: Fit) -> Search<'i> {
+        Search {
+            items,
+            fit,
+            there: vec![Vec::new(); cores],
+            on: vec![usize::MAX; items.len()],
+            steps: 0,
+        }
+    }
+
+    fn run(mut self, holds: Holds) -> Option<Vec<usize>> {
+        let (items, mut open) = (self.items, Vec::new());
+        for (item, Item { needs, fixed, .. }) in items.iter().enumerate() {
+            match *fixed {
+                None => open.push(item),
+                Some(core) => {
+                    self.on[item] = core;
+                    // A core beyond those that are tried is nobody else's business here.
+                    if let Some(there) = self.there.get_mut(core) {
+                        there.push(*needs);
+                    }
+                }
+            }
+        }
+        let held = self.there.iter().all(|there| holds(&in_order(there.clone())).is_ok());
+        (held && self.descend(&open, holds)).then_some(self.on)
+    }
+
+    fn descend(&mut self, open: &[usize], holds: Holds) -> bool {
+        let Some((item, rest)) = open.split_first() else {
+            return true;
+        };
+        let needs = self.items[*item].needs;
+        for core in self.preferred() {
+            self.steps += 1;
+            if self.steps > STEPS_MAX {
+                return false;
+            }
+            self.there[core].push(needs);
+            self.on[*item] = core;
+            if holds(&in_order(self.there[core].clone())).is_ok() && self.descend(rest, holds) {
+                return true;
+            }
+            self.there[core].pop();
+        }
+        false
+    }
+
+    /// The cores, best first; of empty ones only the first, because they are alike.
+    fn preferred(&self) -> Vec<usize> {
+        let load = |core: usize| self.there[core].iter().map(Sporadic::utilisation).sum::<f64>();
+        let empty = (0..self.there.len()).find(|core| self.there[*core].is_empty());
+        let mut cores: Vec<usize> = (0..self.there.len())
+            .filter(|core| !self.there[*core].is_empty() || Some(*core) == empty)
+            .collect();
+        if self.fit == Fit::Loosest {
+            cores.sort_by(|a, b| load(*a).total_cmp(&load(*b)));
+        }
+        cores
+    }
+}

@@ -1,0 +1,581 @@
+//! Where every task of a run is: one value, which both machines obey.
+//!
+//! **Problem.** Exclusive tasks want cores that nothing else uses, real-time tasks must not overload theirs, and best-effort
+//! tasks need a core as well. Decided piece by piece, these wishes contradict each other.
+//!
+//! **Terms.** A task *names* a core (`core = 2`) or leaves the choice open. Cores are taken *from the end*, the last one
+//! first, because the kernel handles most interrupts on the first one. A core *holds* tasks if every deadline is met by
+//! response-time analysis ([`responses`](crate::responses)).
+//!
+//! **Method.**
+//! 1. The lowest core that no exclusive task names stays with the rest of the machine.
+//! 2. Exclusive tasks get the fewest cores that hold them, from the end. A task that fits on none is refused, and placed as a
+//!    real-time task; a task of unknown execution time has its core to itself.
+//! 3. Real-time tasks share the last core that is not exclusive. Where it cannot hold them, they are spread over the last
+//!    two, three and so on, worst fit by utilisation, but the lowest core stays with the rest if there is another one. Where
+//!    no number of cores holds them all, the number counts that leaves the fewest tasks on overloaded cores, then the
+//!    fewest on cores that do not hold their tasks, then the smallest.
+//! 4. Best-effort tasks have all other cores; where none is left, the lowest one that is not exclusive.
+//!
+//! The search behind 2 and 3 (`packing.rs`) is complete but for a bound on its steps. Tasks are put into an order of their
+//! own first, so that the order of the list decides only between tasks that are alike.
+
+use punctual_units::{CoreId, Nanos};
+use punctual_workload::{Arrival, Class, TaskSpec};
+use thiserror::Error;
+
+use crate::admission::{Sporadic, TASKS_MAX, Unfit};
+use crate::budget::{Budget, LOOKS_MAX};
+use crate::fixed_priority::{Bandwidth, responses, responses_within};
+use crate::packing::{Item, pack, spread};
+
+/// Real-time tasks on one core: each has a priority of its own, because tasks of equal priority would run in the order of their
+/// releases, which is not what the analysis supposes. Linux has as many between its tasks' highest and its updater's.
+pub const TASKS_PER_CORE_MAX: usize = 30;
+
+/// A task as placement sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What lateness means to it.
+    pub class: Class,
+    /// When its jobs are released.
+    pub arrival: Arrival,
+    /// How long a job keeps its core at most, at full clock; `None` where that is not known.
+    pub execution: Option<Nanos>,
+    /// The core that it names.
+    pub core: Option<CoreId>,
+    /// On how many of the best-effort cores it runs, the first ones; `None`: on all. Best-effort only.
+    pub cores: Option<u32>,
+}
+
+impl From<&TaskSpec> for Request {
+    fn from(task: &TaskSpec) -> Request {
+        Request {
+            class: task.class,
+            arrival: task.arrival,
+            execution: Some(task.demand.compute + task.demand.data),
+            core: task.core,
+            cores: task.cores,
+        }
+    }
+}
+
+impl Request {
+    /// The task as the analysis sees it, with `overhead` more in each job; `None` for best-effort tasks and where the execution
+    /// time is not known.
+    fn sporadic(&self, overhead: Nanos) -> Option<Sporadic> {
+        let (deadline, execution) = (self.class.deadline()?, self.execution?);
+        let period = match self.arrival {
+            Arrival::Periodic { period } => period,
+            Arrival::Sporadic { gap_min, .. } => gap_min,
+            // A job that takes less comes again sooner, but never needs a larger share of the core.
+            Arrival::AfterCompletion { pause_min, .. } => pause_min + execution,
+        };
+        let task = Sporadic {
+            execution,
+            deadline,
+            period,
+        };
+        Some(task.with_overhead(overhead))
+    }
+
+    fn is_exclusive(&self) -> bool {
+        matches!(self.class, Class::Exclusive { .. })
+    }
+}
+
+/// What the machine leaves of its cores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// What each job on an exclusive core needs beside its own work: the time to wake up.
+    pub overhead: Nanos,
+    /// How much of a core the kernel leaves to real-time threads; `None`: all of it.
+    pub bandwidth: Option<Bandwidth>,
+    /// The cores that the machine keeps free for exclusive tasks; `None`: any.
+    pub exclusive: Option<Vec<CoreId>>,
+}
+
+/// Where one task is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// On a core that only exclusive tasks use.
+    Exclusive(Chair),
+    /// On a core for real-time tasks.
+    RealTime(Chair),
+    /// A copy on each of these cores, ascending.
+    BestEffort(Vec<CoreId>),
+}
+
+/// A real-time task's place on its core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chair {
+    /// The core.
+    pub core: CoreId,
+    /// How many tasks of the core run before it: the shorter the deadline the earlier.
+    pub rank: usize,
+    /// From release to completion at most, where the analysis bounds it within the deadline.
+    pub response: Option<Nanos>,
+}
+
+impl Seat {
+    /// The cores on which a copy of the task runs.
+    pub fn cores(&self) -> &[CoreId] {
+        match self {
+            Seat::Exclusive(chair) | Seat::RealTime(chair) => std::slice::from_ref(&chair.core),
+            Seat::BestEffort(cores) => cores,
+        }
+    }
+
+    /// The place of a task with a deadline.
+    pub fn chair(&self) -> Option<Chair> {
+        match self {
+            Seat::Exclusive(chair) | Seat::RealTime(chair) => Some(*chair),
+            Seat::BestEffort(_) => None,
+        }
+    }
+}
+
+/// Where every task is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// One seat for each task, in the order of the tasks.
+    pub seats: Vec<Seat>,
+    /// Cores that only exclusive tasks use, ascending.
+    pub exclusive: Vec<CoreId>,
+    /// Cores of real-time tasks, ascending, at least one; without such tasks the last core that is not exclusive. Sensor
+    /// updates that are transactions of their own are installed on the last of these.
+    pub real_time: Vec<CoreId>,
+    /// Cores of best-effort tasks, ascending, at least one. The runtime's own threads are on the first of these.
+    pub rest: Vec<CoreId>,
+    /// Exclusive tasks that are seated as real-time ones, by their places in the list, and why.
+    pub refused: Vec<(usize, Unfit)>,
+    /// Cores whose real-time tasks together need all of it or more (at least two tasks), and what they need of it.
+    pub overloaded: Vec<(CoreId, f64)>,
+}
+
+impl Placement {
+    /// The core on which sensor updates are installed where each is a transaction.
+    pub fn update_core(&self) -> CoreId {
+        self.real_time.last().copied().unwrap_or_default()
+    }
+
+    /// The core of the runtime's own threads.
+    pub fn house(&self) -> CoreId {
+        self.rest.first().copied().unwrap_or_default()
+    }
+}
+
+/// Tasks whose wishes contradict each other or the machine. Each names a task by its place in the list.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PlaceError {
+    /// The machine has no core.
+    #[error("the machine has no core to run on")]
+    NoCores,
+    /// More than [`TASKS_MAX`].
+    #[error("{0} tasks are more than the {TASKS_MAX} that can be placed; remove some")]
+    TooMany(usize),
+    /// The task names a core that the machine does not have.
+    #[error("there is no core {core} here; name one of {cores}, or remove this key")]
+    NoSuchCore {
+        /// Which task.
+        task: usize,
+        /// The core that it names.
+        core: CoreId,
+        /// The cores that there are, in words.
+        cores: String,
+    },
+    /// Exclusive tasks name every core.
+    #[error("exclusive tasks name every core of the machine; leave at least one to other work, or remove this key")]
+    NoneLeft {
+        /// The last one of these tasks.
+        task: usize,
+    },
+    /// A task that is not exclusive names a core that an exclusive one names.
+    #[error(
+        "core {core} is named by an exclusive task, so only exclusive tasks can have it; name another core, or remove this key"
+    )]
+    Taken {
+        /// The task that is not exclusive.
+        task: usize,
+        /// The core.
+        core: CoreId,
+    },
+    /// Two exclusive tasks name one core that cannot hold both.
+    #[error(
+        "core {core} cannot hold this task beside the other exclusive tasks that name it: {why}; name another core, or remove this key"
+    )]
+    Crowded {
+        /// The last one of them that the core cannot hold.
+        task: usize,
+        /// The core.
+        core: CoreId,
+        /// Why not.
+        why: Unfit,
+    },
+}
+
+impl PlaceError {
+    /// The task that the error is about, by its place in the list, where it is about one.
+    pub fn task(&self) -> Option<usize> {
+        match self {
+            PlaceError::NoCores | PlaceError::TooMany(_) => None,
+            PlaceError::NoSuchCore { task, .. }
+            | PlaceError::NoneLeft { task }
+            | PlaceError::Taken { task, .. }
+            | PlaceError::Crowded { task, .. } => Some(*task),
+        }
+    }
+}
+
+/// Places `tasks` on `cores` (ascending); see the rules above.
+///
+/// # Errors
+/// [`PlaceError`] where what tasks name contradicts each other or the machine. A task that the machine has no exclusive core for
+/// is no error: it is in [`Placement::refused`].
+///
+/// ```
+/// use punctual_cores::{Limits, Request, Seat, place};
+/// use punctual_units::{CoreId, Nanos};
+/// use punctual_workload::{Arrival, Class};
+/// let ms = Nanos::from_millis;
+/// let task = |class| Request {
+///     class,
+///     arrival: Arrival::Periodic { period: ms(100) },
+///     execution: Some(ms(60)),
+///     core: None,
+///     cores: None,
+/// };
+/// let exclusive = task(Class::Exclusive { deadline: ms(100) });
+/// let cores: Vec<CoreId> = (0..4).map(CoreId).collect();
+/// // Two of 60 % do not fit on one core, so they take two.
+/// let placement = place(&[exclusive, exclusive, task(Class::BestEffort)], &cores, &Limits::default())?;
+/// assert_eq!(placement.exclusive, [CoreId(2), CoreId(3)]);
+/// assert_eq!(placement.seats[2], Seat::BestEffort(vec![CoreId(0), CoreId(1)]));
+/// # Ok::<(), punctual_cores::PlaceError>(())
+/// ```
+pub fn place(tasks: &[Request], cores: &[CoreId], limits: &Limits) -> Result<Placement, PlaceError> {
+    check(tasks, cores)?;
+    let placer = Placer {
+        tasks,
+        cores,
+        limits,
+        budget: Budget::of(LOOKS_MAX),
+    };
+    let Exclusives { on, refused } = placer.exclusive();
+    let exclusive = distinct(on.iter().flatten().copied());
+    let on = placer.real_time(on, &exclusive);
+    let real_time = distinct((0..tasks.len()).filter_map(|task| on[task].filter(|core| !exclusive.contains(core))));
+    let free: Vec<CoreId> = without(cores, &exclusive);
+    // Without a task with a deadline the last core is apart all the same: sensor updates are installed there.
+    let apart = match (exclusive.is_empty(), real_time.is_empty()) {
+        (true, true) => free.last().copied().into_iter().collect(),
+        _ => real_time.clone(),
+    };
+    let rest = match without(&free, &apart) {
+        left if left.is_empty() => free.iter().take(1).copied().collect(),
+        left => left,
+    };
+    let real_time = match real_time.is_empty() {
+        true => free.last().copied().into_iter().collect(),
+        false => real_time,
+    };
+    let seats = (0..tasks.len())
+        .map(|task| placer.seat(task, &on, &exclusive, &rest))
+        .collect();
+    Ok(Placement {
+        seats,
+        overloaded: placer.overloaded(&on, &free),
+        exclusive,
+        real_time,
+        rest,
+        refused,
+    })
+}
+
+/// The core that is set apart first where only one is needed: the last one. `None` on a machine without cores.
+pub fn first_set_apart(cores: &[CoreId]) -> Option<CoreId> {
+    cores.iter().max().copied()
+}
+
+/// Refuses names that contradict each other or the machine. Only what the file says counts: no overhead, no bandwidth.
+fn check(tasks: &[Request], cores: &[CoreId]) -> Result<(), PlaceError> {
+    if cores.is_empty() {
+        return Err(PlaceError::NoCores);
+    }
+    if tasks.len() > TASKS_MAX {
+        return Err(PlaceError::TooMany(tasks.len()));
+    }
+    let named = |exclusive: bool| {
+        let of = move |(task, request): (usize, &Request)| {
+            request
+                .core
+                .filter(|_| request.is_exclusive() == exclusive)
+                .map(|core| (task, core))
+        };
+        tasks.iter().enumerate().filter_map(of)
+    };
+    if let Some((task, core)) = named(true).chain(named(false)).find(|(_, core)| !cores.contains(core)) {
+        let cores = in_words(cores);
+        return Err(PlaceError::NoSuchCore { task, core, cores });
+    }
+    let exclusive = distinct(named(true).map(|(_, core)| core));
+    if let (Some((task, _)), true) = (named(true).next_back(), exclusive.len() == cores.len()) {
+        return Err(PlaceError::NoneLeft { task });
+    }
+    if let Some((task, core)) = named(false).find(|(_, core)| exclusive.contains(core)) {
+        return Err(PlaceError::Taken { task, core });
+    }
+    exclusive.iter().try_for_each(|core| {
+        let there: Vec<usize> = named(true)
+            .filter(|(_, named)| named == core)
+            .map(|(task, _)| task)
+            .collect();
+        check_together(tasks, *core, &there)
+    })
+}
+
+/// Refuses exclusive tasks `there` that name `core` together and that it cannot hold.
+fn check_together(tasks: &[Request], core: CoreId, there: &[usize]) -> Result<(), PlaceError> {
+    for (number, task) in there.iter().enumerate().skip(1) {
+        let together: Option<Vec<Sporadic>> = there[..=number]
+            .iter()
+            .map(|task| tasks[*task].sporadic(Nanos::ZERO))
+            .collect();
+        let held = match together {
+            Some(_) if number >= TASKS_PER_CORE_MAX => Err(Unfit::NoCore),
+            Some(together) => responses(&together, None).map(drop).map_err(|why| why.of_places(there)),
+            None => Err(Unfit::Unknown),
+        };
+        held.map_err(|why| PlaceError::Crowded { task: *task, core, why })?;
+    }
+    Ok(())
+}
+
+/// "cores 0 to 3", or a list where some are missing.
+fn in_words(cores: &[CoreId]) -> String {
+    match (cores.first(), cores.last()) {
+        (Some(first), Some(last)) if (last.0 - first.0) as usize + 1 == cores.len() && cores.len() > 1 => {
+            format!("cores {first} to {last}")
+        }
+        _ => {
+            let cores: Vec<String> = cores.iter().map(CoreId::to_string).collect();
+            format!("cores {}", cores.join(", "))
+        }
+    }
+}
+
+fn distinct(cores: impl Iterator<Item = CoreId>) -> Vec<CoreId> {
+    let mut cores: Vec<CoreId> = cores.collect();
+    cores.sort_unstable();
+    cores.dedup();
+    cores
+}
+
+fn without(cores: &[CoreId], taken: &[CoreId]) -> Vec<CoreId> {
+    cores.iter().copied().filter(|core| !taken.contains(core)).collect()
+}
+
+/// What all steps of one placement look at.
+struct Placer<'p> {
+    tasks: &'p [Request],
+    cores: &'p [CoreId],
+    limits: &'p Limits,
+    /// Of all tests together.
+    budget: Budget,
+}
+
+/// Which core each exclusive task has, and which of them are refused.
+struct Exclusives {
+    /// By task; `None` for all others.
+    on: Vec<Option<CoreId>>,
+    refused: Vec<(usize, Unfit)>,
+}
+
+impl Exclusives {
+    fn refuse(&mut self, tasks: impl IntoIterator<Item = usize>, why: Unfit) {
+        self.refused.extend(tasks.into_iter().map(|task| (task, why)));
+    }
+
+    fn taken(&self) -> Vec<CoreId> {
+        distinct(self.on.iter().flatten().copied())
+    }
+}
+
+impl Placer<'_> {
+    /// The cores that exclusive tasks may take, those that they name first, then from the end.
+    fn candidates(&self) -> Vec<CoreId> {
+        let named = |exclusive: bool| {
+            let of = self.tasks.iter().filter(|task| task.is_exclusive() == exclusive);
+            distinct(of.filter_map(|task| task.core))
+        };
+        let (ours, theirs) = (named(true), named(false));
+        let open = without(&without(self.cores, &ours), &theirs);
+        // The lowest core stays with the rest, whether or not another task names it.
+        let lowest = without(self.cores, &ours).first().copied();
+        let open = open.into_iter().rev().filter(|core| Some(*core) != lowest);
+        let granted = |core: &CoreId| {
+            self.limits
+                .exclusive
+                .as_ref()
+                .is_none_or(|granted| granted.contains(core))
+        };
+        ours.into_iter().chain(open).filter(granted).collect()
+    }
+
+    fn exclusive(&self) -> Exclusives {
+        let mut exclusives = Exclusives {
+            on: vec![None; self.tasks.len()],
+            refused: Vec::new(),
+        };
+        let candidates = self.candidates();
+        let granted = |task: &usize| self.tasks[*task].core.is_none_or(|core| candidates.contains(&core));
+        let asking = (0..self.tasks.len()).filter(|task| self.tasks[*task].is_exclusive());
+        let (asking, not_granted): (Vec<usize>, Vec<usize>) = asking.partition(granted);
+        exclusives.refuse(not_granted, Unfit::NotGranted);
+        let unknown: Vec<usize> = asking
+            .iter()
+            .copied()
+            .filter(|task| self.burdened(*task).is_none())
+            .collect();
+        // A task of unknown execution time that names a core has it to itself: `check` has seen to that.
+        unknown
+            .iter()
+            .for_each(|task| exclusives.on[*task] = self.tasks[*task].core);
+        let open = without(&candidates, &exclusives.taken());
+        let known = self.items(&asking, self.limits.overhead, &open);
+        let places: Vec<usize> = known.iter().map(|item| item.task).collect();
+        for (task, core) in places.iter().zip(pack(&known, open.len(), &|there| self.holds(there))) {
+            match core {
+                Ok(core) => exclusives.on[*task] = Some(open[core]),
+                Err(why) => exclusives.refuse([*task], why.of_places(&places)),
+            }
+        }
+        let mut left = without(&open, &exclusives.taken()).into_iter();
+        for task in unknown.into_iter().filter(|task| self.tasks[*task].core.is_none()) {
+            match left.next() {
+                Some(core) => exclusives.on[task] = Some(core),
+                None => exclusives.refuse([task], Unfit::Unknown),
+            }
+        }
+        if self.cores.len() == 1 {
+            exclusives
+                .refused
+                .iter_mut()
+                .for_each(|(_, why)| *why = Unfit::OnlyCore);
+        }
+        exclusives.refused.sort_by_key(|(task, _)| *task);
+        exclusives
+    }
+
+    /// Adds the cores of real-time tasks, and of refused exclusive ones, to those of exclusive tasks.
+    fn real_time(&self, mut on: Vec<Option<CoreId>>, exclusive: &[CoreId]) -> Vec<Option<CoreId>> {
+        let free = without(self.cores, exclusive);
+        let asking: Vec<usize> = (0..on.len())
+            .filter(|task| on[*task].is_none() && self.tasks[*task].class.deadline().is_some())
+            .collect();
+        let named = distinct(asking.iter().filter_map(|task| self.tasks[*task].core));
+        // The lowest core stays with the rest, if there is another one.
+        let lowest = without(&free, &named).first().copied().filter(|_| free.len() > 1);
+        let open: Vec<CoreId> = free
+            .iter()
+            .rev()
+            .copied()
+            .filter(|core| Some(*core) != lowest)
+            .collect();
+        for task in &asking {
+            let named = self.tasks[*task].core.filter(|core| open.contains(core));
+            on[*task] = named.or(open.first().copied());
+        }
+        let items = self.items(&asking, Nanos::ZERO, &open);
+        for (item, core) in items.iter().zip(spread(&items, open.len(), &|there| self.holds(there))) {
+            on[item.task] = open.get(core).copied();
+        }
+        on
+    }
+
+    /// Those of `tasks` whose execution time is known, the largest utilisation first, in an order that depends on that of the list only
+    /// between tasks that are alike. A core that a task names is found in `open`; one that is not there does not bind.
+    fn items(&self, tasks: &[usize], overhead: Nanos, open: &[CoreId]) -> Vec<Item> {
+        let place = |core| open.iter().position(|open| *open == core);
+        let item = |task: &usize| {
+            let request = &self.tasks[*task];
+            Some(Item {
+                task: *task,
+                needs: request.sporadic(overhead)?,
+                fixed: request.core.and_then(place),
+            })
+        };
+        let mut items: Vec<Item> = tasks.iter().filter_map(item).collect();
+        items.sort_by(|a, b| {
+            let by_load = b.needs.utilisation().total_cmp(&a.needs.utilisation());
+            by_load.then_with(|| a.needs.order().cmp(&b.needs.order()))
+        });
+        items
+    }
+
+    fn burdened(&self, task: usize) -> Option<Sporadic> {
+        self.tasks[task].sporadic(self.limits.overhead)
+    }
+
+    fn holds(&self, there: &[Sporadic]) -> Result<(), Unfit> {
+        if there.len() > TASKS_PER_CORE_MAX {
+            return Err(Unfit::NoCore);
+        }
+        responses_within(there, self.limits.bandwidth, &self.budget).map(drop)
+    }
+
+    fn seat(&self, task: usize, on: &[Option<CoreId>], exclusive: &[CoreId], rest: &[CoreId]) -> Seat {
+        let request = &self.tasks[task];
+        let Some(core) = on[task] else {
+            let most = request.cores.map_or(rest.len(), |cores| rest.len().min(cores as usize));
+            return Seat::BestEffort(match request.core {
+                Some(core) => vec![core],
+                None => rest[..most].to_vec(),
+            });
+        };
+        let there: Vec<usize> = (0..on.len()).filter(|other| on[*other] == Some(core)).collect();
+        let alone = exclusive.contains(&core);
+        let chair = self.chair(task, core, &there, alone);
+        match alone {
+            true => Seat::Exclusive(chair),
+            false => Seat::RealTime(chair),
+        }
+    }
+
+    /// The place of `task` among the tasks `there`. Those of unknown execution time come by their deadlines, too.
+    fn chair(&self, task: usize, core: CoreId, there: &[usize], alone: bool) -> Chair {
+        let overhead = if alone { self.limits.overhead } else { Nanos::ZERO };
+        let key = |task: &usize| {
+            let request = &self.tasks[*task];
+            let needs = request.sporadic(Nanos::ZERO);
+            (
+                request.class.deadline(),
+                needs.map(|needs| (needs.period, needs.execution)),
+                *task,
+            )
+        };
+        let mut order = there.to_vec();
+        order.sort_by_key(key);
+        let needs: Option<Vec<Sporadic>> = order.iter().map(|task| self.tasks[*task].sporadic(overhead)).collect();
+        let rank = order.iter().position(|other| *other == task).unwrap_or_default();
+        let bounds = needs.and_then(|needs| responses(&needs, self.limits.bandwidth).ok());
+        Chair {
+            core,
+            rank,
+            response: bounds.and_then(|bounds| bounds.get(rank).copied()),
+        }
+    }
+
+    /// Cores of `free` whose tasks, at least two, need all of it or more.
+    fn overloaded(&self, on: &[Option<CoreId>], free: &[CoreId]) -> Vec<(CoreId, f64)> {
+        let load = |core: &CoreId| {
+            let there = (0..on.len()).filter(|task| on[*task] == Some(*core));
+            let needs: Vec<f64> = there
+                .filter_map(|task| Some(self.tasks[task].sporadic(Nanos::ZERO)?.utilisation()))
+                .collect();
+            let load: f64 = needs.iter().sum();
+            (needs.len() > 1 && load >= 1.0).then_some((*core, load))
+        };
+        free.iter().filter_map(load).collect()
+    }
+}
