@@ -22,8 +22,8 @@
 //!
 //! Beyond the paper: knobs with steps and rates inside of the law ([`Actuator`]), set-point feed-forward
 //! ([`LqrPi::with_model`], [`SteadyState`]), models for a shorter sample ([`quasi_static`]), a law that inverts the
-//! model in one step ([`OneStep`]), a [`Supervisor`] that notices when a model is wrong, and a [`Pacer`] that sets the clock
-//! while a job runs.
+//! model in one step ([`OneStep`]), a [`Supervisor`] that notices when a model is wrong, a [`Pacer`] that sets the clock
+//! while a job runs, and a [`Tail`] that says which mean keeps a share of jobs on time.
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
 //! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
@@ -89,6 +89,7 @@ mod spectrum;
 mod state_space;
 mod steady;
 mod supervisor;
+mod tail;
 
 /// The matrix type of this crate's interface.
 pub use nalgebra::DMatrix;
@@ -111,4 +112,8 @@ pub use state_space::StateSpace;
 pub use steady::{NoSteadyState, SteadyState, quasi_static, steady_gain};
 pub use supervisor::{
     BAD_BY, BAD_MAX, Doubt, Effect, MEMORY, OFF_MAX, OFF_SAMPLE_MAX, SWING_PART, SWING_SAMPLES, SWINGS_MAX, Supervisor,
+};
+pub use tail::{
+    AIM, BURST, CLIP, HEADROOM_MAX, HEADROOM_MIN, HELD, PRIOR_JOBS, PRIOR_SPREAD, SPREAD_MIN, SURPLUS_MAX, SURPLUS_MIN,
+    Tail,
 };

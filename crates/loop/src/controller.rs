@@ -18,7 +18,7 @@
 
 use punctual_control::{Actuator, Design, Doubt, Effect, Knob, LqrPi, OneStep, OneStepTuning, StepError, Supervisor};
 use punctual_platform::{ClockOffer, Offers};
-use punctual_workload::{ControllerKind, Goal, Pace};
+use punctual_workload::{ControllerKind, Pace};
 
 use crate::document::{ADMITTED, CLOCK, ControllerDocument, DRR, Mismatch, ModelDocument, TARDINESS};
 use crate::event::Window;
@@ -46,6 +46,22 @@ pub struct Knobs {
     pub clock: Option<f64>,
     /// The admitted share of sensor updates.
     pub admitted: f64,
+}
+
+/// Where the law holds its meters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SetPoints {
+    /// Mean tardiness of the task that leads, scaled to this nominal set point.
+    pub(crate) tardiness: f64,
+    /// Its data response ratio.
+    pub(crate) drr: f64,
+}
+
+/// Which knobs a controller turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turns {
+    pub(crate) clock: bool,
+    pub(crate) admitted: bool,
 }
 
 /// A controller at work.
@@ -93,7 +109,7 @@ impl Controller {
     /// [`Mismatch`] where a design is missing, does not fit, or needs a clock knob that the machine lacks.
     pub fn new(
         kind: ControllerKind,
-        goal: Goal,
+        goal: SetPoints,
         offers: &Offers,
         document: Option<&ControllerDocument>,
     ) -> Result<Controller, Mismatch> {
@@ -138,6 +154,15 @@ impl Controller {
     /// Whether this controller turns anything.
     pub fn turns_knobs(&self) -> bool {
         self.law.is_some()
+    }
+
+    /// Which knobs the law turns.
+    pub(crate) fn turns(&self) -> Turns {
+        let turns = |knob| self.law.as_ref().is_some_and(|law| law.knobs.contains(&knob));
+        Turns {
+            clock: turns(KnobName::Clock),
+            admitted: turns(KnobName::Admitted),
+        }
     }
 
     /// The knobs for the next window. A window without a finished job teaches nothing: the knobs stay.
@@ -216,7 +241,7 @@ impl Law {
     fn lqr_pi(
         kind: ControllerKind,
         design: &Design,
-        goal: Goal,
+        goal: SetPoints,
         clock: Option<&ClockOffer>,
         document: &ControllerDocument,
     ) -> Result<Law, Mismatch> {
@@ -250,7 +275,7 @@ impl Law {
     }
 
     /// The law that inverts the document's model.
-    fn one_step(goal: Goal, clock: Option<&ClockOffer>, document: &ControllerDocument) -> Result<Law, Mismatch> {
+    fn one_step(goal: SetPoints, clock: Option<&ClockOffer>, document: &ControllerDocument) -> Result<Law, Mismatch> {
         let kind = ControllerKind::OneStep;
         let document_model = document.model.as_ref().ok_or(Mismatch::NoModel {
             controller: kind.name(),
@@ -389,9 +414,9 @@ impl Pilot {
 }
 
 impl MeterName {
-    const fn goal(self, goal: Goal) -> f64 {
+    const fn goal(self, goal: SetPoints) -> f64 {
         match self {
-            MeterName::Tardiness => goal.tasks.nominal(),
+            MeterName::Tardiness => goal.tardiness,
             MeterName::Drr => goal.drr,
         }
     }

@@ -1,10 +1,11 @@
 //! What the loop sees and what it answers: plain values, so that a log of them replays.
 
 use punctual_platform::Readings;
-use punctual_units::{Hertz, Share};
+use punctual_units::{Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress};
 use serde::{Deserialize, Serialize};
 
+use crate::goals::Lead;
 use crate::mode::ModeName;
 
 /// One thing that happened, as told to [`crate::Regulator::step`].
@@ -15,6 +16,24 @@ pub enum Event {
     Progressed(JobProgress),
     /// A job is complete.
     Completed(JobOutcome),
+    /// A job of a real-time task still runs past its deadline: told once, before a decision.
+    Overdue {
+        /// Whose.
+        task: TaskId,
+        /// Counts up from 0 within the task.
+        job: u64,
+        /// When the job was released.
+        released: Time,
+        /// Relative deadline.
+        deadline: Nanos,
+    },
+    /// Releases of a real-time task were skipped, because too many of its jobs waited: each counts as a late job.
+    Skipped {
+        /// Whose.
+        task: TaskId,
+        /// How many.
+        jobs: u32,
+    },
     /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should have.
     Period(Vitals),
     /// What came of the last plan.
@@ -78,8 +97,11 @@ impl Answer {
 /// The loop's answer to [`Event::Period`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// What was measured in the window that ends here.
+    /// What was measured in the window that ends here, over the jobs of all real-time tasks.
     pub window: Window,
+    /// The task that the law followed: the furthest from its goal. None where that one was not measured in this window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lead: Option<Lead>,
     /// Where the knobs are to be.
     pub plan: Plan,
     /// What the loop is doing.

@@ -1,7 +1,8 @@
 //! When is what decided: monitor, modes, controllers and the loop that joins them. Pure: values and `now` in, values out.
 //!
 //! Start with `tick`: it is the loop. Around it
-//! * `monitor` closes windows of job outcomes into means, `mode` says whether to trust them, `controller` turns them
+//! * `monitor` closes windows of job outcomes into means, `goals` does so task by task and says which one is furthest from its goal, `reach` whether
+//!   that goal can be held, `mode` says whether to trust them, `controller` turns them
 //!   into knob positions, `pacing` sets the clock while a job runs, `exciter` moves the knobs to learn a model instead;
 //! * `document` holds models and gains as files, `record` the log that replays to the same decisions.
 //!
@@ -11,9 +12,11 @@ mod controller;
 mod document;
 mod event;
 mod exciter;
+mod goals;
 mod mode;
 mod monitor;
 mod pacing;
+mod reach;
 mod record;
 mod tick;
 
@@ -23,7 +26,9 @@ pub use document::{
 };
 pub use event::{Answer, Applied, Event, Plan, Step, Vitals, Window};
 pub use exciter::Exciter;
+pub use goals::{Lead, TASKS_MAX, TaskWindow};
 pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;
+pub use reach::Unheld;
 pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, LOG_KIND, LOG_VERSION, replay};
 pub use tick::{Regulator, RegulatorOptions};

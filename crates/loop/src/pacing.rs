@@ -7,6 +7,9 @@
 //! The clock is one for all tasks, so the job that needs the highest sets it. A job that was preempted, or that waits for
 //! another's lock, has had less done for its time, and so asks for more.
 //!
+//! A job is paced to its own goal as if it had the core for itself. Where several tasks share the core a job may therefore ask for more than the law
+//! did, and not for less: one that took all the time it has would starve the others, and the law is what knows how late they are.
+//!
 //! The loop at every job goes on above it: it is told the mean clock that its job has had, and takes that for its own
 //! setting ([`punctual_control::LqrPi::follow`]). So what was found within a job is where the next one begins, and what a
 //! full clock cannot do is left to the other knob.
@@ -119,7 +122,8 @@ impl Pacing {
         self.clock.turned(share, at);
     }
 
-    /// A job has come to a checkpoint; the clock that the jobs under way need to end at `goal`, if that is known.
+    /// A job has come to a checkpoint, and is to end at `goal`, in deadlines; the clock that the jobs under way need, each for its
+    /// own goal, if that is known.
     pub(crate) fn progressed(&mut self, job: &JobProgress, goal: f64) -> Option<f64> {
         let deadline = job.deadline.as_secs_f64();
         let (clock, work) = (self.clock.now(), self.clock.between(job.released, job.at));

@@ -9,6 +9,7 @@ mod allocation;
 mod linux;
 mod run;
 mod simulated;
+mod under_way;
 mod without_effect;
 
 pub use allocation::{AllocationError, AllocationRequest, Changes};

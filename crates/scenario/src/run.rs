@@ -27,6 +27,9 @@ use punctual_workload::{
 use crate::allocation::{AllocationError, AllocationRequest};
 use crate::without_effect::without_effect;
 
+/// The period at which a model is learnt for jobs that are paced from within.
+const LEARNING_PERIOD: Nanos = Nanos::from_millis(200);
+
 /// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a whole
 /// period before something is wrong.
 const PATIENT_RELEASES: u64 = 2;
@@ -203,6 +206,7 @@ pub fn run(request: &RunRequest, watch: Watch) -> Result<Finished, RunError> {
 /// [`RunError`], among others where the record is shorter than one round of the excitation.
 pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, RunReport), RunError> {
     check(&request.scenario)?;
+    let request = &at_a_period(request);
     let levels = &request.scenario.excitation;
     let levels = held(levels, &request.scenario);
     let needed = Exciter::new(&levels)?.period();
@@ -229,6 +233,17 @@ fn held(levels: &Excitation, scenario: &Scenario) -> Excitation {
         hold: levels.hold.saturating_mul(jobs as u32),
         ..levels.clone()
     }
+}
+
+/// Jobs paced from within have no setting of the clock that could be learnt from, and single jobs scatter: their model is learnt at a
+/// period, and converted when it is used ([`ModelDocument::for_every_job`]).
+fn at_a_period(request: &RunRequest) -> RunRequest {
+    let mut request = request.clone();
+    if request.scenario.control.within {
+        let control = &mut request.scenario.control;
+        (control.pace, control.within) = (Pace::Period(LEARNING_PERIOD), false);
+    }
+    request
 }
 
 /// Asks [`perform`] to move the knobs instead of controlling.
@@ -461,6 +476,7 @@ impl Setup<'_> {
         RegulatorOptions {
             kind: scenario.control.kind,
             goal: scenario.goal,
+            goals: scenario.goals().collect(),
             offers: offers.clone(),
             start,
             warm_up: scenario.control.warm_up,

@@ -14,6 +14,7 @@ use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario};
 
 use crate::allocation::Allocating;
 use crate::run::{RunError, Setup};
+use crate::under_way::UnderWay;
 
 /// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -79,8 +80,10 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         allocating,
         collector,
         log,
+        under_way: UnderWay::new(&scenario.tasks),
         pace: scenario.control.pace,
         patience: setup.patience(),
+        names: scenario.tasks.iter().map(|task| task.name.clone()).collect(),
         best_effort_share: scenario.control.best_effort_share,
     };
     if !stop {
@@ -112,9 +115,12 @@ struct Run<'t> {
     allocating: Option<Allocating>,
     collector: Collector,
     log: Option<Vec<Decision>>,
+    under_way: UnderWay,
     pace: Pace,
     /// How long the loop waits for a job's end before it is asked all the same.
     patience: Option<Nanos>,
+    /// Of the tasks, by their ids.
+    names: Vec<String>,
     best_effort_share: Share,
 }
 
@@ -139,15 +145,19 @@ impl Run<'_> {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
                 }
-                Happening::Skipped { .. } => {
+                Happening::Skipped { task, .. } => {
                     self.collector.skipped(1);
+                    self.step(Event::Skipped { task, jobs: 1 });
                     false
                 }
                 Happening::Progressed(job) => {
                     self.progressed(job);
                     false
                 }
-                Happening::Released { .. } => false,
+                Happening::Released { task, job, at } => {
+                    self.under_way.released(task, job, at);
+                    false
+                }
                 Happening::Reached => self.machine.now() >= due,
             };
             if ticked {
@@ -173,6 +183,7 @@ impl Run<'_> {
     /// The report counts the job as it was; the loop is told what the response meter says of it.
     fn completed(&mut self, outcome: JobOutcome) {
         self.collector.job(&outcome);
+        self.under_way.completed(outcome.task, outcome.job);
         let told = match outcome.deadline {
             Some(_) => self.machine.observe(outcome),
             None => Some(outcome),
@@ -211,6 +222,9 @@ impl Run<'_> {
     fn tick(&mut self, watch: Watch) -> ControlFlow<()> {
         for late in self.machine.overdue() {
             self.step(Event::Completed(late));
+        }
+        while let Some(overdue) = self.under_way.overdue(self.machine.now()) {
+            self.step(overdue);
         }
         let readings = self.machine.read();
         let fresh = self.machine.machine.fresh_share();
@@ -255,6 +269,9 @@ impl Run<'_> {
             let changes = allocating.changes();
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));
+        }
+        for unheld in self.regulator.unheld() {
+            self.collector.note(unheld.told(&self.names[unheld.task.index()]));
         }
         let energy = self.machine.machine.energy();
         let updates = self.machine.machine.updates();

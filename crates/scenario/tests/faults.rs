@@ -83,7 +83,7 @@ fn falls_back_and_recovers(report: &RunReport, reason: &str, notice: f64) -> Res
     let running = |sample: &Sample| sample.mode == "running";
     let told = |sample: &Sample| sample.fallback.as_ref().is_some_and(|told| told.contains(reason));
     // The knob of a sample was in force before it: the safe setting shows from the second sample of a fallback on.
-    let safe = |sample: &Sample| sample.admitted_knob == 0.0;
+    let safe = |sample: &Sample| sample.admitted_knob == report.header.goal.min_fresh.get();
     all(3.0, FROM, &running, "running before the fault")?;
     all(
         FROM + notice,

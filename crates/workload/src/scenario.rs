@@ -64,6 +64,14 @@ impl ControllerKind {
             ControllerKind::OneStep => "one-step",
         }
     }
+
+    /// Whether it turns the clock.
+    pub const fn turns_clock(self) -> bool {
+        match self {
+            ControllerKind::Open | ControllerKind::Qod => false,
+            ControllerKind::Clock | ControllerKind::Mimo | ControllerKind::OneStep => true,
+        }
+    }
 }
 
 /// When the loop steps.

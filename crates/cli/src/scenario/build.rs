@@ -143,13 +143,23 @@ fn task_goal(section: &mut Section<'_, '_>) -> Option<TaskGoal> {
 
 fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
     let period = section.time("period").unwrap_or(Nanos::from_millis(200));
-    let paces = [("period", Pace::Period(period)), ("job", Pace::Job)];
+    let every_period = Pace::Period(period);
+    let paces = [("period", every_period), ("job", Pace::Job)];
+    let kind = section
+        .choice("controller", &CONTROLLERS)
+        .unwrap_or(ControllerKind::Mimo);
+    // The sooner a late job is answered, the fewer there are; only the clock can be turned while a job runs.
+    let usual = match kind.turns_clock() && !section.has("period") {
+        true => Pace::Job,
+        false => every_period,
+    };
+    let pace = section.choice("pace", &paces).unwrap_or(usual);
     let control = Control {
-        kind: section
-            .choice("controller", &CONTROLLERS)
-            .unwrap_or(ControllerKind::Mimo),
-        pace: section.choice("pace", &paces).unwrap_or(Pace::Period(period)),
-        within: section.flag("within").unwrap_or(false),
+        kind,
+        pace,
+        within: section
+            .flag("within")
+            .unwrap_or(pace == Pace::Job && kind.turns_clock()),
         best_effort_share: section.share("best_effort_share").unwrap_or(Share::ONE),
         warm_up: section.time("warm_up").unwrap_or(Nanos::from_secs(2)),
     };

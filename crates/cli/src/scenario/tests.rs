@@ -45,7 +45,11 @@ fn only_the_necessary_must_be_said() {
     assert_eq!(scenario.seed, 1);
     assert_eq!(scenario.goal.tasks, TaskGoal::Tardiness(0.9));
     assert_eq!(scenario.control.kind, ControllerKind::Mimo);
-    assert_eq!(scenario.control.pace, Pace::Period(Nanos::from_millis(200)));
+    assert_eq!((scenario.control.pace, scenario.control.within), (Pace::Job, true));
+    let qod = accepted(SMALL, &["control.controller=qod"]).control;
+    assert_eq!((qod.pace, qod.within), (Pace::Period(Nanos::from_millis(200)), false));
+    let slow = accepted(SMALL, &["control.period=1s"]).control;
+    assert_eq!((slow.pace, slow.within), (Pace::Period(Nanos::from_secs(1)), false));
     assert_eq!(scenario.store.update_mode, UpdateMode::MemoryFirst);
     assert_eq!(scenario.sensors.volume, Volume::Replicas(1));
     assert_eq!(scenario.tasks[0].demand.rounds, 1);

@@ -14,3 +14,4 @@ mod reference;
 mod steady;
 mod supervision;
 mod systems;
+mod tail;

@@ -1,14 +1,17 @@
 //! The loop, as one state machine. Both machines drive it, and a recorded log replays through it.
 //!
 //! ```text
-//! job outcome ─► monitor.close_window ─► mode.next ─► controller.step(window, goal) ─► plan(limits) ─► knobs
-//!      ▲                                                                                               │
-//!      └──────────────────────── only through the next window ────────────────────────────────────────┘
+//! job outcome ─► monitor, goals: windows ─► mode.next ─► controller.step(leading task) ─► plan(limits) ─► knobs
+//!      ▲                                                                                                 │
+//!      └────────────────────────── only through the next window ───────────────────────────────────────┘
 //! ```
 //!
 //! [`Regulator::step`] takes an [`Event`] and the time and returns an [`Answer`]: no clock, no file, no thread. What the
 //! machine made of the plan comes back as [`Event::Applied`], so that the integrators never count on a knob that did
 //! not turn.
+//!
+//! The law follows the task that is furthest from its goal (`goals.rs`). Where a task asks for a share of late jobs, the loop
+//! starts up at the safe setting (full clock, the least updates that keep data fresh) and eases from there.
 //!
 //! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`).
 //!
@@ -17,16 +20,18 @@
 
 use punctual_platform::{ClockOffer, Meter, Offers};
 use punctual_units::{Nanos, Share, Time};
-use punctual_workload::{ControllerKind, Excitation, Goal, JobProgress};
+use punctual_workload::{ControllerKind, Excitation, Goal, JobOutcome, JobProgress, TaskGoal};
 use serde::{Deserialize, Serialize};
 
-use crate::controller::{Controller, Knobs};
+use crate::controller::{Controller, Knobs, SetPoints, Turns};
 use crate::document::{ControllerDocument, Mismatch};
 use crate::event::{Answer, Applied, Event, Plan, Step, Vitals, Window};
 use crate::exciter::Exciter;
+use crate::goals::{Goals, TaskWindow};
 use crate::mode::Mode;
 use crate::monitor::Monitor;
 use crate::pacing::Pacing;
+use crate::reach::Unheld;
 
 mod distrust;
 
@@ -37,13 +42,18 @@ use distrust::Distrust;
 pub struct RegulatorOptions {
     /// Who decides.
     pub kind: ControllerKind,
-    /// Set points and minimum.
+    /// What is asked for, and the minimum.
     pub goal: Goal,
+    /// What each task asks for, by its id, where that is known before its first job; further tasks ask for
+    /// [`Goal::tasks`]. Best-effort tasks ask for nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub goals: Vec<Option<TaskGoal>>,
     /// What the machine has to turn.
     pub offers: Offers,
     /// When the run began; times in samples count from here.
     pub start: Time,
-    /// How long the operating point is held at first.
+    /// How long the loop starts up: the knobs stand at the safe setting where a task asks for a share of late jobs, else at the
+    /// operating point.
     pub warm_up: Nanos,
     /// Without a finished real-time job for this long, tardiness counts as lost.
     pub silence: Nanos,
@@ -63,10 +73,18 @@ pub struct RegulatorOptions {
 /// The loop's state between two events.
 #[derive(Clone, Debug)]
 pub struct Regulator {
-    goal: Goal,
+    /// The least share of fresh data.
+    min_fresh: Share,
     clock: Option<ClockOffer>,
     mode: Mode,
     monitor: Monitor,
+    goals: Goals,
+    /// Whether the loop starts up at the safe setting.
+    cautious: bool,
+    /// The clock that the law asked for last, for the task that leads.
+    law_clock: Option<f64>,
+    /// Since when the knobs have stood at the safe setting, if they do.
+    safe_since: Option<Time>,
     driver: Driver,
     pacing: Option<Pacing>,
     plan: Plan,
@@ -95,6 +113,7 @@ impl Regulator {
         let RegulatorOptions {
             kind,
             goal,
+            goals: asked,
             offers,
             start,
             warm_up,
@@ -104,19 +123,33 @@ impl Regulator {
             design,
             excite,
         } = options;
+        let goals = Goals::new(&asked, goal.tasks, silence);
+        let set_points = SetPoints {
+            tardiness: goals.nominal(),
+            drr: goal.drr,
+        };
         let driver = match excite {
             Some(levels) => Driver::Excite(Exciter::new(&levels)?),
-            None => Driver::Control(Box::new(Controller::new(kind, goal, &offers, design.as_ref())?)),
+            None => Driver::Control(Box::new(Controller::new(kind, set_points, &offers, design.as_ref())?)),
         };
-        let knobs = driver.operating_point();
+        let cautious = driver.controls() && goals.any_late();
+        let knobs = if cautious {
+            driver.safe(goal.min_fresh)
+        } else {
+            driver.operating_point()
+        };
         let plan = to_plan(knobs, offers.clock.as_ref());
         let paced = offers
             .clock
             .as_ref()
             .zip(knobs.clock)
             .filter(|_| within && driver.controls());
-        Ok(Regulator {
-            goal,
+        let mut regulator = Regulator {
+            min_fresh: goal.min_fresh,
+            goals,
+            cautious,
+            law_clock: None,
+            safe_since: None,
             pacing: paced.map(|(offer, share)| Pacing::new(offer, share, start)),
             clock: offers.clock,
             mode: Mode::WarmUp { until: start + warm_up },
@@ -128,33 +161,79 @@ impl Regulator {
             heard: start,
             silence,
             impatient,
-        })
+        };
+        regulator.watch_safety(start);
+        Ok(regulator)
     }
 
-    /// The plan in force: at first, the operating point.
+    /// The plan in force: at first, where the loop starts up.
     pub fn plan(&self) -> Plan {
         self.plan
+    }
+
+    /// The jobs of each task in the window that was closed last, without tasks that had none.
+    pub fn task_windows(&self) -> &[TaskWindow] {
+        self.goals.windows()
+    }
+
+    /// The goals of late jobs that the safe setting did not hold so far, so that no setting can.
+    pub fn unheld(&self) -> impl Iterator<Item = Unheld> {
+        self.goals.unheld()
     }
 
     /// Takes one event; answers [`Event::Period`] with a step, and [`Event::Progressed`] where the clock is to change.
     pub fn step(&mut self, event: &Event, now: Time) -> Option<Answer> {
         match event {
             Event::Progressed(job) => return self.pace(job).map(Answer::Pace),
-            Event::Completed(job) => {
-                self.monitor.observe(job);
-                if let Some(pacing) = &mut self.pacing {
-                    pacing.completed(job);
-                }
+            Event::Completed(job) => self.completed(job),
+            Event::Overdue {
+                task,
+                job,
+                released,
+                deadline,
+            } => {
+                let safe = self.safe_over(*released);
+                self.goals
+                    .overdue(*task, *job, now.since(*released).ratio(*deadline), safe);
             }
+            Event::Skipped { task, jobs } => self.goals.skipped(*task, *jobs, self.safe_since.is_some()),
             Event::Applied(applied) => self.settle(applied, now),
             Event::Period(vitals) => return Some(Answer::Step(self.decide(vitals, now))),
         }
         None
     }
 
+    fn completed(&mut self, job: &JobOutcome) {
+        self.monitor.observe(job);
+        self.goals.completed(job, self.safe_over(job.released));
+        if let Some(pacing) = &mut self.pacing {
+            pacing.completed(job);
+        }
+    }
+
+    /// Whether the safe setting has been in force ever since `released`.
+    fn safe_over(&self, released: Time) -> bool {
+        self.safe_since.is_some_and(|since| since <= released)
+    }
+
+    /// Takes note of whether the plan is the safe setting, from `now` on. A knob that the controller does not turn is not asked about.
+    fn watch_safety(&mut self, now: Time) {
+        let safe = to_plan(self.driver.safe(self.min_fresh), self.clock.as_ref());
+        let turns = self.driver.turns();
+        let controls = turns.clock || turns.admitted;
+        let clock = !turns.clock || self.plan.clock == safe.clock;
+        let admitted = !turns.admitted || self.plan.admitted <= safe.admitted;
+        self.safe_since = (controls && clock && admitted).then(|| self.safe_since.unwrap_or(now));
+    }
+
     /// Learns how far a job is; while the law runs, the plan with the clock that the rest of the job needs, if it is another.
     fn pace(&mut self, job: &JobProgress) -> Option<Plan> {
-        let wanted = self.pacing.as_mut()?.progressed(job, self.goal.tasks.nominal());
+        let set_point = self.goals.set_point(job.task);
+        let pacing = self.pacing.as_mut()?;
+        let wanted = pacing.progressed(job, set_point);
+        // A pacer sees one job: of several tasks only the law knows how they are in each other's way, and jobs only ask for more.
+        let floor = self.law_clock.filter(|_| !self.goals.one_task());
+        let wanted = wanted.map(|wanted| floor.map_or(wanted, |floor| wanted.max(floor)));
         let knobs = Knobs {
             clock: Some(wanted.filter(|_| self.mode == Mode::Running)?),
             admitted: self.plan.admitted.get(),
@@ -162,6 +241,7 @@ impl Regulator {
         let plan = to_plan(knobs, self.clock.as_ref());
         (plan.clock != self.plan.clock).then(|| {
             self.plan.clock = plan.clock;
+            self.watch_safety(job.at);
             self.plan
         })
     }
@@ -172,8 +252,15 @@ impl Regulator {
             clock: self.pacing.as_mut().and_then(Pacing::mean_clock),
             ..self.monitor.close_window(vitals)
         };
+        let lead = self.goals.close(now);
+        // What the law reads: the leading task alone. A window in which it was not measured teaches nothing.
+        let read = Window {
+            tardiness: lead.map(|lead| lead.pressure),
+            drr: lead.and_then(|lead| lead.drr).or(window.drr),
+            ..window
+        };
         let was_running = self.mode == Mode::Running;
-        let doubt = was_running.then(|| self.doubt(&window, now)).flatten();
+        let doubt = was_running.then(|| self.doubt(&read, now)).flatten();
         let doubts = doubt.is_some();
         let distrusted = self.distrust.next(doubt, was_running);
         let failed = self.fault(&window, vitals, now);
@@ -188,21 +275,35 @@ impl Regulator {
             self.driver.resume(to_knobs(self.plan, self.clock.as_ref()));
         }
         let mut knobs = match &self.mode {
-            Mode::WarmUp { .. } => self.driver.operating_point(),
-            Mode::Running => self.driver.step(&window),
-            Mode::Fallback { .. } => self.driver.safe(),
+            Mode::WarmUp { .. } if !self.cautious => self.driver.operating_point(),
+            Mode::Running => self.step_law(&read, lead.is_some()),
+            Mode::WarmUp { .. } | Mode::Fallback { .. } => self.driver.safe(self.min_fresh),
         };
         // Jobs of other tasks may be under way, and one without a result has more to say than the window without it.
         if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
             knobs.clock = knobs.clock.map(|clock| clock.max(wanted));
         }
         self.plan = to_plan(knobs, self.clock.as_ref());
+        self.watch_safety(now);
         Step {
             window,
+            lead,
             plan: self.plan,
             mode: self.mode.name(),
             fallback: self.mode.reason().map(String::from),
         }
+    }
+
+    /// The law's settings; between two measurements of the leading task, those of the first.
+    fn step_law(&mut self, read: &Window, measured: bool) -> Knobs {
+        let mut knobs = self.driver.step(read);
+        if measured {
+            self.law_clock = knobs.clock;
+        } else if let (Some(_), true) = (&self.pacing, read.jobs > 0) {
+            // Jobs of other tasks were paced meanwhile: that clock was for them.
+            knobs.clock = self.law_clock.or(knobs.clock);
+        }
+        knobs
     }
 
     /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.
@@ -253,6 +354,17 @@ impl Driver {
         matches!(self, Driver::Control(controller) if controller.turns_knobs())
     }
 
+    /// Which knobs this driver moves.
+    fn turns(&self) -> Turns {
+        match self {
+            Driver::Control(controller) => controller.turns(),
+            Driver::Excite(_) => Turns {
+                clock: true,
+                admitted: true,
+            },
+        }
+    }
+
     fn operating_point(&self) -> Knobs {
         match self {
             Driver::Control(controller) => controller.operating_point(),
@@ -287,14 +399,14 @@ impl Driver {
         }
     }
 
-    /// The setting that is right whatever failed: full clock, and only the updates that the user's minimum needs, which
-    /// admission adds to a knob at 0. An open-loop run stays open-loop in fallback.
-    fn safe(&self) -> Knobs {
+    /// The setting that is right whatever failed: full clock, and only the updates that the user's minimum needs.
+    /// An open-loop run stays open-loop in fallback.
+    fn safe(&self, min_fresh: Share) -> Knobs {
         match self {
             Driver::Control(controller) if !controller.turns_knobs() => controller.operating_point(),
             _ => Knobs {
                 clock: Some(1.0),
-                admitted: 0.0,
+                admitted: min_fresh.get(),
             },
         }
     }

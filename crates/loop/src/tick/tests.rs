@@ -8,6 +8,7 @@ use super::*;
 use crate::document::{MadeFor, ModelDocument};
 use crate::mode::SILENT_WINDOWS;
 
+mod goals;
 mod paced;
 
 const STEP: Nanos = Nanos::from_millis(200);
@@ -49,6 +50,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
             drr: 0.6,
             min_fresh: Share::clamped(0.5),
         },
+        goals: Vec::new(),
         offers: Offers {
             machine: "test".into(),
             cores: vec![CoreId(0)],
@@ -148,7 +150,7 @@ impl Bench {
 fn is_safe(plan: Plan) -> bool {
     plan == Plan {
         clock: Some(TOP),
-        admitted: Share::ZERO,
+        admitted: Share::clamped(0.5),
     }
 }
 

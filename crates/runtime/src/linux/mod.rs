@@ -271,6 +271,7 @@ impl<'env, E: Engine + 'env> Runtime<'env, E> {
         let regulator = RegulatorOptions {
             kind: ControllerKind::Open,
             goal,
+            goals: Vec::new(),
             offers,
             start: Time::ZERO,
             warm_up: Nanos::ZERO,

@@ -1,0 +1,164 @@
+//! Where the mean of a task's tardiness has to be so that only a given share of its jobs is late.
+//!
+//! **Problem.** Users ask for a share of late jobs, p; a law holds a mean. How far the mean must stay from the deadline depends
+//! on the tail of the jobs' tardiness, which differs by machine and load, and changes.
+//!
+//! **Terms.** T is a job's tardiness (response time / deadline; late above 1), r the *set point* of its mean. The *headroom* h is
+//! how far the deadline lies above the set point, relative to it: r = 1 / (1 + h). The *spread* b is the mean of |T / m - 1|, with m the
+//! running mean of T. The *surplus* E is how many jobs more than aimed at were late.
+//!
+//! **Method.** Two estimates, one quick and one sure:
+//!
+//! ```text
+//! b <- b + (min(|T / m - 1|, CLIP b) - b) / n        n = PRIOR_JOBS + jobs so far, at most MEMORY
+//! E <- E + 1{late} - q                               q = AIM p, within SURPLUS_MIN .. SURPLUS_MAX
+//! h  = b ln(1 / 2q) exp(g E + BURST max(E, 0)^2)     g = 1 / ln(1 / 2q)
+//! ```
+//!
+//! - *Spread.* If T / m - 1 had the Laplace distribution with mean deviation b, the (1 - q)-quantile would be b ln(1 / 2q). The tail of that
+//!   distribution is heavier than a normal one's, so the first guess is on the safe side (at 1 % 3.3 instead of 2.4 standard
+//!   deviations). Deviations are cut at CLIP times the spread (Huber, "Robust estimation of a location parameter", Annals of
+//!   Mathematical Statistics 35(1), 1964), so that a single job moves it little.
+//! - *Surplus.* The step E <- E + 1{late} - q is the stochastic approximation of a quantile (Robbins and Monro, "A stochastic approximation
+//!   method", Annals of Mathematical Statistics 22(3), 1951) with a constant gain, as in adaptive conformal inference (Gibbs and Candès, "Adaptive
+//!   conformal inference under distribution shift", NeurIPS 2021); a nonlinear function of the summed errors is the integrator of conformal PID control
+//!   (Angelopoulos, Candès and Tibshirani, NeurIPS 2023). The sum telescopes: over any n jobs that are counted and leave E within its
+//!   bounds, late jobs = q n + change of E, whatever their distribution and however it drifts.
+//! - *Gain.* With a Laplace tail one late job more changes the predicted share by a factor of e: the optimal gain of the stochastic approximation
+//!   after 1 / q jobs, kept from there on. The square term answers bursts: SURPLUS_MAX - SURPLUS_MIN late jobs in a row end at
+//!   [`HEADROOM_MAX`] wherever they began.
+//!
+//! **Margin.** Linearised around rest, with 1 / q jobs as the unit of time, E is dE = -E dt + dW: its variance is 1/2, and that of the difference between two
+//! instants far apart is 1. So n jobs have q n late ones, with a standard deviation of 1 that does not grow with n. A run of
+//! 600 jobs with a goal of 1 % exceeds it with its 7th late job, or beyond 6.5 in a continuous law: q n + 1.64 <= 6.5 asks for q <= 0.81 p so that one run of
+//! twenty does. [`AIM`] is that, rounded down.
+//!
+//! **Which jobs count.** Easing (a job on time lowers E by q) needs jobs that could have been late: where the running mean lies under
+//! [`HELD`] of the set point, something else sets the pace (another task, the lowest clock), and being on time says nothing. A job that was late although every
+//! knob was at its safe end says nothing about the set point either: a lower one would have changed nothing.
+
+/// The part of the asked share that is aimed at; see the module's text.
+pub const AIM: f64 = 0.8;
+/// Spread before any job has been seen. Chosen by hand: jobs at a fixed clock beside interferers scatter by less.
+pub const PRIOR_SPREAD: f64 = 0.1;
+/// Jobs that the prior spread counts for. Chosen by hand.
+pub const PRIOR_JOBS: u32 = 8;
+/// Jobs over which means run once as many have been seen: a few seconds of a task at 10 to 100 Hz. Chosen by hand.
+pub const MEMORY: u32 = 100;
+/// Deviations count for at most so many times the spread.
+pub const CLIP: f64 = 4.0;
+/// The least spread: finer than clocks can be set.
+pub const SPREAD_MIN: f64 = 0.005;
+/// Headroom at least, whatever is learnt: the set point is at most 0.98, the tolerance within which a [`Pacer`](crate::Pacer) holds it.
+pub const HEADROOM_MIN: f64 = 0.02;
+/// Headroom at most: the set point is at least 0.4. Work that scatters by more is beyond what a mean can hold.
+pub const HEADROOM_MAX: f64 = 1.5;
+/// Surplus at least: exp(g E) is then about a half, for a tail much lighter than was taken for it.
+pub const SURPLUS_MIN: f64 = -4.0;
+/// Surplus at most.
+pub const SURPLUS_MAX: f64 = 8.0;
+/// Weight of the squared surplus: with SURPLUS_MAX late jobs too many the headroom is at its most even from the least spread.
+pub const BURST: f64 = 0.06;
+/// Part of the set point that the running mean has to reach for a job on time to speak for more.
+pub const HELD: f64 = 0.9;
+
+/// What is known of the tail of one task's tardiness.
+///
+/// ```
+/// use punctual_control::Tail;
+/// let mut tail = Tail::new(0.01).unwrap();
+/// let cautious = tail.set_point();
+/// for job in 0..200 {
+///     tail.observe(tail.set_point() * if job % 2 == 0 { 0.98 } else { 1.02 }, false);
+/// }
+/// assert!(tail.set_point() > cautious + 0.1, "quiet jobs need less headroom");
+/// let eased = tail.set_point();
+/// tail.observe(1.2, false);
+/// assert!(tail.set_point() < eased, "a late job needs more");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tail {
+    /// q.
+    aim: f64,
+    /// m; 0 before the first job.
+    mean: f64,
+    /// b.
+    spread: f64,
+    /// E.
+    surplus: f64,
+    /// Jobs seen, up to [`MEMORY`].
+    jobs: u32,
+}
+
+impl Tail {
+    /// For a task of whose jobs the share `late` may be late. None outside of 0 to 1, both excluded.
+    pub fn new(late: f64) -> Option<Tail> {
+        (late > 0.0 && late < 1.0).then_some(Tail {
+            aim: AIM * late,
+            mean: 0.0,
+            spread: PRIOR_SPREAD,
+            surplus: 0.0,
+            jobs: 0,
+        })
+    }
+
+    /// A job is complete, at this tardiness; `safe` tells that every knob was at its safe end all the while. A tardiness that is no
+    /// number, or infinite, counts as a late job without a spread.
+    pub fn observe(&mut self, tardiness: f64, safe: bool) {
+        self.count(tardiness, safe);
+        self.measure(tardiness);
+    }
+
+    /// The tardiness of a job whose lateness has been counted before: with [`missed`](Tail::missed).
+    pub fn measure(&mut self, tardiness: f64) {
+        if !tardiness.is_finite() || tardiness < 0.0 {
+            return;
+        }
+        if self.mean <= 0.0 {
+            self.mean = tardiness;
+        }
+        let deviation = (tardiness / self.mean.max(f64::MIN_POSITIVE) - 1.0).abs();
+        let counted = deviation.min(CLIP * self.spread);
+        let seen = f64::from((PRIOR_JOBS + self.jobs + 1).min(MEMORY));
+        self.spread = (self.spread + (counted - self.spread) / seen).max(SPREAD_MIN);
+        // The mean has no prior: it begins with the first job.
+        self.mean += (tardiness - self.mean) / f64::from((self.jobs + 1).min(MEMORY));
+        self.jobs = (self.jobs + 1).min(MEMORY);
+    }
+
+    /// A job is late before it is complete, or will never be: it runs past its deadline, or was skipped.
+    pub fn missed(&mut self, safe: bool) {
+        self.count(f64::INFINITY, safe);
+    }
+
+    fn count(&mut self, tardiness: f64, safe: bool) {
+        let on_time = tardiness <= 1.0;
+        let change = match (on_time, safe) {
+            (true, _) if self.mean < HELD * self.set_point() => return,
+            (true, _) => -self.aim,
+            (false, true) => return,
+            (false, false) => 1.0 - self.aim,
+        };
+        self.surplus = (self.surplus + change).clamp(SURPLUS_MIN, SURPLUS_MAX);
+    }
+
+    /// r: where the mean has to be, [`HEADROOM_MAX`] and [`HEADROOM_MIN`] from the deadline at most and at least.
+    pub fn set_point(&self) -> f64 {
+        let decades = (0.5 / self.aim).ln().max(f64::MIN_POSITIVE);
+        // A goal of half of the jobs or more needs no headroom, and has no gain.
+        let gain = if decades > 1.0 { 1.0 / decades } else { 1.0 };
+        let burst = BURST * self.surplus.max(0.0).powi(2);
+        let headroom = self.spread * decades * (gain * self.surplus + burst).exp();
+        1.0 / (1.0 + headroom.clamp(HEADROOM_MIN, HEADROOM_MAX))
+    }
+
+    /// E: late jobs beyond those aimed at, among the jobs that were counted.
+    pub fn surplus(&self) -> f64 {
+        self.surplus
+    }
+
+    /// b: the mean relative deviation of a job's tardiness from the running mean.
+    pub fn spread(&self) -> f64 {
+        self.spread
+    }
+}

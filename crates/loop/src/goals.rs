@@ -1,0 +1,334 @@
+//! A goal per task: what each one's jobs were like in the window, and which task is furthest from its goal.
+//!
+//! A law holds one number at one set point. The loop gives it the largest *pressure* over all tasks:
+//!
+//! ```text
+//! pressure = mean tardiness of the task's jobs in the window * (nominal set point / the task's own set point)
+//! ```
+//!
+//! A task at its own set point has the nominal pressure, one beyond it more. The law brings the largest pressure to the nominal set point, so
+//! that no other task is over its own. With one task under a goal of mean tardiness the two set points are the same number, the
+//! factor is exactly 1, and the loop is the paper's to the last bit.
+//!
+//! The task with the largest pressure *leads*. Tasks seldom finish jobs in the same window, so a task's last pressure is kept until its next job, but
+//! the law is stepped only in windows in which the leading task has been measured anew: otherwise a frequent task would
+//! multiply the error of a rare one. A task that was silent for long is forgotten.
+//!
+//! The own set point of a goal of mean tardiness is that mean; of a goal of late jobs it is what [`Tail`] makes of the jobs so far.
+
+use punctual_control::Tail;
+use punctual_units::{Nanos, TaskId, Time};
+use punctual_workload::{JobOutcome, TaskGoal};
+use serde::{Deserialize, Serialize};
+
+use crate::reach::{Reach, Unheld};
+
+/// Tasks with a goal of their own at most; jobs of further ones count in the window, and lead nothing.
+pub const TASKS_MAX: usize = 64;
+
+/// The jobs of one task in one window.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskWindow {
+    /// Whose.
+    pub task: TaskId,
+    /// Jobs that finished.
+    pub jobs: u32,
+    /// Jobs that were late: those that finished late, those that ran past their deadline and are not complete yet (once each), and releases
+    /// that were skipped because too many jobs waited.
+    pub late: u32,
+    /// Mean tardiness of the jobs that finished; none where none did.
+    pub tardiness: Option<f64>,
+    /// The largest tardiness among them, 0 for none.
+    pub tardiness_max: f64,
+    /// Mean data response ratio of the same jobs.
+    pub drr: Option<f64>,
+    /// The set point of mean tardiness in force for the task.
+    pub set_point: f64,
+}
+
+/// The task that is furthest from its goal, measured in this window.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lead {
+    /// Which.
+    pub task: TaskId,
+    /// Its mean tardiness, scaled so that its own set point is the nominal one: what the law reads as tardiness.
+    pub pressure: f64,
+    /// Mean data response ratio of its jobs, where some finished: what the law reads as such.
+    pub drr: Option<f64>,
+}
+
+/// All tasks with a goal.
+#[derive(Clone, Debug)]
+pub(crate) struct Goals {
+    /// The set point that the law is given.
+    nominal: f64,
+    /// What a task asks for that `asked` does not name.
+    default: TaskGoal,
+    /// By [`TaskId`].
+    asked: Vec<Option<TaskGoal>>,
+    /// By [`TaskId`]; none for tasks without a deadline, and before their first job.
+    tasks: Vec<Option<TaskState>>,
+    /// The last window, without tasks that had nothing in it.
+    windows: Vec<TaskWindow>,
+    /// How many tasks have had a job.
+    seen: usize,
+    /// After how long a task's last pressure is forgotten.
+    forget_after: Nanos,
+}
+
+/// What is kept of a task.
+#[derive(Clone, Copy, Debug)]
+struct TaskState {
+    set_point: SetPoint,
+    window: Sums,
+    /// A job that was counted as late while it ran.
+    overdue: Option<u64>,
+    last: Option<Measured>,
+    reach: Reach,
+}
+
+/// What a task's jobs said last.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    pressure: f64,
+    drr: Option<f64>,
+    at: Time,
+}
+
+/// Where the mean of a task's tardiness has to be.
+#[derive(Clone, Copy, Debug)]
+enum SetPoint {
+    Mean(f64),
+    Late { asked: f64, tail: Tail },
+}
+
+/// A window that is not closed yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    tardiness: f64,
+    tardiness_max: f64,
+    drr: f64,
+    jobs: u32,
+    late: u32,
+    /// How tardy a job is that has not finished.
+    running: Option<f64>,
+}
+
+impl SetPoint {
+    fn of(goal: TaskGoal) -> SetPoint {
+        let tail = |asked: f64| Tail::new(asked).map(|tail| SetPoint::Late { asked, tail });
+        match goal {
+            TaskGoal::Tardiness(mean) => SetPoint::Mean(mean),
+            // A share outside of its range is refused before the loop begins; it is then served as the nominal mean.
+            TaskGoal::Late(share) => tail(share.get()).unwrap_or(SetPoint::Mean(TaskGoal::NOMINAL)),
+        }
+    }
+
+    fn get(&self) -> f64 {
+        match self {
+            SetPoint::Mean(mean) => *mean,
+            SetPoint::Late { tail, .. } => tail.set_point(),
+        }
+    }
+}
+
+impl TaskState {
+    fn new(goal: TaskGoal) -> TaskState {
+        TaskState {
+            set_point: SetPoint::of(goal),
+            window: Sums::default(),
+            overdue: None,
+            last: None,
+            reach: Reach::default(),
+        }
+    }
+
+    fn completed(&mut self, job: &JobOutcome, tardiness: f64, safe: bool) {
+        let counted = self.overdue.take_if(|overdue| *overdue == job.job).is_some();
+        let window = &mut self.window;
+        window.jobs += 1;
+        window.tardiness += tardiness;
+        window.tardiness_max = window.tardiness_max.max(tardiness);
+        window.drr += job.drr();
+        window.late += u32::from(tardiness > 1.0 && !counted);
+        if let SetPoint::Late { tail, .. } = &mut self.set_point {
+            match counted {
+                true => tail.measure(tardiness),
+                false => tail.observe(tardiness, safe),
+            }
+        }
+        if safe {
+            self.reach.observe(job, tardiness);
+        }
+    }
+
+    /// So many jobs are late without being complete.
+    fn missed(&mut self, jobs: u32, safe: bool) {
+        self.window.late = self.window.late.saturating_add(jobs);
+        if let SetPoint::Late { tail, .. } = &mut self.set_point {
+            (0..jobs).for_each(|_| tail.missed(safe));
+        }
+    }
+
+    /// Closes the window; none where nothing was in it.
+    fn close(&mut self, task: TaskId, nominal: f64, now: Time) -> Option<TaskWindow> {
+        let Sums {
+            jobs, late, running, ..
+        } = self.window;
+        let sums = std::mem::take(&mut self.window);
+        let mean = |sum: f64| (jobs > 0).then(|| sum / f64::from(jobs));
+        let set_point = self.set_point.get();
+        let window = TaskWindow {
+            task,
+            jobs,
+            late,
+            tardiness: mean(sums.tardiness),
+            tardiness_max: sums.tardiness_max,
+            drr: mean(sums.drr),
+            set_point,
+        };
+        // A job that has not finished says only how tardy it is at least.
+        let measured = match (window.tardiness, running) {
+            (Some(mean), Some(running)) => Some(mean.max(running)),
+            (mean, running) => mean.or(running),
+        };
+        if let Some(tardiness) = measured {
+            self.last = Some(Measured {
+                pressure: tardiness * (nominal / set_point),
+                drr: window.drr,
+                at: now,
+            });
+        }
+        (jobs > 0 || late > 0 || running.is_some()).then_some(window)
+    }
+}
+
+impl Goals {
+    /// For tasks that ask for `asked`, by [`TaskId`], and further ones that ask for `default`.
+    pub(crate) fn new(asked: &[Option<TaskGoal>], default: TaskGoal, forget_after: Nanos) -> Goals {
+        let first = asked.iter().flatten().next().copied().unwrap_or(default);
+        Goals {
+            nominal: first.nominal(),
+            default,
+            asked: asked.to_vec(),
+            // All that a step ever needs: it allocates nothing.
+            tasks: Vec::with_capacity(TASKS_MAX),
+            windows: Vec::with_capacity(TASKS_MAX),
+            seen: 0,
+            forget_after,
+        }
+    }
+
+    /// The set point that the law is given.
+    pub(crate) fn nominal(&self) -> f64 {
+        self.nominal
+    }
+
+    /// Whether a task asks for a share of late jobs: such a loop starts from the safe side.
+    pub(crate) fn any_late(&self) -> bool {
+        let late = |goal: &TaskGoal| goal.late().is_some();
+        match self.asked.iter().flatten().next() {
+            Some(_) => self.asked.iter().flatten().any(late),
+            None => late(&self.default),
+        }
+    }
+
+    /// The set point of mean tardiness in force for `task`.
+    pub(crate) fn set_point(&self, task: TaskId) -> f64 {
+        let known = self.tasks.get(task.index()).and_then(Option::as_ref);
+        known.map_or_else(|| SetPoint::of(self.goal(task)).get(), |state| state.set_point.get())
+    }
+
+    /// A job is complete; `safe` tells that the safe setting was in force all the while.
+    pub(crate) fn completed(&mut self, job: &JobOutcome, safe: bool) {
+        let Some(tardiness) = job.tardiness() else { return };
+        if let Some(state) = self.state(job.task) {
+            state.completed(job, tardiness, safe);
+        }
+    }
+
+    /// A job still runs, past its deadline. Told once for each job.
+    pub(crate) fn overdue(&mut self, task: TaskId, job: u64, tardiness: f64, safe: bool) {
+        let Some(state) = self.state(task) else { return };
+        if state.overdue == Some(job) {
+            return;
+        }
+        state.overdue = Some(job);
+        state.missed(1, safe);
+        // A mean of complete jobs is what the paper's law reads, and nothing else.
+        if let SetPoint::Late { .. } = state.set_point {
+            state.window.running = Some(tardiness);
+        }
+    }
+
+    /// Releases of a task were skipped because too many of its jobs waited.
+    pub(crate) fn skipped(&mut self, task: TaskId, jobs: u32, safe: bool) {
+        if let Some(state) = self.state(task) {
+            state.missed(jobs, safe);
+        }
+    }
+
+    /// Closes the window of every task, and begins the next one; the leading task, if it was measured in this window.
+    pub(crate) fn close(&mut self, now: Time) -> Option<Lead> {
+        self.windows.clear();
+        let mut lead: Option<(TaskId, Measured)> = None;
+        for (index, state) in self.tasks.iter_mut().enumerate() {
+            let Some(state) = state else { continue };
+            let task = TaskId(index as u32);
+            self.windows.extend(state.close(task, self.nominal, now));
+            let known = state
+                .last
+                .filter(|last| now.since(last.at) < self.forget_after || last.at == now);
+            if let Some(last) = known
+                && lead.is_none_or(|(_, most)| last.pressure.total_cmp(&most.pressure).is_gt())
+            {
+                lead = Some((task, last));
+            }
+        }
+        let (task, Measured { pressure, drr, at }) = lead?;
+        (at == now).then_some(Lead { task, pressure, drr })
+    }
+
+    /// Whether no more than one task has had a job so far.
+    pub(crate) fn one_task(&self) -> bool {
+        self.seen <= 1
+    }
+
+    /// The last window by task, without tasks that had nothing in it.
+    pub(crate) fn windows(&self) -> &[TaskWindow] {
+        &self.windows
+    }
+
+    /// The goals of late jobs that the safe setting did not hold.
+    pub(crate) fn unheld(&self) -> impl Iterator<Item = Unheld> {
+        let tasks = self.tasks.iter().enumerate();
+        tasks.filter_map(|(index, state)| match state {
+            Some(TaskState {
+                set_point: SetPoint::Late { asked, .. },
+                reach,
+                ..
+            }) => reach.unheld(TaskId(index as u32), *asked),
+            _ => None,
+        })
+    }
+
+    fn goal(&self, task: TaskId) -> TaskGoal {
+        self.asked.get(task.index()).copied().flatten().unwrap_or(self.default)
+    }
+
+    /// The state of a task, which is made at its first job; none for one too many, and for one without a deadline.
+    fn state(&mut self, task: TaskId) -> Option<&mut TaskState> {
+        let index = task.index();
+        let best_effort = matches!(self.asked.get(index), Some(None));
+        if index >= TASKS_MAX || best_effort {
+            return None;
+        }
+        if self.tasks.len() <= index {
+            self.tasks.resize(index + 1, None);
+        }
+        let goal = self.goal(task);
+        let state = &mut self.tasks[index];
+        self.seen += usize::from(state.is_none());
+        Some(state.get_or_insert_with(|| TaskState::new(goal)))
+    }
+}
