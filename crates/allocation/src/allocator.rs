@@ -14,7 +14,8 @@ use crate::grid::Share;
 use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
 use crate::policy::{
-    Exact, Loads, Policy, Task, ZeroDelta, algorithm_2, dadna, dna, equal, greedy, static_best, vc2m, weighted,
+    Exact, Loads, Policy, Task, ZeroDelta, algorithm_2, dadna, dna, equal, greedy, static_best, static_fewest, vc2m,
+    weighted,
 };
 use crate::pool::Pool;
 use crate::programs::Programs;
@@ -130,6 +131,7 @@ impl Allocator {
         let shares = match (policy, base) {
             (Policy::Equal, _) => equal(pool, cores),
             (Policy::Vc2m(leftovers), _) => vc2m(&loads, pool, leftovers),
+            (Policy::StaticFewest, _) => static_fewest(&loads, pool),
             (Policy::StaticBest, _) | (_, Base::StaticBest) => static_best(&loads, pool),
             (_, Base::Even) => equal(pool, cores),
         };
@@ -215,7 +217,7 @@ impl Allocator {
     fn wanted(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Vec<Share> {
         let pool = self.settings.pool;
         match self.settings.policy {
-            Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest => self.plan.shares.clone(),
+            Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest | Policy::StaticFewest => self.plan.shares.clone(),
             Policy::Greedy => greedy(programs, pool, cores),
             Policy::Dna(zero) => dna(programs, pool, cores, zero),
             Policy::Dadna(zero) => dadna(programs, pool, cores, now, zero),

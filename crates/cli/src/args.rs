@@ -38,6 +38,11 @@ pub enum Command {
     Identify(Identify),
     /// Work out a controller's gains from a model
     Design(Design),
+    /// Take the decisions of a recorded run again, and compare
+    ///
+    /// Reads a log that `punctual run --record` wrote, and feeds its events to fresh policies. Ends with 1 if a decision
+    /// differs, with 2 if the log is damaged or of another version.
+    Replay(Replay),
     /// Say what this machine offers, what is missing, and how to get it
     Doctor(Doctor),
     /// Measure parts of `punctual` on this machine
@@ -82,9 +87,12 @@ pub struct Run {
     /// A model (from `identify`) or controller (from `design`) to run with, in place of the scenario's
     #[arg(long, value_name = "FILE", conflicts_with = "identify")]
     pub model: Option<PathBuf>,
-    /// Learn a model on this machine first, then run with it
+    /// Learn a model on this machine first, then run with it; where nothing useful is learnt, with the scenario's, else open
     #[arg(long)]
     pub identify: bool,
+    /// Run all the same if the loop is unstable, or a knob of the model works backwards; the report says so
+    #[arg(long)]
+    pub force: bool,
     /// Write everything about the run as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -140,6 +148,16 @@ pub struct Design {
     /// Where to write the controller
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+    /// Write it all the same if a loop is unstable, or a knob of the model works backwards
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `replay`
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The log, from `run --record`
+    pub log: PathBuf,
 }
 
 /// `doctor`

@@ -7,8 +7,8 @@ use std::fmt;
 pub enum Failure {
     /// The input or the surroundings are at fault; the user can mend it. One message per line.
     Input(Vec<String>),
-    /// The run was asked to hold its goals, and did not: the verdict.
-    Goal(String),
+    /// What was to be confirmed is not so: a goal that was not held, a replay that differs.
+    Refuted(String),
     /// This program is at fault.
     Internal(String),
 }
@@ -22,19 +22,19 @@ impl Failure {
     /// All failures among `results` as one.
     ///
     /// # Errors
-    /// Where there is one; an internal one comes before what the user can mend, and a missed goal last.
+    /// Where there is one; an internal one comes before what the user can mend, and what is refuted last.
     pub fn all(results: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
-        let (mut lines, mut goal) = (Vec::new(), None);
+        let (mut lines, mut refuted) = (Vec::new(), None);
         for failure in results.into_iter().filter_map(Result::err) {
             match failure {
                 Failure::Input(more) => lines.extend(more),
-                Failure::Goal(_) => goal = Some(failure),
+                Failure::Refuted(_) => refuted = Some(failure),
                 Failure::Internal(_) => return Err(failure),
             }
         }
-        match goal {
+        match refuted {
             _ if !lines.is_empty() => Err(Failure::Input(lines)),
-            Some(goal) => Err(goal),
+            Some(refuted) => Err(refuted),
             None => Ok(()),
         }
     }
@@ -43,7 +43,7 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Input(_) => 2,
-            Failure::Goal(_) | Failure::Internal(_) => 1,
+            Failure::Refuted(_) | Failure::Internal(_) => 1,
         }
     }
 }
@@ -52,7 +52,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Input(lines) => f.write_str(&lines.join("\n")),
-            Failure::Goal(verdict) => f.write_str(verdict),
+            Failure::Refuted(what) => f.write_str(what),
             Failure::Internal(what) => write!(
                 f,
                 "internal error: {what}\nThis is a defect of punctual; please report it."

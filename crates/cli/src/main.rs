@@ -48,6 +48,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Scenario(what) => commands::scenario::scenario(&what),
         Command::Identify(identify) => commands::identify::identify(&identify),
         Command::Design(design) => commands::design::design(&design),
+        Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
         #[cfg(feature = "lab")]
         Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),

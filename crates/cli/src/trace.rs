@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use punctual_workload::{Scenario, Sensor, SensorSource, Trace, TraceError};
-use ruzstd::decoding::StreamingDecoder;
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
 use crate::builtin;
 use crate::failure::Failure;
@@ -103,22 +103,45 @@ fn built_in() -> Result<Trace, Failure> {
 
 /// The readings in `file`, which is called `packed`.
 fn unpack(parsed: Vec<Sensor>, file: impl Read, packed: &Path) -> Result<Trace, Failure> {
-    let mut unpacked = StreamingDecoder::new(file)
-        .map_err(|error| Failure::input([format!("{}: not a zstd file: {error}", packed.display())]))?;
+    let decoder = StreamingDecoder::new(file)
+        .map_err(|_| unusable(packed, "is not packed by zstd, or its beginning is damaged"))?;
+    let mut unpacked = Unpacked { decoder, failed: false };
     let trace = Trace::parse_readings(parsed, &mut unpacked);
     // A damaged file is told as that, and not as the row that its damage happens to make: so read on to the checksum.
     let _rest = std::io::copy(&mut unpacked, &mut std::io::sink());
-    let (told, found) = (
-        unpacked.decoder.get_checksum_from_data(),
-        unpacked.decoder.get_calculated_checksum(),
-    );
-    if told.is_some() && unpacked.decoder.is_finished() && told != found {
-        return Err(Failure::input([format!(
-            "{}: damaged: its checksum is not that of its content; fetch it again, or name another trace: --set trace.dir=FOLDER",
-            packed.display()
-        )]));
+    if unpacked.failed {
+        return Err(unusable(
+            &packed,
+            "is damaged, or ends too early: it cannot be unpacked to its end",
+        ));
+    }
+    let frame = &unpacked.decoder.decoder;
+    let (told, found) = (frame.get_checksum_from_data(), frame.get_calculated_checksum());
+    if told.is_some() && frame.is_finished() && told != found {
+        return Err(unusable(&packed, "is damaged: its checksum is not that of its content"));
     }
     trace.map_err(|error| at_line(packed, &error))
+}
+
+/// What a packed file holds, and whether unpacking failed on the way: a reader of rows would take that for a bad row.
+struct Unpacked<R: Read> {
+    decoder: StreamingDecoder<R, FrameDecoder>,
+    failed: bool,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.decoder.read(into);
+        self.failed |= read.is_err();
+        read
+    }
+}
+
+fn unusable(path: &Path, what: &str) -> Failure {
+    Failure::input([format!(
+        "{}: {what}; fetch it again, or name another trace: --set trace.dir=FOLDER",
+        path.display()
+    )])
 }
 
 fn open(path: &Path) -> Result<impl Read, Failure> {

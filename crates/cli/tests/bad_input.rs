@@ -135,7 +135,7 @@ fn a_model_in_which_a_knob_works_backwards_is_refused() {
         .expect("a faster clock makes jobs earlier");
     *effect = (-forwards).into();
     let backwards = model.to_string();
-    let text = SMALL.replace("\"open\"", "\"qod\"");
+    let text = SMALL.replace("\"open\"", "\"mimo\"");
     let folder = folder_with(&[("x.toml", &text), ("back.json", &backwards)]);
     let refused = |arguments: &[&str]| refused(folder.path(), arguments);
     let why = "back.json: the model says that more of `clock` makes jobs later, which cannot be";
@@ -258,7 +258,7 @@ fn a_wrong_command_line_is_refused_with_a_hint() {
         ),
         (
             &["run", "x.toml", "--profile", "answer=p.csv", "--allocate", "luck"],
-            "no such policy; there are equal, vc2m-frugal, vc2m, static-best, greedy, dna, dadna, exact, exact-weighted",
+            "no such policy; there are equal, vc2m-frugal, vc2m, static-best, static-fewest, greedy, dna, dadna, exact, exact-weighted",
         ),
     ] {
         let error = refused(folder.path(), arguments);

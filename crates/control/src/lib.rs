@@ -107,9 +107,9 @@ pub use one_step::{OneStep, OneStepError, OneStepTuning};
 pub use pacing::{LEARNT, PARTS_MAX, PRIOR, Pacer, SLOW_DOWN_MAX, TOLERANCE};
 pub use pi::{Pi, PiError, PiGains};
 pub use riccati::{Riccati, RiccatiError, dare};
-pub use spectrum::{NoSpectrum, Pole, Verdict};
+pub use spectrum::{NoSpectrum, Pole, SETTLED, Verdict};
 pub use state_space::StateSpace;
-pub use steady::{NoSteadyState, SteadyState, quasi_static};
+pub use steady::{NoSteadyState, SteadyState, quasi_static, steady_gain};
 pub use supervisor::{
     BAD_BY, BAD_MAX, Doubt, Effect, MEMORY, OFF_MAX, OFF_SAMPLE_MAX, SWING_PART, SWING_SAMPLES, SWINGS_MAX, Supervisor,
 };

@@ -20,6 +20,9 @@ const ITERATIONS_PER_ROW: usize = 60;
 /// Bases in which the Schur form is tried before giving up. The second has been enough for every cycle we know.
 const BASES_TRIED: usize = 4;
 
+/// What may be left of a deviation that has settled: the 2 % of most textbooks.
+pub const SETTLED: f64 = 0.02;
+
 /// A spectral radius from here on counts as unstable: so close to 1, rounding decides the side.
 const STABLE_BELOW: f64 = 1.0 - 1e-9;
 
@@ -79,6 +82,12 @@ impl Verdict {
     /// True for [`Verdict::Stable`].
     pub fn is_stable(self) -> bool {
         matches!(self, Verdict::Stable { .. })
+    }
+
+    /// How many samples the slowest mode takes until [`SETTLED`] of a deviation is left, at least 1; none if it never does.
+    pub fn settling_samples(self) -> Option<f64> {
+        let samples = || SETTLED.ln() / self.spectral_radius().max(f64::MIN_POSITIVE).ln();
+        self.is_stable().then(|| samples().max(1.0))
     }
 
     /// Largest modulus of a pole.
@@ -170,6 +179,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_mode_has_settled_when_its_power_is_two_percent() {
+        let settling = |spectral_radius| Verdict::Stable { spectral_radius }.settling_samples().unwrap();
+        let slow = settling(0.9);
+        assert!((0.9f64.powf(slow) - SETTLED).abs() < 1e-12, "{slow}");
+        assert_eq!([settling(0.0), settling(0.001)], [1.0, 1.0]);
+        assert_eq!(Verdict::Unstable { spectral_radius: 1.0 }.settling_samples(), None);
     }
 
     #[test]

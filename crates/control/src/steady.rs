@@ -57,6 +57,30 @@ pub enum NoSteadyState {
     DependentKnobs,
 }
 
+/// G: what a lasting change of each input by 1 does to each output in the long run.
+///
+/// # Errors
+/// [`NoSteadyState::Accumulates`].
+pub fn steady_gain(model: &ArxModel) -> Result<DMatrix<f64>, NoSteadyState> {
+    Ok(settle(model)? * effects(model))
+}
+
+/// (I - A)^-1.
+fn settle(model: &ArxModel) -> Result<DMatrix<f64>, NoSteadyState> {
+    let ny = model.outputs().len();
+    let a = model.a().iter().fold(DMatrix::zeros(ny, ny), |sum, a| sum + a);
+    (DMatrix::identity(ny, ny) - a)
+        .try_inverse()
+        .filter(|inverse| inverse.iter().all(|v| v.is_finite()))
+        .ok_or(NoSteadyState::Accumulates)
+}
+
+/// B.
+fn effects(model: &ArxModel) -> DMatrix<f64> {
+    let (ny, nu) = (model.outputs().len(), model.inputs().len());
+    model.b().iter().fold(DMatrix::zeros(ny, nu), |sum, b| sum + b)
+}
+
 impl SteadyState {
     /// The resting points of `model`.
     ///
@@ -71,16 +95,11 @@ impl SteadyState {
     /// # Errors
     /// [`NoSteadyState`].
     pub fn of(model: &ArxModel) -> Result<SteadyState, NoSteadyState> {
-        let (ny, nu) = (model.outputs().len(), model.inputs().len());
-        let a = model.a().iter().fold(DMatrix::zeros(ny, ny), |sum, a| sum + a);
-        let b = model.b().iter().fold(DMatrix::zeros(ny, nu), |sum, b| sum + b);
-        let settle = (DMatrix::identity(ny, ny) - a)
-            .try_inverse()
-            .filter(|inverse| inverse.iter().all(|v| v.is_finite()))
-            .ok_or(NoSteadyState::Accumulates)?;
+        let ny = model.outputs().len();
+        let settle = settle(model)?;
         let drift = DMatrix::from_column_slice(ny, 1, model.drift());
         let rest = &settle * drift + DMatrix::from_column_slice(ny, 1, model.y0());
-        let gain = settle * b;
+        let gain = settle * effects(model);
         Ok(SteadyState {
             inverse: pseudo_inverse(&gain).ok_or(NoSteadyState::DependentKnobs)?,
             gain,

@@ -465,6 +465,11 @@ fn really(held: Knobs, forced: f64) -> Knobs {
     }
 }
 
+/// Refuses names of meters and knobs that this version does not know.
+pub(crate) fn check_names(outputs: &[String], inputs: &[String]) -> Result<(), Mismatch> {
+    names(outputs, inputs).map(|_| ())
+}
+
 /// Meters and knobs by their names in a model, in its order.
 fn names(outputs: &[String], inputs: &[String]) -> Result<(Vec<MeterName>, Vec<KnobName>), Mismatch> {
     let meters = outputs.iter().map(|name| meter(name)).collect::<Result<Vec<_>, _>>()?;

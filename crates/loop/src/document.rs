@@ -2,12 +2,12 @@
 
 use punctual_control::{
     ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OneStepError, OperatingPoint,
-    Orders, PoorFit, R2_ACCEPTED, Recording, Weights, design, identify, quasi_static,
+    Orders, PoorFit, R2_ACCEPTED, Recording, Verdict, Weights, design, identify, quasi_static, steady_gain,
 };
-use punctual_workload::{Pace, Scenario, UpdateMode};
+use punctual_workload::{ControllerKind, Pace, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
 
-use crate::controller::{KNOBS_MAX, METERS_MAX};
+use crate::controller::{KNOBS_MAX, METERS_MAX, check_names};
 
 /// Name of the tardiness meter in models.
 pub const TARDINESS: &str = "tardiness";
@@ -29,14 +29,17 @@ pub struct MadeFor {
     pub pace: Pace,
     /// How updates reach the store.
     pub update_mode: UpdateMode,
-    /// The simulated machine, by the name in its file. None for the machine at hand, and in files of earlier versions,
-    /// which are taken to be for any.
+    /// The machine: the name in a simulated one's file, or processor and cores of the computer. None in files of earlier
+    /// versions, which are taken to be for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
+    /// Whether the file is part of `punctual`: something to begin with on any machine, which a run says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shipped: bool,
 }
 
 impl MadeFor {
-    /// What a run of `scenario` on `platform` needs; there, on the simulated `machine`, if it is one.
+    /// What a run of `scenario` on this `machine` of this `platform` needs.
     pub fn of(scenario: &Scenario, platform: &str, machine: Option<&str>) -> MadeFor {
         MadeFor {
             scenario: scenario.name.clone(),
@@ -44,6 +47,7 @@ impl MadeFor {
             pace: scenario.control.pace,
             update_mode: scenario.store.update_mode,
             machine: machine.map(String::from),
+            shipped: false,
         }
     }
 }
@@ -153,15 +157,35 @@ pub enum Unfit {
     /// R^2 is too low.
     #[error("{0}; record for longer (--duration), or widen the levels under [identify]")]
     Poor(#[from] PoorFit),
-    /// A knob works against its nature.
+    /// A knob works against its nature, at once or in the long run.
     #[error(
-        "the model says that more of `{knob}` makes jobs {effect}, which cannot be: something else moved the jobs; identify again while nothing else uses the real-time core"
+        "the model says that more of `{knob}` makes jobs {effect}{when}, which cannot be: something else moved the jobs; identify again while nothing else uses the real-time core"
     )]
     Backwards {
         /// The knob.
         knob: &'static str,
         /// What more of it would do.
         effect: &'static str,
+        /// ` in the long run`, or empty.
+        when: &'static str,
+    },
+    /// The closed loop does not settle.
+    #[error(
+        "the loop that `{controller}` closes around its model is {verdict}: its knobs would swing ever further; identify again, or design from another model"
+    )]
+    Unstable {
+        /// The controller.
+        controller: &'static str,
+        /// Unstable, and how much.
+        verdict: Verdict,
+    },
+    /// The model has no resting points, or its gains do not fit it.
+    #[error("the loop that `{controller}` closes cannot be judged: {why}")]
+    Unjudged {
+        /// The controller.
+        controller: &'static str,
+        /// In words.
+        why: String,
     },
 }
 
@@ -222,41 +246,62 @@ impl ModelDocument {
         })
     }
 
-    /// Refuses a model that does not explain its record, or explains it by something that cannot be: a faster clock that makes
-    /// jobs later, or more updates that make them earlier. A law of the wrong sign drives its knob to the wrong end.
+    /// Refuses a model that does not explain its record where this controller reads it, or explains it by something that
+    /// cannot be: a faster clock that makes jobs later, or more updates that make them earlier. A law of the wrong sign drives
+    /// its knob to the wrong end. `open` reads nothing and takes any model.
     ///
     /// # Errors
     /// [`Unfit`] names the output with R^2 under 0.8, or the knob that works backwards.
-    pub fn check_fit(&self) -> Result<(), Unfit> {
-        self.mimo.check_fit(R2_ACCEPTED)?;
-        self.tardiness.check_fit(R2_ACCEPTED)?;
-        self.check_nature()
+    pub fn check_fit(&self, kind: ControllerKind) -> Result<(), Unfit> {
+        if let Some((model, _)) = self.read_by(kind) {
+            model.check_fit(R2_ACCEPTED)?;
+        }
+        self.check_nature(kind)
     }
 
-    /// Refuses a model in which a knob works against its nature, wherever the model comes from.
+    /// Refuses a model in which a knob that this controller turns works against its nature, at once or in the long run,
+    /// wherever the model comes from.
     ///
     /// # Errors
-    /// [`Unfit::Backwards`] names the knob.
-    pub fn check_nature(&self) -> Result<(), Unfit> {
-        for model in [&self.mimo, &self.tardiness] {
-            if model.b()[0].ncols() < 2 {
-                continue;
-            }
-            let (clock, admitted) = (model.b()[0][(0, 0)], model.b()[0][(0, 1)]);
-            if clock >= 0.0 {
-                return Err(Unfit::Backwards {
-                    knob: CLOCK,
-                    effect: "later",
-                });
-            }
-            if admitted <= 0.0 {
-                return Err(Unfit::Backwards {
-                    knob: ADMITTED,
-                    effect: "earlier",
-                });
+    /// [`Unfit::Backwards`] names the knob; [`Unfit::Unjudged`] a model without resting points.
+    pub fn check_nature(&self, kind: ControllerKind) -> Result<(), Unfit> {
+        let Some((model, turned)) = self.read_by(kind) else {
+            return Ok(());
+        };
+        let unjudged = |error: NoSteadyState| Unfit::Unjudged {
+            controller: kind.name(),
+            why: error.to_string(),
+        };
+        let at_rest = steady_gain(model).map_err(unjudged)?;
+        for (effects, when) in [(&model.b()[0], ""), (&at_rest, " in the long run")] {
+            let tardiness = |knob: &str| {
+                let input = model.inputs().iter().position(|name| name == knob)?;
+                effects.get((0, input)).copied()
+            };
+            for &knob in turned {
+                check_effect(knob, tardiness(knob).filter(|effect| effect.abs() >= NO_EFFECT), when)?;
             }
         }
         Ok(())
+    }
+
+    /// The model as this controller's law sees it: with the knobs that it turns only.
+    fn seen_by(&self, kind: ControllerKind) -> Result<ArxModel, punctual_control::ArxError> {
+        match kind {
+            ControllerKind::Clock => self.tardiness.with_input(0),
+            ControllerKind::Qod => self.tardiness.with_input(1),
+            _ => Ok(self.mimo.clone()),
+        }
+    }
+
+    /// The model that this controller's gains come from, and the knobs that it turns.
+    fn read_by(&self, kind: ControllerKind) -> Option<(&ArxModel, &'static [&'static str])> {
+        match kind {
+            ControllerKind::Open => None,
+            ControllerKind::Qod => Some((&self.tardiness, &[ADMITTED])),
+            ControllerKind::Clock => Some((&self.tardiness, &[CLOCK])),
+            ControllerKind::Mimo | ControllerKind::OneStep => Some((&self.mimo, &[CLOCK, ADMITTED])),
+        }
     }
 
     /// The model for a loop that steps at every job, from one for a period of `jobs` jobs: the same resting points,
@@ -324,6 +369,7 @@ impl ControllerDocument {
             return Err(Unfit::Backwards {
                 knob: ADMITTED,
                 effect: "earlier",
+                when: "",
             }
             .into());
         }
@@ -335,6 +381,55 @@ impl ControllerDocument {
             qod: gains,
             model: None,
         })
+    }
+
+    /// Refuses gains whose loop around their model is unstable, or whose model has a knob of the wrong sign. Gains without
+    /// a model, from files of earlier versions, are judged by the verdict in the file.
+    ///
+    /// # Errors
+    /// [`Unfit`].
+    pub fn check_loop(&self, kind: ControllerKind) -> Result<(), Unfit> {
+        let controller = kind.name();
+        let Some(design) = self.design_of(kind) else {
+            return Ok(());
+        };
+        let model = self.model.as_deref();
+        if let Some(model) = model {
+            model.check_nature(kind)?;
+        }
+        let verdict = match model.map(|model| model.seen_by(kind)) {
+            Some(Ok(model)) => design.verdict_on(&model).map_err(|error| error.to_string()),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Ok(design.verdict),
+        };
+        match verdict {
+            Ok(verdict) if verdict.is_stable() => Ok(()),
+            Ok(verdict) => Err(Unfit::Unstable { controller, verdict }),
+            Err(why) => Err(Unfit::Unjudged { controller, why }),
+        }
+    }
+
+    /// The gains of this controller; none of `open`, and of `one-step`, which has a model in their place.
+    fn design_of(&self, kind: ControllerKind) -> Option<&Design> {
+        match kind {
+            ControllerKind::Open | ControllerKind::OneStep => None,
+            ControllerKind::Qod => Some(&self.qod),
+            ControllerKind::Clock => Some(&self.clock),
+            ControllerKind::Mimo => Some(&self.mimo),
+        }
+    }
+
+    /// What a run should say of where its model comes from; none where the model was learnt on this run's machine, or for
+    /// a simulated one.
+    pub fn origin_note(&self, run: &MadeFor) -> Option<String> {
+        let made = &self.made_for;
+        match (&made.machine, &run.machine) {
+            _ if made.platform == "sim" => None,
+            (Some(on), Some(run)) if on == run => None,
+            _ if made.shipped => Some("the model is the one that comes with punctual, learnt elsewhere: --identify learns one on this machine".into()),
+            (None, Some(_)) => Some("the model does not say on which machine it was learnt: --identify learns one on this machine".into()),
+            _ => None,
+        }
     }
 
     /// Refuses a controller that was made for something else.
@@ -350,10 +445,15 @@ impl ControllerDocument {
         if made.platform != run.platform {
             return differs("the platform", quoted(&made.platform), quoted(&run.platform));
         }
-        if let (Some(made), Some(run)) = (&made.machine, &run.machine)
-            && made != run
+        if let (Some(on), Some(run)) = (&made.machine, &run.machine)
+            && on != run
+            && !made.shipped
         {
-            return differs("the simulated machine", quoted(made), quoted(run));
+            let what = match made.platform.as_str() {
+                "sim" => "the simulated machine",
+                _ => "the machine",
+            };
+            return differs(what, quoted(on), quoted(run));
         }
         if made.pace != run.pace {
             return differs("the pace", paced(made.pace), paced(run.pace));
@@ -361,7 +461,30 @@ impl ControllerDocument {
         if made.update_mode != run.update_mode {
             return differs("the update mode", moded(made.update_mode), moded(run.update_mode));
         }
+        for design in [&self.mimo, &self.qod, &self.clock] {
+            check_names(&design.outputs, &design.inputs)?;
+        }
         Ok(())
+    }
+}
+
+/// A knob whose whole range moves tardiness by less than this has no effect, and the sign of its effect is chance.
+const NO_EFFECT: f64 = 0.005;
+
+/// Refuses an effect on tardiness that is against the knob's nature; a model without this knob says nothing.
+fn check_effect(knob: &'static str, effect: Option<f64>, when: &'static str) -> Result<(), Unfit> {
+    let (backwards, says) = match (knob, effect) {
+        (CLOCK, Some(effect)) => (effect >= 0.0, "later"),
+        (_, Some(effect)) => (effect <= 0.0, "earlier"),
+        (_, None) => return Ok(()),
+    };
+    match backwards {
+        true => Err(Unfit::Backwards {
+            knob,
+            effect: says,
+            when,
+        }),
+        false => Ok(()),
     }
 }
 
@@ -380,5 +503,106 @@ fn moded(mode: UpdateMode) -> String {
     match mode {
         UpdateMode::MemoryFirst => "memory-first".into(),
         UpdateMode::Transaction => "transaction".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_control::Pole;
+
+    const MODEL: &str = include_str!("../../../scenarios/fire-rescue.sim.model.json");
+    const LAWS: [ControllerKind; 3] = [ControllerKind::Mimo, ControllerKind::Qod, ControllerKind::Clock];
+
+    fn model() -> ModelDocument {
+        serde_json::from_str(MODEL).expect("the shipped model")
+    }
+
+    /// The shipped model with a change in its JSON.
+    fn changed(change: impl FnOnce(&mut serde_json::Value)) -> ModelDocument {
+        let mut json: serde_json::Value = serde_json::from_str(MODEL).expect("JSON");
+        change(&mut json);
+        serde_json::from_value(json).expect("a model")
+    }
+
+    #[test]
+    fn the_shipped_model_makes_loops_that_settle() {
+        let controller = model().design().expect("gains");
+        for kind in LAWS {
+            controller.check_loop(kind).expect("a sound loop");
+        }
+    }
+
+    #[test]
+    fn a_planted_loop_that_does_not_settle_is_refused() {
+        let mut controller = model().design().expect("gains");
+        controller.qod.kp *= -40.0;
+        let refused = controller.check_loop(ControllerKind::Qod);
+        assert!(matches!(refused, Err(Unfit::Unstable { .. })), "{refused:?}");
+        controller
+            .check_loop(ControllerKind::Clock)
+            .expect("the other loop is sound");
+        // Without its model, gains are judged by the verdict in their file.
+        let poles: [Pole; 0] = [];
+        (controller.model, controller.qod.verdict) = (None, Verdict::of(&poles));
+        controller
+            .check_loop(ControllerKind::Qod)
+            .expect("no model speaks against it");
+    }
+
+    #[test]
+    fn a_knob_of_the_wrong_sign_in_the_long_run_is_refused_by_the_laws_that_turn_it() {
+        // At once more updates make jobs later; by way of a slow mode of drr, in the long run earlier.
+        let planted = changed(|json| {
+            json["mimo"]["a"][0] = serde_json::json!([[0.0, -20.0], [0.0, 0.5]]);
+        });
+        let refused = planted.check_nature(ControllerKind::Mimo);
+        assert!(
+            matches!(
+                refused,
+                Err(Unfit::Backwards {
+                    when: " in the long run",
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+        planted
+            .check_nature(ControllerKind::Qod)
+            .expect("it reads the other model");
+        planted.check_nature(ControllerKind::Open).expect("it reads none");
+    }
+
+    #[test]
+    fn a_poor_fit_of_drr_concerns_only_the_laws_that_read_it() {
+        let poor = changed(|json| json["mimo"]["fit"]["r2"][1] = serde_json::json!(0.4));
+        let refused = poor.check_fit(ControllerKind::Mimo);
+        assert!(matches!(refused, Err(Unfit::Poor(_))), "{refused:?}");
+        poor.check_fit(ControllerKind::Qod).expect("it does not read drr");
+        poor.check_fit(ControllerKind::Clock).expect("it does not read drr");
+    }
+
+    #[test]
+    fn a_model_is_for_the_machine_it_was_learnt_on_unless_it_was_shipped() {
+        let mut controller = model().design().expect("gains");
+        let mut run = controller.made_for.clone();
+        for made in [&mut controller.made_for, &mut run] {
+            made.platform = "linux".into();
+        }
+        (controller.made_for.machine, run.machine) = (Some("A, 4 cores".into()), Some("B, 2 cores".into()));
+        let refused = controller.check(&run).expect_err("another machine").to_string();
+        assert!(
+            refused.contains("the machine \"A, 4 cores\", but this run has \"B, 2 cores\""),
+            "{refused}"
+        );
+        controller.made_for.shipped = true;
+        controller.check(&run).expect("for any machine");
+        assert!(
+            controller
+                .origin_note(&run)
+                .is_some_and(|note| note.contains("comes with punctual"))
+        );
+        controller.made_for.machine = run.machine.clone();
+        assert_eq!(controller.origin_note(&run), None);
     }
 }

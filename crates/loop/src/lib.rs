@@ -32,5 +32,7 @@ pub use goals::{Lead, TASKS_MAX, TaskWindow};
 pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;
 pub use reach::Unheld;
-pub use record::{AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, LOG_VERSION, ReplayError, replay};
+pub use record::{
+    AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, LOG_KIND, LOG_VERSION, ReplayError, replay,
+};
 pub use tick::{Regulator, RegulatorOptions};

@@ -20,6 +20,9 @@ fn first_version() -> u32 {
     1
 }
 
+/// What a log file says first.
+pub const LOG_KIND: &str = "punctual-log";
+
 /// Why a log cannot be replayed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReplayError {
@@ -70,6 +73,14 @@ pub struct AdmissionSetup {
     pub options: AdmissionOptions,
 }
 
+impl EventLog {
+    /// How many decisions the log holds: the regulator's answers, and the verdicts of admission.
+    pub fn decisions(&self) -> usize {
+        let offered = |event: &&AdmissionEvent| matches!(event, AdmissionEvent::Offered { .. });
+        self.steps.len() + self.updates.iter().filter(offered).count()
+    }
+}
+
 /// A decision that the replay takes differently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
@@ -102,7 +113,10 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
     for (index, event) in log.updates.iter().enumerate() {
         match event {
             AdmissionEvent::Share(share) => admission.set_admitted_share(*share),
-            AdmissionEvent::Rebalanced(reads) => admission.rebalance(|sensor| reads[sensor.index()]),
+            AdmissionEvent::Rebalanced(reads) => {
+                // A log that was tampered with may hold too few.
+                admission.rebalance(|sensor| reads.get(sensor.index()).copied().unwrap_or(0));
+            }
             AdmissionEvent::Offered {
                 sensor,
                 seq,

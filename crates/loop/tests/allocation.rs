@@ -48,6 +48,7 @@ fn regulator() -> Regulator {
     }
     y.pop();
     let made_for = MadeFor {
+        shipped: false,
         scenario: "test".into(),
         platform: "test".into(),
         pace: Pace::Job,

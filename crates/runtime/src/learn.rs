@@ -129,7 +129,7 @@ impl Record {
             return Ok((ControllerKind::Qod, document));
         }
         let model = ModelDocument::identify(made_for, &self.y, &self.u).map_err(|error| words(&error))?;
-        model.check_fit().map_err(|error| words(&error))?;
+        model.check_fit(ControllerKind::Mimo).map_err(|error| words(&error))?;
         Ok((ControllerKind::Mimo, model.design().map_err(|error| words(&error))?))
     }
 }
@@ -148,6 +148,7 @@ mod tests {
             pace: Pace::Period(Nanos::from_millis(100)),
             update_mode: UpdateMode::MemoryFirst,
             machine: None,
+            shipped: false,
         }
     }
 

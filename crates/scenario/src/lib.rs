@@ -9,10 +9,12 @@ mod allocation;
 mod linux;
 mod run;
 mod simulated;
+mod without_effect;
 
 pub use allocation::{AllocationError, AllocationRequest, Changes};
 #[cfg(target_os = "linux")]
 pub use linux::Emulated;
 pub use punctual_runtime::report::PlatformChoice;
 pub use punctual_sim::{Failing, Fault, Faults, Governor, MachineFileError, MachineModel, MeterName, UnknownGovernor};
-pub use run::{ControllerSource, RunError, RunRequest, identify, run};
+pub use run::{ControllerSource, RunError, RunRequest, check_controller, identify, run};
+pub use without_effect::{WithoutEffect, without_effect};

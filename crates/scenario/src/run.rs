@@ -9,6 +9,7 @@ use punctual_loop::{
     AdmissionSetup, BestEffortRange, ControllerDocument, Exciter, MadeFor, Mismatch, ModeName, ModelDocument,
     ModelError, RegulatorOptions, SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
 };
+use punctual_platform::linux::KernelTree;
 use punctual_platform::{KnobId, Offers, Provenance, Refusal};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::collector::SETTLING;
@@ -22,11 +23,12 @@ use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
 use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Compiled, ControllerKind, Costs, ImpossibleDemand, Pace, Problem, Scenario, SensorStream, Surge, TaskGoal,
-    TaskSpec, Trace,
+    Arrival, Compiled, ControllerKind, Costs, Excitation, ImpossibleDemand, Pace, Problem, Scenario, SensorStream,
+    Surge, TaskGoal, TaskSpec, Trace,
 };
 
 use crate::allocation::{AllocationError, AllocationRequest};
+use crate::without_effect::without_effect;
 
 /// The period at which a model is learnt for jobs that are paced from within.
 const LEARNING_PERIOD: Nanos = Nanos::from_millis(200);
@@ -72,6 +74,8 @@ pub struct RunRequest {
     pub allocation: Option<AllocationRequest>,
     /// When real-time jobs have more to do than the scenario says.
     pub surge: Option<Surge>,
+    /// Whether to run with a loop that is unstable or whose knobs have the wrong sign; the report then says so.
+    pub force: bool,
 }
 
 impl RunRequest {
@@ -81,10 +85,10 @@ impl RunRequest {
         let simulated =
             |machine: Option<&MachineModel>| machine.map_or_else(|| shipped().name, |model| model.name.clone());
         let machine = match self.platform {
-            PlatformChoice::Linux => None,
-            PlatformChoice::Sim => Some(simulated(self.machine.as_ref())),
+            PlatformChoice::Linux => punctual_platform::linux::identity(&KernelTree::default()),
+            PlatformChoice::Sim => simulated(self.machine.as_ref()),
         };
-        MadeFor::of(&self.scenario, self.platform.name(), machine.as_deref())
+        MadeFor::of(&self.scenario, self.platform.name(), Some(&machine))
     }
 }
 
@@ -157,6 +161,18 @@ pub enum RunError {
     Runtime(#[from] RuntimeError),
 }
 
+impl RunError {
+    /// Whether the device that holds the store has no room left.
+    pub fn is_disk_full(&self) -> bool {
+        let full = |error: &EngineError| matches!(error, EngineError::DiskFull { .. });
+        match self {
+            RunError::Engine(error) | RunError::Store(StoreError::Engine(error)) => full(error),
+            RunError::Runtime(RuntimeError::Store(StoreError::Engine(error))) => full(error),
+            _ => false,
+        }
+    }
+}
+
 /// Runs a scenario and returns what it tells.
 ///
 /// # Errors
@@ -168,7 +184,7 @@ pub fn run(request: &RunRequest, watch: Watch) -> Result<Finished, RunError> {
 
 /// Moves both knobs on the running system, records it, and identifies a model.
 ///
-/// The model is returned whatever its fit; [`ModelDocument::check_fit`] refuses a poor one.
+/// The model is returned whatever its fit; [`ModelDocument::check_fit`] refuses one that is too poor for a controller.
 ///
 /// # Errors
 /// [`RunError`], among others where the record is shorter than one round of the excitation.
@@ -176,7 +192,8 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
     check(&request.scenario)?;
     let request = &at_a_period(request);
     let levels = &request.scenario.excitation;
-    let needed = Exciter::new(levels)?.period();
+    let levels = held(levels, &request.scenario);
+    let needed = Exciter::new(&levels)?.period();
     let finished = perform(request, Some(Excite), watch)?;
     let (y, u) = recording(&finished.report);
     let got = y.len() as u64;
@@ -187,6 +204,19 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
     }
     let made_for = request.made_for();
     Ok((ModelDocument::identify(made_for, &y, &u)?, finished.report))
+}
+
+/// At the pace of jobs, a level is held for as many jobs as end in this time, for each sample that it is held otherwise: a
+/// shorter one ends before updates at the share that it asks for are in the store, and teaches nothing about them.
+const HELD: Nanos = Nanos::from_millis(200);
+
+/// The levels that move the knobs at the scenario's pace.
+fn held(levels: &Excitation, scenario: &Scenario) -> Excitation {
+    let jobs = jobs_per_period(Pace::Period(HELD), scenario).unwrap_or(1.0);
+    Excitation {
+        hold: levels.hold.saturating_mul(jobs as u32),
+        ..levels.clone()
+    }
 }
 
 /// Jobs paced from within have no setting of the clock that could be learnt from, and single jobs scatter: their model is learnt at a
@@ -238,8 +268,8 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
 }
 
 fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result<Finished, RunError> {
-    let design = match excite {
-        Some(Excite) => None,
+    let (design, notes) = match excite {
+        Some(Excite) => (None, Vec::new()),
         None => design_for(request)?,
     };
     let setup = Setup {
@@ -247,18 +277,33 @@ fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result
         design,
         excite: excite.is_some(),
     };
-    match request.platform {
+    let mut finished = match request.platform {
         PlatformChoice::Linux if request.allocation.is_some() => Err(AllocationError::NotHere.into()),
         PlatformChoice::Linux => crate::linux::run_scenario(&setup, watch),
         PlatformChoice::Sim => crate::simulated::run_scenario(&setup, watch),
-    }
+    }?;
+    let ineffective = without_effect(request).into_iter().map(|found| found.to_string());
+    finished
+        .report
+        .summary
+        .notes
+        .splice(0..0, notes.into_iter().chain(ineffective));
+    Ok(finished)
 }
 
-/// The gains that the scenario's controller runs with.
-fn design_for(request: &RunRequest) -> Result<Option<ControllerDocument>, RunError> {
+/// Refuses what [`run`] would refuse about the controller, without running.
+///
+/// # Errors
+/// [`RunError::Mismatch`], [`RunError::Model`], [`RunError::Unfit`].
+pub fn check_controller(request: &RunRequest) -> Result<(), RunError> {
+    design_for(request).map(|_| ())
+}
+
+/// The gains that the scenario's controller runs with, and what a run should tell of them.
+fn design_for(request: &RunRequest) -> Result<(Option<ControllerDocument>, Vec<String>), RunError> {
     let kind = request.scenario.control.kind;
     let document = match &request.controller {
-        _ if kind == ControllerKind::Open => return Ok(None),
+        _ if kind == ControllerKind::Open => return Ok((None, Vec::new())),
         None => {
             return Err(Mismatch::NoDesign {
                 controller: kind.name(),
@@ -266,16 +311,20 @@ fn design_for(request: &RunRequest) -> Result<Option<ControllerDocument>, RunErr
             .into());
         }
         Some(ControllerSource::Controller(document)) => document.clone(),
-        Some(ControllerSource::Model(model)) => {
-            model.check_nature()?;
-            match jobs_per_period(model.made_for.pace, &request.scenario) {
-                Some(jobs) => model.for_every_job(jobs)?.design()?,
-                None => model.design()?,
-            }
-        }
+        Some(ControllerSource::Model(model)) => match jobs_per_period(model.made_for.pace, &request.scenario) {
+            Some(jobs) => model.for_every_job(jobs)?.design()?,
+            None => model.design()?,
+        },
     };
-    document.check(&request.made_for())?;
-    Ok(Some(document))
+    let mut notes = Vec::new();
+    match document.check_loop(kind) {
+        Err(error) if request.force => notes.push(format!("forced to run all the same: {error}")),
+        checked => checked?,
+    }
+    let run = request.made_for();
+    document.check(&run)?;
+    notes.extend(document.origin_note(&run));
+    Ok((Some(document), notes))
 }
 
 /// Where the loop steps at every job and the model is for a period: how many jobs of the most frequent real-time task
@@ -361,6 +410,13 @@ impl Setup<'_> {
         Ok(())
     }
 
+    /// Refuses objects that may not fit into the store, before any is written.
+    pub(crate) fn check_room(&self, sensors: u64) -> Result<(), RunError> {
+        self.scenario()
+            .room(sensors)
+            .map_or(Ok(()), |problem| Err(problem.into()))
+    }
+
     pub(crate) fn stream(&self, replicas: u32) -> SensorStream<'static> {
         SensorStream::shared(
             Arc::clone(&self.request.trace),
@@ -417,7 +473,7 @@ impl Setup<'_> {
             within: scenario.control.within,
             design: self.design.clone(),
             best_effort: self.best_effort(),
-            excite: self.excite.then(|| scenario.excitation.clone()),
+            excite: self.excite.then(|| held(&scenario.excitation, scenario)),
         }
     }
 

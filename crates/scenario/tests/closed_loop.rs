@@ -40,7 +40,9 @@ fn reaches_the_goal(report: &RunReport) -> Result<(), String> {
 #[test]
 fn open_is_tardy_while_qod_and_mimo_reach_the_goal() {
     let model = model();
-    model.check_fit().expect("the model explains its record");
+    model
+        .check_fit(ControllerKind::Mimo)
+        .expect("the model explains its record");
     let open = controlled(ControllerKind::Open, &model);
     assert!(
         open.summary.tardiness_mean > Some(1.1),
@@ -83,7 +85,7 @@ fn request_with(kind: ControllerKind, seconds: u64, pace: Pace, source: Controll
 fn a_model_of_the_wrong_sign_is_refused_and_its_law_misses_the_goal() {
     let planted = turned_round(&model());
     assert!(
-        matches!(planted.check_fit(), Err(Unfit::Backwards { .. })),
+        matches!(planted.check_fit(ControllerKind::Qod), Err(Unfit::Backwards { .. })),
         "and identification would refuse it"
     );
     let pace = Pace::Period(Nanos::from_millis(200));
@@ -91,11 +93,18 @@ fn a_model_of_the_wrong_sign_is_refused_and_its_law_misses_the_goal() {
     let refused = run(&request_with(ControllerKind::Qod, 40, pace, source), &mut unwatched);
     assert!(matches!(refused, Err(RunError::Unfit(Unfit::Backwards { .. }))));
 
-    // Gains are taken as they are: whoever wrote them vouches for them.
+    // Gains that were designed from it are refused as well, unless the user insists.
     let source = ControllerSource::Controller(planted.design().unwrap());
-    let report = run(&request_with(ControllerKind::Qod, 40, pace, source), &mut unwatched)
-        .unwrap()
-        .report;
+    let mut request = request_with(ControllerKind::Qod, 40, pace, source);
+    let refused = run(&request, &mut unwatched);
+    assert!(matches!(refused, Err(RunError::Unfit(Unfit::Backwards { .. }))));
+    request.force = true;
+    let report = run(&request, &mut unwatched).unwrap().report;
+    assert!(
+        report.summary.notes[0].starts_with("forced to run all the same"),
+        "{:?}",
+        report.summary.notes
+    );
     assert!(
         reaches_the_goal(&report).is_err(),
         "a law that pushes the wrong way cannot hold the goal"

@@ -24,7 +24,9 @@ fn model() -> &'static ModelDocument {
     MODEL.get_or_init(|| {
         let request = request(PlatformChoice::Sim, ControllerKind::Open, 80);
         let (model, _) = punctual_scenario::identify(&request, &mut unwatched).expect("identification runs");
-        model.check_fit().expect("the model explains its record");
+        model
+            .check_fit(ControllerKind::Mimo)
+            .expect("the model explains its record");
         model
     })
 }

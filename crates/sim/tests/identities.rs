@@ -266,6 +266,7 @@ fn scenario(demand: Demand) -> Scenario {
             group_commit: Nanos::from_millis(50),
             objects: 1000,
             object_bytes: 100,
+            map_bytes: StoreNeeds::MAP_BYTES,
         },
         sensors: SensorLoad {
             source: SensorSource::Synthetic {

@@ -5,7 +5,9 @@ use std::fmt;
 
 use punctual_units::{Nanos, Share};
 
-use crate::scenario::{Arrival, Class, Demand, Excitation, Pace, Scenario, SensorLoad, SensorSource, TaskSpec, Volume};
+use crate::scenario::{
+    Arrival, Class, Demand, Excitation, Pace, Scenario, SensorLoad, SensorSource, StoreNeeds, TaskSpec, Volume,
+};
 use crate::{Active, TaskGoal};
 
 /// One thing that is wrong: which key, and what to do about it.
@@ -31,6 +33,8 @@ const LONGEST: Nanos = Nanos::from_secs(24 * 3600);
 const SHORTEST: Nanos = Nanos::from_micros(100);
 /// The trace has readings 18 us apart at this speed; faster replay would bunch them under the feeder's resolution.
 const SPEEDUP_MAX: f64 = 20.0;
+/// The largest map: half of what x86-64 and 64-bit Arm give a process (2^47 bytes).
+const MAP_BYTES_MAX: u64 = 1 << 46;
 /// Replicas of 1024 sensors beyond which the sensors no longer fit the id space that tests cover.
 const REPLICAS_MAX: u32 = 1000;
 
@@ -94,6 +98,16 @@ impl Scenario {
             "store.object_bytes",
             "must lie between 1 and 65536",
         );
+        let least = StoreNeeds::MAP_BYTES_MIN;
+        check.require(
+            (least..=MAP_BYTES_MAX).contains(&store.map_bytes),
+            "store.map_bytes",
+            format!(
+                "{} is out of range: {least} (1 MiB) to {MAP_BYTES_MAX} (64 TiB)",
+                store.map_bytes
+            ),
+        );
+        check.0.extend(self.room(0));
         check_sensors(&mut check, &self.sensors);
         check_excitation(&mut check, &self.excitation);
         check_tasks(&mut check, &self.tasks);
@@ -102,6 +116,23 @@ impl Scenario {
             check_reach(&mut check, self);
         }
         check.0
+    }
+}
+
+impl Scenario {
+    /// What is wrong where the objects of the store, with those of so many sensors, may not fit into it.
+    pub fn room(&self, sensors: u64) -> Option<Problem> {
+        let store = &self.store;
+        let needed = store.bytes_max(sensors, self.sensors.value_bytes);
+        let what = format!(
+            "{} objects of {} bytes and {sensors} sensors may take {needed} bytes, the store holds {}: set \
+             `map_bytes` to at least {needed} (address space, not memory), or take fewer objects",
+            store.objects, store.object_bytes, store.map_bytes
+        );
+        (needed > store.map_bytes).then(|| Problem {
+            key: "store.map_bytes".into(),
+            what,
+        })
     }
 }
 

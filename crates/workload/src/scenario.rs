@@ -146,6 +146,35 @@ pub struct StoreNeeds {
     pub objects: u32,
     /// Bytes of an ordinary object's value, 1 to 65,536.
     pub object_bytes: u32,
+    /// The most that the store can hold, in bytes: address space, not memory. At least [`StoreNeeds::MAP_BYTES_MIN`].
+    pub map_bytes: u64,
+}
+
+impl StoreNeeds {
+    /// The size of a map where nothing else is said: 1 GiB.
+    pub const MAP_BYTES: u64 = 1 << 30;
+    /// The smallest map: 1 MiB.
+    pub const MAP_BYTES_MIN: u64 = 1 << 20;
+
+    /// The most bytes that the ordinary objects and so many sensors' objects of `value_bytes` take in a store: a B+ tree
+    /// whose pages are half full, the least that splitting leaves (Comer, "The Ubiquitous B-Tree", 1979), and as much
+    /// again, because a commit writes new pages before old ones are free.
+    pub fn bytes_max(&self, sensors: u64, value_bytes: u32) -> u64 {
+        const PAGE: u64 = 4096;
+        /// Key, header and rounding of a record in a page.
+        const RECORD: u64 = 32;
+        let record = |bytes: u32| match u64::from(bytes) {
+            // A longer value has pages of its own.
+            long if long > PAGE / 2 => (long + RECORD).next_multiple_of(PAGE) + 2 * RECORD,
+            short => 2 * (short + RECORD),
+        };
+        let objects = u64::from(self.objects).saturating_mul(record(self.object_bytes));
+        let sensors = sensors.saturating_mul(record(value_bytes));
+        objects
+            .saturating_add(sensors)
+            .saturating_mul(2)
+            .saturating_add(16 * PAGE)
+    }
 }
 
 /// Where readings come from.
@@ -391,6 +420,7 @@ pub(crate) mod tests {
                 group_commit: Nanos::from_millis(50),
                 objects: 1000,
                 object_bytes: 100,
+                map_bytes: StoreNeeds::MAP_BYTES,
             },
             sensors: SensorLoad {
                 source: SensorSource::Synthetic {

@@ -1,6 +1,7 @@
 //! Who gets what: one file for each policy.
 //!
-//! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`], [`static_best`].
+//! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`], [`static_best`],
+//! [`static_fewest`].
 //! **Dynamic** ones split anew whenever a core changes its job or its phase: [`greedy`], [`dna`], [`dadna`],
 //! [`algorithm_2`], [`Exact`] and [`weighted`]. They give each core only what raises its rate: what nobody gains from stays spare, and
 //! [`crate::Allocator`] leaves it where it was.
@@ -16,6 +17,7 @@ mod loads;
 mod optimum;
 mod rescue;
 mod static_best;
+mod static_fewest;
 pub(crate) mod surface;
 mod vc2m;
 mod weighted;
@@ -28,6 +30,7 @@ pub use exact::{Exact, PAIR_BYTES_MAX};
 pub use loads::{Loads, Task};
 pub(crate) use rescue::{Outlook, rescued};
 pub use static_best::static_best;
+pub use static_fewest::static_fewest;
 pub use vc2m::{Leftovers, vc2m};
 pub use weighted::{WEIGHTS, weight, weighted};
 
@@ -44,8 +47,10 @@ pub enum Policy {
     Equal,
     /// Static, by WCETs, after vC2M: [`vc2m`].
     Vc2m(Leftovers),
-    /// The best static split, by exhaustion: [`static_best`].
+    /// The static split with the least largest utilisation, by exhaustion: [`static_best`].
     StaticBest,
+    /// The static split that overloads the fewest cores, by exhaustion: [`static_fewest`].
+    StaticFewest,
     /// One partition at a time to the largest gain of the next one: [`greedy`].
     Greedy,
     /// One partition at a time to the largest average gain: [`dna`].
@@ -62,11 +67,12 @@ pub enum Policy {
 
 impl Policy {
     /// All, as the experiments compare them, in the order of their tables.
-    pub const ALL: [Policy; 9] = [
+    pub const ALL: [Policy; 10] = [
         Policy::Equal,
         Policy::Vc2m(Leftovers::Kept),
         Policy::Vc2m(Leftovers::HandedOut),
         Policy::StaticBest,
+        Policy::StaticFewest,
         Policy::Greedy,
         Policy::Dna(ZeroDelta::OtherResource),
         Policy::Dadna(ZeroDelta::OtherResource),
@@ -81,6 +87,7 @@ impl Policy {
             Policy::Vc2m(Leftovers::HandedOut) => "vc2m",
             Policy::Vc2m(Leftovers::Kept) => "vc2m-frugal",
             Policy::StaticBest => "static-best",
+            Policy::StaticFewest => "static-fewest",
             Policy::Greedy => "greedy",
             Policy::Dna(ZeroDelta::OtherResource) => "dna",
             Policy::Dna(ZeroDelta::Nothing) => "dna-zero",
@@ -107,7 +114,10 @@ impl Policy {
 
     /// Whether it splits once and for all.
     pub fn is_static(self) -> bool {
-        matches!(self, Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest)
+        matches!(
+            self,
+            Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest | Policy::StaticFewest
+        )
     }
 }
 

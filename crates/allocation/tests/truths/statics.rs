@@ -1,7 +1,7 @@
 //! Splits that never change.
 
 use proptest::prelude::*;
-use punctual_allocation::policy::{equal, static_best, vc2m};
+use punctual_allocation::policy::{equal, static_best, static_fewest, vc2m};
 use punctual_allocation::{Leftovers, Loads, Pool, Share, Task};
 use punctual_units::Nanos;
 
@@ -31,6 +31,29 @@ proptest! {
         });
         prop_assert_eq!(loads.largest(&shares), best.0);
         prop_assert!((loads.each(&shares).sum::<f64>() - best.1).abs() <= 1e-9 * best.1.max(1.0));
+    }
+
+    #[test]
+    fn static_fewest_is_brute_force(programs in programs(), tasks in tasks()) {
+        let loads = Loads::new(&programs, &tasks, 3);
+        let shares = static_fewest(&loads, POOL);
+        keeps_to_the_pool(POOL, &[true; 3], &shares)?;
+        let value = |shares: &[Share]| {
+            let overloaded = loads.each(shares).filter(|load| *load > 1.0).count();
+            (overloaded, loads.each(shares).sum::<f64>())
+        };
+        let mut best = (usize::MAX, f64::INFINITY);
+        every_split(&[true; 3], &mut |shares| {
+            if value(shares) < best {
+                best = value(shares);
+            }
+        });
+        let found = value(&shares);
+        prop_assert_eq!(found.0, best.0);
+        // The sum is found beside a million for each overloaded core.
+        prop_assert!((found.1 - best.1).abs() <= 1e-9 * (1e6 * (1.0 + best.0 as f64)).max(best.1));
+        let least_largest = loads.each(&static_best(&loads, POOL)).filter(|load| *load > 1.0).count();
+        prop_assert!(found.0 <= least_largest);
     }
 
     #[test]

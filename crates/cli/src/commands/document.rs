@@ -18,8 +18,7 @@ struct Kind {
 /// Reads a file that `identify` or `design` wrote.
 ///
 /// # Errors
-/// [`Failure::Input`] naming the file, and the line where it is not what it should be; also for a model in which a knob
-/// works backwards.
+/// [`Failure::Input`] naming the file, and the line where it is not what it should be.
 pub fn controller(path: &Path) -> Result<ControllerSource, Failure> {
     of_text(path, &read(path)?)
 }
@@ -31,13 +30,7 @@ pub fn of_bytes(shown: &Path, content: &[u8]) -> Result<ControllerSource, Failur
 
 fn of_text(path: &Path, text: &str) -> Result<ControllerSource, Failure> {
     match kind(path, text)?.as_str() {
-        "punctual-model" => {
-            let model: ModelDocument = parse(path, text)?;
-            model
-                .check_nature()
-                .map_err(|error| refused(path, &error.to_string()))?;
-            Ok(ControllerSource::Model(model))
-        }
+        "punctual-model" => Ok(ControllerSource::Model(parse(path, text)?)),
         "punctual-controller" => Ok(ControllerSource::Controller(parse(path, text)?)),
         other => Err(unknown(path, other)),
     }
@@ -62,6 +55,10 @@ fn read(path: &Path) -> Result<String, Failure> {
         std::io::ErrorKind::NotFound => refused(
             path,
             "no such file; name one that `punctual identify` or `punctual design` wrote",
+        ),
+        std::io::ErrorKind::InvalidData => refused(
+            path,
+            "is not text; name a file that `punctual identify` or `punctual design` wrote",
         ),
         _ => refused(path, &format!("cannot be read: {error}")),
     })

@@ -17,6 +17,10 @@ pub fn of_run(error: RunError, loaded: &Loaded) -> Failure {
         | RunError::Excitation(_)
         | RunError::Allocation(_) => in_file(error.to_string()),
         RunError::Runtime(RuntimeError::Stopped) | RunError::MachineModel(_) => Failure::Internal(error.to_string()),
+        error if error.is_disk_full() => Failure::input([format!(
+            "{error}; or keep the stores elsewhere: the scenario's with --set store.path=FOLDER, temporary ones with \
+             TMPDIR=FOLDER in the environment"
+        )]),
         error => Failure::input([error.to_string()]),
     }
 }

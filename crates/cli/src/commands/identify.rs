@@ -1,11 +1,22 @@
 //! `punctual identify`: learns a model from what the knobs do on the running system.
 
+use punctual_workload::ControllerKind;
+
 use super::{matrices, run};
 use crate::args::Identify;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::scenario;
 use crate::watch::Watcher;
+
+/// The controllers that work with a model, the most demanding one last: where none can use a model, the reason given is that
+/// of the least demanding.
+const LAWS: [ControllerKind; 4] = [
+    ControllerKind::Clock,
+    ControllerKind::Qod,
+    ControllerKind::Mimo,
+    ControllerKind::OneStep,
+];
 
 /// Carries out `punctual identify`. A model that explains too little is printed, but not written.
 pub fn identify(arguments: &Identify) -> Result<(), Failure> {
@@ -26,9 +37,17 @@ pub fn identify(arguments: &Identify) -> Result<(), Failure> {
     }
     let (both, one) = (matrices::model(&model.mimo), matrices::model(&model.tardiness));
     super::print(&format!("\ntardiness and drr\n{both}\ntardiness alone\n{one}"))?;
-    model
-        .check_fit()
-        .map_err(|error| Failure::input([format!("{error}; nothing was written")]))?;
+    let kinds = match loaded.scenario.control.kind {
+        ControllerKind::Open => &LAWS[..],
+        kind => &[kind],
+    };
+    let usable = |kind: &&ControllerKind| model.check_fit(**kind).is_ok();
+    if !kinds.iter().any(|kind| usable(&kind)) {
+        let why = model.check_fit(kinds[0]).expect_err("no controller can use it");
+        return Err(Failure::input([format!("{why}; nothing was written")]));
+    }
+    let names: Vec<&str> = LAWS.iter().filter(usable).map(|kind| kind.name()).collect();
+    super::print(&format!("\ngood for {}\n", names.join(", ")))?;
     output.json(&model)?;
     super::print(&format!("\nwritten to {}\n", arguments.output.display()))
 }

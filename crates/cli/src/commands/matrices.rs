@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use punctual_control::{ArxModel, DMatrix, Design, R2_ACCEPTED};
+use punctual_control::{ArxModel, DMatrix, Design, R2_ACCEPTED, SETTLED, Verdict};
+use punctual_workload::Pace;
 
 /// A model's matrices, operating point and fit.
 pub fn model(model: &ArxModel) -> String {
@@ -42,8 +43,8 @@ pub fn model(model: &ArxModel) -> String {
     text
 }
 
-/// A controller's gains, poles, residual and verdict.
-pub fn controller(design: &Design) -> String {
+/// A controller's gains, poles, residual and verdict, for a loop that steps at this pace.
+pub fn controller(design: &Design, pace: Pace) -> String {
     let mut text = named("K_P", &design.kp, &design.inputs, &design.outputs);
     text += &named("K_I", &design.ki, &design.inputs, &design.outputs);
     let poles: Vec<String> = design.poles.iter().map(|pole| pole.to_string()).collect();
@@ -53,7 +54,7 @@ pub fn controller(design: &Design) -> String {
         "  residual  {:.1e} of the Riccati equation, relative",
         design.residual
     );
-    let _ = writeln!(text, "  verdict   {}", design.verdict);
+    let _ = writeln!(text, "  verdict   {}{}", design.verdict, settling(design.verdict, pace));
     for pinned in &design.pinned {
         let _ = writeln!(
             text,
@@ -63,6 +64,18 @@ pub fn controller(design: &Design) -> String {
         );
     }
     text
+}
+
+/// How long the slowest mode takes; nothing for a loop that never settles.
+fn settling(verdict: Verdict, pace: Pace) -> String {
+    let Some(samples) = verdict.settling_samples() else {
+        return String::new();
+    };
+    let time = match pace {
+        Pace::Period(period) => period.scaled(samples).to_string(),
+        Pace::Job => format!("{samples:.1} jobs"),
+    };
+    format!("; the slowest mode settles in {time} (to {:.0} %)", SETTLED * 100.0)
 }
 
 fn named(name: &str, matrix: &DMatrix<f64>, rows: &[String], columns: &[String]) -> String {

@@ -4,6 +4,7 @@ pub mod design;
 pub mod doctor;
 pub mod identify;
 pub mod profile;
+pub mod replay;
 pub mod run;
 pub mod scenario;
 

@@ -7,10 +7,12 @@ use punctual_allocation::Refill;
 use punctual_loop::ModelDocument;
 use punctual_runtime::Finished;
 use punctual_runtime::report::RunReport;
-use punctual_scenario::{AllocationRequest, ControllerSource, Faults, MachineModel, PlatformChoice, RunRequest};
+use punctual_scenario::{
+    AllocationRequest, ControllerSource, Faults, MachineModel, PlatformChoice, RunError, RunRequest,
+};
 use punctual_workload::ControllerKind;
 
-use super::{document, failures, matrices};
+use super::{document, failures, matrices, replay};
 use crate::args::{Change, Platform, Run};
 use crate::builtin;
 use crate::failure::Failure;
@@ -36,28 +38,30 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     let record = Output::prepare_some(arguments.record.as_ref())?;
     let mut request = request(&loaded, change)?;
     request.record = record.is_some();
+    request.force = arguments.force;
     let controlled = loaded.scenario.control.kind != ControllerKind::Open;
+    refuse_without_effect(&request, arguments)?;
     if controlled && !arguments.identify {
-        request.controller = given_controller(arguments.model.as_deref(), &loaded, request.platform)?;
+        let path = model_path(arguments.model.as_deref(), &loaded, request.platform);
+        request.controller = path.as_deref().map(document::controller).transpose()?;
+        check_controller(&request, path.as_deref())?;
     }
 
     let watcher = Watcher::start(arguments.plain)?;
-    let mut learnt = String::new();
+    let mut learnt = Learnt::default();
     if controlled && arguments.identify {
-        let (model, _) = learn(&request, &watcher, &loaded)?;
-        learnt = format!("\nmodel learnt on this machine\n{}", matrices::model(&model.mimo));
-        model.check_fit().map_err(|error| Failure::input([error.to_string()]))?;
-        request.controller = Some(ControllerSource::Model(model));
+        learnt = learn_for(&mut request, &watcher, &loaded)?;
     }
-    let Finished { report, log } = perform(&request, &watcher, &loaded)?;
+    let Finished { mut report, log } = perform(&request, &watcher, &loaded)?;
+    report.summary.notes.splice(0..0, learnt.note);
     drop(watcher);
 
     // What can be told is told: one output that cannot be written does not take the others with it.
-    let told = super::print(&learnt).and_then(|()| super::print(&summary::summary(&report)));
+    let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));
     let json = json.map_or(Ok(()), |file| file.json(&report));
     let html = html.map_or(Ok(()), |file| file.text(&page::page(&report, command)));
     let record = match (record, log) {
-        (Some(file), Some(log)) => file.json(&log),
+        (Some(file), Some(log)) => file.json(&replay::LogFile::of(log)),
         _ => Ok(()),
     };
     Failure::all([told, json, html, record, checked(&report, arguments.check)])
@@ -67,7 +71,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
 fn checked(report: &RunReport, check: bool) -> Result<(), Failure> {
     let verdict = Verdict::of(report);
     match check && !verdict.is_good() {
-        true => Err(Failure::Goal(format!("--check: {}", verdict.sentence(report)))),
+        true => Err(Failure::Refuted(format!("--check: {}", verdict.sentence(report)))),
         false => Ok(()),
     }
 }
@@ -102,7 +106,89 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
             Platform::Sim => allocation(loaded)?,
         },
         surge: None,
+        force: false,
     })
+}
+
+/// Refuses options that change nothing in this run; what the scenario asks for in vain, its report tells.
+fn refuse_without_effect(request: &RunRequest, arguments: &Run) -> Result<(), Failure> {
+    let open = request.scenario.control.kind == ControllerKind::Open;
+    let of_model = [
+        ("--model", arguments.model.is_some()),
+        ("--identify", arguments.identify),
+        ("--force", arguments.force),
+    ];
+    let of_model = of_model
+        .into_iter()
+        .filter(|(_, given)| *given && open)
+        .map(|(what, _)| {
+            format!(
+                "{what} has no effect in this run: `open` works without a model; leave it out, or choose a --controller"
+            )
+        });
+    let others = punctual_scenario::without_effect(request).into_iter();
+    let others = others.filter(|found| found.is_option()).map(|found| found.to_string());
+    let refused: Vec<String> = of_model.chain(others).collect();
+    if refused.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Input(refused))
+    }
+}
+
+/// Refuses a model or controller that cannot hold a goal here, and names its file.
+fn check_controller(request: &RunRequest, path: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let hint = |error: &RunError| match error {
+        RunError::Unfit(_) => "; --force runs it all the same",
+        _ => "",
+    };
+    punctual_scenario::check_controller(request)
+        .map_err(|error| Failure::input([format!("{}: {error}{}", path.display(), hint(&error))]))
+}
+
+/// What came of learning before a run.
+#[derive(Default)]
+struct Learnt {
+    /// The model, for people.
+    text: String,
+    /// What the report says where nothing useful was learnt.
+    note: Option<String>,
+}
+
+/// Learns a model for the request's controller. Where what was learnt is of no use to it, the request goes on with the
+/// scenario's model, or without control where there is none that fits.
+fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<Learnt, Failure> {
+    let mut text = String::new();
+    let useless = match try_learn(request, watcher, loaded)? {
+        Ok((model, _)) => {
+            text = format!("\nmodel learnt on this machine\n{}", matrices::model(&model.mimo));
+            let fit = model.check_fit(request.scenario.control.kind);
+            request.controller = Some(ControllerSource::Model(model));
+            match fit.map_err(|error| error.to_string()).and_then(|()| usable(request)) {
+                Ok(()) => return Ok(Learnt { text, note: None }),
+                Err(why) => why,
+            }
+        }
+        Err(why) => why,
+    };
+    request.controller = given_controller(None, loaded, request.platform)?;
+    let instead = match usable(request) {
+        Ok(()) => "the run went on with the scenario's model",
+        Err(_) => {
+            request.controller = None;
+            request.scenario.control.kind = ControllerKind::Open;
+            request.scenario.control.within = false;
+            "no other model is at hand, so the run went on without control (open)"
+        }
+    };
+    let note = Some(format!("nothing useful was learnt: {useless}; {instead}"));
+    Ok(Learnt { text, note })
+}
+
+/// Whether the request's controller can run as it is; if not, why.
+fn usable(request: &RunRequest) -> Result<(), String> {
+    punctual_scenario::check_controller(request).map_err(|error| error.to_string())
 }
 
 /// Refuses a task named twice by `--profile`: one of the two files would be passed over.
@@ -172,20 +258,25 @@ pub fn given_controller(
     loaded: &Loaded,
     platform: PlatformChoice,
 ) -> Result<Option<ControllerSource>, Failure> {
-    if let Some(path) = option {
-        return document::controller(path).map(Some);
-    }
-    let Some(path) = loaded.model.as_deref().map(|path| for_platform(path, platform)) else {
+    let Some(path) = model_path(option, loaded, platform) else {
         return Ok(None);
     };
     match path
         .file_name()
         .and_then(|name| builtin::beside_scenarios(Path::new(name)))
     {
-        Some((shown, content)) if !path.exists() => document::of_bytes(Path::new(&shown), content),
+        Some((shown, content)) if option.is_none() && !path.exists() => {
+            document::of_bytes(Path::new(&shown), content)
+        }
         _ => document::controller(&path),
     }
     .map(Some)
+}
+
+/// The file of `--model`, else of the scenario.
+fn model_path(option: Option<&Path>, loaded: &Loaded, platform: PlatformChoice) -> Option<PathBuf> {
+    let of_scenario = || loaded.model.as_deref().map(|path| for_platform(path, platform));
+    option.map(Path::to_path_buf).or_else(of_scenario)
 }
 
 /// A scenario runs on both machines, and each needs a model of its own: `{platform}` in the name stands for `linux`
@@ -196,6 +287,15 @@ fn for_platform(path: &Path, platform: PlatformChoice) -> PathBuf {
 
 /// Learns a model with the request's scenario, watched.
 pub fn learn(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<(ModelDocument, RunReport), Failure> {
+    try_learn(request, watcher, loaded)?.map_err(|why| Failure::input([why]))
+}
+
+/// The same; a record from which nothing can be learnt is no failure, but says why.
+fn try_learn(
+    request: &RunRequest,
+    watcher: &Watcher,
+    loaded: &Loaded,
+) -> Result<Result<(ModelDocument, RunReport), String>, Failure> {
     watcher.begin(request.scenario.duration.as_secs_f64());
     let identified = punctual_scenario::identify(request, &mut |progress| watcher.see(progress));
     if watcher.stopped() {
@@ -203,7 +303,11 @@ pub fn learn(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result
             "stopped before a model was learnt; nothing was written",
         ]));
     }
-    identified.map_err(|error| failures::of_run(error, loaded))
+    match identified {
+        Ok(learnt) => Ok(Ok(learnt)),
+        Err(RunError::Model(error)) => Ok(Err(error.to_string())),
+        Err(error) => Err(failures::of_run(error, loaded)),
+    }
 }
 
 fn perform(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<Finished, Failure> {

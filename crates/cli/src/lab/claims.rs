@@ -14,6 +14,7 @@ pub fn figure(value: Option<f64>) -> String {
 pub fn paper(row: &ClaimResult) -> String {
     match (&row.claim.paper, row.claim.rule) {
         (Paper::Figure(figure), Rule::Within(tolerance)) => format!("{figure} ± {:.0} %", tolerance * 100.0),
+        (Paper::Figure(figure), Rule::Points(points)) => format!("{figure} ± {points}"),
         (Paper::Figure(figure), Rule::AtMost) => format!("at most {figure}"),
         (Paper::Figure(figure), Rule::AtLeast) => format!("at least {figure}"),
         (Paper::Figure(figure), Rule::Comparison) => figure.to_string(),
@@ -124,19 +125,25 @@ fn platform(outcome: &Outcome) -> &'static str {
 }
 
 fn count(outcome: &Outcome) -> String {
-    let of = |kind: Kind| {
-        let claims = outcome.claims.iter().filter(move |row| row.claim.kind == kind);
+    let of = |kind: Kind, roles: &[Role]| {
+        let asked = move |row: &&ClaimResult| row.claim.kind == kind && roles.contains(&row.claim.role);
+        let claims = outcome.claims.iter().filter(asked);
         let all = claims.clone().count();
-        (claims.filter(|row| row.holds).count(), all)
+        format!("{} of {all}", claims.filter(|row| row.holds).count())
     };
-    let ((structural, all_structural), (quantitative, all_quantitative)) =
-        (of(Kind::Structural), of(Kind::Quantitative));
+    let structural = of(Kind::Structural, &[Role::Prediction, Role::Calibration, Role::Setting]);
+    let predicted = of(Kind::Quantitative, &[Role::Prediction]);
+    let fitted = of(Kind::Quantitative, &[Role::Calibration, Role::Setting]);
+    let fitted = match fitted.as_str() {
+        "0 of 0" => String::new(),
+        fitted => format!(", and {fitted} figures that were fitted or settled the setting"),
+    };
     if outcome.claims.is_empty() {
         return String::new();
     }
     let (testbeds, seeds) = outcome.extent();
     format!(
-        "\n{structural} of {all_structural} structural claims hold on every {} with every seed, {quantitative} of {all_quantitative} figures by the median;\n{testbeds}, {seeds}\n",
+        "\n{structural} structural claims hold on every {} with every seed; by the median, {predicted} figures that are predictions{fitted};\n{testbeds}, {seeds}\n",
         outcome.testbed.one()
     )
 }

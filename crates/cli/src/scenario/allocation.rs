@@ -50,6 +50,14 @@ pub fn parse_policy(name: &str) -> Result<Policy, String> {
 
 /// Reads the table; `profiled` is a task with a profile, if there is one.
 pub fn allocation(section: &mut Section<'_, '_>, profiled: Option<&TaskSpec>) -> Allocation {
+    for key in ["changes", "ways", "partitions", "way_kib"] {
+        if profiled.is_none() && section.has(key) {
+            section.complain(
+                key,
+                "has no effect: no task has a profile, so nothing is split; remove it",
+            );
+        }
+    }
     let changes = [("paying", Changes::Paying), ("every", Changes::Every)];
     Allocation {
         policy: policy(section, profiled),

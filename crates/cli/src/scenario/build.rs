@@ -190,6 +190,7 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
         group_commit: section.time("group_commit").unwrap_or(Nanos::from_millis(50)),
         objects: section.count("objects").unwrap_or(10_000),
         object_bytes: section.count("object_bytes").unwrap_or(100),
+        map_bytes: section.count("map_bytes").unwrap_or(StoreNeeds::MAP_BYTES),
     };
     (store, section.text("path"))
 }

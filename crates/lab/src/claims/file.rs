@@ -58,6 +58,7 @@ struct Row {
     paper: Paper,
     formula: Spanned<String>,
     tolerance: Option<f64>,
+    points: Option<f64>,
     bound: Option<Bound>,
 }
 
@@ -145,7 +146,12 @@ fn claim(row: Row, text: &str) -> Result<Claim, ClaimError> {
         what: what.into(),
     };
     let formula = Formula::parse(row.formula.get_ref()).map_err(|error| refused(&id, line, &error))?;
-    let rule = match (row.kind, row.tolerance, row.bound) {
+    if row.points.is_some() && (row.tolerance.is_some() || row.bound.is_some()) {
+        return Err(refuse(
+            "`points` stands in place of `tolerance` and `bound`; remove one of them",
+        ));
+    }
+    let rule = match (row.kind, row.tolerance.or(row.points), row.bound) {
         (Kind::Structural, ..) if !formula.is_comparison() => {
             return Err(refuse("a structural claim compares two sides: with <, <=, > or >="));
         }
@@ -156,8 +162,11 @@ fn claim(row: Row, text: &str) -> Result<Claim, ClaimError> {
                 "the formula of a quantitative claim is a number; `bound` and `tolerance` compare it",
             ));
         }
-        (Kind::Quantitative, Some(tolerance), None) if tolerance > 0.0 && tolerance < 1.0 => Rule::Within(tolerance),
-        (Kind::Quantitative, Some(_), None) => return Err(refuse("`tolerance` lies above 0 and below 1")),
+        (Kind::Quantitative, Some(off), None) if off <= 0.0 || off >= 1.0 => {
+            return Err(refuse("`tolerance` and `points` lie above 0 and below 1"));
+        }
+        (Kind::Quantitative, Some(off), None) if row.points.is_some() => Rule::Points(off),
+        (Kind::Quantitative, Some(off), None) => Rule::Within(off),
         (Kind::Quantitative, None, Some(Bound::AtMost)) => Rule::AtMost,
         (Kind::Quantitative, None, Some(Bound::AtLeast)) => Rule::AtLeast,
         (Kind::Quantitative, ..) => return Err(refuse("a quantitative claim has either a `tolerance` or a `bound`")),
@@ -238,6 +247,8 @@ tolerance = 0.25
         );
         assert!(refused(&[("tolerance = 0.25\n", "")]).contains("either a `tolerance` or a `bound`"));
         assert!(refused(&[("0.25", "25")]).contains("above 0 and below 1"));
+        let points = refused(&[("tolerance = 0.25", "tolerance = 0.25\npoints = 0.1")]);
+        assert!(points.contains("in place of `tolerance`"), "{points}");
         assert!(refused(&[("quantitative", "structural")]).contains("compares two sides"));
         assert!(refused(&[("paper = 2", "paper = \"twice\"")]).contains("is its figure"));
         assert!(refused(&[("tolerance", "tolerence")]).starts_with("line 10: unknown field `tolerence`"));

@@ -87,11 +87,16 @@ pub enum Rule {
     Comparison,
     /// Ours is off by at most this share of the paper's figure.
     Within(f64),
+    /// Both are shares, and ours is off by at most this: 0.1 are ten percentage points.
+    Points(f64),
     /// Ours is at most the paper's figure.
     AtMost,
     /// Ours is at least the paper's figure.
     AtLeast,
 }
+
+/// What rounding may add to a difference of shares: 0.6 is ten points from 0.5.
+const ROUNDING: f64 = 1e-9;
 
 impl Rule {
     /// Whether `ours` keeps the rule against the paper's figure; never a comparison.
@@ -99,8 +104,21 @@ impl Rule {
         match self {
             Rule::Comparison => false,
             Rule::Within(tolerance) => (ours - paper).abs() <= tolerance * paper.abs(),
+            Rule::Points(points) => (ours - paper).abs() <= points + ROUNDING,
             Rule::AtMost => ours <= paper,
             Rule::AtLeast => ours >= paper,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rule;
+
+    #[test]
+    fn shares_are_judged_in_points_and_other_figures_by_their_size() {
+        assert!(Rule::Points(0.1).keeps(0.6, 0.5) && !Rule::Points(0.1).keeps(0.61, 0.5));
+        assert!(Rule::Points(0.1).keeps(0.1, 0.2) && !Rule::Within(0.25).keeps(0.1, 0.2));
+        assert!(Rule::Within(0.25).keeps(0.62, 0.5) && !Rule::Within(0.25).keeps(0.63, 0.5));
     }
 }

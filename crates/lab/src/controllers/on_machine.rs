@@ -13,7 +13,7 @@ use punctual_loop::ModelDocument;
 use punctual_runtime::report::RunReport;
 use punctual_scenario::{RunError, RunRequest, identify};
 use punctual_units::Nanos;
-use punctual_workload::{Active, Pace, Surge};
+use punctual_workload::{Active, ControllerKind, Pace, Surge};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -131,7 +131,7 @@ fn learn(request: &RunRequest, course: Course, progress: Progress) -> Result<Mod
         request.scenario.control.within = false;
         request.scenario.duration = duration;
         let (model, _) = identify(&request, &mut |_| ControlFlow::Continue(()))?;
-        model.check_nature()?;
+        model.check_nature(ControllerKind::Mimo)?;
         Ok(model)
     };
     let [period, job] = course.identification;

@@ -89,6 +89,8 @@ pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, Str
     let mut request = asked(place, planned, models.nominal_drr);
     let source = models.source(planned.law, planned.case).map_err(|error| says(&error))?;
     request.controller = Some(source);
+    // Models of the wrong gain are part of the experiment.
+    request.force = true;
     let onset = planned.disturbance.onset(place.seed);
     let finished = punctual_scenario::run(&request, &mut |_| ControlFlow::Continue(()));
     let report = finished.map_err(|error| says(&error))?.report;

@@ -1,7 +1,7 @@
 //! From what the simulated machine shows to what an allocator decides, and back.
 
 use punctual_allocation::hysteresis::{Aim, Keeper};
-use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, vc2m};
+use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
 use punctual_allocation::{Leftovers, Loads, Plan, Pool, Refill, Running, Task, ZeroDelta, placed};
 use punctual_sim::split::{Instant, Slice, SplitModel, slices};
 use punctual_units::Time;
@@ -40,6 +40,7 @@ impl<'p> Decider<'p> {
         let split = Plan::side_by_side(match variant.policy {
             Policy::Equal => even.clone(),
             Policy::Vc2m => vc2m(&loads, POOL, Leftovers::HandedOut),
+            Policy::StaticFewest => static_fewest(&loads, POOL),
             Policy::Vc2mStrict => vc2m(&loads, POOL, Leftovers::Kept),
             _ => static_best(&loads, POOL),
         });

@@ -30,8 +30,10 @@ const SHARES: [(f64, &str); 5] = [(0.0, "0"), (0.125, "1/8"), (0.25, "1/4"), (0.
 /// Who splits, and by what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contender {
-    /// The best static split: what refilling costs makes no difference.
+    /// The static split with the least largest utilisation: what refilling costs makes no difference.
     Static,
+    /// The static split that overloads the fewest cores, likewise.
+    Fewest,
     /// DNA at every change.
     EveryChange,
     /// The same, by instructions per second.
@@ -41,8 +43,9 @@ enum Contender {
 }
 
 impl Contender {
-    const ALL: [Contender; 4] = [
+    const ALL: [Contender; 5] = [
         Contender::Static,
+        Contender::Fewest,
         Contender::EveryChange,
         Contender::Instructions,
         Contender::Hysteresis,
@@ -51,6 +54,7 @@ impl Contender {
     fn title(self) -> &'static str {
         match self {
             Contender::Static => "static-best",
+            Contender::Fewest => "static-fewest",
             Contender::EveryChange => "dna, every change",
             Contender::Instructions => "dna by instructions per second, every change",
             Contender::Hysteresis => "dna, hysteresis",
@@ -60,6 +64,7 @@ impl Contender {
     fn variant(self) -> Variant {
         let (policy, rule) = match self {
             Contender::Static => (Policy::StaticBest, Rule::Static),
+            Contender::Fewest => (Policy::StaticFewest, Rule::Static),
             Contender::EveryChange | Contender::Instructions => (Policy::Dna, Rule::EveryChange),
             Contender::Hysteresis => (Policy::Dna, Rule::Hysteresis),
         };
@@ -150,7 +155,7 @@ fn jobs(grounds: usize, settings: &Settings) -> Vec<Job> {
                 // Nothing changes hands under a static split: once is enough.
                 let asked = Contender::ALL
                     .iter()
-                    .filter(|one| **one != Contender::Static || share == 0);
+                    .filter(|one| !one.variant().policy.is_static() || share == 0);
                 for &contender in asked {
                     jobs.extend((0..settings.sets as usize).map(|number| Job {
                         ground,
@@ -230,11 +235,8 @@ fn measures(runs: &[(Job, Came)], settings: &Settings) -> Vec<Measure> {
             for contender in Contender::ALL {
                 let beside = |seed| {
                     let fixed = of(ground, seed, 0, Contender::Static)?;
-                    let own = if contender == Contender::Static {
-                        fixed
-                    } else {
-                        of(ground, seed, share, contender)?
-                    };
+                    let fixed_split = contender.variant().policy.is_static();
+                    let own = of(ground, seed, if fixed_split { 0 } else { share }, contender)?;
                     Some((own.0, own.1 / fixed.1))
                 };
                 let (late, latency): (Vec<f64>, Vec<f64>) = settings.seeds().filter_map(beside).unzip();

@@ -13,8 +13,10 @@ pub enum Policy {
     Vc2m,
     /// Static by WCETs, what is left over given to nobody.
     Vc2mStrict,
-    /// The best static split.
+    /// The static split with the least largest utilisation of a core.
     StaticBest,
+    /// The static split that overloads the fewest cores.
+    StaticFewest,
     /// The fifth paper's greedy.
     Dna,
     /// The same, late tasks first.
@@ -47,11 +49,12 @@ pub struct Variant {
 
 impl Policy {
     /// In the order of the tables.
-    pub const ALL: [Policy; 7] = [
+    pub const ALL: [Policy; 8] = [
         Policy::Equal,
         Policy::Vc2mStrict,
         Policy::Vc2m,
         Policy::StaticBest,
+        Policy::StaticFewest,
         Policy::Dna,
         Policy::Dadna,
         Policy::Exact,
@@ -64,6 +67,7 @@ impl Policy {
             Policy::Vc2m => "vc2m",
             Policy::Vc2mStrict => "vc2m-strict",
             Policy::StaticBest => "static-best",
+            Policy::StaticFewest => "static-fewest",
             Policy::Dna => "dna",
             Policy::Dadna => "dadna",
             Policy::Exact => "exact",

@@ -56,5 +56,6 @@ pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
         faults: Faults::default(),
         allocation: None,
         surge: None,
+        force: false,
     }
 }

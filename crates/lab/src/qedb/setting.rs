@@ -214,6 +214,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
             group_commit: Nanos::from_millis(50),
             objects: 10_000,
             object_bytes: 100,
+            map_bytes: StoreNeeds::MAP_BYTES,
         },
         sensors: SensorLoad {
             source: SensorSource::Synthetic {

@@ -31,6 +31,7 @@ fn design() -> ControllerDocument {
     }
     y.pop();
     let made_for = MadeFor {
+        shipped: false,
         scenario: "test".into(),
         platform: "test".into(),
         pace: Pace::Period(STEP),
@@ -277,7 +278,10 @@ fn opposite_design() -> ControllerDocument {
         }
         *model = serde_json::from_value(json).unwrap();
     }
-    assert!(model.check_nature().is_err(), "a model file like that is refused");
+    assert!(
+        model.check_nature(ControllerKind::Mimo).is_err(),
+        "a model file like that is refused"
+    );
     model.design().unwrap()
 }
 

@@ -390,6 +390,11 @@ fn noted<T>(result: Result<T, Refusal>, refusals: &mut Vec<Refusal>) -> Option<T
     result.map_err(|refusal| refusals.push(refusal)).ok()
 }
 
+/// What tells this machine from others of which a model may have been learnt: its CPU or board, and its usable cores.
+pub fn identity(tree: &KernelTree) -> String {
+    format!("{}, {} cores", name(tree), cores::usable(tree).len())
+}
+
 /// What to call the machine: its CPU or its board.
 fn name(tree: &KernelTree) -> String {
     let cpuinfo = tree.read("/proc/cpuinfo").unwrap_or_default();

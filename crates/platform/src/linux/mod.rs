@@ -5,6 +5,7 @@
 
 pub mod busy;
 pub mod cgroup;
+mod core_claim;
 mod core_mask;
 pub mod cores;
 pub mod cpufreq;
@@ -24,7 +25,8 @@ pub mod thread;
 mod tree;
 mod undo;
 
-pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions};
+pub use core_claim::CoreClaim;
+pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
 pub use punctual_os::linux::sync;
 
 /// The clock of Linux.

@@ -35,7 +35,7 @@ const WARM_UP: Nanos = Nanos::from_millis(1);
 const BREATH: Nanos = Nanos::from_millis(2);
 
 /// Measures what accesses cost on `store`, which holds `sensors` temporal and `objects` ordinary objects of
-/// `object_bytes` bytes. Its contents change.
+/// `object_bytes` bytes. Its contents change. None where `go_on` said no on the way.
 pub(super) fn costs<E: Engine>(
     store: &Store<E, MonotonicClock>,
     emulated: &Arc<EmulatedClock>,
@@ -43,7 +43,8 @@ pub(super) fn costs<E: Engine>(
     objects: u32,
     object_bytes: u32,
     value_bytes: u32,
-) -> Result<Costs, StoreError> {
+    go_on: &dyn Fn() -> bool,
+) -> Result<Option<Costs>, StoreError> {
     let mut updates = UpdateStream {
         store,
         value: vec![0; value_bytes as usize],
@@ -72,21 +73,27 @@ pub(super) fn costs<E: Engine>(
             bytes: object_bytes,
         })
     };
-    let [one_get, many_gets, one_put, many_puts, arrivals] =
-        typical([&mut get(1), &mut get(MANY), &mut put(1), &mut put(MANY), &mut || {
-            updates.arrive()
-        }])?;
+    let (mut one_get, mut many_gets) = (get(1), get(MANY));
+    let (mut one_put, mut many_puts) = (put(1), put(MANY));
+    let mut arrive = || updates.arrive();
+    let works: [Work<'_>; 5] = [&mut one_get, &mut many_gets, &mut one_put, &mut many_puts, &mut arrive];
+    let Some([one_get, many_gets, one_put, many_puts, arrivals]) = typical(works, go_on)? else {
+        return Ok(None);
+    };
     let get_ns = slope(one_get, many_gets);
     let put_ns = slope(one_put, many_puts);
-    Ok(Costs {
+    Ok(Some(Costs {
         top: emulated.offer().top(),
         get_ns,
         read_txn_ns: (one_get - get_ns).max(0.0),
         put_ns,
         write_txn_ns: (one_put - put_ns).max(0.0),
         update_ns: arrivals / ARRIVALS as f64,
-    })
+    }))
 }
+
+/// One access that is measured.
+type Work<'w> = &'w mut dyn FnMut() -> Result<(), StoreError>;
 
 /// Cost of one more object, from transactions of 1 and of [`MANY`]; never zero, because it is divided by.
 fn slope(one: f64, many: f64) -> f64 {
@@ -118,18 +125,21 @@ impl<E: Engine> UpdateStream<'_, E> {
     }
 }
 
-/// What one call of each of `works` typically takes, in nanoseconds.
-fn typical<const N: usize>(mut works: [&mut dyn FnMut() -> Result<(), StoreError>; N]) -> Result<[f64; N], StoreError> {
+/// What one call of each of `works` typically takes, in nanoseconds; none where `go_on` said no.
+fn typical<const N: usize>(mut works: [Work<'_>; N], go_on: &dyn Fn() -> bool) -> Result<Option<[f64; N]>, StoreError> {
     let mut times = [const { Vec::new() }; N];
     for _ in 0..ROUNDS {
+        if !go_on() {
+            return Ok(None);
+        }
         for (work, times) in works.iter_mut().zip(&mut times) {
             times.push(batch(work)?);
         }
     }
-    Ok(times.map(|mut times| {
+    Ok(Some(times.map(|mut times| {
         times.sort_unstable_by(f64::total_cmp);
         times[ROUNDS / 2]
-    }))
+    })))
 }
 
 /// What one call takes in a batch of them, in nanoseconds.

@@ -6,6 +6,8 @@ mod interpret;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use punctual_cores::Seat;
 use punctual_engines::Lmdb;
@@ -19,7 +21,7 @@ use punctual_runtime::linux::{Job, Prepared, RunOptions, TASK_PRIORITY, TaskSetu
 use punctual_runtime::report::{Finished, Progress, Watch};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::SensorSpec;
-use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
+use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
 use punctual_units::{CoreId, Nanos, Time};
 use punctual_workload::{self as workload, Class, Costs, Program, Scenario, TaskGoal, TaskSpec};
 use rand::SeedableRng;
@@ -37,15 +39,18 @@ type ScenarioStore = Store<ScenarioEngine, MonotonicClock>;
 /// thousand and a hundred thousand objects.
 const CALIBRATION_SENSORS: u32 = 10_000;
 
+/// How often the user is asked, while costs are measured, whether to go on.
+const ASKED_EVERY: Duration = Duration::from_millis(20);
+
 /// Runs the scenario on this machine.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
     if let Some(path) = setup.request.store_path.as_deref() {
         // In use, damaged, of another version, read-only: said before real-time work disturbs anybody.
-        drop(engine_options(setup).open(path)?);
+        drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
     let placement = setup.place(&cores::usable(&KernelTree::default()), &limits())?;
     stage(watch, "measuring what store accesses cost here")?;
-    let costs = measure(setup, placement.update_core())?;
+    let costs = measure(setup, placement.update_core(), watch)?;
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let emulated = machine.emulated_clock();
     let place = Place {
@@ -59,8 +64,10 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     stage(watch, "filling the store")?;
     let scenario = setup.scenario();
     let sensors = setup.sensor_specs(&stream);
-    let store = Arc::new(open_store(setup, &place.main(), &sensors, &emulated)?);
-    fill(&store, &scenario.store)?;
+    setup.check_room(sensors.len() as u64)?;
+    let map_bytes = scenario.store.map_bytes;
+    let store = Arc::new(open_store(setup, &place.main(), map_bytes, &sensors, &emulated)?);
+    fill(&store, &scenario.store, watch)?;
 
     let header = setup.header(machine.offers(), &costs, compiled.replicas);
     let mut options = RunOptions {
@@ -84,7 +91,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         goals: Vec::new(),
     };
     for ((task, program), seat) in scenario.tasks.iter().zip(&compiled.programs).zip(&placement.seats) {
-        placing.add(&mut runtime, task, program, seat)?;
+        placing.add(&mut runtime, task, program, seat, watch)?;
     }
     options.regulator.goals = placing.goals;
     runtime.spare(setup.request.spare.iter().cloned());
@@ -105,8 +112,13 @@ fn to_full_clock(machine: &mut LinuxMachine) {
 }
 
 /// Says what is being done, and hears whether to go on.
-fn stage(watch: &mut dyn FnMut(Progress<'_>) -> std::ops::ControlFlow<()>, what: &str) -> Result<(), RunError> {
-    if watch(Progress::Stage(what)).is_break() {
+fn stage(watch: Watch, what: &str) -> Result<(), RunError> {
+    tell(watch, Progress::Stage(what))
+}
+
+/// Says what there is to say, and hears whether to go on.
+fn tell(watch: Watch, progress: Progress<'_>) -> Result<(), RunError> {
+    if watch(progress).is_break() {
         Err(RunError::Interrupted)
     } else {
         Ok(())
@@ -148,6 +160,7 @@ impl Placing<'_, '_> {
         task: &TaskSpec,
         program: &Program,
         seat: &Seat,
+        watch: Watch,
     ) -> Result<(), RunError> {
         match task.class {
             Class::RealTime { .. } | Class::Exclusive { .. } => {
@@ -168,7 +181,7 @@ impl Placing<'_, '_> {
             Class::BestEffort => {
                 for core in seat.cores() {
                     for _ in 0..task.per_core {
-                        self.add_best_effort(runtime, task, program, *core)?;
+                        self.add_best_effort(runtime, task, program, *core, watch)?;
                     }
                 }
             }
@@ -183,12 +196,14 @@ impl Placing<'_, '_> {
         task: &TaskSpec,
         program: &Program,
         core: CoreId,
+        watch: Watch,
     ) -> Result<(), RunError> {
         self.goals.push(None);
         let mut interpreter = self.interpreter(program, 0);
         let path = self.place.other(&format!("other-{}", self.copies));
-        let store = Arc::new(open_store(self.setup, &path, &[], self.emulated)?);
-        fill(&store, &self.setup.scenario().store)?;
+        let needs = &self.setup.scenario().store;
+        let store = Arc::new(open_store(self.setup, &path, needs.map_bytes, &[], self.emulated)?);
+        fill(&store, needs, watch)?;
         let body = move |job: &mut Job<'_, ScenarioEngine>| interpreter.perform(job);
         let mut added = TaskSetup::new(task.name.clone(), task.class, task.arrival, store, body);
         (added.active, added.core) = (task.active, Some(core));
@@ -210,9 +225,10 @@ impl Placing<'_, '_> {
     }
 }
 
-fn engine_options(setup: &Setup) -> LmdbOptions {
+fn engine_options(setup: &Setup, map_bytes: u64) -> LmdbOptions {
     LmdbOptions {
         durability: setup.scenario().store.durability,
+        map_size: map_bytes as usize,
         ..LmdbOptions::default()
     }
 }
@@ -225,11 +241,12 @@ fn in_memory(setup: &Setup) -> bool {
 fn open_store(
     setup: &Setup,
     path: &Path,
+    map_bytes: u64,
     sensors: &[SensorSpec],
     emulated: &Arc<EmulatedClock>,
 ) -> Result<ScenarioStore, RunError> {
     let needs = &setup.scenario().store;
-    let engine = engine_options(setup).open(path)?;
+    let engine = engine_options(setup, map_bytes).open(path)?;
     let object = |(index, sensor): (usize, &SensorSpec)| ObjectSpec {
         key: sensor_key(index as u32).into(),
         avi: sensor.avi,
@@ -253,11 +270,12 @@ fn open_store(
     )?)
 }
 
-/// Puts every ordinary object, in transactions of a thousand.
-fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds) -> Result<(), StoreError> {
+/// Puts every ordinary object, in transactions of a thousand; between two of them the user may end it.
+fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, watch: Watch) -> Result<(), RunError> {
     let value = vec![0x5A; needs.object_bytes as usize];
     let objects: Vec<u32> = (0..needs.objects).collect();
     for group in objects.chunks(1000) {
+        tell(watch, Progress::Waiting)?;
         let mut transaction = store.write_transaction(Deadline::NONE)?;
         for object in group {
             transaction.put(&object_key(*object), &value)?;
@@ -268,8 +286,8 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds) -> Result<(), Store
 }
 
 /// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put back
-/// before the run.
-fn measure(setup: &Setup, core: CoreId) -> Result<Costs, RunError> {
+/// before the run. The user may end it.
+fn measure(setup: &Setup, core: CoreId, watch: Watch) -> Result<Costs, RunError> {
     let mut machine = LinuxMachine::open(LinuxOptions::default())?;
     to_full_clock(&mut machine);
     let emulated = machine.emulated_clock();
@@ -280,29 +298,40 @@ fn measure(setup: &Setup, core: CoreId) -> Result<Costs, RunError> {
         value_bytes_max: scenario.sensors.value_bytes,
     };
     let path = machine.temporary_dir(in_memory(setup))?.join("calibration");
-    let store = open_store(setup, &path, &vec![sensor; CALIBRATION_SENSORS as usize], &emulated)?;
-    fill(&store, &scenario.store)?;
+    let (needs, value_bytes) = (&scenario.store, scenario.sensors.value_bytes);
+    let map_bytes = needs
+        .bytes_max(CALIBRATION_SENSORS.into(), value_bytes)
+        .max(needs.map_bytes);
+    let sensors = vec![sensor; CALIBRATION_SENSORS as usize];
+    let store = open_store(setup, &path, map_bytes, &sensors, &emulated)?;
+    fill(&store, needs, watch)?;
+    let stop = AtomicBool::new(false);
     let measured = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("calibration".into());
         let worker = thread.spawn_scoped(scope, || {
             // Where placement is refused, the run's own report says so.
             let _: [Result<(), Refusal>; 2] = [thread::pin(core), thread::real_time(TASK_PRIORITY)];
-            let needs = &scenario.store;
-            let bytes = scenario.sensors.value_bytes;
             calibrate::costs(
                 &store,
                 &emulated,
                 CALIBRATION_SENSORS,
                 needs.objects,
                 needs.object_bytes,
-                bytes,
+                value_bytes,
+                &|| !stop.load(Ordering::Relaxed),
             )
         });
         let worker = worker.map_err(|why| RuntimeError::Thread {
             role: "calibration".into(),
             why,
         })?;
+        while !worker.is_finished() {
+            if watch(Progress::Waiting).is_break() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            std::thread::sleep(ASKED_EVERY);
+        }
         Ok::<_, RunError>(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    Ok(measured??)
+    measured??.ok_or(RunError::Interrupted)
 }

@@ -38,6 +38,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
             group_commit: Nanos::from_millis(50),
             objects: 500,
             object_bytes: 100,
+            map_bytes: StoreNeeds::MAP_BYTES,
         },
         sensors: SensorLoad {
             source: SensorSource::Synthetic {
@@ -79,6 +80,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         faults: Faults::default(),
         allocation: None,
         surge: None,
+        force: false,
     }
 }
 

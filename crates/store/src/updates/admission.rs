@@ -4,48 +4,63 @@
 //! when the credit reaches 1, which it then costs (error diffusion). After n readings the number admitted differs from
 //! n * q by less than 1, and at most `ceil(1/q)` readings lie from one admitted to the next. Credits start at
 //! `frac(i / golden ratio)` for sensor i: of any run of successive sensors about the share q is admitted at a time, so
-//! that the load is even in time too.
+//! that the load is even in time too. With uniform shedding q is the knob, but at least the least share that keeps the
+//! minimum fresh on average (`least.rs`): the same number of updates, spread evenly, keeps more objects fresh than updates
+//! that are admitted one by one when the minimum is about to break.
 //!
-//! **The minimum.** With N objects and the minimum m, at most `condemnable = N - ceil(m N)` objects may be condemned
-//! (see `freshness.rs`). A reading is shed only if its object is safe without it, or if at most `condemnable`
-//! objects are condemned afterwards (and, coldest-first, this one may be given up); otherwise it is admitted, whatever
-//! the knob says. So the minimum only ever adds to what the knob admits.
+//! **The minimum.** With N objects and the minimum m, at most `stale_max = N - ceil(m N)` objects may be stale at a time.
+//! An object that is shed may be stale between its expiry and its next admitted reading; the span in which it may be
+//! stale even if that is its very next reading is its *gap* (`freshness.rs`). A reading is shed only if its object has no gap
+//! then, or if at every instant of its gap at most `stale_max` gaps, its own included, lie over one another (and,
+//! coldest-first, this object may be given up); otherwise it is admitted, whatever the knob says. So the minimum only ever
+//! adds to what the knob admits, and it counts fresh objects, not admitted updates: with data valid for two periods, half of
+//! the objects are fresh with little more than a quarter of the updates.
 //!
 //! **Why the fresh share never falls under the minimum.** Suppose that sensors are on time and installation keeps up:
 //!
 //! 1. timestamps of a sensor do not run backwards, and the reading after one sampled at s is offered by s + period + J;
 //! 2. an admitted update, or a newer one of its sensor, is in the store within L of being admitted (the queue lets a
 //!    newer one take the older one's place, so this holds if every place in the queue is served within L);
-//! 3. the margin is M >= J + L; at most `condemnable` sensors have avi < period + M.
+//! 3. the margin is M >= J + L; at most `stale_max` sensors have avi < period + M.
 //!
-//! Write C(u) for the number of condemned objects at the instant u.
+//! Write e and r for an object's expiry and the instant by which its next reading is in the store, as in `freshness.rs`.
 //!
-//! *An object that is stale at t was condemned at t - L.* Suppose that it was safe at u = t - L, its last reading by
-//! then sampled at s, its last admitted one at a. The next reading comes after u, so u <= s + period + J. Safe means
-//! a + avi >= s + period + M >= s + period + J + L >= u + L = t. By (2) a or a newer update is installed by u + L = t.
-//! So the object is fresh at t.
+//! *Step 1: an object that is stale at t lies in its gap as it is known at t.* Objects out of reach, and those without
+//! an admitted reading, always do. Otherwise let b be the newest reading that was admitted by t - L. By (2) it or a newer one
+//! is in the store, so the object is stale only if t > b + avi. If b is the last reading admitted by t, then e = b + avi < t,
+//! and t <= r unless the sensor is silent, in which case the gap has no end: the gap contains t. If another one was
+//! admitted at u, with t - L < u <= t, take the first such u. Just before it, e was b + avi, and by (1) u <= r - M + J, so
+//! t < u + L <= r. Since e < t < r, the gap held t then. Admission cut it off no earlier than at u + M > t, and as long as
+//! it is under way, later readings only widen it.
 //!
-//! *Once C <= condemnable, it stays so.* Shedding keeps it so by the rule. Time condemns nothing: a safe object lasts
-//! until a + avi >= s + period + M, and its next reading is offered before. Admission condemns no safe object:
-//! it would need avi < period + M, and such an object is never safe, or a reading more than a period late.
+//! *Step 2: only a shed reading brings an instant into a gap.* Time alone does so for silent sensors only, which (1) rules
+//! out. An admitted reading makes a gap only if s + avi < r, that is if avi < period + M, or if it comes more than a period
+//! late. Objects of the first kind have their gap from the start, the second is ruled out.
 //!
-//! *It becomes so.* At first all N objects are condemned. While C > `condemnable` every reading is admitted, which
-//! makes its object safe if its avi >= period + M; so C is at most `condemnable` once each sensor has reported,
-//! that is after the longest period.
+//! *Step 3: when every sensor has reported, and M has passed, at most `stale_max` gaps contain the present instant t.*
+//! Suppose that more do. At most `stale_max` of these belong to objects out of reach, so among them are objects within
+//! reach. By step 2, the gap of such an object contains t because a reading was shed, or because none had been admitted
+//! by t - M. In the latter case the sensor had reported by then, and what it reported was shed as well. Of all these
+//! readings take the one that was shed last. When it was shed, every other one of these gaps contained t already: after
+//! its own last shed reading a gap is only ever cut. So more than `stale_max` gaps contained t, an instant of this
+//! reading's gap, and the rule would have admitted the reading.
 //!
-//! Together: from L after that instant on, stale objects are at most `condemnable`, fresh ones at least m N.
+//! *Step 4.* By steps 1 and 3 at most `stale_max` objects are stale at t, so the fresh ones are at least m N. This holds from
+//! M after the instant at which the last sensor has reported, that is from the longest period plus M after the start.
 //!
-//! **When the suppositions fail.** A silent sensor's object is condemned when it expires; if that is one too many, others
-//! are no longer shed, and the share is back within the longest period plus L, if the minimum can be met without
-//! the silent ones. Installation that takes longer than the margin makes objects stale that admission takes for safe; no
-//! admission could help there. The store's fresh share shows both.
+//! **When the suppositions fail.** A silent sensor's object counts as stale from its expiry on. Where that is one too many,
+//! readings whose gaps meet it are no longer shed, and the argument of step 3 holds again once each other sensor has
+//! reported: within the longest period plus M, if the minimum can be met without the silent ones. Installation that takes
+//! longer than the margin makes objects stale that admission takes for fresh; no admission could help there. The
+//! store's fresh share shows both.
 
 use punctual_units::{Nanos, Share, Time};
 use serde::{Deserialize, Serialize};
 
 use super::SensorSpec;
 use super::freshness::{Outlook, Prospect};
-use super::shedding::{Shares, Shedding};
+use super::least::least_share;
+use super::shedding::{Lot, Shares, Shedding};
 
 /// What binds the admission of sensor updates, whatever the knob says.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,7 +73,7 @@ pub struct AdmissionOptions {
     /// How late the next reading may be in the store, counted from one period after the last was sampled: jitter,
     /// transport, waiting and installation together. [`MARGIN_DEFAULT`] by default.
     ///
-    /// The longer it is, the sooner updates are admitted against the knob. An object whose avi is shorter than its
+    /// The longer it is, the more updates are admitted against the knob. An object whose avi is shorter than its
     /// sensor's period plus the margin cannot be promised fresh, and counts as stale.
     pub margin: Nanos,
 }
@@ -91,21 +106,28 @@ pub(super) enum Decision {
 /// The admission of updates, one decision per reading.
 #[derive(Clone, Debug)]
 pub(super) struct Admission {
-    condemnable: usize,
+    stale_max: usize,
+    margin: Nanos,
     credits: Vec<f64>,
     shares: Shares,
     outlook: Outlook,
+    /// Of the updates admitted where the minimum raises a sensor's share: what the knob has asked for, less what was put
+    /// down to it. Below 1.
+    asked_by_knob: f64,
 }
 
 impl Admission {
     /// Everything admitted, nothing seen.
     pub fn new(sensors: &[SensorSpec], options: &AdmissionOptions) -> Self {
-        let condemnable = condemnable(options.minimum_fresh, sensors.len());
+        let stale_max = stale_max(options.minimum_fresh, sensors.len());
+        let least = least_share(sensors, options.margin, options.minimum_fresh);
         Admission {
-            condemnable,
+            stale_max,
+            margin: options.margin,
             credits: (0..sensors.len()).map(first_credit).collect(),
-            shares: Shares::new(options.shedding, sensors, condemnable),
-            outlook: Outlook::new(sensors.len()),
+            shares: Shares::new(options.shedding, sensors, stale_max, least),
+            outlook: Outlook::new(sensors, options.margin),
+            asked_by_knob: 0.0,
         }
     }
 
@@ -122,49 +144,55 @@ impl Admission {
     /// Decides on one reading. O(log N), amortised.
     pub fn decide(&mut self, reading: &Prospect, now: Time) -> Decision {
         self.outlook.pass(now);
+        let lot = self.shares.of(reading.sensor);
         let credit = &mut self.credits[reading.sensor];
-        *credit += self.shares.of(reading.sensor);
+        *credit += lot.share;
         if *credit >= 1.0 {
             *credit -= 1.0;
-            self.outlook.admit(reading);
-            Decision::ByKnob
-        } else if self.may_shed(reading) {
-            self.outlook.shed(reading);
+            self.outlook.admit(reading, self.margin, now);
+            self.in_turn(lot)
+        } else if self.try_shed(reading, lot, now) {
             Decision::Shed
         } else {
-            self.admit_out_of_turn(reading);
+            self.admit_out_of_turn(reading, now);
             Decision::ForMinimum
         }
     }
 
-    fn may_shed(&self, reading: &Prospect) -> bool {
-        if self.outlook.survives_without(reading) {
-            return true;
+    /// Puts an update that was admitted in its sensor's turn down to the knob or to the minimum, so many to each as either
+    /// of them asked for.
+    fn in_turn(&mut self, lot: Lot) -> Decision {
+        self.asked_by_knob += lot.by_knob / lot.share;
+        if self.asked_by_knob < 1.0 {
+            return Decision::ForMinimum;
         }
-        let newly = usize::from(!self.outlook.is_condemned(reading.sensor));
-        let condemned_afterwards = self.outlook.condemned() + newly;
-        condemned_afterwards <= self.condemnable && self.shares.may_be_given_up(reading.sensor)
+        self.asked_by_knob -= 1.0;
+        Decision::ByKnob
     }
 
-    /// A safe object that is kept safe has had its turn early: its credit starts again, or it would be admitted again
-    /// soon after, for nothing. A condemned one that is rescued keeps its credit: rescues come in crowds (at the start,
-    /// after an outage), and the same credit for all would make them take turns in step from then on.
-    fn admit_out_of_turn(&mut self, reading: &Prospect) {
-        if !self.outlook.is_condemned(reading.sensor) {
+    fn try_shed(&mut self, reading: &Prospect, lot: Lot, now: Time) -> bool {
+        let may_shed = lot.may_be_given_up || self.outlook.survives_without(reading);
+        may_shed && self.outlook.try_shed(reading, self.stale_max, now)
+    }
+
+    /// A fresh object that is kept fresh has had its turn early: its credit starts again, or it would be admitted again
+    /// soon after, for nothing. A stale one that is rescued keeps its credit: rescues come in crowds (at the start, after
+    /// an outage), and the same credit for all would make them take turns in step from then on.
+    fn admit_out_of_turn(&mut self, reading: &Prospect, now: Time) {
+        if !self.outlook.may_be_stale(reading.sensor, now) {
             self.credits[reading.sensor] = 0.0;
         }
-        self.outlook.admit(reading);
+        self.outlook.admit(reading, self.margin, now);
     }
 
     #[cfg(test)]
-    pub fn condemned(&mut self, now: Time) -> usize {
-        self.outlook.pass(now);
-        self.outlook.condemned()
+    pub fn stale_at_worst(&mut self, now: Time) -> usize {
+        self.outlook.deepest(now)
     }
 }
 
 /// How many of `objects` may be stale with the fresh share still at its minimum.
-pub(super) fn condemnable(minimum_fresh: Share, objects: usize) -> usize {
+pub(super) fn stale_max(minimum_fresh: Share, objects: usize) -> usize {
     let about = (minimum_fresh.get() * objects as f64) as usize;
     // Compared as the meter compares, so that rounding never asks for one object more, nor for one less.
     let fresh = (about..=objects).find(|&fresh| Share::of(fresh, objects) >= minimum_fresh);
@@ -189,14 +217,14 @@ mod tests {
         #[test]
         fn as_many_objects_may_be_stale_as_the_meter_tolerates(minimum in 0.0..=1.0f64, objects in 1..3000usize) {
             let minimum = Share::clamped(minimum);
-            let stale = condemnable(minimum, objects);
+            let stale = stale_max(minimum, objects);
             prop_assert!(Share::of(objects - stale, objects) >= minimum);
             prop_assert!(stale == objects || Share::of(objects - stale - 1, objects) < minimum);
         }
 
         #[test]
         fn round_minimums_are_met_exactly(percent in 0..=100usize) {
-            prop_assert_eq!(condemnable(Share::of(percent, 100), 100), 100 - percent);
+            prop_assert_eq!(stale_max(Share::of(percent, 100), 100), 100 - percent);
         }
 
         #[test]

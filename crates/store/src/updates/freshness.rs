@@ -1,25 +1,35 @@
-//! Which objects are fresh, and which of them will not stay so.
+//! Which objects are fresh, and when they may be stale.
 //!
 //! An object is *fresh* while `now - timestamp <= avi`. Counting the objects that are fresh now comes too late for
-//! admission: the update that is shed today is missed when the one before it expires. Therefore admission counts the
-//! objects that are **condemned**: stale already, or, as things stood at their last reading, bound to expire before the
-//! reading after it can be in the store. With the last reading sampled at `s` and the last *admitted* one at `a`,
+//! admission: the update that is shed today is missed when the one before it expires. Therefore admission looks ahead.
+//! With a sensor's last reading sampled at `s` and its last *admitted* one at `a`, let
 //!
 //! ```text
-//!     condemned  =  never admitted,  or  a + avi < max(s + period, now at that reading) + margin,  or  a + avi < now
+//!     e  =  a + avi                               the object expires
+//!     r  =  max(s + period, now at s) + margin    the next reading is in the store, if it comes in time and is admitted
 //! ```
 //!
-//! The last part is for sensors that fall silent: nobody offers their next reading, so time itself condemns them.
+//! The object's **gap** is the span in which it may be stale *even if its next reading is admitted*:
 //!
-//! Objects that are not condemned are kept in a heap by `a + avi`; the rest are condemned, so their number is one
-//! subtraction. A reading costs O(log N). The passing of time removes each object at most once per admitted update, so
-//! it too costs O(log N) per update, amortised, whatever number of sensors falls silent; one call after a long
-//! silence may pay for at most N objects.
+//! ```text
+//!     none        if e >= r
+//!     e .. r      if e < r
+//!     e .. ever   if r has passed without a reading: the sensor is silent
+//!     ever        if no reading was ever admitted, or avi < period + margin (no admission keeps this object fresh)
+//! ```
+//!
+//! A gap that has begun stays until the update that ends it can be in the store: until `now + margin` at the latest once
+//! an update is admitted. So an object that is stale lies within its gap (proof: `admission.rs`), and the depth of the
+//! gaps (`gaps.rs`) at an instant bounds the number of objects that are stale then.
+//!
+//! A reading costs O(log N). Each reading makes its sensor silent once at most, so silence costs O(log N) per reading
+//! too, amortised; one call after a long silence may pay for at most N sensors.
 
 use punctual_units::{Nanos, SensorId, Time};
 
 use super::SensorSpec;
-use super::expiry::ExpiryHeap;
+use super::due::DueHeap;
+use super::gaps::{Gap, Gaps};
 
 /// Whether a value sampled at `sampled_at` is fresh `now`: `now - sampled_at <= avi`.
 ///
@@ -61,57 +71,114 @@ pub(super) fn within_reach(spec: &SensorSpec, margin: Nanos) -> bool {
     spec.avi >= spec.period + margin
 }
 
-/// Which objects are condemned.
+/// When objects may be stale.
 #[derive(Clone, Debug)]
 pub(super) struct Outlook {
-    /// The objects that are not condemned, by the expiry of their last admitted update.
-    safe: ExpiryHeap,
-    sensors: usize,
+    gaps: Gaps,
+    /// When each object's last admitted reading expires; the start of time if none was.
+    expires: Box<[Time]>,
+    /// By when the next reading of each sensor that is not silent is in the store.
+    due: DueHeap,
+    /// Whether admission can keep the object fresh.
+    within_reach: Box<[bool]>,
 }
 
 impl Outlook {
-    /// All objects condemned: nothing has been admitted yet.
-    pub fn new(sensors: usize) -> Self {
+    /// Every object stale: nothing has been admitted yet.
+    pub fn new(sensors: &[SensorSpec], margin: Nanos) -> Self {
+        let mut gaps = Gaps::new(sensors.len());
+        (0..sensors.len()).for_each(|sensor| gaps.set(sensor, Some(ALWAYS)));
         Outlook {
-            safe: ExpiryHeap::new(sensors),
-            sensors,
+            gaps,
+            expires: vec![Time::ZERO; sensors.len()].into(),
+            due: DueHeap::new(sensors.len()),
+            within_reach: sensors.iter().map(|spec| within_reach(spec, margin)).collect(),
         }
     }
 
-    /// How many objects are condemned.
-    pub fn condemned(&self) -> usize {
-        self.sensors - self.safe.len()
+    /// Whether the object may be stale now.
+    pub fn may_be_stale(&self, sensor: usize, now: Time) -> bool {
+        self.gaps.get(sensor).is_some_and(|gap| gap.from <= now && now < gap.to)
     }
 
-    /// Whether the object is condemned.
-    pub fn is_condemned(&self, sensor: usize) -> bool {
-        self.safe.get(sensor).is_none()
-    }
-
-    /// Condemns the objects that have expired by `now`.
+    /// Takes note of the sensors that have fallen silent by `now`.
     pub fn pass(&mut self, now: Time) {
-        while self.safe.pop_before(now).is_some() {}
-    }
-
-    /// Whether the object is safe and stays so if the reading is shed.
-    pub fn survives_without(&self, reading: &Prospect) -> bool {
-        let expires = self.safe.get(reading.sensor);
-        expires.is_some_and(|expires| expires >= reading.next_installed_by)
-    }
-
-    /// The reading is shed.
-    pub fn shed(&mut self, reading: &Prospect) {
-        if !self.survives_without(reading) {
-            self.safe.remove(reading.sensor);
+        while let Some(sensor) = self.due.pop_before(now) {
+            self.widen(sensor, Time::MAX, now);
         }
+    }
+
+    /// Whether the object is fresh until its next reading is in the store, without this one.
+    pub fn survives_without(&self, reading: &Prospect) -> bool {
+        self.expires[reading.sensor] >= reading.next_installed_by
+    }
+
+    /// Sheds the reading if at most `stale_max` objects, its own included, may then be stale at every instant of its
+    /// gap; answers whether it did. An object that stays fresh may always be shed.
+    pub fn try_shed(&mut self, reading: &Prospect, stale_max: usize, now: Time) -> bool {
+        if !self.survives_without(reading) && !self.try_widen(reading, stale_max, now) {
+            return false;
+        }
+        self.due.set(reading.sensor, reading.next_installed_by);
+        true
+    }
+
+    fn try_widen(&mut self, reading: &Prospect, stale_max: usize, now: Time) -> bool {
+        let before = self.gaps.get(reading.sensor);
+        self.widen(reading.sensor, reading.next_installed_by, now);
+        let to_come = self.gaps.get(reading.sensor).map(|gap| Gap {
+            from: gap.from.max(now),
+            to: gap.to,
+        });
+        let to_come = to_come.filter(|gap| gap.from < gap.to);
+        let allowed = to_come.is_none_or(|gap| self.gaps.deepest(gap) <= stale_max);
+        if !allowed {
+            self.gaps.set(reading.sensor, before);
+        }
+        allowed
     }
 
     /// The reading is admitted.
-    pub fn admit(&mut self, reading: &Prospect) {
-        if reading.expires >= reading.next_installed_by {
-            self.safe.set(reading.sensor, reading.expires);
-        } else {
-            self.safe.remove(reading.sensor);
+    pub fn admit(&mut self, reading: &Prospect, margin: Nanos, now: Time) {
+        let sensor = reading.sensor;
+        self.due.set(sensor, reading.next_installed_by);
+        if !self.within_reach[sensor] {
+            return;
+        }
+        let begun = self.gaps.get(sensor).map(|gap| Gap {
+            from: gap.from,
+            to: gap.to.min(now + margin),
+        });
+        self.gaps.set(sensor, begun);
+        self.expires[sensor] = reading.expires;
+        // Only a reading that comes more than a period late has expired before the next one can follow.
+        if reading.expires < reading.next_installed_by {
+            self.widen(sensor, reading.next_installed_by, now);
         }
     }
+
+    /// Lets the gap last from the object's expiry, or from where a gap is still under way, until `to`.
+    fn widen(&mut self, sensor: usize, to: Time, now: Time) {
+        if !self.within_reach[sensor] {
+            return;
+        }
+        let under_way = self.gaps.get(sensor).filter(|gap| gap.to > now);
+        let expires = self.expires[sensor];
+        let from = under_way.map_or(expires, |gap| gap.from.min(expires));
+        self.gaps.set(sensor, Some(Gap { from, to }));
+    }
+
+    /// How many objects may be stale at the worst instant from `now` on.
+    #[cfg(test)]
+    pub fn deepest(&mut self, now: Time) -> usize {
+        self.pass(now);
+        let to = Time::MAX;
+        self.gaps.deepest(Gap { from: now, to })
+    }
 }
+
+/// The gap of an object that admission cannot keep fresh, or of which it knows nothing yet.
+const ALWAYS: Gap = Gap {
+    from: Time::ZERO,
+    to: Time::MAX,
+};

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! * `admission.rs`: the knob by error diffusion; the minimum as an invariant, with the proof.
-//! * `freshness.rs`, `expiry.rs`: which objects will not stay fresh.
+//! * `freshness.rs`, `gaps.rs`, `due.rs`: when objects may be stale, and how many at the worst instant.
+//! * `least.rs`: how few updates keep a minimum fresh on average.
 //! * `shedding.rs`: whose updates are shed first, uniformly or those of the coldest objects.
 //! * `queue.rs`: at most one waiting update per sensor, so at most as many as there are sensors; the newest is kept.
 //! * `ledger.rs`: offered = installed + shed + superseded + pending + in flight, reconciled by sequence number.
@@ -28,9 +29,11 @@
 //! the knob does. A minimum above [`Updates::best_fresh_share`] cannot be promised: everything is then admitted.
 
 mod admission;
+mod due;
 mod event;
-mod expiry;
 mod freshness;
+mod gaps;
+mod least;
 mod ledger;
 mod queue;
 mod shedding;

@@ -1,6 +1,7 @@
 //! Which sensors the admitted share is given to.
 //!
-//! **Uniform**: every sensor has the admitted share q.
+//! **Uniform**: every sensor has the admitted share q, or the least share that keeps the minimum fresh on average
+//! (`least.rs`) if that is more.
 //!
 //! **Coldest first**: an object is the hotter the higher its *access/update ratio*, reads per update (Kang, Son and
 //! Stankovic, "Managing Deadline Miss Ratio and Sensor Data Freshness in Real-Time Databases", IEEE TKDE 16(10), 2004):
@@ -14,7 +15,7 @@
 //! the count would then be a coin toss between none and one.
 //!
 //! Of the objects that may be left to expire, the coldest are given up: an object **may be given up** if fewer objects
-//! are strictly colder than may be condemned. Any other choice condemns as many objects and saves no update.
+//! are strictly colder than may be stale at a time.
 
 use std::cmp::Reverse;
 
@@ -38,18 +39,33 @@ pub enum Shedding {
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     admitted: Share,
+    /// With uniform shedding: no sensor has a smaller share.
+    least: f64,
     /// Only for coldest-first.
     ranking: Option<Ranking>,
 }
 
+/// What one sensor is given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lot {
+    /// The share of its updates to admit, 0 to 1.
+    pub share: f64,
+    /// What the knob alone would give it; no more than `share`.
+    pub by_knob: f64,
+    /// Whether its object may be left to expire.
+    pub may_be_given_up: bool,
+}
+
 impl Shares {
-    /// All updates admitted; `condemnable` is how many objects may be condemned.
-    pub fn new(shedding: Shedding, sensors: &[SensorSpec], condemnable: usize) -> Self {
+    /// All updates admitted; `stale_max` is how many objects may be stale at a time, `least` the share that keeps this
+    /// minimum on average.
+    pub fn new(shedding: Shedding, sensors: &[SensorSpec], stale_max: usize, least: f64) -> Self {
         Shares {
             admitted: Share::ONE,
+            least,
             ranking: match shedding {
                 Shedding::Uniform => None,
-                Shedding::ColdestFirst => Some(Ranking::new(sensors, condemnable)),
+                Shedding::ColdestFirst => Some(Ranking::new(sensors, stale_max)),
             },
         }
     }
@@ -80,19 +96,16 @@ impl Shares {
         self.ranking.is_some()
     }
 
-    /// The share of this sensor's updates, 0 to 1.
-    pub fn of(&self, sensor: usize) -> f64 {
+    /// What this sensor is given.
+    pub fn of(&self, sensor: usize) -> Lot {
+        let admitted = self.admitted.get();
         match &self.ranking {
-            None => self.admitted.get(),
-            Some(ranking) => ranking.lots[sensor].share,
-        }
-    }
-
-    /// Whether this object may be left to expire.
-    pub fn may_be_given_up(&self, sensor: usize) -> bool {
-        match &self.ranking {
-            None => true,
-            Some(ranking) => ranking.lots[sensor].may_be_given_up,
+            None => Lot {
+                share: admitted.max(self.least),
+                by_knob: admitted,
+                may_be_given_up: true,
+            },
+            Some(ranking) => ranking.lots[sensor],
         }
     }
 }
@@ -100,7 +113,7 @@ impl Shares {
 /// Objects by heat, and what each is given.
 #[derive(Clone, Debug)]
 struct Ranking {
-    condemnable: usize,
+    stale_max: usize,
     /// Nanoseconds between two updates, at least 1.
     periods: Box<[u64]>,
     /// Reads * period.
@@ -110,22 +123,16 @@ struct Ranking {
     lots: Vec<Lot>,
 }
 
-/// What one sensor is given.
-#[derive(Clone, Copy, Debug)]
-struct Lot {
-    share: f64,
-    may_be_given_up: bool,
-}
-
 impl Ranking {
     /// All equally hot and all admitted.
-    fn new(sensors: &[SensorSpec], condemnable: usize) -> Self {
+    fn new(sensors: &[SensorSpec], stale_max: usize) -> Self {
         let lot = Lot {
             share: 1.0,
-            may_be_given_up: condemnable > 0,
+            by_knob: 1.0,
+            may_be_given_up: stale_max > 0,
         };
         Ranking {
-            condemnable,
+            stale_max,
             periods: sensors.iter().map(|spec| spec.period.0.max(1)).collect(),
             heat: vec![0; sensors.len()],
             order: (0..sensors.len() as u32).collect(),
@@ -160,9 +167,13 @@ impl Ranking {
                 (budget / rate).clamp(0.0, 1.0)
             };
             budget -= share * rate;
-            let may_be_given_up = colder < self.condemnable;
+            let may_be_given_up = colder < self.stale_max;
             for &sensor in group {
-                self.lots[sensor as usize] = Lot { share, may_be_given_up };
+                self.lots[sensor as usize] = Lot {
+                    share,
+                    by_knob: share,
+                    may_be_given_up,
+                };
             }
         }
     }
@@ -182,7 +193,7 @@ mod tests {
     use proptest::prelude::*;
     use punctual_units::Nanos;
 
-    fn shares(periods: &[u64], condemnable: usize) -> Shares {
+    fn shares(periods: &[u64], stale_max: usize) -> Shares {
         let spec = |&period| SensorSpec {
             period: Nanos(period),
             avi: Nanos(2 * period),
@@ -191,23 +202,24 @@ mod tests {
         Shares::new(
             Shedding::ColdestFirst,
             &periods.iter().map(spec).collect::<Vec<_>>(),
-            condemnable,
+            stale_max,
+            0.0,
         )
     }
 
     proptest! {
         #[test]
         fn the_budget_goes_to_the_hottest_and_is_used_up(
-            objects in prop::collection::vec((1..1000u64, 0..6u64), 1..40), knob in 0.0..=1.0f64, condemnable in 0..40usize
+            objects in prop::collection::vec((1..1000u64, 0..6u64), 1..40), knob in 0.0..=1.0f64, stale_max in 0..40usize
         ) {
             let (periods, reads): (Vec<_>, Vec<_>) = objects.into_iter().unzip();
-            let mut shares = shares(&periods, condemnable);
+            let mut shares = shares(&periods, stale_max);
             shares.set_admitted(Share::clamped(knob));
             shares.rank(|sensor| reads[sensor.index()]);
 
             let rate = |i: usize| 1.0 / periods[i] as f64;
             let total: f64 = (0..periods.len()).map(rate).sum();
-            let given: f64 = (0..periods.len()).map(|i| shares.of(i) * rate(i)).sum();
+            let given: f64 = (0..periods.len()).map(|i| shares.of(i).share * rate(i)).sum();
             prop_assert!((given - knob * total).abs() <= 1e-9 * total, "{} of {}", given, knob * total);
 
             let heat = |i: usize| reads[i] * periods[i];
@@ -215,14 +227,14 @@ mod tests {
                 for cold in 0..periods.len() {
                     if heat(hot) > heat(cold) {
                         // The allowance is rounding in the budget: far less than one update in a run.
-                        prop_assert!(shares.of(hot) > 1.0 - 1e-9 || shares.of(cold) < 1e-9);
+                        prop_assert!(shares.of(hot).share > 1.0 - 1e-9 || shares.of(cold).share < 1e-9);
                     }
                     if heat(hot) == heat(cold) {
-                        prop_assert_eq!(shares.of(hot), shares.of(cold));
+                        prop_assert_eq!(shares.of(hot).share, shares.of(cold).share);
                     }
                 }
                 let colder = (0..periods.len()).filter(|&cold| heat(cold) < heat(hot)).count();
-                prop_assert_eq!(shares.may_be_given_up(hot), colder < condemnable);
+                prop_assert_eq!(shares.of(hot).may_be_given_up, colder < stale_max);
             }
         }
 
@@ -231,7 +243,7 @@ mod tests {
             let (periods, reads): (Vec<_>, Vec<_>) = objects.into_iter().unzip();
             let mut shares = shares(&periods, 0);
             shares.rank(|sensor| reads[sensor.index()]);
-            prop_assert!((0..periods.len()).all(|sensor| shares.of(sensor) == 1.0));
+            prop_assert!((0..periods.len()).all(|sensor| shares.of(sensor).share == 1.0));
         }
     }
 
@@ -240,9 +252,9 @@ mod tests {
         let mut shares = shares(&[8, 8, 8, 8], 1);
         shares.rank(|sensor| [3, 9, 0, 5][sensor.index()]);
         shares.set_admitted(Share::clamped(0.625)); // 2.5 of 4 objects
-        assert_eq!([0, 1, 2, 3].map(|sensor| shares.of(sensor)), [0.5, 1.0, 0.0, 1.0]);
+        assert_eq!([0, 1, 2, 3].map(|sensor| shares.of(sensor).share), [0.5, 1.0, 0.0, 1.0]);
         assert_eq!(
-            [0, 1, 2, 3].map(|sensor| shares.may_be_given_up(sensor)),
+            [0, 1, 2, 3].map(|sensor| shares.of(sensor).may_be_given_up),
             [false, false, true, false]
         );
     }

@@ -38,6 +38,11 @@ struct Reference {
     knob: f64,
     reads: Vec<u64>,
     credits: Vec<f64>,
+    asked_by_knob: f64,
+    /// When each object may be stale even if its next reading is admitted: from, to.
+    gaps: Vec<Option<(Time, Time)>>,
+    /// By when each sensor's next reading is in the store; none where the sensor is silent.
+    due: Vec<Option<Time>>,
     log: Vec<Update>,
 }
 
@@ -54,16 +59,47 @@ impl Reference {
         })
     }
 
-    fn expires(&self, sensor: usize) -> Option<Time> {
-        self.of(sensor)
-            .rfind(|update| update.state != State::Shed)
-            .map(|update| update.pending.expires)
+    /// When the last admitted update expires; the start of time if none was.
+    fn expires(&self, sensor: usize) -> Time {
+        let admitted = self.of(sensor).rfind(|update| update.state != State::Shed);
+        admitted.map_or(Time::ZERO, |update| update.pending.expires)
     }
 
-    /// Whether the object is condemned if its next update is in the store by `next_installed_by`.
-    fn condemned(&self, sensor: usize, next_installed_by: Time) -> bool {
-        self.expires(sensor)
-            .is_none_or(|expires| expires < next_installed_by || expires < self.now)
+    fn within_reach(&self, sensor: usize) -> bool {
+        self.sensors[sensor].avi >= self.sensors[sensor].period + self.options.margin
+    }
+
+    /// The most objects that may be stale at an instant of the span, looked at where gaps begin: nowhere else are there more.
+    fn stale_at_worst(&self, from: Time, to: Time) -> usize {
+        let begins = self.gaps.iter().flatten().map(|gap| gap.0);
+        let instants = begins.chain([from]).filter(|at| (from..to).contains(at));
+        let stale = |at: Time| {
+            self.gaps
+                .iter()
+                .flatten()
+                .filter(|gap| (gap.0..gap.1).contains(&at))
+                .count()
+        };
+        instants.map(stale).max().unwrap_or(0)
+    }
+
+    /// The sensors whose reading is overdue are silent: their objects' gaps last for ever.
+    fn pass(&mut self) {
+        for sensor in 0..self.sensors.len() {
+            if self.due[sensor].is_some_and(|due| due < self.now) {
+                self.due[sensor] = None;
+                self.gaps[sensor] = Some(self.widened(sensor, self.expires(sensor), Time::MAX));
+            }
+        }
+    }
+
+    /// A gap from an expiry on, joined with one that is still under way.
+    fn widened(&self, sensor: usize, expires: Time, to: Time) -> (Time, Time) {
+        match self.gaps[sensor] {
+            _ if !self.within_reach(sensor) => (Time::ZERO, Time::MAX),
+            Some((from, end)) if end > self.now => (from.min(expires), to),
+            _ => (expires, to),
+        }
     }
 
     fn heat(&self, sensor: usize) -> u64 {
@@ -83,37 +119,75 @@ impl Reference {
         (left / rate_of(&|other| other == heat)).clamp(0.0, 1.0)
     }
 
-    fn may_be_given_up(&self, sensor: usize, condemnable: usize) -> bool {
+    fn may_be_given_up(&self, sensor: usize, stale_max: usize) -> bool {
         let colder = (0..self.sensors.len())
             .filter(|&other| self.heat(other) < self.heat(sensor))
             .count();
-        self.options.shedding == Shedding::Uniform || colder < condemnable
+        self.options.shedding == Shedding::Uniform || colder < stale_max
     }
 
-    /// `judged`: by when the reading after each sensor's last one is in the store, as judged at that one.
-    fn offer(&mut self, judged: &mut [Time], sensor: usize, seq: Seq, sampled_at: Time) -> Verdict {
-        let spec = self.sensors[sensor];
-        let next_installed_by = self.now.max(sampled_at + spec.period) + self.options.margin;
-        let was_condemned = self.condemned(sensor, judged[sensor]);
-        let before = (0..self.sensors.len())
-            .filter(|&other| self.condemned(other, judged[other]))
-            .count();
-        judged[sensor] = next_installed_by;
-        let is_condemned = was_condemned || self.condemned(sensor, next_installed_by);
-        let afterwards = before - usize::from(was_condemned) + usize::from(is_condemned);
+    /// The share that the sensor is given: what the knob gives it, or more for the minimum.
+    fn given(&self, sensor: usize) -> f64 {
+        let (margin, minimum) = (self.options.margin, self.options.minimum_fresh);
+        match self.options.shedding {
+            Shedding::Uniform => self.knob.max(least::least_share(&self.sensors, margin, minimum)),
+            Shedding::ColdestFirst => self.share(sensor),
+        }
+    }
 
+    /// Whether the reading may be shed; if so, its object's gap is that of the shed reading.
+    fn try_shed(&mut self, sensor: usize, next_installed_by: Time) -> bool {
+        let expires = self.expires(sensor);
+        if expires >= next_installed_by {
+            return true;
+        }
         let objects = self.sensors.len();
         let stale_allowed = |stale: &usize| Share::of(objects - stale, objects) >= self.options.minimum_fresh;
-        let condemnable = (0..=objects).rfind(stale_allowed).unwrap();
-        let may_shed = !is_condemned || (afterwards <= condemnable && self.may_be_given_up(sensor, condemnable));
+        let stale_max = (0..=objects).rfind(stale_allowed).unwrap();
+        if !self.may_be_given_up(sensor, stale_max) {
+            return false;
+        }
+        let gap = self.widened(sensor, expires, next_installed_by);
+        let before = self.gaps[sensor].replace(gap);
+        let allowed = self.stale_at_worst(gap.0.max(self.now), gap.1) <= stale_max;
+        if !allowed {
+            self.gaps[sensor] = before;
+        }
+        allowed
+    }
 
-        let credit = self.credits[sensor] + self.share(sensor);
-        let by_knob = credit >= 1.0;
-        self.credits[sensor] = match (by_knob, may_shed, was_condemned) {
-            (true, ..) => credit - 1.0,
-            (false, false, false) => 0.0,
-            _ => credit,
+    /// The object's gap after an admitted reading: what is left of one that has begun.
+    fn admit(&mut self, sensor: usize, expires: Time, next_installed_by: Time) {
+        if !self.within_reach(sensor) {
+            return;
+        }
+        let cut = |(from, to): (Time, Time)| (from, to.min(self.now + self.options.margin));
+        self.gaps[sensor] = self.gaps[sensor].map(cut).filter(|gap| gap.0 < gap.1);
+        if expires < next_installed_by {
+            self.gaps[sensor] = Some(self.widened(sensor, expires, next_installed_by));
+        }
+    }
+
+    fn offer(&mut self, sensor: usize, seq: Seq, sampled_at: Time) -> Verdict {
+        let spec = self.sensors[sensor];
+        let next_installed_by = self.now.max(sampled_at + spec.period) + self.options.margin;
+        self.pass();
+        let (by_knob, given) = (self.share(sensor), self.given(sensor));
+        let in_turn = self.credits[sensor] + given >= 1.0;
+        let stale = self.gaps[sensor].is_some_and(|gap| (gap.0..gap.1).contains(&self.now));
+        let admitted = in_turn || !self.try_shed(sensor, next_installed_by);
+        self.due[sensor] = Some(next_installed_by);
+        self.credits[sensor] = match (in_turn, admitted, stale) {
+            (true, ..) => self.credits[sensor] + given - 1.0,
+            (false, true, false) => 0.0,
+            _ => self.credits[sensor] + given,
         };
+        let mut for_minimum = admitted;
+        if in_turn {
+            self.asked_by_knob += by_knob / given;
+            for_minimum = self.asked_by_knob < 1.0;
+            self.asked_by_knob -= f64::from(u8::from(!for_minimum));
+        }
         let expires = sampled_at + spec.avi;
         let pending = Pending {
             sensor: SensorId(sensor as u32),
@@ -127,14 +201,15 @@ impl Reference {
             for_minimum: false,
             place: self.log.len(),
         };
-        let verdict = if by_knob || !may_shed {
+        let verdict = if admitted {
+            self.admit(sensor, expires, next_installed_by);
             let waits =
                 |update: &&mut Update| update.pending.sensor == pending.sensor && update.state == State::Pending;
             if let Some(older) = self.log.iter_mut().find(waits) {
                 older.state = State::Superseded;
                 update.place = older.place;
             }
-            (update.state, update.for_minimum) = (State::Pending, !by_knob);
+            (update.state, update.for_minimum) = (State::Pending, for_minimum);
             Verdict::Admitted
         } else {
             Verdict::Shed
@@ -209,9 +284,9 @@ proptest! {
         let mut updates = Updates::new(&sensors, options);
         let mut model = Reference {
             sensors, options, now: Time(100), knob: 1.0, reads: vec![0; SENSORS],
-            credits: (0..SENSORS).map(admission::first_credit).collect(), log: Vec::new(),
+            credits: (0..SENSORS).map(admission::first_credit).collect(), asked_by_knob: 0.0,
+            gaps: vec![Some((Time::ZERO, Time::MAX)); SENSORS], due: vec![None; SENSORS], log: Vec::new(),
         };
-        let mut judged = vec![Time(0); SENSORS];
         let mut value = Vec::new();
         for op in ops {
             match op {
@@ -219,7 +294,7 @@ proptest! {
                     let (last, last_sampled_at) = model.last(sensor);
                     let (seq, sampled_at) = (Seq(last.0 + gap), (model.now - Nanos(age)).max(last_sampled_at));
                     let verdict = updates.offer(SensorId(sensor as u32), seq, sampled_at, &seq.0.to_le_bytes(), model.now);
-                    prop_assert_eq!(verdict, Ok(model.offer(&mut judged, sensor, seq, sampled_at)));
+                    prop_assert_eq!(verdict, Ok(model.offer(sensor, seq, sampled_at)));
                 }
                 Op::Next => {
                     let update = updates.next(&mut value);
@@ -248,8 +323,8 @@ proptest! {
             prop_assert_eq!(updates.pending() as u64, model.counts().pending);
             let result = updates.reconcile();
             prop_assert!(result.balances(), "{:?}", result);
-            prop_assert_eq!(updates.clone().admission.condemned(model.now),
-                (0..SENSORS).filter(|&sensor| model.condemned(sensor, judged[sensor])).count());
+            model.pass();
+            prop_assert_eq!(updates.admission.stale_at_worst(model.now), model.stale_at_worst(model.now, Time::MAX));
         }
     }
 }

@@ -87,14 +87,17 @@ proptest! {
     }
 
     #[test]
-    fn with_nothing_read_coldest_first_is_uniform(
+    fn with_nothing_read_coldest_first_is_uniform_above_the_least_share(
         periods in prop::collection::vec(0..6u32, 1..20), knob in 0..=16u32, minimum in 0.0..=1.0f64
     ) {
         // Powers of two, so that no rounding tells the two apart.
         let specs: Vec<_> = periods.iter().map(|power| spec(1 << power, 5 << power)).collect();
+        // Below the least share that keeps the minimum, uniform shedding admits that share, coldest-first by and by.
+        let least = least::least_share(&specs, Nanos(1), Share::clamped(minimum));
+        let knob = (f64::from(knob) / 16.0).max((least * 16.0).ceil() / 16.0);
         let run = |shedding| {
             let mut updates = Updates::new(&specs, options(minimum, shedding, 1));
-            updates.set_admitted_share(Share::clamped(f64::from(knob) / 16.0));
+            updates.set_admitted_share(Share::clamped(knob));
             let mut verdicts = Vec::new();
             for now in 0..200 {
                 updates.rebalance(|_| 0);

@@ -1,6 +1,6 @@
 //! What each policy wants at an instant, whatever was in force before: to see how near it comes to the optimum.
 
-use punctual_allocation::policy::{Exact, dadna, dna, equal, greedy, static_best, vc2m, weighted};
+use punctual_allocation::policy::{Exact, dadna, dna, equal, greedy, static_best, static_fewest, vc2m, weighted};
 use punctual_allocation::{Leftovers, Pool, Programs, Running, Share, ZeroDelta};
 
 use super::instants::Instants;
@@ -27,11 +27,12 @@ pub fn all<'a>(programs: &'a Programs, pool: Pool, mut exact: Exact, instants: &
     };
     let loads = instants.loads();
     let (other, nothing) = (ZeroDelta::OtherResource, ZeroDelta::Nothing);
-    let policies: [(&'static str, Box<Policy<'a>>); 10] = [
+    let policies: [(&'static str, Box<Policy<'a>>); 11] = [
         ("equal", fixed(&|_| equal(pool, cores))),
         ("vc2m-frugal", fixed(&|set| vc2m(&loads[set], pool, Leftovers::Kept))),
         ("vc2m", fixed(&|set| vc2m(&loads[set], pool, Leftovers::HandedOut))),
         ("static-best", fixed(&|set| static_best(&loads[set], pool))),
+        ("static-fewest", fixed(&|set| static_fewest(&loads[set], pool))),
         ("greedy", Box::new(move |_, cores| greedy(programs, pool, cores))),
         ("dna", Box::new(move |_, cores| dna(programs, pool, cores, other))),
         (

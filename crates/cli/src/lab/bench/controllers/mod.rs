@@ -172,7 +172,11 @@ fn learn(arguments: &Controllers, interrupt: &Interrupt) -> Result<ModelDocument
     for (what, r2) in r_squared(&model) {
         tell(&format!("R^2 of {what}: {r2:.3}"));
     }
-    model.check_fit().map_err(|error| Failure::input([error.to_string()]))?;
+    for kind in arguments.controllers.iter().copied().map(Controller::kind) {
+        model
+            .check_fit(kind)
+            .map_err(|error| Failure::input([error.to_string()]))?;
+    }
     Ok(model)
 }
 

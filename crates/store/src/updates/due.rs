@@ -1,4 +1,4 @@
-//! A min-heap of sensors by expiry, with one entry per sensor at most and access by sensor.
+//! A min-heap of sensors by when their next reading is due, with one entry per sensor at most and access by sensor.
 //!
 //! Binary, stored as an array; `place` finds a sensor's entry, so that it can be moved or taken out in O(log N).
 //! Everything is allocated at construction.
@@ -8,36 +8,38 @@ use punctual_units::Time;
 /// The place of a sensor that is not in the heap.
 const ABSENT: u32 = u32::MAX;
 
-/// Sensors by expiry, earliest first.
+/// Sensors by due time, earliest first.
 #[derive(Clone, Debug)]
-pub(super) struct ExpiryHeap {
+pub(super) struct DueHeap {
     entries: Vec<(Time, u32)>,
     place: Vec<u32>,
 }
 
-impl ExpiryHeap {
+impl DueHeap {
     /// An empty heap for sensors `0..sensors`.
     pub fn new(sensors: usize) -> Self {
-        ExpiryHeap {
+        DueHeap {
             entries: Vec::with_capacity(sensors),
             place: vec![ABSENT; sensors],
         }
     }
 
     /// How many sensors are in the heap.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// When `sensor` expires; `None` if it is not in the heap. O(1).
+    /// When `sensor` is due; `None` if it is not in the heap. O(1).
+    #[cfg(test)]
     pub fn get(&self, sensor: usize) -> Option<Time> {
         let place = self.place[sensor];
         (place != ABSENT).then(|| self.entries[place as usize].0)
     }
 
     /// Puts `sensor` in the heap, or moves it. O(log N).
-    pub fn set(&mut self, sensor: usize, expiry: Time) {
-        let entry = (expiry, sensor as u32);
+    pub fn set(&mut self, sensor: usize, due: Time) {
+        let entry = (due, sensor as u32);
         let at = match self.place[sensor] {
             ABSENT => {
                 self.entries.push(entry);
@@ -64,10 +66,10 @@ impl ExpiryHeap {
         }
     }
 
-    /// Takes out a sensor that expires before `now`, if there is one. O(log N).
+    /// Takes out a sensor that was due before `now`, if there is one. O(log N).
     pub fn pop_before(&mut self, now: Time) -> Option<usize> {
-        let (expiry, sensor) = *self.entries.first()?;
-        (expiry < now).then(|| {
+        let (due, sensor) = *self.entries.first()?;
+        (due < now).then(|| {
             self.remove(sensor as usize);
             sensor as usize
         })
@@ -128,7 +130,7 @@ mod tests {
 
     fn op() -> impl Strategy<Value = Op> {
         prop_oneof![
-            4 => (0..20usize, 0..50u64).prop_map(|(sensor, expiry)| Op::Set(sensor, expiry)),
+            4 => (0..20usize, 0..50u64).prop_map(|(sensor, due)| Op::Set(sensor, due)),
             1 => (0..20usize).prop_map(Op::Remove),
             1 => (0..50u64).prop_map(Op::PopBefore),
         ]
@@ -137,22 +139,22 @@ mod tests {
     proptest! {
         #[test]
         fn the_heap_is_a_map_that_yields_its_least(ops in prop::collection::vec(op(), 0..300)) {
-            let mut heap = ExpiryHeap::new(20);
+            let mut heap = DueHeap::new(20);
             let capacity = heap.entries.capacity();
             let mut model = BTreeMap::new();
             for op in ops {
                 match op {
-                    Op::Set(sensor, expiry) => {
-                        heap.set(sensor, Time(expiry));
-                        model.insert(sensor, Time(expiry));
+                    Op::Set(sensor, due) => {
+                        heap.set(sensor, Time(due));
+                        model.insert(sensor, Time(due));
                     }
                     Op::Remove(sensor) => {
                         heap.remove(sensor);
                         model.remove(&sensor);
                     }
                     Op::PopBefore(now) => {
-                        let least = model.iter().map(|(sensor, expiry)| (*expiry, *sensor)).min();
-                        let expected = least.filter(|(expiry, _)| *expiry < Time(now)).map(|(_, sensor)| sensor);
+                        let least = model.iter().map(|(sensor, due)| (*due, *sensor)).min();
+                        let expected = least.filter(|(due, _)| *due < Time(now)).map(|(_, sensor)| sensor);
                         prop_assert_eq!(heap.pop_before(Time(now)), expected);
                         expected.map(|sensor| model.remove(&sensor));
                     }

@@ -1,0 +1,99 @@
+//! `punctual replay`: the decisions of a recorded run, taken again.
+
+use std::path::Path;
+
+use punctual_loop::{EventLog, LOG_KIND, LOG_VERSION};
+use serde::{Deserialize, Serialize};
+
+use crate::args::Replay;
+use crate::failure::Failure;
+
+/// A log as it lies in a file.
+#[derive(Serialize, Deserialize)]
+pub struct LogFile {
+    kind: String,
+    version: u32,
+    log: EventLog,
+}
+
+/// What a file says about itself; a log of the first version says nothing.
+#[derive(Deserialize)]
+struct Label {
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    version: Option<u32>,
+}
+
+impl LogFile {
+    /// A log of this version.
+    pub fn of(log: EventLog) -> LogFile {
+        LogFile {
+            kind: LOG_KIND.into(),
+            version: LOG_VERSION,
+            log,
+        }
+    }
+}
+
+/// Carries out `punctual replay`.
+pub fn replay(arguments: &Replay) -> Result<(), Failure> {
+    let path = &arguments.log;
+    let log = read(path)?;
+    let differences = punctual_loop::replay(&log)
+        .map_err(|error| refused(path, &format!("makes no regulator: {error}; record the run again")))?;
+    let decisions = log.decisions();
+    match differences.first() {
+        None => super::print(&format!("{decisions} decisions, identical\n")),
+        Some(first) => Err(Failure::Refuted(format!(
+            "{}: {} of {decisions} decisions differ; the first is number {}: {}",
+            path.display(),
+            differences.len(),
+            first.index + 1,
+            first.what
+        ))),
+    }
+}
+
+fn read(path: &Path) -> Result<EventLog, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => refused(path, "no such file; name a log that `punctual run --record` wrote"),
+        std::io::ErrorKind::InvalidData => refused(path, "is not text; name a log that `punctual run --record` wrote"),
+        _ => refused(path, &format!("cannot be read: {error}")),
+    })?;
+    check_label(path, &text)?;
+    let file: LogFile = serde_json::from_str(&text).map_err(|error| damaged(path, &error))?;
+    Ok(file.log)
+}
+
+/// Refuses what is no log, or one of another version, before its content is looked at.
+fn check_label(path: &Path, text: &str) -> Result<(), Failure> {
+    let label: Label = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
+    match (label.kind.as_deref(), label.version) {
+        (Some(LOG_KIND), Some(LOG_VERSION)) => Ok(()),
+        (Some(LOG_KIND) | None, version) => Err(refused(
+            path,
+            &format!(
+                "is a log of version {}, and this program replays version {LOG_VERSION}: replay it with the program that \
+                 wrote it, or record the run again",
+                version.unwrap_or(1)
+            ),
+        )),
+        (Some(other), _) => Err(refused(
+            path,
+            &format!("is a \"{other}\"; name a log that `punctual run --record` wrote"),
+        )),
+    }
+}
+
+fn damaged(path: &Path, error: &serde_json::Error) -> Failure {
+    Failure::input([format!(
+        "{}:{}: damaged, or no log of a run: {error}; record the run again with `punctual run --record`",
+        path.display(),
+        error.line()
+    )])
+}
+
+fn refused(path: &Path, what: &str) -> Failure {
+    Failure::input([format!("{}: {what}", path.display())])
+}

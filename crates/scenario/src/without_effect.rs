@@ -1,0 +1,137 @@
+//! What a request asks for that changes nothing in its run.
+//!
+//! A user who sets a governor, and then reads that the goal was held, believes that the governor did it. So what has no
+//! effect is found before the run: the command line refuses options, and a report tells of the rest.
+
+use punctual_sim::Failing;
+use punctual_units::Share;
+use punctual_workload::{Class, ControllerKind};
+
+use punctual_runtime::report::PlatformChoice;
+
+use crate::run::RunRequest;
+
+/// Something that changes nothing in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithoutEffect {
+    /// The option or key, such as `--governor` or `control.within`.
+    pub what: String,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+impl std::fmt::Display for WithoutEffect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} has no effect in this run: {}", self.what, self.why)
+    }
+}
+
+impl WithoutEffect {
+    fn of(what: impl Into<String>, why: impl Into<String>) -> WithoutEffect {
+        WithoutEffect {
+            what: what.into(),
+            why: why.into(),
+        }
+    }
+
+    /// Whether it was asked for by an option of the command line.
+    pub fn is_option(&self) -> bool {
+        self.what.starts_with("--")
+    }
+}
+
+/// Everything in `request` that has no effect.
+pub fn without_effect(request: &RunRequest) -> Vec<WithoutEffect> {
+    let mut found = match request.platform {
+        PlatformChoice::Linux => of_the_simulated_machine(request),
+        PlatformChoice::Sim => on_the_simulated_machine(request),
+    };
+    found.extend(of_the_controller(request));
+    found
+}
+
+/// What only the simulated machine has.
+fn of_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
+    let asked = [
+        ("--machine", request.machine.is_some()),
+        ("--governor", request.governor.is_some()),
+        ("--fault", !request.faults.list.is_empty()),
+    ];
+    let asked = asked.into_iter().filter(|(_, asked)| *asked);
+    let why = "it is for the simulated machine; leave it out, or add --platform sim";
+    asked.map(|(what, _)| WithoutEffect::of(what, why)).collect()
+}
+
+/// What the simulated machine has no use for, and what is wrong with what only it has.
+fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
+    let scenario = &request.scenario;
+    let mut found = Vec::new();
+    if request.store_path.is_some() {
+        let why = "the simulated machine keeps its store in memory; it is for --platform linux";
+        found.push(WithoutEffect::of("store.path", why));
+    }
+    if !request.spare.is_empty() {
+        let why = "no other programs run on the simulated machine; it is for --platform linux";
+        found.push(WithoutEffect::of("exclusive.spare", why));
+    }
+    let kind = scenario.control.kind;
+    if let Some(governor) = request.governor.filter(|_| turns_clock(kind)) {
+        let why = format!(
+            "`{}` sets the clock; leave the governor out, or choose a controller that does not, such as `qod`",
+            kind.name()
+        );
+        found.push(WithoutEffect::of(format!("--governor {governor}"), why));
+    }
+    for fault in &request.faults.list {
+        let of_clock_knob = matches!(fault.failing, Failing::StuckClock | Failing::RefusedClock);
+        if fault.from >= scenario.duration {
+            let why = format!("the run ends at {}, before it begins", scenario.duration);
+            found.push(WithoutEffect::of(format!("--fault {fault}"), why));
+        } else if of_clock_knob && !turns_clock(kind) {
+            let why = format!(
+                "`{}` never sets the clock, so nobody meets a knob that fails",
+                kind.name()
+            );
+            found.push(WithoutEffect::of(format!("--fault {fault}"), why));
+        }
+    }
+    found
+}
+
+/// What this controller, or this set of tasks, has no use for.
+fn of_the_controller(request: &RunRequest) -> Vec<WithoutEffect> {
+    let scenario = &request.scenario;
+    let control = &scenario.control;
+    let mut found = Vec::new();
+    if control.within && !turns_clock(control.kind) {
+        let why = format!(
+            "`{}` never sets the clock, so it cannot do so within jobs",
+            control.kind.name()
+        );
+        found.push(WithoutEffect::of("control.within", why));
+    }
+    if scenario.store.coldest_first && !sheds(control.kind) {
+        let why = format!("`{}` lets every update in", control.kind.name());
+        found.push(WithoutEffect::of("store.shedding", why));
+    }
+    let best_effort = scenario.tasks.iter().any(|task| task.class == Class::BestEffort);
+    if control.best_effort_share < Share::ONE && !best_effort {
+        let why = "no task is of the class best-effort";
+        found.push(WithoutEffect::of("control.best_effort_share", why));
+    }
+    found
+}
+
+fn turns_clock(kind: ControllerKind) -> bool {
+    matches!(
+        kind,
+        ControllerKind::Clock | ControllerKind::Mimo | ControllerKind::OneStep
+    )
+}
+
+fn sheds(kind: ControllerKind) -> bool {
+    matches!(
+        kind,
+        ControllerKind::Qod | ControllerKind::Mimo | ControllerKind::OneStep
+    )
+}
