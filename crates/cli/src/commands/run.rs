@@ -265,9 +265,7 @@ pub fn given_controller(
         .file_name()
         .and_then(|name| builtin::beside_scenarios(Path::new(name)))
     {
-        Some((shown, content)) if option.is_none() && !path.exists() => {
-            document::of_bytes(Path::new(&shown), content)
-        }
+        Some((shown, content)) if option.is_none() && !path.exists() => document::of_bytes(Path::new(&shown), content),
         _ => document::controller(&path),
     }
     .map(Some)

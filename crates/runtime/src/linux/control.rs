@@ -184,7 +184,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 } => {
                     self.collector.protected(obtained);
                     self.witness.watch(task, core);
-                    self.under_way.watch(task, figures.as_ref().map(|figures| figures.deadline()));
+                    self.under_way
+                        .watch(task, figures.as_ref().map(|figures| figures.deadline()));
                     self.collector.watch(task, figures.map(|figures| *figures));
                     self.states.push(state);
                     self.witness.count(real_time);
