@@ -163,7 +163,9 @@ impl Allocating {
     /// Looks at what runs; decides if that has changed, and lets every job run as its share says.
     pub fn step(&mut self, machine: &mut Simulation<'_>) {
         let now = machine.now();
-        let jobs = machine.jobs();
+        let mut jobs = machine.jobs();
+        // Of each copy of a task the job that is up, as ever: jobs behind it have begun nothing.
+        jobs.dedup_by_key(|job| job.runner);
         let mut event = None;
         for core in 0..self.cores {
             let runs = jobs.iter().find(|job| job.core == core && job.runs);
