@@ -111,14 +111,14 @@ fn unpack(parsed: Vec<Sensor>, file: impl Read, packed: &Path) -> Result<Trace, 
     let _rest = std::io::copy(&mut unpacked, &mut std::io::sink());
     if unpacked.failed {
         return Err(unusable(
-            &packed,
+            packed,
             "is damaged, or ends too early: it cannot be unpacked to its end",
         ));
     }
     let frame = &unpacked.decoder.decoder;
     let (told, found) = (frame.get_checksum_from_data(), frame.get_calculated_checksum());
     if told.is_some() && frame.is_finished() && told != found {
-        return Err(unusable(&packed, "is damaged: its checksum is not that of its content"));
+        return Err(unusable(packed, "is damaged: its checksum is not that of its content"));
     }
     trace.map_err(|error| at_line(packed, &error))
 }

@@ -37,7 +37,7 @@ pub(super) enum Told {
     /// The figures of each task so far.
     Tasks(Vec<TaskReport>),
     /// How things stand, because a caller asked.
-    Standing(Standing),
+    Standing(Box<Standing>),
     /// The knobs have gone through their levels.
     Recorded(Record),
 }
@@ -197,7 +197,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                         plan: self.regulator.plan(),
                         step: self.last.clone(),
                     };
-                    self.tell(Told::Standing(standing));
+                    self.tell(Told::Standing(Box::new(standing)));
                 }
                 Order::Switch {
                     regulator,

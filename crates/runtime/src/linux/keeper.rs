@@ -461,7 +461,7 @@ impl<'scope> Ward<'scope, '_> {
     fn hear<E: Engine>(&mut self, told: Told, watcher: Option<&SyncSender<Told>>, store: &Store<E, MonotonicClock>) {
         match told {
             Told::Standing(standing) => {
-                let figures = self.figures(standing, store);
+                let figures = self.figures(*standing, store);
                 for caller in self.asking.drain(..) {
                     let _ = caller.try_send(figures.clone());
                 }
