@@ -222,7 +222,7 @@ fn a_wait_that_is_set_holds_up_only_who_finds_its_core_lent() {
         let report = run(&machine(2, &[1], 15.0), &management, &tasks, vec![disk(500.0)]);
         assert_eq!(fault(&report, &tasks), None);
         // Each switch to the job is part of its wait.
-        report.jobs.iter().map(|job| waited(job)).collect::<Vec<_>>()
+        report.jobs.iter().map(waited).collect::<Vec<_>>()
     };
     let mut polled = vec![Nanos::ZERO; 10];
     polled[0] = us(15);
@@ -583,5 +583,5 @@ fn a_core_that_is_nearly_full_misses_nothing() {
         vec![disk(100.0), disk(100.0)],
     );
     assert_eq!((report.unfinished, report.jobs.len()), (0, 60));
-    assert!(report.jobs.iter().all(|job| !job.overrun().is_some()));
+    assert!(report.jobs.iter().all(|job| job.overrun().is_none()));
 }
