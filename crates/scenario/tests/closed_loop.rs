@@ -118,9 +118,9 @@ fn beyond_the_paper_a_law_of_the_wrong_sign_falls_back_and_is_safe() {
     let mut noticed = 0;
     for kind in [ControllerKind::OneStep, ControllerKind::Mimo] {
         let source = ControllerSource::Controller(planted.clone());
-        let report = run(&request_with(kind, 120, Pace::Job, source), &mut unwatched)
-            .unwrap()
-            .report;
+        let mut request = request_with(kind, 120, Pace::Job, source);
+        request.force = true;
+        let report = run(&request, &mut unwatched).unwrap().report;
         let fallen = report.samples.iter().position(|sample| sample.fallback.is_some());
         if let Some(fallen) = fallen {
             let reason = report.samples[fallen].fallback.as_ref().unwrap();
