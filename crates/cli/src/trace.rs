@@ -241,7 +241,7 @@ mod tests {
         );
         let not_packed = refused(&[sensors, (READINGS_PACKED, READING_ROWS.as_bytes())]);
         assert!(
-            not_packed.starts_with("DIR/readings.csv.zst: not a zstd file: "),
+            not_packed.starts_with("DIR/readings.csv.zst: is not packed by zstd, or its beginning is damaged; "),
             "{not_packed}"
         );
         let mut damaged = checked(READING_ROWS);
@@ -250,7 +250,7 @@ mod tests {
         damaged[digit] = b'6';
         assert_eq!(
             refused(&[sensors, (READINGS_PACKED, &damaged)]),
-            "DIR/readings.csv.zst: damaged: its checksum is not that of its content; fetch it again, or name another trace: --set trace.dir=FOLDER"
+            "DIR/readings.csv.zst: is damaged: its checksum is not that of its content; fetch it again, or name another trace: --set trace.dir=FOLDER"
         );
         let digit = damaged.iter().position(|byte| *byte == b'0').unwrap();
         damaged[digit] = b'x';

@@ -214,7 +214,7 @@ fn what_cannot_be_compared_is_refused_before_the_first_run() {
         );
         assert_eq!(
             refused(&[command, "y.toml"]),
-            "y.toml: no such file; name a scenario file, such as scenarios/fire-rescue.toml\n"
+            "y.toml: no such file, and no built-in scenario (`punctual scenario list`); name a scenario file\n"
         );
     }
     assert!(

@@ -138,6 +138,7 @@ fn every_task_is_told_and_checked_against_its_own_goal() {
 }
 
 /// The short task takes a quarter of the core, and the long one, which would end in time by itself, ends late beside it.
+/// The two name one core: of their own accord they would be spread.
 const TWO_TASKS: &str = r#"
 seed = 1
 duration = "12s"
@@ -159,6 +160,7 @@ class = "real-time"
 period = "4ms"
 deadline = "3ms"
 compute = "1ms"
+core = 3
 
 [[task]]
 name = "long"
@@ -166,6 +168,7 @@ class = "real-time"
 period = "40ms"
 deadline = "22ms"
 compute = "20ms"
+core = 3
 "#;
 
 #[test]

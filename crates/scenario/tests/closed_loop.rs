@@ -240,6 +240,8 @@ fn crowded(model: &ModelDocument, least: Option<f64>) -> RunRequest {
     request.record = true;
     let scenario = &mut request.scenario;
     scenario.control.best_effort_min = least.map(Share::clamped);
+    // So that shedding is soon at its end: stale data would give the law more to shed.
+    scenario.goal.min_fresh = Share::clamped(0.95);
     let [analysis, browse] = scenario.tasks.as_mut_slice() else {
         unreachable!("two tasks")
     };

@@ -132,7 +132,7 @@ fn a_frequent_task_does_not_hide_that_a_rare_one_is_late() {
             all_updates = energy;
         }
         assert!(
-            energy <= all_updates,
+            energy <= 1.01 * all_updates,
             "{} needs {energy:.1} J, without control it is {all_updates:.1}",
             kind.name()
         );

@@ -18,20 +18,25 @@ pub fn design(arguments: &Design) -> Result<(), Failure> {
     let controller = model
         .design()
         .map_err(|error| Failure::input([format!("{}: {error}", arguments.model.display())]))?;
-    let pace = controller.made_for.pace;
-    for (kind, design) in [
+    let laws = [
         (ControllerKind::Mimo, &controller.mimo),
         (ControllerKind::Qod, &controller.qod),
         (ControllerKind::Clock, &controller.clock),
-    ] {
-        super::print(&format!("{}\n{}\n", kind.name(), matrices::controller(design, pace)))?;
-        match controller.check_loop(kind) {
-            Err(error) if arguments.force => super::print(&format!("  forced    {error}\n\n"))?,
-            Err(error) => {
-                let why = format!("{}: {error}; --force writes it all the same", arguments.model.display());
-                return Err(Failure::input([why]));
-            }
-            Ok(()) => {}
+    ];
+    let refused = |kind| controller.check_loop(kind).err();
+    if let Some(error) = laws
+        .iter()
+        .find_map(|(kind, _)| refused(*kind))
+        .filter(|_| !arguments.force)
+    {
+        let why = format!("{}: {error}; --force writes it all the same", arguments.model.display());
+        return Err(Failure::input([why]));
+    }
+    for (kind, design) in laws {
+        let told = matrices::controller(design, controller.made_for.pace);
+        super::print(&format!("{}\n{told}\n", kind.name()))?;
+        if let Some(error) = refused(kind) {
+            super::print(&format!("  forced    {error}\n\n"))?;
         }
     }
     output.json(&controller)?;

@@ -43,7 +43,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     refuse_without_effect(&request, arguments)?;
     if controlled && !arguments.identify {
         let path = model_path(arguments.model.as_deref(), &loaded, request.platform);
-        request.controller = path.as_deref().map(document::controller).transpose()?;
+        request.controller = given_controller(arguments.model.as_deref(), &loaded, request.platform)?;
         check_controller(&request, path.as_deref())?;
     }
 

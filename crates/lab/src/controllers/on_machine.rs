@@ -269,7 +269,7 @@ mod tests {
             from: seconds(8),
             lasts: seconds(5),
             factor: 1.3,
-            identification: [seconds(60), seconds(20)],
+            identification: [seconds(180), seconds(60)],
         };
         let outcome = on_machine(&request, course, 2, &|_| {}).unwrap();
         assert_eq!((outcome.seeds.len(), outcome.failures.len()), (2, 0));
