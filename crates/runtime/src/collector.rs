@@ -123,7 +123,7 @@ impl Collector {
 
     /// Keeps a short course and no single jobs: of a run without an end, which is asked for figures while it goes on.
     pub fn lasting(mut self) -> Collector {
-        self.samples = Samples::new(LASTING_SAMPLES_MAX, WhenFull::Halve);
+        self.samples = Samples::new(LASTING_SAMPLES_MAX, WhenFull::Halve).with_room();
         self.jobs_max = 0;
         self
     }

@@ -54,6 +54,12 @@ impl Samples {
         }
     }
 
+    /// The same with all the memory that the list itself will ever use: taken now, it does not look like growth later.
+    pub fn with_room(mut self) -> Samples {
+        self.kept.reserve_exact(self.max);
+        self
+    }
+
     /// Takes the sample of one step.
     pub fn push(&mut self, sample: Sample) {
         if self.kept.len() == self.max {
