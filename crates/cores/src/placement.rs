@@ -81,13 +81,19 @@ impl Request {
 
     /// By which tasks are put into an order that does not depend on the list's, also where execution times are not known: the
     /// shorter deadline first.
-    fn order(&self) -> (Option<Nanos>, Nanos, Option<Nanos>) {
+    fn order(&self) -> (Option<Nanos>, Nanos, Option<Nanos>, bool, Option<CoreId>) {
         let gap = match self.arrival {
             Arrival::Periodic { period } => period,
             Arrival::Sporadic { gap_min, .. } => gap_min,
             Arrival::AfterCompletion { pause_min, .. } => pause_min + self.execution.unwrap_or_default(),
         };
-        (self.class.deadline(), gap, self.execution)
+        (
+            self.class.deadline(),
+            gap,
+            self.execution,
+            !self.is_exclusive(),
+            self.core,
+        )
     }
 
     fn is_exclusive(&self) -> bool {
@@ -517,7 +523,7 @@ impl Placer<'_> {
         let mut items: Vec<Item> = tasks.iter().filter_map(item).collect();
         items.sort_by(|a, b| {
             let by_load = b.needs.utilisation().total_cmp(&a.needs.utilisation());
-            by_load.then_with(|| a.needs.order().cmp(&b.needs.order()))
+            by_load.then_with(|| self.tasks[a.task].order().cmp(&self.tasks[b.task].order()))
         });
         items
     }
