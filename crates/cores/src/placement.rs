@@ -79,6 +79,23 @@ impl Request {
         Some(task.with_overhead(overhead))
     }
 
+    /// By which tasks are put into an order that does not depend on the list's, also where execution times are not known: the
+    /// shorter deadline first.
+    fn order(&self) -> (Option<Nanos>, Nanos, Option<Nanos>, bool, Option<CoreId>) {
+        let gap = match self.arrival {
+            Arrival::Periodic { period } => period,
+            Arrival::Sporadic { gap_min, .. } => gap_min,
+            Arrival::AfterCompletion { pause_min, .. } => pause_min + self.execution.unwrap_or_default(),
+        };
+        (
+            self.class.deadline(),
+            gap,
+            self.execution,
+            !self.is_exclusive(),
+            self.core,
+        )
+    }
+
     fn is_exclusive(&self) -> bool {
         matches!(self.class, Class::Exclusive { .. })
     }
@@ -432,11 +449,9 @@ impl Placer<'_> {
         let asking = (0..self.tasks.len()).filter(|task| self.tasks[*task].is_exclusive());
         let (asking, not_granted): (Vec<usize>, Vec<usize>) = asking.partition(granted);
         exclusives.refuse(not_granted, Unfit::NotGranted);
-        let unknown: Vec<usize> = asking
-            .iter()
-            .copied()
-            .filter(|task| self.burdened(*task).is_none())
-            .collect();
+        let mut unknown = asking.clone();
+        unknown.retain(|task| self.burdened(*task).is_none());
+        unknown.sort_by_key(|task| (self.tasks[*task].order(), *task));
         // A task of unknown execution time that names a core has it to itself: `check` has seen to that.
         unknown
             .iter()
@@ -508,7 +523,7 @@ impl Placer<'_> {
         let mut items: Vec<Item> = tasks.iter().filter_map(item).collect();
         items.sort_by(|a, b| {
             let by_load = b.needs.utilisation().total_cmp(&a.needs.utilisation());
-            by_load.then_with(|| a.needs.order().cmp(&b.needs.order()))
+            by_load.then_with(|| self.tasks[a.task].order().cmp(&self.tasks[b.task].order()))
         });
         items
     }
@@ -545,17 +560,8 @@ impl Placer<'_> {
     /// The place of `task` among the tasks `there`. Those of unknown execution time come by their deadlines, too.
     fn chair(&self, task: usize, core: CoreId, there: &[usize], alone: bool) -> Chair {
         let overhead = if alone { self.limits.overhead } else { Nanos::ZERO };
-        let key = |task: &usize| {
-            let request = &self.tasks[*task];
-            let needs = request.sporadic(Nanos::ZERO);
-            (
-                request.class.deadline(),
-                needs.map(|needs| (needs.period, needs.execution)),
-                *task,
-            )
-        };
         let mut order = there.to_vec();
-        order.sort_by_key(key);
+        order.sort_by_key(|task| (self.tasks[*task].order(), *task));
         let needs: Option<Vec<Sporadic>> = order.iter().map(|task| self.tasks[*task].sporadic(overhead)).collect();
         let rank = order.iter().position(|other| *other == task).unwrap_or_default();
         let bounds = needs.and_then(|needs| responses(&needs, self.limits.bandwidth).ok());

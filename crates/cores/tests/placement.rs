@@ -267,6 +267,16 @@ fn two_of_sixty_percent_take_two_cores_and_share_where_one_is_named() {
     );
 }
 
+/// Of two tasks of unknown execution time and one core for them, the one with the shorter deadline gets it, wherever it is in the list.
+#[test]
+fn unknown_tasks_compete_by_deadline_and_not_by_place() {
+    let (short, long) = (request(0, None, 20, None), request(0, None, 21, None));
+    for (requests, refused) in [([short, long], 1), ([long, short], 0)] {
+        let placement = place(&requests, &cores(2), &Limits::default()).expect("no task names a core");
+        assert_eq!(placement.refused, [(refused, Unfit::Unknown)]);
+    }
+}
+
 #[test]
 fn one_real_time_task_has_the_last_core_and_all_others_the_rest() {
     let requests = [request(2, None, 40, None), request(1, Some(20), 40, None)];
