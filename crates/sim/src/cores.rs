@@ -189,9 +189,10 @@ impl Core {
     }
 
     fn look_again(&mut self) {
-        let slice_end = match self.doing {
-            Doing::Work => self.slice_end,
-            Doing::Fill | Doing::Switch | Doing::Poll => Time::MAX,
+        // An idle core has nothing to be looked at: its last slice is over, or ended with a job that blocked at once.
+        let slice_end = match (&self.running, self.doing) {
+            (Some(_), Doing::Work) => self.slice_end,
+            (Some(_), Doing::Fill | Doing::Switch | Doing::Poll) | (None, _) => Time::MAX,
         };
         self.finish = self.segment_end.min(slice_end);
     }

@@ -414,9 +414,7 @@ fn idle(report: &Report, core: usize) -> Nanos {
 }
 
 proptest! {
-    // Known defect: since the three simulators became one, this property did not end within 40 s for 8 drawn cases.
     #[test]
-    #[ignore = "does not end within a minute on the one simulation: to be mended"]
     fn every_job_and_every_io_ends_and_no_core_idles_beside_work(tasks in tasks(), io in 1.0..400.0f64, exclusive in any::<bool>(), switch in 0u32..40) {
         let machine = machine(if exclusive { 3 } else { 2 }, &[1], f64::from(switch));
         for management in managements() {
@@ -503,6 +501,17 @@ fn the_checker_sees_planted_faults() {
     }));
     // The same of an interactive job, in the place of other work: an ended job is not counted.
     assert!(planted(&|report| report.interactive_jobs[1] -= 1));
+}
+
+#[test]
+fn a_slice_whose_job_blocks_at_once_leaves_its_core_idle() {
+    // Where a switch costs nothing, the player has a core and blocks at one instant; nothing else is ready until its request ends.
+    let tasks = [periodic(20_000, vec![vec![read(0), compute(100)]])];
+    for sharing in [Sharing::Quantum, Sharing::Fair, Sharing::Fifo] {
+        let report = run(&machine(2, &[1], 0.0), &shared(sharing), &tasks, vec![disk(5_000.0)]);
+        assert_eq!(fault(&report, &tasks), None);
+        assert_eq!(report.jobs[0].response(), us(5_100), "its request takes longer than a quantum");
+    }
 }
 
 #[test]
