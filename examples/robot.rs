@@ -19,7 +19,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seen = AtomicU64::new(0);
     runtime.task("plan").every(ms(50)).run(move |job| {
         let pictures = job.store().counts().admitted;
-        sleep(Duration::from_millis(3 * (pictures - seen.swap(pictures, Relaxed)).min(16)));
+        sleep(Duration::from_millis(
+            3 * (pictures - seen.swap(pictures, Relaxed)).min(16),
+        ));
     })?;
 
     let camera = runtime.sensor("camera")?;

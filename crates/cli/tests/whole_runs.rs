@@ -46,7 +46,17 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
 #[test]
 fn json_without_a_file_goes_to_standard_output() {
     let folder = tempfile::tempdir().expect("a folder");
-    let arguments = ["run", "robot", "--platform", "sim", "--controller", "open", "--duration", "4s", "--json"];
+    let arguments = [
+        "run",
+        "robot",
+        "--platform",
+        "sim",
+        "--controller",
+        "open",
+        "--duration",
+        "4s",
+        "--json",
+    ];
     let output = punctual(folder.path(), &arguments);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON, and nothing else");
     assert_eq!(report["scenario"], "robot");

@@ -115,6 +115,5 @@ pub use supervisor::{
 };
 pub use tail::{
     AIM, BURST, CLIP, HEADROOM_MAX, HELD, PRIOR_JOBS, PRIOR_SPREAD, SPREAD_MIN, SURPLUS_MAX, SURPLUS_MIN, TAIL_FROM,
-    TAIL_MEMORY,
-    Tail,
+    TAIL_MEMORY, Tail,
 };

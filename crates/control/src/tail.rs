@@ -71,7 +71,7 @@ pub const SURPLUS_MIN: f64 = -4.0;
 /// Surplus at most.
 pub const SURPLUS_MAX: f64 = 8.0;
 /// Weight of the squared surplus: with SURPLUS_MAX late jobs too many the headroom is at its most even from the least spread.
-pub const BURST: f64 = 0.06;
+pub const BURST: f64 = 0.07;
 /// Part of the set point that the running mean has to reach for a job on time to speak for more.
 pub const HELD: f64 = 0.9;
 

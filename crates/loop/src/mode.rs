@@ -95,7 +95,11 @@ impl Mode {
 
     /// Warm-up, or running once it is over.
     fn starting(until: Time, now: Time) -> Mode {
-        if now < until { Mode::WarmUp { until } } else { Mode::Running }
+        if now < until {
+            Mode::WarmUp { until }
+        } else {
+            Mode::Running
+        }
     }
 
     /// The mode's name in reports.

@@ -222,7 +222,10 @@ mod tests {
         let p99 = unheld.p99.ratio(unheld.deadline);
         assert!((1.3..=1.3 * 1.1).contains(&p99), "{p99}");
         let told = unheld.told("analysis");
-        assert!(told.contains("was not held") && told.contains("top cause: preempted"), "{told}");
+        assert!(
+            told.contains("was not held") && told.contains("top cause: preempted"),
+            "{told}"
+        );
     }
 
     /// 5 of the first 62 jobs were late, then none: that is history once enough jobs have shown it, at whatever setting.
@@ -236,7 +239,10 @@ mod tests {
             assert_eq!(later, None, "too few to tell");
             observe(&mut reach, 430, u32::MAX, safe);
             let told = reach.unheld(TaskId(0), ASKED).map(|unheld| unheld.told("analysis"));
-            assert!(told.iter().all(|told| told.contains("was missed for a while")), "{told:?}");
+            assert!(
+                told.iter().all(|told| told.contains("was missed for a while")),
+                "{told:?}"
+            );
             observe(&mut reach, 400, 10, false);
             let told = reach.unheld(TaskId(0), ASKED).map(|unheld| unheld.told("analysis"));
             assert!(told.iter().all(|told| told.contains("was not held")), "{told:?}");
