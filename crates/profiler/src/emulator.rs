@@ -18,7 +18,8 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Finds the emulator in the folders of `search` (the value of `PATH`), and asks it for its version and whether it takes plugins.
+    /// Finds the emulator in the folders of `search` (the value of `PATH`), and asks it for its version and whether it
+    /// takes plugins.
     ///
     /// # Errors
     /// [`ProfilerError`]: there is none, it cannot be run, or takes no plugins. (Whether it speaks the plugin's language the plugin finds out.)
