@@ -1,7 +1,8 @@
-//! Memory of a runtime that goes on and on: a 1 kHz task, a live sensor at 200 readings per second, tasks that come and go.
+//! Memory of a runtime that goes on and on: a 1 kHz task, a live sensor at 200 readings per second, tasks that come and
+//! go.
 //!
-//! `cargo run --release -p punctual-examples --example soak -- 3m` prints resident memory twelve times, and fails where it has
-//! grown after the first quarter by more than the bound.
+//! `cargo run --release -p punctual-examples --example soak -- 3m` prints resident memory twelve times, and fails where
+//! it has grown after the first quarter by more than the bound.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
