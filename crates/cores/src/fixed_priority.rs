@@ -149,7 +149,8 @@ mod tests {
         let horizon = horizon(tasks)?;
         let mut order: Vec<usize> = (0..tasks.len()).collect();
         order.sort_by_key(|task| (tasks[*task].deadline, *task));
-        let mut waiting: Vec<std::collections::VecDeque<(u64, u64)>> = vec![Default::default(); tasks.len()]; // released, left
+        // For each task, the jobs that wait: when released, and what is left.
+        let mut waiting: Vec<std::collections::VecDeque<(u64, u64)>> = vec![Default::default(); tasks.len()];
         let mut worst = vec![0; tasks.len()];
         for now in 0..horizon {
             for (jobs, task) in waiting.iter_mut().zip(tasks) {

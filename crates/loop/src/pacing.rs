@@ -1,7 +1,7 @@
 //! Paces jobs from within: which clock the jobs under way need, and which one a job has had on average.
 //!
 //! ```text
-//! checkpoint ─► work since the release ─► pacer of its task ─► the clock that this job needs ─► the highest of all jobs
+//! checkpoint ─► work since the release ─► pacer of its task ─► the clock that this job needs ─► the highest of all
 //! ```
 //!
 //! The clock is one for all tasks, so the job that needs the highest sets it. A job that was preempted, or that waits

@@ -11,7 +11,8 @@ use punctual_tracer::{Geometry, Window};
 /// ```
 /// use punctual_profiler::{Cache, Geometry, Window, write};
 /// let private = |bytes| Cache { bytes, ways: 8 };
-/// let geometry = Geometry { l1: private(32768), l2: Some(private(262_144)), ways: 2, way_bytes: 2_097_152, window: 1000 };
+/// let l2 = Some(private(262_144));
+/// let geometry = Geometry { l1: private(32768), l2, ways: 2, way_bytes: 2_097_152, window: 1000 };
 /// let window = Window { instructions: 1000, requests: 9, distances: vec![5, 3] };
 /// let mut file = Vec::new();
 /// write(&[window.clone(), window], &geometry, &mut file)?;

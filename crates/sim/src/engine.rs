@@ -50,9 +50,12 @@ use crate::traffic::Shared;
 /// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
 /// # use punctual_workload::{Active, Arrival, Class, Demand, Table, TaskSpec};
 /// # let spec = TaskSpec {
-/// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, core: None, active: Active::ALWAYS, profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
+/// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, core: None, active: Active::ALWAYS,
+/// #     profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
 /// #     arrival: Arrival::Periodic { period: Nanos::from_millis(100) },
-/// #     demand: Demand { compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0 },
+/// #     demand: Demand {
+/// #         compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0,
+/// #     },
 /// # };
 ///
 /// let trace = Trace::synthetic(4, Nanos::from_secs(1), Nanos::from_secs(2), Nanos::from_secs(4), 1);

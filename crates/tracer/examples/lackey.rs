@@ -1,7 +1,8 @@
 //! The same figures by another way: a trace that Valgrind wrote, through caches that are lists.
 //!
 //! ```sh
-//! valgrind --tool=lackey --trace-mem=yes --log-fd=9 PROGRAM ARGS 9>&1 >/dev/null | cargo run --release -p punctual-tracer --example lackey
+//! valgrind --tool=lackey --trace-mem=yes --log-fd=9 PROGRAM ARGS 9>&1 >/dev/null |
+//!     cargo run --release -p punctual-tracer --example lackey
 //! ```
 //!
 //! Prints instructions, requests to the LLC and misses with 1, 2, ... ways, for the caches that `punctual profile`

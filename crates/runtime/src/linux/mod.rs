@@ -94,7 +94,10 @@ const TOLD_MAX: usize = 720;
 /// # use punctual_runtime::linux::Prepared;
 /// # use punctual_units::Nanos;
 /// # use punctual_workload::{Arrival, Class};
-/// # fn example<E: punctual_store::engine::Engine + 'static>(store: Arc<punctual_store::Store<E, punctual_platform::linux::clock::MonotonicClock>>) -> Result<(), Box<dyn std::error::Error>> {
+/// # use punctual_platform::linux::clock::MonotonicClock;
+/// # use punctual_store::{Store, engine::Engine};
+/// # type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+/// # fn example<E: Engine + 'static>(store: Arc<Store<E, MonotonicClock>>) -> Result<()> {
 /// let mut prepared = Prepared::here(store)?;
 /// let every_20_ms = Arrival::Periodic { period: Nanos::from_millis(20) };
 /// let within_5_ms = Class::Exclusive { deadline: Nanos::from_millis(5) };

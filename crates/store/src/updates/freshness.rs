@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!     e  =  a + avi                               the object expires
-//!     r  =  max(s + period, now at s) + margin    the next reading is in the store, if it comes in time and is admitted
+//!     r  =  max(s + period, now at s) + margin    the next reading is in the store, if in time and admitted
 //! ```
 //!
 //! The object's **gap** is the span in which it may be stale *even if its next reading is admitted*:
