@@ -512,7 +512,11 @@ fn a_slice_whose_job_blocks_at_once_leaves_its_core_idle() {
     for sharing in [Sharing::Quantum, Sharing::Fair, Sharing::Fifo] {
         let report = run(&machine(2, &[1], 0.0), &shared(sharing), &tasks, vec![disk(5_000.0)]);
         assert_eq!(fault(&report, &tasks), None);
-        assert_eq!(report.jobs[0].response(), us(5_100), "its request takes longer than a quantum");
+        assert_eq!(
+            report.jobs[0].response(),
+            us(5_100),
+            "its request takes longer than a quantum"
+        );
     }
 }
 
