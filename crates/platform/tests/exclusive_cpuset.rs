@@ -1,7 +1,7 @@
 //! A core taken for real by cpusets of cgroup version 1, beside groups of ours.
 //!
-//! Only helper programs of ours are moved: everybody else is named as to be left alone. Groups of others lose the core
-//! for the while.
+//! Only helper programs of ours are moved: all others are named as to be left alone. Groups of others lose the core for
+//! the while.
 
 #![cfg(target_os = "linux")]
 
@@ -85,7 +85,7 @@ fn make_group(folder: PathBuf) -> std::io::Result<Group> {
 /// Has `command` enter the group before it becomes its program.
 fn within<'a>(group: &Group, command: &'a mut Command) -> &'a mut Command {
     let tasks = std::ffi::CString::new(group.0.join("tasks").into_os_string().into_encoded_bytes()).unwrap();
-    // SAFETY: plain system calls between fork and exec. "0" is whoever writes it (cgroups(7)).
+    // SAFETY: plain system calls between fork and exec. "0" is the process that writes it (cgroups(7)).
     unsafe {
         command.pre_exec(move || {
             let file = libc::open(tasks.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);

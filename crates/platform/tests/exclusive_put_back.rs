@@ -2,7 +2,7 @@
 //! mask where it was.
 //!
 //! The test starts this binary again as a child that takes the last core for real; then the child is killed. Only one
-//! helper program of ours is moved: everybody else is named as to be left alone.
+//! helper program of ours is moved: all others are named as to be left alone.
 
 #![cfg(target_os = "linux")]
 
@@ -95,7 +95,7 @@ fn observed(helper: u32) -> BTreeMap<PathBuf, String> {
     seen
 }
 
-/// The program to be moved, under a name that nobody else has.
+/// The program to be moved, under a name that no other has.
 fn start_helper(folder: &Path) -> Ended {
     let program = folder.join(HELPER);
     fs::copy("/bin/sleep", &program).unwrap();

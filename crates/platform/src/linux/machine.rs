@@ -194,7 +194,8 @@ impl LinuxMachine {
 
     /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the
     /// folder that `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in
-    /// shared memory, where the traffic of other programs with the disk does not slow down who writes to them.
+    /// shared memory, where the traffic of other programs with the disk does not slow down the threads that write to
+    /// them.
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be made.
@@ -501,7 +502,7 @@ mod tests {
     fn planted_fault_a_clock_that_does_not_follow_is_noticed() {
         let (_folder, tree) = board();
         let mut machine = open(&tree, ClockPreference::Auto);
-        // Whoever also writes the file: a tuning daemon, thermal throttling.
+        // A likely writer of the same file: a tuning daemon, thermal throttling.
         let meddle = |machine: &mut LinuxMachine| {
             std::fs::write(tree.path(format!("{POLICY}/scaling_setspeed")), "200000\n").unwrap();
             sleep(machine);

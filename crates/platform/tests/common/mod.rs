@@ -14,7 +14,7 @@ impl Drop for Ended {
     }
 }
 
-/// The names of everybody's programs but `helper`'s, which are to be left alone.
+/// The names of all programs but `helper`, which are to be left alone.
 pub fn everybody_but(helper: &str) -> Vec<String> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let names: BTreeSet<String> = processes

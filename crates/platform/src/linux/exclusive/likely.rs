@@ -145,6 +145,6 @@ mod tests {
             drop(folder);
         }
         let refusal = to_nobody(&KernelTree::default()).map(Result::unwrap_err);
-        eprintln!("this machine to nobody: {refusal:?}");
+        eprintln!("this machine to no user: {refusal:?}");
     }
 }

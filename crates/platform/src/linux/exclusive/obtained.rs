@@ -17,7 +17,7 @@ pub enum Mechanism {
     IsolatedPartition,
     /// A cpuset partition (cgroup version 2).
     Partition,
-    /// Everybody else in a cpuset without the core (cgroup version 1).
+    /// All other threads in a cpuset without the core (cgroup version 1).
     Cpuset,
     /// The affinity of every thread.
     Affinity,

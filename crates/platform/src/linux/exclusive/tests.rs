@@ -1,4 +1,4 @@
-//! Moving one helper program of ours: whoever else runs here is left alone, by name. A core is taken as a whole in
+//! Moving one helper program of ours: all other programs here are left alone, by name. A core is taken as a whole in
 //! `tests/exclusive_put_back.rs`, a program of its own: a partition takes it from the tests beside as well.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use super::affinity::Affinity;
 use super::fence::judge;
 use super::*;
 
-/// A program that sleeps, under a name that nobody else has.
+/// A program that sleeps, under a name that no other has.
 struct Helper {
     _folder: tempfile::TempDir,
     child: Child,
@@ -40,10 +40,10 @@ impl Drop for Helper {
     }
 }
 
-/// Everybody's programs but the helper's.
+/// All programs but the helper.
 fn everybody_else() -> Vec<String> {
     let name = |tid: Tid| std::fs::read_to_string(format!("/proc/{tid}/comm")).ok();
-    let names: BTreeSet<String> = population::everybody(&KernelTree::default())
+    let names: BTreeSet<String> = population::threads(&KernelTree::default())
         .into_iter()
         .filter_map(name)
         .map(|name| name.trim_end().to_owned())
@@ -77,7 +77,7 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     affinity.confine(helper.tid()).unwrap();
     assert!(
         !helper.may_use(*core) && helper.may_use(others[0]),
-        "who had this core only gets the others"
+        "a thread that had this core only gets the others"
     );
     affinity.set_lent(*core, true);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
@@ -222,7 +222,7 @@ fn a_way_by_which_nobody_moves_is_no_way() {
     assert_eq!(
         judge(Mechanism::Cpuset, census(0, 0)),
         Ok(()),
-        "there was nobody to move"
+        "there was no thread to move"
     );
     assert_eq!(judge(Mechanism::Affinity, census(7, 3)), Ok(()));
     let told = census(7, 3).to_string();
@@ -237,7 +237,7 @@ fn bound_by_the_kernel() -> Option<Tid> {
         std::fs::read_to_string(format!("/proc/{tid}/comm"))
             .is_ok_and(|name| name.starts_with("ksoftirqd/") || name.starts_with("cpuhp/"))
     };
-    population::everybody(&KernelTree::default()).into_iter().find(bound)
+    population::threads(&KernelTree::default()).into_iter().find(bound)
 }
 
 #[test]
