@@ -1,4 +1,4 @@
-//! The state machine that decides who has what, from event to event.
+//! The state machine that decides what each core has, from event to event.
 //!
 //! ```text
 //! event ─► policy (who gains) ─► placed (few ways change hands) ─► plan        where changing is free
@@ -68,7 +68,7 @@ impl Plan {
     }
 }
 
-/// Decides who has what.
+/// Decides what each core has.
 ///
 /// ```
 /// use punctual_allocation::{
@@ -232,7 +232,7 @@ impl Allocator {
     }
 }
 
-/// The plan in which every core has what it wants, and what nobody wants stays with whom it was, where it can.
+/// The plan in which every core has what it wants. What no core wants stays with the core that had it, where it can.
 pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
     let ways: Vec<u8> = wanted.iter().map(|share| share.ways).collect();
     let masks = place(&ways, &before.masks, pool.grid);
@@ -260,7 +260,7 @@ pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
     Plan { shares, masks }
 }
 
-/// Where bandwidth goes that nobody needs, under each policy.
+/// Where bandwidth goes that no core needs, under each policy.
 fn aim(policy: Policy) -> Aim {
     match policy {
         Policy::Dadna(_) | Policy::Algorithm2 | Policy::Weighted => Aim::Deadlines,

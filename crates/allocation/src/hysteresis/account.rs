@@ -221,7 +221,7 @@ mod tests {
         };
         assert!(
             owes_much.allow(3e-3, 0.0, true),
-            "but who owes it already may have its own back"
+            "but a core that owes it already may have its own back"
         );
     }
 

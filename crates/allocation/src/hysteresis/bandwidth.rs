@@ -56,7 +56,7 @@ pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
 }
 
 /// Hands out what `shares` leave of `partitions`, one at a time to the core of the largest average gain over all that
-/// is left (the fifth paper's theta over bandwidth alone), each core's gain counted `weight` times; what nobody gains
+/// is left (the fifth paper's theta over bandwidth alone), each core's gain counted `weight` times; what no core gains
 /// from goes to the first.
 pub(super) fn hand_out(worth: &[Worth], shares: &mut [u8], partitions: u8, weight: impl Fn(usize) -> i64) {
     let mut left = usize::from(partitions) - shares.iter().map(|share| usize::from(*share)).sum::<usize>();

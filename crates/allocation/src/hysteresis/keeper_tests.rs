@@ -94,7 +94,7 @@ fn ways_move_only_when_their_owner_is_ahead_and_it_pays() {
     let mut keeper = keeper(CHEAP);
     let early = [job(1, 0.0, 9.0), job(2, 0.0, 9.0)];
     keeper.decide(&programs, &early, Time::ZERO);
-    assert_eq!(keeper.plan().masks, base().masks, "nobody is ahead yet");
+    assert_eq!(keeper.plan().masks, base().masks, "no core is ahead yet");
     // Half a second later the first has done twice, the second three times what it would have under the base.
     let later = [job(1, 0.4, 9.0), job(2, 0.6, 9.0)];
     let plan = keeper.decide(&programs, &later, seconds(0.5)).unwrap();
@@ -151,7 +151,7 @@ fn a_job_that_the_base_has_done_already_keeps_the_bases_share() {
     assert!(!lends(&mut keeper, 1.5));
 }
 
-/// At half the clock the base needs two seconds for a second of computing, and who does as much is not behind.
+/// At half the clock the base needs two seconds for a second of computing, and a core that does as much is not behind.
 #[test]
 fn the_base_is_replayed_at_the_clock_in_force() {
     let lends = |slowdown: f64, changed: f64| {
@@ -205,7 +205,7 @@ fn late_jobs_come_first_where_the_aim_is_deadlines() {
 }
 
 proptest! {
-    /// Whatever happens: nothing is handed out twice, nobody is without, and a core that has nothing to lose keeps the
+    /// Whatever happens: nothing is handed out twice, no core is without, and a core that has nothing to lose keeps the
     /// pace of its base.
     #[test]
     fn plans_are_whole_and_keep_the_pace(

@@ -3,8 +3,8 @@
 //!
 //! **Problem.** A way that changes hands is cold: its new owner must fill it at its own bandwidth. A policy that
 //! follows the rates alone moves hundreds of ways a second and loses to a split that never changes. To compare the rise
-//! in speed with the cost of filling is not enough either: whoever refuses changes one by one gets stuck in splits that
-//! starve a core, because the change that would free it no longer pays.
+//! in speed with the cost of filling is not enough either: a policy that refuses changes one by one gets stuck in
+//! splits that starve a core, because the change that would free it no longer pays.
 //!
 //! **Terms.** The *base* is the best static split, in which jobs run earliest deadline first on each core. W(d) is the
 //! work on a core that is due by d, in seconds under the base share. The core's *lead* is by how much less of it is

@@ -1,4 +1,4 @@
-//! Whom DADNA helps, and at whose cost.
+//! Which jobs DADNA helps, and at the cost of which.
 
 use proptest::prelude::*;
 use punctual_allocation::policy::{dadna, dna};
@@ -71,7 +71,7 @@ proptest! {
 
     #[test]
     fn who_is_in_time_with_others_behind_never_pays(programs in programs(), cores in cores(), queues in queues()) {
-        // Nobody's deadline has passed, and somebody waits for every core: no donors.
+        // No job's deadline has passed, and a job waits for every core: no donors.
         let queues: Vec<Vec<Waiting>> = queues
             .into_iter()
             .map(|queue| queue.into_iter().chain([Waiting { program: 0, progress: 0.0, deadline: Time::MAX }]).collect())
