@@ -15,12 +15,12 @@
 //! updates is complete at every instant.
 //!
 //! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the
-//! update expires. To know it, the updater *stages* the next update before it asks for the permit. Who has the permit
-//! takes up to [`TOGETHER`] updates under one hold of the mutex, the staged one first, and writes one after the other;
-//! with a hold per update it would meet the feeder there tens of thousands of times per second. When somebody waits for
-//! the permit, whoever has it gives back what it has not written yet. So a helper that comes late waits for at most one
-//! update, whose writer runs with the helper's priority meanwhile, and no update hides behind a thread that lost its
-//! core. An update whose write fails is given back, too: the next call tries it again, before all others.
+//! update expires. To know it, the updater *stages* the next update before it asks for the permit. The holder of the
+//! permit takes up to [`TOGETHER`] updates under one hold of the mutex, the staged one first, and writes one after the
+//! other; with a hold per update it would meet the feeder there tens of thousands of times per second. When a thread
+//! waits for the permit, the holder gives back what it has not written yet. So a helper that comes late waits for at
+//! most one update, whose writer runs with the helper's priority meanwhile, and no update hides behind a thread that
+//! lost its core. An update whose write fails is given back, too: the next call tries it again, before all others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,7 +58,8 @@ struct State {
     latest: Time,
     /// What admission decided, while a log is kept.
     log: Option<Vec<AdmissionEvent>>,
-    /// Out of the queue but in nobody's hands: the one that waits for the permit, and those that were given back.
+    /// Out of the queue, but no thread is writing them: the update that waits for the permit, and those that were given
+    /// back.
     staged: VecDeque<Update>,
     /// How many updates are between the queue and the engine.
     writing: usize,
@@ -368,8 +369,8 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
-            // Who reads inside of a write transaction of its own would wait for itself, and reads the last commit
-            // anyway.
+            // A thread that reads inside of a write transaction of its own would wait for itself, and reads the last
+            // commit anyway.
             UpdateMode::Transaction if self.permits.is_mine() => {}
             UpdateMode::Transaction => {
                 if let Ok((permit, _)) = self.permit(deadline, now) {
@@ -434,7 +435,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// Writes up to `limit` updates, at most [`TOGETHER`], each in a transaction of its own; how many. At least one, if
-    /// there is one, and then no more as soon as somebody waits for the permit.
+    /// there is one, and then no more as soon as a thread waits for the permit.
     fn install_in_engine(&self, limit: usize, permit: &Permit<'_, O>) -> Result<usize, StoreError> {
         let mut batch = self.sensors.with(|state| state.take_together(limit.min(TOGETHER)));
         let mut written = 0;

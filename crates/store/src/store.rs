@@ -26,7 +26,7 @@ pub struct StoreOptions {
     /// serializable.
     pub update_mode: UpdateMode,
     /// How long a group commit may wait for the write lock behind more urgent writers before it is the most urgent
-    /// itself; and how often whoever flushes the store should do so.
+    /// itself; and how often the caller that flushes the store should do so.
     pub group_interval: Nanos,
     /// Whether a transaction first installs the updates that were pending when it began; see [`crate::sensors`].
     pub helping: bool,

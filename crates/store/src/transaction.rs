@@ -60,7 +60,7 @@ impl<'s, O: Os> Meter<'s, O> {
     }
 
     /// As [`call`](Meter::call), for the calls of a read transaction, of which there may be very many: timed with the
-    /// clock's cheaper stamps, and not at all without a deadline that anybody could miss.
+    /// clock's cheaper stamps, and not at all without a deadline.
     #[inline]
     fn read_call<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         if self.deadline == Deadline::NONE {

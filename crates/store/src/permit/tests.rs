@@ -169,7 +169,7 @@ fn the_holder_runs_with_the_priority_of_its_most_urgent_waiter_until_it_releases
             "the earliest deadline, boosted"
         );
         assert_eq!(grants.recv().unwrap(), Scheduling::Fifo(30), "the next one, boosted");
-        assert_eq!(grants.recv().unwrap(), Scheduling::Fifo(30), "the one who boosted them");
+        assert_eq!(grants.recv().unwrap(), Scheduling::Fifo(30), "its booster");
         assert!(queue.refusal().is_none());
     });
     assert!(queue.is_idle());
