@@ -98,9 +98,9 @@ mod tests {
             match lend(Time(now), NextRelease::At(Time(release)), costs) {
                 Lease::Until(end) => {
                     prop_assert!(end + costs.take_back <= Time(release), "ready at the release");
-                    prop_assert!(Time(now) + costs.hand_over < end, "somebody gets to run");
+                    prop_assert!(Time(now) + costs.hand_over < end, "another thread gets to run");
                 }
-                Lease::Keep => prop_assert!(now + hand_over + take_back >= release, "nobody could have run"),
+                Lease::Keep => prop_assert!(now + hand_over + take_back >= release, "no thread could have run"),
                 Lease::UntilReleased => prop_assert!(false, "the release is known"),
             }
         }
