@@ -112,7 +112,7 @@ fn number_in(value: Option<&[u8]>, len_max: u64) -> Result<u64, String> {
 /// not there.
 fn acknowledge(place: &str, number: u64) {
     let line = format!("ack {place} {number}\n");
-    // The parent is gone: then nobody is left to promise anything to.
+    // The parent is gone: then no process is left that relies on a promise.
     if std::io::stdout().write_all(line.as_bytes()).is_err() {
         std::process::exit(0);
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How long closing waits for threads that are about to end. What they still do is drop their thread locals.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Those who have read one store.
+/// The threads that have read one store.
 #[derive(Debug)]
 pub(super) struct Readers {
     /// Of this store only, and not 0.
@@ -61,7 +61,7 @@ thread_local! {
 static LAST: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
 impl Readers {
-    /// Nobody yet.
+    /// No thread yet.
     ///
     /// # Errors
     /// If the process has no thread-specific key left.
@@ -74,8 +74,8 @@ impl Readers {
         })
     }
 
-    /// This thread is going to read. False if it is about to end: then it must not get a slot, for nobody would wait
-    /// until it is free.
+    /// This thread is going to read. False if it is about to end: then it must not get a slot, because no thread would
+    /// wait until it is free.
     #[inline]
     pub(super) fn enter(&self) -> bool {
         HERE.try_with(|here| {
@@ -107,7 +107,7 @@ impl Readers {
             return false;
         }
         threads.closed = true;
-        close(); // while the lock is held: whoever begins to end now waits for it
+        close(); // while the lock is held: a thread that begins to end now waits for it
         true
     }
 }
