@@ -57,7 +57,7 @@ pub fn scheduling(thread: Tid) -> Result<Scheduling, Refusal> {
         other => Err(refused(
             what(),
             format!("its policy, number {other}, is not one that we can set again"),
-            "leave threads under SCHED_DEADLINE and sched_ext to whoever set them up",
+            "leave threads under SCHED_DEADLINE and sched_ext to the program that set them up",
         )),
     }
 }
