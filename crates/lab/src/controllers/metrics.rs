@@ -1,7 +1,7 @@
 //! What a disturbance does to a loop, by one ruler for every pace.
 //!
 //! Laws with different samples cannot be compared by their own samples: the mean over a second hides a job that is 40 %
-//! late among nine that are not. So all figures here come from the single jobs, whoever decided how often.
+//! late among nine that are not. So all figures here come from the single jobs, however often a law decided.
 //!
 //! - *IAE*: the integral of |tardiness - goal| over time since the onset, in seconds; each job stands for the time
 //!   until the next one.

@@ -28,7 +28,7 @@ pub const SERIES: [&str; 2] = ["cost", "cost-p99"];
 /// The utilisation of the timed run.
 const UTILISATION: f64 = 2.6;
 
-/// Who is timed.
+/// The policy that is timed.
 const TIMED: [(Policy, Rule); 6] = [
     (Policy::Dna, Rule::EveryChange),
     (Policy::Dadna, Rule::EveryChange),

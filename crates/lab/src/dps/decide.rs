@@ -1,4 +1,4 @@
-//! Who runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
+//! Which job runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
 
 use punctual_cores::{Completion, LendingCosts, NoFigures, Sporadic, completion, first_fit};
 use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, computes};
@@ -12,7 +12,7 @@ use super::setting::PERIOD;
 /// What was decided before a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Who runs where.
+    /// Which job runs where.
     pub management: Management,
     /// The longest read of the rehearsal, where there was one.
     pub longest: Option<Nanos>,

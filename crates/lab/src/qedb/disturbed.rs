@@ -17,7 +17,7 @@ use crate::samples::{Replication, Run, labels};
 use crate::stats::Spread;
 use crate::{Outcome, Progress};
 
-/// Who is compared: the paper's approaches.
+/// What is compared: the paper's approaches.
 pub const CONTROLLERS: [ControllerKind; 4] = [
     ControllerKind::Open,
     ControllerKind::Clock,

@@ -39,7 +39,7 @@ const TIMED_TURNS: u64 = 500;
 /// One run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Hearing {
-    /// Who.
+    /// The tool's name.
     pub referee: Referee,
     /// Which repetition, from 0.
     pub repetition: u32,
@@ -80,7 +80,7 @@ pub fn hear(
         folder: &folder,
         thousand_turns_us: 0.0,
     };
-    // Before anybody disturbs it.
+    // Before any load disturbs it.
     if referees.contains(&Referee::RtApp) {
         setting.thousand_turns_us = thousand_turns_us(&setting)?;
     }
@@ -138,7 +138,7 @@ fn hear_once(
         matches!(mechanism, Mechanism::IsolatedPartition | Mechanism::Partition)
     });
     let setting = &Setting {
-        // Who is in a partition has no other core: there the main thread shares the measured one.
+        // A process in a partition has no other core: there the main thread shares the measured one.
         other: if partition { setting.core } else { setting.other },
         ..setting.clone()
     };

@@ -49,7 +49,7 @@ pub(super) struct Setting<'s> {
     pub(super) seconds: u32,
     /// Where logs go.
     pub(super) folder: &'s std::path::Path,
-    /// Microseconds that a thousand turns of the loop of `rt-app` take on a core that nobody disturbs.
+    /// Microseconds that a thousand turns of the loop of `rt-app` take on a core that nothing disturbs.
     pub(super) thousand_turns_us: f64,
 }
 
