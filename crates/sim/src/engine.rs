@@ -115,13 +115,13 @@ pub struct Simulation<'t> {
     pub(crate) lock: Lock,
     /// Per core the real-time runner whose job gets ahead there, by itself or by what must run before it.
     pub(crate) urged: Vec<Option<usize>>,
-    /// Whether who runs where must be decided again before time passes.
+    /// Whether the machine must decide again which job runs where before time passes.
     pub(crate) stale: bool,
     /// Whether how fast they run must be worked out again before time passes.
     pub(crate) unpaced: bool,
     /// Cache and memory.
     pub(crate) shared: Shared,
-    /// Who sets the clock while no controller does.
+    /// What sets the clock while no controller does.
     pub(crate) governed: Option<Governed>,
     /// Jobs released per task.
     released: Vec<u64>,
@@ -209,7 +209,7 @@ impl<'t> Simulation<'t> {
         })
     }
 
-    /// A machine that nobody has asked anything of yet.
+    /// A machine before its first event.
     fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, feed: Feed<'t>) -> Simulation<'t> {
         let mut urgency = urgency(&runners);
         urgency.sort_by_key(|r| runners[*r].deadline);
@@ -336,7 +336,7 @@ impl<'t> Simulation<'t> {
         self.shared.held_lines()
     }
 
-    /// Decides who runs where and how fast, if that may have changed.
+    /// Decides which job runs where and how fast, if that may have changed.
     pub(crate) fn settle(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.schedule();

@@ -192,7 +192,7 @@ fn an_exclusive_core_is_lent_between_jobs_and_is_back_in_time() {
 
 #[test]
 fn a_core_is_switched_once_between_a_lease_and_the_job_after_it() {
-    // One hog for each core: nobody else takes the exclusive one within a lease.
+    // One hog for each core: no other task takes the exclusive one within a lease.
     let tasks = [
         periodic(10_000, vec![vec![compute(4_000)]; 10]),
         forever(vec![compute(1_000_000)]),
@@ -445,7 +445,7 @@ proptest! {
             }
             let task = first_at(*first, *period, vec![steps; 12]);
             let polls = *reads as u64 * io;
-            // A job is switched to once, and switched back to whom it preempted.
+            // A core switches to a job once, and back to the job that it preempted.
             let execution = us((*reads as u64 + 1) * chunk + polls + 2 * switch);
             demands.push(Sporadic { execution, deadline: us(*period), period: us(*period) });
             tasks.push(task);
@@ -522,7 +522,7 @@ fn a_slice_whose_job_blocks_at_once_leaves_its_core_idle() {
 
 #[test]
 fn a_step_that_ends_as_somebody_wakes_is_done_once() {
-    // Both hogs are at the end of their only step as the player, who ran less, wakes and takes a core.
+    // Both hogs are at the end of their only step as the player, which ran less, wakes and takes a core.
     let player = first_at(10_000, 20_000, vec![vec![compute(500)]; 3]);
     let tasks = [player, forever(vec![compute(10_000)]), forever(vec![compute(10_000)])];
     let report = run(&machine(2, &[1], 0.0), &shared(Sharing::Fair), &tasks, Vec::new());

@@ -1,4 +1,4 @@
-//! Governors inside the machine: when they sample, what follows, and who outranks them.
+//! Governors inside the machine: when they sample, what follows, and which callers outrank them.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Who runs where, and what is told about it.
+//! Which job runs where, and what its outcome says about it.
 
 mod common;
 
@@ -120,7 +120,7 @@ fn one_core_serves_the_job_first_then_updates_then_best_effort() {
     let mut machine = machine(model, load(&trace, tasks));
     let happenings = run(&mut machine, Nanos::from_secs(1));
     for job in completed(&happenings, 0) {
-        assert_eq!(job.response(), Nanos::from_millis(10), "nobody is in its way");
+        assert_eq!(job.response(), Nanos::from_millis(10), "no job is in its way");
     }
     assert!(completed(&happenings, 1).len() > 100, "best-effort work has the rest");
     assert!(machine.updates().counts().installed > 1000);

@@ -78,7 +78,7 @@ fn a_surge_is_more_to_do_for_the_jobs_released_in_it() {
     }
 }
 
-/// Each checkpoint once, in order, at the end of its op; and whoever listens changes nothing.
+/// Each checkpoint once, in order, at the end of its op; and a listener changes nothing.
 #[test]
 fn checkpoints_are_told_where_they_are_asked_for_and_change_nothing() {
     let trace = silence();

@@ -6,8 +6,8 @@
 //! Real-Time and Interactive Jobs in Smartphones", 2014). Here the waits emerge from a schedule that is simulated event
 //! by event.
 //!
-//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. Which
-//! jobs are due when is told by the tasks; who runs where, and how I/O is waited for, by [`Management`].
+//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. The
+//! tasks say which jobs are due when; [`Management`] says which job runs where, and how it waits for I/O.
 //!
 //! **Method.** The one [`Simulation`], on a machine of one clock step of 1 GHz without memory traffic, so that a cycle
 //! takes a nanosecond. All cores take from one [`Queue`], so no core idles while a job waits that may run there (the
@@ -36,7 +36,7 @@ use crate::model::MachineModel;
 use crate::task::{Release, Scheduling, Step, Task, Work};
 use crate::{Lending, Queue, Sharing, Simulation};
 
-/// Who decides where jobs run and how they wait for their I/O.
+/// What decides where jobs run and how they wait for their I/O.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Management {
     /// All cores serve all tasks; all I/O blocks.
@@ -178,7 +178,7 @@ fn check_tasks(tasks: &[Task], devices: usize) -> Result<(), DualError> {
     Ok(())
 }
 
-/// The tasks on their cores, and who runs where.
+/// The tasks on their cores, and which job runs where.
 fn work(
     machine: &DualMachine,
     management: &Management,
