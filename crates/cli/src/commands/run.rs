@@ -203,7 +203,7 @@ fn one_profile_each(given: &[(String, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who gets which ways and how much bandwidth; nobody where no task has a profile.
+/// The policy that splits ways and bandwidth; `None` where no task has a profile.
 fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
     let Allocation {
         policy,

@@ -12,7 +12,7 @@ pub fn told(runs: &[Hearing], absent: &[String]) -> String {
     if let Some(obtained) = protection(runs) {
         let _ = writeln!(text, "\ninside: {obtained}");
     }
-    text.push_str("outside: the same core, priority and hogs, nobody moved\n");
+    text.push_str("outside: the same core, priority and hogs, no thread moved\n");
     if runs.iter().any(|run| run.referee == Referee::Oslat) {
         let _ = writeln!(text, "{THROTTLED}");
     }

@@ -128,7 +128,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "no {part}");
         }
-        assert_eq!(page.matches("<svg").count(), 2, "who was not heard has no figure");
+        assert_eq!(page.matches("<svg").count(), 2, "a mute referee has no figure");
         for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
             assert!(!page.contains(outside), "{outside}");
         }
