@@ -15,7 +15,7 @@ use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 use crate::allocation::Allocating;
 use crate::run::{RunError, Setup};
 
-/// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
+/// How much simulated time passes, at most about, before the watcher is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
 /// How much simulated time lies, at least, between two tellings of the figures of each task.
@@ -188,7 +188,7 @@ impl Run<'_> {
         }
     }
 
-    /// When a job may enter another phase; never where nobody allocates.
+    /// When a job may enter another phase; never where no policy allocates.
     fn next_phase(&mut self) -> Time {
         let machine = &mut self.machine.machine;
         let next = self.allocating.as_ref().map(|allocating| allocating.next(machine));

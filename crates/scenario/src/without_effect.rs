@@ -1,7 +1,7 @@
 //! What a request asks for that changes nothing in its run.
 //!
-//! A user who sets a governor, and then reads that the goal was held, believes that the governor did it. So what has no
-//! effect is found before the run: the command line refuses options, and a report tells of the rest.
+//! A user sets a governor, reads that the goal was held, and believes that the governor did it. So what has no effect
+//! is found before the run: the command line refuses options, and a report tells of the rest.
 
 use punctual_sim::Failing;
 use punctual_units::Share;
@@ -88,10 +88,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
             let why = format!("the run ends at {}, before it begins", scenario.duration);
             found.push(WithoutEffect::of(format!("--fault {fault}"), why));
         } else if of_clock_knob && !turns_clock(kind) {
-            let why = format!(
-                "`{}` never sets the clock, so nobody meets a knob that fails",
-                kind.name()
-            );
+            let why = format!("`{}` never sets the clock, so it meets no knob that fails", kind.name());
             found.push(WithoutEffect::of(format!("--fault {fault}"), why));
         }
     }

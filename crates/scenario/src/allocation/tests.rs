@@ -75,7 +75,7 @@ proptest! {
         prop_assert!((takes - thinks).abs() < 1e-6 * thinks, "{takes} {thinks}");
     }
 
-    /// Whoever is pushed aside leaves what it has not waited for: paid and unpaid are the whole.
+    /// A job that is pushed aside leaves what it has not waited for: paid and unpaid are the whole.
     #[test]
     fn filling_is_paid_in_full(from in 0.0f64..0.9, more in 0.0f64..1.0, cold in 1e-6f64..0.1) {
         let until = from + more * (1.0 - from);
