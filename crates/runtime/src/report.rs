@@ -215,7 +215,7 @@ pub struct RunHeader {
     pub machine: String,
     /// The seed of everything that is drawn.
     pub seed: u64,
-    /// Who decides.
+    /// The law that decides.
     pub controller: ControllerKind,
     /// Set points and minimum.
     pub goal: Goal,
@@ -424,5 +424,5 @@ pub enum Progress<'a> {
     Waiting,
 }
 
-/// Whoever watches a run; `Break` ends it early, in order, with a report.
+/// A caller that watches a run; `Break` ends it early, in order, with a report.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress<'_>) -> ControlFlow<()>;

@@ -213,7 +213,7 @@ impl<E: Engine + 'static> Drop for Inner<E> {
         self.shared.stop();
         let keeper = self.keeper.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(keeper), false) = (keeper, self.shared.is_own_thread()) {
-            // Nobody is left to be told.
+            // No caller is left to tell.
             let _ = keeper.join();
         }
     }

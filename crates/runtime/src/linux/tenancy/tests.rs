@@ -48,7 +48,7 @@ impl Emulated {
         }
     }
 
-    /// The cores of everybody else.
+    /// The cores of all other threads.
     fn others(&self) -> String {
         std::fs::read_to_string(&self.cpus).unwrap()
     }
@@ -66,7 +66,7 @@ fn free() -> LearntCosts {
     LearntCosts::new(&[], &[], Share::clamped(0.99), 200)
 }
 
-/// Time enough to lend, however slow the machine is; nobody really waits for it.
+/// Time enough to lend, however slow the machine is; no thread really waits for it.
 fn far() -> Time {
     MonotonicClock.now() + Nanos::from_secs(3600)
 }
