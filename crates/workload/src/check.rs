@@ -29,7 +29,7 @@ impl std::error::Error for Problem {}
 
 /// Longest time that a scenario may speak of: a run of a day.
 const LONGEST: Nanos = Nanos::from_secs(24 * 3600);
-/// Shortest time between two events that anybody has to look at each time: below it, looking costs more than is left.
+/// Shortest time between two events at which a thread has to act each time: below it, looking costs more than is left.
 const SHORTEST: Nanos = Nanos::from_micros(100);
 /// The trace has readings 18 us apart at this speed; faster replay would bunch them under the feeder's resolution.
 const SPEEDUP_MAX: f64 = 20.0;

@@ -14,7 +14,7 @@ pub struct Split {
     /// From the release to the first instruction: an earlier job of the task was not done, or another thread had the
     /// core.
     pub released_late: Nanos,
-    /// Begun and ready, but another thread, or nobody, had the core.
+    /// Begun and ready, but another thread, or none, had the core.
     pub preempted: Nanos,
     /// Waiting for the write permit.
     pub lock: Nanos,

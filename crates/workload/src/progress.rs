@@ -1,7 +1,7 @@
 //! How far a job is, told at boundaries between its ops while it runs.
 //!
 //! A *checkpoint* is a boundary at which it is told. A job has at most [`CHECKPOINTS_MAX`] of them, evenly spread over
-//! its ops, so that telling costs next to nothing and whoever listens needs a fixed amount of room.
+//! its ops, so that telling costs next to nothing and a listener needs a fixed amount of room.
 
 use punctual_units::{Nanos, TaskId, Time};
 use serde::{Deserialize, Serialize};
