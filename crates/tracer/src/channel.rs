@@ -106,7 +106,7 @@ unsafe extern "C" {
     fn munmap(address: *mut c_void, length: usize) -> c_int;
 }
 
-/// mmap(2) on every architecture that Linux runs on, except for a few that nobody profiles on.
+/// mmap(2) on every architecture that Linux runs on, except for a few that no user profiles on.
 const PROT_READ_WRITE: c_int = 1 | 2;
 const MAP_SHARED: c_int = 1;
 
