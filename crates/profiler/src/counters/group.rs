@@ -110,7 +110,7 @@ fn open(event: &Event, flags: u64, group: RawFd) -> Result<File, CountersError> 
         )
     };
     match RawFd::try_from(file) {
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and no other owner has it.
         Ok(file) if file >= 0 => Ok(unsafe { File::from_raw_fd(file) }),
         _ => Err(CountersError::of(event.name, io::Error::last_os_error())),
     }
