@@ -76,8 +76,8 @@ pub struct ControllerDocument {
     pub qod: Design,
     /// Gains of `clock`.
     pub clock: Design,
-    /// The model that the gains come from: `one-step` inverts it, and whoever watches a law compares with it. None in
-    /// files of earlier versions.
+    /// The model that the gains come from: `one-step` inverts it, and a supervisor that watches a law compares with it.
+    /// None in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<ModelDocument>>,
 }
