@@ -295,8 +295,8 @@ impl ArxModel {
         self.a.len().max(self.b.len())
     }
 
-    /// Accepts a model whose every output is explained with at least `minimum` (see [`R2_ACCEPTED`]). A model
-    /// without a fit is accepted: whoever wrote it down vouches for it.
+    /// Accepts a model whose every output is explained with at least `minimum` (see [`R2_ACCEPTED`]). A model without a
+    /// fit is accepted: its author vouches for it.
     ///
     /// # Errors
     /// [`PoorFit`] for the worst output below the minimum; a NaN counts as below.

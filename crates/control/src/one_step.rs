@@ -42,8 +42,8 @@
 //!   sqrt(2 / (2 - l)) times as large.
 //! - *How robust.* Let the true gain be m times the model's, A = 0. Then d^ moves with the factor 1 - l m per sample:
 //!   stable for 0 < m < 2/l, that is up to 3.3 times the model's gain for l = 0.6. With several knobs the eigenvalues
-//!   of B_true B^-1 take the place of m. A gain of the wrong sign is never stable, only bounded by the limits; whoever
-//!   runs a law on a model that was not checked lets a [`Supervisor`](crate::Supervisor) watch.
+//!   of B_true B^-1 take the place of m. A gain of the wrong sign is never stable, only bounded by the limits; a caller
+//!   that runs a law on a model that was not checked lets a [`Supervisor`](crate::Supervisor) watch.
 //! - *Prices.* `moves` slows down only what B can hardly do: along a direction in which B'(weight)B has the eigenvalue
 //!   s, a step goes the part s / (s + moves) of the way. So noise in an output that the knobs hardly reach does not
 //!   throw the knobs from limit to limit.

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** A law is as good as its model. On a machine that answers otherwise than the model says (another
 //! workload, a file from elsewhere, a sign that a noisy record turned round) the loop may push the wrong way or swing
-//! from limit to limit. The limits bound the damage; somebody has to notice.
+//! from limit to limit. The limits bound the damage; the supervisor notices it.
 //!
 //! **What must not raise an alarm.** A disturbance, however large: it also misses every prediction once. More noise
 //! than in the record. Gains that are off by a factor with which the loop still settles. So none of the tests asks
