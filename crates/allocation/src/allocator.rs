@@ -1,7 +1,7 @@
 //! The state machine that decides what each core has, from event to event.
 //!
 //! ```text
-//! event ─► policy (who gains) ─► placed (few ways change hands) ─► plan        where changing is free
+//! event ─► policy (gains) ─► placed (few ways change hands) ─► plan            where changing is free
 //! event ─► keeper (lend bandwidth, move ways where it pays) ─► plan            where refilling ways costs
 //! ```
 //!

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_stays_where_it_was() {
+    fn what_no_core_needs_stays_where_it_was() {
         let before = side_by_side(&[5, 5, 5, 5]);
         assert_eq!(place(&[3, 3, 3, 3], &before, Grid::PAPER), before);
         assert_eq!(place(&[3, 6, 3, 3], &before, Grid::PAPER)[3], before[3]);

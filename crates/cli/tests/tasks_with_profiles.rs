@@ -132,7 +132,7 @@ fn wrong() -> Vec<(&'static str, String, &'static str)> {
 }
 
 #[test]
-fn whoever_names_a_wrong_profile_hears_the_same() {
+fn every_command_refuses_a_wrong_profile_alike() {
     for (what, text, line) in wrong() {
         let folder = folder_with(&[("s/x.toml", SCENARIO), ("s/p.csv", &text), ("ours/p.csv", &text)]);
         let refused = |arguments: &[&str]| refused(folder.path(), arguments);
@@ -169,7 +169,7 @@ fn whoever_names_a_wrong_profile_hears_the_same() {
 }
 
 #[test]
-fn whoever_names_a_right_profile_is_answered() {
+fn every_command_takes_a_right_profile() {
     let folder = folder_with(&[("s/x.toml", SCENARIO), ("s/p.csv", &good())]);
     let show = ["profile", "show", "s/p.csv", "--json", "p.json"];
     told(punctual(folder.path(), &show));

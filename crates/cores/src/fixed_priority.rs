@@ -187,7 +187,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_gains_by_more_work(tasks in prop::collection::vec(task(), 1..4), which in 0usize..4) {
+        fn no_task_gains_by_more_work(tasks in prop::collection::vec(task(), 1..4), which in 0usize..4) {
             let mut more = tasks.clone();
             let task = &mut more[which % tasks.len()];
             task.execution += Nanos(1);

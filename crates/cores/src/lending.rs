@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lease_serves_somebody_and_ends_in_time(now in 0u64..1000, release in 0u64..1000, hand_over in 0u64..300, take_back in 0u64..300) {
+        fn a_lease_is_of_use_and_ends_in_time(now in 0u64..1000, release in 0u64..1000, hand_over in 0u64..300, take_back in 0u64..300) {
             let costs = LendingCosts { hand_over: Nanos(hand_over), take_back: Nanos(take_back) };
             match lend(Time(now), NextRelease::At(Time(release)), costs) {
                 Lease::Until(end) => {

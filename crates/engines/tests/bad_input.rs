@@ -72,7 +72,7 @@ fn exercise(engine: &Lmdb) -> Result<usize, EngineError> {
 }
 
 #[test]
-fn a_second_instance_is_refused_and_told_who_has_the_store() {
+fn a_second_instance_is_refused_and_the_error_names_the_holder() {
     let directory = tempfile::tempdir().unwrap();
     let first = open(directory.path()).unwrap();
     let error = open(directory.path()).map(drop).unwrap_err();

@@ -317,7 +317,7 @@ fn a_store_that_acknowledges_before_the_commit_is_caught() {
 }
 
 #[test]
-fn another_process_is_told_who_has_the_store_until_that_is_killed() {
+fn another_process_is_refused_until_the_named_holder_is_killed() {
     let root = tempfile::tempdir().unwrap();
     let (mut process, _output) = start(&format!("{}|0|false", root.path().display()));
     let error = LmdbOptions::default().open(root.path()).map(drop).unwrap_err();

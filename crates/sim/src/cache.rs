@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_holds_what_the_cache_does_not_have(rounds in fetches(), masks in 0usize..3) {
+        fn no_core_holds_what_the_cache_does_not_have(rounds in fetches(), masks in 0usize..3) {
             let model = model(MASKS[masks]);
             let mut cache = Cache::new(&model, CORES);
             for (live, dead) in rounds {

@@ -1,7 +1,7 @@
 //! The simulation: from one event to the next.
 //!
 //! ```text
-//! next event ─► updates arrive ─► segments end ─► timers, releases ─► schedule: who runs where ─► pace: how fast
+//! next event ─► updates arrive ─► segments end ─► timers, releases ─► schedule: what runs where ─► pace: how fast
 //!     ▲                                                                                             │
 //!     └──────────────────────────── each running segment's end at this pace ◄───────────────────────┘
 //! ```

@@ -205,7 +205,7 @@ mod tests {
         }
 
         #[test]
-        fn who_never_accesses_is_in_nobodys_way(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..6), idle in 0usize..6) {
+        fn a_core_that_never_accesses_is_in_no_others_way(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..6), idle in 0usize..6) {
             let expected = solve(service, &think);
             let mut all = think.clone();
             let at = idle.min(think.len());

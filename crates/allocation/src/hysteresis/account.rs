@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_comes_to_owe_more_than_the_gap() {
+    fn no_core_comes_to_owe_more_than_the_gap() {
         assert!(!limits(f64::INFINITY).allow(1.1e-3, 0.0, true));
         let owes_much = Limits {
             debt: 3e-3,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_by_less_than_the_gap_keeps_the_pace_and_others_the_bases_share() {
+    fn a_core_behind_by_less_than_the_gap_keeps_the_pace_and_others_the_bases_share() {
         assert!(allows(0.0, 0.5, 0.0) && !allows(0.0, 0.5, 0.1) && !allows(0.0, 0.6, 0.0));
         assert!(!allows(-0.6, 0.5, 0.0) && limits(-0.6).allow(0.5e-3, 0.0, true));
         // A job is overdue.

@@ -69,7 +69,7 @@ fn seconds(at: f64) -> Time {
 }
 
 #[test]
-fn bandwidth_is_lent_to_who_gains_and_ways_stay() {
+fn bandwidth_is_lent_to_the_core_that_gains_and_ways_stay() {
     let mut keeper = keeper(CHEAP);
     let plan = keeper
         .decide(&programs(), &[job(0, 0.0, 9.0), job(1, 0.0, 9.0)], Time::ZERO)
@@ -79,7 +79,7 @@ fn bandwidth_is_lent_to_who_gains_and_ways_stay() {
 }
 
 #[test]
-fn who_gains_keeps_its_own_pace_first() {
+fn a_core_that_gains_keeps_its_own_pace_first() {
     // Both gain by bandwidth: none is made slower than under the base.
     let mut keeper = keeper(CHEAP);
     assert_eq!(
@@ -175,7 +175,7 @@ fn the_base_is_replayed_at_the_clock_in_force() {
 }
 
 #[test]
-fn nobody_gets_less_than_the_pools_least() {
+fn no_core_gets_less_than_the_pools_least() {
     let pool = Pool {
         least: Share { ways: 3, partitions: 3 },
         idle: Share { ways: 1, partitions: 2 },

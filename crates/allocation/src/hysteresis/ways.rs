@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_lose_keeps_what_it_has() {
+    fn a_core_that_cannot_lose_keeps_what_it_has() {
         let moved = |change: fn(&mut Claim)| {
             let mut claims = claims(&[vec![0.0; 8], (0..8).map(f64::from).collect()], 0.01, &[4, 4]);
             change(&mut claims[0]);

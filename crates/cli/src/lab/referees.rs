@@ -119,7 +119,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn outside_and_inside_stand_under_each_other_and_who_is_absent_is_named() {
+    fn outside_and_inside_stand_under_each_other_and_absent_tools_are_named() {
         let runs = [
             run(Referee::RtApp, true, 90.0),
             run(Referee::RtApp, false, 900.0),

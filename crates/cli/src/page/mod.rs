@@ -221,7 +221,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_page_is_whole_and_asks_nobody() {
+    fn the_page_is_whole_and_loads_nothing() {
         let page = page(&fixture::report(), "punctual run");
         check_nesting(&page);
         for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_nothing_alone_is_not_held_against_it() {
+    fn an_idle_program_is_not_held_against_the_film() {
         let runs = [run(Arm::Alone, 0, 0, 0, &[]), run(Arm::Dual, 0, 0, 400, &[20])];
         let dual = ArmSummary::of(Arm::Dual, 2, &runs);
         assert!(dual.work.is_empty() && dual.disk_of_equal_share.is_empty());

@@ -34,7 +34,7 @@ pub(super) fn taking_a_real_core() -> MutexGuard<'static, ()> {
 
 /// What `body` answers on a thread of a user without rights; none where this one may not become another. Users and
 /// rights are a thread's own to the kernel (setresuid(2)); the C library's wrapper would change the whole process.
-pub(super) fn as_nobody<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(super) fn as_user_without_rights<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     const OTHER_USER: libc::uid_t = 65_534;
     let thread = std::thread::spawn(move || {
         // SAFETY: plain numbers; only this thread, which ends here, is another user's from now on.

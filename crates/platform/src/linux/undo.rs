@@ -481,7 +481,7 @@ mod tests {
     use crate::linux::testing;
 
     #[test]
-    fn one_task_that_cannot_be_moved_holds_up_nobody() {
+    fn one_task_that_cannot_be_moved_holds_up_no_other() {
         let folder = testing::folder();
         let path = folder.path().join("tasks");
         let from = CString::new(path.as_os_str().as_bytes()).unwrap();

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_gets_every_letter_of_all_writers() {
+    fn the_receiver_gets_every_letter_of_all_writers() {
         const EACH: u32 = 2000;
         let mailbox = &Mailbox::new(16);
         std::thread::scope(|scope| {

@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn who_ends_its_phase_has_paid() {
+fn a_job_that_ends_its_phase_has_paid() {
     let begun = job(0, 0.5, true);
     assert_eq!(owed(begun, 0.1, None), 0.0, "the job has ended");
     assert_eq!(

@@ -18,7 +18,7 @@ pub struct Ticket(pub(super) u64);
 /// let mut queue = WaitQueue::default();
 /// queue.push(Time(20), "relaxed");
 /// queue.push(Time(10), "urgent");
-/// assert_eq!(queue.pop().map(|(_, who)| who), Some("urgent"));
+/// assert_eq!(queue.pop().map(|(_, waiter)| waiter), Some("urgent"));
 /// ```
 #[derive(Debug)]
 pub struct WaitQueue<T> {

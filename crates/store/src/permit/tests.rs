@@ -51,7 +51,7 @@ fn waiters_are_served_by_deadline_and_equals_in_order_of_arrival() {
 }
 
 #[test]
-fn who_gives_up_is_forgotten_and_the_others_are_served() {
+fn a_waiter_that_gives_up_is_forgotten_and_the_others_are_served() {
     let queue = PermitQueue::new(LinuxOs);
     let held = queue.acquire(Time::ZERO, Time::MAX).unwrap();
     std::thread::scope(|scope| {

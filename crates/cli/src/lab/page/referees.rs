@@ -106,7 +106,7 @@ mod tests {
     use crate::lab::referees::tests::run;
 
     #[test]
-    fn the_page_is_whole_and_asks_nobody() {
+    fn the_page_is_whole_and_loads_nothing() {
         let runs = [
             run(Referee::RtApp, false, 26_000.0),
             run(Referee::RtApp, true, 90.0),

@@ -170,7 +170,7 @@ mod tests {
     use crate::linux::testing;
 
     #[test]
-    fn this_process_and_who_started_it_and_named_programs_stay() {
+    fn this_process_its_ancestors_and_named_programs_stay() {
         let me = std::process::id();
         let status =
             |name: &str, process: i32, parent: i32| format!("Name:\t{name}\nTgid:\t{process}\nPPid:\t{parent}");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_includes_this_thread() {
+    fn the_threads_include_this_one() {
         assert!(threads(&KernelTree::default()).contains(&Tid::current()));
     }
 }

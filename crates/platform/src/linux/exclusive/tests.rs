@@ -41,7 +41,7 @@ impl Drop for Helper {
 }
 
 /// All programs but the helper.
-fn everybody_else() -> Vec<String> {
+fn all_other_programs() -> Vec<String> {
     let name = |tid: Tid| std::fs::read_to_string(format!("/proc/{tid}/comm")).ok();
     let names: BTreeSet<String> = population::threads(&KernelTree::default())
         .into_iter()
@@ -66,7 +66,7 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     narrow.set(*core, true);
     set_affinity(helper.tid(), &narrow).unwrap();
     let journal = Journal::open(false).unwrap();
-    let spared = Spared::new(&tree, &everybody_else());
+    let spared = Spared::new(&tree, &all_other_programs());
     let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
         Ok(affinity) => affinity,
         Err(refusal) => {
@@ -158,7 +158,7 @@ fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
     let [others @ .., core] = all.as_slice() else { return };
     let mut starter = Starter::start();
     let journal = Journal::open(false).unwrap();
-    let spared = Spared::new(&tree, &everybody_else());
+    let spared = Spared::new(&tree, &all_other_programs());
     let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
         Ok(affinity) if !others.is_empty() => affinity,
         other => return eprintln!("skipped: one core only, or {:?}", other.err()),
@@ -192,11 +192,11 @@ fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
 }
 
 #[test]
-fn who_may_move_nobody_obtains_nothing() {
+fn a_user_that_may_move_no_thread_obtains_nothing() {
     let _alone = crate::linux::testing::taking_a_real_core();
     let tree = KernelTree::default();
     let core = *cores::usable(&tree).last().unwrap();
-    let taken = crate::linux::testing::as_nobody(move || {
+    let taken = crate::linux::testing::as_user_without_rights(move || {
         let journal = Journal::open(false).unwrap();
         let taken = ExclusiveCore::take(&KernelTree::default(), &journal, core, &[]);
         taken.map(|exclusive| exclusive.obtained().to_string())
@@ -211,7 +211,7 @@ fn who_may_move_nobody_obtains_nothing() {
 }
 
 #[test]
-fn a_way_by_which_nobody_moves_is_no_way() {
+fn a_way_by_which_no_thread_moves_is_no_way() {
     let census = |moved, not_ours| Census {
         moved,
         not_ours,

@@ -185,7 +185,7 @@ fn a_core_that_is_not_lent_counts_as_not_lent_and_is_asked_for() {
 }
 
 #[test]
-fn of_two_occupants_the_one_who_is_released_first_gets_the_core_back() {
+fn of_two_occupants_the_one_that_is_released_first_gets_the_core_back() {
     let emulated = Emulated::new();
     let mut both = Tenancy::shared(emulated.core.clone(), free(), 2);
     let (mut late, mut early) = (both.pop().unwrap(), both.pop().unwrap());
