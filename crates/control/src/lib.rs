@@ -1,15 +1,15 @@
-//! Identification and feedback control: from a record of what knobs did to meters, to a law that holds the meters at
-//! their goals, with its proof.
+//! Which law holds the meters at their goals, and from which model? Identification and feedback control: from a record
+//! of what knobs did to meters, to a law with its proof.
 //!
 //! **Problem.** A machine has knobs (clock, admitted share of updates, backlog bound) and meters (tardiness, data
-//! response ratio, service delay). How much a knob does depends on the machine and on what runs on it, knobs
-//! act on several meters at once, and the load changes without notice. A fixed setting is either late or wasteful.
+//! response ratio, service delay). How much a knob does depends on the machine and on its load. One knob moves several
+//! meters, and the load changes without notice. A fixed setting is either late or wasteful.
 //!
-//! **Terms.** y(k) are the meters (*outputs*) and u(k) the knobs (*inputs*) at sample k; the *operating point* (u0,
-//! y0) is where the model is linear, and models and gains speak of deviations from it. The *error* is the goal minus
-//! the output. A *pole* is an eigenvalue of a closed loop; inside the unit circle means stable. Matrices keep the
-//! letters of the literature: A, B of the model; Q, R the weights of states and inputs; X the solution of the Riccati
-//! equation; K the gain.
+//! **Terms.** y(k) are the meters (*outputs*) and u(k) the knobs (*inputs*) at sample k; the *operating point* (u0, y0)
+//! is where the model is linear; models and gains are about deviations from it. The *error* is the goal minus the
+//! output. A *pole* is an eigenvalue of a closed loop; inside the unit circle means stable. Matrices keep the letters
+//! of the literature: A, B of the model; Q, R the weights of states and inputs; X the solution of the Riccati equation;
+//! K the gain.
 //!
 //! **Method.** Four steps, those of "QeDB with MIMO control" (W. Kang and J. Chung, section 4.3):
 //! 1. [`Excitation`] moves all knobs at once through every combination of their levels, and the caller records.

@@ -1,4 +1,4 @@
-//! When is what decided: monitor, modes, controllers and the loop that joins them. Pure: values and `now` in, values
+//! When is what decided? Monitor, modes, controllers, and the loop that joins them. Pure: values and `now` in, values
 //! out.
 //!
 //! Start with `tick`: it is the loop. Around it
