@@ -285,7 +285,7 @@ impl ArxModel {
         &self.drift
     }
 
-    /// How well the model explains its record; none if it was written down rather than identified.
+    /// How well the model explains its record; `None` if it was written down rather than identified.
     pub fn fit(&self) -> Option<&Fit> {
         self.fit.as_ref()
     }

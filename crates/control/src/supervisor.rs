@@ -182,7 +182,7 @@ impl Supervisor {
     /// A watcher over the loop around `model`'s first inputs, one per knob, first-order part. `nature` says what each
     /// knob does to the first output, `margin` how far that one may be from its goal, relative to it (0.1: a tenth).
     ///
-    /// None if there are not as many natures as knobs, or more knobs than inputs.
+    /// `None` if there are not as many natures as knobs, or more knobs than inputs.
     pub fn new(model: &ArxModel, knobs: Vec<Knob>, nature: Vec<Effect>, margin: f64) -> Option<Supervisor> {
         let (ny, nu) = (model.outputs().len(), knobs.len());
         if nature.len() != nu || nu > model.inputs().len() {

@@ -143,7 +143,7 @@ mod tests {
     use crate::fits;
 
     /// Fixed priorities, unit by unit, all tasks released together and as often as they may, the jobs of a task one
-    /// after the other: the longest response of each task over twice the hyperperiod and the longest deadline; none
+    /// after the other: the longest response of each task over twice the hyperperiod and the longest deadline; `None`
     /// where one is late or the core is overloaded.
     fn simulated(tasks: &[Sporadic]) -> Option<Vec<u64>> {
         let horizon = horizon(tasks)?;

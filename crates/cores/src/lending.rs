@@ -12,8 +12,8 @@ pub struct LendingCosts {
 }
 
 impl LendingCosts {
-    /// The costs that the share `quantile` of the measured ones does not exceed (nearest rank); none where one of them
-    /// was never measured.
+    /// The costs that the share `quantile` of the measured ones does not exceed (nearest rank); `None` where one of
+    /// them was never measured.
     ///
     /// ```
     /// use punctual_cores::LendingCosts;

@@ -419,7 +419,7 @@ impl ControllerDocument {
         }
     }
 
-    /// What a run should say of where its model comes from; none where the model was learnt on this run's machine, or
+    /// What a run should say of where its model comes from; `None` where the model was learnt on this run's machine, or
     /// for a simulated one.
     pub fn origin_note(&self, run: &MadeFor) -> Option<String> {
         let made = &self.made_for;

@@ -57,7 +57,7 @@ fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     (report, ran.iter().map(|ran| ran.load(Ordering::Relaxed)).collect())
 }
 
-/// What was told of a task's seat; none where no core was to be had here, with the reason printed.
+/// What was told of a task's seat; `None` where no core was to be had here, with the reason printed.
 fn seats(report: &RunReport) -> Option<Vec<&Protection>> {
     let told = &report.header.protection;
     if let Some(none) = told.iter().find(|it| it.what.starts_with("a core of its own")) {

@@ -101,7 +101,7 @@ impl Keeper {
         (before != self.plan).then_some(&self.plan)
     }
 
-    /// The plan with `masks` and the bandwidth that goes best with them; none if a core cannot afford them.
+    /// The plan with `masks` and the bandwidth that goes best with them; `None` if a core cannot afford them.
     fn lend(&self, scene: &Scene, masks: Vec<WayMask>) -> Option<Plan> {
         let worth: Vec<Worth> = (0..masks.len())
             .map(|core| self.worth(scene, core, masks[core]))

@@ -43,7 +43,7 @@ impl Claim {
         }
     }
 
-    /// What the ways from `begin` up to `stop` save, filling counted; none if it cannot afford them.
+    /// What the ways from `begin` up to `stop` save, filling counted; `None` if it cannot afford them.
     fn worth(&self, begin: usize, stop: usize) -> Option<f64> {
         let mask = WayMask::new(begin as u8, (stop - begin) as u8);
         let (gained, missing) = (f64::from(mask.gained(self.before)), f64::from(self.own.gained(mask)));
@@ -55,7 +55,7 @@ impl Claim {
     }
 }
 
-/// The masks, side by side over all `ways`, that save most in sum; none if the cores can afford no placement.
+/// The masks, side by side over all `ways`, that save most in sum; `None` if the cores can afford no placement.
 ///
 /// By dynamic programming over the boundaries between neighbours: at most cores x ways^2 / 2 steps.
 pub(super) fn place(claims: &[Claim], ways: u8) -> Option<Vec<WayMask>> {

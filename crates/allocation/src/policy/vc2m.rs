@@ -52,7 +52,7 @@ struct Step {
     gain: f64,
 }
 
-/// The step that lowers the load of a core that `wants` more by most; none if nothing does.
+/// The step that lowers the load of a core that `wants` more by most; `None` if nothing does.
 fn best_step(loads: &Loads, pool: Pool, shares: &[Share], wants: impl Fn(f64) -> bool) -> Option<Step> {
     let taken = |of: fn(&Share) -> u8| shares.iter().map(|share| usize::from(of(share))).sum::<usize>();
     let ways = pool.grid.ways - taken(|share| share.ways) as u8;

@@ -252,7 +252,7 @@ fn machine(path: &Path) -> Result<MachineModel, Failure> {
     MachineModel::from_toml(&text).map_err(|error| refused(error.to_string()))
 }
 
-/// The controller of `--model`, else of the scenario; none if neither names one, which the runtime refuses in words.
+/// The controller of `--model`, else of the scenario; `None` if neither names one, which the runtime refuses in words.
 pub fn given_controller(
     option: Option<&Path>,
     loaded: &Loaded,

@@ -117,7 +117,7 @@ impl ViewState {
             .collect()
     }
 
-    /// How real the clock knob is; none where there is none.
+    /// How real the clock knob is; `None` where there is none.
     pub fn clock_provenance(&self) -> Option<Provenance> {
         let header = self.header.as_ref()?;
         header.knobs.iter().find(|knob| knob.knob == "clock")?.offered

@@ -89,7 +89,7 @@ fn least_power(points: &[Point], wanted: &Point) -> Option<f64> {
     alone.chain(of_two).chain(of_three).reduce(f64::min)
 }
 
-/// Parts of the first two points for which a mixture of the three lacks exactly nothing, by Cramer's rule; none if
+/// Parts of the first two points for which a mixture of the three lacks exactly nothing, by Cramer's rule; `None` if
 /// there are none.
 fn both_exact(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> Option<(f64, f64)> {
     let (a, b) = ([a[0] - c[0], a[1] - c[1]], [b[0] - c[0], b[1] - c[1]]);

@@ -37,15 +37,15 @@ pub struct Transient {
     pub first_second: f64,
     /// The largest second's mean error since, relative to the goal.
     pub overshoot: f64,
-    /// Jobs until settled; none if it never was.
+    /// Jobs until settled; `None` if it never was.
     pub settled_jobs: Option<usize>,
-    /// The same in seconds, from the onset to the end of the last job that was not; none if it never was.
+    /// The same in seconds, from the onset to the end of the last job that was not; `None` if it never was.
     pub settled_s: Option<f64>,
     /// Late jobs, over all.
     pub misses: f64,
 }
 
-/// What `jobs` show of a disturbance between `onset_s` and `end_s` against `goal`. None if too few jobs ended then.
+/// What `jobs` show of a disturbance between `onset_s` and `end_s` against `goal`. `None` if too few jobs ended then.
 pub fn transient(jobs: &[FinishedJob], goal: f64, onset_s: f64, end_s: f64) -> Option<Transient> {
     let from = jobs.partition_point(|job| job.t_s < onset_s);
     let until = jobs.partition_point(|job| job.t_s < end_s);

@@ -117,7 +117,7 @@ impl Arm {
 pub struct Frame {
     /// When the player ran.
     pub woken: Nanos,
-    /// When it had read the frame; none where it dropped it.
+    /// When it had read the frame; `None` where it dropped it.
     pub read: Option<Nanos>,
     /// When the frame was displayed, or dropped.
     pub finished: Nanos,

@@ -156,7 +156,7 @@ impl Journal {
         set_affinity(thread, wanted).inspect_err(|_| self.withdraw(record))
     }
 
-    /// Records that `thread` is to run on the cores of `mask` again. None where that is recorded already.
+    /// Records that `thread` is to run on the cores of `mask` again. `None` where that is recorded already.
     fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<Option<usize>> {
         let stat = PathBuf::from(format!("/proc/{thread}/stat"));
         let content = fs::read(&stat).map_err(|why| match why.kind() {

@@ -139,7 +139,7 @@ fn throttling(tree: &KernelTree) -> Throttling {
     }
 }
 
-/// Whether this kernel throttles at all; none where it does not tell.
+/// Whether this kernel throttles at all; `None` where it does not tell.
 fn throttles(tree: &KernelTree) -> Option<bool> {
     let has_fair_server = tree.path(FAIR_SERVERS).is_dir();
     match tree.release() {
@@ -148,8 +148,8 @@ fn throttles(tree: &KernelTree) -> Option<bool> {
     }
 }
 
-/// Whether this kernel schedules groups of real-time threads (`CONFIG_RT_GROUP_SCHED`); none where it does not tell, or
-/// has been told not to although it could (the boot parameter `rt_group_sched`).
+/// Whether this kernel schedules groups of real-time threads (`CONFIG_RT_GROUP_SCHED`); `None` where it does not tell,
+/// or has been told not to although it could (the boot parameter `rt_group_sched`).
 fn groups_of_real_time(tree: &KernelTree) -> Option<bool> {
     let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
     let group = mount_point(Some("cpu"), &mountinfo).map(|top| tree.path(top).join("cpu.rt_runtime_us"));

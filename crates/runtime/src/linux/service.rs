@@ -142,7 +142,7 @@ pub struct Figures {
     pub fallback: Option<String>,
     /// Where the admitted share is set.
     pub admitted: Share,
-    /// Where the clock is set; none where it is left alone.
+    /// Where the clock is set; `None` where it is left alone.
     pub clock: Option<Hertz>,
     /// What sensor readings have come to since the store was opened.
     pub updates: Counts,

@@ -244,7 +244,7 @@ pub(super) struct Starter {
 }
 
 impl Starter {
-    /// Places the calling thread, reports what was obtained, and waits for the start of the run. None where the run
+    /// Places the calling thread, reports what was obtained, and waits for the start of the run. `None` where the run
     /// was called off.
     pub(super) fn start(self) -> Option<Time> {
         let ThreadPlace {

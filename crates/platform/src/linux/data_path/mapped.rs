@@ -156,7 +156,7 @@ impl MappedPartition {
 struct Draft<'a> {
     path: &'a Path,
     file: File,
-    /// How long it was; none if it was not there.
+    /// How long it was; `None` if it was not there.
     found_bytes: Option<u64>,
     kept: bool,
 }

@@ -48,7 +48,7 @@ struct Timed {
     swept: Histogram<u64>,
 }
 
-/// Decides the runs of each policy `rounds` times, after one that only warms up; none if the user broke it off.
+/// Decides the runs of each policy `rounds` times, after one that only warms up; `None` if the user broke it off.
 pub fn measure(
     programs: &Programs,
     policies: &[Vec<Run>],

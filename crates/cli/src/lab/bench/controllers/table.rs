@@ -43,7 +43,7 @@ pub struct Run {
     /// What it says about its goals.
     #[serde(skip)]
     verdict: Verdict,
-    /// How the mean over all tasks stands to its set point; none where no job gave one.
+    /// How the mean over all tasks stands to its set point; `None` where no job gave one.
     #[serde(skip)]
     mean: Option<Mean>,
     /// Mean tardiness within [`TOLERANCE`] of the goal, in a run that is conclusive.
