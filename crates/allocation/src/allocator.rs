@@ -165,11 +165,11 @@ impl Allocator {
         self.due
     }
 
-    /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; none if all
+    /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; `None` if all
     /// stays as it is, or the last decision is too recent.
     ///
-    /// A release that leaves what runs as it was is none of its business unless the policy knows deadlines. Of several
-    /// events at one instant, any will do: what runs is looked at on every core.
+    /// A release that does not change the running jobs triggers a decision only if the policy uses deadlines. Of
+    /// several events at one instant, any will do: the allocator looks at every core.
     ///
     /// # Panics
     /// If `cores` are not as many as in the settings, or a program does not exist.

@@ -100,9 +100,9 @@ impl Account {
 
     /// Lets time pass from the last decision, `before`, until `now`, at which `job` runs.
     ///
-    /// What happened within the gap after `before` is heard of at its end. Where that leaves open when, the worst is
-    /// taken: a job was released at `before`, so that the base has begun it; a core that changed its job was at rest,
-    /// so that nothing was filled.
+    /// The keeper learns at the gap's end what happened within it after `before`. Where that leaves open when, the
+    /// worst is taken: a job was released at `before`, so that the base has begun it; a core that changed its job was
+    /// at rest, so that nothing was filled.
     pub fn pass(&mut self, programs: &Programs, job: Option<&Running<'_>>, before: Time, now: Time) {
         let seconds = now.since(before).as_secs_f64();
         let at_once = seconds > self.gap + RESOLUTION;

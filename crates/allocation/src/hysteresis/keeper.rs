@@ -203,7 +203,7 @@ impl Keeper {
         (until_end(stay) - until_end(&other) > self.saved_min).then_some(other)
     }
 
-    /// What a core makes of ways, with the bandwidth that it has in `stay`. A core at rest keeps what a job needs: ways
+    /// What a core gains by ways, with the bandwidth that it has in `stay`. A core at rest keeps what a job needs: ways
     /// are not filled as fast as one comes.
     fn claim(&self, scene: &Scene, core: usize, stay: &Plan) -> Claim {
         let (here, partitions) = (scene.here[core].as_ref(), stay.shares[core].partitions);

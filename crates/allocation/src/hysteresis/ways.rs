@@ -7,7 +7,7 @@ use crate::pool::CORES_MAX;
 /// Most ways of a cache.
 pub(super) const WAYS_MAX: usize = 64;
 
-/// What one core makes of ways.
+/// What one core gains by ways.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     /// Seconds saved with each number of ways, against any reference.
