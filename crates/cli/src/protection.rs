@@ -1,4 +1,4 @@
-//! What protection a run obtained, for people: a right that was refused to many threads is told once.
+//! What protection a run obtained, for people: a right that was refused to many threads is printed once.
 
 use punctual_runtime::report::Protection;
 

@@ -56,7 +56,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     report.summary.notes.splice(0..0, learnt.note);
     drop(watcher);
 
-    // What can be told is told: one output that cannot be written does not take the others with it.
+    // The text says what is known: one output that cannot be written does not take the others with it.
     let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));
     let json = json.map_or(Ok(()), |file| file.json(&report));
     let html = html.map_or(Ok(()), |file| file.text(&page::page(&report, command)));

@@ -47,7 +47,7 @@ pub struct ViewState {
     pub header: Option<RunHeader>,
     /// The latest samples, oldest first.
     pub samples: VecDeque<Sample>,
-    /// The figures of each task so far; empty until some are told.
+    /// The figures of each task so far; empty until some are reported.
     pub tasks: Vec<TaskReport>,
     /// Real-time jobs after the start-up so far.
     pub jobs: u64,
