@@ -164,7 +164,7 @@ pub enum DesignError {
 pub struct WrongModel {
     /// Fingerprint of the model in the design.
     pub designed_for: Fingerprint,
-    /// Fingerprint of the model at hand.
+    /// Fingerprint of the given model.
     pub given: Fingerprint,
 }
 
