@@ -1,4 +1,4 @@
-//! The laws with a scenario of the user's, on the machine at hand: a surge of work comes and goes.
+//! The laws with a scenario of the user's, on this machine: a surge of work comes and goes.
 //!
 //! What interferes on another core hardly moves a job on many machines (a virtual machine with two cores among them),
 //! so the disturbance is one that every machine has: for a while each real-time job has more to do, and the law is not

@@ -2,7 +2,7 @@
 //!
 //! `tasksets` draws task sets as the paper does, `variant` says under what each is run, `carry` runs one on the
 //! simulated split machine, `columns` makes samples of it, `motivation` and `cost` are the experiments without task
-//! sets, `refill` asks what the order of the rules hangs on. What the profiles are, and what a way of their machine
+//! sets, `refill` asks what the order of the rules depends on. What the profiles are, and what a way of their machine
 //! holds, is in `profiles`.
 
 mod carry;

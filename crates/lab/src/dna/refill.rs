@@ -1,4 +1,4 @@
-//! What the order of the rules hangs on: the price of a way that changes hands, and what is maximised.
+//! What the order of the rules depends on: the price of a way that changes hands, and what is maximised.
 //!
 //! **Problem.** Refilling is charged by an upper bound, at which reallocating at every change loses to a split that
 //! never changes; for nothing it wins. A real machine lies between the two.

@@ -416,7 +416,7 @@ impl<'p> Stage<'p> {
             let end = start + self.plan.period * u64::from(self.plan.frames);
             let _ = go.send(start);
             let counting = scope.spawn(move || {
-                // On time even where hogs are many; where that is refused, the time is told by the clock all the same.
+                // On time even where hogs are many; where that is refused, the clock still gives the time.
                 let _ = thread::pin(self.cores[0]).and_then(|()| thread::real_time(COUNTER_PRIORITY));
                 MonotonicClock.sleep_until(start);
                 let (began, before) = (MonotonicClock.now(), self.load.done());

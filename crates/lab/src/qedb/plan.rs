@@ -1,6 +1,6 @@
 //! Which runs each experiment consists of.
 //!
-//! A run is told from the others by its labels, which formulas select by:
+//! Labels distinguish a run from the others; formulas select by them:
 //!
 //! | part | labels | experiment |
 //! |---|---|---|

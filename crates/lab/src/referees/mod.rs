@@ -67,7 +67,7 @@ pub fn hear(
     let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
     let cores = cores::usable(&tree);
     let core = first_set_apart(&cores).unwrap_or_default();
-    // A refusal is told before anything is measured.
+    // A refusal is reported before anything is measured.
     let tried = ExclusiveCore::take(&tree, &journal, core, &spared()).map(drop);
     let left = journal.restore().pop();
     tried?;
