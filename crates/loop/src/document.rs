@@ -305,7 +305,7 @@ impl ModelDocument {
     }
 
     /// The model for a loop that steps at every job, from one for a period of `jobs` jobs: the same resting points,
-    /// reached within one job ([`quasi_static`]). Better is a record at that pace, but the machine may not be at hand.
+    /// reached within one job ([`quasi_static`]). Better is a record at that pace, but the machine may be elsewhere.
     ///
     /// # Errors
     /// [`ModelError::NoSteadyState`].
