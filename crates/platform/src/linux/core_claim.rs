@@ -2,7 +2,7 @@
 //!
 //! Two runs that keep real-time work on the same core make each other late, and neither can see why. So a run claims
 //! its core by a lock (flock(2)) on a file; the kernel releases the lock when the process ends, however it ends. The
-//! claim binds runs of this program only, and is told, not enforced: a user may want both.
+//! claim binds runs of this program only, and is advice, not enforced: a user may want both.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};

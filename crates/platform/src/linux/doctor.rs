@@ -352,7 +352,7 @@ fn persistent_memory(tree: &KernelTree) -> Finding {
     }
 }
 
-/// Tries a ring; whether a device's driver polls is told by its queue (`nvme.poll_queues`).
+/// Tries a ring; a device's queue says whether its driver polls (`nvme.poll_queues`).
 fn polled_completion(tree: &KernelTree) -> Finding {
     let facility = Facility::PolledCompletion;
     if let Err(why) = try_ring() {

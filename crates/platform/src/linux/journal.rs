@@ -6,8 +6,8 @@
 //! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the same
 //! code. Each record is withdrawn once undone, so restoring twice is harmless, whichever process does it.
 //!
-//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards. A
-//! thread is told from a later one of the same number by when it started.
+//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards. Its
+//! start time distinguishes a thread from a later one of the same number.
 //!
 //! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have
 //! had them from its group; widening the group later does not widen it. Threads of which a record speaks and that have

@@ -1,4 +1,4 @@
-//! The way in which cores are kept: the best that is to be had.
+//! The way in which cores are kept: the best that this machine allows.
 
 use std::io;
 

@@ -87,7 +87,7 @@ pub struct Obtained {
     pub unbound_work: bool,
     /// What bounds real-time threads on it.
     pub limits: RealTimeLimits,
-    /// Better mechanisms, and why they were not to be had.
+    /// Better mechanisms, and why this machine refused them.
     pub refused: Vec<Refusal>,
 }
 
