@@ -25,7 +25,7 @@ use punctual_profiler::{Cache, Emulator, Ending, Geometry, Program, Run};
 use punctual_tracer::LINE_BYTES;
 use referee::{Access, Trace};
 
-/// Numbers of ways that are told.
+/// Numbers of ways that are printed.
 const WAYS: [u8; 5] = [1, 2, 5, 10, 20];
 
 /// Requests to the last level, and misses with 1, 2, ... ways.

@@ -51,7 +51,7 @@ impl Group {
     /// that. The thread itself is not counted, since it does not become another program.
     ///
     /// # Errors
-    /// [`CountersError`], naming the event that is not to be had.
+    /// [`CountersError`], naming the event that this machine does not count.
     pub fn open(events: &Events) -> Result<Group, CountersError> {
         let [first, others @ ..] = &events.0;
         let leader = open(first, DISABLED | ENABLE_ON_EXEC, -1)?;
