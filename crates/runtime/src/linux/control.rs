@@ -23,7 +23,7 @@ use crate::under_way::UnderWay;
 /// How long the control thread waits for an outcome where nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);
 
-/// How often the figures of each task are told: a task's histogram takes microseconds to read.
+/// How often the figures of each task are reported: a task's histogram takes microseconds to read.
 const FIGURES_EVERY: Nanos = Nanos::from_millis(500);
 
 /// How often at most objects are ranked by their reads: it goes through all of them.
@@ -60,12 +60,12 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) regulator: Regulator,
     pub(super) collector: Collector,
     pub(super) pace: Pace,
-    /// How long a loop at every job waits for a job's end before it is asked all the same.
+    /// Watchdog of a loop at every job: it decides anyway if no job has ended for this long.
     pub(super) patience: Option<Nanos>,
     pub(super) until: Time,
     pub(super) told: SyncSender<Told>,
     pub(super) witness: Witness<'r>,
-    /// When the figures of each task are told next.
+    /// When the figures of each task are reported next.
     pub(super) figures_due: Time,
     /// By the tasks' numbers.
     pub(super) states: Vec<Arc<TaskState>>,

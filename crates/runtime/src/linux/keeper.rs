@@ -779,7 +779,7 @@ fn flush<E: Engine>(
     }
 }
 
-/// Host time for which the hypervisor ran something else, over all cores; `None` where it is not told.
+/// Host time for which the hypervisor ran something else, over all cores; `None` where the kernel does not say.
 fn stolen() -> Option<Nanos> {
     let times = busy::read(&KernelTree::default()).ok()?;
     Some(times.iter().map(|core| core.steal).sum())

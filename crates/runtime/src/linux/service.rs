@@ -282,8 +282,8 @@ impl<E: Engine + 'static> Runtime<E> {
     /// Starts a runtime without tasks on this machine: around a store, or with [`RuntimeOptions`].
     ///
     /// # Errors
-    /// [`RuntimeError`], among others where the machine cannot be looked at at all. What it merely lacks is told in the
-    /// report.
+    /// [`RuntimeError`], among others where the machine cannot be looked at at all. The report says what it merely
+    /// lacks.
     pub fn start(options: impl Into<RuntimeOptions<E>>) -> Result<Runtime<E>, RuntimeError> {
         let RuntimeOptions {
             store,

@@ -2,8 +2,8 @@
 //!
 //! **When the kernel refuses.** A core that was not lent, or not given back, is not lent again: what this machine does
 //! with it is not known any more. One that was not given back is asked for again, a few times at once and then before
-//! every job; until it comes the jobs run beside other threads. Both are told, with the kernel's answer and the number
-//! of such jobs.
+//! every job; until it comes the jobs run beside other threads. The report has both, with the kernel's answer and the
+//! number of such jobs.
 
 mod measured;
 
@@ -21,7 +21,7 @@ pub use self::measured::{LendingMeasured, measure_lending, quantile};
 
 /// How often taking back is tried at once: a write that is refused for a passing reason (`EBUSY`) is not so twice.
 const TRIES: u32 = 3;
-/// The latest leases of which the cost of taking back is told; a movie has fewer.
+/// The latest leases of which the report has the cost of taking back; a movie has fewer.
 const TOLD: usize = 4096;
 
 /// A place on an exclusive core that is lent while none of its occupants has a job.
