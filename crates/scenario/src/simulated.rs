@@ -126,12 +126,12 @@ struct Run<'t> {
     log: Option<Vec<Decision>>,
     under_way: UnderWay,
     pace: Pace,
-    /// How long the loop waits for a job's end before it is asked all the same.
+    /// Watchdog: the loop decides anyway if no job has ended for this long.
     patience: Option<Nanos>,
     /// Of the tasks, by their ids.
     names: Vec<String>,
     best_effort_share: Share,
-    /// When the figures of each task are told next.
+    /// When the figures of each task are reported next.
     figures_due: Time,
     /// When the start-up is over.
     settled: Time,
@@ -195,7 +195,7 @@ impl Run<'_> {
         next.unwrap_or(Time::MAX)
     }
 
-    /// The report counts the job as it was; the loop is told what the response meter says of it.
+    /// The report counts the job as it was; the loop gets what the response meter says of it.
     fn completed(&mut self, outcome: JobOutcome) {
         self.collector.job(&outcome);
         self.under_way.completed(outcome.task, outcome.job);

@@ -31,8 +31,8 @@ fn all_programs() -> Vec<String> {
         .collect()
 }
 
-/// Half a second of exclusive tasks, each with a period in milliseconds and what is told of its execution; how often
-/// each ran.
+/// Half a second of exclusive tasks, each with a period in milliseconds and what the caller says of its execution; how
+/// often each ran.
 fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
     let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap());
@@ -57,7 +57,7 @@ fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     (report, ran.iter().map(|ran| ran.load(Ordering::Relaxed)).collect())
 }
 
-/// What was told of a task's seat; `None` where no core was to be had here, with the reason printed.
+/// What the report says of a task's seat; `None` where this machine gave no core, with the reason printed.
 fn seats(report: &RunReport) -> Option<Vec<&Protection>> {
     let told = &report.header.protection;
     if let Some(none) = told.iter().find(|it| it.what.starts_with("a core of its own")) {

@@ -60,7 +60,7 @@ fn owed(begun: JobAt, cold: f64, now: Option<JobAt>) -> f64 {
 }
 
 proptest! {
-    /// What the machine makes of cycles and of waiting is what the allocator reckons with, at every clock.
+    /// The machine takes for cycles and for waiting what the allocator reckons with, at every clock.
     #[test]
     fn a_phase_takes_as_long_as_the_allocator_thinks(slowdown in 1.0f64..10.0, phase in 0usize..2) {
         let mut allocating = allocating();
