@@ -140,7 +140,7 @@ pub struct Simulation<'t> {
     pub(crate) idle_beside_work: Nanos,
     /// When real-time jobs have more to do.
     pub(crate) surge: Option<Surge>,
-    /// Whether checkpoints are told.
+    /// Whether checkpoints are reported.
     tells_progress: bool,
     /// What happened at this instant and was not told yet; at most one release and one completion, or checkpoint, per
     /// runner.
@@ -254,7 +254,8 @@ impl<'t> Simulation<'t> {
 
     /// Runs to the first release or completion at or before `until`, or to `until`; the clock then stands there.
     ///
-    /// What happens at one instant is told one by one, completions first. An `until` in the past is reached at once.
+    /// What happens at one instant is reported one by one, completions first. An `until` in the past is reached at
+    /// once.
     pub fn run_until(&mut self, until: Time) -> Happening {
         loop {
             if let Some(happening) = self.untold.pop_front() {

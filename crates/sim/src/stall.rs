@@ -18,7 +18,7 @@ use crate::task::Step;
 /// A released job that is not complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct JobAt {
-    /// Which copy of the task; what [`Simulation::stall`] is told.
+    /// Which copy of the task; the argument of [`Simulation::stall`].
     pub runner: usize,
     /// Whose job.
     pub task: TaskId,
