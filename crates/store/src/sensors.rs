@@ -54,7 +54,7 @@ pub(crate) struct Sensors<O: Os> {
 #[derive(Debug)]
 struct State {
     updates: Updates,
-    /// The latest instant that the updates were told: several threads offer, each by its own reading of the clock.
+    /// The latest instant that the updates were given: several threads offer, each by its own reading of the clock.
     latest: Time,
     /// What admission decided, while a log is kept.
     log: Option<Vec<AdmissionEvent>>,
