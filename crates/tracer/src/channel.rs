@@ -215,7 +215,7 @@ impl Channel {
         self.store(Self::place(number), window);
         self.field(Field::Instructions)
             .fetch_add(window.instructions, Ordering::Relaxed);
-        // Killed between these two, the window would be told twice; the other way round, not at all.
+        // Killed between these two, the window would be read twice; the other way round, not at all.
         self.show(&Window::new(window.distances.len()));
         self.field(Field::Written).store(number + 1, Ordering::Release);
     }
