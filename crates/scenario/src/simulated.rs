@@ -8,7 +8,7 @@ use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::collector::{Collector, Ending, Took};
 use punctual_runtime::report::{EnergyParts, Finished, Progress, Protection, Watch, refused};
 use punctual_runtime::under_way::UnderWay;
-use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
+use punctual_sim::{self as sim, Faulty, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, CoreId, Nanos, Share, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
@@ -156,24 +156,24 @@ impl Run<'_> {
             }
             let until = due.min(end).min(now + PATIENCE).min(self.next_phase());
             let ticked = match self.machine.machine.run_until(until) {
-                Happening::Completed(outcome) => {
+                sim::Event::Completed(outcome) => {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
                 }
-                Happening::Skipped { task, at } => {
+                sim::Event::Skipped { task, at } => {
                     self.collector.skipped(task, 1, at);
                     self.step(Event::Skipped { task, jobs: 1 });
                     false
                 }
-                Happening::Progressed(job) => {
+                sim::Event::Progressed(job) => {
                     self.progressed(job);
                     false
                 }
-                Happening::Released { task, job, at } => {
+                sim::Event::Released { task, job, at } => {
                     self.under_way.released(task, job, at);
                     false
                 }
-                Happening::Reached => self.machine.now() >= due,
+                sim::Event::Reached => self.machine.now() >= due,
             };
             if ticked {
                 due = self.next_due();

@@ -23,7 +23,7 @@ use crate::cores::{Core, CoreTimes, Doing, Occupant};
 use crate::feed::Feed;
 use crate::governed::Governed;
 use crate::job::{Job, Stage};
-use crate::load::{Happening, Load, SimulationError, runners};
+use crate::load::{Event, Load, SimulationError, runners};
 use crate::machine::offers;
 use crate::media::Device;
 use crate::model::{ClockStep, MachineModel};
@@ -44,7 +44,7 @@ use crate::traffic::Shared;
 /// run in the order of their release, below all else. An exclusive core is not lent while it is idle.
 ///
 /// ```
-/// use punctual_sim::{Happening, Load, MachineModel, Simulation};
+/// use punctual_sim::{Event, Load, MachineModel, Simulation};
 /// use punctual_store::updates::AdmissionOptions;
 /// use punctual_units::{Clock, Nanos, Time};
 /// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
@@ -74,12 +74,12 @@ use crate::traffic::Shared;
 /// let mut jobs = 0;
 /// loop {
 ///     match machine.run_until(end) {
-///         Happening::Completed(outcome) => {
+///         Event::Completed(outcome) => {
 ///             assert_eq!(outcome.response(), Nanos::from_millis(7)); // 14 million cycles at 2 GHz
 ///             jobs += 1;
 ///         }
-///         Happening::Reached => break,
-///         Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
+///         Event::Reached => break,
+///         Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
 ///     }
 /// }
 /// assert_eq!((jobs, machine.now()), (10, end));
@@ -144,7 +144,7 @@ pub struct Simulation<'t> {
     tells_progress: bool,
     /// What happened at this instant and was not told yet; at most one release and one completion, or checkpoint, per
     /// runner.
-    untold: VecDeque<Happening>,
+    untold: VecDeque<Event>,
 }
 
 impl<'t> Simulation<'t> {
@@ -256,17 +256,17 @@ impl<'t> Simulation<'t> {
     ///
     /// What happens at one instant is reported one by one, completions first. An `until` in the past is reached at
     /// once.
-    pub fn run_until(&mut self, until: Time) -> Happening {
+    pub fn run_until(&mut self, until: Time) -> Event {
         loop {
-            if let Some(happening) = self.untold.pop_front() {
-                return happening;
+            if let Some(event) = self.untold.pop_front() {
+                return event;
             }
             self.settle();
             let next = self.next_event();
             if next > until {
                 self.now = self.now.max(until);
                 self.feed.arrive(self.now);
-                return Happening::Reached;
+                return Event::Reached;
             }
             let was_open = self.throttle.open(self.now);
             if self.idles_beside_work() {
@@ -433,7 +433,7 @@ impl<'t> Simulation<'t> {
                 done,
                 of,
             };
-            self.untold.push_back(Happening::Progressed(progress));
+            self.untold.push_back(Event::Progressed(progress));
         }
         let complete = job.op == steps;
         self.lock.release(Occupant::Runner(r));
@@ -447,7 +447,7 @@ impl<'t> Simulation<'t> {
         let (now, runner) = (self.now, &mut self.runners[r]);
         if let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);
-            self.untold.push_back(Happening::Completed(outcome));
+            self.untold.push_back(Event::Completed(outcome));
             self.next_wake = self.next_wake.min(self.runners[r].next_release);
         }
         // A job that follows at once goes on with the core of the one before.
@@ -519,12 +519,12 @@ impl<'t> Simulation<'t> {
         self.steps_passed += 1;
         let task = runner.task;
         let job = self.released[task.index()];
-        let happening = match runner.release(job, at) {
-            true => Happening::Released { task, job, at },
-            false => Happening::Skipped { task, at },
+        let event = match runner.release(job, at) {
+            true => Event::Released { task, job, at },
+            false => Event::Skipped { task, at },
         };
-        self.released[task.index()] += u64::from(matches!(happening, Happening::Released { .. }));
-        self.untold.push_back(happening);
+        self.released[task.index()] += u64::from(matches!(event, Event::Released { .. }));
+        self.untold.push_back(event);
     }
 
     /// Sets the clock of all cores, which changes as long after that as the machine takes. A setting that comes in

@@ -211,7 +211,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Happening, Load, Simulation};
+    use crate::{Event, Load, Simulation};
 
     /// The mean response time in nanoseconds of a data-intensive job among data-intensive neighbours, with updates.
     fn mean_response(revision: f64) -> f64 {
@@ -247,8 +247,8 @@ mod tests {
         let mut jobs: Vec<JobOutcome> = Vec::new();
         loop {
             match machine.run_until(Time::ZERO + second * 5) {
-                Happening::Completed(outcome) if outcome.deadline.is_some() => jobs.push(outcome),
-                Happening::Reached => break,
+                Event::Completed(outcome) if outcome.deadline.is_some() => jobs.push(outcome),
+                Event::Reached => break,
                 _ => {}
             }
         }

@@ -209,7 +209,7 @@ proptest! {
     /// pace of its base.
     #[test]
     fn plans_are_whole_and_keep_the_pace(
-        happenings in prop::collection::vec(
+        events in prop::collection::vec(
             (prop::collection::vec(prop::option::of((0usize..3, 0.0f64..0.99, 0u32..40)), 3), 0.001f64..0.3),
             1..40,
         ),
@@ -220,7 +220,7 @@ proptest! {
         let base = Plan::side_by_side(shares);
         let mut keeper = Keeper::new(base.clone(), POOL, CHEAP, aim, GAP);
         let mut now = 0.0;
-        for (jobs, passes) in happenings {
+        for (jobs, passes) in events {
             now += passes;
             let waiting = [Waiting { program: 2, progress: 0.0, deadline: seconds(50.0) }];
             let cores: Vec<Option<Running>> = jobs.iter()

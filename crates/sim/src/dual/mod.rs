@@ -30,7 +30,7 @@ pub use machine::DualMachine;
 pub use report::Report;
 
 use crate::check::ModelError;
-use crate::load::{Happening, SimulationError};
+use crate::load::{Event, SimulationError};
 use crate::media::Device;
 use crate::model::MachineModel;
 use crate::task::{Release, Scheduling, Step, Task, Work};
@@ -134,16 +134,16 @@ pub fn simulate(
     let mut until = limit;
     loop {
         match simulation.run_until(until) {
-            Happening::Completed(job) if job.deadline.is_some() => {
+            Event::Completed(job) if job.deadline.is_some() => {
                 report.jobs.push(job);
                 report.unfinished -= 1;
                 if report.unfinished == 0 {
                     until = simulation.now();
                 }
             }
-            Happening::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
-            Happening::Reached => return Ok(report.of(&simulation)),
-            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
+            Event::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
+            Event::Reached => return Ok(report.of(&simulation)),
+            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
         }
     }
 }

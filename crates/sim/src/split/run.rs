@@ -9,7 +9,7 @@ use super::instant::Instant;
 use super::model::{Slice, SplitModel};
 use super::program::Program;
 use crate::engine::Simulation;
-use crate::load::Happening;
+use crate::load::Event;
 use crate::model::MachineModel;
 use crate::task::{self, Jobs, Release, Scheduling, Step, Work};
 
@@ -87,9 +87,9 @@ pub fn run(
 fn pass(machine: &mut Simulation<'_>, next: Time, mut ended: impl FnMut(JobOutcome)) {
     loop {
         match machine.run_until(next) {
-            Happening::Completed(outcome) => ended(outcome),
-            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
-            Happening::Reached => return,
+            Event::Completed(outcome) => ended(outcome),
+            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
+            Event::Reached => return,
         }
     }
 }
