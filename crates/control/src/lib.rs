@@ -107,7 +107,7 @@ pub use one_step::{OneStep, OneStepError, OneStepTuning};
 pub use pacing::{LEARNT, PARTS_MAX, PRIOR, Pacer, SLOW_DOWN_MAX, TOLERANCE};
 pub use pi::{Pi, PiError, PiGains};
 pub use riccati::{Riccati, RiccatiError, dare};
-pub use spectrum::{NoSpectrum, Pole, SETTLED, Verdict};
+pub use spectrum::{NoSpectrum, Pole, SETTLED, Stability};
 pub use state_space::StateSpace;
 pub use steady::{NoSteadyState, SteadyState, quasi_static, steady_gain};
 pub use supervisor::{

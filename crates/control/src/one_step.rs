@@ -65,7 +65,7 @@ use crate::antiwindup::is_in;
 use crate::arx::ArxModel;
 use crate::box_qp::{QP_KNOBS_MAX, Square, Vector, minimise, price};
 use crate::lqr_pi::{StepError, check};
-use crate::spectrum::{NoSpectrum, Verdict, poles};
+use crate::spectrum::{NoSpectrum, Stability, poles};
 
 /// Rounding is carried for outputs whose errors cost at least this part of the dearest one's. A lesser output may be
 /// off by the effect of a rounding; it does not set the knobs in motion.
@@ -148,7 +148,7 @@ pub struct OneStep {
     carry_max: Vec<f64>,
     /// What each output can be moved by at most, all knobs together.
     span: Vec<f64>,
-    verdict: Verdict,
+    verdict: Stability,
     /// d^.
     disturbance: Vec<f64>,
     /// f(k) + d^(k) of the last step: the prediction but for B u(k).
@@ -217,7 +217,7 @@ impl OneStep {
     }
 
     /// Whether the loop settles on a machine that is as the model says, away from the limits.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> Stability {
         self.verdict
     }
 
@@ -425,7 +425,7 @@ fn hessian(b: &DMatrix<f64>, tuning: &OneStepTuning) -> Square {
 /// ```text
 /// [y; u](k) = [A - B E A, B F; -E A, F] [y; u](k-1) + constants
 /// ```
-fn verdict(a: &DMatrix<f64>, b: &DMatrix<f64>, tuning: &OneStepTuning) -> Result<Verdict, NoSpectrum> {
+fn verdict(a: &DMatrix<f64>, b: &DMatrix<f64>, tuning: &OneStepTuning) -> Result<Stability, NoSpectrum> {
     let (ny, nu) = b.shape();
     let h = hessian(b, tuning);
     let h = DMatrix::from_fn(nu, nu, |i, j| h[i][j]);
@@ -443,7 +443,7 @@ fn verdict(a: &DMatrix<f64>, b: &DMatrix<f64>, tuning: &OneStepTuning) -> Result
         .iter()
         .map(|l| crate::spectrum::Pole { re: 1.0 - l, im: 0.0 });
     let all: Vec<_> = poles(&moves)?.into_iter().chain(filters).collect();
-    Ok(Verdict::of(&all))
+    Ok(Stability::of(&all))
 }
 
 fn check_tuning(tuning: &OneStepTuning, ny: usize, nu: usize) -> Result<(), OneStepError> {

@@ -2,7 +2,7 @@
 
 use punctual_control::{
     ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OneStepError, OperatingPoint,
-    Orders, PoorFit, R2_ACCEPTED, Recording, Verdict, Weights, design, identify, quasi_static, steady_gain,
+    Orders, PoorFit, R2_ACCEPTED, Recording, Stability, Weights, design, identify, quasi_static, steady_gain,
 };
 use punctual_workload::{ControllerKind, Pace, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -177,7 +177,7 @@ pub enum Unfit {
         /// The controller.
         controller: &'static str,
         /// Unstable, and how much.
-        verdict: Verdict,
+        verdict: Stability,
     },
     /// The model has no resting points, or its gains do not fit it.
     #[error("the loop that `{controller}` closes cannot be judged: {why}")]
@@ -544,7 +544,7 @@ mod tests {
             .expect("the other loop is sound");
         // Without its model, gains are judged by the verdict in their file.
         let poles: [Pole; 0] = [];
-        (controller.model, controller.qod.verdict) = (None, Verdict::of(&poles));
+        (controller.model, controller.qod.verdict) = (None, Stability::of(&poles));
         controller
             .check_loop(ControllerKind::Qod)
             .expect("no model speaks against it");
