@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 use super::cutter::Reading;
 use super::error::CountersError;
-use super::event::{EVENTS, Event, Events};
+use super::event::{CounterEvent, EVENTS, Events};
 
 /// `struct perf_event_attr` as its first version had it (PERF_ATTR_SIZE_VER0), which every kernel takes.
 #[repr(C)]
@@ -88,7 +88,7 @@ impl Group {
     }
 }
 
-fn open(event: &Event, flags: u64, group: RawFd) -> Result<File, CountersError> {
+fn open(event: &CounterEvent, flags: u64, group: RawFd) -> Result<File, CountersError> {
     let attributes = Attributes {
         kind: event.kind,
         size: size_of::<Attributes>() as u32,
