@@ -89,7 +89,7 @@ pub const fn side(protected: bool) -> &'static str {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use punctual_lab::referees::{Loops, Verdict};
+    use punctual_lab::referees::{Latencies, Loops};
 
     use super::*;
 
@@ -99,7 +99,7 @@ pub(crate) mod tests {
             referee,
             repetition: 0,
             protected,
-            verdict: Verdict {
+            verdict: Latencies {
                 min_us: 3.0,
                 average_us: 10.0,
                 p99_us: None,

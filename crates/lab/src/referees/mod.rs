@@ -28,7 +28,7 @@ use serde::Serialize;
 
 use self::tool::Setting;
 pub use self::tool::{Referee, present};
-pub use self::verdict::{Histogram, Loops, Verdict};
+pub use self::verdict::{Histogram, Latencies, Loops};
 use super::movie::MovieError;
 use super::movie::load::Load;
 
@@ -46,7 +46,7 @@ pub struct Hearing {
     /// Whether the core was exclusive.
     pub protected: bool,
     /// What came out.
-    pub verdict: Verdict,
+    pub verdict: Latencies,
     /// The protection that was obtained.
     pub protection: Option<String>,
 }
@@ -124,7 +124,7 @@ fn hear_once(
     tree: &KernelTree,
     journal: &Journal,
     load: &Load,
-) -> Result<(Verdict, Option<String>), MovieError> {
+) -> Result<(Latencies, Option<String>), MovieError> {
     let mut spare = spared();
     spare.push(referee.program().into());
     let exclusive = protected
