@@ -32,7 +32,7 @@ use crate::engine::{Engine, Table, Write};
 use crate::permit::Permit;
 use crate::store::Store;
 use crate::temporal::{Installation, ObjectSpec, Sample, encode};
-use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Pending, Reconciliation, SensorSpec, Updates, Verdict};
+use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Offered, Pending, Reconciliation, SensorSpec, Updates};
 use crate::{Deadline, StoreError, UpdateMode};
 
 /// Updates that are offered or installed under one hold of the mutex: some microseconds' worth.
@@ -42,7 +42,7 @@ pub const TOGETHER: usize = 32;
 const AT_HAND: usize = TOGETHER + 1;
 
 /// Offers one update: sensor, number, timestamp, value, now.
-pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Verdict, StoreError> + 'o;
+pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Offered, StoreError> + 'o;
 
 /// All sensors, their updates, and the account of them.
 pub(crate) struct Sensors<O: Os> {
@@ -130,7 +130,7 @@ impl State {
         sampled_at: Time,
         value: &[u8],
         now: Time,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<Offered, StoreError> {
         let now = now.max(self.latest);
         let verdict = self.updates.offer(sensor, seq, sampled_at, value, now)?;
         self.latest = now;
@@ -139,7 +139,7 @@ impl State {
             seq,
             sampled_at,
             now,
-            admitted: verdict == Verdict::Admitted,
+            admitted: verdict == Offered::Admitted,
         });
         Ok(verdict)
     }
@@ -219,7 +219,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the update does not count.
-    pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Verdict, StoreError> {
+    pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Offered, StoreError> {
         // Within the mutex, because instants handed to the updates must not run backwards.
         self.sensors
             .with(|state| state.offer(sensor, seq, sampled_at, value, self.os.now()))
@@ -230,7 +230,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the reading does not count.
-    pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Verdict, StoreError> {
+    pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Offered, StoreError> {
         self.sensors.with(|state| {
             let seq = Seq(state.updates.last(sensor)?.0 + 1);
             let now = self.os.now();
@@ -249,7 +249,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         sampled_at: Time,
         value: &[u8],
         now: Time,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<Offered, StoreError> {
         self.sensors
             .with(|state| state.offer(sensor, seq, sampled_at, value, now))
     }

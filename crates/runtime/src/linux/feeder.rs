@@ -10,7 +10,7 @@
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
 use punctual_store::sensors::TOGETHER;
-use punctual_store::updates::Verdict;
+use punctual_store::updates::Offered;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::SensorUpdate;
@@ -81,7 +81,7 @@ impl Feed {
                     for update in &group {
                         value[..8].copy_from_slice(&update.value.to_le_bytes());
                         let SensorUpdate { sensor, seq, .. } = *update;
-                        any |= offer(sensor, seq, start + update.at, &value, now)? == Verdict::Admitted;
+                        any |= offer(sensor, seq, start + update.at, &value, now)? == Offered::Admitted;
                     }
                     Ok(any)
                 })?;
