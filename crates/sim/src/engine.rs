@@ -32,7 +32,7 @@ use crate::queue::Lending;
 use crate::runner::Runner;
 use crate::scheduler::Lock;
 use crate::split::Split;
-use crate::task::{Jobs, Scheduling, Step, Task, Work};
+use crate::task::{Dispatch, Jobs, Step, Task, Work};
 use crate::throttle::Throttle;
 use crate::traffic::Shared;
 
@@ -106,7 +106,7 @@ pub struct Simulation<'t> {
     /// Real-time runners, the shorter deadline first.
     pub(crate) urgency: Vec<usize>,
     /// By which rule cores choose among their jobs.
-    pub(crate) scheduling: Scheduling,
+    pub(crate) scheduling: Dispatch,
     /// What cores split, where they split anything.
     pub(crate) split: Option<Split>,
     pub(crate) feed: Feed<'t>,
@@ -226,7 +226,7 @@ impl<'t> Simulation<'t> {
             house: 0,
             installer_home: 0,
             urgency,
-            scheduling: Scheduling::FixedPriority,
+            scheduling: Dispatch::FixedPriority,
             split: None,
             committer: None,
             feed,

@@ -6,7 +6,7 @@
 //! **Terms.** A *task* releases jobs; a job is a list of *steps*: cycles, store access, a phase of a profile, a request
 //! to a device (`task`). A *segment* is work that a core does without a decision in between: so many core cycles, so
 //! many accesses, and time that follows neither. Its *pace* is how long it would take as a whole at the present clock,
-//! cache and traffic. [`Scheduling`] says which job runs where.
+//! cache and traffic. [`Dispatch`] says which job runs where.
 //!
 //! **Method.** Durations emerge, they are never scripted. Cycles take time by the clock (`model`, `engine`). Accesses
 //! hit what the core still holds in the shared cache after what all cores have fetched (`cache`); those that miss wait
@@ -67,5 +67,5 @@ pub use punctual_platform::Parts;
 pub use queue::{Lending, Queue, Sharing};
 pub use runner::BACKLOG_MAX;
 pub use stall::JobAt;
-pub use task::{Jobs, Release, Scheduling, Step, Task, Work};
+pub use task::{Dispatch, Jobs, Release, Step, Task, Work};
 pub use throttle::THROTTLE_PERIOD;

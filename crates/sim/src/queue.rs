@@ -18,7 +18,7 @@ use punctual_units::{CoreId, Nanos, Time};
 
 use crate::cores::{Doing, Occupant, Segment};
 use crate::engine::Simulation;
-use crate::task::Scheduling;
+use crate::task::Dispatch;
 
 /// Half of CFS' scheduling latency of 6 ms: what a sleeper is given before others.
 const SLEEPER_BONUS: Nanos = Nanos::from_millis(3);
@@ -101,8 +101,8 @@ impl Simulation<'_> {
     /// The queue, where cores share one.
     pub(crate) fn queue(&self) -> Option<Queue> {
         match self.scheduling {
-            Scheduling::Queue(queue) => Some(queue),
-            Scheduling::FixedPriority | Scheduling::EarliestDeadline => None,
+            Dispatch::Queue(queue) => Some(queue),
+            Dispatch::FixedPriority | Dispatch::EarliestDeadline => None,
         }
     }
 

@@ -22,7 +22,7 @@ use crate::engine::Simulation;
 use crate::job::{Job, Stage, effort_of};
 use crate::media::Request;
 use crate::model::Effort;
-use crate::task::{Scheduling, Step};
+use crate::task::{Dispatch, Step};
 
 /// The store's one write lock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -190,9 +190,9 @@ impl Simulation<'_> {
     /// The job that is to run on this core; the stages of jobs that get ahead by it move on.
     fn choose(&mut self, core: usize) -> Option<Occupant> {
         match self.scheduling {
-            Scheduling::FixedPriority => self.by_priority(core),
-            Scheduling::EarliestDeadline => self.by_deadline(core),
-            Scheduling::Queue(_) => None,
+            Dispatch::FixedPriority => self.by_priority(core),
+            Dispatch::EarliestDeadline => self.by_deadline(core),
+            Dispatch::Queue(_) => None,
         }
     }
 

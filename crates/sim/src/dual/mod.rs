@@ -33,7 +33,7 @@ use crate::check::ModelError;
 use crate::load::{Event, SimulationError};
 use crate::media::Device;
 use crate::model::MachineModel;
-use crate::task::{Release, Scheduling, Step, Task, Work};
+use crate::task::{Dispatch, Release, Step, Task, Work};
 use crate::{Lending, Queue, Sharing, Simulation};
 
 /// What decides where jobs run and how they wait for their I/O.
@@ -213,7 +213,7 @@ fn work(
     };
     Ok(Work {
         tasks,
-        scheduling: Scheduling::Queue(Queue {
+        scheduling: Dispatch::Queue(Queue {
             sharing,
             quantum: machine.quantum(),
             switch: machine.switch(),

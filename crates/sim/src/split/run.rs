@@ -11,7 +11,7 @@ use super::program::Program;
 use crate::engine::Simulation;
 use crate::load::Event;
 use crate::model::MachineModel;
-use crate::task::{self, Jobs, Release, Scheduling, Step, Work};
+use crate::task::{self, Dispatch, Jobs, Release, Step, Work};
 
 /// A run is given up when it lasts this many times as long as jobs are released: a task that never ends.
 const LASTS_MAX: u64 = 100;
@@ -143,7 +143,7 @@ fn machine(
     };
     let work = Work {
         tasks: tasks.iter().enumerate().map(task).collect(),
-        scheduling: Scheduling::EarliestDeadline,
+        scheduling: Dispatch::EarliestDeadline,
         split: Some((*model, programs.to_vec())),
         lending: None,
         devices: Vec::new(),
