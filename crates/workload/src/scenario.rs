@@ -151,6 +151,8 @@ pub struct StoreNeeds {
 }
 
 impl StoreNeeds {
+    /// The time between two group commits where nothing else is said.
+    pub const GROUP_COMMIT: Nanos = Nanos::from_millis(50);
     /// The size of a map where nothing else is said: 1 GiB.
     pub const MAP_BYTES: u64 = 1 << 30;
     /// The smallest map: 1 MiB.
@@ -417,7 +419,7 @@ pub(crate) mod tests {
                 update_mode: UpdateMode::Transaction,
                 durability: Durability::Volatile,
                 coldest_first: false,
-                group_commit: Nanos::from_millis(50),
+                group_commit: StoreNeeds::GROUP_COMMIT,
                 objects: 1000,
                 object_bytes: 100,
                 map_bytes: StoreNeeds::MAP_BYTES,
