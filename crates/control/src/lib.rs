@@ -20,10 +20,10 @@
 //!
 //! [`Pi`] is the plain law for one knob with gains from elsewhere.
 //!
-//! Beyond the paper: knobs with steps and rates inside of the law ([`Actuator`]), set-point feed-forward
-//! ([`LqrPi::with_model`], [`SteadyState`]), models for a shorter sample ([`quasi_static`]), a law that inverts the
-//! model in one step ([`OneStep`]), a [`Supervisor`] that notices when a model is wrong, a [`Pacer`] that sets the
-//! clock while a job runs, and a [`Tail`] that says which mean keeps a share of jobs on time.
+//! Beyond the paper, the law knows steps and rates of knobs ([`Actuator`]) and feeds set points forward
+//! ([`LqrPi::with_model`], [`SteadyState`]). Models exist for a shorter sample, too ([`quasi_static`]). [`OneStep`] is
+//! a law that inverts the model in one step. A [`Supervisor`] notices when a model is wrong, a [`Pacer`] sets the clock
+//! while a job runs, and a [`Tail`] says which mean keeps a share of jobs on time.
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
 //! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1

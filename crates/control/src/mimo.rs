@@ -21,9 +21,9 @@
 //! u(k-1) .. u(k-nb+1), all of it known, and the law gains a term for each. Nothing is reduced or observed. For
 //! na = nb = 1 there are no such terms and the law is exactly the one above.
 //!
-//! **Stability.** The poles of the closed loop are computed from the gains and the model, and so are those of the
-//! loops that remain while some knobs are pinned at a limit (see [`LqrPi`](crate::LqrPi)): a knob at its limit is an
-//! ordinary state of the machines that we control, not an exception.
+//! **Stability.** The poles of the closed loop are computed from the gains and the model, and so are those of the loops
+//! that remain while some knobs are pinned at a limit (see [`LqrPi`](crate::LqrPi)). A knob at its limit is an ordinary
+//! state of the machines that we control, not an exception.
 
 use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};

@@ -29,7 +29,7 @@
 //! for offset-free linear model predictive control", Journal of Process Control 12(5), 2002).
 //!
 //! **What follows.**
-//! - *No offset.* At rest the innovation is zero, so y = y^, and u = u(k-1), so the price of moves has no slope and u
+//! - *No offset.* At rest the innovation is zero, so y = y^. Also u = u(k-1), so the price of moves has no slope, and u
 //!   is where the goal's price has none: y^ = goal if the limits allow that and B has full row rank. Nothing about d,
 //!   or about the gains of the true machine, was assumed.
 //! - *No windup.* d^ compares with what was really applied. At a limit it goes on telling the disturbance, not the
@@ -37,7 +37,7 @@
 //! - *Nothing is counted on twice.* A knob that did not follow (admission lets in more than asked for when freshness
 //!   needs it) is taken to be at a limit there, and the others do its part.
 //! - *Set points are fed forward.* A new goal is asked for in the same sample: no integrator has to find its settings.
-//! - *How fast.* Away from the limits, with a true model and no price of moves, y(k+1) - goal = d - d^(k), so an error
+//! - *How fast.* Away from the limits, with a true model and no price of moves, y(k+1) - goal = d - d^(k). So an error
 //!   shrinks by 1 - l per sample: with l = 0.6 to 40 %, 16 %, 6.4 % of a step. White noise in y reaches the outputs
 //!   sqrt(2 / (2 - l)) times as large.
 //! - *How robust.* Let the true gain be m times the model's, A = 0. Then d^ moves with the factor 1 - l m per sample:
@@ -51,7 +51,7 @@
 //! **Steps.** Where knobs have steps, each combination of the two steps around what is wanted is priced, and the
 //! cheapest is taken; the other knobs go where they are wanted. What rounding keeps from an output is carried, c <- c +
 //! B (wanted - set), and asked for in the next samples: with a single knob that is the rule of `actuator.rs`, with its
-//! bounds. To let knobs without steps take up the rounding within the sample was tried and given up: on the simulated
+//! bounds. To let knobs without steps take up the rounding within the sample was tried and given up. On the simulated
 //! machine the admitted share acts on a single job too unevenly, and the jobs were further off their goal than with the
 //! clock alone.
 //!

@@ -26,8 +26,8 @@
 //!   Noise enters both innovations alike. A step of the disturbance makes one prediction bad, at most two, whatever its
 //!   size. And a law that holds its goal with a wrong model is left in peace.
 //! - *Swinging.* A knob turns back [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples, each time by more than
-//!   [`SWING_PART`] of its range, to find the output off its goal, now above it and now below: gains so large that the
-//!   loop overshoots ever more, up to the limits.
+//!   [`SWING_PART`] of its range, and finds the output off its goal, now above it and now below. The gains are so large
+//!   that the loop overshoots ever more, up to the limits.
 //! - *Backwards.* The first output stays off its goal, on one side and by more than a margin, while knobs are asked to
 //!   be where their nature puts it furthest off, at the limit, and the others have nothing left to give. A settling law
 //!   with an integrator cannot do that for long; one with the wrong sign ends there. How far it is off is summed up

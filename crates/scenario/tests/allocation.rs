@@ -1,6 +1,6 @@
-//! Allocation and the tardiness controller together on the simulated machine: both on, the goal is held, no limit cycle
-//! begins, and the machine draws less than under the controller alone with an even split; where refilling gained ways
-//! costs, it draws no more. An allocator that thrashes is noticed.
+//! Allocation and the tardiness controller together on the simulated machine: with both on, the goal is held, no limit
+//! cycle begins, and the machine draws less than under the controller alone with an even split. Where refilling gained
+//! ways costs, it draws no more. An allocator that thrashes is noticed.
 
 mod common;
 

@@ -15,10 +15,10 @@
 //! (`split`), requests for their device (`media`), and jobs for a core (`scheduler`, `queue`). The same load and seed
 //! give the same bytes.
 //!
-//! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work: the kernel's governors, which
-//! set the clock while no controller does (`governor`), faults of knobs and meters (`faults`), and runs from a first
-//! release to the end of the last job, under an allocator ([`split::run`]) or under dual management
-//! ([`dual::simulate`]).
+//! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work are the kernel's governors,
+//! which set the clock while no controller does (`governor`), and faults of knobs and meters (`faults`). [`split::run`]
+//! runs tasks from the first release to the end of the last job under an allocator, [`dual::simulate`] under dual
+//! management.
 //!
 //! **Left out.** Write-backs, the size of values, the cost of scheduling outside of queues and of turning a knob,
 //! interrupts: commits are volatile.

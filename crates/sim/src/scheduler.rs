@@ -1,9 +1,9 @@
 //! Which job runs where: fixed priorities, preemption, and the one write lock.
 //!
 //! Each task is on the core where the placement put it. On a core real-time jobs come first, the shorter deadline
-//! before the longer (deadline-monotonic priorities; Leung and Whitehead 1982); on the last real-time core update
-//! transactions run in what they leave, on the runtime's own core memory-first updates and their group commits;
-//! best-effort work is last.
+//! before the longer (deadline-monotonic priorities; Leung and Whitehead 1982). On the last real-time core update
+//! transactions run in what they leave; on the runtime's own core, memory-first updates and their group commits do.
+//! Best-effort work is last.
 //!
 //! **Updates and jobs.** A store transaction sees every update that was admitted before it began. So in transaction
 //! mode a real-time job that begins one first installs what waits, on its own time: that is part of its data time.

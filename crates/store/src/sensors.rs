@@ -17,7 +17,7 @@
 //! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the
 //! update expires. To know it, the updater *stages* the next update before it asks for the permit. The holder of the
 //! permit takes up to [`TOGETHER`] updates under one hold of the mutex, the staged one first, and writes one after the
-//! other; with a hold per update it would meet the feeder there tens of thousands of times per second. When a thread
+//! other. With a hold per update it would meet the feeder there tens of thousands of times per second. When a thread
 //! waits for the permit, the holder gives back what it has not written yet. So a helper that comes late waits for at
 //! most one update, whose writer runs with the helper's priority meanwhile, and no update hides behind a thread that
 //! lost its core. An update whose write fails is given back, too: the next call tries it again, before all others.

@@ -5,7 +5,7 @@
 //! more late jobs, no less fresh data.
 //!
 //! Between set points it is interpolated. A loop that spends a part of its time at each of several set points has the
-//! means of their late jobs, fresh data and power in these parts, so every mixture of points can be had, and the least
+//! means of their late jobs, fresh data and power in these parts. So every mixture of points is possible, and the least
 //! power at a given quality is a small linear program:
 //!
 //! ```text

@@ -2,9 +2,9 @@
 //!
 //! **Problem.** A late job may be late because no thread ran on its core at all. That excuses it, but only with
 //! evidence. **Method.** A thread with a priority above all real-time work wakes periodically on the same core and does
-//! nothing. It is late only if the core was taken from all threads, so each *oversleep* (how much later than asked it
-//! woke) above a floor is recorded as a *gap*: from the instant at which it should have run to the one at which it did.
-//! A late job is excused only by a gap of a probe on the same core at least as long as its overrun
+//! nothing. It is late only if the core was taken from all threads, so it records each *oversleep* (how much later than
+//! asked it woke) above a floor as a *gap*: from the instant at which it should have run to the one at which it did. A
+//! late job is excused only by a gap of a probe on the same core at least as long as its overrun
 //! ([`GapProbe::longest_gap`]).
 //!
 //! A gap may have begun up to one period before it is seen: it is underestimated, never overestimated. The

@@ -51,8 +51,8 @@
 //! the start.
 //!
 //! **When the suppositions fail.** A silent sensor's object counts as stale from its expiry on. Where that is one too
-//! many, readings whose gaps meet it are no longer shed, and the argument of step 3 holds again once each other sensor
-//! has reported: within the longest period plus M, if the minimum can be met without the silent ones. Installation that
+//! many, readings whose gaps meet it are no longer shed. The argument of step 3 holds again once each other sensor has
+//! reported: within the longest period plus M, if the minimum can be met without the silent ones. Installation that
 //! takes longer than the margin makes objects stale that admission takes for fresh; no admission could help there. The
 //! store's fresh share shows both.
 

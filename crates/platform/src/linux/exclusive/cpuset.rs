@@ -13,9 +13,9 @@
 //! (`user_cpus_ptr`, since Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
 //!
 //! Lending is one write of a longer list to the `cpuset.cpus` of every pen and every group that lost the core, the
-//! outer ones first; taking back is one of the shorter list, the inner ones first, which returns once every member has
-//! left the core. `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its scheduling
-//! domains; the topmost group's flag, left on, keeps balancing all the same.
+//! outer ones first. Taking back is one write of the shorter list, the inner ones first; it returns once every member
+//! has left the core. `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its
+//! scheduling domains; the topmost group's flag, left on, keeps balancing all the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;

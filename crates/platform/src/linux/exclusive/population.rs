@@ -1,9 +1,9 @@
 //! Which threads the machine has, and which of them are left where they are.
 //!
-//! Left alone are: this process and its children, which it places itself (a child has this program's name until it
-//! executes its own); process 1 and the processes that started this one, because what they start later would inherit a
-//! confinement that no process is left to lift; and programs that the user names. What such a program starts is moved
-//! at the next sweep.
+//! Left alone are this process and its children, which it places itself; a child has this program's name until it
+//! executes its own. So are process 1 and the processes that started this one, because what they start later would
+//! inherit a confinement that no process is left to lift. And so are programs that the user names; what such a program
+//! starts is moved at the next sweep.
 
 use std::collections::{BTreeSet, HashMap};
 
