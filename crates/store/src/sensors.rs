@@ -39,7 +39,7 @@ use crate::{Deadline, StoreError, UpdateMode};
 pub const TOGETHER: usize = 32;
 
 /// Updates that are out of the queue at most: those being written, and one that was staged meanwhile.
-const AT_HAND: usize = TOGETHER + 1;
+const OUT_OF_QUEUE_MAX: usize = TOGETHER + 1;
 
 /// Offers one update: sensor, number, timestamp, value, now.
 pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Offered, StoreError> + 'o;
@@ -94,9 +94,9 @@ impl<O: Os> Sensors<O> {
             updates: Updates::new(&sensors, admission),
             latest: Time::ZERO,
             log: None,
-            staged: VecDeque::with_capacity(AT_HAND),
+            staged: VecDeque::with_capacity(OUT_OF_QUEUE_MAX),
             writing: 0,
-            spare: (0..AT_HAND).map(|_| Vec::with_capacity(longest)).collect(),
+            spare: (0..OUT_OF_QUEUE_MAX).map(|_| Vec::with_capacity(longest)).collect(),
             batch: Vec::with_capacity(TOGETHER),
             reads_ranked: vec![0; specs.len()],
         };

@@ -373,7 +373,7 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// How many updates a transaction that begins now has to install first.
     #[inline]
-    pub(crate) fn to_help(&self) -> usize {
+    pub(crate) fn to_install_first(&self) -> usize {
         if self.helping { self.sensors.outstanding() } else { 0 }
     }
 

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use punctual_lab::referees::{Hearing, Histogram, Referee};
+use punctual_lab::referees::{Histogram, Referee, RefereeRun};
 
 use crate::columns::columns;
 
 /// All of it, for a terminal.
-pub fn told(runs: &[Hearing], absent: &[String]) -> String {
+pub fn told(runs: &[RefereeRun], absent: &[String]) -> String {
     let mut text = columns(&table(runs));
     if let Some(obtained) = protection(runs) {
         let _ = writeln!(text, "\ninside: {obtained}");
@@ -27,12 +27,12 @@ pub const THROTTLED: &str =
     "oslat never sleeps: where real-time threads are throttled, its longest gap is that, on both sides";
 
 /// The protection of the first run that had one.
-pub fn protection(runs: &[Hearing]) -> Option<&str> {
+pub fn protection(runs: &[RefereeRun]) -> Option<&str> {
     runs.iter().find_map(|run| run.protection.as_deref())
 }
 
 /// A head, and a row for each run: outside before inside, so that the two stand under each other.
-pub fn table(runs: &[Hearing]) -> Vec<Vec<String>> {
+pub fn table(runs: &[RefereeRun]) -> Vec<Vec<String>> {
     let head = ["", "repetition", "min", "average", "p99", "max", "late", "least slack"];
     let mut rows = vec![head.map(String::from).to_vec()];
     for (referee, protected) in sides() {
@@ -48,19 +48,19 @@ pub fn sides() -> impl Iterator<Item = (Referee, bool)> {
 }
 
 /// The runs of one side.
-pub fn of(runs: &[Hearing], referee: Referee, protected: bool) -> impl Iterator<Item = &Hearing> {
-    let wanted = move |run: &&Hearing| run.referee == referee && run.protected == protected;
+pub fn of(runs: &[RefereeRun], referee: Referee, protected: bool) -> impl Iterator<Item = &RefereeRun> {
+    let wanted = move |run: &&RefereeRun| run.referee == referee && run.protected == protected;
     runs.iter().filter(wanted)
 }
 
 /// What one side saw in all its repetitions, and the longest of it.
-pub fn together(runs: &[Hearing], referee: Referee, protected: bool) -> (Histogram, f64) {
+pub fn together(runs: &[RefereeRun], referee: Referee, protected: bool) -> (Histogram, f64) {
     let side = || of(runs, referee, protected);
     let max = side().map(|run| run.verdict.max_us).fold(0.0, f64::max);
     (Histogram::merged(side().map(|run| &run.verdict.histogram)), max)
 }
 
-fn row(run: &Hearing) -> Vec<String> {
+fn row(run: &RefereeRun) -> Vec<String> {
     let us = |figure: f64| format!("{figure:.0} us");
     let verdict = &run.verdict;
     let loops = verdict.loops;
@@ -94,8 +94,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// A run that saw 3 us, and `max_us` once.
-    pub(crate) fn run(referee: Referee, protected: bool, max_us: f64) -> Hearing {
-        Hearing {
+    pub(crate) fn run(referee: Referee, protected: bool, max_us: f64) -> RefereeRun {
+        RefereeRun {
             referee,
             repetition: 0,
             protected,

@@ -38,7 +38,7 @@ const TIMED_TURNS: u64 = 500;
 
 /// One run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Hearing {
+pub struct RefereeRun {
     /// The tool's name.
     pub referee: Referee,
     /// Which repetition, from 0.
@@ -62,7 +62,7 @@ pub fn hear(
     seconds: u32,
     hogs_per_core: u32,
     say: &mut dyn FnMut(&str) -> ControlFlow<()>,
-) -> Result<Vec<Hearing>, MovieError> {
+) -> Result<Vec<RefereeRun>, MovieError> {
     referees.iter().try_for_each(|referee| present(*referee))?;
     let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
     let cores = cores::usable(&tree);
@@ -86,7 +86,7 @@ pub fn hear(
     }
     let clock = Arc::new(EmulatedClock::of(&tree, &MonotonicClock));
     let load = Load::start(hogs_per_core as usize * cores.len(), None, &clock)?;
-    let mut hearings = Vec::new();
+    let mut runs = Vec::new();
     for repetition in 0..repetitions {
         for referee in referees {
             for protected in [false, true] {
@@ -104,7 +104,7 @@ pub fn hear(
                     return Err(MovieError::NotPutBack(left));
                 }
                 let (verdict, protection) = heard?;
-                hearings.push(Hearing {
+                runs.push(RefereeRun {
                     referee: *referee,
                     repetition,
                     protected,
@@ -114,7 +114,7 @@ pub fn hear(
             }
         }
     }
-    Ok(hearings)
+    Ok(runs)
 }
 
 fn hear_once(

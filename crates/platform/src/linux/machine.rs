@@ -114,15 +114,14 @@ impl LinuxMachine {
             ClockPreference::None => ClockKnob::None,
             ClockPreference::Emulated => ClockKnob::Emulated,
             ClockPreference::Real => {
-                noted(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::None, ClockKnob::Real)
+                unless_refused(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::None, ClockKnob::Real)
             }
-            ClockPreference::Auto => {
-                noted(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::Emulated, ClockKnob::Real)
-            }
+            ClockPreference::Auto => unless_refused(CpuFreq::open(&tree, &journal), &mut refusals)
+                .map_or(ClockKnob::Emulated, ClockKnob::Real),
         };
         let best_effort = BestEffort::new(&tree, &journal, cores.len());
-        let share = noted(best_effort.with_group(|_| Ok(())), &mut refusals);
-        let energy = noted(EnergyMeter::open(&tree), &mut refusals);
+        let share = unless_refused(best_effort.with_group(|_| Ok(())), &mut refusals);
+        let energy = unless_refused(EnergyMeter::open(&tree), &mut refusals);
         let clock_offer = match &clock {
             ClockKnob::Real(knob) => Some(knob.offer().clone()),
             ClockKnob::Emulated => Some(emulated.offer().clone()),
@@ -386,8 +385,8 @@ impl BestEffort {
     }
 }
 
-/// The value, or `None` with the refusal noted.
-fn noted<T>(result: Result<T, Refusal>, refusals: &mut Vec<Refusal>) -> Option<T> {
+/// The value, or `None` with the refusal added to `refusals`.
+fn unless_refused<T>(result: Result<T, Refusal>, refusals: &mut Vec<Refusal>) -> Option<T> {
     result.map_err(|refusal| refusals.push(refusal)).ok()
 }
 

@@ -88,15 +88,15 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
 }
 
 /// A shell that starts the helper program once for every line it gets, and tells its number.
-struct Starter {
+struct Shell {
     _folder: tempfile::TempDir,
     child: Child,
     told: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
     started: Vec<Tid>,
 }
 
-impl Starter {
-    fn start() -> Starter {
+impl Shell {
+    fn start() -> Shell {
         use std::io::BufRead;
         use std::process::Stdio;
         let folder = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ impl Starter {
             .spawn()
             .unwrap();
         let told = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
-        Starter {
+        Shell {
             _folder: folder,
             child,
             told,
@@ -139,7 +139,7 @@ impl Starter {
     }
 }
 
-impl Drop for Starter {
+impl Drop for Shell {
     fn drop(&mut self) {
         for tid in &self.started {
             // SAFETY: plain numbers of processes that this test has started.
@@ -156,39 +156,35 @@ fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };
-    let mut starter = Starter::start();
+    let mut shell = Shell::start();
     let journal = Journal::open(false).unwrap();
     let spared = Spared::new(&tree, &all_other_programs());
     let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
         Ok(affinity) if !others.is_empty() => affinity,
         other => return eprintln!("skipped: one core only, or {:?}", other.err()),
     };
-    let had = affinity_of(starter.tid()).unwrap();
-    affinity.confine(starter.tid()).unwrap();
-    let narrow = affinity_of(starter.tid()).unwrap();
-    let [child, orphan] = ["child", "orphan"].map(|way| starter.starts(way));
+    let had = affinity_of(shell.tid()).unwrap();
+    affinity.confine(shell.tid()).unwrap();
+    let narrow = affinity_of(shell.tid()).unwrap();
+    let [child, orphan] = ["child", "orphan"].map(|way| shell.starts(way));
     let masks = |tids: &[Tid]| tids.iter().map(|tid| affinity_of(*tid).unwrap()).collect::<Vec<_>>();
     assert_eq!(masks(&[child, orphan]), [narrow; 2], "inherited");
     affinity.sweep();
     affinity.set_lent(*core, true);
-    assert_eq!(
-        masks(&[starter.tid(), child, orphan]),
-        [had; 3],
-        "lent to heirs as well"
-    );
+    assert_eq!(masks(&[shell.tid(), child, orphan]), [had; 3], "lent to heirs as well");
     affinity.set_lent(*core, false);
-    assert_eq!(masks(&[starter.tid(), child, orphan]), [narrow; 3]);
+    assert_eq!(masks(&[shell.tid(), child, orphan]), [narrow; 3]);
     // A choice of its own is not taken for an inheritance, nor lifted.
     let mut own = CoreMask::default();
     own.set(*core, true);
-    let chooses = starter.starts("child");
+    let chooses = shell.starts("child");
     set_affinity(chooses, &own).unwrap();
-    let [late, late_orphan] = ["child", "orphan"].map(|way| starter.starts(way));
+    let [late, late_orphan] = ["child", "orphan"].map(|way| shell.starts(way));
     drop(affinity);
-    assert_eq!(masks(&[starter.tid(), child, orphan, late, late_orphan]), [had; 5]);
+    assert_eq!(masks(&[shell.tid(), child, orphan, late, late_orphan]), [had; 5]);
     assert_eq!(affinity_of(chooses).unwrap(), own);
     assert_eq!(journal.restore(), []);
-    assert_eq!(masks(&[starter.tid(), child, orphan, late, late_orphan]), [had; 5]);
+    assert_eq!(masks(&[shell.tid(), child, orphan, late, late_orphan]), [had; 5]);
 }
 
 #[test]
