@@ -155,7 +155,10 @@ fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
     };
     let pace = section.choice("pace", &paces).unwrap_or(usual);
     if pace == Pace::Job && section.has("period") {
-        section.complain("period", "jobs set the pace (`pace = \"job\"`); remove one of the two keys");
+        section.complain(
+            "period",
+            "jobs set the pace (`pace = \"job\"`); remove one of the two keys",
+        );
     }
     let control = Control {
         kind,
