@@ -67,7 +67,7 @@ pub fn completion(services: &[Nanos], block: Nanos) -> Result<Completion, NoFigu
 }
 
 /// How a job waits on a core that is kept for it meanwhile, and has `slack` to do so before it could no longer be done
-/// in time. The core time that it polls away is nobody's loss there, so that its price is zero, and blocking only
+/// in time. The core time that it polls away costs no other job anything there, so its price is zero, and blocking only
 /// delays the job: it polls as long as that helps. [`completion`] is for cores that others use while the job is
 /// blocked; where the core is lent to them, blocking costs handing it over and taking it back.
 ///

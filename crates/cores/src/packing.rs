@@ -159,7 +159,7 @@ impl<'i> Search<'i> {
                 None => open.push(item),
                 Some(core) => {
                     self.on[item] = core;
-                    // A core beyond those that are tried is nobody else's business here.
+                    // A core beyond those that are tried does not matter here.
                     if let Some(there) = self.there.get_mut(core) {
                         there.push(*needs);
                     }

@@ -222,7 +222,7 @@ impl TaskFigures {
     }
 }
 
-/// The mean of each part, in microseconds; none without a job.
+/// The mean of each part, in microseconds; `None` without a job.
 fn where_us(splits: &SplitSum) -> Option<WhereTimeWent> {
     let mean = |part: Part| splits.mean_ns(part) * 1e-3;
     (splits.jobs > 0).then(|| WhereTimeWent {

@@ -1,7 +1,7 @@
 //! What a request asks for that changes nothing in its run.
 //!
-//! A user who sets a governor, and then reads that the goal was held, believes that the governor did it. So what has no
-//! effect is found before the run: the command line refuses options, and a report tells of the rest.
+//! A user sets a governor, reads that the goal was held, and believes that the governor did it. So what has no effect
+//! is found before the run: the command line refuses options, and a report tells of the rest.
 
 use punctual_sim::Failing;
 use punctual_units::Share;

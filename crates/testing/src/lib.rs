@@ -1,4 +1,4 @@
-//! Children of tests: started with known signals, and never waited for without a bound.
+//! How does a test start a child, and wait for it? With known signals, and never without a bound.
 //!
 //! A program inherits which signals are ignored. A shell that starts `cargo test` in the background of a script ignores
 //! SIGINT, so a child that a test interrupts would go on for ever, and the test with it. So every child starts with

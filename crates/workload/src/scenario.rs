@@ -17,7 +17,7 @@ pub struct Scenario {
     pub duration: Nanos,
     /// What is to be achieved.
     pub goal: Goal,
-    /// Who decides, and how often.
+    /// Which law decides, and how often.
     pub control: Control,
     /// How data is kept.
     pub store: StoreNeeds,
@@ -84,7 +84,7 @@ pub enum Pace {
     Period(Nanos),
 }
 
-/// Who decides, and how often.
+/// Which law decides, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Control {
     /// The controller.
@@ -232,7 +232,7 @@ pub enum Class {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
     },
-    /// As real-time, and has a core that everybody else is moved off; they get it lent while no such job is due.
+    /// As real-time, and has a core that all other threads are moved off; they have it lent while no such job is due.
     Exclusive {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
@@ -347,8 +347,8 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// A task whose program is written by hand: one on each core, always active. Its demand is a stand-in, which nobody
-    /// compiles.
+    /// A task whose program is written by hand: one on each core, always active. Its demand is a stand-in, which is
+    /// never compiled.
     pub fn by_hand(name: &str, class: Class, arrival: Arrival) -> TaskSpec {
         TaskSpec {
             name: name.into(),

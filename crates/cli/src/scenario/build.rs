@@ -30,7 +30,7 @@ pub struct Draft {
     pub store_path: Option<String>,
     /// `[movie]`: what `bench movie` plays.
     pub movie: MovieFile,
-    /// `[allocation]`: who gets which cache ways and how much bandwidth.
+    /// `[allocation]`: which cache ways and how much bandwidth each core gets.
     pub allocation: Allocation,
     /// `exclusive.spare`: programs that are left on exclusive cores.
     pub spare: Vec<String>,

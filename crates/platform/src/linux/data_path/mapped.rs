@@ -52,7 +52,7 @@ impl Medium {
 const TMPFS: i64 = 0x0102_1994;
 const RAMFS: i64 = 0x8584_58f6;
 
-/// Memory left to everybody else, at least.
+/// Memory left to all other programs, at least.
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// A mapped partition. The file stays when it is dropped.
@@ -156,7 +156,7 @@ impl MappedPartition {
 struct Draft<'a> {
     path: &'a Path,
     file: File,
-    /// How long it was; none if it was not there.
+    /// How long it was; `None` if it was not there.
     found_bytes: Option<u64>,
     kept: bool,
 }
@@ -173,7 +173,7 @@ impl Draft<'_> {
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => (options().open(path)?, false),
             made => (made?, true),
         };
-        // Who has got the lock first has the file, whoever made it: it is not ours to remove.
+        // The process that got the lock first has the file, whichever process made it: it is not ours to remove.
         // SAFETY: plain numbers.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             return Err(last_error());
@@ -282,7 +282,7 @@ impl Mapping {
     /// Writes a byte of every page as it is.
     fn touch(&self) {
         for offset in (0..self.bytes).step_by(page_bytes()) {
-            // SAFETY: within the mapping, whose room was taken; nobody else writes, because the file is locked.
+            // SAFETY: within the mapping, whose room was taken; no other process writes, because the file is locked.
             // Volatile: the store is meant.
             unsafe {
                 let byte = self.address.as_ptr().add(offset);

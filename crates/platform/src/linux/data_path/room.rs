@@ -10,7 +10,7 @@ use super::super::KernelTree;
 use super::super::cgroup::{Version, locate_controller, mount_point};
 use super::super::tree::read_trimmed;
 
-/// Memory that can be had without paging, in bytes; none where nothing tells.
+/// Memory that can be had without paging, in bytes; `None` where nothing tells.
 pub(super) fn available(tree: &KernelTree) -> Option<u64> {
     [of_machine(tree), of_groups(tree)].into_iter().flatten().min()
 }
@@ -35,7 +35,7 @@ fn of_groups(tree: &KernelTree) -> Option<u64> {
     way.filter_map(|group| room_in(&tree.path(group), home.version)).min()
 }
 
-/// None where the group has no limit.
+/// `None` where the group has no limit.
 fn room_in(group: &Path, version: Version) -> Option<u64> {
     let (limit, usage, cached) = match version {
         Version::V1 => (

@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_stands_equally_often_in_each_place(controllers in 1usize..6, rounds in 1u32..5) {
+        fn every_law_stands_equally_often_in_each_place(controllers in 1usize..6, rounds in 1u32..5) {
             let mut places = vec![vec![0; controllers]; controllers];
             for repetition in 0..rounds * controllers as u32 {
                 let order: Vec<usize> = order(repetition, controllers).collect();

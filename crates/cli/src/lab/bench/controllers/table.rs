@@ -101,7 +101,7 @@ impl Spread {
     }
 }
 
-/// A figure of a run, and how it is told.
+/// A figure of a run, and how it is printed.
 struct Figure {
     /// Its name in JSON, in the units of the run's summary.
     key: &'static str,
@@ -138,7 +138,7 @@ impl Told {
     }
 }
 
-/// The figures, in the order in which they are told.
+/// The figures, in the order in which they are printed.
 fn figures() -> Vec<Figure> {
     let figure = |key, label, told, of| Figure { key, label, of, told };
     let plain = |decimals| Told::Spread { times: 1.0, decimals };
