@@ -52,7 +52,7 @@ impl Journal {
     /// An empty journal, with a guardian if asked for. Open it before loading much data: see `guardian.rs`.
     ///
     /// # Errors
-    /// [`Refusal`] where the memory or the process for it cannot be had.
+    /// [`Refusal`] where the kernel refuses the memory or the process for it.
     pub fn open(guardian: bool) -> Result<Journal, Refusal> {
         let table = SharedTable::new()?;
         let guardian = guardian.then(|| Guardian::start(&table)).transpose()?;

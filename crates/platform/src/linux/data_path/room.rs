@@ -10,7 +10,7 @@ use super::super::KernelTree;
 use super::super::cgroup::{Version, locate_controller, mount_point};
 use super::super::tree::read_trimmed;
 
-/// Memory that can be had without paging, in bytes; `None` where nothing tells.
+/// Memory that is free without paging, in bytes; `None` where the kernel does not say.
 pub(super) fn available(tree: &KernelTree) -> Option<u64> {
     [of_machine(tree), of_groups(tree)].into_iter().flatten().min()
 }
