@@ -22,7 +22,7 @@ fn of_machine(tree: &KernelTree) -> Option<u64> {
     Some(kib.saturating_mul(1024))
 }
 
-/// The least room in the group of this process and those above it, as far as they are to be seen.
+/// The least room in the group of this process and those above it, as far as this process sees them.
 fn of_groups(tree: &KernelTree) -> Option<u64> {
     let text = |file: &str| tree.read(file).unwrap_or_default();
     let mountinfo = text("/proc/self/mountinfo");
