@@ -34,7 +34,7 @@ fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
 }
 
 /// Whether preemptive deadline-monotonic scheduling on one core meets every deadline of `tasks`, whenever their jobs
-/// are released, and never needs more than `bandwidth`, where there is such a bound. Answers each worst-case response
+/// are released, and never needs more than `bandwidth`, where there is such a bound. Returns each worst-case response
 /// time, in the order of `tasks`.
 ///
 /// # Errors

@@ -36,7 +36,7 @@ impl LendingCosts {
 pub enum NextRelease {
     /// It is released at this instant: a periodic task's timer.
     At(Time),
-    /// Any time from now on: an event, or a job that waits for its medium. It can bear to begin this much later.
+    /// Any time from now on: an event, or a job that waits for its medium. The job may begin this much later.
     Anytime {
         /// The least slack of the core's tasks: deadline less response bound.
         slack: Nanos,

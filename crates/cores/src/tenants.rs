@@ -28,7 +28,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// So many tasks, none of which has said yet when it is released; lending costs `costs`.
+    /// `tenants` tasks, none of which has said yet when it is released; lending costs `costs`.
     pub fn new(tenants: usize, costs: LendingCosts) -> Tenants {
         Tenants {
             tenants: vec![Tenant::Working; tenants],
@@ -82,7 +82,7 @@ impl Tenants {
         self.lent
     }
 
-    /// Whether none of them has a job, and the core is not lent all the same: there was not time enough.
+    /// Whether none of them has a job and the core is still not lent, because there was not time enough.
     pub fn is_kept_idle(&self) -> bool {
         !self.lent && !self.tenants.contains(&Tenant::Working)
     }
@@ -118,7 +118,7 @@ mod tests {
     /// A task: when its jobs are released, and what each takes.
     type Jobs = Vec<(u64, u64)>;
 
-    /// Plays `tasks` on one core, the first of the list first, unit by unit. Answers, for each unit, whether a job was
+    /// Plays `tasks` on one core, the first of the list first, unit by unit. Returns, for each unit, whether a job was
     /// at work or due, and whether the core was lent.
     fn played(tasks: &[Jobs], costs: LendingCosts, until: u64) -> Vec<(bool, bool)> {
         let mut tenants = Tenants::new(tasks.len(), costs);

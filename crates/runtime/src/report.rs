@@ -417,10 +417,10 @@ pub enum Progress<'a> {
     Started(&'a RunHeader),
     /// One step of the loop is complete.
     Sample(&'a Sample),
-    /// The figures of each task so far; told about twice per second.
+    /// The figures of each task so far; about twice per second.
     Tasks(&'a [TaskReport]),
-    /// Nothing new; told several times per second on a real machine and about once per simulated second on a simulated
-    /// one, so that a run can be ended between two samples.
+    /// Nothing new; several times per second on a real machine and about once per simulated second on a simulated one,
+    /// so that a run can be ended between two samples.
     Waiting,
 }
 

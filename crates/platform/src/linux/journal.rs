@@ -6,12 +6,12 @@
 //! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the same
 //! code. Each record is withdrawn once undone, so restoring twice is harmless, whichever process does it.
 //!
-//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards. Its
+//! One record per thing: the journal remembers a file as it was found, however often it is written afterwards. Its
 //! start time distinguishes a thread from a later one of the same number.
 //!
 //! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have
-//! had them from its group; widening the group later does not widen it. Threads of which a record speaks and that have
-//! ended are forgotten only once the table is full.
+//! had them from its group; widening the group later does not widen it. Records of threads that have ended are
+//! forgotten only once the table is full.
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
@@ -52,7 +52,7 @@ impl Journal {
     /// An empty journal, with a guardian if asked for. Open it before loading much data: see `guardian.rs`.
     ///
     /// # Errors
-    /// [`Refusal`] where the memory or the process for it cannot be had.
+    /// [`Refusal`] where the kernel refuses the memory or the process for it.
     pub fn open(guardian: bool) -> Result<Journal, Refusal> {
         let table = SharedTable::new()?;
         let guardian = guardian.then(|| Guardian::start(&table)).transpose()?;

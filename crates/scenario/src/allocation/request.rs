@@ -1,4 +1,4 @@
-//! What is asked of an allocator beside the loop, and what cannot be had.
+//! What a user asks of an allocator beside the loop, and what the machine cannot give.
 
 use std::collections::BTreeMap;
 

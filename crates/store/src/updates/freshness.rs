@@ -114,7 +114,7 @@ impl Staleness {
     }
 
     /// Sheds the reading if at most `stale_max` objects, its own included, may then be stale at every instant of its
-    /// gap; answers whether it did. An object that stays fresh may always be shed.
+    /// gap; returns whether it did. An object that stays fresh may always be shed.
     pub fn try_shed(&mut self, reading: &Prospect, stale_max: usize, now: Time) -> bool {
         if !self.survives_without(reading) && !self.try_widen(reading, stale_max, now) {
             return false;

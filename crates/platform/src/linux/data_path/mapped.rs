@@ -72,8 +72,8 @@ impl MappedPartition {
     ///
     /// # Errors
     /// [`Refusal`] where there is not that much memory or room, another partition has the file, or it cannot be mapped;
-    /// a file that was there is as long as before then, and none is left that was not. Memory that may not be locked is
-    /// no error: see [`MappedPartition::locked`].
+    /// a file that existed has its old length again, and no new file is left. Memory that may not be locked is no
+    /// error: see [`MappedPartition::locked`].
     pub fn create(path: &Path, bytes: u64) -> Result<MappedPartition, Refusal> {
         let what = || format!("a memory partition of {bytes} bytes at {}", path.display());
         let refusal = |why: io::Error| match why.kind() {

@@ -10,7 +10,7 @@ use super::super::KernelTree;
 use super::super::cgroup::{Version, locate_controller, mount_point};
 use super::super::tree::read_trimmed;
 
-/// Memory that can be had without paging, in bytes; `None` where nothing tells.
+/// Memory that is free without paging, in bytes; `None` where the kernel does not say.
 pub(super) fn available(tree: &KernelTree) -> Option<u64> {
     [of_machine(tree), of_groups(tree)].into_iter().flatten().min()
 }
@@ -22,7 +22,7 @@ fn of_machine(tree: &KernelTree) -> Option<u64> {
     Some(kib.saturating_mul(1024))
 }
 
-/// The least room in the group of this process and those above it, as far as they are to be seen.
+/// The least room in the group of this process and those above it, as far as this process sees them.
 fn of_groups(tree: &KernelTree) -> Option<u64> {
     let text = |file: &str| tree.read(file).unwrap_or_default();
     let mountinfo = text("/proc/self/mountinfo");

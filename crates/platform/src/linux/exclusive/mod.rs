@@ -46,8 +46,8 @@ pub use obtained::{Census, Mechanism, Obtained};
 /// How soon a thread that was started meanwhile is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
 
-/// The environment variable that names programs, as `ps -o comm` shows them and with commas between, that are left
-/// where they are.
+/// The environment variable that names programs that stay where they are, as `ps -o comm` shows them, with commas
+/// between.
 pub const SPARE: &str = "PUNCTUAL_SPARE";
 
 /// The programs that [`SPARE`] names.
