@@ -1,4 +1,5 @@
-//! A robot of one's own: two periodic tasks and a live sensor; the runtime learns how jobs answer to its knobs, then controls.
+//! A robot of one's own: two periodic tasks and a live sensor; the runtime learns how jobs answer to its knobs, then
+//! controls.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{error::Error, thread::sleep, thread::spawn, time::Duration};
 
@@ -15,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let torque = (job.number() as f64 * 0.1).sin();
         job.write(|store| store.put(b"torque", &torque.to_le_bytes()))
     })?;
-    // Each picture that was let in since the last job takes 3 ms to look at: the fewer are let in, the earlier the job ends.
+    // Each picture that was let in since the last job takes 3 ms to look at: the fewer are let in, the earlier the job
+    // ends.
     let seen = AtomicU64::new(0);
     runtime.task("plan").every(ms(50)).run(move |job| {
         let pictures = job.store().counts().admitted;

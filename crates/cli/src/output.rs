@@ -68,8 +68,8 @@ pub fn apart(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
 }
 
 impl Output {
-    /// Makes sure that `path` can be written; nothing is there yet. "-" is standard output: what is printed there goes to
-    /// standard error from now on, so that a program can read what is written.
+    /// Makes sure that `path` can be written; nothing is there yet. "-" is standard output: what is printed there goes
+    /// to standard error from now on, so that a program can read what is written.
     ///
     /// # Errors
     /// [`Failure::Input`] naming the path.

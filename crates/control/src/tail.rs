@@ -1,12 +1,13 @@
 //! Where the mean of a task's tardiness has to be so that only a given share of its jobs is late.
 //!
-//! **Problem.** Users ask for a share of late jobs, p; a law holds a mean. How far the mean must stay from the deadline depends
-//! on the tail of the jobs' tardiness, which differs by machine and load, and changes.
+//! **Problem.** Users ask for a share of late jobs, p; a law holds a mean. How far the mean must stay from the deadline
+//! depends on the tail of the jobs' tardiness, which differs by machine and load, and changes.
 //!
-//! **Terms.** T is a job's tardiness (response time / deadline; late above 1), r the *set point* of its mean, m the running mean of T,
-//! x = T / m - 1 a job's *deviation*. The *headroom* h is how far the deadline lies above the set point, relative to it: r = 1 / (1 + h).
-//! The *spread* b is the mean of |x|. The *tail* is what lies beyond t = TAIL_FROM b; a is the share of jobs there, e their mean
-//! excess over t. The *surplus* E is how many jobs more than aimed at were late.
+//! **Terms.** T is a job's tardiness (response time / deadline; late above 1), r the *set point* of its mean, m the
+//! running mean of T, x = T / m - 1 a job's *deviation*. The *headroom* h is how far the deadline lies above the set
+//! point, relative to it: r = 1 / (1 + h). The *spread* b is the mean of |x|. The *tail* is what lies beyond t =
+//! TAIL_FROM b; a is the share of jobs there, e their mean excess over t. The *surplus* E is how many jobs more than
+//! aimed at were late.
 //!
 //! **Method.** Two estimates, one quick and one sure:
 //!
@@ -19,38 +20,43 @@
 //!      = t ln(1 / 2s) / ln(1 / 2a)  for s >= a
 //! ```
 //!
-//! - *Tail.* Excesses over a high threshold are distributed nearly exponentially, whatever the jobs' own distribution, if its
-//!   tail is neither bounded nor a power law (Pickands, "Statistical inference using extreme order statistics", Annals of Statistics
-//!   3(1), 1975, with shape 0). So a few jobs in a hundred say where one in a thousand lies. Only the upper side counts: jobs that are paced
-//!   from within end shortly before their goal or well before it, and early ones are no risk. Below the threshold X is the exponential
-//!   through half of the jobs at the mean. Excesses are cut at CLIP times their mean, and deviations at CLIP times the spread
-//!   (Huber, "Robust estimation of a location parameter", Annals of Mathematical Statistics 35(1), 1964), so that a single job moves
-//!   them little.
-//! - *Surplus.* The step E <- E + 1{late} - q is the stochastic approximation of a quantile (Robbins and Monro, "A stochastic approximation
-//!   method", Annals of Mathematical Statistics 22(3), 1951) with a constant gain, as in adaptive conformal inference (Gibbs and Candès, "Adaptive
-//!   conformal inference under distribution shift", NeurIPS 2021); a nonlinear function of the summed errors is the integrator of conformal PID control
-//!   (Angelopoulos, Candès and Tibshirani, NeurIPS 2023). The sum telescopes: over any n jobs that are counted and leave E within its
-//!   bounds, late jobs = q n + change of E, whatever their distribution and however it drifts.
+//! - *Tail.* Excesses over a high threshold are distributed nearly exponentially, whatever the jobs' own distribution,
+//!   if its tail is neither bounded nor a power law (Pickands, "Statistical inference using extreme order statistics",
+//!   Annals of Statistics 3(1), 1975, with shape 0). So a few jobs in a hundred say where one in a thousand lies. Only
+//!   the upper side counts: jobs that are paced from within end shortly before their goal or well before it, and early
+//!   ones are no risk. Below the threshold X is the exponential through half of the jobs at the mean. Excesses are cut
+//!   at CLIP times their mean, and deviations at CLIP times the spread (Huber, "Robust estimation of a location
+//!   parameter", Annals of Mathematical Statistics 35(1), 1964), so that a single job moves them little.
+//! - *Surplus.* The step E <- E + 1{late} - q is the stochastic approximation of a quantile (Robbins and Monro, "A
+//!   stochastic approximation method", Annals of Mathematical Statistics 22(3), 1951) with a constant gain, as in
+//!   adaptive conformal inference (Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS
+//!   2021); a nonlinear function of the summed errors is the integrator of conformal PID control (Angelopoulos, Candès
+//!   and Tibshirani, NeurIPS 2023). The sum telescopes: over any n jobs that are counted and leave E within its bounds,
+//!   late jobs = q n + change of E, whatever their distribution and however it drifts.
 //! - *Gain.* One late job more asks for a share that is smaller by a factor of e. With an exponential tail that is the
-//!   optimal gain of the stochastic approximation after 1 / q jobs, kept from there on. The square term answers bursts: SURPLUS_MAX - SURPLUS_MIN
-//!   late jobs in a row end at [`HEADROOM_MAX`] wherever they began.
+//!   optimal gain of the stochastic approximation after 1 / q jobs, kept from there on. The square term answers bursts:
+//!   SURPLUS_MAX - SURPLUS_MIN late jobs in a row end at [`HEADROOM_MAX`] wherever they began.
 //!
-//! **Margin.** Linearised around rest, with 1 / q jobs as the unit of time, E is dE = -E dt + dW: its variance is 1/2, and that of the difference between two
-//! instants far apart is 1. So n jobs have q n late ones, with a standard deviation of 1 that does not grow with n. A run of
-//! 600 jobs with a goal of 1 % exceeds it with its 7th late job, or beyond 6.5 in a continuous law: q n + 1.64 <= 6.5 asks for q <= 0.81 p so that one run of
-//! twenty does. [`AIM`] is that, rounded down.
+//! **Margin.** Linearised around rest, with 1 / q jobs as the unit of time, E is dE = -E dt + dW: its variance is 1/2,
+//! and that of the difference between two instants far apart is 1. So n jobs have q n late ones, with a standard
+//! deviation of 1 that does not grow with n. A run of 600 jobs with a goal of 1 % exceeds it with its 7th late job, or
+//! beyond 6.5 in a continuous law: q n + 1.64 <= 6.5 asks for q <= 0.81 p so that one run of twenty does. [`AIM`] is
+//! that, rounded down.
 //!
-//! **Which jobs count.** Easing (a job on time lowers E by q) needs jobs that could have been late: where the running mean lies under
-//! [`HELD`] of the set point, something else sets the pace (another task, the lowest clock), and being on time says nothing. A job that was late although every
-//! knob was at its safe end says nothing about the set point either: a lower one would have changed nothing.
+//! **Which jobs count.** Easing (a job on time lowers E by q) needs jobs that could have been late: where the running
+//! mean lies under [`HELD`] of the set point, something else sets the pace (another task, the lowest clock), and being
+//! on time says nothing. A job that was late although every knob was at its safe end says nothing about the set point
+//! either: a lower one would have changed nothing.
 
 /// The part of the asked share that is aimed at; see the module's text.
 pub const AIM: f64 = 0.8;
-/// Spread, and mean excess, before any job has been seen. Chosen by hand: jobs at a fixed clock beside interferers scatter by less.
+/// Spread, and mean excess, before any job has been seen. Chosen by hand: jobs at a fixed clock beside interferers
+/// scatter by less.
 pub const PRIOR_SPREAD: f64 = 0.1;
 /// Jobs that the prior counts for. Chosen by hand.
 pub const PRIOR_JOBS: u32 = 8;
-/// Where the tail begins, in spreads above the mean: about a job in twenty lies beyond, of a normal and of a Laplace distribution.
+/// Where the tail begins, in spreads above the mean: about a job in twenty lies beyond, of a normal and of a Laplace
+/// distribution.
 pub const TAIL_FROM: f64 = 2.0;
 /// Jobs over which the tail is averaged: some twenty of them are beyond its begin. Chosen by hand.
 pub const TAIL_MEMORY: u32 = 400;
@@ -70,7 +76,8 @@ pub const HEADROOM_MAX: f64 = 1.5;
 pub const SURPLUS_MIN: f64 = -4.0;
 /// Surplus at most.
 pub const SURPLUS_MAX: f64 = 8.0;
-/// Weight of the squared surplus: with SURPLUS_MAX late jobs too many the headroom is at its most even from the least spread.
+/// Weight of the squared surplus: with SURPLUS_MAX late jobs too many the headroom is at its most even from the least
+/// spread.
 pub const BURST: f64 = 0.07;
 /// Part of the set point that the running mean has to reach for a job on time to speak for more.
 pub const HELD: f64 = 0.9;
@@ -121,8 +128,8 @@ impl Tail {
         })
     }
 
-    /// A job is complete, at this tardiness; `safe` tells that every knob was at its safe end all the while. A tardiness that is no
-    /// number, or infinite, counts as a late job without a spread.
+    /// A job is complete, at this tardiness; `safe` tells that every knob was at its safe end all the while. A
+    /// tardiness that is no number, or infinite, counts as a late job without a spread.
     pub fn observe(&mut self, tardiness: f64, safe: bool) {
         self.count(tardiness, safe);
         self.measure(tardiness);

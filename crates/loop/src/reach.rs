@@ -1,9 +1,10 @@
-//! Whether a goal of late jobs is within reach: what a task's jobs did at the safe setting, and whether the goal was held later.
+//! Whether a goal of late jobs is within reach: what a task's jobs did at the safe setting, and whether the goal was
+//! held later.
 //!
-//! At the safe setting (full clock, the least updates that keep data fresh) no law can do more. If more jobs are late there than a
-//! goal allows, beyond what chance explains, the user is told what the setting gave and what took the late jobs' time. That is what was
-//! seen, and no forecast: a machine that was busy at first may be idle later. So the jobs after the last late one of that kind are
-//! counted as well, and if they held the goal the report says so.
+//! At the safe setting (full clock, the least updates that keep data fresh) no law can do more. If more jobs are late
+//! there than a goal allows, beyond what chance explains, the user is told what the setting gave and what took the late
+//! jobs' time. That is what was seen, and no forecast: a machine that was busy at first may be idle later. So the jobs
+//! after the last late one of that kind are counted as well, and if they held the goal the report says so.
 
 use punctual_units::{Nanos, Share, TaskId};
 use punctual_workload::{JobOutcome, Part, SplitSum, TaskGoal, top_cause};
@@ -19,8 +20,8 @@ const OCTAVES_BELOW: f64 = 4.0;
 const LATE_MIN: u32 = 3;
 /// How seldom a goal that can be held may be called out of reach by chance, once for each task and run.
 const CHANCE: f64 = 0.001;
-/// Late jobs that the goal allows of the later ones, before these can show that it was held: none late of so many is one chance in
-/// seven where the goal is just missed.
+/// Late jobs that the goal allows of the later ones, before these can show that it was held: none late of so many is
+/// one chance in seven where the goal is just missed.
 const LATER_MIN: f64 = 2.0;
 
 /// A goal that the safe setting did not hold.
@@ -40,7 +41,8 @@ pub struct Unheld {
     pub deadline: Nanos,
     /// The part of the response time that made the late ones late.
     pub cause: Option<Part>,
-    /// Jobs at any setting after the safe setting was last found not to hold the goal, and the late ones among them, where they held it.
+    /// Jobs at any setting after the safe setting was last found not to hold the goal, and the late ones among them,
+    /// where they held it.
     pub later: Option<[u32; 2]>,
 }
 
@@ -58,12 +60,13 @@ impl Unheld {
         } = self;
         match self.later {
             Some([after, missed]) => format!(
-                "goal {goal} of \"{task}\" was missed for a while: at the safest setting {late} of {jobs} jobs were late (top cause: {cause}); \
-                 it was held later, with {missed} late ones of {after} jobs"
+                "goal {goal} of \"{task}\" was missed for a while: at the safest setting {late} of {jobs} jobs were late \
+                 (top cause: {cause}); it was held later, with {missed} late ones of {after} jobs"
             ),
             None => format!(
-                "goal {goal} was not held at the safest setting of this controller: the p99 of \"{task}\" was {p99} there, its deadline is \
-                 {deadline}, and {late} of {jobs} jobs were late (top cause: {cause}); ask for less, or for a later deadline"
+                "goal {goal} was not held at the safest setting of this controller: the p99 of \"{task}\" was {p99} \
+                 there, its deadline is {deadline}, and {late} of {jobs} jobs were late (top cause: {cause}); ask for \
+                 less, or for a later deadline"
             ),
         }
     }
@@ -94,8 +97,8 @@ impl Default for Reach {
 }
 
 impl Reach {
-    /// A job of a task that asks for the share `asked` of late jobs is complete; `safe` tells that the safe setting was in force all the
-    /// while.
+    /// A job of a task that asks for the share `asked` of late jobs is complete; `safe` tells that the safe setting was
+    /// in force all the while.
     pub(crate) fn observe(&mut self, job: &JobOutcome, tardiness: f64, safe: bool, asked: f64) {
         let Some(deadline) = job.deadline else { return };
         let late = tardiness > 1.0;
@@ -228,7 +231,8 @@ mod tests {
         );
     }
 
-    /// 5 of the first 62 jobs were late, then none: that is history once enough jobs have shown it, at whatever setting.
+    /// 5 of the first 62 jobs were late, then none: that is history once enough jobs have shown it, at whatever
+    /// setting.
     #[test]
     fn what_is_held_later_is_told_as_history() {
         for safe in [true, false] {

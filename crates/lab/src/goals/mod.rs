@@ -1,20 +1,22 @@
 //! Goals of late jobs: is the share that is reached the one that is asked for, and at what energy?
 //!
-//! **Plan.** Each machine of the ensemble runs its job every 100 ms beside interferers on three cores, with a model that was learnt
-//! on it once. The law is `mimo` with jobs paced from within. It is asked for a late share of 0.1, 1 and 5 %, which is all that it is told.
+//! **Plan.** Each machine of the ensemble runs its job every 100 ms beside interferers on three cores, with a model
+//! that was learnt on it once. The law is `mimo` with jobs paced from within. It is asked for a late share of 0.1, 1
+//! and 5 %, which is all that it is told.
 //!
-//! Beside it stands the law of the version before: `mimo` every 200 ms on a mean of tardiness, from the same model. Its set point is *tuned by hand*,
-//! as a careful engineer would: of a grid, the one of the least power at which the jobs of all seeds together keep the goal. It is
-//! judged on the runs that it was tuned in, which is to its favour.
+//! Beside it stands the law of the version before: `mimo` every 200 ms on a mean of tardiness, from the same model. Its
+//! set point is *tuned by hand*, as a careful engineer would: of a grid, the one of the least power at which the jobs
+//! of all seeds together keep the goal. It is judged on the runs that it was tuned in, which is to its favour.
 //!
-//! **How many jobs.** One seed shows little: at 0.1 %, [`Asked::judged`] jobs have two or three late ones. So the jobs of all seeds are pooled, machine by
-//! machine: 30 seeds give 75 late jobs of 75,000 where exactly 0.1 % are late, and Wilson's interval at 95 % (E. B. Wilson, "Probable
-//! inference, the law of succession, and statistical inference", Journal of the American Statistical Association 22(158), 1927) then reaches
-//! from 0.8 to 1.25 of that. It takes jobs for independent. Before the first judged job the estimate has [`Asked::learning`] jobs to learn the tail.
+//! **How many jobs.** One seed shows little: at 0.1 %, [`Asked::judged`] jobs have two or three late ones. So the jobs
+//! of all seeds are pooled, machine by machine: 30 seeds give 75 late jobs of 75,000 where exactly 0.1 % are late, and
+//! Wilson's interval at 95 % (E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
+//! Journal of the American Statistical Association 22(158), 1927) then reaches from 0.8 to 1.25 of that. It takes jobs
+//! for independent. Before the first judged job the estimate has [`Asked::learning`] jobs to learn the tail.
 //!
-//! **Figures** of each machine and goal: `late`, the share of late jobs; `of-asked`, the same over the asked share, with its interval from `of-asked-low` to
-//! `of-asked-high`; `power`, the mean in watts; `power-of-tuned`, over that of the tuned law; `tuned`, its set point; `lowest`, the share of
-//! steps at the lowest clock.
+//! **Figures** of each machine and goal: `late`, the share of late jobs; `of-asked`, the same over the asked share,
+//! with its interval from `of-asked-low` to `of-asked-high`; `power`, the mean in watts; `power-of-tuned`, over that of
+//! the tuned law; `tuned`, its set point; `lowest`, the share of steps at the lowest clock.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -93,7 +95,8 @@ const ASKED: [Asked; 3] = [
 const GRID: [f64; 14] = [
     0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 1.0,
 ];
-/// Jobs of each seed at each of them that are judged, and before: the law has nothing to learn but where its integrators belong.
+/// Jobs of each seed at each of them that are judged, and before: the law has nothing to learn but where its
+/// integrators belong.
 const GRID_JUDGED: u64 = 400;
 const GRID_LEARNING: u64 = 50;
 /// How often the law of the version before stepped.
@@ -356,7 +359,8 @@ fn wilson(late: f64, jobs: f64) -> [f64; 2] {
     [middle - half, middle + half].map(|bound| bound / (1.0 + Z * Z / jobs))
 }
 
-/// What a reached share amounts to. The machine has nothing cheaper than its lowest clock: fewer late jobs than asked for are no miss there.
+/// What a reached share amounts to. The machine has nothing cheaper than its lowest clock: fewer late jobs than asked
+/// for are no miss there.
 fn verdict(of_asked: f64, lowest: f64) -> &'static str {
     if of_asked > WITHIN {
         "too many late"
