@@ -136,7 +136,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_of_the_list_makes_no_difference(deadlines in prop::collection::vec(60_000_000_000u64..200_000_000_000, 0..150)) {
+        fn the_order_of_the_list_makes_no_difference(
+            deadlines in prop::collection::vec(60_000_000_000u64..200_000_000_000, 0..150),
+        ) {
             let waiting: Vec<Waiting> = deadlines.iter().map(|deadline| waits(*deadline)).collect();
             let mut sorted = waiting.clone();
             sorted.sort_by_key(|job| job.deadline);

@@ -199,7 +199,11 @@ mod tests {
 
         /// The kernel's account: no span as long as its period holds more work than the bound that was accepted.
         #[test]
-        fn an_accepted_set_is_never_throttled(tasks in prop::collection::vec(task(), 1..4), runtime in 1u64..40, period in 1u64..40) {
+        fn an_accepted_set_is_never_throttled(
+            tasks in prop::collection::vec(task(), 1..4),
+            runtime in 1u64..40,
+            period in 1u64..40,
+        ) {
             let bandwidth = Bandwidth { runtime: Nanos(runtime), period: Nanos(period) };
             if responses(&tasks, Some(bandwidth)).is_ok() {
                 // Busy units of the worst case, whichever task has them.

@@ -97,7 +97,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn governors_and_the_cache_keep_the_bytes_however_a_run_is_sliced(seed in any::<u64>(), which in 0usize..4, slice_us in 50u64..30_000) {
+    fn governors_and_the_cache_keep_the_bytes_however_a_run_is_sliced(
+        seed in any::<u64>(),
+        which in 0usize..4,
+        slice_us in 50u64..30_000,
+    ) {
         let trace = trace(seed);
         let governor = ["ondemand-old:20..90", "ondemand", "schedutil", "userspace:900MHz"][which];
         let [mut whole, mut again, mut sliced] = [(); 3].map(|()| everything(&trace, seed, governor));

@@ -153,7 +153,10 @@ fn energy_is_the_integral_worked_out_by_hand() {
 
 proptest! {
     #[test]
-    fn cycles_executed_are_busy_time_times_clock(cycles in prop::collection::vec(1u64..30_000_000, 1..6), step in 0usize..19) {
+    fn cycles_executed_are_busy_time_times_clock(
+        cycles in prop::collection::vec(1u64..30_000_000, 1..6),
+        step in 0usize..19,
+    ) {
         let trace = silence();
         let model = MachineModel::duo();
         let clock = model.steps[step].clock;
@@ -200,7 +203,13 @@ proptest! {
     }
 
     #[test]
-    fn the_split_adds_up_to_the_response(seed in any::<u64>(), sensors in 1u32..40, rounds in 1usize..4, mode in 0..2, cores in 1u32..5) {
+    fn the_split_adds_up_to_the_response(
+        seed in any::<u64>(),
+        sensors in 1u32..40,
+        rounds in 1usize..4,
+        mode in 0..2,
+        cores in 1u32..5,
+    ) {
         let trace = Trace::synthetic(sensors, Nanos::from_millis(1), Nanos::from_millis(20), Nanos::from_millis(700), seed);
         let rt = [get(200), compute(3_000_000), put(5)].repeat(rounds);
         let urgent = urgent(&[compute(400_000), put(1)]);

@@ -53,7 +53,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn more_data_intensive_interferers_delay_more(cores in 1u32..4, cycles in 0u64..2_000_000, gets in 50u32..400, mhz in 2u64..=20) {
+    fn more_data_intensive_interferers_delay_more(
+        cores in 1u32..4,
+        cycles in 0u64..2_000_000,
+        gets in 50u32..400,
+        mhz in 2u64..=20,
+    ) {
         // The interferer's own mix changes with time; long stretches of each part would decide by luck which one meets
         // the job, so the parts are kept short.
         let ops = |gets, cycles| [get(gets / 50), compute(cycles / 50 + 1)].repeat(50);

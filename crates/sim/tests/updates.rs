@@ -216,7 +216,12 @@ proptest! {
     }
 
     #[test]
-    fn no_update_is_lost(seed in any::<u64>(), sensors in 10u32..400, share in 0.0f64..1.0, stop_us in 0u64..1_000_000) {
+    fn no_update_is_lost(
+        seed in any::<u64>(),
+        sensors in 10u32..400,
+        share in 0.0f64..1.0,
+        stop_us in 0u64..1_000_000,
+    ) {
         let trace = Trace::synthetic(sensors, Nanos::from_millis(5), Nanos::from_millis(90), Nanos::from_secs(1), seed);
         for mode in [UpdateMode::Transaction, UpdateMode::MemoryFirst] {
             let mut load = load(&trace, vec![real_time(&[get(100), compute(8_000_000), put(3)])]);

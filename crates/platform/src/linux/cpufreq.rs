@@ -523,7 +523,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn common_steps_are_ascending_and_every_policy_has_them(policies in prop::collection::vec(frequencies(), 1..5)) {
+        fn common_steps_are_ascending_and_every_policy_has_them(
+            policies in prop::collection::vec(frequencies(), 1..5),
+        ) {
             let steps = common_steps(&policies);
             prop_assert!(steps.is_sorted_by(|a, b| a < b));
             for step in &steps {

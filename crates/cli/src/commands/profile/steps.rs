@@ -63,7 +63,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn columns_keep_the_mean(lengths in prop::collection::vec((1..100u32, 0.0..9.0f64), 1..50), columns in 1..200usize) {
+        fn columns_keep_the_mean(
+            lengths in prop::collection::vec((1..100u32, 0.0..9.0f64), 1..50),
+            columns in 1..200usize,
+        ) {
             let whole: u32 = lengths.iter().map(|(length, _)| length).sum();
             let mut done = 0;
             let ends = lengths.iter().map(|(length, _)| { done += length; f64::from(done) / f64::from(whole) });
