@@ -143,7 +143,8 @@ mod tests {
             let mut sorted = waiting.clone();
             sorted.sort_by_key(|job| job.deadline);
             let mut places = [0; WAITING_MAX];
-            let found: Vec<Time> = earliest_first(&waiting, &mut places).iter().map(|&job| waiting[job].deadline).collect();
+            let found: Vec<Time> =
+                earliest_first(&waiting, &mut places).iter().map(|&job| waiting[job].deadline).collect();
             let expected: Vec<Time> = sorted.iter().take(WAITING_MAX).map(|job| job.deadline).collect();
             prop_assert_eq!(found, expected);
             prop_assert_eq!(virtual_deadline_of(&waiting), virtual_deadline_of(&sorted));

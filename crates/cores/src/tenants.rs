@@ -181,7 +181,8 @@ mod tests {
             let played = played(&tasks, costs, 400);
             for (now, (working, lent)) in played.iter().enumerate() {
                 prop_assert!(!(*working && *lent), "lent beside a job at {}", now);
-                let soon = tasks.iter().flatten().any(|(release, _)| (now as u64..now as u64 + take_back).contains(release));
+                let soon =
+                    tasks.iter().flatten().any(|(release, _)| (now as u64..now as u64 + take_back).contains(release));
                 prop_assert!(!(*lent && soon), "lent at {}, within what taking back costs before a release", now);
             }
         }

@@ -193,7 +193,10 @@ proptest! {
         if can_be(&tasks, most, &|there| responses(there, None).is_ok()) {
             let bounded = placement.seats.iter().all(|seat| seat.chair().is_some_and(|chair| chair.response.is_some()));
             prop_assert!(bounded, "{:?}", placement);
-            prop_assert!(used == 1 || !can_be(&tasks, used - 1, &|there| responses(there, None).is_ok()), "{used} cores");
+            prop_assert!(
+                used == 1 || !can_be(&tasks, used - 1, &|there| responses(there, None).is_ok()),
+                "{used} cores"
+            );
         }
     }
 

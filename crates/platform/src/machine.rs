@@ -210,7 +210,8 @@ mod tests {
         ) {
             mhz.sort_unstable();
             mhz.dedup();
-            let offer = ClockOffer { steps: mhz.iter().map(|m| Hertz::from_mhz(*m)).collect(), provenance: Provenance::Real };
+            let offer =
+                ClockOffer { steps: mhz.iter().map(|m| Hertz::from_mhz(*m)).collect(), provenance: Provenance::Real };
             let wanted = Hertz::from_mhz(wanted);
             let found = offer.nearest(wanted);
             prop_assert!(offer.steps.contains(&found));

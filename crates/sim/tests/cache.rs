@@ -117,7 +117,8 @@ proptest! {
             model.cache.lines_per_miss = lines;
             model.cache.locality = locality;
         });
-        let (alone, beside) = (data_beside(model(), None), data_beside(model(), Some(&[get(gets), compute(cycles + 1)])));
+        let (alone, beside) =
+            (data_beside(model(), None), data_beside(model(), Some(&[get(gets), compute(cycles + 1)])));
         prop_assert!(beside >= alone - 1.0, "{} alone, {} beside", alone, beside);
     }
 

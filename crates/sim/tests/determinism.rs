@@ -55,14 +55,16 @@ proptest! {
     #[test]
     fn the_same_seed_gives_the_same_bytes(seed in any::<u64>()) {
         let trace = trace(seed);
-        let [mut first, mut second] = [(); 2].map(|()| machine(MachineModel::exynos5422_a15(), busy_load(&trace, seed)));
+        let [mut first, mut second] =
+            [(); 2].map(|()| machine(MachineModel::exynos5422_a15(), busy_load(&trace, seed)));
         prop_assert!(same_bytes(&mut first, &mut second));
     }
 
     #[test]
     fn another_seed_gives_other_bytes(seed in 0..u64::MAX) {
         let trace = trace(seed);
-        let [mut first, mut second] = [seed, seed + 1].map(|seed| machine(MachineModel::duo(), busy_load(&trace, seed)));
+        let [mut first, mut second] =
+            [seed, seed + 1].map(|seed| machine(MachineModel::duo(), busy_load(&trace, seed)));
         prop_assert!(!same_bytes(&mut first, &mut second));
     }
 

@@ -198,7 +198,11 @@ proptest! {
             prop_assert!(outcome.split.computation.0.abs_diff(demand.compute.0) <= segments);
             let short = demand.data.0 as f64 - outcome.split.data_response().0 as f64;
             let one_get_a_round = f64::from(rounds) * costs.get_ns;
-            prop_assert!((-(segments as f64)..=one_get_a_round + segments as f64).contains(&short), "short by {} ns", short);
+            prop_assert!(
+                (-(segments as f64)..=one_get_a_round + segments as f64).contains(&short),
+                "short by {} ns",
+                short
+            );
         }
     }
 
@@ -210,7 +214,8 @@ proptest! {
         mode in 0..2,
         cores in 1u32..5,
     ) {
-        let trace = Trace::synthetic(sensors, Nanos::from_millis(1), Nanos::from_millis(20), Nanos::from_millis(700), seed);
+        let trace =
+            Trace::synthetic(sensors, Nanos::from_millis(1), Nanos::from_millis(20), Nanos::from_millis(700), seed);
         let rt = [get(200), compute(3_000_000), put(5)].repeat(rounds);
         let urgent = urgent(&[compute(400_000), put(1)]);
         let tasks = vec![real_time(&rt), interferer(&[get(100), compute(100_000)]), urgent];

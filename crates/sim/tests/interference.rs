@@ -65,7 +65,12 @@ proptest! {
         let less = split(cores, &ops(gets, 2 * cycles), 100 * mhz).data.0 as f64;
         let more = split(cores, &ops(gets, cycles), 100 * mhz).data.0 as f64;
         // A part of a round may meet the job's end by luck: 2 %.
-        prop_assert!(more >= less * 0.98, "{} ns of data beside the more data-intensive interferer, {} ns beside the other", more, less);
+        prop_assert!(
+            more >= less * 0.98,
+            "{} ns of data beside the more data-intensive interferer, {} ns beside the other",
+            more,
+            less
+        );
     }
 }
 

@@ -102,7 +102,8 @@ proptest! {
     /// A load that no setting brings back to the goal is not the model's fault.
     #[test]
     fn nor_does_a_goal_out_of_reach(seed: u64) {
-        let (doubt, outputs) = closed(&model(seed), machine(-1.5, 0.5, 0.05, seed), |k| if k > 100 { 2.0 } else { 0.0 });
+        let (doubt, outputs) =
+            closed(&model(seed), machine(-1.5, 0.5, 0.05, seed), |k| if k > 100 { 2.0 } else { 0.0 });
         prop_assert!(outputs[200..].iter().all(|y| *y > 1.0));
         prop_assert_eq!(doubt, None);
     }

@@ -535,7 +535,8 @@ mod tests {
             }
             // And none is missed: what all tables list and all ranges contain is a step.
             for mhz in (100..2000).step_by(50).map(Hertz::from_mhz) {
-                let in_a_table = policies.iter().any(|policy| matches!(policy, Frequencies::Table(_)) && policy.contain(mhz));
+                let in_a_table =
+                    policies.iter().any(|policy| matches!(policy, Frequencies::Table(_)) && policy.contain(mhz));
                 if in_a_table && policies.iter().all(|policy| policy.contain(mhz)) {
                     prop_assert!(steps.contains(&mhz));
                 }

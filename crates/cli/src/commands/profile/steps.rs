@@ -71,7 +71,8 @@ mod tests {
             let mut done = 0;
             let ends = lengths.iter().map(|(length, _)| { done += length; f64::from(done) / f64::from(whole) });
             let steps = Steps { ends: ends.collect(), values: lengths.iter().map(|(_, value)| *value).collect() };
-            let mean: f64 = lengths.iter().map(|(length, value)| f64::from(*length) * value).sum::<f64>() / f64::from(whole);
+            let mean: f64 =
+                lengths.iter().map(|(length, value)| f64::from(*length) * value).sum::<f64>() / f64::from(whole);
             let ours = steps.means(columns).iter().sum::<f64>() / columns as f64;
             prop_assert!((ours - mean).abs() < 1e-9, "{ours} {mean}");
         }
