@@ -28,7 +28,7 @@ enum Place {
     /// What standard output was at the beginning.
     StandardOutput(File),
     /// Not a regular file (a terminal, a pipe, /dev/null): opened and written as it is.
-    InPlace,
+    AsItIs,
 }
 
 /// Refuses a file that is named twice: what is written last would be all that is left.
@@ -93,7 +93,7 @@ impl Output {
             _ => Path::new("."),
         };
         let place = if special {
-            Place::InPlace
+            Place::AsItIs
         } else {
             let cannot = |error: std::io::Error| {
                 let why = if folder.is_dir() {
@@ -148,7 +148,7 @@ impl Output {
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
                 written => written.map_err(failed),
             },
-            Place::InPlace => {
+            Place::AsItIs => {
                 let file = std::fs::OpenOptions::new()
                     .write(true)
                     .open(&self.path)
