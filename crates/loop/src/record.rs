@@ -13,8 +13,8 @@ use crate::event::{Answer, Event};
 use crate::tick::{Regulator, RegulatorOptions};
 
 /// The version of the logs that this program writes and replays. It changes with what events and answers hold: 2 has
-/// plans as lists of knobs.
-pub const LOG_VERSION: u32 = 2;
+/// plans as lists of knobs, 3 has decisions about cache ways and bandwidth.
+pub const LOG_VERSION: u32 = 3;
 
 fn first_version() -> u32 {
     1
@@ -78,6 +78,12 @@ impl EventLog {
     pub fn decisions(&self) -> usize {
         let offered = |event: &&AdmissionEvent| matches!(event, AdmissionEvent::Offered { .. });
         self.steps.len() + self.updates.iter().filter(offered).count()
+    }
+
+    /// How often the log says that cores were given other ways and bandwidth.
+    pub fn splits(&self) -> usize {
+        let split = |step: &&Decision| matches!(step.event, Event::Jobs { .. }) && step.answer.is_some();
+        self.steps.iter().filter(split).count()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use punctual_units::{Hertz, Share};
 
-use crate::{Applied, DomainId, KnobId, Machine, Meter, Offers, Plan, Range, Value};
+use crate::{Applied, DomainId, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Range, Value};
 
 /// Checks the contract of [`Machine`] on `machine` and returns what was violated; empty means that it conforms.
 ///
@@ -95,7 +95,7 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
 fn turning<M: Machine>(machine: &mut M, offers: &Offers) -> Vec<String> {
     let mut violations = Vec::new();
     for offer in &offers.knobs {
-        for (wanted, expected) in wanted(&offer.range) {
+        for (wanted, expected) in wanted(offer) {
             let mut plan = Plan::of(offer.knob, wanted);
             plan.set(NOT_THERE, Value::Clock(Hertz::from_mhz(1000)));
             let applied = machine.apply(&plan);
@@ -143,8 +143,8 @@ fn turning<M: Machine>(machine: &mut M, offers: &Offers) -> Vec<String> {
 const NOT_THERE: KnobId = KnobId::Clock(DomainId(u8::MAX));
 
 /// Values to ask for, within the range and beyond, each with the one that is to be obtained.
-fn wanted(range: &Range) -> Vec<(Value, Value)> {
-    match range {
+fn wanted(offer: &KnobOffer) -> Vec<(Value, Value)> {
+    match &offer.range {
         Range::Clock(clock) => {
             let (bottom, top) = (clock.bottom(), clock.top());
             let middle = Hertz(bottom.0.midpoint(top.0));
@@ -153,6 +153,12 @@ fn wanted(range: &Range) -> Vec<(Value, Value)> {
                 .map(|wanted| (Value::Clock(wanted), Value::Clock(clock.nearest(wanted))))
                 .into()
         }
+        // Of each core another way, so that no way is asked for twice.
+        Range::Ways(..) => match offer.knob {
+            KnobId::Ways(core) => vec![(Value::Ways(1 << core.0), Value::Ways(1 << core.0))],
+            _ => Vec::new(),
+        },
+        Range::Parts(..) => vec![(Value::Parts(1), Value::Parts(1))],
         Range::Share(_) => {
             let share = |share| Value::Share(Share::clamped(share));
             [0.5, 0.25, 1.0].map(|wanted| (share(wanted), share(wanted))).into()

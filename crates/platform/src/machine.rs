@@ -80,6 +80,10 @@ pub enum Range {
     Clock(ClockOffer),
     /// At any share.
     Share(Provenance),
+    /// On ways that lie side by side, of so many in all, of which cores share none.
+    Ways(u8, Provenance),
+    /// At 1 to so many parts; all cores together have no more.
+    Parts(u8, Provenance),
 }
 
 impl Range {
@@ -87,7 +91,7 @@ impl Range {
     pub fn provenance(&self) -> Provenance {
         match self {
             Range::Clock(clock) => clock.provenance,
-            Range::Share(provenance) => *provenance,
+            Range::Share(provenance) | Range::Ways(_, provenance) | Range::Parts(_, provenance) => *provenance,
         }
     }
 }
@@ -101,6 +105,8 @@ impl fmt::Display for Range {
                 write!(f, "{} to {} in {steps} steps", clock.bottom(), clock.top())
             }
             Range::Share(_) => f.write_str("0 to 1"),
+            Range::Ways(ways, _) => write!(f, "of {ways} ways"),
+            Range::Parts(parts, _) => write!(f, "1 to {parts}"),
         }
     }
 }
@@ -116,7 +122,7 @@ impl Offers {
     pub fn clock(&self) -> Option<&ClockOffer> {
         match self.range(KnobId::CLOCK)? {
             Range::Clock(clock) => Some(clock),
-            Range::Share(_) => None,
+            Range::Share(_) | Range::Ways(..) | Range::Parts(..) => None,
         }
     }
 }

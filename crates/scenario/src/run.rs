@@ -475,6 +475,7 @@ impl Setup<'_> {
             within: scenario.control.within,
             design: self.design.clone(),
             best_effort: self.best_effort(),
+            split: None,
             excite: self.excite.then(|| held(&scenario.excitation, scenario)),
         }
     }

@@ -101,7 +101,7 @@ fn paced_jobs_replay_to_the_same_clocks() {
     };
     let unasked = Plan::default();
     assert!(progress.done >= 1 && progress.done < progress.of);
-    answered.answer = Some(Answer::Pace(unasked));
+    answered.answer = Some(Answer::Turn(unasked));
     assert_eq!(
         replay(&planted).unwrap().len(),
         1,

@@ -46,6 +46,7 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
         update_mode: UpdateMode::Transaction,
         group_commit: Nanos::from_millis(50),
         value_bytes: 64,
+        split: None,
         seed: 1,
     };
     let mut machine = Simulation::new(MachineModel::exynos5422_a15(), load)?;

@@ -39,6 +39,7 @@ impl Machine for Simulation<'_> {
 
     fn apply(&mut self, plan: &Plan) -> Applied {
         let mut applied = Applied::default();
+        let mut split = None;
         for (knob, value) in plan.iter() {
             let result = match (knob, value) {
                 (KnobId::CLOCK, Value::Clock(wanted)) => Ok(self.set_clock(wanted)),
@@ -50,6 +51,10 @@ impl Machine for Simulation<'_> {
                     self.throttle.share = share;
                     self.stale = true;
                     Ok(value)
+                }
+                (KnobId::Ways(_) | KnobId::Bandwidth(_), _) if self.offers.range(knob).is_some() => {
+                    let turned = split.get_or_insert_with(|| self.turn_split(plan));
+                    turned.clone().map(|()| value)
                 }
                 _ => Err(Refusal {
                     what: format!("setting the {knob} to {value}"),
@@ -74,6 +79,7 @@ impl Machine for Simulation<'_> {
     fn restore(&mut self) -> Vec<Refusal> {
         self.throttle.share = Share::ONE;
         self.stale = true;
+        self.restore_split();
         self.retune(self.model.top());
         self.resume_governor();
         Vec::new()

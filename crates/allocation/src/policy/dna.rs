@@ -19,6 +19,7 @@
 //! **Cost.** The double sum is four look-ups in a table of running sums ([`crate::programs`]), and since all tasks
 //! divide by the same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the
 //! earliest core).
+use serde::{Deserialize, Serialize};
 
 use crate::grid::Share;
 use crate::levels::Levels;
@@ -28,7 +29,7 @@ use crate::programs::Programs;
 use crate::running::Running;
 
 /// What theta is where nothing is left of one resource, so that its formula divides by zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ZeroDelta {
     /// The average over the other resource: the factor that is 0 is left out of the divisor.
     #[default]

@@ -44,7 +44,13 @@ pub fn replay(arguments: &Replay) -> Result<(), Failure> {
         .map_err(|error| refused(path, &format!("makes no regulator: {error}; record the run again")))?;
     let decisions = log.decisions();
     match differences.first() {
-        None => super::print(&format!("{decisions} decisions, identical\n")),
+        None => {
+            let splits = match log.splits() {
+                0 => String::new(),
+                splits => format!("; {splits} of them split cache ways and bandwidth anew"),
+            };
+            super::print(&format!("{decisions} decisions, identical{splits}\n"))
+        }
         Some(first) => Err(Failure::Refuted(format!(
             "{}: {} of {decisions} decisions differ; the first is number {}: {}",
             path.display(),

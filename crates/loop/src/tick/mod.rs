@@ -13,7 +13,8 @@
 //! The law follows the task that is furthest from its goal (`goals.rs`). Where a task asks for a share of late jobs,
 //! the loop starts up at the safe setting (full clock, the least updates that keep data fresh) and eases from there.
 //!
-//! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`).
+//! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`). Where cores split
+//! cache ways and bandwidth, a change of what they run is answered with another split (`split/`).
 //!
 //! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
 //! time (`distrust.rs`).
@@ -33,6 +34,7 @@ use crate::mode::Mode;
 use crate::monitor::Monitor;
 use crate::pacing::Pacing;
 use crate::reach::Unheld;
+use crate::split::{SplitOptions, Splitting};
 
 mod distrust;
 
@@ -70,6 +72,9 @@ pub struct RegulatorOptions {
     /// Between which shares best-effort work may be held; `None` leaves it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_effort: Option<BestEffortRange>,
+    /// What cache ways and bandwidth are split by; `None` leaves them alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<SplitOptions>,
     /// Instead of controlling, move the knobs to learn a model.
     pub excite: Option<Excitation>,
 }
@@ -95,6 +100,9 @@ pub struct Regulator {
     safe_since: Option<Time>,
     driver: Driver,
     pacing: Option<Pacing>,
+    /// Turns ways and bandwidth, where cores split them.
+    splitting: Option<Box<Splitting>>,
+    /// All knobs but those of the split.
     plan: Plan,
     refused: Option<String>,
     /// Whether the law's model is to be left alone for a while.
@@ -130,6 +138,7 @@ impl Regulator {
             within,
             design,
             best_effort,
+            split,
             excite,
         } = options;
         let goals = Goals::new(&asked, goal.tasks, silence);
@@ -153,6 +162,7 @@ impl Regulator {
         if let Some(law) = &best_effort {
             plan.set(KnobId::BestEffortShare, Value::Share(law.share()));
         }
+        let splitting = split.map(|split| Splitting::new(&split, offers.clock())).transpose()?;
         let paced = offers.clock().zip(knobs.clock).filter(|_| within && driver.controls());
         let mut regulator = Regulator {
             min_fresh: goal.min_fresh,
@@ -163,6 +173,7 @@ impl Regulator {
             law_clock: None,
             safe_since: None,
             pacing: paced.map(|(offer, share)| Pacing::new(offer, share, start)),
+            splitting: splitting.map(Box::new),
             clock: offers.clock().cloned(),
             mode: Mode::WarmUp { until: start + warm_up },
             monitor: Monitor::default(),
@@ -180,7 +191,13 @@ impl Regulator {
 
     /// The plan in force: at first, where the loop starts up.
     pub fn plan(&self) -> Plan {
-        self.plan
+        let split = self.splitting.as_ref().map(|splitting| splitting.plan());
+        self.plan.iter().chain(split.iter().flat_map(Plan::iter)).collect()
+    }
+
+    /// When [`Event::Jobs`] is due although nothing has changed, because a change came too soon after a decision.
+    pub fn split_due(&self) -> Option<Time> {
+        self.splitting.as_ref()?.due()
     }
 
     /// The jobs of each task in the window that was closed last, without tasks that had none.
@@ -193,10 +210,15 @@ impl Regulator {
         self.goals.unheld()
     }
 
-    /// Takes one event; answers [`Event::Period`] with a step, and [`Event::Progressed`] where the clock is to change.
+    /// Takes one event; answers [`Event::Period`] with a step, [`Event::Progressed`] where the clock is to change, and
+    /// [`Event::Jobs`] where the split is.
     pub fn step(&mut self, event: &Event, now: Time) -> Option<Answer> {
         match event {
-            Event::Progressed(job) => return self.pace(job).map(Answer::Pace),
+            Event::Progressed(job) => return self.pace(job).map(Answer::Turn),
+            Event::Jobs { clock, cores } => {
+                let splitting = self.splitting.as_mut()?;
+                return splitting.decide(cores, *clock, now).map(Answer::Turn);
+            }
             Event::Completed(job) => self.completed(job),
             Event::Overdue {
                 task,
@@ -346,7 +368,8 @@ impl Regulator {
     fn settle(&mut self, applied: &Applied, now: Time) {
         // Within a job the clock may be turned again before the window ends: what was refused once stays a fault of
         // this window.
-        self.refused = applied.failed(&self.plan).or(self.refused.take());
+        let split = || applied.failed(&self.splitting.as_ref()?.plan());
+        self.refused = applied.failed(&self.plan).or_else(split).or(self.refused.take());
         let mut really = self.plan;
         for (knob, value) in applied.obtained.iter() {
             really.set(knob, value);

@@ -70,6 +70,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
         within: false,
         design: Some(design()),
         best_effort: None,
+        split: None,
         excite: None,
     }
 }

@@ -83,6 +83,7 @@ pub fn load(trace: &Trace, tasks: Vec<(TaskSpec, Program)>) -> Load<'_> {
         update_mode: UpdateMode::Transaction,
         group_commit: Nanos::from_millis(50),
         value_bytes: 64,
+        split: None,
         seed: 1,
     }
 }

@@ -89,7 +89,7 @@ impl Bench {
                 done,
                 of: PARTS,
             };
-            if let Some(Answer::Pace(plan)) = self.regulator.step(&Event::Progressed(progress), self.now) {
+            if let Some(Answer::Turn(plan)) = self.regulator.step(&Event::Progressed(progress), self.now) {
                 self.apply(plan);
             }
         }
