@@ -38,4 +38,4 @@ pub use learnt::LearntCosts;
 pub use lending::{Lease, LendingCosts, NextRelease, lend};
 pub use list::{CoreListError, check_cores};
 pub use placement::{Chair, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX, first_set_apart, place};
-pub use tenants::Tenants;
+pub use tenants::{LendingDecision, LendingLog, TenantEvent, Tenants};

@@ -103,6 +103,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         steps: Vec::new(),
         admission,
         updates: Vec::new(),
+        lending: Vec::new(),
     })))
 }
 

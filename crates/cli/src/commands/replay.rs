@@ -45,11 +45,13 @@ pub fn replay(arguments: &Replay) -> Result<(), Failure> {
     let decisions = log.decisions();
     match differences.first() {
         None => {
-            let splits = match log.splits() {
-                0 => String::new(),
-                splits => format!("; {splits} of them split cache ways and bandwidth anew"),
-            };
-            super::print(&format!("{decisions} decisions, identical{splits}\n"))
+            let among = [
+                (log.splits(), "split cache ways and bandwidth anew"),
+                (log.lendings(), "are about lending exclusive cores"),
+            ];
+            let among = among.into_iter().filter(|(count, _)| *count > 0);
+            let among: String = among.map(|(count, what)| format!("; {count} of them {what}")).collect();
+            super::print(&format!("{decisions} decisions, identical{among}\n"))
         }
         Some(first) => Err(Failure::Refuted(format!(
             "{}: {} of {decisions} decisions differ; the first is number {}: {}",
