@@ -119,7 +119,7 @@ impl fmt::Display for Value {
 
 /// Where knobs are to be until the next decision: at most one value for each, ascending by id, at most [`KNOBS_MAX`]. A
 /// knob that is not named is left alone.
-#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(KnobId, Value)>", into = "Vec<(KnobId, Value)>")]
 pub struct Plan {
     settings: [(KnobId, Value); KNOBS_MAX],
@@ -140,6 +140,13 @@ impl Default for Plan {
             settings: [NOTHING; KNOBS_MAX],
             len: 0,
         }
+    }
+}
+
+/// Whatever was planned before a [`Plan::clear`] does not count.
+impl PartialEq for Plan {
+    fn eq(&self, other: &Plan) -> bool {
+        self.settings[..self.len] == other.settings[..other.len]
     }
 }
 
@@ -178,6 +185,11 @@ impl Plan {
             }
         }
         true
+    }
+
+    /// Plans nothing any more.
+    pub fn clear(&mut self) {
+        self.len = 0;
     }
 
     /// What is planned for `knob`, if anything is.

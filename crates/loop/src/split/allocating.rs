@@ -2,11 +2,14 @@
 
 pub use punctual_allocation::CoreJobs;
 use punctual_allocation::{Allocator, Objective, Profile, Programs, Running, Settings, Task};
-use punctual_platform::{ClockOffer, KnobId, Plan, Value};
+use punctual_platform::{ClockOffer, KNOBS_MAX, KnobId, Plan, Value};
 use punctual_units::{CoreId, Hertz, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::document::Mismatch;
+
+/// Cores among which a split is planned at most: two knobs each of the [`KNOBS_MAX`] of a plan, and eight for others.
+const SPLIT_CORES_MAX: usize = (KNOBS_MAX - 8) / 2;
 
 /// What a split is decided from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +42,12 @@ impl Splitting {
             settings,
         } = options;
         let refused = |what: String| Mismatch::Split { what };
+        if settings.cores > SPLIT_CORES_MAX {
+            let cores = settings.cores;
+            return Err(refused(format!(
+                "a split among {cores} cores; a plan has room for {SPLIT_CORES_MAX}: use a machine with fewer cores"
+            )));
+        }
         let programs = Programs::new(profiles, Objective::Speed).map_err(|error| refused(error.to_string()))?;
         let allocator = Allocator::new(&programs, tasks, *settings).map_err(|error| refused(error.to_string()))?;
         Ok(Splitting {

@@ -20,7 +20,7 @@
 //! time (`distrust.rs`).
 
 use punctual_platform::{Applied, ClockOffer, KnobId, Meter, Offers, Plan, Value};
-use punctual_units::{Nanos, Share, Time};
+use punctual_units::{Hertz, Nanos, Share, Time};
 use punctual_workload::{ControllerKind, Excitation, Goal, JobOutcome, JobProgress, TaskGoal};
 use serde::{Deserialize, Serialize};
 
@@ -156,7 +156,8 @@ impl Regulator {
         } else {
             driver.operating_point()
         };
-        let mut plan = to_plan(knobs, offers.clock());
+        let mut plan = Plan::default();
+        replan(&mut plan, knobs, offers.clock());
         let turned = offers.range(KnobId::BestEffortShare).is_some() && driver.controls();
         let best_effort = best_effort.filter(|_| turned).map(BestEffortLaw::new);
         if let Some(law) = &best_effort {
@@ -253,11 +254,15 @@ impl Regulator {
     /// Takes note of whether the plan is the safe setting, from `now` on. A knob that the controller does not turn is
     /// not asked about.
     fn watch_safety(&mut self, now: Time) {
-        let safe = to_plan(self.driver.safe(self.min_fresh), self.clock.as_ref());
+        let safe = self.driver.safe(self.min_fresh);
+        let top = safe
+            .clock
+            .zip(self.clock.as_ref())
+            .map(|(ratio, offer)| on_step(ratio, offer));
         let turns = self.driver.turns();
         let controls = turns.clock || turns.admitted;
-        let clock = !turns.clock || self.plan.clock() == safe.clock();
-        let admitted = !turns.admitted || admitted(&self.plan) <= admitted(&safe);
+        let clock = !turns.clock || self.plan.clock() == top;
+        let admitted = !turns.admitted || admitted(&self.plan) <= Share::clamped(safe.admitted);
         self.others_safe = clock && admitted;
         let share = self.plan.share(KnobId::BestEffortShare);
         let best_effort = self
@@ -277,12 +282,12 @@ impl Regulator {
         // for more.
         let floor = self.law_clock.filter(|_| !self.goals.one_task());
         let wanted = wanted.map(|wanted| floor.map_or(wanted, |floor| wanted.max(floor)));
-        let knobs = Knobs {
-            clock: Some(wanted.filter(|_| self.mode == Mode::Running)?),
-            admitted: admitted(&self.plan).get(),
-        };
-        let plan = to_plan(knobs, self.clock.as_ref());
-        let clock = Value::Clock(plan.clock().filter(|clock| self.plan.clock() != Some(*clock))?);
+        let wanted = wanted.filter(|_| self.mode == Mode::Running)?;
+        let clock = on_step(wanted, self.clock.as_ref()?);
+        if self.plan.clock() == Some(clock) {
+            return None;
+        }
+        let clock = Value::Clock(clock);
         self.plan.set(KnobId::CLOCK, clock);
         self.watch_safety(job.at);
         Some(Plan::of(KnobId::CLOCK, clock))
@@ -314,7 +319,8 @@ impl Regulator {
         };
         self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
         if self.mode == Mode::Running && !was_running {
-            self.driver.resume(to_knobs(self.plan, self.clock.as_ref()));
+            self.driver
+                .resume(to_knobs(&self.plan, &Plan::default(), self.clock.as_ref()));
         }
         let mut knobs = match &self.mode {
             Mode::WarmUp { .. } if !self.cautious => self.driver.operating_point(),
@@ -325,7 +331,7 @@ impl Regulator {
         if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
             knobs.clock = knobs.clock.map(|clock| clock.max(wanted));
         }
-        self.plan = to_plan(knobs, self.clock.as_ref());
+        replan(&mut self.plan, knobs, self.clock.as_ref());
         if let Some(share) = self.best_effort_share(&read) {
             self.plan.set(KnobId::BestEffortShare, Value::Share(share));
         }
@@ -370,11 +376,7 @@ impl Regulator {
         // this window.
         let split = || applied.failed(&self.splitting.as_ref()?.plan());
         self.refused = applied.failed(&self.plan).or_else(split).or(self.refused.take());
-        let mut really = self.plan;
-        for (knob, value) in applied.obtained.iter() {
-            really.set(knob, value);
-        }
-        let knobs = to_knobs(really, self.clock.as_ref());
+        let knobs = to_knobs(&self.plan, &applied.obtained, self.clock.as_ref());
         if let (Some(pacing), Some(share), Some(_)) = (&mut self.pacing, knobs.clock, applied.obtained.clock()) {
             pacing.turned(share, now);
         }
@@ -475,13 +477,19 @@ impl Driver {
     }
 }
 
-/// Knob positions as the machine can take them: the clock on one of its steps.
-fn to_plan(knobs: Knobs, clock: Option<&ClockOffer>) -> Plan {
-    let mut plan = Plan::of(KnobId::AdmittedShare, Value::Share(Share::clamped(knobs.admitted)));
+/// The step of the clock that is nearest to this share of the top one.
+fn on_step(ratio: f64, clock: &ClockOffer) -> Hertz {
+    clock.nearest(clock.top().scaled(ratio))
+}
+
+/// Plans these positions, as the machine can take them, and nothing else. In place: copies of plans are most of what a
+/// decision would touch.
+fn replan(plan: &mut Plan, knobs: Knobs, clock: Option<&ClockOffer>) {
+    plan.clear();
+    plan.set(KnobId::AdmittedShare, Value::Share(Share::clamped(knobs.admitted)));
     if let Some((ratio, offer)) = knobs.clock.zip(clock) {
-        plan.set(KnobId::CLOCK, Value::Clock(offer.nearest(offer.top().scaled(ratio))));
+        plan.set(KnobId::CLOCK, Value::Clock(on_step(ratio, offer)));
     }
-    plan
 }
 
 /// The admitted share that a plan asks for: every update, where it says nothing.
@@ -489,12 +497,13 @@ fn admitted(plan: &Plan) -> Share {
     plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE)
 }
 
-/// The inverse of [`to_plan`].
-fn to_knobs(plan: Plan, clock: Option<&ClockOffer>) -> Knobs {
-    let ratio = plan.clock().zip(clock).map(|(set, offer)| set.ratio(offer.top()));
+/// The inverse of [`replan`]; a knob that obtained another value is there.
+fn to_knobs(plan: &Plan, obtained: &Plan, clock: Option<&ClockOffer>) -> Knobs {
+    let set = obtained.clock().or(plan.clock());
+    let admitted = obtained.share(KnobId::AdmittedShare).unwrap_or(admitted(plan));
     Knobs {
-        clock: ratio,
-        admitted: admitted(&plan).get(),
+        clock: set.zip(clock).map(|(set, offer)| set.ratio(offer.top())),
+        admitted: admitted.get(),
     }
 }
 
