@@ -93,8 +93,8 @@ impl Tenants {
         }
     }
 
-    /// Takes what task `tenant` tells at `now`. Returns whether the core changes hands: whether to lend it now, or, where
-    /// the task is called, whether to take it back first.
+    /// Takes what task `tenant` tells at `now`. Returns whether the core changes hands: whether to lend it now, or,
+    /// where the task is called, whether to take it back first.
     ///
     /// ```
     /// use punctual_cores::{LendingCosts, TenantEvent, Tenants};

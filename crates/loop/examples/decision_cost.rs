@@ -1,12 +1,14 @@
-//! What decisions of the loop cost: eight tasks with goals of their own and seven knobs, of which a period's decision turns three (clock,
-//! admitted share, best-effort share) and a split's decision four (ways and bandwidth of two cores).
+//! What decisions of the loop cost: eight tasks with goals of their own and seven knobs, of which a period's decision
+//! turns three (clock, admitted share, best-effort share) and a split's decision four (ways and bandwidth of two
+//! cores).
 //!
 //! ```sh
 //! cargo run --release -p punctual-loop --features allocation --example decision_cost
 //! ```
 //!
-//! *Cold*: between two decisions 64 MiB are written, more than the caches of a core hold, so that neither what the loop knows nor its code
-//! is in them: as after a period in which other programs ran. Nothing is rehearsed. *Warm*: one decision right after the other.
+//! *Cold*: between two decisions 64 MiB are written, more than the caches of a core hold, so that neither what the loop
+//! knows nor its code is in them: as after a period in which other programs ran. Nothing is rehearsed. *Warm*: one
+//! decision right after the other.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

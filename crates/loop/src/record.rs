@@ -1,9 +1,9 @@
 //! The log of a run, and its replay: the same events through a fresh policy must give the same decisions.
 //!
-//! Three policies decide during a run: the [`Regulator`] where the knobs go, admission ([`Updates`]) which sensor updates
-//! are let in, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is lent, at the
-//! very instants at which a job ends or begins. One log holds the events and answers of each in their own order, and
-//! nothing but values.
+//! Three policies decide during a run: the [`Regulator`] where the knobs go, admission ([`Updates`]) which sensor
+//! updates are let in, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is
+//! lent, at the very instants at which a job ends or begins. One log holds the events and answers of each in their own
+//! order, and nothing but values.
 
 use punctual_cores::LendingLog;
 pub use punctual_store::updates::AdmissionEvent;

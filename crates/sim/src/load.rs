@@ -41,8 +41,8 @@ pub struct SplitLoad {
     pub model: SplitModel,
     /// What tasks compute under it.
     pub programs: Vec<split::Program>,
-    /// The program of each task, by its place in `programs`: its jobs compute that, a step for each phase, after all that they read
-    /// and before all that they write. Tasks without one compute what their ops say.
+    /// The program of each task, by its place in `programs`: its jobs compute that, a step for each phase, after all
+    /// that they read and before all that they write. Tasks without one compute what their ops say.
     pub program_of: Vec<Option<usize>>,
 }
 
@@ -145,7 +145,8 @@ pub(crate) fn runners(load: &Load, placement: &Placement) -> Vec<Runner> {
     runners
 }
 
-/// What each job does: where `phases` says which split program it runs, in so many phases, those in place of what it computes.
+/// What each job does: where `phases` says which split program it runs, in so many phases, those in place of what it
+/// computes.
 fn steps(program: &Program, phases: Option<(usize, usize)>) -> Vec<Step> {
     let ops = || program.ops.iter().copied();
     let Some((_, phases)) = phases else {

@@ -110,7 +110,8 @@ fn ways_change_hands_together_or_not_at_all() {
 }
 
 proptest! {
-    /// What the machine makes of cycles and of waiting is what an allocator reckons with, at every clock and with every split.
+    /// What the machine makes of cycles and of waiting is what an allocator reckons with, at every clock and with every
+    /// split.
     #[test]
     fn a_phase_takes_as_long_as_an_allocator_thinks(step in 0usize..13, ways in 1u8..=5, partitions in 1u8..=5) {
         let (trace, split) = (silence(), split());

@@ -75,8 +75,8 @@ impl Splitting {
         self.allocator.due()
     }
 
-    /// Another split for what runs now at `clock`, where there is one. What cores or programs an event names that there are not, as a
-    /// log may that was tampered with, changes nothing.
+    /// Another split for what runs now at `clock`, where there is one. What cores or programs an event names that there
+    /// are not, as a log may that was tampered with, changes nothing.
     pub(crate) fn decide(&mut self, cores: &[CoreJobs], clock: Hertz, now: Time) -> Option<Plan> {
         let jobs = || cores.iter().flat_map(|core| core.runs.iter().chain(&core.waits));
         if cores.len() != self.cores || jobs().any(|job| job.program >= self.programs.len()) {

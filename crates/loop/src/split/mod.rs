@@ -1,7 +1,8 @@
-//! Cache ways and bandwidth as a decision of the loop, at instants of its own: whenever what runs on a core has changed.
+//! Cache ways and bandwidth as a decision of the loop, at instants of its own: whenever what runs on a core has
+//! changed.
 //!
-//! The feature `allocation` brings the allocator along. Without it nothing can be split, and the types here have no values: a machine
-//! that splits nothing is built without the tables that deciding takes.
+//! The feature `allocation` brings the allocator along. Without it nothing can be split, and the types here have no
+//! values: a machine that splits nothing is built without the tables that deciding takes.
 
 #[cfg(feature = "allocation")]
 mod allocating;

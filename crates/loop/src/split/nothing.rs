@@ -1,4 +1,4 @@
-//! No split, and nobody to decide one.
+//! Without the feature `allocation`: types without values, because nothing can be split.
 
 use punctual_platform::{ClockOffer, Plan};
 use punctual_units::{Hertz, Time};

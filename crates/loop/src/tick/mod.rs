@@ -13,8 +13,8 @@
 //! The law follows the task that is furthest from its goal (`goals.rs`). Where a task asks for a share of late jobs,
 //! the loop starts up at the safe setting (full clock, the least updates that keep data fresh) and eases from there.
 //!
-//! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`). Where cores split
-//! cache ways and bandwidth, a change of what they run is answered with another split (`split/`).
+//! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`).
+//! Where cores split cache ways and bandwidth, a change of what they run is answered with another split (`split/`).
 //!
 //! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
 //! time (`distrust.rs`).
@@ -25,7 +25,7 @@ use punctual_workload::{ControllerKind, Excitation, Goal, JobOutcome, JobProgres
 use serde::{Deserialize, Serialize};
 
 use crate::best_effort::{BestEffortLaw, BestEffortRange};
-use crate::controller::{Controller, Knobs, SetPoints, Turns};
+use crate::controller::{Controller, Knobs, SetPoints, knobs_of};
 use crate::document::{ControllerDocument, Mismatch};
 use crate::event::{Answer, Event, Step, Vitals, Window};
 use crate::exciter::Exciter;
@@ -260,10 +260,11 @@ impl Regulator {
             .zip(self.clock.as_ref())
             .map(|(ratio, offer)| on_step(ratio, offer));
         let turns = self.driver.turns();
-        let controls = turns.clock || turns.admitted;
-        let clock = !turns.clock || self.plan.clock() == top;
-        let admitted = !turns.admitted || admitted(&self.plan) <= Share::clamped(safe.admitted);
-        self.others_safe = clock && admitted;
+        let controls = !turns.is_empty();
+        self.others_safe = turns.iter().all(|knob| match knob {
+            KnobId::Clock(_) => self.plan.clock() == top,
+            _ => admitted(&self.plan) <= Share::clamped(safe.admitted),
+        });
         let share = self.plan.share(KnobId::BestEffortShare);
         let best_effort = self
             .best_effort
@@ -420,13 +421,10 @@ impl Driver {
     }
 
     /// Which knobs this driver moves.
-    fn turns(&self) -> Turns {
+    fn turns(&self) -> &[KnobId] {
         match self {
             Driver::Control(controller) => controller.turns(),
-            Driver::Excite(_) => Turns {
-                clock: true,
-                admitted: true,
-            },
+            Driver::Excite(_) => knobs_of(ControllerKind::Mimo),
         }
     }
 

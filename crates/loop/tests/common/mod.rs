@@ -1,5 +1,5 @@
-//! A regulator of eight tasks with goals of their own, whose jobs are paced from within; it turns the clock, the admitted share and the
-//! best-effort share.
+//! A regulator of eight tasks with goals of their own, whose jobs are paced from within; it turns the clock, the
+//! admitted share and the best-effort share.
 #![allow(dead_code, reason = "each user takes its part")]
 
 use punctual_loop::{BestEffortRange, Event, MadeFor, ModelDocument, Regulator, RegulatorOptions, Vitals};

@@ -1,10 +1,10 @@
-//! Cache ways and bandwidth on the simulated machine: what a request means for the loop, which splits them, and for the machine, on which
-//! tasks compute what their profiles say.
+//! Cache ways and bandwidth on the simulated machine: what a request means for the loop, which splits them, and for the
+//! machine, on which tasks compute what their profiles say.
 //!
-//! **Who acts on what.** The split is decided when a job begins, ends or enters another phase; the clock and the admitted share once a
-//! window, by a law that shares no knob and no state with it. What the split gains, the law sees as jobs that are early, and
-//! takes back by a lower clock; the clock in force comes with each event. How stable that is:
-//! docs/decisions/0006-allocation.md.
+//! **Which part acts on what.** The split is decided when a job begins, ends or enters another phase; the clock and the
+//! admitted share once a window, by a law that shares no knob and no state with it. What the split gains, the law sees
+//! as jobs that are early, and takes back by a lower clock; the clock in force comes with each event. How stable that
+//! is: docs/decisions/0006-allocation.md.
 
 mod request;
 
@@ -103,8 +103,8 @@ fn pool(programs: &Programs, cores: usize) -> Pool {
     }
 }
 
-/// The periodic tasks with profiles, on the cores where they were placed. What has no period (its jobs follow each other) is taken to be
-/// always under way.
+/// The periodic tasks with profiles, on the cores where they were placed. What has no period (its jobs follow each
+/// other) is taken to be always under way.
 fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Programs, placement: &Placement) -> Vec<Task> {
     let mut all = Vec::new();
     for ((spec, program), seat) in tasks.iter().zip(program_of).zip(&placement.seats) {

@@ -112,7 +112,8 @@ impl SplitModel {
 }
 
 impl Simulation<'_> {
-    /// Turns the knobs of the split that `plan` names: all together, because a way that one core gains another one loses.
+    /// Turns the knobs of the split that `plan` names: all together, because a way that one core gains another one
+    /// loses.
     pub(crate) fn turn_split(&mut self, plan: &Knobs) -> Result<(), Refusal> {
         let mut slices: Vec<Option<Slice>> = self.cores.iter().map(|core| core.holding.slice).collect();
         let mut known = true;
