@@ -2,7 +2,7 @@
 
 use punctual_units::{Hertz, Share};
 
-use crate::{Applied, DomainId, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Range, Value};
+use crate::{Applied, DomainId, KnobId, KnobOffer, Machine, MeterId, Offers, Plan, Range, Value};
 
 /// Checks the contract of [`Machine`] on `machine` and returns what was violated; empty means that it conforms.
 ///
@@ -49,16 +49,16 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
         format!("time passes: {:?} then {:?}", before.at, after.at),
     );
     require(
-        matches!(after.energy_j, Meter::Absent) == offers.energy.is_none(),
-        format!("energy: offered {:?}, read {:?}", offers.energy, after.energy_j),
+        after.get(MeterId::Energy).is_some() == offers.energy.is_some(),
+        format!("energy: offered {:?}, read {after:?}", offers.energy),
     );
-    if let (Some(before), Some(after)) = (before.energy_j.value(), after.energy_j.value()) {
+    if let (Some(before), Some(after)) = (before.energy_j(), after.energy_j()) {
         require(
-            after >= before && *before >= 0.0,
+            after >= before && before >= 0.0,
             format!("energy never decreases: {before} then {after}"),
         );
     }
-    if let (Some(earlier), Some(later)) = (before.busy.value(), after.busy.value()) {
+    if let (Some(earlier), Some(later)) = (before.busy(), after.busy()) {
         require(
             later.len() == offers.cores.len(),
             format!("one busy time per core, not {}", later.len()),
@@ -81,10 +81,11 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
     );
     let restored = machine.read();
     require(
-        restored.clock == found.clock,
+        restored.clock() == found.clock(),
         format!(
             "restore puts the clock back to {:?}, not {:?}",
-            found.clock, restored.clock
+            found.clock(),
+            restored.clock()
         ),
     );
     require(machine.restore().is_empty(), "restoring twice is harmless".into());
@@ -114,9 +115,9 @@ fn turning<M: Machine>(machine: &mut M, offers: &Offers) -> Vec<String> {
                     "the {NOT_THERE} is not offered and was not refused: {applied:?}"
                 ));
             }
-            let read = machine.read().clock;
+            let read = machine.read().clock();
             if let (Value::Clock(expected), KnobId::CLOCK) = (expected, offer.knob)
-                && read != Meter::Value(expected)
+                && read != Some(expected)
             {
                 violations.push(format!("the clock was set to {expected} but reads {read:?}"));
             }

@@ -79,6 +79,6 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
         machine.updates().reconcile().lost,
     );
     println!("{jobs} jobs, mean tardiness {:.3}", tardiness / f64::from(jobs));
-    println!("energy {:?} J", machine.read().energy_j.value());
+    println!("energy {:?} J", machine.read().energy_j());
     Ok(())
 }

@@ -55,7 +55,7 @@ pub use check::ModelError;
 pub use cores::CoreTimes;
 pub use costs::costs;
 pub use engine::Simulation;
-pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
+pub use faults::{Failing, Fault, Faults, Faulty};
 pub use file::MachineFileError;
 pub use governor::{Governor, UnknownGovernor};
 pub use load::{Event, Load, SimulationError, SplitLoad, placed};
@@ -63,7 +63,7 @@ pub use model::{
     CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,
     StoreModel, UncorePower, WAYS_MAX,
 };
-pub use punctual_platform::Parts;
+pub use punctual_platform::{MeterId, Parts};
 pub use queue::{Lending, Queue, Sharing};
 pub use runner::BACKLOG_MAX;
 pub use task::{Dispatch, Jobs, Release, Step, Task, Work};

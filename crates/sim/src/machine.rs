@@ -1,7 +1,8 @@
 //! The simulated machine behind the same contract as a real one.
 
 use punctual_platform::{
-    Applied, ClockOffer, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Provenance, Range, Readings, Refusal, Value,
+    Applied, ClockOffer, KnobId, KnobOffer, Machine, Measure, MeterId, Offers, Plan, Provenance, Range, Readings,
+    Refusal, Value,
 };
 use punctual_units::{Clock, CoreId, Hertz, Share, Time};
 
@@ -68,11 +69,14 @@ impl Machine for Simulation<'_> {
     }
 
     fn read(&mut self) -> Readings {
+        let busy = self.cores.iter().map(|core| core.times(self.now).busy());
         Readings {
             at: self.now,
-            clock: Meter::Value(self.step.clock),
-            busy: Meter::Value(self.cores.iter().map(|core| core.times(self.now).busy()).collect()),
-            energy_j: Meter::Value(self.energy().total()),
+            meters: vec![
+                (MeterId::Clock, Ok(Measure::Clock(self.step.clock))),
+                (MeterId::Busy, Ok(Measure::Busy(busy.collect()))),
+                (MeterId::Energy, Ok(Measure::Joules(self.energy().total()))),
+            ],
         }
     }
 

@@ -8,7 +8,7 @@ use punctual_allocation::{Grid, Objective, Phase, Profile, Programs, RateTable, 
 use punctual_platform::{KnobId, Machine, Plan, Value, conformance};
 use punctual_sim::split::{Program, SplitModel};
 use punctual_sim::{
-    Event, Failing, Fault, Faults, Faulty, Load, MachineModel, MeterName, Parts, Simulation, SplitLoad, costs,
+    Event, Failing, Fault, Faults, Faulty, Load, MachineModel, MeterId, Parts, Simulation, SplitLoad, costs,
 };
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{
@@ -141,7 +141,7 @@ proptest! {
 fn the_conformance_suite_sees_faults() {
     let trace = silence();
     let tasks = vec![real_time(&[compute(1_000_000)])];
-    let lie = Failing::Wrong(MeterName::Clock, 0.5);
+    let lie = Failing::Wrong(MeterId::Clock, 0.5);
     for failing in [Failing::StuckClock, Failing::RefusedClock, lie] {
         let fault = Fault {
             failing,

@@ -19,7 +19,7 @@
 //! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
 //! time (`distrust.rs`).
 
-use punctual_platform::{Applied, ClockOffer, KnobId, Meter, Offers, Plan, Value};
+use punctual_platform::{Applied, ClockOffer, KnobId, MeterId, Offers, Plan, Value};
 use punctual_units::{Hertz, Nanos, Share, Time};
 use punctual_workload::{ControllerKind, Excitation, Goal, JobOutcome, JobProgress, TaskGoal};
 use serde::{Deserialize, Serialize};
@@ -404,7 +404,7 @@ impl Regulator {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
         }
-        if let (true, Meter::Failed(why)) = (self.clock.is_some(), &vitals.machine.clock) {
+        if let (true, Some(Err(why))) = (self.clock.is_some(), vitals.machine.get(MeterId::Clock)) {
             return Some(format!("clock meter: {why}"));
         }
         let senseless = |mean: Option<f64>| mean.is_some_and(|mean| !mean.is_finite());

@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each user takes its part")]
 
 use punctual_loop::{BestEffortRange, Event, MadeFor, ModelDocument, Regulator, RegulatorOptions, Vitals};
-use punctual_platform::{Applied, ClockOffer, KnobId, KnobOffer, Meter, Offers, Provenance, Range, Readings};
+use punctual_platform::{
+    Applied, ClockOffer, KnobId, KnobOffer, Measure, MeterId, Offers, Provenance, Range, Readings,
+};
 use punctual_units::{CoreId, Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{ControllerKind, Goal, JobOutcome, JobProgress, Pace, Split, TaskGoal, UpdateMode};
 
@@ -79,9 +81,7 @@ pub fn vitals(at: Time) -> Vitals {
     Vitals {
         machine: Readings {
             at,
-            clock: Meter::Value(Hertz::from_mhz(2000)),
-            busy: Meter::Absent,
-            energy_j: Meter::Absent,
+            meters: vec![(MeterId::Clock, Ok(Measure::Clock(Hertz::from_mhz(2000))))],
         },
         fresh: Share::ONE,
         updates_offered: 0,

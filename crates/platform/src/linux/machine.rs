@@ -13,7 +13,10 @@ use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::thread::Tid;
 use super::{KernelTree, busy, cores, refused};
-use crate::{Applied, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Provenance, Range, Readings, Refusal, Value};
+use crate::{
+    Applied, KnobId, KnobOffer, Machine, Measure, MeterId, Offers, Plan, Provenance, Range, Reading, Readings, Refusal,
+    Value,
+};
 
 /// Where Linux keeps POSIX shared memory: a file system without a medium (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -221,18 +224,15 @@ impl LinuxMachine {
         }
     }
 
-    fn read_busy(&mut self) -> Meter<Vec<Nanos>> {
-        let times = match busy::read(&self.tree) {
-            Ok(times) => times,
-            Err(why) => return Meter::Failed(why),
-        };
+    fn read_busy(&mut self) -> Reading {
+        let times = busy::read(&self.tree)?;
         for (core, busy) in self.offers.cores.iter().zip(&mut self.busy) {
             match times.binary_search_by_key(core, |times| times.core) {
                 Ok(found) => *busy = (*busy).max(times[found].busy),
-                Err(_) => return Meter::Failed(format!("core {core} is not online any more")),
+                Err(_) => return Err(format!("core {core} is not online any more")),
             }
         }
-        Meter::Value(self.busy.clone())
+        Ok(Measure::Busy(self.busy.clone()))
     }
 }
 
@@ -265,18 +265,19 @@ impl Machine for LinuxMachine {
     }
 
     fn read(&mut self) -> Readings {
+        let at = MonotonicClock.now();
+        let clock = match &mut self.clock {
+            ClockKnob::Real(knob) => Some(knob.read()),
+            ClockKnob::Emulated => Some(Ok(self.emulated.clock())),
+            ClockKnob::None => None,
+        };
+        let clock = clock.map(|read| (MeterId::Clock, read.map(Measure::Clock)));
+        let energy = self.energy.as_mut().map(EnergyMeter::read);
+        let energy = energy.map(|read| (MeterId::Energy, read.map(Measure::Joules)));
+        let busy = (MeterId::Busy, self.read_busy());
         Readings {
-            at: self.now(),
-            clock: match &self.clock {
-                ClockKnob::Real(knob) => knob.read().map_or_else(Meter::Failed, Meter::Value),
-                ClockKnob::Emulated => Meter::Value(self.emulated.clock()),
-                ClockKnob::None => Meter::Absent,
-            },
-            busy: self.read_busy(),
-            energy_j: match &mut self.energy {
-                Some(meter) => meter.read().map_or_else(Meter::Failed, Meter::Value),
-                None => Meter::Absent,
-            },
+            at,
+            meters: clock.into_iter().chain([busy]).chain(energy).collect(),
         }
     }
 
@@ -509,7 +510,7 @@ mod tests {
         let path = tree.path(format!("{POLICY}/scaling_setspeed"));
         machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(1400))));
         meddle(&mut machine);
-        assert_eq!(machine.read().clock, Meter::Value(Hertz::from_mhz(200)));
+        assert_eq!(machine.read().clock(), Some(Hertz::from_mhz(200)));
         std::fs::remove_file(path).unwrap();
         assert_ne!(conformance::check(&mut machine, sleep), [""; 0]);
     }
@@ -533,7 +534,7 @@ mod tests {
             machine.refusals()
         );
         assert!(machine.best_effort().adopt(Tid::current()).is_err());
-        assert!(machine.read().busy.failed());
+        assert!(machine.read().get(MeterId::Busy).is_some_and(Result::is_err));
         assert_eq!(conformance::check(&mut machine, sleep), [""; 0]);
     }
 
@@ -558,10 +559,13 @@ mod tests {
     fn busy_times_never_decrease_even_if_the_kernel_says_so() {
         let (_folder, tree) = board();
         let mut machine = open(&tree, ClockPreference::None);
-        let before = machine.read().busy;
+        let before = machine.read().busy().map(<[Nanos]>::to_vec);
         std::fs::write(tree.path("/proc/stat"), "cpu0 0 0 0 4\ncpu1 0 0 0 4\n").unwrap();
-        assert_eq!(machine.read().busy, before);
+        assert_eq!(machine.read().busy().map(<[Nanos]>::to_vec), before);
         std::fs::write(tree.path("/proc/stat"), "cpu0 0 0 0 4\n").unwrap();
-        assert!(machine.read().busy.failed(), "core 1 has gone");
+        assert!(
+            machine.read().get(MeterId::Busy).is_some_and(Result::is_err),
+            "core 1 has gone"
+        );
     }
 }
