@@ -64,7 +64,7 @@ fn jobs(number: u64, now: Time) -> Event {
     };
     Event::Jobs {
         clock: Hertz::from_mhz(2000),
-        cores: vec![job(0, if number % 2 == 0 { 0.1 } else { 0.6 }), job(1, 0.5)],
+        cores: vec![job(0, if number.is_multiple_of(2) { 0.1 } else { 0.6 }), job(1, 0.5)],
     }
 }
 

@@ -3,9 +3,7 @@
 #![allow(dead_code, reason = "each user takes its part")]
 
 use punctual_loop::{BestEffortRange, Event, MadeFor, ModelDocument, Regulator, RegulatorOptions, Vitals};
-use punctual_platform::{
-    Applied, ClockOffer, KnobId, KnobOffer, Measure, MeterId, Offers, Provenance, Range, Readings,
-};
+use punctual_platform::{Applied, ClockOffer, KnobId, KnobOffer, Offers, Provenance, Range, Readings};
 use punctual_units::{CoreId, Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{ControllerKind, Goal, JobOutcome, JobProgress, Pace, Split, TaskGoal, UpdateMode};
 
@@ -79,10 +77,7 @@ pub fn options() -> RegulatorOptions {
 
 pub fn vitals(at: Time) -> Vitals {
     Vitals {
-        machine: Readings {
-            at,
-            meters: vec![(MeterId::Clock, Ok(Measure::Clock(Hertz::from_mhz(2000))))],
-        },
+        machine: Readings { at, meters: Vec::new() },
         fresh: Share::ONE,
         updates_offered: 0,
         updates_admitted: 0,
