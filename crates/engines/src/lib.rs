@@ -4,7 +4,7 @@
 //!   recovery step; what is left in its tail (page faults, sync, the write lock) is owned here and in the store.
 //! - [`Memory`]: a map in memory, the reference the conformance suite compares with, and the engine of the examples.
 //!
-//! Both pass `punctual_store::conformance`.
+//! Both pass the conformance suite of `punctual-testing`.
 
 #[cfg(target_os = "linux")]
 pub mod lmdb;

@@ -1,8 +1,15 @@
-//! Children of tests: started with known signals, and never waited for without a bound.
+//! What the tests of several rooms use: children with a bound, an operating system in virtual time, conformance suites.
 //!
-//! A program inherits which signals are ignored. A shell that starts `cargo test` in the background of a script ignores
+//! **Children** of tests are started with known signals, and never waited for without a bound. A program inherits which signals are ignored. A shell that starts `cargo test` in the background of a script ignores
 //! SIGINT, so a child that a test interrupts would go on for ever, and the test with it. So every child starts with each signal's
 //! default action, and is killed when it outlives its bound: then reads from its pipes end, and [`Kept::wait`] fails the test.
+
+pub mod conformance;
+mod virtual_os;
+
+pub use virtual_os::{
+    CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
+};
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -218,7 +218,7 @@ impl<T: Write> Write for Paced<'_, T> {
 mod tests {
     use punctual_engines::Memory;
     use punctual_platform::linux::emulated::Calibration;
-    use punctual_store::conformance;
+    use punctual_testing::conformance::engine as conformance;
     use punctual_units::Hertz;
 
     use super::*;
