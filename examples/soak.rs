@@ -1,15 +1,17 @@
-//! Memory of a runtime that goes on and on: a 1 kHz task, a live sensor at 200 readings per second, tasks that come and go.
+//! Memory of a runtime that goes on and on: a 1 kHz task, a live sensor at 200 readings per second, tasks that come and
+//! go.
 //!
-//! `cargo run --release -p punctual-examples --example soak -- 3m` prints resident memory twelve times, and fails where it has
-//! grown after the first quarter by more than the bound.
+//! `cargo run --release -p punctual-examples --example soak -- 3m` prints resident memory twelve times, and fails where
+//! it has grown after the first quarter by more than the bound.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
 
 use punctual::{ObjectSpec, Runtime, in_memory, ms};
 
-/// What may come and go after the first quarter, in kB: stacks of tasks that are added meanwhile.
-const GROWTH_MAX_KB: u64 = 1024;
+/// What may come once after the first quarter, in kB. Memory is locked, so a thread's stack of 2 MiB is resident as soon
+/// as the thread starts; the C library keeps it for the next thread, and needs one more where two threads overlap.
+const GROWTH_MAX_KB: u64 = 2048 + 1024;
 
 const LINES: u32 = 12;
 
@@ -32,6 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::thread::sleep(Duration::from_millis(5));
         }
         guest.stop();
+        guest.wait(ms(1000));
         let figures = runtime.figures()?;
         let resident = resident_kb()?;
         let jobs = figures.task("steady").map_or(0, |task| task.jobs);

@@ -5,8 +5,8 @@
 //! event ─► keeper (lend bandwidth, move ways where it pays) ─► plan            where refilling ways costs
 //! ```
 //!
-//! It reads no clock: `now` comes with each event, and if it decided less than [`Settings::gap`] ago it only says when it
-//! wants to be asked again ([`Allocator::due`]).
+//! It reads no clock: `now` comes with each event, and if it decided less than [`Settings::gap`] ago it only says when
+//! it wants to be asked again ([`Allocator::due`]).
 
 use punctual_units::Time;
 
@@ -137,7 +137,8 @@ impl Allocator {
         };
         let plan = Plan::side_by_side(shares);
         let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy), settings.gap);
-        // In a run of seconds nearly every pair of phases meets for the first time, and no decision is to wait for its table.
+        // In a run of seconds nearly every pair of phases meets for the first time, and no decision is to wait for its
+        // table.
         let filled = || {
             let mut exact = Exact::new(programs, pool, cores);
             exact.fill(programs);
@@ -167,8 +168,8 @@ impl Allocator {
     /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; none if all
     /// stays as it is, or the last decision is too recent.
     ///
-    /// A release that leaves what runs as it was is none of its business unless the policy knows deadlines. Of several events
-    /// at one instant, any will do: what runs is looked at on every core.
+    /// A release that leaves what runs as it was is none of its business unless the policy knows deadlines. Of several
+    /// events at one instant, any will do: what runs is looked at on every core.
     ///
     /// # Panics
     /// If `cores` are not as many as in the settings, or a program does not exist.

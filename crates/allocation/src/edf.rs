@@ -1,12 +1,13 @@
 //! Whether one core keeps all deadlines under EDF, found by running it.
 //!
 //! **Method.** Preemptive earliest-deadline-first from a common release at 0, event by event, until the hyperperiod has
-//! passed or the horizon, whichever is first. With each job at its WCET and deadlines equal to periods this agrees with the
-//! exact test, utilisation at most 1 (Liu and Layland, 1973); with execution times from elsewhere (a simulation of phases)
-//! it answers what no closed form does. The fifth paper proposes it as its schedulability analysis (section VI, remarks).
+//! passed or the horizon, whichever is first. With each job at its WCET and deadlines equal to periods this agrees with
+//! the exact test, utilisation at most 1 (Liu and Layland, 1973); with execution times from elsewhere (a simulation of
+//! phases) it answers what no closed form does. The fifth paper proposes it as its schedulability analysis (section VI,
+//! remarks).
 //!
-//! **Used** by the experiments' tests: under a split that never changes, the simulated machine must come to the same verdict on every
-//! core of a task set.
+//! **Used** by the experiments' tests: under a split that never changes, the simulated machine must come to the same
+//! verdict on every core of a task set.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,8 +28,8 @@ pub struct Timing {
 pub enum Verdict {
     /// Every deadline was kept.
     Schedulable {
-        /// Whether a whole hyperperiod was run, so that this holds for ever if execution times repeat with it; else only until
-        /// the horizon.
+        /// Whether a whole hyperperiod was run, so that this holds for ever if execution times repeat with it; else
+        /// only until the horizon.
         for_ever: bool,
     },
     /// A job was late; the first one that was.
@@ -43,8 +44,8 @@ pub enum Verdict {
 /// A job that is not done: deadline, task and number order them; then what is left of it.
 type Job = Reverse<(Time, usize, u64, Nanos)>;
 
-/// Runs `tasks` on one core until a hyperperiod has passed or `horizon`. `execution` says how long a job of a task takes:
-/// `|task, _| tasks[task].wcet` for the worst case. Jobs until `horizon` are run one by one: it bounds the work.
+/// Runs `tasks` on one core until a hyperperiod has passed or `horizon`. `execution` says how long a job of a task
+/// takes: `|task, _| tasks[task].wcet` for the worst case. Jobs until `horizon` are run one by one: it bounds the work.
 ///
 /// # Panics
 /// If a period is 0.

@@ -11,7 +11,8 @@ pub struct Told<'p> {
     pub refused: Option<(&'p str, &'p str)>,
 }
 
-/// What was obtained, one by one, and what was refused, once for each reason; in the order in which they were asked for.
+/// What was obtained, one by one, and what was refused, once for each reason; in the order in which they were asked
+/// for.
 pub fn told(protections: &[Protection]) -> Vec<Told<'_>> {
     let mut told: Vec<Told<'_>> = Vec::new();
     for protection in protections {

@@ -98,8 +98,8 @@ impl Verdict {
         self.sentences(report).join(" ")
     }
 
-    /// The verdict sentence by sentence: which task misses its goal and by how much; then why, what to do, and what else
-    /// was missed.
+    /// The verdict sentence by sentence: which task misses its goal and by how much; then why, what to do, and what
+    /// else was missed.
     pub fn sentences(&self, report: &RunReport) -> Vec<String> {
         if report.summary.fresh_share_min.is_none() {
             let start_up = report.header.settle_s;

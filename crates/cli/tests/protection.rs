@@ -1,5 +1,5 @@
-//! Little protection or none: one core, no permission, less memory than the data. Each time it is said what was refused and what helps,
-//! and the player plays all the same.
+//! Little protection or none: one core, no permission, less memory than the data. Each time it is said what was refused
+//! and what helps, and the player plays all the same.
 #![cfg(all(target_os = "linux", feature = "lab"))]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Tasks with execution profiles: where they are named, what is refused and in which words, and that everybody who reads a
-//! profile takes and refuses the same.
+//! Tasks with execution profiles: where they are named, what is refused and in which words, and that everybody who
+//! reads a profile takes and refuses the same.
 
 mod common;
 

@@ -26,8 +26,8 @@
 
 use crate::knob::{Knob, KnobError};
 
-/// A rate may be exceeded by this part of itself: 0.7 + 0.1 falls short of the setting 0.8 by rounding, and a knob bound
-/// to its own step would never take it.
+/// A rate may be exceeded by this part of itself: 0.7 + 0.1 falls short of the setting 0.8 by rounding, and a knob
+/// bound to its own step would never take it.
 const RATE_ROUNDING: f64 = 1e-9;
 
 /// A knob with all that holds it back, and the carry of its rounding.

@@ -22,8 +22,8 @@
 //!
 //! Beyond the paper: knobs with steps and rates inside of the law ([`Actuator`]), set-point feed-forward
 //! ([`LqrPi::with_model`], [`SteadyState`]), models for a shorter sample ([`quasi_static`]), a law that inverts the
-//! model in one step ([`OneStep`]), a [`Supervisor`] that notices when a model is wrong, a [`Pacer`] that sets the clock
-//! while a job runs, and a [`Tail`] that says which mean keeps a share of jobs on time.
+//! model in one step ([`OneStep`]), a [`Supervisor`] that notices when a model is wrong, a [`Pacer`] that sets the
+//! clock while a job runs, and a [`Tail`] that says which mean keeps a share of jobs on time.
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
 //! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1

@@ -222,12 +222,13 @@ impl LqrPi {
         })
     }
 
-    /// The same law with `model`, the one of `design`, inside: changes of the goal are fed forward, and what the rounding of
-    /// knobs does to the outputs is no error (`rounding.rs`). The first goal, and the first after
+    /// The same law with `model`, the one of `design`, inside: changes of the goal are fed forward, and what the
+    /// rounding of knobs does to the outputs is no error (`rounding.rs`). The first goal, and the first after
     /// [`resume`](Self::resume), are left to the feedback.
     ///
     /// # Errors
-    /// [`LqrPiError`] for another model, one without resting points, one of higher order, or with more than three knobs.
+    /// [`LqrPiError`] for another model, one without resting points, one of higher order, or with more than three
+    /// knobs.
     pub fn with_model(self, model: &ArxModel, design: &Design) -> Result<LqrPi, LqrPiError> {
         design.check_model(model)?;
         let knobs: Vec<Knob> = self.actuators.iter().map(Actuator::knob).collect();
@@ -341,9 +342,9 @@ impl LqrPi {
         Ok(())
     }
 
-    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)). The
-    /// accumulated errors move so that the law would have asked for `u` itself, for the knobs that were not moved as well, and
-    /// nothing of its rounding is left. Call it at most once per step, before the next one.
+    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)).
+    /// The accumulated errors move so that the law would have asked for `u` itself, for the knobs that were not moved
+    /// as well, and nothing of its rounding is left. Call it at most once per step, before the next one.
     ///
     /// # Errors
     /// As [`applied`](Self::applied).

@@ -29,9 +29,9 @@
 //! for offset-free linear model predictive control", Journal of Process Control 12(5), 2002).
 //!
 //! **What follows.**
-//! - *No offset.* At rest the innovation is zero, so y = y^, and u = u(k-1), so the price of moves has no slope and u is
-//!   where the goal's price has none: y^ = goal if the limits allow that and B has full row rank. Nothing about d, or
-//!   about the gains of the true machine, was assumed.
+//! - *No offset.* At rest the innovation is zero, so y = y^, and u = u(k-1), so the price of moves has no slope and u
+//!   is where the goal's price has none: y^ = goal if the limits allow that and B has full row rank. Nothing about d,
+//!   or about the gains of the true machine, was assumed.
 //! - *No windup.* d^ compares with what was really applied. At a limit it goes on telling the disturbance, not the
 //!   time spent there; once the disturbance is gone, so is its estimate, after some 1/l samples.
 //! - *Nothing is counted on twice.* A knob that did not follow (admission lets in more than asked for when freshness
@@ -48,11 +48,12 @@
 //!   s, a step goes the part s / (s + moves) of the way. So noise in an output that the knobs hardly reach does not
 //!   throw the knobs from limit to limit.
 //!
-//! **Steps.** Where knobs have steps, each combination of the two steps around what is wanted is priced, and the cheapest
-//! is taken; the other knobs go where they are wanted. What rounding keeps from an output is carried, c <- c + B (wanted -
-//! set), and asked for in the next samples: with a single knob that is the rule of `actuator.rs`, with its bounds. To let
-//! knobs without steps take up the rounding within the sample was tried and given up: on the simulated machine the
-//! admitted share acts on a single job too unevenly, and the jobs were further off their goal than with the clock alone.
+//! **Steps.** Where knobs have steps, each combination of the two steps around what is wanted is priced, and the
+//! cheapest is taken; the other knobs go where they are wanted. What rounding keeps from an output is carried, c <- c +
+//! B (wanted - set), and asked for in the next samples: with a single knob that is the rule of `actuator.rs`, with its
+//! bounds. To let knobs without steps take up the rounding within the sample was tried and given up: on the simulated
+//! machine the admitted share acts on a single job too unevenly, and the jobs were further off their goal than with the
+//! clock alone.
 //!
 //! First-order models only. To invert more past inputs is to invert their zeros, and those may lie outside of the unit
 //! circle: the settings would grow while the outputs sit on their goals.
@@ -66,8 +67,8 @@ use crate::box_qp::{QP_KNOBS_MAX, Square, Vector, minimise, price};
 use crate::lqr_pi::{StepError, check};
 use crate::spectrum::{NoSpectrum, Verdict, poles};
 
-/// Rounding is carried for outputs whose errors cost at least this part of the dearest one's. A lesser output may be off by
-/// the effect of a rounding; it does not set the knobs in motion.
+/// Rounding is carried for outputs whose errors cost at least this part of the dearest one's. A lesser output may be
+/// off by the effect of a rounding; it does not set the knobs in motion.
 const CARRIED_FROM: f64 = 0.5;
 
 /// A knob that does not follow is tried by this part of its range, or one of its steps.
@@ -277,8 +278,9 @@ impl OneStep {
         Ok(())
     }
 
-    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)). The next
-    /// moves count from there, and nothing is left to carry. Call it at most once per step, before the next one.
+    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)).
+    /// The next moves count from there, and nothing is left to carry. Call it at most once per step, before the next
+    /// one.
     ///
     /// # Errors
     /// As [`applied`](Self::applied).
@@ -318,8 +320,8 @@ impl OneStep {
         }
     }
 
-    /// Minimises the price of the next sample over what the knobs can reach: first as if there were no steps, then over the
-    /// steps around that.
+    /// Minimises the price of the next sample over what the knobs can reach: first as if there were no steps, then over
+    /// the steps around that.
     fn choose(&mut self, goal: &[f64]) {
         let nu = self.actuators.len();
         let (mut g, mut lower, mut upper): (Vector, Vector, Vector) = Default::default();
@@ -345,8 +347,8 @@ impl OneStep {
         self.started = true;
     }
 
-    /// What knob `i` can be asked for. One that did not follow is asked for a little more than it gave, until it follows:
-    /// the others must not count on it.
+    /// What knob `i` can be asked for. One that did not follow is asked for a little more than it gave, until it
+    /// follows: the others must not count on it.
     fn reach(&self, i: usize) -> (f64, f64) {
         let knob = self.actuators[i].knob();
         let (lower, upper) = self.actuators[i].reach(self.u[i]);

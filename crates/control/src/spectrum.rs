@@ -84,7 +84,8 @@ impl Verdict {
         matches!(self, Verdict::Stable { .. })
     }
 
-    /// How many samples the slowest mode takes until [`SETTLED`] of a deviation is left, at least 1; none if it never does.
+    /// How many samples the slowest mode takes until [`SETTLED`] of a deviation is left, at least 1; none if it never
+    /// does.
     pub fn settling_samples(self) -> Option<f64> {
         let samples = || SETTLED.ln() / self.spectral_radius().max(f64::MIN_POSITIVE).ln();
         self.is_stable().then(|| samples().max(1.0))

@@ -12,7 +12,8 @@ pub struct LendingCosts {
 }
 
 impl LendingCosts {
-    /// The costs that the share `quantile` of the measured ones does not exceed (nearest rank); none where one of them was never measured.
+    /// The costs that the share `quantile` of the measured ones does not exceed (nearest rank); none where one of them
+    /// was never measured.
     ///
     /// ```
     /// use punctual_cores::LendingCosts;
@@ -57,9 +58,9 @@ pub enum Lease {
 
 /// Whether to lend a core that is idle at `now`.
 ///
-/// A lease ends `take_back` before a known release, so that the job finds its core ready; it is granted only if other work gets to run at all,
-/// that is if more than `hand_over` lies before its end. Where the release is not known, taking back delays the job by `take_back`: the core is lent if
-/// the job's slack covers that.
+/// A lease ends `take_back` before a known release, so that the job finds its core ready; it is granted only if other
+/// work gets to run at all, that is if more than `hand_over` lies before its end. Where the release is not known,
+/// taking back delays the job by `take_back`: the core is lent if the job's slack covers that.
 ///
 /// ```
 /// use punctual_cores::{Lease, LendingCosts, NextRelease, lend};

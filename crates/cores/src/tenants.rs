@@ -1,7 +1,8 @@
 //! The tasks of one exclusive core, and when it is lent between their jobs.
 //!
-//! The core is free while none of them has a job: it is lent until the earliest of their next releases, less what taking it back costs
-//! ([`lend`]). Whoever is released calls it back before it works, so it does not matter who lent it.
+//! The core is free while none of them has a job: it is lent until the earliest of their next releases, less what
+//! taking it back costs ([`lend`]). Whoever is released calls it back before it works, so it does not matter who lent
+//! it.
 
 use punctual_units::Time;
 
@@ -117,8 +118,8 @@ mod tests {
     /// A task: when its jobs are released, and what each takes.
     type Jobs = Vec<(u64, u64)>;
 
-    /// Plays `tasks` on one core, the first of the list first, unit by unit. Answers, for each unit, whether a job was at work or due,
-    /// and whether the core was lent.
+    /// Plays `tasks` on one core, the first of the list first, unit by unit. Answers, for each unit, whether a job was
+    /// at work or due, and whether the core was lent.
     fn played(tasks: &[Jobs], costs: LendingCosts, until: u64) -> Vec<(bool, bool)> {
         let mut tenants = Tenants::new(tasks.len(), costs);
         let mut next = vec![0; tasks.len()]; // the job that is next or at work

@@ -38,7 +38,8 @@ pub enum Event {
         /// How many.
         jobs: u32,
     },
-    /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should have.
+    /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should
+    /// have.
     Period(Vitals),
     /// What came of the last plan.
     Applied(Applied),
@@ -65,7 +66,8 @@ pub struct Vitals {
 pub enum Answer {
     /// To [`Event::Period`].
     Step(Step),
-    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: a plan of the clock alone.
+    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: a plan of the clock
+    /// alone.
     Pace(Plan),
 }
 
@@ -112,8 +114,8 @@ pub struct Window {
     pub forced: f64,
     /// Fresh share at the window's end.
     pub fresh: f64,
-    /// Mean clock over the jobs of the window, weighted by time, as a share of the top clock: only where jobs are paced from
-    /// within, for there the clock is not what the plan said.
+    /// Mean clock over the jobs of the window, weighted by time, as a share of the top clock: only where jobs are paced
+    /// from within, for there the clock is not what the plan said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<f64>,
 }

@@ -12,8 +12,8 @@ use crate::document::Mismatch;
 use crate::event::{Answer, Event};
 use crate::tick::{Regulator, RegulatorOptions};
 
-/// The version of the logs that this program writes and replays. It changes with what events and answers hold: 2 has plans as lists of
-/// knobs.
+/// The version of the logs that this program writes and replays. It changes with what events and answers hold: 2 has
+/// plans as lists of knobs.
 pub const LOG_VERSION: u32 = 2;
 
 fn first_version() -> u32 {

@@ -1,6 +1,7 @@
 //! A core taken for real by cpusets of cgroup version 1, beside groups of ours.
 //!
-//! Only helper programs of ours are moved: everybody else is named as to be left alone. Groups of others lose the core for the while.
+//! Only helper programs of ours are moved: everybody else is named as to be left alone. Groups of others lose the core
+//! for the while.
 
 #![cfg(target_os = "linux")]
 

@@ -1,7 +1,8 @@
-//! A core is taken, lent and given back for real; also after a kill: by the guardian, with every thread, interrupt and mask where it was.
+//! A core is taken, lent and given back for real; also after a kill: by the guardian, with every thread, interrupt and
+//! mask where it was.
 //!
-//! The test starts this binary again as a child that takes the last core for real; then the child is killed. Only one helper program
-//! of ours is moved: everybody else is named as to be left alone.
+//! The test starts this binary again as a child that takes the last core for real; then the child is killed. Only one
+//! helper program of ours is moved: everybody else is named as to be left alone.
 
 #![cfg(target_os = "linux")]
 

@@ -4,11 +4,11 @@
 //! cargo run --release -p punctual-profiler --example referee -- [--qemu-cache FILE] PROGRAM ARGS >/dev/null
 //! ```
 //!
-//! Prints, on standard error, a row for each number of ways and each set of caches: misses of the profiler (*ours*), of lists that are
-//! fed with a trace of the same emulator (`tests/referee/addresses.c`; *lists*), and, where FILE is QEMU's own example of a cache plugin
-//! (`contrib/plugins/cache.c`, compiled for the emulator in `PATH`), of that (*QEMU*). QEMU's has two levels, and asks for the line of an
-//! access's first byte only; so beside it stand lists that count alike (*lists, by first byte*). PROGRAM has one thread and no children,
-//! and does the same in each run.
+//! Prints, on standard error, a row for each number of ways and each set of caches: misses of the profiler (*ours*), of
+//! lists that are fed with a trace of the same emulator (`tests/referee/addresses.c`; *lists*), and, where FILE is
+//! QEMU's own example of a cache plugin (`contrib/plugins/cache.c`, compiled for the emulator in `PATH`), of that
+//! (*QEMU*). QEMU's has two levels, and asks for the line of an access's first byte only; so beside it stand lists that
+//! count alike (*lists, by first byte*). PROGRAM has one thread and no children, and does the same in each run.
 
 #[path = "../../tracer/tests/naive/mod.rs"]
 mod naive;

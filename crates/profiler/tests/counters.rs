@@ -11,7 +11,8 @@ use punctual_profiler::counters::{
     CountedWindow, CountersError, Counting, Cutter, EVENTS, Events, Reading, examine, write_measured,
 };
 
-/// What happens between two readings: time, the share of it in which the group is counted (in quarters), and the true counts.
+/// What happens between two readings: time, the share of it in which the group is counted (in quarters), and the true
+/// counts.
 #[derive(Clone, Debug)]
 struct Step {
     ns: u64,
@@ -19,7 +20,8 @@ struct Step {
     counts: [u64; EVENTS],
 }
 
-/// Times and counts are multiples of four, so that a group that is counted for a quarter of the time counts a quarter exactly.
+/// Times and counts are multiples of four, so that a group that is counted for a quarter of the time counts a quarter
+/// exactly.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let counts = (0_u64..3000, 0_u64..3000, 0_u64..100, 0_u64..10);
     let step = (1_u64..1000, 0_u64..5, counts).prop_map(|(ns, quarters, (progress, cycles, requests, misses))| Step {

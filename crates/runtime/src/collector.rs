@@ -302,8 +302,8 @@ impl Collector {
         self.tasks.get_mut(task.index())?.as_mut()
     }
 
-    /// Excuses those of the late jobs since the last step that are `explained`: at the end of a run, for every step does
-    /// it as well.
+    /// Excuses those of the late jobs since the last step that are `explained`: at the end of a run, for every step
+    /// does it as well.
     pub fn judge_late(&mut self, explained: impl Fn(&JobOutcome) -> bool) {
         while let Some(job) = self.late.pop_front() {
             if explained(&job)

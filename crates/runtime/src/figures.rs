@@ -128,7 +128,8 @@ impl TaskFigures {
         self.excused += 1;
     }
 
-    /// Takes note of what only the task's thread knows: what its first failed job said, and how it ended before the run.
+    /// Takes note of what only the task's thread knows: what its first failed job said, and how it ended before the
+    /// run.
     pub fn said(&mut self, first_failure: Option<String>, ended: Option<String>) {
         (self.first_failure, self.ended) = (first_failure, ended);
     }

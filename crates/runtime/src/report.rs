@@ -419,8 +419,8 @@ pub enum Progress<'a> {
     Sample(&'a Sample),
     /// The figures of each task so far; told about twice per second.
     Tasks(&'a [TaskReport]),
-    /// Nothing new; told several times per second on a real machine and about once per simulated second on a simulated one, so
-    /// that a run can be ended between two samples.
+    /// Nothing new; told several times per second on a real machine and about once per simulated second on a simulated
+    /// one, so that a run can be ended between two samples.
     Waiting,
 }
 

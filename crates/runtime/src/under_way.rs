@@ -6,8 +6,8 @@ use punctual_loop::Event;
 use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::JobProgress;
 
-/// The jobs of each real-time task that were released and are not complete, oldest first. Their number is that of the machine's
-/// backlog.
+/// The jobs of each real-time task that were released and are not complete, oldest first. Their number is that of the
+/// machine's backlog.
 #[derive(Clone, Debug)]
 pub struct UnderWay {
     /// By [`TaskId`].

@@ -1,5 +1,5 @@
-//! The runtime as a service on this machine: tasks and readings come and go from any thread, and what a closure does wrong ends at
-//! most its own task. Nothing here depends on how fast the machine is; every wait has a bound.
+//! The runtime as a service on this machine: tasks and readings come and go from any thread, and what a closure does
+//! wrong ends at most its own task. Nothing here depends on how fast the machine is; every wait has a bound.
 #![cfg(target_os = "linux")]
 
 use std::fmt;

@@ -1,5 +1,6 @@
-//! Exclusive tasks on this machine, for real: several share the last core, one that does not fit runs all the same, and nobody works
-//! while the core is lent. Whoever else runs here is left where it is, by name; nothing depends on how fast the machine is.
+//! Exclusive tasks on this machine, for real: several share the last core, one that does not fit runs all the same, and
+//! nobody works while the core is lent. Whoever else runs here is left where it is, by name; nothing depends on how
+//! fast the machine is.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -30,7 +31,8 @@ fn everybody() -> Vec<String> {
         .collect()
 }
 
-/// Half a second of exclusive tasks, each with a period in milliseconds and what is told of its execution; how often each ran.
+/// Half a second of exclusive tasks, each with a period in milliseconds and what is told of its execution; how often
+/// each ran.
 fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
     let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap());

@@ -1,5 +1,5 @@
-//! Knobs and meters that fail on the simulated machine: what the loop notices, what it does then, what it says, and that it
-//! comes back. And what it cannot notice: a plausible lie.
+//! Knobs and meters that fail on the simulated machine: what the loop notices, what it does then, what it says, and
+//! that it comes back. And what it cannot notice: a plausible lie.
 
 mod common;
 
@@ -69,8 +69,8 @@ fn keeps_its_promises(report: &RunReport) -> Result<(), String> {
     }
 }
 
-/// Whether the loop was running before, fell back for this reason within `notice` seconds of the fault and stayed there at the
-/// safe setting, and runs again after it, with the goal in reach.
+/// Whether the loop was running before, fell back for this reason within `notice` seconds of the fault and stayed there
+/// at the safe setting, and runs again after it, with the goal in reach.
 fn falls_back_and_recovers(report: &RunReport, reason: &str, notice: f64) -> Result<(), String> {
     keeps_its_promises(report)?;
     let all = |from, until, holds: &dyn Fn(&Sample) -> bool, what: &str| {

@@ -1,5 +1,5 @@
-//! How fast the simulated machine runs: simulated seconds per wall second, for a load like the first paper's on the shipped
-//! machine, each sensor update a transaction: with about 50,000 updates a second, and with the paper's periods.
+//! How fast the simulated machine runs: simulated seconds per wall second, for a load like the first paper's on the
+//! shipped machine, each sensor update a transaction: with about 50,000 updates a second, and with the paper's periods.
 //!
 //! `cargo run --release -p punctual-sim --example speed`
 

@@ -3,19 +3,20 @@
 //! **Problem.** A core that fetches lines pushes out the lines of the others. How much of the cache does each core hold
 //! after everybody has fetched so many lines, and what does that do to its hits?
 //!
-//! **Terms.** What a core *holds* is its lines in the cache. *Dead* lines were used once; nobody holds them. Cores that may
-//! fill the same ways *compete* there: a *zone* is a set of ways with the same competitors.
+//! **Terms.** What a core *holds* is its lines in the cache. *Dead* lines were used once; nobody holds them. Cores that
+//! may fill the same ways *compete* there: a *zone* is a set of ways with the same competitors.
 //!
-//! **Method.** Random replacement, in the limit of many lines. While a zone of C lines has empty ones, fetches fill those.
-//! After that each fetched line takes the place of a line drawn from the whole zone, so with F_i lines fetched by *i*:
+//! **Method.** Random replacement, in the limit of many lines. While a zone of C lines has empty ones, fetches fill
+//! those. After that each fetched line takes the place of a line drawn from the whole zone, so with F_i lines fetched
+//! by *i*:
 //!
 //! ```text
 //! dO_i = dF_i - (O_i / C) dF,  F = sum of F_j
 //! O_i(F) = O_i* + (O_i - O_i*) exp(-F / C),  O_i* = C F_i / F
 //! ```
 //!
-//! This is exact where all fetch at constant rates; it does not know time, only lines. It says what pollution is: a core
-//! that rests loses its lines by exp(-F / C), and **what others fetch never gives it a line**.
+//! This is exact where all fetch at constant rates; it does not know time, only lines. It says what pollution is: a
+//! core that rests loses its lines by exp(-F / C), and **what others fetch never gives it a line**.
 //!
 //! The hit ratio is h = (O / w)^locality of the part of the working set w that is held, at most 1. A core whose working
 //! set is wholly held fetches nothing, so it disturbs nobody: traffic, and with it interference, ends by itself.

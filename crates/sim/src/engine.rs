@@ -39,9 +39,9 @@ use crate::traffic::Shared;
 /// A machine at work, in simulated time. The same load gives the same run, to the last bit, however it is sliced by
 /// [`Simulation::run_until`] and however often it is read.
 ///
-/// Tasks run where the load's placement says. On each core real-time and exclusive tasks come first, the shorter deadline before the
-/// longer; update transactions run in what they leave on the last real-time core. Best-effort tasks run in the order of their
-/// release, below all else. An exclusive core is not lent while it is idle.
+/// Tasks run where the load's placement says. On each core real-time and exclusive tasks come first, the shorter
+/// deadline before the longer; update transactions run in what they leave on the last real-time core. Best-effort tasks
+/// run in the order of their release, below all else. An exclusive core is not lent while it is idle.
 ///
 /// ```
 /// use punctual_sim::{Happening, Load, MachineModel, Simulation};
@@ -50,9 +50,12 @@ use crate::traffic::Shared;
 /// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
 /// # use punctual_workload::{Active, Arrival, Class, Demand, Table, TaskSpec};
 /// # let spec = TaskSpec {
-/// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, core: None, active: Active::ALWAYS, profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
+/// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, core: None, active: Active::ALWAYS,
+/// #     profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
 /// #     arrival: Arrival::Periodic { period: Nanos::from_millis(100) },
-/// #     demand: Demand { compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0 },
+/// #     demand: Demand {
+/// #         compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0,
+/// #     },
 /// # };
 ///
 /// let trace = Trace::synthetic(4, Nanos::from_secs(1), Nanos::from_secs(2), Nanos::from_secs(4), 1);
@@ -523,8 +526,8 @@ impl<'t> Simulation<'t> {
         self.untold.push_back(happening);
     }
 
-    /// Sets the clock of all cores, which changes as long after that as the machine takes. A setting that comes in between
-    /// takes the place of the one before.
+    /// Sets the clock of all cores, which changes as long after that as the machine takes. A setting that comes in
+    /// between takes the place of the one before.
     pub(crate) fn retune(&mut self, step: ClockStep) {
         let takes = Nanos::from_secs_f64(self.model.clock_change_us * 1e-6);
         self.turning = (step != self.step).then(|| (self.now + takes, step));

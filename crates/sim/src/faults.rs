@@ -30,7 +30,8 @@ const HISTORY_MAX: usize = 4096;
 pub struct Faults {
     /// Draws which readings are lost.
     pub seed: u64,
-    /// The faults. Of several that hit the same meter at once, the later ones in the list see what the earlier ones left.
+    /// The faults. Of several that hit the same meter at once, the later ones in the list see what the earlier ones
+    /// left.
     pub list: Vec<Fault>,
 }
 

@@ -143,7 +143,8 @@ impl<'t> Feed<'t> {
         Share::of(self.expires.iter().filter(fresh).count(), self.expires.len())
     }
 
-    /// Reads `count` objects, drawn uniformly. Which ones matters to nothing but their ranks: without ranks none are drawn.
+    /// Reads `count` objects, drawn uniformly. Which ones matters to nothing but their ranks: without ranks none are
+    /// drawn.
     pub fn read(&mut self, count: u32, rng: &mut impl Rng) {
         let objects = self.reads.len();
         if objects == 0 || !self.updates.ranks_objects() {

@@ -6,8 +6,8 @@ use punctual_workload::{JobOutcome, Op, Split};
 use crate::cores::Segment;
 use crate::model::{Effort, StoreModel};
 
-/// Where a job is. While the job is served, its stage's time goes to one part of the [`Split`]; while it is ready and the
-/// scheduler serves others, to `preempted`.
+/// Where a job is. While the job is served, its stage's time goes to one part of the [`Split`]; while it is ready and
+/// the scheduler serves others, to `preempted`.
 ///
 /// ```text
 ///              ┌────────────────────────── next op ───────────────────────────┐

@@ -3,20 +3,22 @@
 //! **Problem.** Clock steps, shared memory and power meters cannot be had on every machine, and no run on a real one
 //! can be repeated to the last bit. Here the same [`Program`](punctual_workload::Program)s run as timed segments.
 //!
-//! **Terms.** A *task* releases jobs; a job is a list of *steps*: cycles, store access, a phase of a profile, a request to a
-//! device (`task`). A *segment* is work that a core does without a decision in between: so many core cycles, so many
-//! accesses, and time that follows neither. Its *pace* is how long it would take as a whole at the present clock, cache and
-//! traffic. [`Scheduling`] says who runs where.
+//! **Terms.** A *task* releases jobs; a job is a list of *steps*: cycles, store access, a phase of a profile, a request
+//! to a device (`task`). A *segment* is work that a core does without a decision in between: so many core cycles, so
+//! many accesses, and time that follows neither. Its *pace* is how long it would take as a whole at the present clock,
+//! cache and traffic. [`Scheduling`] says who runs where.
 //!
-//! **Method.** Durations emerge, they are never scripted: cycles take time by the clock (`model`, `engine`), accesses hit
-//! what the core still holds in the shared cache after what all cores have fetched (`cache`), those that miss wait in
-//! the queue that all cores' traffic makes at the shared memory (`memory`), updates take the lock and the time that
-//! they need (`feed`, `committer`, `scheduler`), phases wait for what their core lacks of a split cache and memory (`split`),
-//! requests for their device (`media`), and jobs for a core (`scheduler`, `queue`). The same load and seed give the same bytes.
+//! **Method.** Durations emerge, they are never scripted: cycles take time by the clock (`model`, `engine`), accesses
+//! hit what the core still holds in the shared cache after what all cores have fetched (`cache`), those that miss wait
+//! in the queue that all cores' traffic makes at the shared memory (`memory`), updates take the lock and the time that
+//! they need (`feed`, `committer`, `scheduler`), phases wait for what their core lacks of a split cache and memory
+//! (`split`), requests for their device (`media`), and jobs for a core (`scheduler`, `queue`). The same load and seed
+//! give the same bytes.
 //!
-//! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work: the kernel's governors, which set
-//! the clock while no controller does (`governor`), faults of knobs and meters (`faults`), and runs from a first release to
-//! the end of the last job, under an allocator ([`split::run`]) or under dual management ([`dual::simulate`]).
+//! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work: the kernel's governors, which
+//! set the clock while no controller does (`governor`), faults of knobs and meters (`faults`), and runs from a first
+//! release to the end of the last job, under an allocator ([`split::run`]) or under dual management
+//! ([`dual::simulate`]).
 //!
 //! **Left out.** Write-backs, the size of values, the cost of scheduling outside of queues and of turning a knob,
 //! interrupts: commits are volatile.

@@ -91,16 +91,17 @@ pub struct Task {
     pub backlog_max: usize,
 }
 
-/// Who runs where. The first two are rules by which each core chooses among the jobs that are pinned to it; both preempt.
+/// Who runs where. The first two are rules by which each core chooses among the jobs that are pinned to it; both
+/// preempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduling {
-    /// Real-time jobs first, the shorter relative deadline before the longer; then the store's updates and group commits;
-    /// then best-effort jobs in the order of their release.
+    /// Real-time jobs first, the shorter relative deadline before the longer; then the store's updates and group
+    /// commits; then best-effort jobs in the order of their release.
     FixedPriority,
     /// The earliest absolute deadline first; of equal ones, the job that runs, or that was released first.
     EarliestDeadline,
-    /// All cores take from one queue, but for those that are lent, on which the tasks that are pinned there come first, by
-    /// earliest deadline.
+    /// All cores take from one queue, but for those that are lent, on which the tasks that are pinned there come first,
+    /// by earliest deadline.
     Queue(Queue),
 }
 

@@ -1,8 +1,8 @@
 //! What the cores share, put together: hits by what each holds in the cache, misses by the queue at the memory.
 //!
 //! Between two events rates are constant, so the lines that each core has fetched are sums of rate times time. Once a
-//! [`REVISION`] of the cache has been fetched by all together, the cache takes them and every hit ratio is worked out anew:
-//! the more traffic, the more often; a machine without misses never.
+//! [`REVISION`] of the cache has been fetched by all together, the cache takes them and every hit ratio is worked out
+//! anew: the more traffic, the more often; a machine without misses never.
 
 use punctual_units::{Nanos, Time};
 
@@ -18,8 +18,8 @@ use crate::runner::Runner;
 /// times by less than 2 % (`the_revision_is_fine_enough`).
 const REVISION: f64 = 1.0 / 32.0;
 
-/// Hit ratios of one core, by whose data it works on; none until somebody asks: a core that rests or computes needs none,
-/// and the power in them is most of what a revision costs.
+/// Hit ratios of one core, by whose data it works on; none until somebody asks: a core that rests or computes needs
+/// none, and the power in them is most of what a revision costs.
 #[derive(Clone, Copy, Debug)]
 struct Hits {
     /// The real-time side's: temporal objects and their updates.

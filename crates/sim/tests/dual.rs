@@ -427,7 +427,8 @@ proptest! {
         }
     }
 
-    /// The identity of dual management: what admission accepts, with polling and switches charged, misses nothing, whatever else runs.
+    /// The identity of dual management: what admission accepts, with polling and switches charged, misses nothing,
+    /// whatever else runs.
     #[test]
     fn admitted_tasks_miss_nothing_on_their_polling_cores(
         shapes in prop::collection::vec((1_500u64..9_000, 1u64..900, 0usize..4, 0u64..3_000), 1..5),
@@ -505,12 +506,17 @@ fn the_checker_sees_planted_faults() {
 
 #[test]
 fn a_slice_whose_job_blocks_at_once_leaves_its_core_idle() {
-    // Where a switch costs nothing, the player has a core and blocks at one instant; nothing else is ready until its request ends.
+    // Where a switch costs nothing, the player has a core and blocks at one instant; nothing else is ready until its
+    // request ends.
     let tasks = [periodic(20_000, vec![vec![read(0), compute(100)]])];
     for sharing in [Sharing::Quantum, Sharing::Fair, Sharing::Fifo] {
         let report = run(&machine(2, &[1], 0.0), &shared(sharing), &tasks, vec![disk(5_000.0)]);
         assert_eq!(fault(&report, &tasks), None);
-        assert_eq!(report.jobs[0].response(), us(5_100), "its request takes longer than a quantum");
+        assert_eq!(
+            report.jobs[0].response(),
+            us(5_100),
+            "its request takes longer than a quantum"
+        );
     }
 }
 
@@ -530,7 +536,8 @@ fn a_step_that_ends_as_somebody_wakes_is_done_once() {
 
 #[test]
 fn a_spin_ends_when_it_was_to_end_whoever_came_in_between() {
-    // The slow one polls for at most 50 us of 5 ms; 20 us after it began to poll, the quick one takes the core for 10 us, and later for 400 us.
+    // The slow one polls for at most 50 us of 5 ms; 20 us after it began to poll, the quick one takes the core for 10
+    // us, and later for 400 us.
     let slow = periodic(20_000, vec![vec![compute(100), read(0), compute(100)]]);
     let spun = |quick: u64| {
         let other = first_at(120, 2_000, vec![vec![compute(quick)]]);

@@ -89,7 +89,8 @@ proptest! {
             }
             let report = device.report();
             prop_assert_eq!(report.requests, requests.len() as u64);
-            // Everything that it did lies between the first request and the end of the last, or is the collection after it.
+            // Everything that it did lies between the first request and the end of the last, or is the collection after
+            // it.
             prop_assert!(report.serving <= last.since(Time::ZERO));
             if let Some(amplification) = device.write_amplification() {
                 prop_assert!(amplification >= 1.0);

@@ -71,8 +71,8 @@ fn spread(works: &[(u64, u32)]) -> Vec<(TaskSpec, Program)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whichever cores write: every job ends, the run repeats, every update is accounted for, and no wait for the lock is longer than all
-    /// that can come before it.
+    /// Whichever cores write: every job ends, the run repeats, every update is accounted for, and no wait for the lock
+    /// is longer than all that can come before it.
     #[test]
     fn writers_on_several_cores_all_get_ahead(works in prop::collection::vec((1u64..600, 1u32..6), 2..7)) {
         let trace = trace();

@@ -170,7 +170,8 @@ fn what_is_read_decides_what_is_kept_fresh() {
 
 const END: Nanos = Nanos::from_secs(1);
 
-/// Jobs and machine at the end of a second, without a cache, with this share of updates admitted, and interferers if wanted.
+/// Jobs and machine at the end of a second, without a cache, with this share of updates admitted, and interferers if
+/// wanted.
 fn with_share(
     trace: &Trace,
     share: f64,

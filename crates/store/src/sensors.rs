@@ -17,8 +17,8 @@
 //! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the
 //! update expires. To know it, the updater *stages* the next update before it asks for the permit. Who has the permit
 //! takes up to [`TOGETHER`] updates under one hold of the mutex, the staged one first, and writes one after the other;
-//! with a hold per update it would meet the feeder there tens of thousands of times per second. When somebody waits for the
-//! permit, whoever has it gives back what it has not written yet. So a helper that comes late waits for at most one
+//! with a hold per update it would meet the feeder there tens of thousands of times per second. When somebody waits for
+//! the permit, whoever has it gives back what it has not written yet. So a helper that comes late waits for at most one
 //! update, whose writer runs with the helper's priority meanwhile, and no update hides behind a thread that lost its
 //! core. An update whose write fails is given back, too: the next call tries it again, before all others.
 
@@ -255,7 +255,8 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Offers many updates under one hold of the mutex: `offers` is called with a function that offers one update as
     /// [`offer_at`](Store::offer_at) does. For a feeder of a hundred thousand updates per second and more, which would
-    /// otherwise meet the updater at the mutex for each of them. Transactions wait meanwhile: offer at most some dozens.
+    /// otherwise meet the updater at the mutex for each of them. Transactions wait meanwhile: offer at most some
+    /// dozens.
     pub fn offer_together<T>(&self, offers: impl FnOnce(&mut Offer<'_>) -> T) -> T {
         self.sensors.with(|state| {
             offers(&mut |sensor, seq, sampled_at, value, now| state.offer(sensor, seq, sampled_at, value, now))
@@ -304,8 +305,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         });
     }
 
-    /// Keeps a log of what admission decides from now on, until [`take_admission_log`](Store::take_admission_log). It grows
-    /// with every offer: for runs with an end.
+    /// Keeps a log of what admission decides from now on, until [`take_admission_log`](Store::take_admission_log). It
+    /// grows with every offer: for runs with an end.
     pub fn keep_admission_log(&self) {
         self.sensors.with(|state| {
             let share = state.updates.admitted_share();
@@ -328,8 +329,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.sensors.with(|state| state.updates.best_fresh_share())
     }
 
-    /// Ranks the objects by how often they were read since the last call; once per control period. Does nothing where shedding
-    /// does not depend on it.
+    /// Ranks the objects by how often they were read since the last call; once per control period. Does nothing where
+    /// shedding does not depend on it.
     pub fn rebalance(&self) {
         if !self.sensors.with(|state| state.updates.ranks_objects()) {
             return;
@@ -367,7 +368,8 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
-            // Who reads inside of a write transaction of its own would wait for itself, and reads the last commit anyway.
+            // Who reads inside of a write transaction of its own would wait for itself, and reads the last commit
+            // anyway.
             UpdateMode::Transaction if self.permits.is_mine() => {}
             UpdateMode::Transaction => {
                 if let Ok((permit, _)) = self.permit(deadline, now) {

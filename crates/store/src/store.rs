@@ -128,8 +128,8 @@ pub struct Store<E, O: Os> {
 
 impl<E: Engine, O: Os> Store<E, O> {
     /// Opens a store on `engine`, for threads of `os`, and loads its temporal objects. A loaded value's age is known if
-    /// the clock of `os` has the origin of the clock that sampled it; otherwise it is stale until its sensor speaks. Sequence numbers begin
-    /// anew.
+    /// the clock of `os` has the origin of the clock that sampled it; otherwise it is stale until its sensor speaks.
+    /// Sequence numbers begin anew.
     ///
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ValueTooLong`], [`StoreError::Engine`].

@@ -285,8 +285,8 @@ fn ranking_counts_the_reads_since_the_last_one() {
     }
 }
 
-/// Offers of several threads are numbered and logged in the order in which they were decided, and the log replays to the same
-/// verdicts, whatever clock each of them came with.
+/// Offers of several threads are numbered and logged in the order in which they were decided, and the log replays to
+/// the same verdicts, whatever clock each of them came with.
 #[test]
 fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
     let os = VirtualOs::new(0);

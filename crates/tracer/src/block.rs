@@ -6,8 +6,8 @@ const INSTRUCTIONS_BITS: u32 = 10;
 
 /// Straight-line code: how many instructions, and the lines that they lie in.
 ///
-/// A word, because that is what the emulator keeps with each block and hands back: nothing is allocated that would have to be
-/// freed when the emulator discards translations. An address of 48 bits leaves 42 for the line.
+/// A word, because that is what the emulator keeps with each block and hands back: nothing is allocated that would have
+/// to be freed when the emulator discards translations. An address of 48 bits leaves 42 for the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block(u64);
 

@@ -5,8 +5,8 @@
 //! (cycles and store accesses) with the [`Costs`] of one machine; `runtime::linux` interprets the same program with
 //! real loops and real store calls that `sim` interprets as timed segments.
 //!
-//! Two features are off by default, for programs that bring sensors of their own: `csv` reads recorded traces, `synthetic` draws
-//! made-up ones.
+//! Two features are off by default, for programs that bring sensors of their own: `csv` reads recorded traces,
+//! `synthetic` draws made-up ones.
 //!
 //! Nothing here reads a clock, a file or the environment; randomness comes from the scenario's seed.
 

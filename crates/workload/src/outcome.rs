@@ -193,9 +193,9 @@ impl SplitSum {
 /// the mean of the late ones exceeds the mean of the others most. A part that is large in every job (computation,
 /// mostly) is thus no cause.
 ///
-/// Where no job was on time there is nothing to compare with. Then it is the largest of the parts that are not the job's own
-/// work, if the jobs would end by `deadline` without all of these; else the largest part of all.
-/// Of equal parts the earlier one in [`Part::ALL`]; none without a late job.
+/// Where no job was on time there is nothing to compare with. Then it is the largest of the parts that are not the
+/// job's own work, if the jobs would end by `deadline` without all of these; else the largest part of all. Of equal
+/// parts the earlier one in [`Part::ALL`]; none without a late job.
 pub fn top_cause(late: &SplitSum, on_time: &SplitSum, deadline: Nanos) -> Option<Part> {
     if late.jobs == 0 {
         return None;

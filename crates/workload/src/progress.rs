@@ -6,8 +6,8 @@
 use punctual_units::{Nanos, TaskId, Time};
 use serde::{Deserialize, Serialize};
 
-/// Checkpoints of one job at most, its end included. A job that reads in sixteen rounds has one after each read and each
-/// computation; finer than that, the clock could hardly follow (a change takes 140 us on the Exynos 5422).
+/// Checkpoints of one job at most, its end included. A job that reads in sixteen rounds has one after each read and
+/// each computation; finer than that, the clock could hardly follow (a change takes 140 us on the Exynos 5422).
 pub const CHECKPOINTS_MAX: usize = 32;
 
 /// A job on its way.
@@ -29,8 +29,8 @@ pub struct JobProgress {
     pub of: u32,
 }
 
-/// The checkpoint (from 1) that a program of `ops` ops comes to with the end of its `done`-th op, if that is one; and how
-/// many there are. The program's end is the last one, and is not among the answers.
+/// The checkpoint (from 1) that a program of `ops` ops comes to with the end of its `done`-th op, if that is one; and
+/// how many there are. The program's end is the last one, and is not among the answers.
 ///
 /// ```
 /// use punctual_workload::checkpoint;

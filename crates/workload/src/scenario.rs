@@ -101,8 +101,8 @@ pub struct Control {
     /// The CPU share that all best-effort tasks together may use of their cores, for the whole run; 1 does not bound
     /// them.
     pub best_effort_share: Share,
-    /// The least such share: where a task is beyond its goal and the law's knobs have no more to give, the loop lowers the share
-    /// down to this. `None`: the loop leaves it alone.
+    /// The least such share: where a task is beyond its goal and the law's knobs have no more to give, the loop lowers
+    /// the share down to this. `None`: the loop leaves it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_effort_min: Option<Share>,
 }
@@ -156,9 +156,9 @@ impl StoreNeeds {
     /// The smallest map: 1 MiB.
     pub const MAP_BYTES_MIN: u64 = 1 << 20;
 
-    /// The most bytes that the ordinary objects and so many sensors' objects of `value_bytes` take in a store: a B+ tree
-    /// whose pages are half full, the least that splitting leaves (Comer, "The Ubiquitous B-Tree", 1979), and as much
-    /// again, because a commit writes new pages before old ones are free.
+    /// The most bytes that the ordinary objects and so many sensors' objects of `value_bytes` take in a store: a B+
+    /// tree whose pages are half full, the least that splitting leaves (Comer, "The Ubiquitous B-Tree", 1979), and as
+    /// much again, because a commit writes new pages before old ones are free.
     pub fn bytes_max(&self, sensors: u64, value_bytes: u32) -> u64 {
         const PAGE: u64 = 4096;
         /// Key, header and rounding of a record in a page.
@@ -330,8 +330,8 @@ pub struct TaskSpec {
     pub goal: Option<TaskGoal>,
     /// How many such tasks run on each core that its class is placed on; best-effort only, else 1.
     pub per_core: u32,
-    /// On how many of the cores that best-effort tasks are placed on it runs, the first ones; none means on all, and so do
-    /// more than there are. Best-effort only.
+    /// On how many of the cores that best-effort tasks are placed on it runs, the first ones; none means on all, and so
+    /// do more than there are. Best-effort only.
     pub cores: Option<u32>,
     /// The core that it runs on; `None` leaves the choice to the placement (`punctual-cores`).
     #[serde(default, skip_serializing_if = "Option::is_none")]

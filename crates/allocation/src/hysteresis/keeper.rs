@@ -31,7 +31,8 @@ pub enum Aim {
 pub struct Keeper {
     pool: Pool,
     aim: Aim,
-    /// Seconds that moving ways must save: below the least time between two decisions, what is known of phases is not exact.
+    /// Seconds that moving ways must save: below the least time between two decisions, what is known of phases is not
+    /// exact.
     saved_min: f64,
     base: Plan,
     plan: Plan,
@@ -49,8 +50,8 @@ struct Scene<'s> {
 }
 
 impl Keeper {
-    /// Keeps to `base`, which hands out all of `pool`, ways side by side; ways that change hands cost `refill`, and a decision may come
-    /// `gap` after an event.
+    /// Keeps to `base`, which hands out all of `pool`, ways side by side; ways that change hands cost `refill`, and a
+    /// decision may come `gap` after an event.
     pub fn new(base: Plan, pool: Pool, refill: Refill, aim: Aim, gap: Nanos) -> Keeper {
         let account = |(share, own): (&Share, &WayMask)| Account::new(*share, *own, refill, gap);
         Keeper {
@@ -151,7 +152,8 @@ impl Keeper {
         })
     }
 
-    /// What `split` gives with the weights that help who would be late; cores at rest count as jobs with time in plenty.
+    /// What `split` gives with the weights that help who would be late; cores at rest count as jobs with time in
+    /// plenty.
     fn rescued(&self, scene: &Scene, masks: &[WayMask], split: impl Fn(&dyn Fn(usize) -> i64) -> Vec<u8>) -> Vec<u8> {
         let outlook = |core: usize| match &scene.cores[core] {
             Some(job) => {
@@ -201,8 +203,8 @@ impl Keeper {
         (until_end(stay) - until_end(&other) > self.saved_min).then_some(other)
     }
 
-    /// What a core makes of ways, with the bandwidth that it has in `stay`. A core at rest keeps what a job needs: ways are not filled
-    /// as fast as one comes.
+    /// What a core makes of ways, with the bandwidth that it has in `stay`. A core at rest keeps what a job needs: ways
+    /// are not filled as fast as one comes.
     fn claim(&self, scene: &Scene, core: usize, stay: &Plan) -> Claim {
         let (here, partitions) = (scene.here[core].as_ref(), stay.shares[core].partitions);
         let least = self.pool.least.ways.min(self.base.shares[core].ways);

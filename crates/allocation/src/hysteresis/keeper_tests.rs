@@ -191,7 +191,8 @@ fn nobody_gets_less_than_the_pools_least() {
 
 #[test]
 fn late_jobs_come_first_where_the_aim_is_deadlines() {
-    // A core at rest has four partitions to lend; the first core gains as much as the second, but the second would be late.
+    // A core at rest has four partitions to lend; the first core gains as much as the second, but the second would be
+    // late.
     let thirds = |partitions| Share { ways: 2, partitions };
     let base = Plan::side_by_side(vec![thirds(2), thirds(2), Share { ways: 4, partitions: 4 }]);
     let cores = [job(1, 0.0, 90.0), job(1, 0.0, 2.1), None];
@@ -204,7 +205,8 @@ fn late_jobs_come_first_where_the_aim_is_deadlines() {
 }
 
 proptest! {
-    /// Whatever happens: nothing is handed out twice, nobody is without, and a core that has nothing to lose keeps the pace of its base.
+    /// Whatever happens: nothing is handed out twice, nobody is without, and a core that has nothing to lose keeps the
+    /// pace of its base.
     #[test]
     fn plans_are_whole_and_keep_the_pace(
         happenings in prop::collection::vec(

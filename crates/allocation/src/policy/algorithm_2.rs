@@ -5,8 +5,8 @@
 //! out as by DNA.
 //!
 //! **Two departures.** A job whose rate gains nothing now, but which gains in a later phase, is given the resource that
-//! shortens its TimeLeft (theta alone, which sees the current phase, would hand it bandwidth for nothing). One that nothing
-//! helps any more is let go, so that it does not take everything and be late nonetheless.
+//! shortens its TimeLeft (theta alone, which sees the current phase, would hand it bandwidth for nothing). One that
+//! nothing helps any more is let go, so that it does not take everything and be late nonetheless.
 
 use punctual_units::Time;
 

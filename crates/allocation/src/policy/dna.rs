@@ -1,22 +1,24 @@
-//! DNA: to whom gains most, one partition at a time (fifth paper, section V, Algorithm 1), and the plain greedy beside it.
+//! DNA: to whom gains most, one partition at a time (fifth paper, section V, Algorithm 1), and the plain greedy beside
+//! it.
 //!
 //! ```text
 //! theta(task, i, c, b, dc, db) = 1 / (dc db) * sum_{j=0..dc} sum_{k=0..db} [rho(i, c+j, b+k) - rho(i, c, b)]
 //! ```
 //!
-//! is the average gain of up to dc ways and db partitions more; the average looks over plateaus, where a single partition
-//! more does nothing but several do. While anything is left, the task of the largest theta over all that is left gets one
-//! partition: a way if the average over ways alone is the larger one, bandwidth otherwise.
+//! is the average gain of up to dc ways and db partitions more; the average looks over plateaus, where a single
+//! partition more does nothing but several do. While anything is left, the task of the largest theta over all that is
+//! left gets one partition: a way if the average over ways alone is the larger one, bandwidth otherwise.
 //!
 //! **Three departures**, each because the published text leaves no choice or does harm:
 //! - With dc or db 0 the divisor is 0: [`ZeroDelta`].
-//! - The published code compares both averages even when one resource is used up, and can then hand out what is not there.
-//!   Here what is used up is not a choice.
+//! - The published code compares both averages even when one resource is used up, and can then hand out what is not
+//!   there. Here what is used up is not a choice.
 //! - It hands out everything, gain or not. Once no task gains by anything that is left, the rest is left spare here, so
 //!   that nothing changes hands for nothing.
 //!
-//! **Cost.** The double sum is four look-ups in a table of running sums ([`crate::programs`]), and since all tasks divide
-//! by the same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the earliest core).
+//! **Cost.** The double sum is four look-ups in a table of running sums ([`crate::programs`]), and since all tasks
+//! divide by the same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the
+//! earliest core).
 
 use crate::grid::Share;
 use crate::levels::Levels;
@@ -31,8 +33,9 @@ pub enum ZeroDelta {
     /// The average over the other resource: the factor that is 0 is left out of the divisor.
     #[default]
     OtherResource,
-    /// No gain: 0. Then the choice between ways and bandwidth, which is between two such averages, is no choice: bandwidth
-    /// goes first, as in the published code's `else`; and when it is used up, all ways left go to the first core.
+    /// No gain: 0. Then the choice between ways and bandwidth, which is between two such averages, is no choice:
+    /// bandwidth goes first, as in the published code's `else`; and when it is used up, all ways left go to the first
+    /// core.
     Nothing,
 }
 

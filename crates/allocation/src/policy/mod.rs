@@ -1,10 +1,9 @@
 //! Who gets what: one file for each policy.
 //!
-//! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`], [`static_best`],
-//! [`static_fewest`].
-//! **Dynamic** ones split anew whenever a core changes its job or its phase: [`greedy`], [`dna`], [`dadna`],
-//! [`algorithm_2`], [`Exact`] and [`weighted`]. They give each core only what raises its rate: what nobody gains from stays spare, and
-//! [`crate::Allocator`] leaves it where it was.
+//! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`],
+//! [`static_best`], [`static_fewest`]. **Dynamic** ones split anew whenever a core changes its job or its phase:
+//! [`greedy`], [`dna`], [`dadna`], [`algorithm_2`], [`Exact`] and [`weighted`]. They give each core only what raises
+//! its rate: what nobody gains from stays spare, and [`crate::Allocator`] leaves it where it was.
 //!
 //! All of them keep to a [`Pool`]: no core under its least, no resource beyond what there is.
 

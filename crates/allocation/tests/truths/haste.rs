@@ -85,8 +85,8 @@ proptest! {
     }
 }
 
-/// The partitions that DNA and DADNA give the second of two jobs that gain by bandwidth alone, and alike. It takes 8 s over its
-/// partitions and is due in 1.5 s; the first is due at `first` ns, with `waiting` behind it.
+/// The partitions that DNA and DADNA give the second of two jobs that gain by bandwidth alone, and alike. It takes 8 s
+/// over its partitions and is due in 1.5 s; the first is due at `first` ns, with `waiting` behind it.
 fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
     let phase = Phase {
         ends: 1.0,

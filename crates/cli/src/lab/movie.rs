@@ -247,7 +247,8 @@ fn without_core(report: &MovieReport) -> Vec<String> {
     refused.map(|run| (run.repetition + 1).to_string()).collect()
 }
 
-/// The goals, and whether they hold. Nothing holds, or fails, on a machine that was too disturbed, but for the bytes of the film.
+/// The goals, and whether they hold. Nothing holds, or fails, on a machine that was too disturbed, but for the bytes of
+/// the film.
 pub fn goals(report: &MovieReport) -> Vec<Goal> {
     let disturbed = is_inconclusive(report);
     let mut goals = Vec::new();

@@ -279,7 +279,8 @@ pub(crate) mod tests {
         assert!(!page.contains("<b>Clock</b>"));
     }
 
-    /// To look at the page: `cargo test -p punctual write_the_page -- --ignored --nocapture`, then open the file it names.
+    /// To look at the page: `cargo test -p punctual write_the_page -- --ignored --nocapture`, then open the file it
+    /// names.
     #[test]
     #[ignore = "writes a file to look at"]
     fn write_the_page() {

@@ -159,8 +159,8 @@ fn check(
     Ok((draft, profiles, document))
 }
 
-/// The profiles of the scenario's tasks. A file named in the scenario lies beside it, one named on the command line where the
-/// user is.
+/// The profiles of the scenario's tasks. A file named in the scenario lies beside it, one named on the command line
+/// where the user is.
 fn profiles(
     scenario: &Scenario,
     document: &Entries,

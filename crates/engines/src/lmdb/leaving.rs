@@ -1,14 +1,14 @@
 //! Threads that end, and a store that is closed meanwhile.
 //!
 //! **Problem.** LMDB frees the reader slot of a thread as that thread ends, after its closure has returned
-//! (`mdb_env_reader_dest` in mdb.c, a destructor of thread-specific data). `std::thread::scope` waits for the closure only,
-//! so that safe code could close the store, and unmap the slot, under a thread that is about to write into it.
+//! (`mdb_env_reader_dest` in mdb.c, a destructor of thread-specific data). `std::thread::scope` waits for the closure
+//! only, so that safe code could close the store, and unmap the slot, under a thread that is about to write into it.
 //!
 //! **Method.** A thread says when it begins to end: by a thread local, which is dropped before any thread-specific data
 //! is (`__call_tls_dtors` comes first in glibc). It says when its slot is free: in the second round of destructors,
-//! which comes after each value has been destroyed once (POSIX, `pthread_key_create`); LMDB's runs in the first and sets
-//! no new value. Closing waits for threads in between. A thread that begins to end while the store is being closed waits
-//! until it is closed; then LMDB's destructor is gone, and is not called.
+//! which comes after each value has been destroyed once (POSIX, `pthread_key_create`); LMDB's runs in the first and
+//! sets no new value. Closing waits for threads in between. A thread that begins to end while the store is being closed
+//! waits until it is closed; then LMDB's destructor is gone, and is not called.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;

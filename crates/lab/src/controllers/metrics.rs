@@ -6,13 +6,12 @@
 //! - *IAE*: the integral of |tardiness - goal| over time since the onset, in seconds; each job stands for the time
 //!   until the next one.
 //!   A clock that alternates between two steps to meet the goal on average counts here, job by job.
-//! - *Second's mean*: over the jobs of one second, the paper's sample, wherever it begins. The *first* one begins at the
-//!   onset; the *overshoot* is the largest one since, both relative to the goal; *IAE of means* is the integral of their
-//!   absolute error. The *first job* is told apart: no
-//!   feedback can help it.
-//! - *Settled*: after so many jobs, if the means of every [`SMOOTHED`] jobs that begin within the [`STEADY`] jobs from there stay
-//!   within [`BAND`] of the goal: three of the paper's samples in a row, as in the claims on the paper. Means look ahead, so
-//!   smoothing delays nothing; it keeps a job's noise from being taken for the loop's.
+//! - *Second's mean*: over the jobs of one second, the paper's sample, wherever it begins. The *first* one begins at
+//!   the onset; the *overshoot* is the largest one since, both relative to the goal; *IAE of means* is the integral of
+//!   their absolute error. The *first job* is told apart: no feedback can help it.
+//! - *Settled*: after so many jobs, if the means of every [`SMOOTHED`] jobs that begin within the [`STEADY`] jobs from
+//!   there stay within [`BAND`] of the goal: three of the paper's samples in a row, as in the claims on the paper.
+//!   Means look ahead, so smoothing delays nothing; it keeps a job's noise from being taken for the loop's.
 
 use punctual_runtime::report::FinishedJob;
 

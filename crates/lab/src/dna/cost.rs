@@ -1,7 +1,8 @@
 //! What decisions cost, measured on the instants of a run at utilisation 2.6.
 //!
-//! These are the only figures of the experiments that are measured on the machine at hand: they differ from run to run, and are kept
-//! apart from the samples. A decision is timed alone, without actuation, which the simulated machine has for nothing.
+//! These are the only figures of the experiments that are measured on the machine at hand: they differ from run to run,
+//! and are kept apart from the samples. A decision is timed alone, without actuation, which the simulated machine has
+//! for nothing.
 
 use std::time::Instant;
 

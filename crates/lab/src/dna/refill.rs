@@ -1,11 +1,11 @@
 //! What the order of the rules hangs on: the price of a way that changes hands, and what is maximised.
 //!
-//! **Problem.** Refilling is charged by an upper bound, at which reallocating at every change loses to a split that never changes; for
-//! nothing it wins. A real machine lies between the two.
+//! **Problem.** Refilling is charged by an upper bound, at which reallocating at every change loses to a split that
+//! never changes; for nothing it wins. A real machine lies between the two.
 //!
-//! **Method.** The task sets of one utilisation again, a way holding a share of its bytes, for the machine and for the rule that weighs
-//! the cost. Beside them the paper's own objective: DNA as it is here sums the speeds of the programs, each relative to its best;
-//! the paper sums instructions per second.
+//! **Method.** The task sets of one utilisation again, a way holding a share of its bytes, for the machine and for the
+//! rule that weighs the cost. Beside them the paper's own objective: DNA as it is here sums the speeds of the programs,
+//! each relative to its best; the paper sums instructions per second.
 
 use punctual_allocation::{Objective, Programs};
 use punctual_sim::split::{Refill, SplitModel};

@@ -92,8 +92,8 @@ impl Rule {
 }
 
 impl Variant {
-    /// Every column: static policies in both worlds, because nothing changes hands; dynamic ones free, charged, and charged with
-    /// hysteresis.
+    /// Every column: static policies in both worlds, because nothing changes hands; dynamic ones free, charged, and
+    /// charged with hysteresis.
     pub fn all() -> Vec<Variant> {
         let of = |policy: Policy| {
             let kinds: &[(Refill, Rule)] = if policy.is_static() {

@@ -46,7 +46,8 @@ impl Decision {
     }
 }
 
-/// The decision for one run of the plan. `rehearse` measures service times of the player's medium; it is called where they matter.
+/// The decision for one run of the plan. `rehearse` measures service times of the player's medium; it is called where
+/// they matter.
 ///
 /// # Errors
 /// [`Undecided`] if it cannot.

@@ -41,7 +41,8 @@ impl Medium {
     }
 }
 
-/// The first of the usual folders that is not memory, beginning with `temporary`; that one where all are, or where nothing is told of them.
+/// The first of the usual folders that is not memory, beginning with `temporary`; that one where all are, or where
+/// nothing is told of them.
 pub(super) fn folder(temporary: PathBuf, mountinfo: &str) -> (PathBuf, Medium) {
     let medium = |folder: &Path| Medium::of(&folder.canonicalize().ok()?, mountinfo);
     let candidates = [temporary.clone(), PathBuf::from(LASTING)];

@@ -1,7 +1,7 @@
 //! The movie experiment: one player, hogs on all cores, a busy disk, and four ways to run the player.
 //!
-//! **Question.** The second paper's, on this machine: a player reads, decodes and displays a frame in every period, from a file larger
-//! than its cache. How many frames are late, and how much does the interactive side get done?
+//! **Question.** The second paper's, on this machine: a player reads, decodes and displays a frame in every period,
+//! from a file larger than its cache. How many frames are late, and how much does the interactive side get done?
 //!
 //! | arm         | reads                                  | scheduled                                       |
 //! |-------------|----------------------------------------|-------------------------------------------------|
@@ -11,9 +11,10 @@
 //! | `dual`      | mapped memory                          | `SCHED_FIFO` on an exclusive core, lent while idle |
 //! | `dual-disk` | from the device, looking for the completion as long as the frame can be in time | likewise     |
 //!
-//! **Method.** Every repetition runs each arm once for the same number of frames, in an order that rotates; hogs and disk traffic go on
-//! throughout. A frame that could not even begin before its deadline is dropped, and counts as late. A late frame is *explained* by a
-//! gap of the probe on the player's core at least as long as its overrun (pinned arms only). Each frame's bytes are checked.
+//! **Method.** Every repetition runs each arm once for the same number of frames, in an order that rotates; hogs and
+//! disk traffic go on throughout. A frame that could not even begin before its deadline is dropped, and counts as late.
+//! A late frame is *explained* by a gap of the probe on the player's core at least as long as its overrun (pinned arms
+//! only). Each frame's bytes are checked.
 
 pub(super) mod load;
 mod medium;
@@ -198,7 +199,8 @@ pub fn play(plan: &MoviePlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> R
                 return Err(MovieError::Interrupted);
             }
             let run = stage.run(repetition, arm);
-            // The journal holds what was done for this run only: everybody gets the core back, whatever became of the run.
+            // The journal holds what was done for this run only: everybody gets the core back, whatever became of the
+            // run.
             if let Some(left) = stage.put_back().pop() {
                 return Err(MovieError::NotPutBack(left));
             }
@@ -376,7 +378,8 @@ impl<'p> Stage<'p> {
         }
     }
 
-    /// For how long reading a frame may take, and be polled for: the rest is for decoding, and for what the kernel keeps from real-time threads.
+    /// For how long reading a frame may take, and be polled for: the rest is for decoding, and for what the kernel
+    /// keeps from real-time threads.
     fn slack(&self) -> Nanos {
         let usable = RealTimeLimits::read(self.tree).usable();
         let granted = Nanos((self.plan.period.0 as f64 * usable.get()) as u64);

@@ -142,8 +142,8 @@ impl Source {
         Ok(partition)
     }
 
-    /// The device, awaited as the policy says: of `slack`, where the core is kept meanwhile, else of measured service times. Blocking through the
-    /// cache where that is refused.
+    /// The device, awaited as the policy says: of `slack`, where the core is kept meanwhile, else of measured service
+    /// times. Blocking through the cache where that is refused.
     pub(super) fn polled(film: &Film, slack: Option<Nanos>, told: &mut Vec<String>) -> Result<Source, MovieError> {
         let mut file = match PolledFile::open(&film.path, film.frame_bytes) {
             Ok(file) => file,

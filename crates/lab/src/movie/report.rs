@@ -91,9 +91,11 @@ pub struct ArmSummary {
     pub lent_share: f64,
     /// Late share of each repetition.
     pub late_by_repetition: Vec<f64>,
-    /// The hogs' work by repetition, against what they do alone in the same repetition; none where they did nothing there.
+    /// The hogs' work by repetition, against what they do alone in the same repetition; none where they did nothing
+    /// there.
     pub work: Vec<f64>,
-    /// The same against an equally large share: what they do alone, times the share of the machine that the player left.
+    /// The same against an equally large share: what they do alone, times the share of the machine that the player
+    /// left.
     pub work_of_equal_share: Vec<f64>,
     /// What the disk's writer wrote, as `work`.
     pub disk: Vec<f64>,

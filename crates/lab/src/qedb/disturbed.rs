@@ -1,8 +1,8 @@
-//! Fig. 10 with a scenario of the user's on the machine at hand: best-effort tasks come and go while each controller in turn
-//! keeps the goal.
+//! Fig. 10 with a scenario of the user's on the machine at hand: best-effort tasks come and go while each controller in
+//! turn keeps the goal.
 //!
-//! The paper's claims are about its machine and its setting, so nothing is claimed here: settling, overshoot and misses are
-//! measured. Controllers are interleaved, so that a slow change of the machine meets all of them alike.
+//! The paper's claims are about its machine and its setting, so nothing is claimed here: settling, overshoot and misses
+//! are measured. Controllers are interleaved, so that a slow change of the machine meets all of them alike.
 
 use std::ops::ControlFlow;
 

@@ -85,7 +85,8 @@ pub const MICROBENCHMARK_CORES: [u32; 3] = [0, 1, 3];
 pub const QODS: [u32; 5] = [10, 30, 50, 70, 100];
 /// Fig. 4: in MHz.
 pub const QOD_CLOCK: u64 = 1000;
-/// The microbenchmark's interferers are not specified: transactions like the most data-intensive ones, one after the other.
+/// The microbenchmark's interferers are not specified: transactions like the most data-intensive ones, one after the
+/// other.
 const MICROBENCHMARK_MIX: Mix = Mix(90);
 
 /// Of a microbenchmark, and the first that counts: by then the cache is warm. Not stated.
@@ -282,8 +283,9 @@ pub fn identify_ask(work: Work, seed: u64) -> Ask {
 
 /// What identification asks for with this job.
 ///
-/// Nothing interferes while a model is learnt: interference is what the law is to reject. (Beside two cores of C50-D50, which
-/// come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own criterion no valid model.)
+/// Nothing interferes while a model is learnt: interference is what the law is to reject. (Beside two cores of C50-D50,
+/// which come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own criterion no valid
+/// model.)
 pub fn learning(job: Work, seed: u64) -> Ask {
     Ask {
         job,

@@ -15,8 +15,8 @@ use super::setting::{Ask, scenario};
 pub enum Clocking {
     /// The law.
     Law,
-    /// The `ondemand` governor, which keeps the utilisation between 20 and 90 % (section 5.2), as it was in the kernels that
-    /// ran on the paper's board (3.10).
+    /// The `ondemand` governor, which keeps the utilisation between 20 and 90 % (section 5.2), as it was in the kernels
+    /// that ran on the paper's board (3.10).
     Ondemand,
     /// Nobody: it stands at this step.
     Pinned(Hertz),

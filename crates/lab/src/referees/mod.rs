@@ -1,11 +1,13 @@
 //! Referees that we did not write, inside and outside of the protection of an exclusive core.
 //!
-//! `cyclictest` measures how late a real-time thread wakes, `oslat` the gaps in a loop that never sleeps (both are of the rt-tests),
-//! `rt-app` how late a player of 24 frames per second wakes and whether each frame is done in its period. Each runs pinned to the last core
-//! beside hogs on all cores, by turns without and with the core to itself: A, B, A, B. Command line, priority, places of its threads and hogs
-//! are the same on both sides, so that they differ in the protection only (but for the main threads in a partition of cgroup version 2, which has one core). What is compared is one machine with itself minutes apart at the
-//! most; no figure is a bound. `oslat` is a real-time loop that never sleeps, so where the kernel throttles
-//! such threads (`sched_rt_runtime_us`, 950 ms of each second unless changed) its largest gap is that, on both sides.
+//! `cyclictest` measures how late a real-time thread wakes, `oslat` the gaps in a loop that never sleeps (both are of
+//! the rt-tests), `rt-app` how late a player of 24 frames per second wakes and whether each frame is done in its
+//! period. Each runs pinned to the last core beside hogs on all cores, by turns without and with the core to itself: A,
+//! B, A, B. Command line, priority, places of its threads and hogs are the same on both sides, so that they differ in
+//! the protection only (but for the main threads in a partition of cgroup version 2, which has one core). What is
+//! compared is one machine with itself minutes apart at the most; no figure is a bound. `oslat` is a real-time loop
+//! that never sleeps, so where the kernel throttles such threads (`sched_rt_runtime_us`, 950 ms of each second unless
+//! changed) its largest gap is that, on both sides.
 
 mod tool;
 mod verdict;
@@ -30,7 +32,8 @@ pub use self::verdict::{Histogram, Loops, Verdict};
 use super::movie::MovieError;
 use super::movie::load::Load;
 
-/// Turns of the inner loop of `rt-app`, in thousands, that are timed once: some milliseconds, and a small part of its period.
+/// Turns of the inner loop of `rt-app`, in thousands, that are timed once: some milliseconds, and a small part of its
+/// period.
 const TIMED_TURNS: u64 = 500;
 
 /// One run.
@@ -48,8 +51,8 @@ pub struct Hearing {
     pub protection: Option<String>,
 }
 
-/// Hears each referee `repetitions` times outside and inside of the protection, for `seconds` each; `say` hears of each run before it
-/// begins and says whether to go on.
+/// Hears each referee `repetitions` times outside and inside of the protection, for `seconds` each; `say` hears of each
+/// run before it begins and says whether to go on.
 ///
 /// # Errors
 /// [`MovieError`]; the machine has been put back but for what the error names.

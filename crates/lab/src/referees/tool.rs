@@ -83,8 +83,8 @@ impl Referee {
         }
     }
 
-    /// Its arguments. Every one measures at the same real-time priority, pinned to the core; its main thread, which measures
-    /// nothing, is pinned elsewhere. (`rt-app` has no option for that: the thread that starts it is.)
+    /// Its arguments. Every one measures at the same real-time priority, pinned to the core; its main thread, which
+    /// measures nothing, is pinned elsewhere. (`rt-app` has no option for that: the thread that starts it is.)
     pub(super) fn arguments(self, setting: &Setting) -> Vec<String> {
         let Setting {
             core, other, seconds, ..
@@ -120,8 +120,8 @@ impl Referee {
 
 /// The configuration of `rt-app` for a thread that makes so many thousand turns of its loop in each period.
 ///
-/// At a calibration of 1 ns a turn, "run" counts thousands of turns: its own calibration takes seconds, is rounded to whole
-/// nanoseconds, and would come out otherwise beside hogs than without.
+/// At a calibration of 1 ns a turn, "run" counts thousands of turns: its own calibration takes seconds, is rounded to
+/// whole nanoseconds, and would come out otherwise beside hogs than without.
 pub(super) fn rt_app(setting: &Setting, thousand_turns: u64) -> Value {
     json!({
         "global": {
@@ -131,7 +131,8 @@ pub(super) fn rt_app(setting: &Setting, thousand_turns: u64) -> Value {
         "tasks": {
             THREAD: {
                 "cpus": [setting.core.0], "priority": PRIORITY, "run": thousand_turns,
-                // The next period begins where the last one ended, however late that was noticed: slack is the time to the deadline.
+                // The next period begins where the last one ended, however late that was noticed: slack is the time to
+                // the deadline.
                 "timer": { "ref": "period", "period": PERIOD_US, "mode": "absolute" },
             },
         },

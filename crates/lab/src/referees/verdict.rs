@@ -1,7 +1,8 @@
 //! What the referees print, read: text in, figures out.
 //!
-//! `cyclictest` and `oslat` print a histogram in microseconds and three figures; `rt-app` writes a log with one line per loop, whose
-//! columns its first lines name (rt-app's tutorial.txt, "Log and gnuplot"). Text that is not of this form is refused with the line.
+//! `cyclictest` and `oslat` print a histogram in microseconds and three figures; `rt-app` writes a log with one line
+//! per loop, whose columns its first lines name (rt-app's tutorial.txt, "Log and gnuplot"). Text that is not of this
+//! form is refused with the line.
 
 use serde::Serialize;
 
@@ -104,7 +105,8 @@ pub(super) fn cyclictest(text: &str) -> Result<Verdict, String> {
     )
 }
 
-/// What `oslat -q` prints for one core: lines such as `013 (us): 123`, the last one "(including overflows)", and `Minimum: 1 (us)`.
+/// What `oslat -q` prints for one core: lines such as `013 (us): 123`, the last one "(including overflows)", and
+/// `Minimum: 1 (us)`.
 pub(super) fn oslat(text: &str) -> Result<Verdict, String> {
     let bin = |line: &str| {
         let (latency, count) = line.trim().split_once("(us):")?;
@@ -143,7 +145,8 @@ fn summary(text: &str, names: [&str; 3], histogram: Histogram) -> Result<Verdict
 
 /// What `rt-app` logs of one thread: wake-up latencies of the loops that slept (`wu_lat`), and the slack of each.
 ///
-/// A loop that the end of the run cut off before its timer has a `c_period` of 0 and says nothing. One whose slack is negative ended after its period; then there was nothing to sleep for, and its `wu_lat` of 0 is none.
+/// A loop that the end of the run cut off before its timer has a `c_period` of 0 and says nothing. One whose slack is
+/// negative ended after its period; then there was nothing to sleep for, and its `wu_lat` of 0 is none.
 pub(super) fn rt_app(log: &str) -> Result<Verdict, String> {
     let (mut latencies, mut slacks) = (Vec::new(), Vec::new());
     let mut columns = None;

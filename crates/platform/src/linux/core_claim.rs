@@ -1,8 +1,8 @@
 //! One real-time core, one run: a claim that dies with its holder.
 //!
-//! Two runs that keep real-time work on the same core make each other late, and neither can see why. So a run claims its
-//! core by a lock (flock(2)) on a file; the kernel releases the lock when the process ends, however it ends. The claim
-//! binds runs of this program only, and is told, not enforced: a user may want both.
+//! Two runs that keep real-time work on the same core make each other late, and neither can see why. So a run claims
+//! its core by a lock (flock(2)) on a file; the kernel releases the lock when the process ends, however it ends. The
+//! claim binds runs of this program only, and is told, not enforced: a user may want both.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -65,8 +65,8 @@ impl CoreClaim {
     }
 }
 
-/// Opens the lock file, or makes it. Opening comes first: in a folder that all may write to, the kernel refuses to "make"
-/// a file that another user has made (sysctl fs.protected_regular).
+/// Opens the lock file, or makes it. Opening comes first: in a folder that all may write to, the kernel refuses to
+/// "make" a file that another user has made (sysctl fs.protected_regular).
 fn open(path: &PathBuf) -> io::Result<File> {
     let read_write = OpenOptions::new().read(true).write(true).open(path);
     let opened = read_write.or_else(|_| File::open(path));

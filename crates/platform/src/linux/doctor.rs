@@ -63,7 +63,8 @@ pub enum Facility {
     BareMetal,
     /// Cores that no hypervisor takes away.
     NoSteal,
-    /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the profiler.
+    /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the
+    /// profiler.
     CacheProfiles,
     /// The processor's own counters, for this user. Examined by the command as well.
     Counters,
@@ -124,7 +125,8 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// Examines every facility up to [`Facility::NoSteal`], in the order of [`Facility`]. Whatever is tried on the way is undone.
+/// Examines every facility up to [`Facility::NoSteal`], in the order of [`Facility`]. Whatever is tried on the way is
+/// undone.
 pub fn examine(tree: &KernelTree) -> Vec<Finding> {
     vec![
         clock(tree),

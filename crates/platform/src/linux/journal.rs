@@ -6,11 +6,12 @@
 //! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the
 //! same code. Each record is withdrawn once undone, so restoring twice is harmless, whoever does it.
 //!
-//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards. A thread is told from
-//! a later one of the same number by when it started.
+//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards. A
+//! thread is told from a later one of the same number by when it started.
 //!
-//! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have had them from its
-//! group; widening the group later does not widen it. Threads of which a record speaks and that have ended are forgotten only once the table is full.
+//! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have
+//! had them from its group; widening the group later does not widen it. Threads of which a record speaks and that have
+//! ended are forgotten only once the table is full.
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
@@ -126,10 +127,12 @@ impl Journal {
             .map(|_| ())
     }
 
-    /// Remembers on which cores `thread`, of any process, may run: putting back lets it run there again, unless it has ended.
+    /// Remembers on which cores `thread`, of any process, may run: putting back lets it run there again, unless it has
+    /// ended.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no such thread, or it is bound where it runs (as the kernel's own are), or that cannot be recorded.
+    /// [`Refusal`] where there is no such thread, or it is bound where it runs (as the kernel's own are), or that
+    /// cannot be recorded.
     pub fn remember_affinity(&self, thread: Tid) -> Result<(), Refusal> {
         let found = allowed_to(&KernelTree::default(), thread);
         let recorded = found.and_then(|found| self.record_affinity(thread, &found));
@@ -142,11 +145,12 @@ impl Journal {
         })
     }
 
-    /// Lets `thread` run on the cores of `wanted` only; putting back lets it run on those of `found`, unless something else is remembered of it.
+    /// Lets `thread` run on the cores of `wanted` only; putting back lets it run on those of `found`, unless something
+    /// else is remembered of it.
     ///
     /// # Errors
-    /// What the kernel answers: `ESRCH` of a thread that has ended, `EINVAL` of one that is bound where it runs, `EPERM` of one that is not ours
-    /// to move. Its cores are unchanged then.
+    /// What the kernel answers: `ESRCH` of a thread that has ended, `EINVAL` of one that is bound where it runs,
+    /// `EPERM` of one that is not ours to move. Its cores are unchanged then.
     pub(super) fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
         let record = self.record_affinity(thread, found)?;
         set_affinity(thread, wanted).inspect_err(|_| self.withdraw(record))

@@ -174,8 +174,8 @@ impl LinuxMachine {
         self.best_effort.clone()
     }
 
-    /// Takes `core` for the real-time work of this process alone; see [`ExclusiveCore`]. Drop it before this machine is put back.
-    /// Programs that the environment names ([`exclusive::SPARE`]) are left where they are.
+    /// Takes `core` for the real-time work of this process alone; see [`ExclusiveCore`]. Drop it before this machine is
+    /// put back. Programs that the environment names ([`exclusive::SPARE`]) are left where they are.
     ///
     /// # Errors
     /// [`Refusal`] where there is no such core, no other one, or no way to keep it.
@@ -192,9 +192,9 @@ impl LinuxMachine {
         ExclusiveCore::take_all(&self.tree, &self.journal, cores, &spare)
     }
 
-    /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the folder that
-    /// `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in shared memory, where the
-    /// traffic of other programs with the disk does not slow down who writes to them.
+    /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the
+    /// folder that `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in
+    /// shared memory, where the traffic of other programs with the disk does not slow down who writes to them.
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be made.

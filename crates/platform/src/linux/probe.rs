@@ -147,8 +147,8 @@ impl GapProbe {
         GapProbe::start_placed(core, move || thread::pin(core), priority, period)
     }
 
-    /// As [`GapProbe::start`], on an exclusive core: the probe enters it before it is pinned there, because the kernel pins nobody to a
-    /// core of a partition from outside of it.
+    /// As [`GapProbe::start`], on an exclusive core: the probe enters it before it is pinned there, because the kernel
+    /// pins nobody to a core of a partition from outside of it.
     ///
     /// # Errors
     /// As for [`GapProbe::start`], and where the probe is not let in.

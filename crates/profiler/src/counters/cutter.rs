@@ -27,9 +27,9 @@ pub struct CountedWindow {
 }
 
 impl CountedWindow {
-    /// What was counted between two readings, scaled to the time between them. `None` if that cannot be told yet: the group was not
-    /// counted since, or the later reading says less. (A thread that ends takes its counts over to the group's, and a reading in
-    /// between may miss them.) Counters may begin again at 0 after their last.
+    /// What was counted between two readings, scaled to the time between them. `None` if that cannot be told yet: the
+    /// group was not counted since, or the later reading says less. (A thread that ends takes its counts over to the
+    /// group's, and a reading in between may miss them.) Counters may begin again at 0 after their last.
     pub fn between(earlier: &Reading, later: &Reading) -> Option<CountedWindow> {
         let enabled = ahead(earlier.enabled_ns, later.enabled_ns)?;
         let running = ahead(earlier.running_ns, later.running_ns).filter(|running| *running > 0)?;

@@ -19,8 +19,9 @@ pub struct Event {
 pub struct Events(pub [Event; EVENTS]);
 
 impl Events {
-    /// Instructions, cycles, cache references and cache misses: the kernel's generic events. On Intel's processors the last two are those of
-    /// the last level, on AMD's (since Zen) those of L2 (arch/x86/events/intel/core.c and amd/core.c of the kernel).
+    /// Instructions, cycles, cache references and cache misses: the kernel's generic events. On Intel's processors the
+    /// last two are those of the last level, on AMD's (since Zen) those of L2 (arch/x86/events/intel/core.c and
+    /// amd/core.c of the kernel).
     pub const HARDWARE: Events = Events([
         hardware("instructions", 1),
         hardware("cycles", 0),
@@ -28,8 +29,8 @@ impl Events {
         hardware("cache-misses", 3),
     ]);
 
-    /// Events that every kernel counts, in the place of those above; progress is processor time in nanoseconds. For trying the way
-    /// through the kernel where there are no counters.
+    /// Events that every kernel counts, in the place of those above; progress is processor time in nanoseconds. For
+    /// trying the way through the kernel where there are no counters.
     pub const SOFTWARE: Events = Events([
         software("task-clock", 1),
         software("page-faults", 2),

@@ -47,8 +47,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Opens `events` for the next program that a child of this thread becomes, and for the threads and children of that. The thread itself is not
-    /// counted, since it does not become another program.
+    /// Opens `events` for the next program that a child of this thread becomes, and for the threads and children of
+    /// that. The thread itself is not counted, since it does not become another program.
     ///
     /// # Errors
     /// [`CountersError`], naming the event that is not to be had.

@@ -24,7 +24,8 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Starts `program` under `events`, for windows of `window` progress. Whatever else the calling thread starts while this lives is counted, too.
+    /// Starts `program` under `events`, for windows of `window` progress. Whatever else the calling thread starts while
+    /// this lives is counted, too.
     ///
     /// # Errors
     /// [`CountersError`]: an event is not to be had, or the program does not start.

@@ -259,7 +259,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
     /// Sense, decide, act: the loop.
     fn tick(&mut self) {
-        // What goes through all objects comes first, so that nothing long lies between the other readings and the knobs.
+        // What goes through all objects comes first, so that nothing long lies between the other readings and the
+        // knobs.
         let fresh = self.store.fresh_share(MonotonicClock.now());
         let counts = self.store.counts();
         while let Some(overdue) = self.under_way.overdue(MonotonicClock.now()) {

@@ -1,10 +1,11 @@
-//! The feeder offers recorded sensor updates as they fall due; the updater installs what was admitted, theirs and those of
-//! live sensors (`sensor.rs`).
+//! The feeder offers recorded sensor updates as they fall due; the updater installs what was admitted, theirs and those
+//! of live sensors (`sensor.rs`).
 //!
 //! The feeder stands in for the network: it runs on the housekeeping core, wakes every [`FEED_PERIOD`] and offers all
 //! that has arrived by then. The control thread sets the admitted share in the store; the store keeps the log of
-//! admission, in the order of its decisions, whatever threads they were made for. The updater runs on the real-time core in the
-//! slack of the jobs, as in the first paper; a job that begins a transaction helps it (see `punctual_store`).
+//! admission, in the order of its decisions, whatever threads they were made for. The updater runs on the real-time
+//! core in the slack of the jobs, as in the first paper; a job that begins a transaction helps it (see
+//! `punctual_store`).
 
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
@@ -32,7 +33,8 @@ pub(super) struct Feed {
     pub(super) value_bytes: usize,
 }
 
-/// Lets the updater end when the feeder has, however that came about: it would wait for ever for a feeder that panicked.
+/// Lets the updater end when the feeder has, however that came about: it would wait for ever for a feeder that
+/// panicked.
 struct FeedOver<'s>(&'s Shared);
 
 impl Drop for FeedOver<'_> {

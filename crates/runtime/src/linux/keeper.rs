@@ -1,7 +1,8 @@
 //! The keeper: the ordinary thread that starts all others, obeys callers, and puts the machine back.
 //!
-//! Its threads are scoped: none of them outlives it, so the machine is put back after the last of them, however a run ends.
-//! Callers talk to it by [`Command`]s; it talks to the control thread by [`Order`]s, which never make that thread wait.
+//! Its threads are scoped: none of them outlives it, so the machine is put back after the last of them, however a run
+//! ends. Callers talk to it by [`Command`]s; it talks to the control thread by [`Order`]s, which never make that thread
+//! wait.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -660,8 +661,8 @@ impl Roster {
         place(requests, &self.cores, &limits)
     }
 
-    /// Gives the real-time threads the priorities that follow from all tasks that run now. A thread whose priority is refused
-    /// keeps the one that it has: the report of its start says what it obtained.
+    /// Gives the real-time threads the priorities that follow from all tasks that run now. A thread whose priority is
+    /// refused keeps the one that it has: the report of its start says what it obtained.
     fn reorder(&mut self) {
         let requests: Vec<Request> = self.running().map(Kept::settled).collect();
         let Ok(placement) = self.place(&requests) else { return };

@@ -59,8 +59,9 @@ pub struct Bytes<B>(pub B);
 
 /// A sensor that reports while the program runs. Clones report for the same sensor, from any thread.
 ///
-/// Readings are numbered here. The share of them that the loop lets in is the knob; each one is installed, shed, superseded by
-/// a newer one, or under way ([`Store::reconcile`] checks it). The handle does not keep the runtime running.
+/// Readings are numbered here. The share of them that the loop lets in is the knob; each one is installed, shed,
+/// superseded by a newer one, or under way ([`Store::reconcile`] checks it). The handle does not keep the runtime
+/// running.
 pub struct Sensor<E: Engine> {
     store: Arc<Store<E, MonotonicClock>>,
     shared: Arc<Shared>,
@@ -89,7 +90,8 @@ impl<E: Engine> Sensor<E> {
         }
     }
 
-    /// Offers a reading that was sampled now. Never waits for a disk; at most for another thread that offers or installs.
+    /// Offers a reading that was sampled now. Never waits for a disk; at most for another thread that offers or
+    /// installs.
     ///
     /// # Errors
     /// [`SensorError`]; then the reading does not count as offered.
@@ -97,8 +99,8 @@ impl<E: Engine> Sensor<E> {
         self.take(None, &reading)
     }
 
-    /// Offers a reading that was sampled at `sampled_at`, by the clock of the store ([`MonotonicClock`]). An instant in the
-    /// future is taken for now. Readings are to be offered in the order in which they were sampled.
+    /// Offers a reading that was sampled at `sampled_at`, by the clock of the store ([`MonotonicClock`]). An instant in
+    /// the future is taken for now. Readings are to be offered in the order in which they were sampled.
     ///
     /// # Errors
     /// As [`offer`](Sensor::offer).

@@ -103,7 +103,8 @@ impl AllocationRequest {
     }
 }
 
-/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end on the cores where they were placed.
+/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end on the cores where
+/// they were placed.
 pub(super) fn check_lengths(
     tasks: &[TaskSpec],
     program_of: &[Option<usize>],

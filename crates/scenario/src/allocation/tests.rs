@@ -48,7 +48,8 @@ fn job(op: usize, done: f64, runs: bool) -> JobAt {
     }
 }
 
-/// What the core owes after the job of `begun` was given `cold` seconds to wait, and `now` is all that is known of jobs.
+/// What the core owes after the job of `begun` was given `cold` seconds to wait, and `now` is all that is known of
+/// jobs.
 fn owed(begun: JobAt, cold: f64, now: Option<JobAt>) -> f64 {
     let mut allocating = allocating();
     allocating.seen[0] = Some((begun.runner, begun.op));

@@ -285,8 +285,8 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, watch: Watch) -> Re
     Ok(())
 }
 
-/// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put back
-/// before the run. The user may end it.
+/// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put
+/// back before the run. The user may end it.
 fn measure(setup: &Setup, core: CoreId, watch: Watch) -> Result<Costs, RunError> {
     let mut machine = LinuxMachine::open(LinuxOptions::default())?;
     to_full_clock(&mut machine);

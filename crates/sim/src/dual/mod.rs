@@ -1,18 +1,22 @@
-//! Jobs with I/O on a few cores, from lists: under a fair scheduler that does not preempt, under stock Linux, and with exclusive cores.
+//! Jobs with I/O on a few cores, from lists: under a fair scheduler that does not preempt, under stock Linux, and with
+//! exclusive cores.
 //!
-//! **Problem.** Whether a real-time job is late is decided by what happens after each of its I/Os: how long the medium takes, and how long the job waits
-//! until it has a core again (E. Lee, Y. Kim and H. Bahn, "Dual Management of Real-Time and Interactive Jobs in Smartphones", 2014). Here the waits emerge from
-//! a schedule that is simulated event by event.
+//! **Problem.** Whether a real-time job is late is decided by what happens after each of its I/Os: how long the medium
+//! takes, and how long the job waits until it has a core again (E. Lee, Y. Kim and H. Bahn, "Dual Management of
+//! Real-Time and Interactive Jobs in Smartphones", 2014). Here the waits emerge from a schedule that is simulated event
+//! by event.
 //!
-//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. Which jobs are due when is told by the tasks;
-//! who runs where, and how I/O is waited for, by [`Management`].
+//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. Which
+//! jobs are due when is told by the tasks; who runs where, and how I/O is waited for, by [`Management`].
 //!
-//! **Method.** The one [`Simulation`], on a machine of one clock step of 1 GHz without memory traffic, so that a cycle takes a nanosecond. All cores
-//! take from one [`Queue`], so no core idles while a job waits that may run there (the report counts the time for which that is not so).
-//! Decisions about exclusive cores are those of `punctual_cores`, which real machines use as well. There is no randomness but that of the
-//! devices: the same arguments give the same report.
+//! **Method.** The one [`Simulation`], on a machine of one clock step of 1 GHz without memory traffic, so that a cycle
+//! takes a nanosecond. All cores take from one [`Queue`], so no core idles while a job waits that may run there (the
+//! report counts the time for which that is not so). Decisions about exclusive cores are those of `punctual_cores`,
+//! which real machines use as well. There is no randomness but that of the devices: the same arguments give the same
+//! report.
 //!
-//! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the fair class.
+//! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the
+//! fair class.
 
 mod machine;
 mod report;
@@ -37,7 +41,8 @@ use crate::{Lending, Queue, Sharing, Simulation};
 pub enum Management {
     /// All cores serve all tasks; all I/O blocks.
     Shared(Sharing),
-    /// Real-time tasks have the machine's exclusive cores, where they run by earliest deadline; interactive ones have the others, and what is lent.
+    /// Real-time tasks have the machine's exclusive cores, where they run by earliest deadline; interactive ones have
+    /// the others, and what is lent.
     Dual(Exclusive),
 }
 
@@ -52,8 +57,8 @@ pub struct Exclusive {
     pub costs: LendingCosts,
     /// The least slack of the real-time tasks.
     pub slack: Nanos,
-    /// What a real-time job waits that becomes ready while its core is lent: for Fig. 3(b), as [`Sharing::QuantumAfter`]. Zero: it takes its
-    /// core at once.
+    /// What a real-time job waits that becomes ready while its core is lent: for Fig. 3(b), as
+    /// [`Sharing::QuantumAfter`]. Zero: it takes its core at once.
     pub wait: Nanos,
 }
 
@@ -104,8 +109,8 @@ pub fn computes(step: &Step) -> Option<Nanos> {
     }
 }
 
-/// Runs `tasks` on `machine` until the last real-time job has ended, at most until `limit`. Where a task is pinned, and what its jobs'
-/// backlog is, is decided here.
+/// Runs `tasks` on `machine` until the last real-time job has ended, at most until `limit`. Where a task is pinned, and
+/// what its jobs' backlog is, is decided here.
 ///
 /// # Errors
 /// [`DualError`] before anything runs.

@@ -1,5 +1,5 @@
-//! From what the machine shows to what an allocator is asked, and back: so that a run's own instants can be kept, and decided
-//! again by another policy that is to be compared or timed.
+//! From what the machine shows to what an allocator is asked, and back: so that a run's own instants can be kept, and
+//! decided again by another policy that is to be compared or timed.
 
 use punctual_allocation::{Plan, Running, Share, Waiting, WayMask};
 use punctual_units::Time;

@@ -74,7 +74,8 @@ fn parts(random: &mut ChaCha8Rng, cores: usize, all: u8, least: u8) -> Vec<u8> {
     parts
 }
 
-/// Two to four cores, gaps of 1 and 10 ms, ways that take from 10 us to 50 ms to fill with one partition, loads from light to overload.
+/// Two to four cores, gaps of 1 and 10 ms, ways that take from 10 us to 50 ms to fill with one partition, loads from
+/// light to overload.
 fn case(seed: u64) -> Case {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let cores = random.random_range(2..=4);
@@ -156,8 +157,8 @@ fn compared(case: &Case, cost: Cost, gap: Nanos) -> Vec<Compared> {
     base.iter().zip(&kept).map(pair).collect()
 }
 
-/// Seconds by which the job that is delayed most ends later than under the base, jobs with earlier deadlines apart that were released
-/// since it ended there.
+/// Seconds by which the job that is delayed most ends later than under the base, jobs with earlier deadlines apart that
+/// were released since it ended there.
 fn delay(case: &Case, jobs: &[Compared]) -> f64 {
     let of = |job: &Compared| {
         let before = |other: &&Compared| {
@@ -191,8 +192,8 @@ fn cost(machine: &SplitModel) -> Cost {
     }
 }
 
-/// The worst delay or lateness of `case` (s), if the keeper believes that ways cost `part` of what they do, and that decisions come
-/// `gaps` times as late as they do.
+/// The worst delay or lateness of `case` (s), if the keeper believes that ways cost `part` of what they do, and that
+/// decisions come `gaps` times as late as they do.
 fn worst(case: &Case, part: f64, gaps: f64) -> f64 {
     let real = cost(&case.machine);
     let believed = Cost {

@@ -43,10 +43,10 @@ pub struct Finished {
     pub too_fast: u64,
 }
 
-/// Runs `tasks` by earliest deadline first on their cores, all released first at 0 and last before `duration`, until every job has
-/// ended; a task's deadline is the end of its period, and late jobs run to their end. `allocate` is asked after releases, ends and
-/// phase changes, at most once per [`SplitModel::decision_gap`]; it answers with a slice for each core where anything
-/// is to change.
+/// Runs `tasks` by earliest deadline first on their cores, all released first at 0 and last before `duration`, until
+/// every job has ended; a task's deadline is the end of its period, and late jobs run to their end. `allocate` is asked
+/// after releases, ends and phase changes, at most once per [`SplitModel::decision_gap`]; it answers with a slice for
+/// each core where anything is to change.
 ///
 /// # Errors
 /// [`SplitError`]; a run that would not end is given up.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!     e  =  a + avi                               the object expires
-//!     r  =  max(s + period, now at s) + margin    the next reading is in the store, if it comes in time and is admitted
+//!     r  =  max(s + period, now at s) + margin    the next reading is in the store, if in time and admitted
 //! ```
 //!
 //! The object's **gap** is the span in which it may be stale *even if its next reading is admitted*:
@@ -18,9 +18,9 @@
 //!     ever        if no reading was ever admitted, or avi < period + margin (no admission keeps this object fresh)
 //! ```
 //!
-//! A gap that has begun stays until the update that ends it can be in the store: until `now + margin` at the latest once
-//! an update is admitted. So an object that is stale lies within its gap (proof: `admission.rs`), and the depth of the
-//! gaps (`gaps.rs`) at an instant bounds the number of objects that are stale then.
+//! A gap that has begun stays until the update that ends it can be in the store: until `now + margin` at the latest
+//! once an update is admitted. So an object that is stale lies within its gap (proof: `admission.rs`), and the depth of
+//! the gaps (`gaps.rs`) at an instant bounds the number of objects that are stale then.
 //!
 //! A reading costs O(log N). Each reading makes its sensor silent once at most, so silence costs O(log N) per reading
 //! too, amortised; one call after a long silence may pay for at most N sensors.

@@ -2,9 +2,9 @@
 //!
 //! **Problem.** A temporal object is *fresh* while `now - timestamp <= avi` (its absolute validity interval), and a
 //! sensor refreshes it once per period. Updates cost time that transactions then lack, and not all of them are needed.
-//! So a controller sets the **admitted share** of updates (its knob), while the user's minimum binds the **fresh share**,
-//! fresh objects / all objects (a meter). The two differ: with avi = 2 * period, shedding every other
-//! update leaves every object fresh.
+//! So a controller sets the **admitted share** of updates (its knob), while the user's minimum binds the **fresh
+//! share**, fresh objects / all objects (a meter). The two differ: with avi = 2 * period, shedding every other update
+//! leaves every object fresh.
 //!
 //! **Method.** [`Updates`] is a state machine without thread or clock: values in, values out, `now` an argument. The
 //! store on a real machine and the simulated machine drive the same one:
@@ -22,7 +22,8 @@
 //! * `ledger.rs`: offered = installed + shed + superseded + pending + in flight, reconciled by sequence number.
 //!
 //! **Bounds.** The queue and every table hold one entry per sensor, made at construction. [`Updates::offer`] and
-//! [`Updates::next`] allocate nothing; an offer costs O(log N) amortised for N sensors, the rest O(1), except where said.
+//! [`Updates::next`] allocate nothing; an offer costs O(log N) amortised for N sensors, the rest O(1), except where
+//! said.
 //!
 //! **What is promised.** Once every sensor has reported, the fresh share stays at or above the minimum as long as
 //! readings come in time and admitted ones are installed within the margin ([`AdmissionOptions::margin`]), whatever
@@ -242,8 +243,8 @@ impl Updates {
         self.ledger.installed(update.sensor, update.seq);
     }
 
-    /// The update that [`next`](Self::next) gave out was not installed because a newer one of its sensor already was; it
-    /// counts as superseded.
+    /// The update that [`next`](Self::next) gave out was not installed because a newer one of its sensor already was;
+    /// it counts as superseded.
     ///
     /// # Panics
     /// If the sensor is unknown: the update came from somewhere else.

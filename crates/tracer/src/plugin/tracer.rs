@@ -100,8 +100,9 @@ impl Tracer {
 /// The stream of a vCPU; `None` for one over the bound, or before it began.
 ///
 /// # Safety
-/// For as long as the result is used, nobody else may ask for the same vCPU. Its own callbacks do, one after another; those of
-/// its begin and end, before the first and after the last of them; and that of the program's end, when all others are over.
+/// For as long as the result is used, nobody else may ask for the same vCPU. Its own callbacks do, one after another;
+/// those of its begin and end, before the first and after the last of them; and that of the program's end, when all
+/// others are over.
 #[inline]
 unsafe fn stream(vcpu: c_uint) -> Option<&'static mut Stream> {
     let stream = STREAMS.get(vcpu as usize)?.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Distributions of times as inline SVG: which share took longer than so long, both logarithmic, so that one in a thousand is seen as
-//! well as the usual case.
+//! Distributions of times as inline SVG: which share took longer than so long, both logarithmic, so that one in a
+//! thousand is seen as well as the usual case.
 
 use std::fmt::Write;
 

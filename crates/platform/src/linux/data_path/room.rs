@@ -1,7 +1,8 @@
 //! How much memory there is to keep data in.
 //!
-//! The least of what the machine has (`MemAvailable` in proc_meminfo(5)) and of what the control groups of this process leave it: the limit
-//! of each, less what is in use and not merely cached (memory.max in Documentation/admin-guide/cgroup-v2.rst, memory.limit_in_bytes in version 1).
+//! The least of what the machine has (`MemAvailable` in proc_meminfo(5)) and of what the control groups of this process
+//! leave it: the limit of each, less what is in use and not merely cached (memory.max in
+//! Documentation/admin-guide/cgroup-v2.rst, memory.limit_in_bytes in version 1).
 
 use std::path::Path;
 

@@ -1,12 +1,13 @@
 //! The exclusive core without cgroups: the affinity of every movable thread, one by one.
 //!
-//! Each thread's mask is recorded, then written without the core (sched_setaffinity(2)). Lending writes the former masks, taking
-//! back the narrow ones: two system calls per thread, whose cost is measured like that of any other way.
+//! Each thread's mask is recorded, then written without the core (sched_setaffinity(2)). Lending writes the former
+//! masks, taking back the narrow ones: two system calls per thread, whose cost is measured like that of any other way.
 //!
-//! **Heirs.** What a confined program starts inherits its narrow mask, and would keep it for ever. So a thread that was started since the
-//! core was taken, with exactly the mask that we gave its own process, its parent or, where that has ended, anybody, counts as confined, with the
-//! former mask of whom it inherits from. Giving back begins by lifting every confinement, so that none is inherited any more, and
-//! then finds the last heirs. After a kill, heirs of the last [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are missed.
+//! **Heirs.** What a confined program starts inherits its narrow mask, and would keep it for ever. So a thread that was
+//! started since the core was taken, with exactly the mask that we gave its own process, its parent or, where that has
+//! ended, anybody, counts as confined, with the former mask of whom it inherits from. Giving back begins by lifting
+//! every confinement, so that none is inherited any more, and then finds the last heirs. After a kill, heirs of the
+//! last [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are missed.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -94,8 +95,8 @@ impl Affinity {
         })
     }
 
-    /// Confines everybody who has such a core and may be moved, heirs included. Holds the lock for one thread at a time: who takes the core
-    /// back waits for it.
+    /// Confines everybody who has such a core and may be moved, heirs included. Holds the lock for one thread at a
+    /// time: who takes the core back waits for it.
     pub(super) fn sweep(&self) -> Census {
         let mut census = Census::default();
         let here = self.here();
@@ -204,8 +205,8 @@ impl Threads {
         self.settled.retain(|thread| here.contains(thread));
     }
 
-    /// The former mask of one who `gives_it` to the process of `status`: of that process itself, of its parent, or of anybody; of
-    /// several the widest, which most have.
+    /// The former mask of one who `gives_it` to the process of `status`: of that process itself, of its parent, or of
+    /// anybody; of several the widest, which most have.
     fn ancestor(&self, status: &Status, gives_it: impl Fn(&CoreMask) -> bool) -> Option<CoreMask> {
         let of = |process: i32| {
             let its = self.confined.values().filter(|it| it.process == process);
@@ -217,7 +218,8 @@ impl Threads {
 }
 
 impl Drop for Affinity {
-    /// Gives the cores back to everybody, so that nobody inherits a narrow mask any more, then to those who have inherited one.
+    /// Gives the cores back to everybody, so that nobody inherits a narrow mask any more, then to those who have
+    /// inherited one.
     fn drop(&mut self) {
         let exclusive = self.exclusive.clone();
         exclusive.into_iter().for_each(|core| self.set_lent(core, true));

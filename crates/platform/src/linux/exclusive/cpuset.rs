@@ -1,19 +1,21 @@
 //! The exclusive core by cgroup version 1: everybody else in cpusets without it.
 //!
-//! The kernel lets a thread run on the cores of its group only (Documentation/admin-guide/cgroup-v1/cpusets.rst). So, with *our way* being
-//! the groups from the topmost one down to that of this process:
+//! The kernel lets a thread run on the cores of its group only (Documentation/admin-guide/cgroup-v1/cpusets.rst). So,
+//! with *our way* being the groups from the topmost one down to that of this process:
 //!
-//! - *Groups on our way keep the core*, else this process could not be pinned there. In each of them a *pen* `punctual-<pid>-core-<n>`, without the
-//!   core, takes every movable thread, whatever the number of exclusive cores. In most cases that is one pen, in the topmost group.
-//! - *All other groups lose the core* for the while, programs that are to be left alone included; one that has no other core keeps it. Groups that are made
-//!   meanwhile are found by the sweep.
+//! - *Groups on our way keep the core*, else this process could not be pinned there. In each of them a *pen*
+//!   `punctual-<pid>-core-<n>`, without the core, takes every movable thread, whatever the number of exclusive cores.
+//!   In most cases that is one pen, in the topmost group.
+//! - *All other groups lose the core* for the while, programs that are to be left alone included; one that has no other
+//!   core keeps it. Groups that are made meanwhile are found by the sweep.
 //!
-//! The kernel remembers which cores a thread had chosen for itself and gives them back with the former group (`user_cpus_ptr`, since
-//! Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
+//! The kernel remembers which cores a thread had chosen for itself and gives them back with the former group
+//! (`user_cpus_ptr`, since Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
 //!
-//! Lending is one write of a longer list to the `cpuset.cpus` of every pen and every group that lost the core, the outer ones first; taking back is one of
-//! the shorter list, the inner ones first, which returns once every member has left the core. `sched_load_balance` is off in the pens, so
-//! that they do not make the kernel rebuild its scheduling domains; the topmost group's flag, left on, keeps balancing all the same.
+//! Lending is one write of a longer list to the `cpuset.cpus` of every pen and every group that lost the core, the
+//! outer ones first; taking back is one of the shorter list, the inner ones first, which returns once every member has
+//! left the core. `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its scheduling
+//! domains; the topmost group's flag, left on, keeps balancing all the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -70,7 +72,8 @@ struct Found {
 }
 
 impl Cpuset {
-    /// Makes the pens, empty; `others` are the cores left to everybody else where the topmost group does not tell which it has.
+    /// Makes the pens, empty; `others` are the cores left to everybody else where the topmost group does not tell which
+    /// it has.
     pub(super) fn create(
         tree: &KernelTree,
         journal: &Journal,
@@ -132,8 +135,8 @@ impl Cpuset {
         write(CPUS, &self.kept_off(&pen.cores, &BTreeSet::new()))
     }
 
-    /// Takes the cores that are not lent from groups that are no pens and not on our way, unless they have no others. Holds the lock
-    /// for one group at a time: who takes the core back waits for it.
+    /// Takes the cores that are not lent from groups that are no pens and not on our way, unless they have no others.
+    /// Holds the lock for one group at a time: who takes the core back waits for it.
     fn shrink_others(&self) {
         self.found().shrunk.retain(|group, _| group.is_dir());
         // A group must have what the groups in it have: the inner ones first.
@@ -170,7 +173,8 @@ impl Cpuset {
         groups
     }
 
-    /// Records the choices of threads that do not run everywhere, before anybody is moved: they are undone after the moves.
+    /// Records the choices of threads that do not run everywhere, before anybody is moved: they are undone after the
+    /// moves.
     fn remember_narrowed(&self, pen: &Pen) {
         for thread in members_of(&pen.above) {
             let narrowed = affinity_of(thread).is_ok_and(|mask| pen.cores.iter().any(|core| !mask.has(*core)));

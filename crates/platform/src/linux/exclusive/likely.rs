@@ -9,8 +9,8 @@ use super::Mechanism;
 use super::partition::{REMOTE, groups};
 use crate::Refusal;
 
-/// The best way to keep a core that this machine seems to offer to this user. Changes nothing; what a kernel answers to the attempt may
-/// differ.
+/// The best way to keep a core that this machine seems to offer to this user. Changes nothing; what a kernel answers to
+/// the attempt may differ.
 ///
 /// # Errors
 /// [`Refusal`] where this user may make no cpuset and not move the threads of others.

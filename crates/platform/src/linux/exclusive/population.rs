@@ -1,8 +1,9 @@
 //! Which threads the machine has, and which of them are left where they are.
 //!
-//! Left alone are: this process and its children, which it places itself (a child has this program's name until it executes its own);
-//! process 1 and those who started this process, because what they start later would inherit a confinement that nobody is left to lift;
-//! and programs that the user names. What such a program starts is moved at the next sweep.
+//! Left alone are: this process and its children, which it places itself (a child has this program's name until it
+//! executes its own); process 1 and those who started this process, because what they start later would inherit a
+//! confinement that nobody is left to lift; and programs that the user names. What such a program starts is moved at
+//! the next sweep.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,8 +31,9 @@ impl Identity {
     }
 }
 
-/// Looking at every thread's start is most of a sweep's cost, so it is remembered for as long as the number is listed. The kernel gives numbers in turn
-/// (pid_max in proc_sys_kernel(5)), so that one is hardly given again between two sweeps; each number is looked at again in one sweep of so many.
+/// Looking at every thread's start is most of a sweep's cost, so it is remembered for as long as the number is listed.
+/// The kernel gives numbers in turn (pid_max in proc_sys_kernel(5)), so that one is hardly given again between two
+/// sweeps; each number is looked at again in one sweep of so many.
 const RECHECK_EVERY: i32 = 32;
 
 /// Who was there at the last sweep.

@@ -319,7 +319,8 @@ fn several_cores_are_taken_as_one_and_lent_one_by_one() {
     cores[0].take_back().unwrap();
     assert_eq!(others(), "0-2");
     drop(cores);
-    std::fs::remove_dir_all(tree.path(&group)).unwrap(); // ordinary files do not vanish with a folder as the kernel's do
+    // Ordinary files do not vanish with a folder as the kernel's do.
+    std::fs::remove_dir_all(tree.path(&group)).unwrap();
     assert_eq!(journal.restore(), []);
     assert_eq!((irq(24), irq(25)), ("0-3".into(), "3".into()));
 }

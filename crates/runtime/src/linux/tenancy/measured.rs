@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::occupy;
 
-/// Leases on which costs are measured, and that count while a core is in use: by nearest rank their 99th percentile is the third longest.
+/// Leases on which costs are measured, and that count while a core is in use: by nearest rank their 99th percentile is
+/// the third longest.
 const ROUNDS: usize = 200;
 /// The share of leases that may take longer than the policy reckons with: what is late then is late by the rest only.
 const QUANTILE: f64 = 0.99;

@@ -1,8 +1,9 @@
 //! The occupants of an exclusive core: lending it between their jobs, and what came of that.
 //!
-//! **When the kernel refuses.** A core that was not lent, or not given back, is not lent again: what this machine does with it is not known any more.
-//! One that was not given back is asked for again, a few times at once and then before every job; until it comes the jobs run beside
-//! everybody else. Both are told, with the kernel's answer and the number of such jobs.
+//! **When the kernel refuses.** A core that was not lent, or not given back, is not lent again: what this machine does
+//! with it is not known any more. One that was not given back is asked for again, a few times at once and then before
+//! every job; until it comes the jobs run beside everybody else. Both are told, with the kernel's answer and the number
+//! of such jobs.
 
 mod measured;
 
@@ -48,7 +49,8 @@ pub struct Account {
     pub beside: u64,
 }
 
-/// What the occupants of a core share. Whoever is about to work passes the lock first, so nobody works while another lends.
+/// What the occupants of a core share. Whoever is about to work passes the lock first, so nobody works while another
+/// lends.
 #[derive(Debug)]
 struct Home {
     core: ExclusiveCore,
@@ -94,7 +96,8 @@ impl Tenancy {
         (0..occupants).map(place).collect()
     }
 
-    /// Sleeps until `release` with `sleep`, which says whether to go on; the core is lent meanwhile where the policy says so.
+    /// Sleeps until `release` with `sleep`, which says whether to go on; the core is lent meanwhile where the policy
+    /// says so.
     pub fn wait(&mut self, release: Time, mut sleep: impl FnMut(Time) -> bool) -> bool {
         let Home { core, ledger } = &*self.home;
         let call = {

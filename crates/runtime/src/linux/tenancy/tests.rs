@@ -1,4 +1,5 @@
-//! On an emulated cpuset tree: what the kernel is told to do is what is in `cpuset.cpus`, and a file that is not there takes no writes.
+//! On an emulated cpuset tree: what the kernel is told to do is what is in `cpuset.cpus`, and a file that is not there
+//! takes no writes.
 
 use std::path::PathBuf;
 

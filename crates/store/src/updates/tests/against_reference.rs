@@ -69,7 +69,8 @@ impl Reference {
         self.sensors[sensor].avi >= self.sensors[sensor].period + self.options.margin
     }
 
-    /// The most objects that may be stale at an instant of the span, looked at where gaps begin: nowhere else are there more.
+    /// The most objects that may be stale at an instant of the span, looked at where gaps begin: nowhere else are there
+    /// more.
     fn stale_at_worst(&self, from: Time, to: Time) -> usize {
         let begins = self.gaps.iter().flatten().map(|gap| gap.0);
         let instants = begins.chain([from]).filter(|at| (from..to).contains(at));

@@ -137,7 +137,8 @@ impl World {
                                 .or_default() += 1;
                         }
                     }
-                    // First in, first out: by then the longest waiting update is at least as old as the one this was for.
+                    // First in, first out: by then the longest waiting update is at least as old as the one this was
+                    // for.
                     Event::Install => {
                         if let Some(update) = updates.next(&mut value) {
                             store[update.sensor.index()] = Some(update.sampled_at);
@@ -218,8 +219,8 @@ fn the_checker_finds_an_installation_that_takes_longer_than_the_margin() {
     assert!(world.least_fresh_share(world.minimum, margin) < Share::clamped(world.minimum));
 }
 
-/// Ten sensors of period 10, whose objects are valid for four periods; sensors 3 and 4 fall silent in round 20. How many
-/// objects are fresh at the end of each of 60 rounds, with a knob at 0.
+/// Ten sensors of period 10, whose objects are valid for four periods; sensors 3 and 4 fall silent in round 20. How
+/// many objects are fresh at the end of each of 60 rounds, with a knob at 0.
 fn fresh_in_rounds(updates: &mut Updates) -> Vec<usize> {
     let mut admitted_at = [None; 10];
     let mut round_ends = Vec::new();

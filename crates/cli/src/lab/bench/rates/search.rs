@@ -1,7 +1,7 @@
 //! Finds how much is held by trying: doubles until it fails, then halves the gap.
 //!
-//! Every try is a run of seconds, so that their number is bounded, not the precision: after [`BISECTIONS_MAX`] steps the
-//! gap between what is held and what is not is a sixteenth of the former or one, whichever is more.
+//! Every try is a run of seconds, so that their number is bounded, not the precision: after [`BISECTIONS_MAX`] steps
+//! the gap between what is held and what is not is a sixteenth of the former or one, whichever is more.
 
 /// The first try.
 const FIRST: u32 = 4;
