@@ -59,7 +59,10 @@ impl MachineModel {
 
 /// Reads a file of ours from its text and checks it; `whole` is the key that faults of the file as a whole are told
 /// under.
-pub(crate) fn read<T: DeserializeOwned>(
+///
+/// # Errors
+/// [`MachineFileError`] for the first thing that is wrong.
+pub fn read<T: DeserializeOwned>(
     text: &str,
     whole: &str,
     check: impl Fn(&T) -> Result<(), ModelError>,

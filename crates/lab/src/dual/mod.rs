@@ -22,19 +22,17 @@ mod machine;
 mod report;
 
 use punctual_cores::{Completion, LendingCosts};
+use punctual_sim::media::Device;
+use punctual_sim::{
+    Happening, Lending, MachineModel, ModelError, Queue, Release, Scheduling, Sharing, Simulation, SimulationError,
+    Step, Task, Work,
+};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 use punctual_workload::Op;
 use thiserror::Error;
 
 pub use machine::DualMachine;
 pub use report::Report;
-
-use crate::check::ModelError;
-use crate::load::{Happening, SimulationError};
-use crate::media::Device;
-use crate::model::MachineModel;
-use crate::task::{Release, Scheduling, Step, Task, Work};
-use crate::{Lending, Queue, Sharing, Simulation};
 
 /// Who decides where jobs run and how they wait for their I/O.
 #[derive(Clone, Debug, PartialEq)]
