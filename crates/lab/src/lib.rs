@@ -12,8 +12,11 @@
 
 pub mod claims;
 pub mod controllers;
+#[cfg(target_os = "linux")]
+pub mod data_path;
 pub mod dna;
 pub mod dps;
+pub mod dual;
 pub mod goals;
 #[cfg(target_os = "linux")]
 pub mod movie;

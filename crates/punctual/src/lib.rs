@@ -19,7 +19,7 @@
 //! What most programs need is here at the top. Everything else is in the rooms, under their names: [`store`]
 //! (deadlines, freshness, admission of updates), [`engines`] (where bytes live), [`runtime`] (threads and reports),
 //! [`control`] (identification and laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`] (clock and
-//! waits), [`workload`] and [`units`].
+//! waits), [`workload`] and [`units`]. A virtual clock for tests of your own is in `punctual-testing`.
 
 pub use punctual_control as control;
 pub use punctual_engines as engines;

@@ -1,16 +1,24 @@
 //! Data that real-time work reaches without waiting for anybody: mapped memory, and completions that are polled for.
 //!
 //! Two ways, the better one first. [`MappedPartition`]: a file on persistent or shared memory, read by load, in which
-//! no access faults. `PolledFile` (feature `polled`): a file on a device, read around the page cache, whose completion
+//! no access faults. [`PolledFile`]: a file on a device, read around the page cache, whose completion
 //! is awaited by looking for it, so that the reader keeps its core. Everything else may block.
 
 mod flush;
 mod mapped;
-#[cfg(feature = "polled")]
 mod polled;
 mod room;
 
-pub use flush::{Flush, flush_instruction};
 pub use mapped::{MappedPartition, Medium};
-#[cfg(feature = "polled")]
 pub use polled::{BLOCK_BYTES, PolledFile};
+
+use punctual_platform::Refusal;
+
+/// A refusal of `what` for the reason that the kernel gave.
+fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: impl Into<String>) -> Refusal {
+    Refusal {
+        what: what.into(),
+        why: why.to_string(),
+        remedy: remedy.into(),
+    }
+}

@@ -1,7 +1,7 @@
 //! Who runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
 
+use crate::dual::{DualError, DualMachine, Exclusive, Management, computes};
 use punctual_cores::{Completion, LendingCosts, NoFigures, Sporadic, completion, first_fit};
-use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, computes};
 use punctual_sim::{Sharing, Step, Task};
 use punctual_units::Nanos;
 use thiserror::Error;
@@ -121,7 +121,7 @@ fn lending(machine: &DualMachine) -> LendingCosts {
 
 #[cfg(test)]
 mod tests {
-    use punctual_sim::dual::compute;
+    use crate::dual::compute;
     use punctual_sim::media::{Access, Request};
     use punctual_units::Time;
 

@@ -5,7 +5,7 @@
 //! runs: with another seed than during the film, which nobody knows before. The longest of these times is an estimate
 //! of the longest there can be, not a bound.
 
-use punctual_sim::dual::{DualError, DualMachine, Management, simulate};
+use crate::dual::{DualError, DualMachine, Management, simulate};
 use punctual_sim::media::{Access, Device, Request};
 use punctual_sim::{Sharing, Step, Task};
 use punctual_units::{Nanos, Time};

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use punctual_cores::{Completion, completion, completion_on_kept_core};
 use punctual_platform::linux::clock::MonotonicClock;
-use punctual_platform::linux::data_path::{MappedPartition, PolledFile};
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::thread;
 use punctual_runtime::linux::tenancy::{Account, Tenancy, quantile};
 use punctual_units::{Clock, Nanos, Time};
+
+use crate::data_path::{MappedPartition, PolledFile};
 
 use super::{Frame, MovieError, failed};
 

@@ -68,7 +68,7 @@ pub fn locate(cgroup: &str, mountinfo: &str) -> Option<Location> {
 }
 
 /// As [`locate`], for any controller.
-pub(super) fn locate_controller(controller: &str, cgroup: &str, mountinfo: &str) -> Option<Location> {
+pub fn locate_controller(controller: &str, cgroup: &str, mountinfo: &str) -> Option<Location> {
     let groups = cgroup.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
         Some((fields.next()?, fields.next()?, fields.next()?))
@@ -93,7 +93,7 @@ pub(super) fn locate_controller(controller: &str, cgroup: &str, mountinfo: &str)
 }
 
 /// Where the topmost visible group of a version 1 hierarchy with `controller`, or of the unified one (none), is.
-pub(super) fn mount_point(controller: Option<&str>, mountinfo: &str) -> Option<PathBuf> {
+pub fn mount_point(controller: Option<&str>, mountinfo: &str) -> Option<PathBuf> {
     let wanted = |mount: &Mount| match controller {
         Some(controller) => mount.kind == "cgroup" && mount.options.split(',').any(|it| it == controller),
         None => mount.kind == "cgroup2",
