@@ -17,7 +17,6 @@
 
 mod allocator;
 pub mod cluster;
-pub mod edf;
 mod grid;
 mod here;
 pub mod hysteresis;

@@ -102,16 +102,6 @@ pub enum ArxError {
         /// Inputs of the model.
         inputs: usize,
     },
-    /// Outputs and inputs given to a prediction are not records of equal length.
-    #[error("{got} rows of {what}, but at least {needed} are needed")]
-    TooShort {
-        /// Rows of what.
-        what: &'static str,
-        /// Rows given.
-        got: usize,
-        /// Rows needed.
-        needed: usize,
-    },
 }
 
 /// Rows and columns of a matrix; a vector has one column.
@@ -318,43 +308,6 @@ impl ArxModel {
         }
     }
 
-    /// One-step predictions: row k holds y(k) as foretold from the measured rows before it. Rows are absolute values;
-    /// the first [`order`](Self::order) rows, which cannot be foretold, are left out of the result.
-    ///
-    /// # Errors
-    /// [`ArxError`] if a row has the wrong length or there are fewer rows of `u` than of `y`.
-    pub fn predict(&self, y: &[Vec<f64>], u: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, ArxError> {
-        self.check_rows(y, u)?;
-        if u.len() < y.len() {
-            return Err(ArxError::TooShort {
-                what: "inputs",
-                got: u.len(),
-                needed: y.len(),
-            });
-        }
-        Ok((self.order()..y.len()).map(|k| self.next(&y[..k], &u[..k])).collect())
-    }
-
-    /// Free run: the outputs that follow from `start` (the first [`order`](Self::order) rows) and the inputs alone.
-    /// The result begins with `start` and has as many rows as `u`. Rows are absolute values.
-    ///
-    /// # Errors
-    /// [`ArxError`] if a row has the wrong length or `start` or `u` has fewer rows than the order.
-    pub fn simulate(&self, start: &[Vec<f64>], u: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, ArxError> {
-        self.check_rows(start, u)?;
-        let needed = self.order();
-        for (what, got) in [("starting outputs", start.len()), ("inputs", u.len())] {
-            if got < needed {
-                return Err(ArxError::TooShort { what, got, needed });
-            }
-        }
-        let mut y = start[..needed].to_vec();
-        while y.len() < u.len() {
-            y.push(self.next(&y, &u[..y.len()]));
-        }
-        Ok(y)
-    }
-
     /// A hash of everything a controller depends on: names, orders, matrices and operating point. The fit is left
     /// out, so a model judged anew keeps its controllers.
     pub fn fingerprint(&self) -> Fingerprint {
@@ -371,28 +324,6 @@ impl ArxModel {
             numbers.iter().for_each(|v| hasher.number(*v));
         }
         hasher.finish()
-    }
-
-    /// y(k) from the outputs and inputs before k, most recent last. Both slices end at row k - 1 and are long enough.
-    fn next(&self, y: &[Vec<f64>], u: &[Vec<f64>]) -> Vec<f64> {
-        let mut next: Vec<f64> = self.y0.iter().zip(&self.drift).map(|(y0, drift)| y0 + drift).collect();
-        add_products(&mut next, &self.a, y, &self.y0);
-        add_products(&mut next, &self.b, u, &self.u0);
-        next
-    }
-
-    fn check_rows(&self, y: &[Vec<f64>], u: &[Vec<f64>]) -> Result<(), ArxError> {
-        for (what, rows, needed) in [("outputs", y, self.outputs.len()), ("inputs", u, self.inputs.len())] {
-            if let Some(k) = rows.iter().position(|row| row.len() != needed) {
-                let what = format!("row {k} of the {what}");
-                return Err(ArxError::Size {
-                    what,
-                    got: vector(rows[k].len()),
-                    needed: vector(needed),
-                });
-            }
-        }
-        Ok(())
     }
 
     fn checked(self) -> Result<ArxModel, ArxError> {
@@ -425,20 +356,6 @@ impl ArxModel {
             }
         }
         Ok(self)
-    }
-}
-
-/// to += M_1 (x(k-1) - x0) + M_2 (x(k-2) - x0) + ..., where `past` ends with x(k-1).
-fn add_products(to: &mut [f64], matrices: &[DMatrix<f64>], past: &[Vec<f64>], x0: &[f64]) {
-    for (matrix, x) in matrices.iter().zip(past.iter().rev()) {
-        for (row, sum) in to.iter_mut().enumerate() {
-            *sum += x
-                .iter()
-                .zip(x0)
-                .enumerate()
-                .map(|(j, (x, x0))| matrix[(row, j)] * (x - x0))
-                .sum::<f64>();
-        }
     }
 }
 

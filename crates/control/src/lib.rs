@@ -18,8 +18,6 @@
 //!    reports the poles, of the free loop and of those with knobs pinned at a limit.
 //! 4. [`LqrPi`] is the law at work: limits, anti-windup, settings that the machine rounds or refuses.
 //!
-//! [`Pi`] is the plain law for one knob with gains from elsewhere.
-//!
 //! Beyond the paper: knobs with steps and rates inside of the law ([`Actuator`]), set-point feed-forward
 //! ([`LqrPi::with_model`], [`SteadyState`]), models for a shorter sample ([`quasi_static`]), a law that inverts the
 //! model in one step ([`OneStep`]), a [`Supervisor`] that notices when a model is wrong, a [`Pacer`] that sets the
@@ -80,7 +78,6 @@ mod lqr_pi;
 mod mimo;
 mod one_step;
 mod pacing;
-mod pi;
 mod riccati;
 mod rounding;
 mod rows;
@@ -105,7 +102,6 @@ pub use lqr_pi::{LqrPi, LqrPiError, StepError};
 pub use mimo::{Design, DesignError, Pinned, Weights, WrongModel, design};
 pub use one_step::{OneStep, OneStepError, OneStepTuning};
 pub use pacing::{LEARNT, PARTS_MAX, PRIOR, Pacer, SLOW_DOWN_MAX, TOLERANCE};
-pub use pi::{Pi, PiError, PiGains};
 pub use riccati::{Riccati, RiccatiError, dare};
 pub use spectrum::{NoSpectrum, Pole, SETTLED, Verdict};
 pub use state_space::StateSpace;
