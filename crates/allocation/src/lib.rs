@@ -22,7 +22,6 @@ mod here;
 pub mod hysteresis;
 mod levels;
 mod masks;
-pub mod packing;
 pub mod policy;
 mod pool;
 pub mod profile;

@@ -38,11 +38,12 @@ pub fn rehearse(machine: &DualMachine, others: Vec<Task>, devices: Vec<Device>) 
 
 #[cfg(test)]
 mod tests {
-    use punctual_cores::{Completion, completion};
+    use punctual_cores::Completion;
     use punctual_sim::media::{Media, Medium};
 
     use super::super::interactive;
     use super::*;
+    use crate::completion::completion;
 
     #[test]
     fn it_meets_the_collections_that_an_idle_device_never_shows() {

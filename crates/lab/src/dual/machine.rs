@@ -1,9 +1,10 @@
 //! The machine: cores, which of them are exclusive, quantum, switch and cache; from a file.
 
-use punctual_cores::check_cores;
 use punctual_sim::{CORES_MAX, MachineFileError, ModelError, read_file};
 use punctual_units::{CoreId, Nanos};
 use serde::{Deserialize, Serialize};
+
+use super::list::check_cores;
 
 const DPS_DUAL_CORE: &str = include_str!("../../../../machines/dps-dual-core.toml");
 

@@ -18,6 +18,7 @@
 //! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the
 //! fair class.
 
+mod list;
 mod machine;
 mod report;
 
@@ -31,6 +32,7 @@ use punctual_units::{Clock, CoreId, Nanos, Time};
 use punctual_workload::Op;
 use thiserror::Error;
 
+pub use list::{CoreListError, check_cores};
 pub use machine::DualMachine;
 pub use report::Report;
 

@@ -6,13 +6,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use punctual_cores::{Completion, completion, completion_on_kept_core};
+use punctual_cores::Completion;
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::thread;
 use punctual_runtime::linux::tenancy::{Account, Tenancy, quantile};
 use punctual_units::{Clock, Nanos, Time};
 
+use crate::completion::{completion, completion_on_kept_core};
 use crate::data_path::{MappedPartition, PolledFile};
 
 use super::{Frame, MovieError, failed};
