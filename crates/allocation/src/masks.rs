@@ -1,12 +1,13 @@
 //! Which ways a core may fill: contiguous masks, placed so that boundaries move little.
 //!
 //! **Problem.** A policy says how many ways a core has; the hardware wants to know which, and on most processors they
-//! must lie side by side (Intel's manual, volume 3B, 17.19.2). A way that changes hands is cold for whoever gains it.
+//! must lie side by side (Intel's manual, volume 3B, 17.19.2). A way that changes hands is cold for the core that gains
+//! it.
 //!
 //! **Method.** Cores lie in their order (fifth paper, section VII), so a split is a row of boundaries x_1 <= x_2 <= ..
 //! between neighbours, with x_(i+1) - x_i at least what core i needs. If a boundary moves by k, at most k ways change
 //! hands over it. [`place`] finds the boundaries that move least in sum, by dynamic programming over their positions: a
-//! shortest path of cores times ways steps. Ways that nobody needs stay with whom they were.
+//! shortest path of cores times ways steps. Ways that no core needs stay with the core that had them.
 
 use std::fmt;
 
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_stays_where_it_was() {
+    fn what_no_core_needs_stays_where_it_was() {
         let before = side_by_side(&[5, 5, 5, 5]);
         assert_eq!(place(&[3, 3, 3, 3], &before, Grid::PAPER), before);
         assert_eq!(place(&[3, 6, 3, 3], &before, Grid::PAPER)[3], before[3]);

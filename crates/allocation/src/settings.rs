@@ -32,7 +32,7 @@ pub enum Base {
     /// The static split that loads the busiest core least: for periodic tasks whose jobs are all to be in time.
     #[default]
     StaticBest,
-    /// As much for everybody: where not every task has a deadline, so that balancing loads would slow those that have.
+    /// As much for every core: where not every task has a deadline, so that balancing loads would slow those that have.
     Even,
 }
 

@@ -82,7 +82,7 @@ pub struct Run {
     pub scenario: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
-    /// Who decides: the scenario's control.controller
+    /// The law that decides: the scenario's control.controller
     #[arg(long, value_enum)]
     pub controller: Option<Controller>,
     /// A model (from `identify`) or controller (from `design`) to run with, in place of the scenario's
@@ -313,7 +313,7 @@ pub struct Simulated {
     /// so much bandwidth
     #[arg(long, value_name = "TASK=FILE", value_parser = profile_of)]
     pub profile: Vec<(String, String)>,
-    /// Who gets which ways and how much bandwidth among tasks with profiles, in place of the scenario's
+    /// The policy that splits ways and bandwidth among tasks with profiles, in place of the scenario's
     /// allocation.policy
     #[arg(long, value_name = "POLICY", value_parser = parse_policy)]
     pub allocate: Option<Policy>,

@@ -1,4 +1,4 @@
-//! What protection a run obtained, for people: a right that was refused to many threads is told once.
+//! What protection a run obtained, for people: a right that was refused to many threads is printed once.
 
 use punctual_runtime::report::Protection;
 
@@ -7,7 +7,7 @@ use punctual_runtime::report::Protection;
 pub struct Told<'p> {
     /// Everything that was asked for and had this answer, in order.
     pub what: Vec<&'p str>,
-    /// Why it was refused, and what to do; none where it was obtained.
+    /// Why it was refused, and what to do; `None` where it was obtained.
     pub refused: Option<(&'p str, &'p str)>,
 }
 

@@ -6,7 +6,7 @@ use punctual_workload::Part;
 
 use crate::summary::{count, percent};
 
-/// Parts of a job's time that are told in words: the rest is small.
+/// Parts of a job's time that are named in words: the rest is small.
 const PARTS_TOLD: usize = 3;
 
 /// Columns of a histogram between lines of text.

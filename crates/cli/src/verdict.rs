@@ -14,7 +14,7 @@ pub const TOLERANCE: f64 = 0.05;
 pub enum Standing {
     /// No job ended after the start-up.
     NoJob,
-    /// So few jobs that not even one may be late, and none was: the share cannot be told.
+    /// So few jobs that not even one may be late, and none was: the share is not known.
     TooFew {
         /// Jobs of which one may be late.
         needed: u64,
@@ -87,7 +87,7 @@ impl Verdict {
             .count()
     }
 
-    /// Nothing is missed, but not everything can be told either.
+    /// Nothing is missed, but not everything is known either.
     pub fn is_open(&self) -> bool {
         let missed = self.tasks.contains(&Standing::Missed) || !self.fresh_kept || !self.accounted;
         !self.is_good() && (!missed || self.inconclusive)

@@ -138,7 +138,7 @@ impl Actuator {
         set
     }
 
-    /// The setting below `wanted`, or above it, unless that is out of `reach`: then the other. None without steps.
+    /// The setting below `wanted`, or above it, unless that is out of `reach`: then the other. `None` without steps.
     pub(crate) fn beside(&self, wanted: f64, reach: (f64, f64), above: bool) -> Option<f64> {
         let (low, high) = self.around(wanted)?;
         Some(match above {

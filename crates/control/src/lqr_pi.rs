@@ -11,12 +11,12 @@
 //! nearest setting is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean
 //! is the right one.
 //!
-//! More can be had inside of the law. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the
-//! rounding carried, and change by no more than the knobs' rates (`actuator.rs`); a rate is a limit like any other, so
-//! v is moved to where the law asks exactly what the rate allows. With [`LqrPi::with_model`] the effect of rounding is
-//! not taken for an error (`rounding.rs`), and goals are fed forward (`feed_forward.rs`): the operating point moves
-//! with the goal, to the settings that the new goal needs in the long run, and the error is that from the *trajectory*
-//! t on which the model goes there under these settings,
+//! The law can do more. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the rounding carried,
+//! and change by no more than the knobs' rates (`actuator.rs`). A rate is a limit like any other: v is moved to where
+//! the law asks exactly what the rate allows. With [`LqrPi::with_model`] the effect of rounding is not taken for an
+//! error (`rounding.rs`), and goals are fed forward (`feed_forward.rs`). The operating point moves with the goal, to
+//! the settings that the new goal needs in the long run. The error is that from the *trajectory* t on which the model
+//! goes there under these settings,
 //!
 //! ```text
 //! e = t - (y + x);  u = u0 + s(goal) - s(first goal) - K [e; v];  t <- goal + A (t - goal)

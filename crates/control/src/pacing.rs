@@ -11,8 +11,8 @@
 //! **Method.** Intra-task voltage scheduling (Shin, Kim and Lee, "Intra-task voltage scheduling for low-energy hard
 //! real-time applications", IEEE Design and Test 18(2), 2001) with the checkpoints as power management points
 //! (AbouGhazaleh, Mossé, Childers and Melhem, "Collaborative operating system and compiler power management for
-//! real-time applications", ACM TECS 5(1), 2006), but from measured instead of worst-case work, and towards a set point
-//! instead of a deadline. After the part b, with e the time since the release,
+//! real-time applications", ACM TECS 5(1), 2006). It differs in two points: work is measured instead of worst-case, and
+//! the aim is a set point instead of a deadline. After the part b, with e the time since the release,
 //!
 //! ```text
 //! rest = s (c_(b+1) + ... + c_n)        predicted(f) = e + rest / f        f* = rest / (goal - e)
@@ -23,8 +23,8 @@
 //! there on. A clock whose prediction is within [`TOLERANCE`] is left alone.
 //!
 //! **Slow-down.** Parts differ in kind (one computes, the next waits for memory), so s compares like with like: the
-//! work of the last parts over what is typical of the same parts, with a memory of [`MEMORY`] of a job, beginning with
-//! [`PRIOR`] of a job at s = 1:
+//! work of the last parts over what is typical of the same parts. It has a memory of [`MEMORY`] of a job, and begins
+//! with [`PRIOR`] of a job at s = 1:
 //!
 //! ```text
 //! s = (d S + a_b) / (d T + c_b),   d = exp(-c_b / (MEMORY c)),   S and T the sums so far, c = c_1 + ... + c_n
@@ -35,8 +35,8 @@
 //! **What follows.** No model of the machine is needed, and none can be wrong: work that does not go with the clock
 //! (accesses to memory) is found to need more work at a higher clock, at the next checkpoint. With the part m of the
 //! rest going with the clock, the true end after one change is off by 1 - m of the change, and n checkpoints are left
-//! to correct it. What cannot be corrected is what happens in the last part. At the top clock there is nothing left to
-//! give: then the loop around it has to (it sheds updates).
+//! to correct it. It cannot correct what happens in the last part. At the top clock it has nothing left to give: then
+//! the loop around it sheds updates.
 
 /// How far a job may be predicted off its goal before the clock is moved, relative to the goal: of the order of what
 /// one part of 32 scatters, so finer would answer noise. Chosen by hand.

@@ -18,8 +18,8 @@
 //!
 //! *It is safe where it is wrong.* Let the true machine move slower than that, y(k+1) = a y(k) + (1 - a) g u(k) + d
 //! with 0 <= a < 1, and the one-step law ([`OneStep`](crate::OneStep)) work with the quasi-static model, filter gain l
-//! in (0, 1]: g u = goal - d^, d^ <- d^ + l (y - goal). The loop's characteristic polynomial is z^2 - (a + 1 - l (1 -
-//! a)) z + a, and Jury's conditions |a| < 1, l (1 - a) > 0 and l (1 - a) < 2 (1 + a) all hold. So the unknown pole
+//! in (0, 1]. Then g u = goal - d^, d^ <- d^ + l (y - goal). The loop's characteristic polynomial is z^2 - (a + 1 - l
+//! (1 - a)) z + a, and Jury's conditions |a| < 1, l (1 - a) > 0 and l (1 - a) < 2 (1 + a) all hold. So the unknown pole
 //! makes it slower, never unstable.
 
 use nalgebra::DMatrix;

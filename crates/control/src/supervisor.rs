@@ -2,7 +2,7 @@
 //!
 //! **Problem.** A law is as good as its model. On a machine that answers otherwise than the model says (another
 //! workload, a file from elsewhere, a sign that a noisy record turned round) the loop may push the wrong way or swing
-//! from limit to limit. The limits bound the damage; somebody has to notice.
+//! from limit to limit. The limits bound the damage; the supervisor notices it.
 //!
 //! **What must not raise an alarm.** A disturbance, however large: it also misses every prediction once. More noise
 //! than in the record. Gains that are off by a factor with which the loop still settles. So none of the tests asks
@@ -26,8 +26,8 @@
 //!   Noise enters both innovations alike. A step of the disturbance makes one prediction bad, at most two, whatever its
 //!   size. And a law that holds its goal with a wrong model is left in peace.
 //! - *Swinging.* A knob turns back [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples, each time by more than
-//!   [`SWING_PART`] of its range, to find the output off its goal, now above it and now below: gains so large that the
-//!   loop overshoots ever more, up to the limits.
+//!   [`SWING_PART`] of its range, and finds the output off its goal, now above it and now below. The gains are so large
+//!   that the loop overshoots ever more, up to the limits.
 //! - *Backwards.* The first output stays off its goal, on one side and by more than a margin, while knobs are asked to
 //!   be where their nature puts it furthest off, at the limit, and the others have nothing left to give. A settling law
 //!   with an integrator cannot do that for long; one with the wrong sign ends there. How far it is off is summed up
@@ -182,7 +182,7 @@ impl Supervisor {
     /// A watcher over the loop around `model`'s first inputs, one per knob, first-order part. `nature` says what each
     /// knob does to the first output, `margin` how far that one may be from its goal, relative to it (0.1: a tenth).
     ///
-    /// None if there are not as many natures as knobs, or more knobs than inputs.
+    /// `None` if there are not as many natures as knobs, or more knobs than inputs.
     pub fn new(model: &ArxModel, knobs: Vec<Knob>, nature: Vec<Effect>, margin: f64) -> Option<Supervisor> {
         let (ny, nu) = (model.outputs().len(), knobs.len());
         if nature.len() != nu || nu > model.inputs().len() {

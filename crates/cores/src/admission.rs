@@ -13,8 +13,8 @@ use super::budget::{Budget, LOOKS_MAX};
 
 /// Tasks that may be offered for exclusive cores at once.
 pub const TASKS_MAX: usize = 1024;
-/// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; the bound is
-/// what keeps a set of utilisation close to 1 with incommensurable periods from taking for ever.
+/// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; without the
+/// bound, a set of utilisation close to 1 with incommensurable periods would take for ever.
 const STEPS_MAX: u32 = 100_000;
 
 /// A task that releases jobs at least a period apart.
@@ -120,8 +120,7 @@ impl Sporadic {
         self.execution.ratio(self.period)
     }
 
-    /// By which tasks are put into an order that does not depend on a list's: the shorter deadline first, as for
-    /// priorities.
+    /// The key that orders tasks, whatever their order in a list: the shorter deadline first, as for priorities.
     pub(crate) fn order(&self) -> [Nanos; 3] {
         [self.deadline, self.period, self.execution]
     }
@@ -229,7 +228,7 @@ fn busy_period(tasks: &[Sporadic], budget: &Budget) -> Result<u64, Unfit> {
 
 /// Puts each task on one of `cores`: the largest utilisation first, on the first core on which it fits beside what is
 /// there under earliest deadline first (first fit decreasing). Cores at the end of the list stay free of tasks where
-/// few suffice. Answers the core of each task, in the order of `tasks`.
+/// few suffice. Returns the core of each task, in the order of `tasks`.
 ///
 /// # Errors
 /// [`FirstFitError`]: the first task that fits nowhere, and why.

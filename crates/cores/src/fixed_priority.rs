@@ -34,7 +34,7 @@ fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
 }
 
 /// Whether preemptive deadline-monotonic scheduling on one core meets every deadline of `tasks`, whenever their jobs
-/// are released, and never needs more than `bandwidth`, where there is such a bound. Answers each worst-case response
+/// are released, and never needs more than `bandwidth`, where there is such a bound. Returns each worst-case response
 /// time, in the order of `tasks`.
 ///
 /// # Errors
@@ -143,7 +143,7 @@ mod tests {
     use crate::fits;
 
     /// Fixed priorities, unit by unit, all tasks released together and as often as they may, the jobs of a task one
-    /// after the other: the longest response of each task over twice the hyperperiod and the longest deadline; none
+    /// after the other: the longest response of each task over twice the hyperperiod and the longest deadline; `None`
     /// where one is late or the core is overloaded.
     fn simulated(tasks: &[Sporadic]) -> Option<Vec<u64>> {
         let horizon = horizon(tasks)?;
@@ -187,7 +187,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_gains_by_more_work(tasks in prop::collection::vec(task(), 1..4), which in 0usize..4) {
+        fn no_task_gains_by_more_work(tasks in prop::collection::vec(task(), 1..4), which in 0usize..4) {
             let mut more = tasks.clone();
             let task = &mut more[which % tasks.len()];
             task.execution += Nanos(1);

@@ -6,8 +6,8 @@
 
 use crate::admission::{Sporadic, Unfit, overloaded};
 
-/// Steps of one search: a step tests one task on one core. Sets of a robot take some tens; the bound is what keeps a
-/// set that almost fits from being tried in all its ways.
+/// Steps of one search: a step tests one task on one core. Sets of a robot take some tens. Without the bound, a set
+/// that almost fits would be tried in all its ways.
 const STEPS_MAX: u32 = 2_000;
 
 /// A task to pack; items come with the largest utilisation first.
@@ -159,7 +159,7 @@ impl<'i> Search<'i> {
                 None => open.push(item),
                 Some(core) => {
                     self.on[item] = core;
-                    // A core beyond those that are tried is nobody else's business here.
+                    // A core beyond those that are tried does not matter here.
                     if let Some(there) = self.there.get_mut(core) {
                         there.push(*needs);
                     }

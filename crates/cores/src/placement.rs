@@ -80,8 +80,8 @@ impl Request {
         Some(task.with_overhead(overhead))
     }
 
-    /// By which tasks are put into an order that does not depend on the list's, also where execution times are not
-    /// known: the shorter deadline first.
+    /// The key that orders tasks, whatever their order in the list, also where execution times are not known: the
+    /// shorter deadline first.
     fn order(&self) -> (Option<Nanos>, Nanos, Option<Nanos>, bool, Option<CoreId>) {
         let gap = match self.arrival {
             Arrival::Periodic { period } => period,
@@ -284,7 +284,7 @@ pub fn place(tasks: &[Request], cores: &[CoreId], limits: &Limits) -> Result<Pla
     let on = placer.real_time(on, &exclusive);
     let real_time = distinct((0..tasks.len()).filter_map(|task| on[task].filter(|core| !exclusive.contains(core))));
     let free: Vec<CoreId> = without(cores, &exclusive);
-    // Without a task with a deadline the last core is apart all the same: sensor updates are installed there.
+    // The last core is apart even without a task with a deadline: sensor updates are installed there.
     let apart = match (exclusive.is_empty(), real_time.is_empty()) {
         (true, true) => free.last().copied().into_iter().collect(),
         _ => real_time.clone(),

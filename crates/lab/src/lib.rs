@@ -1,4 +1,5 @@
-//! Evidence: the papers' evaluations on the simulated machine, and measurements on this one.
+//! What does a paper claim, and what comes out here? Its evaluation on the simulated machine, and measurements on this
+//! one.
 //!
 //! **Problem.** A paper's evaluation is a set of runs and a set of sentences about them. Here both are data: a plan of
 //! runs for every machine of an ensemble and every seed, and a file of claims that was written before the runs

@@ -194,7 +194,7 @@ impl Controller {
         let law = self.law.as_mut()?;
         let y = law.measured(window)?;
         let held = over_window(self.held, window);
-        let (asked, settings) = (law.settings(held), law.settings(really(held, window.forced)));
+        let (asked, settings) = (law.settings(held), law.settings(in_force(held, window.forced)));
         let (meters, knobs) = (law.meters.len(), law.knobs.len());
         law.supervisor
             .as_mut()?
@@ -354,7 +354,7 @@ impl Law {
     /// admission let in where the freshness minimum forced it to let in more than asked. Where jobs were paced from
     /// within, the law goes on from the mean clock that they had.
     fn account(&mut self, held: Knobs, window: &Window) {
-        let settings = self.settings(really(over_window(held, window), window.forced));
+        let settings = self.settings(in_force(over_window(held, window), window.forced));
         let settings = &settings[..self.knobs.len()];
         let _ = match window.clock {
             Some(_) => self.pilot.follow(settings),
@@ -458,7 +458,7 @@ fn over_window(held: Knobs, window: &Window) -> Knobs {
 }
 
 /// The knobs as they really were in a window: admission lets in more than asked where the freshness minimum forces it.
-fn really(held: Knobs, forced: f64) -> Knobs {
+fn in_force(held: Knobs, forced: f64) -> Knobs {
     Knobs {
         admitted: (held.admitted + forced).min(1.0),
         ..held

@@ -2,7 +2,7 @@
 
 use punctual_control::{
     ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OneStepError, OperatingPoint,
-    Orders, PoorFit, R2_ACCEPTED, Recording, Verdict, Weights, design, identify, quasi_static, steady_gain,
+    Orders, PoorFit, R2_ACCEPTED, Recording, Stability, Weights, design, identify, quasi_static, steady_gain,
 };
 use punctual_workload::{ControllerKind, Pace, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -76,8 +76,8 @@ pub struct ControllerDocument {
     pub qod: Design,
     /// Gains of `clock`.
     pub clock: Design,
-    /// The model that the gains come from: `one-step` inverts it, and whoever watches a law compares with it. None in
-    /// files of earlier versions.
+    /// The model that the gains come from: `one-step` inverts it, and a supervisor that watches a law compares with it.
+    /// None in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<ModelDocument>>,
 }
@@ -177,7 +177,7 @@ pub enum Unfit {
         /// The controller.
         controller: &'static str,
         /// Unstable, and how much.
-        verdict: Verdict,
+        verdict: Stability,
     },
     /// The model has no resting points, or its gains do not fit it.
     #[error("the loop that `{controller}` closes cannot be judged: {why}")]
@@ -305,7 +305,7 @@ impl ModelDocument {
     }
 
     /// The model for a loop that steps at every job, from one for a period of `jobs` jobs: the same resting points,
-    /// reached within one job ([`quasi_static`]). Better is a record at that pace, but the machine may not be at hand.
+    /// reached within one job ([`quasi_static`]). Better is a record at that pace, but the machine may be elsewhere.
     ///
     /// # Errors
     /// [`ModelError::NoSteadyState`].
@@ -419,7 +419,7 @@ impl ControllerDocument {
         }
     }
 
-    /// What a run should say of where its model comes from; none where the model was learnt on this run's machine, or
+    /// What a run should say of where its model comes from; `None` where the model was learnt on this run's machine, or
     /// for a simulated one.
     pub fn origin_note(&self, run: &MadeFor) -> Option<String> {
         let made = &self.made_for;
@@ -544,7 +544,7 @@ mod tests {
             .expect("the other loop is sound");
         // Without its model, gains are judged by the verdict in their file.
         let poles: [Pole; 0] = [];
-        (controller.model, controller.qod.verdict) = (None, Verdict::of(&poles));
+        (controller.model, controller.qod.verdict) = (None, Stability::of(&poles));
         controller
             .check_loop(ControllerKind::Qod)
             .expect("no model speaks against it");

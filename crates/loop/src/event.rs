@@ -86,7 +86,8 @@ impl Answer {
 pub struct Step {
     /// What was measured in the window that ends here, over the jobs of all real-time tasks.
     pub window: Window,
-    /// The task that the law followed: the furthest from its goal. None where that one was not measured in this window.
+    /// The task that the law followed: the furthest from its goal. `None` where that one was not measured in this
+    /// window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Lead>,
     /// Where the knobs are to be.
@@ -100,7 +101,7 @@ pub struct Step {
 /// Means over the real-time jobs of one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// Mean tardiness; none where no job finished.
+    /// Mean tardiness; `None` where no job finished.
     pub tardiness: Option<f64>,
     /// Mean data response ratio of the same jobs.
     pub drr: Option<f64>,
@@ -108,7 +109,7 @@ pub struct Window {
     pub jobs: u32,
     /// Of those, late.
     pub misses: u32,
-    /// Share of the offered updates that was admitted; none where none was offered.
+    /// Share of the offered updates that was admitted; `None` where none was offered.
     pub admitted: Option<f64>,
     /// Share of the offered updates that was admitted above the knob because the freshness minimum needed them.
     pub forced: f64,

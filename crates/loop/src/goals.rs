@@ -37,7 +37,7 @@ pub struct TaskWindow {
     /// Jobs that were late: those that finished late, those that ran past their deadline and are not complete yet (once
     /// each), and releases that were skipped because too many jobs waited.
     pub late: u32,
-    /// Mean tardiness of the jobs that finished; none where none did.
+    /// Mean tardiness of the jobs that finished; `None` where none did.
     pub tardiness: Option<f64>,
     /// The largest tardiness among them, 0 for none.
     pub tardiness_max: f64,
@@ -171,7 +171,7 @@ impl TaskState {
         }
     }
 
-    /// Closes the window; none where nothing was in it.
+    /// Closes the window; `None` where nothing was in it.
     fn close(&mut self, task: TaskId, nominal: f64, now: Time) -> Option<TaskWindow> {
         let Sums {
             jobs, late, running, ..

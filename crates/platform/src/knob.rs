@@ -255,8 +255,8 @@ impl Applied {
         }
     }
 
-    /// The first knob of `plan` that is not where it was to be, in words: refused, or stuck elsewhere. A plan names
-    /// values that the machine offers, so that a knob which obtains another one is as good as refused.
+    /// The first knob of `plan` whose value is not the planned one, in words: refused, or stuck elsewhere. A plan names
+    /// values that the machine offers, so a knob that obtains another value counts as refused.
     pub fn failed(&self, plan: &Plan) -> Option<String> {
         plan.iter().find_map(|(knob, wanted)| match self.result(knob)? {
             Err(refusal) => Some(refusal.to_string()),

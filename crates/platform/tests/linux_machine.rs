@@ -98,7 +98,7 @@ fn a_board_with_cpufreq_conforms_and_is_put_back() {
 fn planted_fault_a_clock_that_does_not_follow_is_noticed() {
     let (_folder, tree) = board();
     let mut machine = open(&tree, ClockPreference::Auto);
-    // Whoever also writes the file: a tuning daemon, thermal throttling.
+    // A likely writer of the same file: a tuning daemon, thermal throttling.
     let meddle = |machine: &mut LinuxMachine| {
         fs::write(tree.path(format!("{POLICY}/scaling_setspeed")), "200000\n").unwrap();
         sleep(machine);

@@ -6,7 +6,7 @@ use punctual_tracer::{Geometry, Window};
 
 /// Writes `windows`, which were counted with `geometry`, as comma-separated values: number of the window, instructions
 /// before it and in it, requests to the LLC, and how many of them miss with 1, 2, ... ways. Remarks under the line of
-/// names say what caches were modelled (sizes in bytes; `l2` is 0 where there is none), so that nobody has to guess.
+/// names say what caches were modelled (sizes in bytes; `l2` is 0 where there is none), so that readers need not guess.
 ///
 /// ```
 /// use punctual_profiler::{Cache, Geometry, Window, write};

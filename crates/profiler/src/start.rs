@@ -31,7 +31,7 @@ pub fn memory_file(name: &std::ffi::CStr) -> Result<File, ProfilerError> {
         let what = "no file in memory for the emulator";
         return Err(ProfilerError::system(what)(io::Error::last_os_error()));
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and no other owner has it.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 

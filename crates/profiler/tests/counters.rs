@@ -116,7 +116,7 @@ proptest! {
 
     /// Counters that go round count on.
     #[test]
-    fn a_counter_that_goes_round_is_noticed_by_nobody(steps in steps(), back in 0_u64..100_000) {
+    fn a_counter_that_goes_round_goes_unnoticed(steps in steps(), back in 0_u64..100_000) {
         let between = |begin: u64| -> Vec<Option<CountedWindow>> {
             let readings = readings(begin, &steps);
             readings.windows(2).map(|pair| CountedWindow::between(&pair[0], &pair[1])).collect()

@@ -1,4 +1,4 @@
-//! Keeps soft real-time work on time, with fresh data and no more clock than it takes. One dependency, one `use` line:
+//! What does a program of one's own need to keep soft real-time work on time? One dependency, one `use` line:
 //!
 //! ```no_run
 //! use punctual::{ObjectSpec, Runtime, in_folder, ms};

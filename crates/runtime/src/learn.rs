@@ -78,7 +78,7 @@ impl Learning {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     needed: u64,
-    /// The top clock; none where the clock is not turned.
+    /// The top clock; `None` where the clock is not turned.
     top: Option<Hertz>,
     /// Tardiness and data response ratio of the last window in which a job ended.
     before: Option<[f64; 2]>,

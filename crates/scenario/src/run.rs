@@ -71,7 +71,7 @@ pub struct RunRequest {
     pub governor: Option<Governor>,
     /// What goes wrong with the simulated machine's knobs and meters.
     pub faults: Faults,
-    /// Who gets which cache ways and how much bandwidth; only on the simulated machine so far.
+    /// Which policy splits cache ways and bandwidth; only on the simulated machine so far.
     pub allocation: Option<AllocationRequest>,
     /// When real-time jobs have more to do than the scenario says.
     pub surge: Option<Surge>,
@@ -154,7 +154,7 @@ pub enum RunError {
     /// Ways and bandwidth cannot be split as asked.
     #[error(transparent)]
     Allocation(#[from] AllocationError),
-    /// Whoever watches broke off before the run began.
+    /// The watcher broke off before the run began.
     #[error("stopped before the run began: nothing was measured")]
     Interrupted,
     /// The run was started on this machine and failed there.
@@ -479,8 +479,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Where a law steps at every job: how long it waits for the end of one before it is asked all the same. Somebody
-    /// who only looks on, or moves the knobs to learn a model, has nothing to say without a job.
+    /// Where a law steps at every job: the watchdog. The loop decides anyway if no job has ended for this long. A law
+    /// that only looks on, or moves the knobs to learn a model, has nothing to say without a job.
     pub(crate) fn patience(&self) -> Option<Nanos> {
         let control = &self.scenario().control;
         let steps = control.pace == Pace::Job && control.kind != ControllerKind::Open && !self.excite;
@@ -522,7 +522,7 @@ impl Setup<'_> {
         settled.min(scenario.duration.scaled(0.5))
     }
 
-    /// What is not done about the profiles of tasks, where nobody splits cache and bandwidth by them.
+    /// What is not done about the profiles of tasks, where no policy splits cache and bandwidth by them.
     fn unsplit(&self) -> Option<Protection> {
         let profiled = self.scenario().tasks.iter().filter(|task| task.profile.is_some());
         let tasks: Vec<&str> = profiled.map(|task| task.name.as_str()).collect();

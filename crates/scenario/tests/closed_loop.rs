@@ -158,7 +158,7 @@ fn at_every_job_mimo_and_one_step_reach_the_goal() {
     }
 }
 
-/// A step of work that nobody announced: late for some jobs at every other pace, on the goal from the first job on
+/// A step of work that came unannounced: late for some jobs at every other pace, on the goal from the first job on
 /// where jobs are paced from within; and the log of such a run replays.
 #[test]
 fn within_jobs_a_surge_of_work_is_met_by_the_first_job() {

@@ -203,7 +203,7 @@ fn a_response_meter_that_flatters_is_believed() {
         Ok(()),
         "nothing tells a plausible lie from the truth"
     );
-    // The loop slows down until what it is told is the goal, so jobs are late in truth: the price of the lie.
+    // The loop slows down until the reported tardiness is the goal, so jobs are late in truth: the price of the lie.
     let sound = run_with(&[]);
     assert!(
         report.summary.misses > sound.summary.misses,

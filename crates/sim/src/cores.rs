@@ -9,7 +9,7 @@ use crate::model::Effort;
 use crate::queue::Queued;
 use crate::split::Holding;
 
-/// Who may run on a core.
+/// Which tasks may run on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occupant {
     /// A job of this runner.

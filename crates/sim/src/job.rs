@@ -31,7 +31,7 @@ pub(crate) enum Stage {
     Compute,
     /// Standing still until its core has filled ways that it gained.
     Fill,
-    /// Waiting for the write lock, or finishing the work of who holds it.
+    /// Waiting for the write lock, or finishing the work of the job that holds it.
     Lock {
         /// The place in the update queue up to which this op sees updates; see [`Stage::Help`].
         through: u64,

@@ -32,7 +32,7 @@ pub struct Load<'t> {
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Happening {
+pub enum Event {
     /// A job was released.
     Released {
         /// Whose job.

@@ -56,7 +56,7 @@ fn presence(service: f64, think: f64, queue: f64) -> f64 {
 /// How fast that share grows with the queue.
 fn growth(service: f64, think: f64, queue: f64, share: f64) -> f64 {
     let root = service * (2.0 + queue - 2.0 * share) + think;
-    // Zero for who does nothing else.
+    // Zero for a core that does nothing else.
     if root > 0.0 {
         service * (1.0 - share) / root
     } else {
@@ -64,7 +64,7 @@ fn growth(service: f64, think: f64, queue: f64, share: f64) -> f64 {
     }
 }
 
-/// The shares of their time that two cores spend in accesses while nobody else makes any.
+/// The shares of their time that two cores spend in accesses while no other core makes any.
 fn presence_of_two(service: f64, think: [f64; 2]) -> [f64; 2] {
     let [a, c] = think.map(|z| service * (z + 2.0 * service));
     let b = think[0] * think[1] + service * (think[0] + think[1]);
@@ -205,7 +205,7 @@ mod tests {
         }
 
         #[test]
-        fn who_never_accesses_is_in_nobodys_way(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..6), idle in 0usize..6) {
+        fn a_core_that_never_accesses_is_in_no_others_way(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..6), idle in 0usize..6) {
             let expected = solve(service, &think);
             let mut all = think.clone();
             let at = idle.min(think.len());

@@ -132,7 +132,7 @@ pub struct CacheModel {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MemoryModel {
-    /// The part of an access for which nobody else waits, in nanoseconds.
+    /// The part of an access for which no other core waits, in nanoseconds.
     pub latency_ns: f64,
     /// The part of the shared service of one access that takes the same time at every clock, in nanoseconds.
     pub service_ns: f64,

@@ -5,9 +5,9 @@
 //! exclusive core belongs to the real-time tasks that are pinned to it; while none of them is ready it may be lent to
 //! the fair class.
 //!
-//! **The fair class** is that of Linux' CFS without weights: each job counts its running time, the job with the least
-//! of it is next, and a job that wakes is set to at most [`SLEEPER_BONUS`] before the least of those that run or wait,
-//! so that sleep is not saved up.
+//! **The fair class** is that of Linux' CFS without weights. Each job counts its running time, and the job with the
+//! least of it is next. A job that wakes is set to at most [`SLEEPER_BONUS`] before the least of those that run or
+//! wait, so that sleep is not saved up.
 //!
 //! **At each event** steps that have ended are settled before any job wakes: a job that wakes may preempt, and a job
 //! that lost its core at the instant at which its step ended would do that step again. Slices end last, so that they go
@@ -18,7 +18,7 @@ use punctual_units::{CoreId, Nanos, Time};
 
 use crate::cores::{Doing, Occupant, Segment};
 use crate::engine::Simulation;
-use crate::task::Scheduling;
+use crate::task::Dispatch;
 
 /// Half of CFS' scheduling latency of 6 ms: what a sleeper is given before others.
 const SLEEPER_BONUS: Nanos = Nanos::from_millis(3);
@@ -101,8 +101,8 @@ impl Simulation<'_> {
     /// The queue, where cores share one.
     pub(crate) fn queue(&self) -> Option<Queue> {
         match self.scheduling {
-            Scheduling::Queue(queue) => Some(queue),
-            Scheduling::FixedPriority | Scheduling::EarliestDeadline => None,
+            Dispatch::Queue(queue) => Some(queue),
+            Dispatch::FixedPriority | Dispatch::EarliestDeadline => None,
         }
     }
 

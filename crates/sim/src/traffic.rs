@@ -18,7 +18,7 @@ use crate::runner::Runner;
 /// times by less than 2 % (`the_revision_is_fine_enough`).
 const REVISION: f64 = 1.0 / 32.0;
 
-/// Hit ratios of one core, by whose data it works on; none until somebody asks: a core that rests or computes needs
+/// Hit ratios of one core, by whose data it works on; none until a caller asks: a core that rests or computes needs
 /// none, and the power in them is most of what a revision costs.
 #[derive(Clone, Copy, Debug)]
 struct Hits {
@@ -151,7 +151,7 @@ impl Shared {
                 let effort = segment.effort;
                 let best_effort =
                     matches!(core.occupant(), Some(Occupant::Runner(runner)) if runners[runner].deadline.is_none());
-                // Who accesses nothing needs no hit ratio.
+                // A core that accesses nothing needs no hit ratio.
                 let hits = if effort.accesses > 0.0 {
                     self.hits(model, i, best_effort)
                 } else {
@@ -211,7 +211,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Happening, Load, Simulation};
+    use crate::{Event, Load, Simulation};
 
     /// The mean response time in nanoseconds of a data-intensive job among data-intensive neighbours, with updates.
     fn mean_response(revision: f64) -> f64 {
@@ -247,8 +247,8 @@ mod tests {
         let mut jobs: Vec<JobOutcome> = Vec::new();
         loop {
             match machine.run_until(Time::ZERO + second * 5) {
-                Happening::Completed(outcome) if outcome.deadline.is_some() => jobs.push(outcome),
-                Happening::Reached => break,
+                Event::Completed(outcome) if outcome.deadline.is_some() => jobs.push(outcome),
+                Event::Reached => break,
                 _ => {}
             }
         }

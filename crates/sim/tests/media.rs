@@ -163,7 +163,7 @@ fn table_1_comes_out_of_the_devices() {
 }
 
 #[test]
-fn garbage_collection_delays_whoever_comes_after_it() {
+fn garbage_collection_delays_the_request_after_it() {
     let media = Media::dps_table_1();
     let mut device = Device::new(&Medium::Flash(media.flash), media.page_bytes, 1);
     let mut now = Time::ZERO;

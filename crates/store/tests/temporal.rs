@@ -10,7 +10,7 @@ use punctual_engines::lmdb::{Lmdb, LmdbOptions};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, Sample};
-use punctual_store::updates::{AdmissionEvent, SensorSpec, Shedding, Updates, Verdict};
+use punctual_store::updates::{AdmissionEvent, Offered, SensorSpec, Shedding, Updates};
 use punctual_store::{Deadline, Flushed, Freshness, GROUP_OBJECTS_MAX, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Share, Time};
@@ -328,7 +328,7 @@ fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
                 assert!(now >= latest, "instants do not run backwards");
                 (latest, offered) = (now, offered + 1);
                 let verdict = replayed.offer(sensor, seq, sampled_at, b"", now).unwrap();
-                assert_eq!(verdict == Verdict::Admitted, admitted, "{sensor} {seq}");
+                assert_eq!(verdict == Offered::Admitted, admitted, "{sensor} {seq}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the tests of several rooms use: children with a bound, an operating system in virtual time, conformance suites.
+//! What do the tests of several rooms use? Children with a bound, virtual time, conformance suites.
 //!
 //! **Children** of tests are started with known signals, and never waited for without a bound. A program inherits which
 //! signals are ignored. A shell that starts `cargo test` in the background of a script ignores SIGINT, so a child that a

@@ -12,7 +12,7 @@ const INSTRUCTIONS_BITS: u32 = 10;
 pub struct Block(u64);
 
 impl Block {
-    /// The most instructions that are told of one block; QEMU's own bound is 512.
+    /// The most instructions of one block that the emulator reports; QEMU's own bound is 512.
     pub const INSTRUCTIONS_MAX: u64 = (1 << INSTRUCTIONS_BITS) - 1;
     /// The most lines; QEMU's blocks end at the second page they touch, 128 lines.
     pub const LINES_MAX: u64 = (1 << LINES_BITS) - 1;

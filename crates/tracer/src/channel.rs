@@ -106,7 +106,7 @@ unsafe extern "C" {
     fn munmap(address: *mut c_void, length: usize) -> c_int;
 }
 
-/// mmap(2) on every architecture that Linux runs on, except for a few that nobody profiles on.
+/// mmap(2) on every architecture that Linux runs on, except for a few that no user profiles on.
 const PROT_READ_WRITE: c_int = 1 | 2;
 const MAP_SHARED: c_int = 1;
 
@@ -215,7 +215,7 @@ impl Channel {
         self.store(Self::place(number), window);
         self.field(Field::Instructions)
             .fetch_add(window.instructions, Ordering::Relaxed);
-        // Killed between these two, the window would be told twice; the other way round, not at all.
+        // Killed between these two, the window would be read twice; the other way round, not at all.
         self.show(&Window::new(window.distances.len()));
         self.field(Field::Written).store(number + 1, Ordering::Release);
     }

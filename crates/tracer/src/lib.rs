@@ -1,8 +1,8 @@
-//! What a program asks of the caches, instruction by instruction.
+//! What does a program ask of the caches, instruction by instruction?
 //!
-//! **Problem.** How much a program gains by a way of the last-level cache (LLC) is not to be had from outside: few
-//! machines have counters that a user may read, and they tell of the one allocation in force. A trace of every access
-//! tells of all of them at once, but is far too long to be kept.
+//! **Problem.** How much a program gains by a way of the last-level cache (LLC) cannot be seen from outside: few
+//! machines have counters that a user may read, and these count under the one allocation in force. A trace of every
+//! access holds the answer for all allocations, but is far too long to be kept.
 //!
 //! **Method.** The program runs under QEMU's user-mode emulation, which loads this crate as a plugin. Every block of
 //! instructions and every load and store goes straight into cache models in the emulator's own process: the private

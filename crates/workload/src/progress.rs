@@ -1,7 +1,7 @@
 //! How far a job is, told at boundaries between its ops while it runs.
 //!
-//! A *checkpoint* is a boundary at which it is told. A job has at most [`CHECKPOINTS_MAX`] of them, evenly spread over
-//! its ops, so that telling costs next to nothing and whoever listens needs a fixed amount of room.
+//! A *checkpoint* is a boundary at which progress is reported. A job has at most [`CHECKPOINTS_MAX`] of them, evenly
+//! spread over its ops, so that telling costs next to nothing and a listener needs a fixed amount of room.
 
 use punctual_units::{Nanos, TaskId, Time};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct JobProgress {
     pub at: Time,
     /// The checkpoint, from 1.
     pub done: u32,
-    /// Checkpoints in all: the last one is the job's end, which is told as its outcome.
+    /// Checkpoints in all: the last one is the job's end, which its outcome reports.
     pub of: u32,
 }
 

@@ -17,7 +17,7 @@ pub struct Scenario {
     pub duration: Nanos,
     /// What is to be achieved.
     pub goal: Goal,
-    /// Who decides, and how often.
+    /// Which law decides, and how often.
     pub control: Control,
     /// How data is kept.
     pub store: StoreNeeds,
@@ -84,7 +84,7 @@ pub enum Pace {
     Period(Nanos),
 }
 
-/// Who decides, and how often.
+/// Which law decides, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Control {
     /// The controller.
@@ -151,6 +151,8 @@ pub struct StoreNeeds {
 }
 
 impl StoreNeeds {
+    /// The time between two group commits where nothing else is said.
+    pub const GROUP_COMMIT: Nanos = Nanos::from_millis(50);
     /// The size of a map where nothing else is said: 1 GiB.
     pub const MAP_BYTES: u64 = 1 << 30;
     /// The smallest map: 1 MiB.
@@ -230,7 +232,7 @@ pub enum Class {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
     },
-    /// As real-time, and has a core that everybody else is moved off; they get it lent while no such job is due.
+    /// As real-time, and has a core that all other threads are moved off; they have it lent while no such job is due.
     Exclusive {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
@@ -345,8 +347,8 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// A task whose program is written by hand: one on each core, always active. Its demand is a stand-in, which nobody
-    /// compiles.
+    /// A task whose program is written by hand: one on each core, always active. Its demand is a stand-in, which is
+    /// never compiled.
     pub fn by_hand(name: &str, class: Class, arrival: Arrival) -> TaskSpec {
         TaskSpec {
             name: name.into(),
@@ -417,7 +419,7 @@ pub(crate) mod tests {
                 update_mode: UpdateMode::Transaction,
                 durability: Durability::Volatile,
                 coldest_first: false,
-                group_commit: Nanos::from_millis(50),
+                group_commit: StoreNeeds::GROUP_COMMIT,
                 objects: 1000,
                 object_bytes: 100,
                 map_bytes: StoreNeeds::MAP_BYTES,

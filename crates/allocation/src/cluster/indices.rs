@@ -1,7 +1,7 @@
 //! How well a labelling separates points.
 //!
-//! Both indices compare how close points are to their own cluster's mean with how far the means are from each other;
-//! they differ in what they weigh: Davies and Bouldin look at each cluster's worst neighbour, Calinski and Harabasz at
+//! Both indices compare how close points are to their own cluster's mean with how far the means are from each other.
+//! They differ in what they weigh: Davies and Bouldin look at each cluster's worst neighbour, Calinski and Harabasz at
 //! all points at once.
 
 use super::points::{Points, square_distance};

@@ -1,7 +1,7 @@
 //! Which observations are alike: clusters as in the fifth paper (section IV-C).
 //!
-//! **Problem.** A profile is a long list of observations, no two of which are the same. A phase is a run of
-//! observations that behave alike, so somebody has to say which do, and how many kinds there are.
+//! **Problem.** A profile is a long list of observations, no two of which are the same. A phase is a row of
+//! observations that behave alike, so a method has to say which do, and how many kinds there are.
 //!
 //! **Terms.** [`Points`] are observations of a few features each. A [`Mixture`] of Gaussians gives each point a
 //! probability of being of each of *k* kinds; its most likely kind is its *label*.

@@ -3,15 +3,15 @@
 //!
 //! **Problem.** A way that changes hands is cold: its new owner must fill it at its own bandwidth. A policy that
 //! follows the rates alone moves hundreds of ways a second and loses to a split that never changes. To compare the rise
-//! in speed with the cost of filling is not enough either: whoever refuses changes one by one gets stuck in splits that
-//! starve a core, because the change that would free it no longer pays.
+//! in speed with the cost of filling is not enough either: a policy that refuses changes one by one gets stuck in
+//! splits that starve a core, because the change that would free it no longer pays.
 //!
 //! **Terms.** The *base* is the best static split, in which jobs run earliest deadline first on each core. W(d) is the
 //! work on a core that is due by d, in seconds under the base share. The core's *lead* is by how much less of it is
 //! left in the real run than in a replay of the base, at the deadline where that is least ([`Shadow`]); its *debt* is
 //! the time to have the base's ways back and full, at the base's bandwidth: its cold bytes, and those of the base's
-//! ways that it has not. The *gap* is the least time between two decisions: what happens within it is heard of at its
-//! end.
+//! ways that it has not. The *gap* is the least time between two decisions: the keeper learns at its end what happened
+//! within it.
 //!
 //! **Method** ([`Keeper`]), at each event:
 //!
@@ -34,10 +34,10 @@
 //!
 //! - No rule ever takes F below -gap at a decision by itself, and the base's masks and bandwidth leave it as it is: the
 //!   debt counts their return.
-//! - Until it is heard of, an event costs at most one second per second: at most one gap, from at least -gap on, or
-//!   nothing if the core has the base's share.
+//! - Until the keeper learns of it, an event costs at most one second per second: at most one gap, from at least -gap
+//!   on, or nothing if the core has the base's share.
 //! - A job that is released begins with W(d) equal in both. What it finds is the debt, at most one gap, and what it
-//!   loses until it is heard of, at most another. From then on F < -gap gives the core the base's share.
+//!   loses until the keeper learns of it, at most another. From then on F < -gap gives the core the base's share.
 //!
 //! When the base is done with a job, at most 2 gaps of work due as early are left of the real run, the debt included;
 //! and while a job is overdue, the core has the base's share. So under EDF
@@ -49,7 +49,7 @@
 //!
 //! whatever refilling costs (jobs due at once count as one), at a clock that stays: a change of it
 //! ([`crate::Programs::slow_down`]) values what is left in both anew, and a core that is ahead with waiting and behind
-//! with computing may find itself behind. Nothing better is to be had without knowing the next release: a job that is
+//! with computing may find itself behind. Nothing better is possible without knowing the next release: a job that is
 //! released within the gap finds what the core was given for the one before. `punctual_sim::split` holds random task
 //! sets against both, job by job.
 

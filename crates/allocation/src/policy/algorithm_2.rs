@@ -1,6 +1,6 @@
 //! DADNA to the letter (fifth paper, section VI, Algorithm 2); what is used in its place is [`super::dadna()`].
 //!
-//! **Method.** Jobs that would be late with the least, but not with all that is spare besides everybody's least, come
+//! **Method.** Jobs that would be late with the least, but not with all that is spare besides each core's least, come
 //! first: while one of them would still be late, the one that lacks most time gets a partition. What is left is handed
 //! out as by DNA.
 //!

@@ -1,5 +1,5 @@
-//! DNA: to whom gains most, one partition at a time (fifth paper, section V, Algorithm 1), and the plain greedy beside
-//! it.
+//! DNA: one partition at a time goes to the core that gains most (fifth paper, section V, Algorithm 1); and the plain
+//! greedy beside it.
 //!
 //! ```text
 //! theta(task, i, c, b, dc, db) = 1 / (dc db) * sum_{j=0..dc} sum_{k=0..db} [rho(i, c+j, b+k) - rho(i, c, b)]
@@ -47,7 +47,7 @@ pub fn dna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], zero:
     busy.spread(&shares)
 }
 
-/// Hands out `spare` to who gains most; says what nobody gains from.
+/// Hands out `spare` to the cores that gain most; returns what no core gains from.
 pub(crate) fn hand_out(tasks: &[&Levels], shares: &mut [Share], spare: Spare, zero: ZeroDelta) -> Spare {
     hand_out_weighted(tasks, shares, spare, zero, |_| 1)
 }
@@ -126,8 +126,8 @@ fn first_largest(values: impl Iterator<Item = i64>) -> Option<(usize, i64)> {
         .reduce(|best, next| if next.1 > best.1 { next } else { best })
 }
 
-/// Splits `pool` by the gain of the very next partition, whoever's and of whichever resource. Where no next partition
-/// gains anything, the core that has least of a resource gets one, ways first.
+/// Splits `pool` by the gain of the very next partition, of any core and either resource. Where no next partition gains
+/// anything, the core that has least of a resource gets one, ways first.
 ///
 /// A plateau stops it, which is why theta averages; here for comparison.
 pub fn greedy(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>]) -> Vec<Share> {
@@ -159,7 +159,7 @@ pub fn greedy(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>]) ->
     busy.spread(&shares)
 }
 
-/// Who has the fewest ways, or partitions; the first of equals.
+/// The core with the fewest ways, or partitions; the first of equals.
 fn poorest(shares: &[Share], of_ways: bool) -> usize {
     let has = |share: &Share| if of_ways { share.ways } else { share.partitions };
     let least = shares.iter().enumerate().min_by_key(|(_, share)| has(share));

@@ -36,7 +36,7 @@ impl Splitter {
         Splitter { pool, cores, spare }
     }
 
-    /// The split of the least joined cost. All is handed out; what nobody needs goes to the first core.
+    /// The split of the least joined cost. All is handed out; what no core needs goes to the first core.
     pub fn least(&self, cost: impl Fn(usize, Share) -> f64, join: fn(f64, f64) -> f64) -> Vec<Share> {
         let all = self.spare.cells();
         let costs = |core| -> Vec<f64> {

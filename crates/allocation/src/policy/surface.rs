@@ -8,7 +8,7 @@
 //! ```
 //!
 //! and so on, in a tournament: neighbours are joined until two are left, whose best split of all that is spare is one
-//! pass over its cells. Then the way back down finds who got what. Whole numbers, so that the best is found by
+//! pass over its cells. Then the way back down finds what each core got. Whole numbers, so that the best is found by
 //! equality.
 
 use crate::grid::{Grid, Share};

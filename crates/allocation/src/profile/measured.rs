@@ -22,7 +22,7 @@ const BOUNDARIES_MAX: usize = 16_384;
 /// shares leave room for 1600 places.
 const DURATIONS_MAX: usize = BOUNDARIES_MAX * 400;
 
-/// Instructions by which neighbouring spans may miss each other: rounding of whoever measured.
+/// Instructions by which neighbouring spans may miss each other: rounding by the program that measured.
 const SLACK: u64 = 1;
 
 /// Runs of one program, one under each share of a machine.

@@ -79,7 +79,7 @@ pub enum Bench {
     /// lost, or data is stale. Each run lasts 10s with 1s of warm-up unless --duration and --set control.warm_up say
     /// otherwise, and has a temporary store of its own; a rate that is not held is tried once more. About 20 runs.
     Rates(Rates),
-    /// Measure what deciding who gets ways and bandwidth costs, and how near each policy comes to the optimum
+    /// Measure what a decision about ways and bandwidth costs, and how near each policy comes to the optimum
     Allocation(AllocationBench),
     /// Play a movie beside hogs on all cores and a busy disk: blocking and fair, blocking and real-time, and on a core
     /// of its own

@@ -116,7 +116,7 @@ pub fn is_inconclusive(report: &MovieReport) -> bool {
 }
 
 /// What is said of a film and a disk that are none.
-const IN_MEMORY: &str = ", WHICH IS MEMORY: nobody waits for a device; let TMPDIR name a folder on one to measure that";
+const IN_MEMORY: &str = ", WHICH IS MEMORY, without waits; let TMPDIR name a folder on a device to measure them";
 
 /// What was played, and beside what.
 pub fn setting(report: &MovieReport) -> String {

@@ -52,7 +52,7 @@ pub struct Loaded {
         expect(dead_code, reason = "checked with the rest of the file, and played by the lab")
     )]
     pub movie: MovieFile,
-    /// What is split among tasks with profiles, and by whom.
+    /// What is split among tasks with profiles, and by which policy.
     pub allocation: Allocation,
     /// The profiles of tasks; not read yet.
     pub profiles: Vec<ProfileFile>,

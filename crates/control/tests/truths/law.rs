@@ -190,7 +190,7 @@ proptest! {
             law.ku_past.iter().zip(&past).for_each(|(gain, deviation)| u -= gain * deviation);
             u += column(&law.u0);
             if u.amax() > 1e9 {
-                // A law whose memory grows by itself, driven by measurements that no plant made: the formula has no limits.
+                // A law whose memory grows by itself, driven by measurements of no plant: the formula has no limits.
                 break;
             }
             v += &errors[0];

@@ -40,7 +40,7 @@ pub struct ClaimResult {
 pub struct ByMachine {
     /// The machine.
     pub machine: String,
-    /// Ours over its seeds; none where it could not be evaluated.
+    /// Ours over its seeds; `None` where it could not be evaluated.
     pub ours: Option<Spread>,
     /// Replications in which the claim holds by itself.
     pub held: usize,

@@ -5,8 +5,8 @@
 //!
 //! **Terms.** A *quantitative* claim has a figure. Its formula is evaluated in each replication (one machine, one
 //! seed); it holds if the **median** over all replications keeps the tolerance, or the bound where the paper states one
-//! ("less than 20 %", taken at its word), and **half** of them or more do by themselves: else the mean of two sets of
-//! programs could hold where neither does. A *structural* claim is a comparison; it holds if it holds in **every**
+//! ("less than 20 %", taken at its word), and **half** of them or more do by themselves. Otherwise the mean of two sets
+//! of programs could hold where neither does. A *structural* claim is a comparison; it holds if it holds in **every**
 //! replication. What a claim was used for is its *role*: a figure that machines were fitted to, or that settled what
 //! the paper leaves open, is no prediction.
 //!

@@ -33,7 +33,7 @@ pub const SERIES: [&str; 17] = [
     "pacing-us",
 ];
 
-/// What `report` shows of a disturbance that lasts for `disturbed`; none if too few jobs ended meanwhile.
+/// What `report` shows of a disturbance that lasts for `disturbed`; `None` if too few jobs ended meanwhile.
 pub fn columns(report: &RunReport, disturbed: Active) -> Option<BTreeMap<String, Vec<Option<f64>>>> {
     let [from, until] = [disturbed.from, disturbed.until].map(Nanos::as_secs_f64);
     let goal = report.header.goal.tasks.nominal();

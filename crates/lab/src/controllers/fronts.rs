@@ -5,7 +5,7 @@
 //! more late jobs, no less fresh data.
 //!
 //! Between set points it is interpolated. A loop that spends a part of its time at each of several set points has the
-//! means of their late jobs, fresh data and power in these parts, so every mixture of points can be had, and the least
+//! means of their late jobs, fresh data and power in these parts. So every mixture of points is possible, and the least
 //! power at a given quality is a small linear program:
 //!
 //! ```text
@@ -89,7 +89,7 @@ fn least_power(points: &[Point], wanted: &Point) -> Option<f64> {
     alone.chain(of_two).chain(of_three).reduce(f64::min)
 }
 
-/// Parts of the first two points for which a mixture of the three lacks exactly nothing, by Cramer's rule; none if
+/// Parts of the first two points for which a mixture of the three lacks exactly nothing, by Cramer's rule; `None` if
 /// there are none.
 fn both_exact(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> Option<(f64, f64)> {
     let (a, b) = ([a[0] - c[0], a[1] - c[1]], [b[0] - c[0], b[1] - c[1]]);

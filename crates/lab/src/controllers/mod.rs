@@ -3,8 +3,8 @@
 //!
 //! `plan` says which runs there are, `disturbance` what disturbs them, `run` carries them out on one machine with one
 //! seed, `metrics` judges them job by job, `fronts` compares energy; `on_machine` is the same with a scenario of the
-//! user's on the machine at hand. The machines, the job and the weights are those of the first paper's experiments; the
-//! set point of tardiness is the default of the scenarios.
+//! user's on this machine. The machines, the job and the weights are those of the first paper's experiments; the set
+//! point of tardiness is the default of the scenarios.
 
 mod columns;
 mod disturbance;

@@ -1,8 +1,9 @@
-//! The laws with a scenario of the user's, on the machine at hand: a surge of work comes and goes.
+//! The laws with a scenario of the user's, on this machine: a surge of work comes and goes.
 //!
 //! What interferes on another core hardly moves a job on many machines (a virtual machine with two cores among them),
-//! so the disturbance is one that every machine has: for a while each real-time job has more to do, and nobody is told.
-//! On Linux that is real work under the real scheduler, at the emulated clock where the machine has none to turn.
+//! so the disturbance is one that every machine has. For a while each real-time job has more to do, and the law does
+//! not know. On Linux that is real work under the real scheduler, at the emulated clock where the machine has none to
+//! turn.
 //!
 //! The figures are those of the simulated runs, from single jobs (`metrics.rs`). Nothing is claimed; the laws are
 //! interleaved, so that a slow change of the machine meets all of them alike.

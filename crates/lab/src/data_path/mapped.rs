@@ -54,7 +54,7 @@ impl Medium {
 const TMPFS: i64 = 0x0102_1994;
 const RAMFS: i64 = 0x8584_58f6;
 
-/// Memory left to everybody else, at least.
+/// Memory left to all other programs, at least.
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// A mapped partition. The file stays when it is dropped.
@@ -74,8 +74,8 @@ impl MappedPartition {
     ///
     /// # Errors
     /// [`Refusal`] where there is not that much memory or room, another partition has the file, or it cannot be mapped;
-    /// a file that was there is as long as before then, and none is left that was not. Memory that may not be locked is
-    /// no error: see [`MappedPartition::locked`].
+    /// a file that existed has its old length again, and no new file is left. Memory that may not be locked is no
+    /// error: see [`MappedPartition::locked`].
     pub fn create(path: &Path, bytes: u64) -> Result<MappedPartition, Refusal> {
         let what = || format!("a memory partition of {bytes} bytes at {}", path.display());
         let refusal = |why: io::Error| match why.kind() {
@@ -158,7 +158,7 @@ impl MappedPartition {
 struct Draft<'a> {
     path: &'a Path,
     file: File,
-    /// How long it was; none if it was not there.
+    /// How long it was; `None` if it was not there.
     found_bytes: Option<u64>,
     kept: bool,
 }
@@ -175,7 +175,7 @@ impl Draft<'_> {
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => (options().open(path)?, false),
             made => (made?, true),
         };
-        // Who has got the lock first has the file, whoever made it: it is not ours to remove.
+        // The process that got the lock first has the file, whichever process made it: it is not ours to remove.
         // SAFETY: plain numbers.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             return Err(io::Error::last_os_error());
@@ -284,7 +284,7 @@ impl Mapping {
     /// Writes a byte of every page as it is.
     fn touch(&self) {
         for offset in (0..self.bytes).step_by(page_bytes()) {
-            // SAFETY: within the mapping, whose room was taken; nobody else writes, because the file is locked.
+            // SAFETY: within the mapping, whose room was taken; no other process writes, because the file is locked.
             // Volatile: the store is meant.
             unsafe {
                 let byte = self.address.as_ptr().add(offset);

@@ -1,4 +1,5 @@
-//! Data that real-time work reaches without waiting for anybody: mapped memory, and completions that are polled for.
+//! Data that real-time work reaches without waiting for another thread: mapped memory, and completions that are polled
+//! for.
 //!
 //! Two ways, the better one first. [`MappedPartition`]: a file on persistent or shared memory, read by load, in which
 //! no access faults. [`PolledFile`]: a file on a device, read around the page cache, whose completion

@@ -1,8 +1,8 @@
 //! A file read around the page cache, whose completion is looked for.
 //!
-//! Reads go through `io_uring` with `O_DIRECT`; the reader looks into the completion ring for as long as it is told and
-//! only then sleeps. The kernel's own polling (`IORING_SETUP_IOPOLL`) is not asked for: it needs a driver with polling
-//! queues, which few machines have switched on, and then every read of the ring must be polled.
+//! Reads go through `io_uring` with `O_DIRECT`; the reader looks into the completion ring for as long as the policy
+//! says and only then sleeps. The kernel's own polling (`IORING_SETUP_IOPOLL`) is not asked for: it needs a driver with
+//! polling queues, which few machines have switched on, and then every read of the ring must be polled.
 //!
 //! One read is under way at a time. Where the kernel took a read, or may have, and its completion was not seen, the
 //! ring is *broken*: the device may still write into the buffer, and the next completion would be of the older read.

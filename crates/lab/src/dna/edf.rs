@@ -25,7 +25,7 @@ pub struct Timing {
 
 /// What came of running the tasks of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Schedulability {
     /// Every deadline was kept.
     Schedulable {
         /// Whether a whole hyperperiod was run, so that this holds for ever if execution times repeat with it; else
@@ -49,7 +49,7 @@ type Job = Reverse<(Time, usize, u64, Nanos)>;
 ///
 /// # Panics
 /// If a period is 0.
-pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u64) -> Nanos) -> Verdict {
+pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u64) -> Nanos) -> Schedulability {
     assert!(
         tasks.iter().all(|task| task.period > Nanos::ZERO),
         "a period is more than 0"
@@ -74,7 +74,7 @@ pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u6
         }
         let release = releases.peek().map(|Reverse((at, ..))| *at).filter(|at| *at < end);
         match (ready.pop(), release) {
-            (None, None) => return Verdict::Schedulable { for_ever },
+            (None, None) => return Schedulability::Schedulable { for_ever },
             (None, Some(at)) => now = at,
             (Some(Reverse((deadline, task, job, left))), release) => {
                 let done = now + left;
@@ -86,7 +86,7 @@ pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u6
                     None => now = done,
                 }
                 if now > deadline {
-                    return Verdict::Late { task, job };
+                    return Schedulability::Late { task, job };
                 }
             }
         }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn worst_case(tasks: &[Timing]) -> Verdict {
+    fn worst_case(tasks: &[Timing]) -> Schedulability {
         run(tasks, Nanos(1_000_000), |task, _| tasks[task].wcet)
     }
 
@@ -124,9 +124,9 @@ mod tests {
             let needed: u64 = tasks.iter().map(|task| task.wcet.0 * 240 / task.period.0).sum();
             let verdict = worst_case(&tasks);
             if needed <= 240 {
-                prop_assert_eq!(verdict, Verdict::Schedulable { for_ever: true });
+                prop_assert_eq!(verdict, Schedulability::Schedulable { for_ever: true });
             } else {
-                prop_assert!(matches!(verdict, Verdict::Late { .. }), "{:?}", verdict);
+                prop_assert!(matches!(verdict, Schedulability::Late { .. }), "{:?}", verdict);
             }
         }
     }
@@ -140,10 +140,10 @@ mod tests {
         let (tasks, horizon) = ([task(10), task(40)], Nanos(1_000));
         assert_eq!(
             run(&tasks, horizon, |_, _| Nanos(1)),
-            Verdict::Schedulable { for_ever: true }
+            Schedulability::Schedulable { for_ever: true }
         );
         let long = |task, job| Nanos(if (task, job) == (0, 3) { 11 } else { 1 });
-        assert_eq!(run(&tasks, horizon, long), Verdict::Late { task: 0, job: 3 });
+        assert_eq!(run(&tasks, horizon, long), Schedulability::Late { task: 0, job: 3 });
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         let tasks = [task(1_000_003), task(999_983)];
         assert_eq!(
             run(&tasks, Nanos(5_000_000), |task, _| tasks[task].wcet),
-            Verdict::Schedulable { for_ever: false }
+            Schedulability::Schedulable { for_ever: false }
         );
     }
 }

@@ -11,7 +11,7 @@ use super::profiles::{PHASES, ProfileSet, WAY_BYTES};
 /// A file to read: its name and its bytes.
 pub type File<'f> = (&'f str, &'f [u8]);
 
-/// What stands in a file's name where a set would, as `punctual profile` names it if nobody else does.
+/// What stands in a file's name where a set would, as `punctual profile` names it if the user does not.
 const UNNAMED: &str = "profile";
 /// The set of profiles that were counted, where files name none: what claims call it.
 pub(super) const MEASURED: &str = "measured";

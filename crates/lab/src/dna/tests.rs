@@ -81,7 +81,7 @@ fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
 /// simulate: the machine and the schedulability analysis (`edf`) must say the same of every set.
 #[test]
 fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
-    use crate::dna::edf::{Timing, Verdict, run};
+    use crate::dna::edf::{Schedulability, Timing, run};
     use punctual_units::Nanos;
 
     let sets = shipped().unwrap();
@@ -104,7 +104,7 @@ fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
             };
             let timings: Vec<Timing> = tasks.iter().filter(|task| task.core == core).map(timing).collect();
             let verdict = run(&timings, carry::DURATION, |task, _| timings[task].wcet);
-            matches!(verdict, Verdict::Schedulable { .. })
+            matches!(verdict, Schedulability::Schedulable { .. })
         };
         let schedulable = (0..cores).all(keeps);
         let measured = refill::carry(&prepared, variant, utilisation, 1.0, 1, number).unwrap();

@@ -9,7 +9,7 @@ use crate::stats::Spread;
 
 const BD: &str = "wait=own, film=bd, ahead=1, cache=7";
 
-/// Under whom the interactive side is compared.
+/// The managements under which the interactive side is compared.
 const INTERACTIVE_SIDES: [(&str, &str); 5] = [
     ("blocking", "flash"),
     ("blocking", "pcm"),

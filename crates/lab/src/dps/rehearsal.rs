@@ -2,8 +2,8 @@
 //!
 //! An idle device tells neither of queues nor of collections, which only follow writes. So single pages are read one
 //! after the other, about as often as the player reads, by a `SCHED_FIFO` task that blocks, while the interactive side
-//! runs: with another seed than during the film, which nobody knows before. The longest of these times is an estimate
-//! of the longest there can be, not a bound.
+//! runs: with another seed than during the film, which no scheduler knows before. The longest of these times is an
+//! estimate of the longest there can be, not a bound.
 
 use crate::dual::{DualError, DualMachine, Management, simulate};
 use punctual_sim::media::{Access, Device, Request};

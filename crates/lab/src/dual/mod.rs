@@ -6,8 +6,8 @@
 //! Real-Time and Interactive Jobs in Smartphones", 2014). Here the waits emerge from a schedule that is simulated event
 //! by event.
 //!
-//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. Which
-//! jobs are due when is told by the tasks; who runs where, and how I/O is waited for, by [`Management`].
+//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. The
+//! tasks say which jobs are due when; [`Management`] says which job runs where, and how it waits for I/O.
 //!
 //! **Method.** The one [`Simulation`], on a machine of one clock step of 1 GHz without memory traffic, so that a cycle
 //! takes a nanosecond. All cores take from one [`Queue`], so no core idles while a job waits that may run there (the
@@ -25,8 +25,8 @@ mod report;
 use punctual_cores::{Completion, LendingCosts};
 use punctual_sim::media::Device;
 use punctual_sim::{
-    Happening, Lending, MachineModel, ModelError, Queue, Release, Scheduling, Sharing, Simulation, SimulationError,
-    Step, Task, Work,
+    Dispatch, Event, Lending, MachineModel, ModelError, Queue, Release, Sharing, Simulation, SimulationError, Step,
+    Task, Work,
 };
 use punctual_units::{Clock, CoreId, Nanos, Time};
 use punctual_workload::Op;
@@ -36,7 +36,7 @@ pub use list::{CoreListError, check_cores};
 pub use machine::DualMachine;
 pub use report::Report;
 
-/// Who decides where jobs run and how they wait for their I/O.
+/// What decides where jobs run and how they wait for their I/O.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Management {
     /// All cores serve all tasks; all I/O blocks.
@@ -134,16 +134,16 @@ pub fn simulate(
     let mut until = limit;
     loop {
         match simulation.run_until(until) {
-            Happening::Completed(job) if job.deadline.is_some() => {
+            Event::Completed(job) if job.deadline.is_some() => {
                 report.jobs.push(job);
                 report.unfinished -= 1;
                 if report.unfinished == 0 {
                     until = simulation.now();
                 }
             }
-            Happening::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
-            Happening::Reached => return Ok(report.of(&simulation)),
-            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
+            Event::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
+            Event::Reached => return Ok(report.of(&simulation)),
+            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
         }
     }
 }
@@ -178,7 +178,7 @@ fn check_tasks(tasks: &[Task], devices: usize) -> Result<(), DualError> {
     Ok(())
 }
 
-/// The tasks on their cores, and who runs where.
+/// The tasks on their cores, and which job runs where.
 fn work(
     machine: &DualMachine,
     management: &Management,
@@ -213,7 +213,7 @@ fn work(
     };
     Ok(Work {
         tasks,
-        scheduling: Scheduling::Queue(Queue {
+        scheduling: Dispatch::Queue(Queue {
             sharing,
             quantum: machine.quantum(),
             switch: machine.switch(),

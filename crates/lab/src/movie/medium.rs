@@ -12,7 +12,7 @@ const LASTING: &str = "/var/tmp";
 pub struct Medium {
     /// The file system and what it is on, as the kernel names them.
     pub name: String,
-    /// Whether that is memory: then nobody waits for a device there.
+    /// Whether that is memory: then no thread waits for a device there.
     pub in_memory: bool,
 }
 

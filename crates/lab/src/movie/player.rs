@@ -245,7 +245,7 @@ pub(super) struct Played {
     woken: Time,
     read: Option<Time>,
     pub(super) finished: Time,
-    /// How long after its deadline; none where it was in time.
+    /// How long after its deadline; `None` where it was in time.
     pub(super) overrun: Option<Nanos>,
 }
 

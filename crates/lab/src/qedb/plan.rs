@@ -1,6 +1,6 @@
 //! Which runs each experiment consists of.
 //!
-//! A run is told from the others by its labels, which formulas select by:
+//! Labels distinguish a run from the others; formulas select by them:
 //!
 //! | part | labels | experiment |
 //! |---|---|---|
@@ -63,11 +63,11 @@ impl Part {
 pub struct Planned {
     /// What tells it from the others.
     pub labels: Labels,
-    /// Who decides.
+    /// The approach that decides.
     pub approach: Approach,
     /// The real-time job, as a multiple of the microbenchmark's.
     pub job: f64,
-    /// Who interferes.
+    /// What interferes.
     pub interference: Option<Interference>,
     /// Sensor updates over the full rate.
     pub rate: f64,

@@ -88,7 +88,7 @@ impl Mix {
     }
 }
 
-/// Who interferes, on how many of the other cores, and when.
+/// What interferes, on how many of the other cores, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interference {
     /// The mix.
@@ -160,14 +160,14 @@ pub fn trace(length: Nanos, seed: u64) -> Trace {
 pub struct Ask {
     /// The real-time job.
     pub job: Work,
-    /// Who decides.
+    /// The approach that decides.
     pub controller: ControllerKind,
     /// Set point of the data response ratio, above 0 and below 1.
     pub drr: f64,
     /// Sensor updates per second over the full rate, above 0: lowers QoD by "increasing the update intervals of
     /// sensors".
     pub rate: f64,
-    /// Who interferes.
+    /// What interferes.
     pub interference: Option<Interference>,
     /// Control periods.
     pub samples: u64,

@@ -28,7 +28,7 @@ use serde::Serialize;
 
 use self::tool::Setting;
 pub use self::tool::{Referee, present};
-pub use self::verdict::{Histogram, Loops, Verdict};
+pub use self::verdict::{Histogram, Latencies, Loops};
 use super::movie::MovieError;
 use super::movie::load::Load;
 
@@ -38,15 +38,15 @@ const TIMED_TURNS: u64 = 500;
 
 /// One run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Hearing {
-    /// Who.
+pub struct RefereeRun {
+    /// The tool's name.
     pub referee: Referee,
     /// Which repetition, from 0.
     pub repetition: u32,
     /// Whether the core was exclusive.
     pub protected: bool,
     /// What came out.
-    pub verdict: Verdict,
+    pub verdict: Latencies,
     /// The protection that was obtained.
     pub protection: Option<String>,
 }
@@ -62,12 +62,12 @@ pub fn hear(
     seconds: u32,
     hogs_per_core: u32,
     say: &mut dyn FnMut(&str) -> ControlFlow<()>,
-) -> Result<Vec<Hearing>, MovieError> {
+) -> Result<Vec<RefereeRun>, MovieError> {
     referees.iter().try_for_each(|referee| present(*referee))?;
     let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
     let cores = cores::usable(&tree);
     let core = first_set_apart(&cores).unwrap_or_default();
-    // A refusal is told before anything is measured.
+    // A refusal is reported before anything is measured.
     let tried = ExclusiveCore::take(&tree, &journal, core, &spared()).map(drop);
     let left = journal.restore().pop();
     tried?;
@@ -80,13 +80,13 @@ pub fn hear(
         folder: &folder,
         thousand_turns_us: 0.0,
     };
-    // Before anybody disturbs it.
+    // Before any load disturbs it.
     if referees.contains(&Referee::RtApp) {
         setting.thousand_turns_us = thousand_turns_us(&setting)?;
     }
     let clock = Arc::new(EmulatedClock::of(&tree, &MonotonicClock));
     let load = Load::start(hogs_per_core as usize * cores.len(), None, &clock)?;
-    let mut hearings = Vec::new();
+    let mut runs = Vec::new();
     for repetition in 0..repetitions {
         for referee in referees {
             for protected in [false, true] {
@@ -104,7 +104,7 @@ pub fn hear(
                     return Err(MovieError::NotPutBack(left));
                 }
                 let (verdict, protection) = heard?;
-                hearings.push(Hearing {
+                runs.push(RefereeRun {
                     referee: *referee,
                     repetition,
                     protected,
@@ -114,7 +114,7 @@ pub fn hear(
             }
         }
     }
-    Ok(hearings)
+    Ok(runs)
 }
 
 fn hear_once(
@@ -124,7 +124,7 @@ fn hear_once(
     tree: &KernelTree,
     journal: &Journal,
     load: &Load,
-) -> Result<(Verdict, Option<String>), MovieError> {
+) -> Result<(Latencies, Option<String>), MovieError> {
     let mut spare = spared();
     spare.push(referee.program().into());
     let exclusive = protected
@@ -138,7 +138,7 @@ fn hear_once(
         matches!(mechanism, Mechanism::IsolatedPartition | Mechanism::Partition)
     });
     let setting = &Setting {
-        // Who is in a partition has no other core: there the main thread shares the measured one.
+        // A process in a partition has no other core: there the main thread shares the measured one.
         other: if partition { setting.core } else { setting.other },
         ..setting.clone()
     };

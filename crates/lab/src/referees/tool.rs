@@ -7,7 +7,7 @@ use punctual_units::CoreId;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Latencies};
 
 /// How often `cyclictest` wakes.
 const INTERVAL_US: u64 = 1000;
@@ -49,7 +49,7 @@ pub(super) struct Setting<'s> {
     pub(super) seconds: u32,
     /// Where logs go.
     pub(super) folder: &'s std::path::Path,
-    /// Microseconds that a thousand turns of the loop of `rt-app` take on a core that nobody disturbs.
+    /// Microseconds that a thousand turns of the loop of `rt-app` take on a core that nothing disturbs.
     pub(super) thousand_turns_us: f64,
 }
 
@@ -109,7 +109,7 @@ impl Referee {
     }
 
     /// What it said, on its output or in its log.
-    pub(super) fn verdict(self, setting: &Setting, output: &str) -> Result<Verdict, String> {
+    pub(super) fn verdict(self, setting: &Setting, output: &str) -> Result<Latencies, String> {
         match self {
             Referee::Cyclictest => verdict::cyclictest(output),
             Referee::Oslat => verdict::oslat(output),

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// What one run of a referee said, in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct Latencies {
     /// The least.
     pub min_us: f64,
     /// The mean.
@@ -89,7 +89,7 @@ impl Histogram {
 }
 
 /// What `cyclictest -q -h` prints: lines such as `000013 000123`, and `# Min Latencies: 00005`.
-pub(super) fn cyclictest(text: &str) -> Result<Verdict, String> {
+pub(super) fn cyclictest(text: &str) -> Result<Latencies, String> {
     let bin = |line: &str| {
         let (latency, count) = line.split_once(' ')?;
         Some((latency.parse().ok()?, count.trim().parse().ok()?))
@@ -107,7 +107,7 @@ pub(super) fn cyclictest(text: &str) -> Result<Verdict, String> {
 
 /// What `oslat -q` prints for one core: lines such as `013 (us): 123`, the last one "(including overflows)", and
 /// `Minimum: 1 (us)`.
-pub(super) fn oslat(text: &str) -> Result<Verdict, String> {
+pub(super) fn oslat(text: &str) -> Result<Latencies, String> {
     let bin = |line: &str| {
         let (latency, count) = line.trim().split_once("(us):")?;
         let count = count.split_whitespace().next()?.parse().ok()?;
@@ -130,10 +130,10 @@ fn figure(text: &str, name: &str) -> Option<f64> {
     figure.parse().ok().filter(|figure: &f64| figure.is_finite())
 }
 
-fn summary(text: &str, names: [&str; 3], histogram: Histogram) -> Result<Verdict, String> {
+fn summary(text: &str, names: [&str; 3], histogram: Histogram) -> Result<Latencies, String> {
     let named = |name: &str| figure(text, name).ok_or_else(|| format!("no figure follows \"{name}\""));
     let [min, average, max] = names;
-    Ok(Verdict {
+    Ok(Latencies {
         min_us: named(min)?,
         average_us: named(average)?,
         max_us: named(max)?,
@@ -147,7 +147,7 @@ fn summary(text: &str, names: [&str; 3], histogram: Histogram) -> Result<Verdict
 ///
 /// A loop that the end of the run cut off before its timer has a `c_period` of 0 and says nothing. One whose slack is
 /// negative ended after its period; then there was nothing to sleep for, and its `wu_lat` of 0 is none.
-pub(super) fn rt_app(log: &str) -> Result<Verdict, String> {
+pub(super) fn rt_app(log: &str) -> Result<Latencies, String> {
     let (mut latencies, mut slacks) = (Vec::new(), Vec::new());
     let mut columns = None;
     for (line, number) in log.lines().zip(1..) {
@@ -187,7 +187,7 @@ pub(super) fn rt_app(log: &str) -> Result<Verdict, String> {
     let (Some((min_us, _)), Some((max_us, _))) = (histogram.bins.first(), histogram.bins.last()) else {
         return Err("every loop was late: none slept, so none woke".into());
     };
-    Ok(Verdict {
+    Ok(Latencies {
         min_us: *min_us,
         average_us,
         p99_us: histogram.quantile(0.99),

@@ -41,7 +41,7 @@ use distrust::Distrust;
 /// All that a regulator is made from: with the log of a run, enough to replay it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegulatorOptions {
-    /// Who decides.
+    /// The law that decides.
     pub kind: ControllerKind,
     /// What is asked for, and the minimum.
     pub goal: Goal,
@@ -105,7 +105,7 @@ pub struct Regulator {
     impatient: bool,
 }
 
-/// Who moves the knobs while running.
+/// What moves the knobs while running.
 #[derive(Clone, Debug)]
 enum Driver {
     Control(Box<Controller>),
@@ -344,8 +344,8 @@ impl Regulator {
 
     /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.
     fn settle(&mut self, applied: &Applied, now: Time) {
-        // Within a job the clock may be turned again before anybody asks: what was refused once stays a fault of this
-        // window.
+        // Within a job the clock may be turned again before the window ends: what was refused once stays a fault of
+        // this window.
         self.refused = applied.failed(&self.plan).or(self.refused.take());
         let mut really = self.plan;
         for (knob, value) in applied.obtained.iter() {

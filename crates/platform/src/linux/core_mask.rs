@@ -41,7 +41,7 @@ impl CoreMask {
     }
 
     /// The set that the kernel prints as 32-bit words in hexadecimal, the highest first (`Cpus_allowed` in
-    /// proc_pid_status(5)); none where `text` is not one. Cores beyond the set's size are ignored.
+    /// proc_pid_status(5)); `None` where `text` is not one. Cores beyond the set's size are ignored.
     pub(super) fn parse(text: &str) -> Option<CoreMask> {
         let mut mask = CoreMask::default();
         for (number, word) in text.trim().rsplit(',').enumerate() {

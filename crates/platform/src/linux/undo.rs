@@ -1,4 +1,4 @@
-//! What was changed on the machine, in a form that can be undone by whoever is left.
+//! What was changed on the machine, in a form that any process that is left can undo.
 //!
 //! A table of slots in shared memory: the process appends to it before each change, and the guardian, which shares
 //! the mapping, finds there what to undo when the process has died. Undoing therefore runs in a process forked from a
@@ -153,7 +153,7 @@ impl Table {
         slot.kind.store(kind as u32, Ordering::Relaxed);
         slot.serial
             .store(self.appended.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        // SAFETY: the slot is free and callers serialise, so nobody else touches its bytes; lengths were checked.
+        // SAFETY: the slot is free and callers serialise, so no other thread touches its bytes; lengths were checked.
         unsafe {
             fill(&mut *slot.path.get(), path);
             fill(&mut *slot.text.get(), text);
@@ -481,7 +481,7 @@ mod tests {
     use crate::linux::testing;
 
     #[test]
-    fn one_task_that_cannot_be_moved_holds_up_nobody() {
+    fn one_task_that_cannot_be_moved_holds_up_no_other() {
         let folder = testing::folder();
         let path = folder.path().join("tasks");
         let from = CString::new(path.as_os_str().as_bytes()).unwrap();

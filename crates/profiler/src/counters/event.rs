@@ -5,7 +5,7 @@ pub const EVENTS: usize = 4;
 
 /// One event, by the kernel's numbers (`perf_event_attr` of perf_event_open(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct CounterEvent {
     /// As `perf list` calls it.
     pub name: &'static str,
     /// `type`: 0 for hardware, 1 for software.
@@ -16,7 +16,7 @@ pub struct Event {
 
 /// The events of a group, in the order in which they are read; the first is progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Events(pub [Event; EVENTS]);
+pub struct Events(pub [CounterEvent; EVENTS]);
 
 impl Events {
     /// Instructions, cycles, cache references and cache misses: the kernel's generic events. On Intel's processors the
@@ -39,10 +39,10 @@ impl Events {
     ]);
 }
 
-const fn hardware(name: &'static str, config: u64) -> Event {
-    Event { name, kind: 0, config }
+const fn hardware(name: &'static str, config: u64) -> CounterEvent {
+    CounterEvent { name, kind: 0, config }
 }
 
-const fn software(name: &'static str, config: u64) -> Event {
-    Event { name, kind: 1, config }
+const fn software(name: &'static str, config: u64) -> CounterEvent {
+    CounterEvent { name, kind: 1, config }
 }

@@ -23,7 +23,7 @@ mod run;
 
 pub use cutter::{CountedWindow, Cutter, Reading, WINDOWS_MAX};
 pub use error::CountersError;
-pub use event::{EVENTS, Event, Events};
+pub use event::{CounterEvent, EVENTS, Events};
 pub use file::write_measured;
 pub use group::examine;
 pub use run::Counting;

@@ -28,7 +28,7 @@ impl Counting {
     /// this lives is counted, too.
     ///
     /// # Errors
-    /// [`CountersError`]: an event is not to be had, or the program does not start.
+    /// [`CountersError`]: this machine does not count an event, or the program does not start.
     pub fn start(program: &Program, events: &Events, window: u64) -> Result<Counting, CountersError> {
         let group = Group::open(events)?;
         let child = Command::new(&program.path)

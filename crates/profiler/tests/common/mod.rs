@@ -1,6 +1,6 @@
 //! Programs to profile, compiled where they are needed.
 
-#![allow(dead_code)] // Each of those who include it uses a part of it.
+#![allow(dead_code)] // Each file that includes it uses a part of it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

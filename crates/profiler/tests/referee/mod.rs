@@ -1,6 +1,6 @@
 //! A referee that sees the same addresses: a plugin in C that writes them down, under the same emulator.
 
-#![allow(dead_code)] // Each of those who include it uses a part of it.
+#![allow(dead_code)] // Each file that includes it uses a part of it.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;

@@ -3,7 +3,7 @@
 //! The placement is `punctual_cores::place`'s. The kernel may refuse the cores that it asks for; then the tasks are
 //! placed again on a machine without exclusive cores. Where it grants them, what waking up costs there is measured, and
 //! the tasks are placed once more with that much more in each job. A task that is refused a core runs as a real-time
-//! task; that is told and never an error.
+//! task; that is reported and never an error.
 
 use punctual_cores::{
     Bandwidth, Chair, LendingCosts, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX, place,

@@ -10,12 +10,12 @@
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
 use punctual_store::sensors::TOGETHER;
-use punctual_store::updates::Verdict;
+use punctual_store::updates::Offered;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::SensorUpdate;
 
-use super::shared::{Shared, Starter, StopOnPanic};
+use super::shared::{Shared, StopOnPanic, ThreadStart};
 use super::tasks::sleep_until;
 
 /// How often arrivals are looked at: coarse enough to cost nothing, fine against validity intervals of 100 ms and
@@ -50,11 +50,11 @@ impl Feed {
         self,
         store: &Store<E, MonotonicClock>,
         shared: &Shared,
-        starter: Starter,
+        thread: ThreadStart,
     ) -> Option<StoreError> {
         let _guard = StopOnPanic(shared);
         let _over = FeedOver(shared);
-        let start = starter.start()?;
+        let start = thread.start()?;
         let failed = self.feed(store, shared, start).err();
         if failed.is_some() {
             shared.stop();
@@ -81,7 +81,7 @@ impl Feed {
                     for update in &group {
                         value[..8].copy_from_slice(&update.value.to_le_bytes());
                         let SensorUpdate { sensor, seq, .. } = *update;
-                        any |= offer(sensor, seq, start + update.at, &value, now)? == Verdict::Admitted;
+                        any |= offer(sensor, seq, start + update.at, &value, now)? == Offered::Admitted;
                     }
                     Ok(any)
                 })?;
@@ -99,10 +99,10 @@ impl Feed {
 pub(super) fn install<E: Engine>(
     store: &Store<E, MonotonicClock>,
     shared: &Shared,
-    starter: Starter,
+    thread: ThreadStart,
 ) -> Option<StoreError> {
     let _guard = StopOnPanic(shared);
-    starter.start()?;
+    thread.start()?;
     let over = || shared.stopping() && shared.feed_over.load(std::sync::atomic::Ordering::Acquire);
     loop {
         match store.install_pending(INSTALL_BATCH) {

@@ -15,7 +15,7 @@ use super::shared::Shared;
 /// computation.
 pub struct Job<'r, E: Engine> {
     store: &'r Store<E, MonotonicClock>,
-    /// Where checkpoints are told, and in whose name.
+    /// Where checkpoints are reported, and under which task.
     told: Option<(&'r Shared, TaskId)>,
     /// The start of the run.
     start: Time,

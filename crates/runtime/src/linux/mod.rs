@@ -128,7 +128,7 @@ pub struct TaskSetup<E: Engine> {
     pub active: Active,
     /// The core that it is to run on; `None`: one where it is placed well.
     pub core: Option<CoreId>,
-    /// How long a job keeps its core at most, where that was told.
+    /// How long a job keeps its core at most, where the caller said so.
     pub execution: Option<Nanos>,
     /// What it asks for; none asks for what the run's goal says.
     pub goal: Option<TaskGoal>,
@@ -228,7 +228,7 @@ impl<E: Engine + 'static> Prepared<E> {
     /// down. Updates are written to the engine as often as the store says.
     ///
     /// # Errors
-    /// [`Refusal`] where the machine cannot be looked at at all; what it merely lacks is told in the report.
+    /// [`Refusal`] where the machine cannot be looked at at all; the report says what it merely lacks.
     pub fn here(store: Arc<Store<E, MonotonicClock>>) -> Result<Self, Refusal> {
         let options = LinuxOptions {
             clock: ClockPreference::Real,
@@ -393,7 +393,7 @@ impl<E: Engine + 'static> Prepared<E> {
     }
 }
 
-/// Shows what is told to the caller that watches, until the run is over.
+/// Shows samples and figures to the caller that watches, until the run is over.
 fn watch_told(header: &RunHeader, told: &Receiver<Told>, stop: impl Fn(), watch: Watch) {
     if watch(Progress::Started(header)) == ControlFlow::Break(()) {
         stop();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
-use punctual_store::updates::Verdict;
+use punctual_store::updates::Offered;
 use punctual_store::{Store, StoreError};
 use punctual_units::{SensorId, Time};
 
@@ -95,7 +95,7 @@ impl<E: Engine> Sensor<E> {
     ///
     /// # Errors
     /// [`SensorError`]; then the reading does not count as offered.
-    pub fn offer(&self, reading: impl Reading) -> Result<Verdict, SensorError> {
+    pub fn offer(&self, reading: impl Reading) -> Result<Offered, SensorError> {
         self.take(None, &reading)
     }
 
@@ -104,7 +104,7 @@ impl<E: Engine> Sensor<E> {
     ///
     /// # Errors
     /// As [`offer`](Sensor::offer).
-    pub fn offer_sampled(&self, reading: impl Reading, sampled_at: Time) -> Result<Verdict, SensorError> {
+    pub fn offer_sampled(&self, reading: impl Reading, sampled_at: Time) -> Result<Offered, SensorError> {
         self.take(Some(sampled_at), &reading)
     }
 
@@ -113,12 +113,12 @@ impl<E: Engine> Sensor<E> {
         self.stopped.store(true, Ordering::Release);
     }
 
-    fn take(&self, sampled_at: Option<Time>, reading: &impl Reading) -> Result<Verdict, SensorError> {
+    fn take(&self, sampled_at: Option<Time>, reading: &impl Reading) -> Result<Offered, SensorError> {
         if self.shared.stopping() || self.stopped.load(Ordering::Acquire) {
             return Err(SensorError::Stopped);
         }
         let verdict = reading.with_bytes(|bytes| self.store.offer_next(self.id, sampled_at, bytes))?;
-        if verdict == Verdict::Admitted {
+        if verdict == Offered::Admitted {
             self.shared.updates.unpark();
         }
         Ok(verdict)

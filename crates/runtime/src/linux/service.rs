@@ -142,7 +142,7 @@ pub struct Figures {
     pub fallback: Option<String>,
     /// Where the admitted share is set.
     pub admitted: Share,
-    /// Where the clock is set; none where it is left alone.
+    /// Where the clock is set; `None` where it is left alone.
     pub clock: Option<Hertz>,
     /// What sensor readings have come to since the store was opened.
     pub updates: Counts,
@@ -213,7 +213,7 @@ impl<E: Engine + 'static> Drop for Inner<E> {
         self.shared.stop();
         let keeper = self.keeper.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(keeper), false) = (keeper, self.shared.is_own_thread()) {
-            // Nobody is left to be told.
+            // No caller is left to tell.
             let _ = keeper.join();
         }
     }
@@ -282,8 +282,8 @@ impl<E: Engine + 'static> Runtime<E> {
     /// Starts a runtime without tasks on this machine: around a store, or with [`RuntimeOptions`].
     ///
     /// # Errors
-    /// [`RuntimeError`], among others where the machine cannot be looked at at all. What it merely lacks is told in the
-    /// report.
+    /// [`RuntimeError`], among others where the machine cannot be looked at at all. The report says what it merely
+    /// lacks.
     pub fn start(options: impl Into<RuntimeOptions<E>>) -> Result<Runtime<E>, RuntimeError> {
         let RuntimeOptions {
             store,

@@ -1,9 +1,9 @@
 //! Cache ways and bandwidth beside the loop: tasks with execution profiles on the simulated machine.
 //!
-//! **Who acts on what.** The allocator turns ways and bandwidth partitions of each core, when a job begins, ends or
-//! enters another phase. The controller turns the clock and the admitted share, once a window. They share no knob and
-//! no state. What the allocator gains, the controller sees as jobs that are early, and takes back by a lower clock; the
-//! allocator is told the clock in force, and reckons with it. How stable that is: docs/decisions/0006-allocation.md.
+//! **Which part acts on what.** The allocator turns ways and bandwidth partitions of each core, when a job begins, ends
+//! or enters another phase. The controller turns the clock and the admitted share, once a window. They share no knob
+//! and no state. What the allocator gains, the controller sees as jobs that are early, and takes back by a lower clock;
+//! the allocator knows the clock in force, and reckons with it. How stable that is: docs/decisions/0006-allocation.md.
 //!
 //! **What a profile means here.** With everything there is, a phase takes its instructions over its best rate, at the
 //! top clock; that part scales with the clock. What a smaller share makes it slower is waiting for memory, which does
@@ -80,7 +80,7 @@ impl Allocating {
             policy: request.policy,
             // Best-effort tasks have loads, too, and balancing those would slow the real-time ones.
             base: Base::Even,
-            // Who is not told what a way costs changes at every occasion.
+            // A policy that does not know what a way costs changes at every occasion.
             refill: request.refill.filter(|_| request.changes == Changes::Paying),
             gap: GAP,
         };

@@ -126,7 +126,7 @@ impl<E: Engine> UpdateStream<'_, E> {
     }
 }
 
-/// What one call of each of `works` typically takes, in nanoseconds; none where `go_on` said no.
+/// What one call of each of `works` typically takes, in nanoseconds; `None` where `go_on` said no.
 fn typical<const N: usize>(mut works: [Work<'_>; N], go_on: &dyn Fn() -> bool) -> Result<Option<[f64; N]>, StoreError> {
     let mut times = [const { Vec::new() }; N];
     for _ in 0..ROUNDS {

@@ -1,7 +1,7 @@
 //! An engine whose calls take longer where the clock is emulated.
 //!
 //! A slower clock slows data accesses too, inside of the write lock as well as outside. So engine calls are followed by
-//! real extra work in proportion to what the calls took: the lock is held for longer, and whoever waits for it waits
+//! real extra work in proportion to what the calls took: the lock is held for longer, and threads that wait for it wait
 //! for longer, as on a slower core.
 //!
 //! **Terms.** A transaction *owes* the extra work for the calls that it has made. It pays in portions of at least

@@ -45,7 +45,7 @@ const ASKED_EVERY: Duration = Duration::from_millis(20);
 /// Runs the scenario on this machine.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
     if let Some(path) = setup.request.store_path.as_deref() {
-        // In use, damaged, of another version, read-only: said before real-time work disturbs anybody.
+        // In use, damaged, of another version, read-only: said before real-time work disturbs other programs.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
     let placement = setup.place(&cores::usable(&KernelTree::default()), &limits())?;

@@ -72,7 +72,7 @@ impl Governor {
 }
 
 impl Governing {
-    /// How long from one sample to the next on a clock whose changes take this long; none where one decision is for
+    /// How long from one sample to the next on a clock whose changes take this long; `None` where one decision is for
     /// good.
     pub fn sampling(&self, transition: Nanos) -> Option<Nanos> {
         match self {

@@ -227,7 +227,7 @@ fn over_the_bound(part: f64, gaps: f64) -> usize {
     (0..200).filter(over).count()
 }
 
-/// Without a bound of its debt, a core lends as long as it is ahead, and whoever is released next pays.
+/// Without a bound of its debt, a core lends as long as it is ahead, and the job that is released next pays.
 #[test]
 fn a_rule_that_does_not_bound_what_is_owed_is_noticed() {
     assert!(over_the_bound(1.0, 10.0) > 5);

@@ -51,8 +51,8 @@
 //! the start.
 //!
 //! **When the suppositions fail.** A silent sensor's object counts as stale from its expiry on. Where that is one too
-//! many, readings whose gaps meet it are no longer shed, and the argument of step 3 holds again once each other sensor
-//! has reported: within the longest period plus M, if the minimum can be met without the silent ones. Installation that
+//! many, readings whose gaps meet it are no longer shed. The argument of step 3 holds again once each other sensor has
+//! reported: within the longest period plus M, if the minimum can be met without the silent ones. Installation that
 //! takes longer than the margin makes objects stale that admission takes for fresh; no admission could help there. The
 //! store's fresh share shows both.
 
@@ -60,7 +60,7 @@ use punctual_units::{Nanos, Share, Time};
 use serde::{Deserialize, Serialize};
 
 use super::SensorSpec;
-use super::freshness::{Outlook, Prospect};
+use super::freshness::{Prospect, Staleness};
 use super::least::least_share;
 use super::shedding::{Lot, Shares, Shedding};
 
@@ -112,7 +112,7 @@ pub(super) struct Admission {
     margin: Nanos,
     credits: Vec<f64>,
     shares: Shares,
-    outlook: Outlook,
+    staleness: Staleness,
     /// Of the updates admitted where the minimum raises a sensor's share: what the knob has asked for, less what was
     /// put down to it. Below 1.
     asked_by_knob: f64,
@@ -128,7 +128,7 @@ impl Admission {
             margin: options.margin,
             credits: (0..sensors.len()).map(first_credit).collect(),
             shares: Shares::new(options.shedding, sensors, stale_max, least),
-            outlook: Outlook::new(sensors, options.margin),
+            staleness: Staleness::new(sensors, options.margin),
             asked_by_knob: 0.0,
         }
     }
@@ -145,13 +145,13 @@ impl Admission {
 
     /// Decides on one reading. O(log N), amortised.
     pub fn decide(&mut self, reading: &Prospect, now: Time) -> Decision {
-        self.outlook.pass(now);
+        self.staleness.pass(now);
         let lot = self.shares.of(reading.sensor);
         let credit = &mut self.credits[reading.sensor];
         *credit += lot.share;
         if *credit >= 1.0 {
             *credit -= 1.0;
-            self.outlook.admit(reading, self.margin, now);
+            self.staleness.admit(reading, self.margin, now);
             self.in_turn(lot)
         } else if self.try_shed(reading, lot, now) {
             Decision::Shed
@@ -173,23 +173,23 @@ impl Admission {
     }
 
     fn try_shed(&mut self, reading: &Prospect, lot: Lot, now: Time) -> bool {
-        let may_shed = lot.may_be_given_up || self.outlook.survives_without(reading);
-        may_shed && self.outlook.try_shed(reading, self.stale_max, now)
+        let may_shed = lot.may_be_given_up || self.staleness.survives_without(reading);
+        may_shed && self.staleness.try_shed(reading, self.stale_max, now)
     }
 
     /// A fresh object that is kept fresh has had its turn early: its credit starts again, or it would be admitted again
     /// soon after, for nothing. A stale one that is rescued keeps its credit: rescues come in crowds (at the start,
     /// after an outage), and the same credit for all would make them take turns in step from then on.
     fn admit_out_of_turn(&mut self, reading: &Prospect, now: Time) {
-        if !self.outlook.may_be_stale(reading.sensor, now) {
+        if !self.staleness.may_be_stale(reading.sensor, now) {
             self.credits[reading.sensor] = 0.0;
         }
-        self.outlook.admit(reading, self.margin, now);
+        self.staleness.admit(reading, self.margin, now);
     }
 
     #[cfg(test)]
     pub fn stale_at_worst(&mut self, now: Time) -> usize {
-        self.outlook.deepest(now)
+        self.staleness.deepest(now)
     }
 }
 

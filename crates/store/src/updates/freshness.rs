@@ -73,7 +73,7 @@ pub(super) fn within_reach(spec: &SensorSpec, margin: Nanos) -> bool {
 
 /// When objects may be stale.
 #[derive(Clone, Debug)]
-pub(super) struct Outlook {
+pub(super) struct Staleness {
     gaps: Gaps,
     /// When each object's last admitted reading expires; the start of time if none was.
     expires: Box<[Time]>,
@@ -83,12 +83,12 @@ pub(super) struct Outlook {
     within_reach: Box<[bool]>,
 }
 
-impl Outlook {
+impl Staleness {
     /// Every object stale: nothing has been admitted yet.
     pub fn new(sensors: &[SensorSpec], margin: Nanos) -> Self {
         let mut gaps = Gaps::new(sensors.len());
         (0..sensors.len()).for_each(|sensor| gaps.set(sensor, Some(ALWAYS)));
-        Outlook {
+        Staleness {
             gaps,
             expires: vec![Time::ZERO; sensors.len()].into(),
             due: DueHeap::new(sensors.len()),
@@ -114,7 +114,7 @@ impl Outlook {
     }
 
     /// Sheds the reading if at most `stale_max` objects, its own included, may then be stale at every instant of its
-    /// gap; answers whether it did. An object that stays fresh may always be shed.
+    /// gap; returns whether it did. An object that stays fresh may always be shed.
     pub fn try_shed(&mut self, reading: &Prospect, stale_max: usize, now: Time) -> bool {
         if !self.survives_without(reading) && !self.try_widen(reading, stale_max, now) {
             return false;

@@ -67,7 +67,7 @@ pub struct SensorSpec {
 
 /// The answer to an offered update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Offered {
     /// It waits to be installed.
     Admitted,
     /// It is dropped.
@@ -127,7 +127,7 @@ pub enum OfferError {
 /// The updates of all sensors, from their arrival until they are in the store.
 ///
 /// ```
-/// use punctual_store::updates::{AdmissionOptions, SensorSpec, Updates, Verdict};
+/// use punctual_store::updates::{AdmissionOptions, SensorSpec, Updates, Offered};
 /// use punctual_units::{Nanos, SensorId, Seq, Share, Time};
 ///
 /// let spec = SensorSpec { period: Nanos::from_millis(100), avi: Nanos::from_millis(500), value_bytes_max: 8 };
@@ -136,7 +136,7 @@ pub enum OfferError {
 ///
 /// let now = Time::ZERO;
 /// let verdict = updates.offer(SensorId(0), Seq(1), now, &21.5f64.to_le_bytes(), now)?;
-/// assert_eq!(verdict, Verdict::Admitted); // nothing was known of the object: the minimum asks for it
+/// assert_eq!(verdict, Offered::Admitted); // nothing was known of the object: the minimum asks for it
 ///
 /// let mut value = Vec::with_capacity(8);
 /// let pending = updates.next(&mut value).unwrap();
@@ -183,7 +183,7 @@ impl Updates {
         sampled_at: Time,
         value: &[u8],
         now: Time,
-    ) -> Result<Verdict, OfferError> {
+    ) -> Result<Offered, OfferError> {
         let spec = *self.check(sensor, seq, value)?;
         let sampled_at = sampled_at.min(now);
         let reading = Prospect::of(sensor, &spec, self.margin, sampled_at, now);
@@ -192,7 +192,7 @@ impl Updates {
         let decision = self.admission.decide(&reading, now);
         if decision == Decision::Shed {
             self.ledger.shed(sensor, seq);
-            return Ok(Verdict::Shed);
+            return Ok(Offered::Shed);
         }
         self.ledger.admitted(decision == Decision::ForMinimum);
         let expires = reading.expires;
@@ -205,7 +205,7 @@ impl Updates {
         if let Some(older) = self.queue.put(update, value) {
             self.ledger.superseded(sensor, older);
         }
-        Ok(Verdict::Admitted)
+        Ok(Offered::Admitted)
     }
 
     fn check(&self, sensor: SensorId, seq: Seq, value: &[u8]) -> Result<&SensorSpec, OfferError> {

@@ -35,7 +35,7 @@ const LAST: c_int = 6;
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(FIRST);
 
-/// Called by the dynamic linker, before anybody reads [`qemu_plugin_version`].
+/// Called by the dynamic linker, before QEMU reads [`qemu_plugin_version`].
 #[used]
 #[unsafe(link_section = ".init_array")]
 static ON_LOAD: extern "C" fn() = on_load;

@@ -1,4 +1,4 @@
-//! Where a profile goes: its file, or one beside it that nobody takes for a whole profile.
+//! Where a profile goes: its file, or one beside it that no reader takes for a whole profile.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

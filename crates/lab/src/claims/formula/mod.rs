@@ -10,8 +10,8 @@
 //!
 //! A *function* combines numbers: `abs(x)`, `least(x, ...)`, `greatest(x, ...)`. An *aggregate* makes a number of the
 //! samples called `series`, of every run that has the given labels (`approach=mimo, cores=3`); see [`Aggregate`]. The
-//! keys `from`, `to`, `goal` and `band` are no labels but numbers: samples count from number `from` up to but without
-//! `to`, else from where the run has settled to its end; `goal` and `band` belong to the aggregates that compare with a
+//! keys `from`, `to`, `goal` and `band` are no labels but numbers. Samples count from number `from` up to but without
+//! `to`, else from where the run has settled to its end. `goal` and `band` belong to the aggregates that compare with a
 //! goal.
 //!
 //! ```

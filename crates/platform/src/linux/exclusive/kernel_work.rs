@@ -56,8 +56,8 @@ fn has_not(mask: &str, core: CoreId) -> bool {
     })
 }
 
-/// The mask, as 32-bit words in hexadecimal with the highest first, without `core`; none where it is not one, or would
-/// be empty.
+/// The mask, as 32-bit words in hexadecimal with the highest first, without `core`; `None` where it is not one, or
+/// would be empty.
 fn without(mask: &str, core: CoreId) -> Option<String> {
     let mut words = words_of(mask)?;
     let word = words.len().checked_sub(1 + core.index() / 32)?;

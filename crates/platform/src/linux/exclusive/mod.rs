@@ -1,11 +1,11 @@
-//! A core that belongs to real-time work: everybody else is moved away, and gets it lent while it is not needed.
+//! A core that belongs to real-time work: all other threads are moved away, and have it lent while it is not needed.
 //!
 //! **Problem.** A real-time thread preempts ordinary ones, but not what they have the kernel do on its core, nor their
 //! traces in its caches (the second paper, Sect. 2). **Method.** The best of three ways to keep a core for oneself, in
 //! this order, each better one's refusal kept and told:
 //!
-//! 1. a cpuset *partition* (cgroup version 2; `partition.rs`): the kernel keeps everybody out,
-//! 2. a *cpuset* without the core for everybody else (version 1; `cpuset.rs`),
+//! 1. a cpuset *partition* (cgroup version 2; `partition.rs`): the kernel keeps other threads out,
+//! 2. a *cpuset* without the core for all other threads (version 1; `cpuset.rs`),
 //! 3. the *affinity* of every thread, one by one (`affinity.rs`).
 //!
 //! In the last two, threads that start later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is
@@ -15,7 +15,7 @@
 //! Several cores are kept in the same way, by one group or sweep for all; each is lent by itself.
 //!
 //! All of it is in the journal: on exit, panic and Ctrl-C this process puts it back, after a kill the guardian. Drop
-//! every [`ExclusiveCore`] first: the sweep would move away again whom the journal brings back.
+//! every [`ExclusiveCore`] first: otherwise the sweep would move threads that the journal has just restored.
 
 mod affinity;
 mod cpuset;
@@ -46,8 +46,8 @@ pub use obtained::{Census, Mechanism, Obtained};
 /// How soon a thread that was started meanwhile is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
 
-/// The environment variable that names programs, as `ps -o comm` shows them and with commas between, that are left
-/// where they are.
+/// The environment variable that names programs that stay where they are, as `ps -o comm` shows them, with commas
+/// between.
 pub const SPARE: &str = "PUNCTUAL_SPARE";
 
 /// The programs that [`SPARE`] names.
@@ -97,7 +97,7 @@ impl ExclusiveCore {
         exclusive: &[CoreId],
         spare: &[String],
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
-        // Our own threads stay within the cores of this process; everybody else has the whole machine but these.
+        // Our own threads stay within the cores of this process; all other threads have the whole machine but these.
         let mut own_others = cores::usable(tree);
         let all = list(&own_others);
         let refusal = |why: String, remedy: &str| refused(keeping(exclusive), why, remedy);
@@ -161,7 +161,7 @@ impl ExclusiveCore {
         entered.map_err(|why| self.refuse("entering", thread, why))
     }
 
-    /// Puts `thread`, of this process, among those who get the core only while it is lent.
+    /// Puts `thread`, of this process, among those that have the core only while it is lent.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not move it.
@@ -170,7 +170,7 @@ impl ExclusiveCore {
         confined.map_err(|why| self.refuse("leaving", thread, why))
     }
 
-    /// Lends the core to everybody else. Lending twice is harmless.
+    /// Lends the core to all other threads. Lending twice is harmless.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not take it.
@@ -178,7 +178,7 @@ impl ExclusiveCore {
         self.set_lent(true)
     }
 
-    /// Takes the core back; when this returns, everybody who was moved away has left it.
+    /// Takes the core back; when this returns, all threads that were moved away have left it.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not give it.

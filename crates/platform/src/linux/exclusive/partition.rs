@@ -17,7 +17,7 @@ use super::super::journal::Journal;
 use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
-use super::population::everybody;
+use super::population::threads;
 use crate::Refusal;
 
 /// Kinds of partition, the better one first.
@@ -121,7 +121,7 @@ fn remember_choices(tree: &KernelTree, journal: &Journal) {
         return;
     }
     let all = cores::usable(tree);
-    for thread in everybody(tree) {
+    for thread in threads(tree) {
         let narrowed = affinity_of(thread).is_ok_and(|mask| all.iter().any(|core| !mask.has(*core)));
         if narrowed {
             // A full journal or a thread that has ended: then that choice is lost, as it would be without us.

@@ -88,7 +88,7 @@ pub fn quantile(figures: &[Nanos], q: f64) -> Nanos {
 /// Measures what lending `core` costs, on a thread of its own that occupies it at `priority`.
 ///
 /// # Errors
-/// [`Refusal`] where that thread cannot be had or placed, or the core cannot be lent.
+/// [`Refusal`] where the kernel refuses that thread or its place, or the core cannot be lent.
 pub fn measure_lending(core: &ExclusiveCore, priority: u8) -> Result<LendingMeasured, Refusal> {
     let measuring = || occupy(core, priority).and_then(|()| LendingMeasured::measure(core));
     let measured = std::thread::scope(|scope| {

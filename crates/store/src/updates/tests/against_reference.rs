@@ -169,7 +169,7 @@ impl Reference {
         }
     }
 
-    fn offer(&mut self, sensor: usize, seq: Seq, sampled_at: Time) -> Verdict {
+    fn offer(&mut self, sensor: usize, seq: Seq, sampled_at: Time) -> Offered {
         let spec = self.sensors[sensor];
         let next_installed_by = self.now.max(sampled_at + spec.period) + self.options.margin;
         self.pass();
@@ -211,9 +211,9 @@ impl Reference {
                 update.place = older.place;
             }
             (update.state, update.for_minimum) = (State::Pending, for_minimum);
-            Verdict::Admitted
+            Offered::Admitted
         } else {
-            Verdict::Shed
+            Offered::Shed
         };
         self.log.push(update);
         verdict

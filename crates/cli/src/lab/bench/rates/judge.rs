@@ -6,8 +6,8 @@ use punctual_workload::{SensorStream, Trace};
 
 use crate::summary::{count, percent};
 
-/// The least fresh share of any sample after settling. A value is valid for longer than its sensor's period, so that
-/// whoever keeps up has all of them fresh; one in a hundred leaves room for a wake-up that comes late.
+/// The least fresh share of any sample after settling. A value is valid for longer than its sensor's period, so that a
+/// store that keeps up has all of them fresh; one in a hundred leaves room for a wake-up that comes late.
 const FRESH_LEAST: f64 = 0.99;
 /// The least part of the updates that were due to arrive which must have been offered: under it, the feeder (which
 /// stands in for the network) was the one that did not keep up.

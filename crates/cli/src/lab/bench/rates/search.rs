@@ -32,7 +32,7 @@ impl Search {
         }
     }
 
-    /// What to try next; none if the search is over.
+    /// What to try next; `None` if the search is over.
     pub fn next(&self) -> Option<u32> {
         match self.failed {
             None if self.held == self.bound => None,
@@ -52,12 +52,12 @@ impl Search {
         }
     }
 
-    /// The largest number that was held; none if none was.
+    /// The largest number that was held; `None` if none was.
     pub fn held(&self) -> Option<u32> {
         (self.held > 0).then_some(self.held)
     }
 
-    /// The smallest number that was not held; none if none was.
+    /// The smallest number that was not held; `None` if none was.
     pub fn failed(&self) -> Option<u32> {
         self.failed
     }
