@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use punctual_os::{LinuxOs, Os, Tid};
+use punctual_os::{LinuxOs, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions};
 use punctual_platform::{KnobId, Machine, Meter, Plan, Provenance, Value};
 use punctual_testing::conformance::machine as conformance;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A folder in memory where possible.
-fn folder() -> tempfile::TempDir {
+fn shared_folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap()
@@ -11,7 +11,7 @@ fn folder() -> tempfile::TempDir {
 
 #[test]
 fn what_is_written_is_there_for_the_next_one_on_memory_and_on_a_device() {
-    for folder in [folder(), tempfile::tempdir().unwrap()] {
+    for folder in [shared_folder(), tempfile::tempdir().unwrap()] {
         let path = folder.path().join("partition");
         let mut partition = MappedPartition::create(&path, 10_000).unwrap();
         eprintln!("{:?}, locked: {:?}", partition.medium(), partition.locked());
@@ -31,7 +31,7 @@ fn what_is_written_is_there_for_the_next_one_on_memory_and_on_a_device() {
 
 #[test]
 fn more_than_there_is_and_nothing_at_all_are_refused() {
-    let folder = folder();
+    let folder = shared_folder();
     for bytes in [0, u64::MAX] {
         let refusal = MappedPartition::create(&folder.path().join("partition"), bytes).unwrap_err();
         assert!(refusal.why.contains("can be kept in memory"), "{refusal}");
@@ -61,14 +61,14 @@ fn persistent_memory_is_found_and_does_not_count_as_memory() {
     let more_than_memory = available(&KernelTree::default()).unwrap();
     assert_eq!(fits(&File::open(&path).unwrap(), more_than_memory), Ok(()));
     std::fs::remove_file(path).unwrap();
-    let elsewhere = folder();
+    let elsewhere = shared_folder();
     let file = File::create_new(elsewhere.path().join("partition")).unwrap();
     assert!(fits(&file, more_than_memory).is_err());
 }
 
 #[test]
 fn a_partition_has_one_owner_at_a_time() {
-    let folder = folder();
+    let folder = shared_folder();
     let path = folder.path().join("partition");
     let first = MappedPartition::create(&path, 4096).unwrap();
     let refusal = MappedPartition::create(&path, 8192).unwrap_err();
@@ -83,7 +83,7 @@ fn a_partition_has_one_owner_at_a_time() {
 
 #[test]
 fn what_cannot_be_made_leaves_the_folder_as_it_was() {
-    let folder = folder();
+    let folder = shared_folder();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("shorter"), "found").unwrap();
     // As if the disk had been full halfway.
@@ -121,7 +121,7 @@ fn write_each_page(mapping: &Mapping) -> i64 {
 #[test]
 fn no_store_faults_after_prefaulting_by_either_way() {
     const PAGES: usize = 512;
-    for folder in [folder(), tempfile::tempdir().unwrap()] {
+    for folder in [shared_folder(), tempfile::tempdir().unwrap()] {
         let path = folder.path().join("partition");
         let mapped = |way: &dyn Fn(&Mapping)| {
             let draft = Draft::open(&path).unwrap();
