@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 
 use super::cgroup::CpuGroup;
-use super::clock::MonotonicClock;
 use super::cpufreq::CpuFreq;
 use super::emulated::EmulatedClock;
 use super::exclusive::{self, ExclusiveCore};
@@ -14,6 +13,7 @@ use super::powercap::EnergyMeter;
 use super::thread::Tid;
 use super::{KernelTree, busy, cores, refused};
 use crate::{Applied, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Provenance, Range, Readings, Refusal, Value};
+use punctual_os::LinuxOs;
 
 /// Where Linux keeps POSIX shared memory: a file system without a medium (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -108,7 +108,7 @@ impl LinuxMachine {
             ));
         }
         let journal = Journal::open(guardian)?;
-        let emulated = Arc::new(EmulatedClock::of(&tree, &MonotonicClock));
+        let emulated = Arc::new(EmulatedClock::of(&tree, &LinuxOs));
         let mut refusals = Vec::new();
         let clock = match clock {
             ClockPreference::None => ClockKnob::None,
@@ -238,7 +238,7 @@ impl LinuxMachine {
 
 impl Clock for LinuxMachine {
     fn now(&self) -> Time {
-        MonotonicClock.now()
+        LinuxOs.now()
     }
 }
 

@@ -27,12 +27,6 @@ mod undo;
 
 pub use core_claim::CoreClaim;
 pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
-pub use punctual_os::linux::sync;
-
-/// The clock of Linux.
-pub mod clock {
-    pub use punctual_os::LinuxOs as MonotonicClock;
-}
 
 pub use tree::KernelTree;
 
