@@ -13,13 +13,4 @@ mod room;
 pub use mapped::{MappedPartition, Medium};
 pub use polled::{BLOCK_BYTES, PolledFile};
 
-use punctual_platform::Refusal;
-
-/// A refusal of `what` for the reason that the kernel gave.
-fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: impl Into<String>) -> Refusal {
-    Refusal {
-        what: what.into(),
-        why: why.to_string(),
-        remedy: remedy.into(),
-    }
-}
+use punctual_os::linux::refused;
