@@ -1,7 +1,7 @@
 //! Linux behind the [`Machine`](crate::Machine) contract: threads, clocks, CPU shares, meters, and putting it all back.
 //!
-//! Every module asks one thing of the kernel and answers with a value or a [`Refusal`] that says what would help.
-//! Nothing needs privileges to run; privileges only make more of it offered.
+//! Every module asks one thing of the kernel and answers with a value or a [`Refusal`](crate::Refusal) that says what
+//! would help. Nothing needs privileges to run; privileges only make more of it offered.
 
 pub mod busy;
 pub mod cgroup;
@@ -27,7 +27,6 @@ mod undo;
 
 pub use core_claim::CoreClaim;
 pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
-
 pub use tree::KernelTree;
 
 use punctual_os::linux::{last_error, refused};
