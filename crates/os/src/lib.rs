@@ -10,8 +10,8 @@
 //! - `VirtualOs`, for tests (`punctual-testing`): threads that take turns, and a clock that jumps. All that happens
 //!   follows from a seed, and a deadlock is a report instead of a test that hangs.
 //!
-//! Both pass the conformance suite of `punctual-testing`. What is generic over the `Os` costs nothing extra on Linux: `LinuxOs` has no size, and
-//! the compiler sees through it.
+//! Both pass the conformance suite of `punctual-testing`. What is generic over the `Os` costs nothing extra on Linux:
+//! `LinuxOs` has no size, and the compiler sees through it.
 
 #[cfg(target_os = "linux")]
 pub mod linux;

@@ -10,15 +10,10 @@ use punctual_platform::{KnobId, Machine, Meter, Plan, Provenance, Value};
 use punctual_testing::conformance::machine as conformance;
 use punctual_units::{Clock, Hertz, Nanos, Share};
 
-/// A tree of the given kernel paths and contents. Each content ends with a newline, as the kernel's do.
+/// A tree of the given kernel paths and contents.
 fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = punctual_testing::kernel_files(files);
     let tree = KernelTree::at(folder.path());
-    for (path, content) in files {
-        let path = tree.path(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, format!("{content}\n")).unwrap();
-    }
     (folder, tree)
 }
 

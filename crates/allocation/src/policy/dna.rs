@@ -9,8 +9,8 @@
 //! left gets one partition: a way if the average over ways alone is the larger one, bandwidth otherwise.
 //!
 //! **Three departures**, each because the published text leaves no choice or does harm:
-//! - With dc or db 0 the divisor is 0. Then the average is over the other resource: the factor 0 is left out. (To take it
-//!   for no gain loses much: docs/decisions/0006.)
+//! - With dc or db 0 the divisor is 0. Then the average is over the other resource: the factor 0 is left out. (To take
+//!   it for no gain loses much: docs/decisions/0006.)
 //! - The published code compares both averages even when one resource is used up, and can then hand out what is not
 //!   there. Here what is used up is not a choice.
 //! - It hands out everything, gain or not. Once no task gains by anything that is left, the rest is left spare here, so

@@ -1,13 +1,8 @@
 //! Partitions in memory and on a device.
 
-use super::*;
+use punctual_testing::shared_folder;
 
-/// A folder in memory where possible.
-fn shared_folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap()
-}
+use super::*;
 
 #[test]
 fn what_is_written_is_there_for_the_next_one_on_memory_and_on_a_device() {
