@@ -16,7 +16,7 @@
 use std::fmt;
 
 use nalgebra::DMatrix;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::fingerprint::{Fingerprint, Hasher};
 use crate::rows;
@@ -27,7 +27,7 @@ pub const R2_ACCEPTED: f64 = 0.8;
 
 /// An ARX model, by construction consistent in its dimensions and free of NaN and infinities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
+#[serde(remote = "Self")]
 pub struct ArxModel {
     inputs: Vec<String>,
     outputs: Vec<String>,
@@ -50,21 +50,6 @@ pub struct Fit {
     pub residual_std: Vec<f64>,
     /// Rows of the record.
     pub samples: usize,
-}
-
-/// The parts of an [`ArxModel`] before they are checked against each other.
-#[derive(Deserialize)]
-struct Unchecked {
-    inputs: Vec<String>,
-    outputs: Vec<String>,
-    #[serde(with = "rows::many")]
-    a: Vec<DMatrix<f64>>,
-    #[serde(with = "rows::many")]
-    b: Vec<DMatrix<f64>>,
-    u0: Vec<f64>,
-    y0: Vec<f64>,
-    drift: Vec<f64>,
-    fit: Option<Fit>,
 }
 
 /// Parts that do not make up a model, or data that does not fit it.
@@ -385,30 +370,16 @@ fn check_part<'a>(
     }
 }
 
-impl TryFrom<Unchecked> for ArxModel {
-    type Error = ArxError;
+impl Serialize for ArxModel {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ArxModel::serialize(self, serializer)
+    }
+}
 
-    fn try_from(parts: Unchecked) -> Result<ArxModel, ArxError> {
-        let Unchecked {
-            inputs,
-            outputs,
-            a,
-            b,
-            u0,
-            y0,
-            drift,
-            fit,
-        } = parts;
-        ArxModel {
-            inputs,
-            outputs,
-            a,
-            b,
-            u0,
-            y0,
-            drift,
-            fit,
-        }
-        .checked()
+/// Refuses a document whose parts contradict each other.
+impl<'de> Deserialize<'de> for ArxModel {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ArxModel, D::Error> {
+        let model = ArxModel::deserialize(deserializer)?;
+        model.checked().map_err(serde::de::Error::custom)
     }
 }
