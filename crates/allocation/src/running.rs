@@ -115,7 +115,8 @@ mod tests {
             deadline: Time(u64::MAX),
             waiting,
         };
-        virtual_deadline(&running, &second())
+        let programs = second();
+        virtual_deadline_with(&running, &programs, programs.grid().all())
     }
 
     #[test]

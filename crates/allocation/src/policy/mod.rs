@@ -98,7 +98,6 @@ impl Policy {
 /// The jobs that run, apart from the cores that rest: what dynamic policies see.
 #[derive(Clone, Debug)]
 pub(crate) struct Busy<'a> {
-    pub programs: &'a Programs,
     pub pool: Pool,
     /// The core and the job of each.
     pub jobs: Vec<(usize, &'a Running<'a>)>,
@@ -119,7 +118,6 @@ impl<'a> Busy<'a> {
             .map(|(_, job)| programs.levels(job.program, job.progress))
             .collect();
         Busy {
-            programs,
             pool,
             jobs,
             levels,

@@ -13,7 +13,8 @@
 //!
 //! Kernels with group scheduling of real-time threads (they show `cpu.rt_runtime_us`) let no `SCHED_FIFO` thread into
 //! the version 1 group, and give none in it `SCHED_FIFO` (EINVAL, EPERM). Best-effort threads are none; and where one
-//! holds a [`PiMutex`](super::sync::PiMutex) that a real-time thread waits for, it inherits that priority all the same.
+//! holds a [`PiMutex`](punctual_os::linux::sync::PiMutex) that a real-time thread waits for, it inherits that priority
+//! all the same.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

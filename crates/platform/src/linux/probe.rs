@@ -21,11 +21,11 @@ use punctual_units::{Clock, CoreId, Nanos, Time};
 use serde::{Deserialize, Serialize};
 
 use super::exclusive::ExclusiveCore;
-use super::sync::PiMutex;
 use super::thread::Tid;
 use super::{refused, thread};
 use crate::Refusal;
 use punctual_os::LinuxOs;
+use punctual_os::linux::sync::PiMutex;
 
 /// A common choice of period: well below the deadlines it is to judge, at well below 1 % of a core.
 pub const PERIOD: Nanos = Nanos::from_millis(1);
