@@ -58,7 +58,7 @@ pub fn completion(services: &[Nanos], block: Nanos) -> Result<Completion, NoFigu
 }
 
 /// How a job waits on a core that is kept for it meanwhile, and has `slack` to do so before it could no longer be done
-/// in time. The core time that it polls away is nobody's loss there, so that its price is zero, and blocking only
+/// in time. The core time that it polls away costs no other job anything there, so its price is zero, and blocking only
 /// delays the job: it polls as long as that helps. [`completion`] is for cores that others use while the job is
 /// blocked; where the core is lent to them, blocking costs handing it over and taking it back.
 ///
@@ -94,7 +94,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_else_costs_less(services in prop::collection::vec(0u64..200, 1..20), block in 0u64..200, other in 0u64..250) {
+        fn nothing_else_costs_less(
+            services in prop::collection::vec(0u64..200, 1..20),
+            block in 0u64..200,
+            other in 0u64..250,
+        ) {
             let services: Vec<Nanos> = services.into_iter().map(Nanos).collect();
             let block = Nanos(block);
             let ours = expected_cost(completion(&services, block).unwrap(), &services, block);
@@ -110,7 +114,10 @@ mod tests {
         }
 
         #[test]
-        fn it_costs_at_most_twice_what_hindsight_would(services in prop::collection::vec(1u64..200, 1..20), block in 1u64..200) {
+        fn it_costs_at_most_twice_what_hindsight_would(
+            services in prop::collection::vec(1u64..200, 1..20),
+            block in 1u64..200,
+        ) {
             // Spinning for as long as blocking costs is 2-competitive, and the best way costs no more than that.
             let services: Vec<Nanos> = services.into_iter().map(Nanos).collect();
             let hindsight: f64 = services.iter().map(|s| s.0.min(block) as f64).sum::<f64>() / services.len() as f64;
