@@ -5,11 +5,12 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use punctual_allocation::{Grid, Objective, Phase, Profile, Programs, RateTable, Share as SplitShare};
-use punctual_platform::{KnobId, Machine, Plan, Value, conformance};
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::split::{Program, SplitModel};
 use punctual_sim::{
     Event, Failing, Fault, Faults, Faulty, Load, MachineModel, MeterId, Parts, Simulation, SplitLoad, costs,
 };
+use punctual_testing::conformance::machine as conformance;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,

@@ -10,10 +10,10 @@ mod measured;
 use std::sync::Arc;
 
 use punctual_cores::{LearntCosts, LendingDecision, LendingLog, TenantEvent, Tenants};
+use punctual_os::LinuxOs;
+use punctual_os::linux::sync::PiMutex;
 use punctual_platform::Refusal;
-use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
-use punctual_platform::linux::sync::PiMutex;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{Clock, Nanos, Time};
 
@@ -206,7 +206,7 @@ impl Ledger {
             return;
         }
         let costs = self.costs.costs();
-        let now = MonotonicClock.now();
+        let now = LinuxOs.now();
         if self.step(tenant, TenantEvent::Leaves { release, costs }, now) {
             self.lend(core, now);
         } else if self.tenants.is_kept_idle() {
@@ -232,7 +232,7 @@ impl Ledger {
     }
 
     fn end(&mut self, core: &ExclusiveCore, tenant: usize) {
-        let now = MonotonicClock.now();
+        let now = LinuxOs.now();
         if self.step(tenant, TenantEvent::Ended, now) && self.account.refused.is_none() {
             self.lend(core, now);
         }
@@ -241,7 +241,7 @@ impl Ledger {
     fn lend(&mut self, core: &ExclusiveCore, now: Time) {
         match core.lend() {
             Ok(()) => {
-                let since = MonotonicClock.now();
+                let since = LinuxOs.now();
                 self.account.leases += 1;
                 self.lease = Some(Lent {
                     since,
@@ -258,16 +258,16 @@ impl Ledger {
 
     /// `tenant` is about to work at `release` and asked to be woken at `asked`.
     fn call(&mut self, core: &ExclusiveCore, tenant: usize, asked: Option<Time>, release: Time) {
-        let lease = match self.step(tenant, TenantEvent::Called, MonotonicClock.now()) {
+        let lease = match self.step(tenant, TenantEvent::Called, LinuxOs.now()) {
             true => self.lease.take(),
             false => None,
         };
         if lease.is_none() && !self.astray {
             return;
         }
-        let began = MonotonicClock.now();
+        let began = LinuxOs.now();
         self.take_back(core);
-        let back = MonotonicClock.now();
+        let back = LinuxOs.now();
         let Some(lease) = lease else { return };
         // An interrupted sleep ends before the instant asked for.
         let took = back.since(asked.unwrap_or(began).min(began));
