@@ -1,6 +1,7 @@
 //! Faults on the command line: `KIND:METER@FROM..UNTIL`, with `=VALUE` where the kind takes one.
 
-use punctual_scenario::{Failing, Fault, MeterId};
+use punctual_platform::MeterId;
+use punctual_scenario::{Failing, Fault};
 
 use crate::scenario::parse_time;
 

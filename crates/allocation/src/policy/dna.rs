@@ -19,6 +19,7 @@
 //! **Cost.** The double sum is four look-ups in a table of running sums ([`crate::programs`]), and since all tasks
 //! divide by the same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the
 //! earliest core).
+
 use crate::grid::Share;
 use crate::levels::Levels;
 use crate::policy::Busy;
