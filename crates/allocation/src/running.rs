@@ -1,6 +1,7 @@
 //! What runs on a core, and what waits for it.
 
 use punctual_units::{Nanos, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::grid::Share;
 use crate::programs::Programs;
@@ -19,7 +20,7 @@ pub struct Running<'a> {
 }
 
 /// A job that waits for a core: released, or pushed aside by one with an earlier deadline.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
     /// Which program, by its place in [`Programs`].
     pub program: usize,
@@ -29,12 +30,33 @@ pub struct Waiting {
     pub deadline: Time,
 }
 
+/// The jobs of one core, as an allocator is told of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CoreJobs {
+    /// The job that runs; nothing where the core rests, or works for a task without a program.
+    pub runs: Option<Waiting>,
+    /// Jobs that wait for the core, in any order.
+    pub waits: Vec<Waiting>,
+}
+
+impl CoreJobs {
+    /// The job that runs, with those that wait for it.
+    pub fn running(&self) -> Option<Running<'_>> {
+        self.runs.map(|job| Running {
+            program: job.program,
+            progress: job.progress,
+            deadline: job.deadline,
+            waiting: &self.waits,
+        })
+    }
+}
+
 /// Most jobs that wait for one core and are looked at for its virtual deadline; those with the latest deadlines beyond
 /// it are left out.
 pub const WAITING_MAX: usize = 64;
 
 /// The virtual deadline of a running job (fifth paper, section VI-B): the latest instant at which it can end without
-/// making a waiting one late, if those then have the whole machine:
+/// making a waiting one late, if those then have `share` (in the paper: the whole machine):
 ///
 /// ```text
 /// start(n) = D_n - WCET_n
@@ -43,11 +65,6 @@ pub const WAITING_MAX: usize = 64;
 /// ```
 ///
 /// with the waiting jobs 1..n in the order of their deadlines. WCET_i is what is left of a job that was pushed aside.
-pub fn virtual_deadline(running: &Running<'_>, programs: &Programs) -> Time {
-    virtual_deadline_with(running, programs, programs.grid().all())
-}
-
-/// The same, if those that wait then have `share`.
 pub fn virtual_deadline_with(running: &Running<'_>, programs: &Programs, share: Share) -> Time {
     let mut earliest = [0_usize; WAITING_MAX];
     let mut start = Time(u64::MAX);
@@ -120,7 +137,8 @@ mod tests {
             deadline: Time(u64::MAX),
             waiting,
         };
-        virtual_deadline(&running, &second())
+        let programs = second();
+        virtual_deadline_with(&running, &programs, programs.grid().all())
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! What does the machine offer? Knobs to set, meters to read, and time.
 //!
 //! A [`Machine`] is a handful of methods. Two implementations exist: `linux::LinuxMachine` here, and the
-//! simulated machine of `punctual-sim`; both pass [`conformance::check`]. A knob that is missing or refused is a
-//! result, not an error: [`Offers`] says what there is, [`Refusal`] why something did not work and what would help.
+//! simulated machine of `punctual-sim`; both pass one conformance suite (`punctual-testing`). A knob that is missing or
+//! refused is a result, not an error: [`Offers`] says what there is, [`Refusal`] why something did not work and what
+//! would help.
 //!
 //! Only this crate knows kernel paths.
 
-pub mod conformance;
 mod knob;
 #[cfg(target_os = "linux")]
 pub mod linux;
 mod machine;
 mod parts;
 
-pub use knob::{Applied, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, Value};
-pub use machine::{ClockOffer, KnobOffer, Machine, Meter, Offers, Provenance, Range, Readings};
+pub use knob::{Applied, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, UnknownKnob, Value};
+pub use machine::{ClockOffer, KnobOffer, Machine, Measure, MeterId, Offers, Provenance, Range, Reading, Readings};
 pub use parts::Parts;
 pub use punctual_os::Refusal;

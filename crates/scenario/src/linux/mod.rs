@@ -12,7 +12,7 @@ use std::time::Duration;
 use punctual_cores::Seat;
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
@@ -33,7 +33,7 @@ use crate::run::{RunError, Setup};
 
 /// The engine of every scenario: LMDB at the speed of the emulated clock.
 type ScenarioEngine = Emulated<Lmdb>;
-type ScenarioStore = Store<ScenarioEngine, MonotonicClock>;
+type ScenarioStore = Store<ScenarioEngine, LinuxOs>;
 
 /// Sensors of the scratch store on which costs are measured: the depth of its tree is that of any store between a
 /// thousand and a hundred thousand objects.
@@ -69,10 +69,11 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let store = Arc::new(open_store(setup, &place.main(), map_bytes, &sensors, &emulated)?);
     fill(&store, &scenario.store, watch)?;
 
-    let header = setup.header(machine.offers(), &costs, compiled.replicas);
+    let offers = setup.offers(machine.offers());
+    let header = setup.header(&offers, &costs, compiled.replicas);
     let mut options = RunOptions {
         header,
-        regulator: setup.regulator(machine.offers(), Time::ZERO),
+        regulator: setup.regulator(&offers, Time::ZERO),
         pace: scenario.control.pace,
         patience: setup.patience(),
         duration: Some(scenario.duration),
@@ -265,7 +266,7 @@ fn open_store(
     };
     Ok(Store::open(
         Emulated::new(engine, Arc::clone(emulated)),
-        MonotonicClock,
+        LinuxOs,
         options,
     )?)
 }

@@ -68,7 +68,7 @@ fn free() -> LearntCosts {
 
 /// Time enough to lend, however slow the machine is; no thread really waits for it.
 fn far() -> Time {
-    MonotonicClock.now() + Nanos::from_secs(3600)
+    LinuxOs.now() + Nanos::from_secs(3600)
 }
 
 /// Sleeps through it in no time.
@@ -117,12 +117,12 @@ fn what_taking_back_takes_in_use_is_reckoned_with_at_the_next_release() {
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let mut calls = Vec::new();
     for _ in 0..2 {
-        let release = MonotonicClock.now() + Nanos::from_secs(1);
+        let release = LinuxOs.now() + Nanos::from_secs(1);
         let mut asked = None;
         // The sleep until the core is called back ends 20 ms late.
         tenancy.wait(release, |until| {
             if asked.is_none() {
-                MonotonicClock.sleep_until(until + MS * 20);
+                LinuxOs.sleep_until(until + MS * 20);
             }
             asked.get_or_insert(release.since(until));
             true
@@ -189,6 +189,8 @@ fn of_two_occupants_the_one_that_is_released_first_gets_the_core_back() {
     let emulated = Emulated::new();
     let mut both = Tenancy::shared(emulated.core.clone(), free(), 2);
     let (mut late, mut early) = (both.pop().unwrap(), both.pop().unwrap());
+    let accountant = early.accountant();
+    accountant.record();
     let mut seen = Vec::new();
     late.wait(far() + MS, |_| {
         if seen.is_empty() {
@@ -203,4 +205,16 @@ fn of_two_occupants_the_one_that_is_released_first_gets_the_core_back() {
     });
     assert_eq!(seen, ["0", "0-1", "0", "0"]);
     assert_eq!(early.accountant().account().leases, 1);
+
+    // Every decision is in the log, and taken again; one that was tampered with is found.
+    let mut log = accountant.log();
+    let again = |log: &LendingLog| {
+        log.replayed()
+            .zip(&log.decisions)
+            .filter(|(again, logged)| *again != logged.answer)
+            .count()
+    };
+    assert_eq!((log.decisions.len(), log.lost, again(&log)), (4, 0, 0), "{log:?}");
+    log.decisions[1].answer = !log.decisions[1].answer;
+    assert_eq!(again(&log), 1);
 }

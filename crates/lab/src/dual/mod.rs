@@ -1,0 +1,226 @@
+//! Jobs with I/O on a few cores, from lists: under a fair scheduler that does not preempt, under stock Linux, and with
+//! exclusive cores.
+//!
+//! **Problem.** Whether a real-time job is late is decided by what happens after each of its I/Os: how long the medium
+//! takes, and how long the job waits until it has a core again (E. Lee, Y. Kim and H. Bahn, "Dual Management of
+//! Real-Time and Interactive Jobs in Smartphones", 2014). Here the waits emerge from a schedule that is simulated event
+//! by event.
+//!
+//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. The
+//! tasks say which jobs are due when; [`Management`] says which job runs where, and how it waits for I/O.
+//!
+//! **Method.** The one [`Simulation`], on a machine of one clock step of 1 GHz without memory traffic, so that a cycle
+//! takes a nanosecond. All cores take from one [`Queue`], so no core idles while a job waits that may run there (the
+//! report counts the time for which that is not so). Decisions about exclusive cores are those of `punctual_cores`,
+//! which real machines use as well. There is no randomness but that of the devices: the same arguments give the same
+//! report.
+//!
+//! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the
+//! fair class.
+
+mod list;
+mod machine;
+mod report;
+
+use punctual_cores::{Completion, LendingCosts};
+use punctual_sim::media::Device;
+use punctual_sim::{
+    Dispatch, Event, Lending, MachineModel, ModelError, Queue, Release, Sharing, Simulation, SimulationError, Step,
+    Task, Work,
+};
+use punctual_units::{Clock, CoreId, Nanos, Time};
+use punctual_workload::Op;
+use thiserror::Error;
+
+pub use list::{CoreListError, check_cores};
+pub use machine::DualMachine;
+pub use report::Report;
+
+/// What decides where jobs run and how they wait for their I/O.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Management {
+    /// All cores serve all tasks; all I/O blocks.
+    Shared(Sharing),
+    /// Real-time tasks have the machine's exclusive cores, where they run by earliest deadline; interactive ones have
+    /// the others, and what is lent.
+    Dual(Exclusive),
+}
+
+/// What dual management decided before the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exclusive {
+    /// The exclusive core of each real-time task, in the order of the tasks.
+    pub places: Vec<CoreId>,
+    /// How a real-time job waits for each device.
+    pub waits: Vec<Completion>,
+    /// What lending costs; see [`Lending::costs`].
+    pub costs: LendingCosts,
+    /// The least slack of the real-time tasks.
+    pub slack: Nanos,
+    /// What a real-time job waits that becomes ready while its core is lent: for Fig. 3(b), as
+    /// [`Sharing::QuantumAfter`]. Zero: it takes its core at once.
+    pub wait: Nanos,
+}
+
+/// What cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum DualError {
+    /// The machine is not one.
+    #[error(transparent)]
+    Machine(#[from] ModelError),
+    /// The tasks cannot run.
+    #[error(transparent)]
+    Load(#[from] SimulationError),
+    /// A step names a device that there is not.
+    #[error("task \"{task}\" asks device {device}, and there are {devices}")]
+    Device {
+        /// The task.
+        task: String,
+        /// The device.
+        device: usize,
+        /// How many there are.
+        devices: usize,
+    },
+    /// A period or a deadline of zero, or interactive jobs that take no time.
+    #[error("task \"{0}\" takes no time: give it a period and a deadline above 0, or something to compute")]
+    Timeless(String),
+    /// The decisions of dual management do not go with the tasks, the devices or the machine.
+    #[error(
+        "dual management needs an exclusive core for each of {tasks} real-time tasks and a way to wait for each of {devices} devices"
+    )]
+    Decisions {
+        /// Real-time tasks.
+        tasks: usize,
+        /// Devices.
+        devices: usize,
+    },
+}
+
+/// So much time on a core of such a machine.
+pub fn compute(span: Nanos) -> Step {
+    Step::Op(Op::Compute { cycles: span.0 })
+}
+
+/// How long a step computes on such a machine; none for a request.
+pub fn computes(step: &Step) -> Option<Nanos> {
+    match step {
+        Step::Op(Op::Compute { cycles }) => Some(Nanos(*cycles)),
+        _ => None,
+    }
+}
+
+/// Runs `tasks` on `machine` until the last real-time job has ended, at most until `limit`. Where a task is pinned, and
+/// what its jobs' backlog is, is decided here.
+///
+/// # Errors
+/// [`DualError`] before anything runs.
+pub fn simulate(
+    machine: &DualMachine,
+    management: &Management,
+    tasks: &[Task],
+    devices: Vec<Device>,
+    limit: Time,
+) -> Result<Report, DualError> {
+    machine.check()?;
+    check_tasks(tasks, devices.len())?;
+    let work = work(machine, management, tasks, devices)?;
+    let mut simulation = Simulation::of(MachineModel::bare(&machine.name, machine.cores), work)?;
+    let mut report = Report {
+        interactive_jobs: vec![0; tasks.len()],
+        unfinished: real_time(tasks).filter_map(|task| task.jobs.count()).sum(),
+        ..Report::default()
+    };
+    // Where no task is real-time, the limit decides.
+    let mut until = limit;
+    loop {
+        match simulation.run_until(until) {
+            Event::Completed(job) if job.deadline.is_some() => {
+                report.jobs.push(job);
+                report.unfinished -= 1;
+                if report.unfinished == 0 {
+                    until = simulation.now();
+                }
+            }
+            Event::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
+            Event::Reached => return Ok(report.of(&simulation)),
+            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
+        }
+    }
+}
+
+fn real_time(tasks: &[Task]) -> impl Iterator<Item = &Task> {
+    tasks.iter().filter(|task| task.deadline.is_some())
+}
+
+fn check_tasks(tasks: &[Task], devices: usize) -> Result<(), DualError> {
+    for task in tasks {
+        let steps = || task.jobs.lists().iter().flatten();
+        let lasts = |step: &Step| computes(step).is_some_and(|span| span > Nanos::ZERO);
+        let timeless = match (task.deadline, task.release) {
+            (Some(deadline), Release::Paced { period, .. }) => period.0 == 0 || deadline.0 == 0,
+            _ => !task.jobs.lists().is_empty() && !steps().any(lasts),
+        };
+        if timeless {
+            return Err(DualError::Timeless(task.name.clone()));
+        }
+        for step in steps() {
+            if let Step::Io { device, .. } = step
+                && *device >= devices
+            {
+                return Err(DualError::Device {
+                    task: task.name.clone(),
+                    device: *device,
+                    devices,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The tasks on their cores, and which job runs where.
+fn work(
+    machine: &DualMachine,
+    management: &Management,
+    tasks: &[Task],
+    devices: Vec<Device>,
+) -> Result<Work, DualError> {
+    let mut tasks = tasks.to_vec();
+    let (sharing, lending) = match management {
+        Management::Shared(sharing) => (*sharing, None),
+        Management::Dual(decided) => {
+            let count = real_time(&tasks).count();
+            let sound = decided.places.len() == count
+                && decided.waits.len() == devices.len()
+                && decided.places.iter().all(|core| machine.exclusive.contains(core));
+            if !sound {
+                let (tasks, devices) = (count, devices.len());
+                return Err(DualError::Decisions { tasks, devices });
+            }
+            let placed = tasks.iter_mut().filter(|task| task.deadline.is_some());
+            for (task, core) in placed.zip(&decided.places) {
+                task.core = Some(core.index());
+            }
+            let lending = Lending {
+                cores: machine.exclusive.clone(),
+                waits: decided.waits.clone(),
+                costs: decided.costs,
+                slack: decided.slack,
+                wait: decided.wait,
+            };
+            (Sharing::Quantum, Some(lending))
+        }
+    };
+    Ok(Work {
+        tasks,
+        scheduling: Dispatch::Queue(Queue {
+            sharing,
+            quantum: machine.quantum(),
+            switch: machine.switch(),
+        }),
+        split: None,
+        lending,
+        devices,
+        seed: 0,
+    })
+}

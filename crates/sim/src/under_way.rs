@@ -1,0 +1,87 @@
+//! The jobs that are under way.
+
+use punctual_allocation::Waiting;
+use punctual_units::{Hertz, TaskId, Time};
+
+use crate::Simulation;
+use crate::cores::{Doing, Occupant};
+use crate::task::Step;
+
+/// A released job that is not complete.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct JobAt {
+    /// Which copy of the task.
+    pub runner: usize,
+    /// Whose job.
+    pub task: TaskId,
+    /// Its core, from 0.
+    pub core: usize,
+    /// The op of its program that it is in, or that comes next, from 0.
+    pub op: usize,
+    /// The part of the op that is done, 0..=1.
+    pub done: f64,
+    /// Its absolute deadline; none for best-effort jobs.
+    pub deadline: Option<Time>,
+    /// When it was released.
+    pub released: Time,
+    /// Whether it has the core now.
+    pub runs: bool,
+}
+
+impl Simulation<'_> {
+    /// The jobs that are under way: by runner, in the order of their release.
+    pub(crate) fn jobs(&mut self) -> Vec<JobAt> {
+        self.settle();
+        let mut jobs = Vec::with_capacity(self.runners.len());
+        for (runner, copy) in self.runners.iter().enumerate() {
+            let Some(job) = &copy.job else { continue };
+            let core = &self.cores[copy.core];
+            let runs = core.occupant() == Some(Occupant::Runner(runner));
+            // What is left of a job that was put off, or stands still, is kept with it.
+            let works = runs && core.doing() == Doing::Work;
+            let left = if works { core.left(self.now) } else { job.left() };
+            let at = JobAt {
+                runner,
+                task: copy.task,
+                core: copy.core,
+                op: job.op,
+                done: 1.0 - left,
+                deadline: copy.deadline.map(|deadline| job.released + deadline),
+                released: job.released,
+                runs,
+            };
+            jobs.push(at);
+            jobs.extend(copy.backlog.iter().map(|(_, released)| JobAt {
+                op: 0,
+                done: 0.0,
+                deadline: copy.deadline.map(|deadline| *released + deadline),
+                released: *released,
+                runs: false,
+                ..at
+            }));
+        }
+        jobs
+    }
+
+    /// What an allocator sees of a job whose task has a program.
+    pub(crate) fn seen(&self, job: &JobAt) -> Option<Waiting> {
+        let runner = &self.runners[job.runner];
+        let (program, split) = (runner.program?, self.split.as_ref()?);
+        let phase = |step: &Step| matches!(step, Step::Phase(_));
+        let progress = match runner.steps().get(job.op) {
+            Some(Step::Phase(phase)) => split.programs[program].progress(*phase, job.done),
+            _ if runner.steps()[job.op..].iter().any(phase) => 0.0,
+            _ => 1.0_f64.next_down(),
+        };
+        Some(Waiting {
+            program,
+            progress,
+            deadline: job.deadline.unwrap_or(Time::MAX),
+        })
+    }
+
+    /// The clock in force.
+    pub fn clock(&self) -> Hertz {
+        self.step.clock
+    }
+}

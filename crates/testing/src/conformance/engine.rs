@@ -1,0 +1,332 @@
+//! What every engine must do, checked against a model that is two ordered maps.
+//!
+//! [`check`] runs a sequence of [`Step`]s on an empty engine and compares each answer with the model's: within the
+//! write transaction, in new snapshots, and in an old snapshot that another thread holds while the engine moves on.
+//! [`check_limits`] tries what lies at the border of the contract. The caller supplies the steps, for example from a
+//! property test, which shrinks and replays them.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
+use std::sync::mpsc;
+
+use punctual_store::engine::{Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table, Write};
+
+/// Something to do to an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Put a record, in the open write transaction.
+    Put(Table, Vec<u8>, Vec<u8>),
+    /// Delete a record, in the open write transaction.
+    Delete(Table, Vec<u8>),
+    /// Get a record, in the open write transaction.
+    Get(Table, Vec<u8>),
+    /// Scan a range, in the open write transaction.
+    Scan(Table, Bound<Vec<u8>>, Bound<Vec<u8>>),
+    /// Commit the open write transaction, begin the next.
+    Commit,
+    /// Drop the open write transaction, begin the next.
+    Abort,
+    /// Let the other thread take a new snapshot, and keep it.
+    TakeSnapshot,
+    /// Let the other thread read its snapshot again.
+    CheckSnapshot,
+}
+
+/// What an engine did otherwise than the model.
+#[derive(Debug, thiserror::Error)]
+pub enum Violation {
+    /// A different answer.
+    #[error("step {step}, {what}: the engine answered {found}, the model {expected}")]
+    Answer {
+        /// The number of the step, from 0.
+        step: usize,
+        /// What was asked.
+        what: String,
+        /// The engine's answer.
+        found: String,
+        /// The right one.
+        expected: String,
+    },
+    /// A failure where none is due.
+    #[error("step {step}: {error}")]
+    Failure {
+        /// The number of the step, from 0.
+        step: usize,
+        /// What the engine reported.
+        error: EngineError,
+    },
+    /// The thread that holds snapshots has ended.
+    #[error("the thread that holds the snapshot has ended")]
+    ObserverGone,
+}
+
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const TABLES: [Table; 2] = [Table::Data, Table::Temporal];
+
+#[derive(Clone, Default)]
+struct Model([Map; 2]);
+
+impl Model {
+    fn table(&mut self, table: Table) -> &mut Map {
+        &mut self.0[usize::from(table == Table::Temporal)]
+    }
+
+    fn records(&self) -> [Records; 2] {
+        self.0.clone().map(|map| map.into_iter().collect())
+    }
+}
+
+/// Runs `steps` on an empty engine and compares it with the model.
+///
+/// # Errors
+/// The first [`Violation`].
+pub fn check<E: Engine>(engine: &E, steps: &[Step]) -> Result<(), Violation> {
+    std::thread::scope(|scope| {
+        let (ask, asked) = mpsc::channel();
+        let (answer, answers) = mpsc::channel();
+        let observer = scope.spawn(move || observe(engine, &asked, &answer));
+        let mut run = Run {
+            engine,
+            committed: Model::default(),
+            observed: Model::default(),
+            ask,
+            answers,
+            step: 0,
+        };
+        let conforms = run.run(steps);
+        drop(run); // no caller asks any more
+        // A scope does not wait for what a thread leaves behind when it ends (LMDB's reader slot), joining it does.
+        observer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        conforms
+    })
+}
+
+enum Ask {
+    TakeSnapshot,
+    ReadAll,
+}
+
+/// Holds a snapshot and reads it when asked. Ends when no caller can ask any more.
+fn observe<E: Engine>(
+    engine: &E,
+    asked: &mpsc::Receiver<Ask>,
+    answer: &mpsc::Sender<Result<[Records; 2], EngineError>>,
+) {
+    let mut snapshot = None;
+    for ask in asked {
+        if matches!(ask, Ask::TakeSnapshot) {
+            drop(snapshot.take()); // the engine may allow one at a time
+        }
+        let held = match snapshot.take() {
+            Some(held) => Ok(held),
+            None => engine.snapshot(),
+        };
+        let records = held.and_then(|held| {
+            let records = read_all(&held);
+            snapshot = Some(held);
+            records
+        });
+        if answer.send(records).is_err() {
+            return;
+        }
+    }
+}
+
+struct Run<'e, E> {
+    engine: &'e E,
+    committed: Model,
+    /// What the other thread's snapshot must show.
+    observed: Model,
+    ask: mpsc::Sender<Ask>,
+    answers: mpsc::Receiver<Result<[Records; 2], EngineError>>,
+    step: usize,
+}
+
+impl<E: Engine> Run<'_, E> {
+    fn run(&mut self, steps: &[Step]) -> Result<(), Violation> {
+        self.look(Ask::TakeSnapshot)?;
+        let mut rest = steps.iter();
+        while rest.len() > 0 {
+            self.transaction(&mut rest)?;
+            self.engine_shows_committed()?;
+        }
+        self.look(Ask::ReadAll)
+    }
+
+    /// One write transaction: up to the next commit or abort.
+    fn transaction<'s>(&mut self, steps: &mut impl Iterator<Item = &'s Step>) -> Result<(), Violation> {
+        let engine = self.engine;
+        let mut transaction = self.sound(engine.write())?;
+        let mut model = self.committed.clone();
+        for step in steps {
+            self.step += 1;
+            match step {
+                Step::Put(table, key, value) => {
+                    self.sound(transaction.put(*table, key, value))?;
+                    model.table(*table).insert(key.clone(), value.clone());
+                }
+                Step::Delete(table, key) => {
+                    let found = self.sound(transaction.delete(*table, key))?;
+                    self.same("delete", &found, &model.table(*table).remove(key).is_some())?;
+                }
+                Step::Get(table, key) => {
+                    let found = self.sound(transaction.get(*table, key))?;
+                    self.same(
+                        "get",
+                        &found.as_deref(),
+                        &model.table(*table).get(key).map(Vec::as_slice),
+                    )?;
+                }
+                Step::Scan(table, low, high) => {
+                    let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+                    let found = self.sound(collect(&transaction, *table, range))?;
+                    self.same("scan", &found, &model_range(model.table(*table), range))?;
+                }
+                Step::Commit => {
+                    self.sound(transaction.commit())?;
+                    self.committed = model;
+                    return Ok(());
+                }
+                Step::Abort => return Ok(()),
+                Step::TakeSnapshot => {
+                    self.observed = self.committed.clone();
+                    self.look(Ask::TakeSnapshot)?;
+                }
+                Step::CheckSnapshot => self.look(Ask::ReadAll)?,
+            }
+        }
+        Ok(()) // the last transaction is dropped: an abort
+    }
+
+    fn engine_shows_committed(&mut self) -> Result<(), Violation> {
+        let snapshot = self.sound(self.engine.snapshot())?;
+        let found = self.sound(read_all(&snapshot))?;
+        self.same("a new snapshot", &found, &self.committed.records())
+    }
+
+    /// Compares the other thread's snapshot with what it must show.
+    fn look(&mut self, ask: Ask) -> Result<(), Violation> {
+        self.ask.send(ask).map_err(|_| Violation::ObserverGone)?;
+        let found = self.answers.recv().map_err(|_| Violation::ObserverGone)?;
+        let found = self.sound(found)?;
+        self.same("the other thread's snapshot", &found, &self.observed.records())
+    }
+
+    fn sound<T>(&self, answer: Result<T, EngineError>) -> Result<T, Violation> {
+        answer.map_err(|error| Violation::Failure { step: self.step, error })
+    }
+
+    fn same<T: PartialEq + std::fmt::Debug>(&self, what: &str, found: &T, expected: &T) -> Result<(), Violation> {
+        same(self.step, what, found, expected)
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(step: usize, what: &str, found: &T, expected: &T) -> Result<(), Violation> {
+    if found == expected {
+        return Ok(());
+    }
+    let (found, expected) = (format!("{found:?}"), format!("{expected:?}"));
+    Err(Violation::Answer {
+        step,
+        what: what.to_owned(),
+        found,
+        expected,
+    })
+}
+
+fn collect(read: &impl Read, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
+    let records = read.scan(table, range)?;
+    records
+        .map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())))
+        .collect()
+}
+
+/// All records, by scans; and each once more, by a get.
+fn read_all(read: &impl Read) -> Result<[Records; 2], EngineError> {
+    let mut all = [Records::new(), Records::new()];
+    for (table, records) in TABLES.into_iter().zip(&mut all) {
+        *records = collect(read, table, (Bound::Unbounded, Bound::Unbounded))?;
+        for (key, value) in records.iter_mut() {
+            // Two ways to the same value: should they differ, the record shows it.
+            let found = read.get(table, key)?;
+            let found = found.as_deref();
+            if found != Some(value.as_slice()) {
+                *value = format!("scan and get differ: {value:?}, {found:?}").into_bytes();
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn model_range(map: &Map, range: KeyRange<'_>) -> Records {
+    // By filtering, because `BTreeMap::range` panics on a range that ends before it begins.
+    let inside = map
+        .iter()
+        .filter(|(key, _)| RangeBounds::<[u8]>::contains(&range, key.as_slice()));
+    inside.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Tries keys and values at, and beyond, the limits of the contract, on an engine whose tables are empty.
+///
+/// # Errors
+/// The first [`Violation`].
+pub fn check_limits<E: Engine>(engine: &E) -> Result<(), Violation> {
+    let sound = |step| move |error| Violation::Failure { step, error };
+    let longest = vec![b'k'; KEY_MAX_LEN];
+    let impossible = [vec![], vec![b'k'; KEY_MAX_LEN + 1]];
+    let large = vec![7; 1 << 20];
+    let mut transaction = engine.write().map_err(sound(0))?;
+    for key in &impossible {
+        let refused = matches!(
+            transaction.put(Table::Data, key, b"v"),
+            Err(EngineError::KeyLength { len }) if len == key.len()
+        );
+        same(1, "refuses a key of impossible length", &refused, &true)?;
+        same(
+            2,
+            "get of it",
+            &transaction.get(Table::Data, key).map_err(sound(2))?.as_deref(),
+            &None,
+        )?;
+        same(
+            3,
+            "delete of it",
+            &transaction.delete(Table::Data, key).map_err(sound(3))?,
+            &false,
+        )?;
+    }
+    transaction.put(Table::Data, &longest, b"").map_err(sound(4))?;
+    transaction.put(Table::Data, b"large", &large).map_err(sound(5))?;
+    let all = vec![(longest.clone(), vec![]), (b"large".to_vec(), large.clone())];
+    for (low, expected) in [
+        (Bound::Included(&[][..]), all.as_slice()),
+        (Bound::Excluded(&impossible[1]), &all[1..]),
+    ] {
+        let found = collect(&transaction, Table::Data, (low, Bound::Unbounded)).map_err(sound(6))?;
+        same(6, "a scan from a key that cannot exist", &found.as_slice(), &expected)?;
+    }
+    let none = collect(&transaction, Table::Data, (Bound::Unbounded, Bound::Included(&[]))).map_err(sound(7))?;
+    same(7, "a scan up to the empty key", &none, &vec![])?;
+    transaction.commit().map_err(sound(8))?;
+    let snapshot = engine.snapshot().map_err(sound(9))?;
+    same(
+        9,
+        "the longest key",
+        &snapshot.get(Table::Data, &longest).map_err(sound(9))?.as_deref(),
+        &Some(&[][..]),
+    )?;
+    same(
+        10,
+        "a large value",
+        &snapshot.get(Table::Data, b"large").map_err(sound(10))?.as_deref(),
+        &Some(&large[..]),
+    )?;
+    same(
+        11,
+        "the other table",
+        &snapshot.get(Table::Temporal, b"large").map_err(sound(11))?.as_deref(),
+        &None,
+    )
+}
