@@ -179,7 +179,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     real_time,
                     obtained,
                 } => {
-                    self.step(Event::Added { task, goal }, MonotonicClock.now());
+                    self.step(Event::Added { task, goal }, LinuxOs.now());
                     self.collector.protected(obtained);
                     self.witness.watch(task, core);
                     self.under_way
