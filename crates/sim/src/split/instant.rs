@@ -41,20 +41,42 @@ impl Instant {
 impl Simulation<'_> {
     /// What an allocator sees now: jobs of tasks with profiles.
     pub fn instant(&mut self) -> Instant {
+        self.settle();
         let mut cores = vec![Jobs::default(); self.cores.len()];
-        for job in self.jobs() {
-            let Some(seen) = self.seen(&job) else { continue };
-            let jobs = &mut cores[job.core];
-            match job.runs {
-                true => jobs.runs = Some(seen),
-                false => jobs.wait.push(seen),
+        for (number, runner) in self.runners.iter().enumerate() {
+            let Some(first) = self.first_job(number) else { continue };
+            let Some(seen) = self.seen(&first) else { continue };
+            let jobs = &mut cores[first.core];
+            if first.runs {
+                jobs.runs = Some(seen);
             }
-        }
-        for jobs in &mut cores {
-            jobs.wait.sort_by_key(|job| job.deadline);
+            // Those behind the first one have not begun.
+            let behind = runner.backlog.iter().map(|(_, released)| Waiting {
+                progress: 0.0,
+                deadline: runner.deadline.map_or(Time::MAX, |deadline| *released + deadline),
+                ..seen
+            });
+            let waits = (!first.runs).then_some(seen);
+            jobs.wait = merged(&jobs.wait, waits.into_iter().chain(behind));
         }
         Instant { now: self.now, cores }
     }
+}
+
+/// Both in the order of their deadlines, as each is by itself: in overload thousands of jobs wait, and are looked at often.
+fn merged(some: &[Waiting], others: impl Iterator<Item = Waiting>) -> Vec<Waiting> {
+    let (mut all, mut some) = (
+        Vec::with_capacity(some.len() + others.size_hint().0),
+        some.iter().copied().peekable(),
+    );
+    for other in others {
+        while let Some(earlier) = some.next_if(|job| job.deadline <= other.deadline) {
+            all.push(earlier);
+        }
+        all.push(other);
+    }
+    all.extend(some);
+    all
 }
 
 /// What each core gets by `plan`.
