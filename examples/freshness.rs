@@ -1,4 +1,4 @@
-//! Freshness as a question that the store answers: `get_fresh` instead of a timestamp that everybody has to check.
+//! Freshness as a question that the store answers: `get_fresh` instead of a timestamp that every reader has to check.
 //!
 //! A wall-follower steers by its lidar. When the lidar stalls, a plain `get` would go on returning the last distance.
 

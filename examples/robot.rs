@@ -1,4 +1,5 @@
-//! A robot of one's own: two periodic tasks and a live sensor; the runtime learns how jobs answer to its knobs, then controls.
+//! A robot of one's own: two periodic tasks and a live sensor; the runtime learns how jobs answer to its knobs, then
+//! controls.
 use std::{error::Error, thread::spawn, time::Duration};
 
 use punctual::{Learning, ObjectSpec, Runtime, RuntimeOptions, in_memory, ms};

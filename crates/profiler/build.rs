@@ -1,8 +1,8 @@
 //! Compiles the tracer as a shared library, to be carried inside of the program.
 //!
-//! Cargo does not hand the shared library of a dependency to the crate that depends on it, and a library that lies somewhere
-//! beside the program gets lost when the program is copied or installed. The tracer has no dependencies, so that one
-//! call of the compiler makes it. See docs/decisions/0008-profiler.md.
+//! Cargo does not hand the shared library of a dependency to the crate that depends on it, and a library that lies
+//! somewhere beside the program gets lost when the program is copied or installed. The tracer has no dependencies, so
+//! that one call of the compiler makes it. See docs/decisions/0008-profiler.md.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,12 +1,12 @@
-//! The state machine that decides who has what, from event to event.
+//! The state machine that decides what each core has, from event to event.
 //!
 //! ```text
-//! event ─► policy (who gains) ─► placed (few ways change hands) ─► plan        where changing is free
+//! event ─► policy (gains) ─► placed (few ways change hands) ─► plan            where changing is free
 //! event ─► keeper (lend bandwidth, move ways where it pays) ─► plan            where refilling ways costs
 //! ```
 //!
-//! It reads no clock: `now` comes with each event, and if it decided less than [`Settings::gap`] ago it only says when it
-//! wants to be asked again ([`Allocator::due`]).
+//! It reads no clock: `now` comes with each event, and if it decided less than [`Settings::gap`] ago it only says when
+//! it wants to be asked again ([`Allocator::due`]).
 
 use punctual_units::Time;
 
@@ -68,7 +68,7 @@ impl Plan {
     }
 }
 
-/// Decides who has what.
+/// Decides what each core has.
 ///
 /// ```
 /// use punctual_allocation::{
@@ -137,7 +137,8 @@ impl Allocator {
         };
         let plan = Plan::side_by_side(shares);
         let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy), settings.gap);
-        // In a run of seconds nearly every pair of phases meets for the first time, and no decision is to wait for its table.
+        // In a run of seconds nearly every pair of phases meets for the first time, and no decision is to wait for its
+        // table.
         let filled = || {
             let mut exact = Exact::new(programs, pool, cores);
             exact.fill(programs);
@@ -164,11 +165,11 @@ impl Allocator {
         self.due
     }
 
-    /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; none if all
+    /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; `None` if all
     /// stays as it is, or the last decision is too recent.
     ///
-    /// A release that leaves what runs as it was is none of its business unless the policy knows deadlines. Of several events
-    /// at one instant, any will do: what runs is looked at on every core.
+    /// A release that does not change the running jobs triggers a decision only if the policy uses deadlines. Of
+    /// several events at one instant, any will do: the allocator looks at every core.
     ///
     /// # Panics
     /// If `cores` are not as many as in the settings, or a program does not exist.
@@ -231,7 +232,7 @@ impl Allocator {
     }
 }
 
-/// The plan in which every core has what it wants, and what nobody wants stays with whom it was, where it can.
+/// The plan in which every core has what it wants. What no core wants stays with the core that had it, where it can.
 pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
     let ways: Vec<u8> = wanted.iter().map(|share| share.ways).collect();
     let masks = place(&ways, &before.masks, pool.grid);
@@ -259,7 +260,7 @@ pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
     Plan { shares, masks }
 }
 
-/// Where bandwidth goes that nobody needs, under each policy.
+/// Where bandwidth goes that no core needs, under each policy.
 fn aim(policy: Policy) -> Aim {
     match policy {
         Policy::Dadna(_) | Policy::Algorithm2 | Policy::Weighted => Aim::Deadlines,

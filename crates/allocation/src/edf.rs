@@ -1,12 +1,13 @@
 //! Whether one core keeps all deadlines under EDF, found by running it.
 //!
 //! **Method.** Preemptive earliest-deadline-first from a common release at 0, event by event, until the hyperperiod has
-//! passed or the horizon, whichever is first. With each job at its WCET and deadlines equal to periods this agrees with the
-//! exact test, utilisation at most 1 (Liu and Layland, 1973); with execution times from elsewhere (a simulation of phases)
-//! it answers what no closed form does. The fifth paper proposes it as its schedulability analysis (section VI, remarks).
+//! passed or the horizon, whichever is first. With each job at its WCET and deadlines equal to periods this agrees with
+//! the exact test, utilisation at most 1 (Liu and Layland, 1973); with execution times from elsewhere (a simulation of
+//! phases) it answers what no closed form does. The fifth paper proposes it as its schedulability analysis (section VI,
+//! remarks).
 //!
-//! **Used** by the experiments' tests: under a split that never changes, the simulated machine must come to the same verdict on every
-//! core of a task set.
+//! **Used** by the experiments' tests: under a split that never changes, the simulated machine must come to the same
+//! verdict on every core of a task set.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,11 +25,11 @@ pub struct Timing {
 
 /// What came of running the tasks of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Schedulability {
     /// Every deadline was kept.
     Schedulable {
-        /// Whether a whole hyperperiod was run, so that this holds for ever if execution times repeat with it; else only until
-        /// the horizon.
+        /// Whether a whole hyperperiod was run, so that this holds for ever if execution times repeat with it; else
+        /// only until the horizon.
         for_ever: bool,
     },
     /// A job was late; the first one that was.
@@ -43,12 +44,12 @@ pub enum Verdict {
 /// A job that is not done: deadline, task and number order them; then what is left of it.
 type Job = Reverse<(Time, usize, u64, Nanos)>;
 
-/// Runs `tasks` on one core until a hyperperiod has passed or `horizon`. `execution` says how long a job of a task takes:
-/// `|task, _| tasks[task].wcet` for the worst case. Jobs until `horizon` are run one by one: it bounds the work.
+/// Runs `tasks` on one core until a hyperperiod has passed or `horizon`. `execution` says how long a job of a task
+/// takes: `|task, _| tasks[task].wcet` for the worst case. Jobs until `horizon` are run one by one: it bounds the work.
 ///
 /// # Panics
 /// If a period is 0.
-pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u64) -> Nanos) -> Verdict {
+pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u64) -> Nanos) -> Schedulability {
     assert!(
         tasks.iter().all(|task| task.period > Nanos::ZERO),
         "a period is more than 0"
@@ -73,7 +74,7 @@ pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u6
         }
         let release = releases.peek().map(|Reverse((at, ..))| *at).filter(|at| *at < end);
         match (ready.pop(), release) {
-            (None, None) => return Verdict::Schedulable { for_ever },
+            (None, None) => return Schedulability::Schedulable { for_ever },
             (None, Some(at)) => now = at,
             (Some(Reverse((deadline, task, job, left))), release) => {
                 let done = now + left;
@@ -85,7 +86,7 @@ pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u6
                     None => now = done,
                 }
                 if now > deadline {
-                    return Verdict::Late { task, job };
+                    return Schedulability::Late { task, job };
                 }
             }
         }
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn worst_case(tasks: &[Timing]) -> Verdict {
+    fn worst_case(tasks: &[Timing]) -> Schedulability {
         run(tasks, Nanos(1_000_000), |task, _| tasks[task].wcet)
     }
 
@@ -123,9 +124,9 @@ mod tests {
             let needed: u64 = tasks.iter().map(|task| task.wcet.0 * 240 / task.period.0).sum();
             let verdict = worst_case(&tasks);
             if needed <= 240 {
-                prop_assert_eq!(verdict, Verdict::Schedulable { for_ever: true });
+                prop_assert_eq!(verdict, Schedulability::Schedulable { for_ever: true });
             } else {
-                prop_assert!(matches!(verdict, Verdict::Late { .. }), "{:?}", verdict);
+                prop_assert!(matches!(verdict, Schedulability::Late { .. }), "{:?}", verdict);
             }
         }
     }
@@ -139,10 +140,10 @@ mod tests {
         let (tasks, horizon) = ([task(10), task(40)], Nanos(1_000));
         assert_eq!(
             run(&tasks, horizon, |_, _| Nanos(1)),
-            Verdict::Schedulable { for_ever: true }
+            Schedulability::Schedulable { for_ever: true }
         );
         let long = |task, job| Nanos(if (task, job) == (0, 3) { 11 } else { 1 });
-        assert_eq!(run(&tasks, horizon, long), Verdict::Late { task: 0, job: 3 });
+        assert_eq!(run(&tasks, horizon, long), Schedulability::Late { task: 0, job: 3 });
     }
 
     #[test]
@@ -154,7 +155,7 @@ mod tests {
         let tasks = [task(1_000_003), task(999_983)];
         assert_eq!(
             run(&tasks, Nanos(5_000_000), |task, _| tasks[task].wcet),
-            Verdict::Schedulable { for_ever: false }
+            Schedulability::Schedulable { for_ever: false }
         );
     }
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most ways, and most bandwidth partitions, of a machine: a mask of ways has 64 bits, and tables of decisions as many places.
+/// Most ways, and most bandwidth partitions, of a machine: a mask of ways has 64 bits, and tables of decisions as many
+/// places.
 pub const PARTS_MAX: u8 = 64;
 
 /// What a machine can split among its cores.

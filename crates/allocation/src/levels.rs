@@ -4,8 +4,8 @@ use crate::grid::{Grid, Share};
 use crate::policy::surface::View;
 use crate::table::RateTable;
 
-/// Levels of a rate: 18 bits. A table's sum over the largest grid (64 by 64), the weighted sum over 16 cores, and the sum of
-/// two with the number of a cell beside it ([`crate::policy::Exact`]) each fit into 31 bits.
+/// Levels of a rate: 18 bits. A table's sum over the largest grid (64 by 64), the weighted sum over 16 cores, and the
+/// sum of two with the number of a cell beside it ([`crate::policy::Exact`]) each fit into 31 bits.
 pub const LEVELS: i32 = (1 << 18) - 1;
 
 /// One phase's rates in whole levels, with their running sums.

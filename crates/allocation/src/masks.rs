@@ -1,12 +1,13 @@
 //! Which ways a core may fill: contiguous masks, placed so that boundaries move little.
 //!
 //! **Problem.** A policy says how many ways a core has; the hardware wants to know which, and on most processors they
-//! must lie side by side (Intel's manual, volume 3B, 17.19.2). A way that changes hands is cold for whoever gains it.
+//! must lie side by side (Intel's manual, volume 3B, 17.19.2). A way that changes hands is cold for the core that gains
+//! it.
 //!
 //! **Method.** Cores lie in their order (fifth paper, section VII), so a split is a row of boundaries x_1 <= x_2 <= ..
-//! between neighbours, with x_(i+1) - x_i at least what core i needs. If a boundary moves by k, at most k ways change hands over it.
-//! [`place`] finds the boundaries that move least in sum, by dynamic programming over their positions: a shortest path of
-//! cores times ways steps. Ways that nobody needs stay with whom they were.
+//! between neighbours, with x_(i+1) - x_i at least what core i needs. If a boundary moves by k, at most k ways change
+//! hands over it. [`place`] finds the boundaries that move least in sum, by dynamic programming over their positions: a
+//! shortest path of cores times ways steps. Ways that no core needs stay with the core that had them.
 
 use std::fmt;
 
@@ -77,9 +78,9 @@ pub fn side_by_side(ways: &[u8]) -> Vec<WayMask> {
     ways.iter().map(mask).collect()
 }
 
-/// Hands out all of the grid's ways, at least `needed` to each core, so that the boundaries between cores move as little in sum as can be
-/// since `before`. A core between two boundaries that move the same way gains and loses: where ways cost, it is for the hysteresis rule
-/// to count those that change hands.
+/// Hands out all of the grid's ways, at least `needed` to each core, so that the boundaries between cores move as
+/// little in sum as can be since `before`. A core between two boundaries that move the same way gains and loses: where
+/// ways cost, it is for the hysteresis rule to count those that change hands.
 ///
 /// Among placements that move equally little, boundaries lie as low as they can.
 ///
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_stays_where_it_was() {
+    fn what_no_core_needs_stays_where_it_was() {
         let before = side_by_side(&[5, 5, 5, 5]);
         assert_eq!(place(&[3, 3, 3, 3], &before, Grid::PAPER), before);
         assert_eq!(place(&[3, 6, 3, 3], &before, Grid::PAPER)[3], before[3]);

@@ -1,8 +1,9 @@
 //! Which task runs on which core: worst-fit bin packing.
 //!
 //! Tasks in the order of decreasing utilisation, each to the core that has most room left. This keeps the cores' loads
-//! close together (they differ by at most the largest task) and leaves each core few tasks, which keeps virtual deadlines
-//! short to compute (fifth paper, section VII). The paper names worst fit and no order; decreasing is the usual one.
+//! close together (they differ by at most the largest task) and leaves each core few tasks, which keeps virtual
+//! deadlines short to compute (fifth paper, section VII). The paper names worst fit and no order; decreasing is the
+//! usual one.
 
 use thiserror::Error;
 

@@ -1,18 +1,21 @@
 //! Profiles, compiled for deciding: whole-number tables that a decision reads without a search.
 //!
-//! **Method.** Each phase's table is first made monotone ([`RateTable::monotone`]): a core may leave unused what slows it
-//! down. Rates are then counted in [`crate::LEVELS`] whole levels, so that sums are exact, ties are ties, and an optimum is equal
-//! to brute force's rather than near it. One level is less than 4e-6 of the whole: far below a profile's noise.
+//! **Method.** Each phase's table is first made monotone ([`RateTable::monotone`]): a core may leave unused what slows
+//! it down. Rates are then counted in [`crate::LEVELS`] whole levels, so that sums are exact, ties are ties, and an
+//! optimum is equal to brute force's rather than near it. One level is less than 4e-6 of the whole: far below a
+//! profile's noise.
 //!
-//! **Clock.** A profile holds for the top clock. With everything there is, a phase is computing, whose time grows as the clock falls;
-//! what a smaller share makes it slower is waiting for memory, whose time does not. With k = top clock / clock,
+//! **Clock.** A profile holds for the top clock. With everything there is, a phase is computing, whose time grows as
+//! the clock falls; what a smaller share makes it slower is waiting for memory, whose time does not. With k = top clock
+//! / clock,
 //!
 //! ```text
 //! time(share) at the clock = time(share) + (k - 1) time(everything)
 //! ```
 //!
-//! of any stretch of a run, and so of whatever is left of it. [`Programs::slow_down`] tells k; rates, speeds and times follow it. Levels
-//! do not: which share is best for a phase is the same at every clock, and only what it is best by shrinks.
+//! of any stretch of a run, and so of whatever is left of it. [`Programs::slow_down`] tells k; rates, speeds and times
+//! follow it. Levels do not: which share is best for a phase is the same at every clock, and only what it is best by
+//! shrinks.
 
 use thiserror::Error;
 
@@ -30,8 +33,8 @@ pub const PHASES_MAX: usize = 64;
 pub enum Objective {
     /// Instructions per second: the fifth paper's rate, in which a program that retires many instructions weighs more.
     Instructions,
-    /// Speed: each rate over the best of its phase, which is seconds of undisturbed work done in a second. A second of a
-    /// program that waits for memory counts as much as one of a program that computes.
+    /// Speed: each rate over the best of its phase, which is seconds of undisturbed work done in a second. A second of
+    /// a program that waits for memory counts as much as one of a program that computes.
     #[default]
     Speed,
 }
@@ -168,7 +171,8 @@ impl Programs {
         &self.programs[program].name
     }
 
-    /// From now on the clock is `slowdown` times lower than the top one; 1 at first. Less than 1, and what is no number, count as 1.
+    /// From now on the clock is `slowdown` times lower than the top one; 1 at first. Less than 1, and what is no
+    /// number, count as 1.
     pub fn slow_down(&mut self, slowdown: f64) {
         self.slowdown = if slowdown.is_finite() { slowdown.max(1.0) } else { 1.0 };
     }
@@ -178,7 +182,8 @@ impl Programs {
         self.slowdown
     }
 
-    /// Seconds of a whole run of `program` with `share` all along; the *WCET* under that share, as far as the profile goes.
+    /// Seconds of a whole run of `program` with `share` all along; the *WCET* under that share, as far as the profile
+    /// goes.
     pub fn duration(&self, program: usize, share: Share) -> f64 {
         self.at_clock(&self.programs[program].durations, share)
     }
@@ -217,14 +222,15 @@ impl Programs {
         (self.phase_end(program, progress) - progress).max(0.0) / self.progress_rate(program, progress, share)
     }
 
-    /// Seconds until `program`, at `progress`, ends if it keeps `share`: the fifth paper's *TimeLeft* (Algorithm 2), over
-    /// the current and the coming phases.
+    /// Seconds until `program`, at `progress`, ends if it keeps `share`: the fifth paper's *TimeLeft* (Algorithm 2),
+    /// over the current and the coming phases.
     pub fn time_left(&self, program: usize, progress: f64, share: Share) -> f64 {
         let after = &self.compiled(program, progress).after;
         self.phase_left(program, progress, share) + self.at_clock(after, share)
     }
 
-    /// Seconds that a run of `program` with `share` has left, if it had `left` at a clock `slowdown` times lower than the top one.
+    /// Seconds that a run of `program` with `share` has left, if it had `left` at a clock `slowdown` times lower than
+    /// the top one.
     pub(crate) fn retimed(&self, program: usize, share: Share, mut left: f64, slowdown: f64) -> f64 {
         let whole = &self.programs[program];
         let mut retimed = 0.0;

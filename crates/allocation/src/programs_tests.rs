@@ -83,7 +83,7 @@ proptest! {
         prop_assert!(near(here.speed(share), programs.speed(0, progress, share)));
     }
 
-    /// The work that is left is the same, whatever clock its time is told at.
+    /// The work that is left is the same at whatever clock its time is given.
     #[test]
     fn a_clock_that_changes_changes_no_work(
         mut programs in programs(),

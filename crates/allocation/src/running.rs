@@ -60,8 +60,8 @@ pub fn virtual_deadline_with(running: &Running<'_>, programs: &Programs, share: 
     start.min(running.deadline)
 }
 
-/// The places of the [`WAITING_MAX`] jobs with the earliest deadlines, the earliest first, written to `places`; of equal deadlines,
-/// those that stand first.
+/// The places of the [`WAITING_MAX`] jobs with the earliest deadlines, the earliest first, written to `places`; of
+/// equal deadlines, those that stand first.
 fn earliest_first<'p>(waiting: &[Waiting], places: &'p mut [usize; WAITING_MAX]) -> &'p [usize] {
     let mut count = 0;
     for (place, job) in waiting.iter().enumerate() {

@@ -32,7 +32,7 @@ pub enum Base {
     /// The static split that overloads the fewest cores: for periodic tasks whose jobs are all to be in time.
     #[default]
     StaticFewest,
-    /// As much for everybody: where not every task has a deadline, so that balancing loads would slow those that have.
+    /// As much for every core: where not every task has a deadline, so that balancing loads would slow those that have.
     Even,
 }
 

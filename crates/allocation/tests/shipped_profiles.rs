@@ -1,5 +1,5 @@
-//! Profiles of real programs: those of `data/profiles`, and the measured ones where `PUNCTUAL_MEASURED_PROFILES` names their
-//! folder.
+//! Profiles of real programs: those of `data/profiles`, and the measured ones where `PUNCTUAL_MEASURED_PROFILES` names
+//! their folder.
 
 use std::path::{Path, PathBuf};
 

@@ -40,8 +40,8 @@ pub enum Command {
     Design(Design),
     /// Take the decisions of a recorded run again, and compare
     ///
-    /// Reads a log that `punctual run --record` wrote, and feeds its events to fresh policies. Ends with 1 if a decision
-    /// differs, with 2 if the log is damaged or of another version.
+    /// Reads a log that `punctual run --record` wrote, and feeds its events to fresh policies. Ends with 1 if a
+    /// decision differs, with 2 if the log is damaged or of another version.
     Replay(Replay),
     /// Say what this machine offers, what is missing, and how to get it
     Doctor(Doctor),
@@ -60,8 +60,9 @@ pub enum Command {
     Experiment(Absent),
     /// Find what cache ways are worth to a program, along its execution
     ///
-    /// Runs PROGRAM to its end under QEMU's user-mode emulation (qemu-user) and counts, for every window of instructions, the
-    /// requests to the last-level cache (LLC) and how many of them miss with 1, 2, ... ways. Its input and output are its own.
+    /// Runs PROGRAM to its end under QEMU's user-mode emulation (qemu-user) and counts, for every window of
+    /// instructions, the requests to the last-level cache (LLC) and how many of them miss with 1, 2, ... ways. Its
+    /// input and output are its own.
     Profile(Profile),
 }
 
@@ -81,13 +82,14 @@ pub struct Run {
     pub scenario: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
-    /// Who decides: the scenario's control.controller
+    /// The law that decides: the scenario's control.controller
     #[arg(long, value_enum)]
     pub controller: Option<Controller>,
     /// A model (from `identify`) or controller (from `design`) to run with, in place of the scenario's
     #[arg(long, value_name = "FILE", conflicts_with = "identify")]
     pub model: Option<PathBuf>,
-    /// Learn a model on this machine first, then run with it; where nothing useful is learnt, with the scenario's, else open
+    /// Learn a model on this machine first, then run with it; where nothing useful is learnt, with the scenario's, else
+    /// open
     #[arg(long)]
     pub identify: bool,
     /// Run all the same if the loop is unstable, or a knob of the model works backwards; the report says so
@@ -303,15 +305,16 @@ pub struct Simulated {
     #[arg(long, value_name = "NAME")]
     pub governor: Option<Governor>,
     /// Let a knob or a meter fail: stuck:clock@10s..20s, refuse:clock@10s..20s, late:METER@10s..20s=500ms,
-    /// freeze:METER@10s..20s, wrong:METER@10s..20s=0.5 (a factor), lose:METER@10s..20s=0.3 (a probability); METER is clock,
-    /// busy, energy or response
+    /// freeze:METER@10s..20s, wrong:METER@10s..20s=0.5 (a factor), lose:METER@10s..20s=0.3 (a probability); METER is
+    /// clock, busy, energy or response
     #[arg(long, value_name = "SPEC", value_parser = fault::parse)]
     pub fault: Vec<Fault>,
-    /// A task's execution profile, in place of the scenario's: what it does, and how fast with so many cache ways and so
-    /// much bandwidth
+    /// A task's execution profile, in place of the scenario's: what it does, and how fast with so many cache ways and
+    /// so much bandwidth
     #[arg(long, value_name = "TASK=FILE", value_parser = profile_of)]
     pub profile: Vec<(String, String)>,
-    /// Who gets which ways and how much bandwidth among tasks with profiles, in place of the scenario's allocation.policy
+    /// The policy that splits ways and bandwidth among tasks with profiles, in place of the scenario's
+    /// allocation.policy
     #[arg(long, value_name = "POLICY", value_parser = parse_policy)]
     pub allocate: Option<Policy>,
     /// Size of a cache way in KiB, in place of the scenario's allocation.way_kib: a core that gains one must fill it,

@@ -1,4 +1,5 @@
-//! Files of the project's folder that the program carries, so that an installed one runs the shipped scenarios anywhere.
+//! Files of the project's folder that the program carries, so that an installed one runs the shipped scenarios
+//! anywhere.
 //!
 //! A file of the user always wins: the program looks here only for what it has not found on disk.
 

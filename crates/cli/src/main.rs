@@ -1,4 +1,4 @@
-//! The `punctual` command: terminals, files and exit codes around the runtime.
+//! What does a person see and type? The `punctual` command: terminals, files and exit codes around the runtime.
 
 mod args;
 mod builtin;

@@ -15,7 +15,7 @@ pub struct Plain {
     clock_note: String,
     /// Whole seconds of the run that have been told.
     told: u64,
-    /// Whole tens of seconds after which every task was told.
+    /// Whole tens of seconds after which every task was printed.
     tasks_told: u64,
     gathered: Vec<Sample>,
 }

@@ -1,4 +1,4 @@
-//! Files of execution profiles, read alike by whoever names one: `profile show`, tasks of a scenario, folders of them.
+//! Files of execution profiles, read alike by all that name one: `profile show`, tasks of a scenario, folders of them.
 
 use std::path::Path;
 

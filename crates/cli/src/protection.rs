@@ -1,4 +1,4 @@
-//! What protection a run obtained, for people: a right that was refused to many threads is told once.
+//! What protection a run obtained, for people: a right that was refused to many threads is printed once.
 
 use punctual_runtime::report::Protection;
 
@@ -7,11 +7,12 @@ use punctual_runtime::report::Protection;
 pub struct Told<'p> {
     /// Everything that was asked for and had this answer, in order.
     pub what: Vec<&'p str>,
-    /// Why it was refused, and what to do; none where it was obtained.
+    /// Why it was refused, and what to do; `None` where it was obtained.
     pub refused: Option<(&'p str, &'p str)>,
 }
 
-/// What was obtained, one by one, and what was refused, once for each reason; in the order in which they were asked for.
+/// What was obtained, one by one, and what was refused, once for each reason; in the order in which they were asked
+/// for.
 pub fn told(protections: &[Protection]) -> Vec<Told<'_>> {
     let mut told: Vec<Told<'_>> = Vec::new();
     for protection in protections {

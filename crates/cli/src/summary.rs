@@ -204,7 +204,7 @@ fn clock(report: &RunReport) -> String {
     }
 }
 
-/// How real a knob is, in a word; none where it is not offered.
+/// How real a knob is, in a word; `None` where it is not offered.
 pub fn provenance(report: &RunReport, knob: &str) -> Option<String> {
     let found = report.header.knobs.iter().find(|known| known.knob == knob)?;
     Some(found.offered?.to_string())

@@ -6,7 +6,7 @@ use punctual_workload::Part;
 
 use crate::summary::{count, percent};
 
-/// Parts of a job's time that are told in words: the rest is small.
+/// Parts of a job's time that are named in words: the rest is small.
 const PARTS_TOLD: usize = 3;
 
 /// Columns of a histogram between lines of text.
@@ -84,7 +84,8 @@ pub fn where_time_goes(task: &TaskReport) -> String {
 
 /// The parts of a usual job's time as letters, `width` of them in all; none without a job.
 ///
-/// Each part has the letters of its share, rounded so that they add up: the part whose share is cut most gets the next one.
+/// Each part has the letters of its share, rounded so that they add up: the part whose share is cut most gets the next
+/// one.
 pub fn letters(task: &TaskReport, width: usize) -> Vec<(char, Part, usize)> {
     let Some(parts) = &task.where_us else { return Vec::new() };
     let exact = shares(parts).map(|(_, share)| share * width as f64);
@@ -174,7 +175,8 @@ impl Column {
     }
 }
 
-/// The response times of a task in `width` columns, on a logarithmic axis on which the deadline is one; none without a job.
+/// The response times of a task in `width` columns, on a logarithmic axis on which the deadline is one; none without a
+/// job.
 pub fn histogram(task: &TaskReport, width: usize) -> Vec<Column> {
     let (Some(first), Some(last)) = (task.histogram.first(), task.histogram.last()) else {
         return Vec::new();

@@ -107,7 +107,8 @@ fn unpack(parsed: Vec<Sensor>, file: impl Read, packed: &Path) -> Result<Trace, 
         .map_err(|_| unusable(packed, "is not packed by zstd, or its beginning is damaged"))?;
     let mut unpacked = Unpacked { decoder, failed: false };
     let trace = Trace::parse_readings(parsed, &mut unpacked);
-    // A damaged file is told as that, and not as the row that its damage happens to make: so read on to the checksum.
+    // The error for a damaged file says so, and does not blame the row that the damage happens to make: so read on to
+    // the checksum.
     let _rest = std::io::copy(&mut unpacked, &mut std::io::sink());
     if unpacked.failed {
         return Err(unusable(

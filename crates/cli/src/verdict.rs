@@ -14,7 +14,7 @@ pub const TOLERANCE: f64 = 0.05;
 pub enum Standing {
     /// No job ended after the start-up.
     NoJob,
-    /// So few jobs that not even one may be late, and none was: the share cannot be told.
+    /// So few jobs that not even one may be late, and none was: the share is not known.
     TooFew {
         /// Jobs of which one may be late.
         needed: u64,
@@ -87,7 +87,7 @@ impl Verdict {
             .count()
     }
 
-    /// Nothing is missed, but not everything can be told either.
+    /// Nothing is missed, but not everything is known either.
     pub fn is_open(&self) -> bool {
         let missed = self.tasks.contains(&Standing::Missed) || !self.fresh_kept || !self.accounted;
         !self.is_good() && (!missed || self.inconclusive)
@@ -98,8 +98,8 @@ impl Verdict {
         self.sentences(report).join(" ")
     }
 
-    /// The verdict sentence by sentence: which task misses its goal and by how much; then why, what to do, and what else
-    /// was missed.
+    /// The verdict sentence by sentence: which task misses its goal and by how much; then why, what to do, and what
+    /// else was missed.
     pub fn sentences(&self, report: &RunReport) -> Vec<String> {
         if report.summary.fresh_share_min.is_none() {
             let start_up = report.header.settle_s;

@@ -52,7 +52,7 @@ fn a_machine_with_one_core_and_a_cache_without_pages_are_refused() {
 
 #[test]
 fn a_medium_without_figures_is_told_with_its_key() {
-    // A key that is missing is told at its table.
+    // The complaint about a missing key names its table.
     let missing = complaint("--media", MEDIA, "erase-us = 1500", "# no time to erase");
     assert!(missing.starts_with("x.toml:"), "{missing}");
     assert!(

@@ -232,7 +232,8 @@ fn caches_that_cannot_be_are_refused() {
     assert!(files(folder.path()).is_empty());
 }
 
-/// Where there are counters the profile is written; elsewhere it is said what would help. Nothing is left either way but what was asked for.
+/// Where there are counters the profile is written; elsewhere it is said what would help. Nothing is left either way
+/// but what was asked for.
 #[test]
 fn measuring_takes_counters() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Little protection or none: one core, no permission, less memory than the data. Each time it is said what was refused and what helps,
-//! and the player plays all the same.
+//! Little protection or none: one core, no permission, less memory than the data. Each time it is said what was refused
+//! and what helps, and the player plays all the same.
 #![cfg(all(target_os = "linux", feature = "lab"))]
 
 mod common;
@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use common::{punctual, refused, told};
 use punctual_platform::linux::{KernelTree, cores, thread};
 
-const NOBODY: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 
 /// Two frames in each way of a film of 4 MiB, once.
 const MOVIE: [&str; 12] = [
@@ -37,13 +37,13 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// Runs the program as a user without any right, who may lock 64 KiB.
+/// Runs the program as a user without any right that may lock 64 KiB.
 fn without_rights(folder: &Path, arguments: &[&str]) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -l 64; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_punctual")]);
     // SAFETY: plain system call that cannot fail.
     if unsafe { libc::geteuid() } == 0 {
-        shell.uid(NOBODY).gid(NOBODY);
+        shell.uid(OTHER_USER).gid(OTHER_USER);
     }
     punctual_testing::output(shell.args(arguments).current_dir(folder), common::BOUND).expect("the program starts")
 }

@@ -1,4 +1,4 @@
-//! `punctual replay`: a recorded run decides the same again; a changed, damaged or foreign log is told.
+//! `punctual replay`: a recorded run decides the same again; a changed, damaged or foreign log is reported.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Tasks with execution profiles: where they are named, what is refused and in which words, and that everybody who reads a
+//! Tasks with execution profiles: where they are named, what is refused and in which words, and that every reader of a
 //! profile takes and refuses the same.
 
 mod common;
@@ -65,7 +65,7 @@ fn a_scenario_needs_no_option_and_options_replace_what_it_says() {
 
 #[test]
 fn elsewhere_a_profile_is_reported_and_worked_around() {
-    // There is no such file: nobody looks for it.
+    // There is no such file: no reader looks for it.
     let folder = folder_with(&[("s/x.toml", SCENARIO)]);
     let (text, _) = told(punctual(folder.path(), &["run", "s/x.toml", "--plain"]));
     assert!(
@@ -74,7 +74,7 @@ fn elsewhere_a_profile_is_reported_and_worked_around() {
     );
 }
 
-/// A profile that is wrong, by the line that everybody must say after the file's name.
+/// A profile that is wrong, by the line that every reader must say after the file's name.
 fn wrong() -> Vec<(&'static str, String, &'static str)> {
     let rows = |rows: &str| format!("{MEASURED}{rows}");
     vec![
@@ -132,7 +132,7 @@ fn wrong() -> Vec<(&'static str, String, &'static str)> {
 }
 
 #[test]
-fn whoever_names_a_wrong_profile_hears_the_same() {
+fn every_command_refuses_a_wrong_profile_alike() {
     for (what, text, line) in wrong() {
         let folder = folder_with(&[("s/x.toml", SCENARIO), ("s/p.csv", &text), ("ours/p.csv", &text)]);
         let refused = |arguments: &[&str]| refused(folder.path(), arguments);
@@ -169,7 +169,7 @@ fn whoever_names_a_wrong_profile_hears_the_same() {
 }
 
 #[test]
-fn whoever_names_a_right_profile_is_answered() {
+fn every_command_takes_a_right_profile() {
     let folder = folder_with(&[("s/x.toml", SCENARIO), ("s/p.csv", &good())]);
     let show = ["profile", "show", "s/p.csv", "--json", "p.json"];
     told(punctual(folder.path(), &show));
@@ -223,8 +223,8 @@ fn what_is_missing_or_does_not_fit_is_told() {
         "--profile answer=b.csv: the task has the profile a.csv already; give it one\n"
     );
     assert_eq!(
-        refused(&["--profile", "nobody=s/p.csv"]),
-        "--profile nobody=s/p.csv: task.nobody.profile: no such task; there are answer, the first of them being task[0]\n"
+        refused(&["--profile", "absent=s/p.csv"]),
+        "--profile absent=s/p.csv: task.absent.profile: no such task; there are answer, the first of them being task[0]\n"
     );
     assert_eq!(
         refused(&["--profile", "answer=long.csv"]),

@@ -137,8 +137,8 @@ fn every_task_is_told_and_checked_against_its_own_goal() {
     );
 }
 
-/// The short task takes a quarter of the core, and the long one, which would end in time by itself, ends late beside it.
-/// The two name one core: of their own accord they would be spread.
+/// The short task takes a quarter of the core, and the long one, which would end in time by itself, ends late beside
+/// it. The two name one core: of their own accord they would be spread.
 const TWO_TASKS: &str = r#"
 seed = 1
 duration = "12s"

@@ -26,8 +26,8 @@
 
 use crate::knob::{Knob, KnobError};
 
-/// A rate may be exceeded by this part of itself: 0.7 + 0.1 falls short of the setting 0.8 by rounding, and a knob bound
-/// to its own step would never take it.
+/// A rate may be exceeded by this part of itself: 0.7 + 0.1 falls short of the setting 0.8 by rounding, and a knob
+/// bound to its own step would never take it.
 const RATE_ROUNDING: f64 = 1e-9;
 
 /// A knob with all that holds it back, and the carry of its rounding.
@@ -138,7 +138,7 @@ impl Actuator {
         set
     }
 
-    /// The setting below `wanted`, or above it, unless that is out of `reach`: then the other. None without steps.
+    /// The setting below `wanted`, or above it, unless that is out of `reach`: then the other. `None` without steps.
     pub(crate) fn beside(&self, wanted: f64, reach: (f64, f64), above: bool) -> Option<f64> {
         let (low, high) = self.around(wanted)?;
         Some(match above {

@@ -3,12 +3,12 @@
 //! **Problem.** A knob at its limit does not follow the law. If the errors are accumulated on regardless, the law asks
 //! for more and more, and the knob stays at its limit long after the errors have changed sign (windup).
 //!
-//! **Choice.** *Back-calculation*, at once: v is moved to a point at which the law asks exactly the limit of the
-//! knobs that are at one (Hanus, Kinnaert and Henrotte, "Conditioning technique, a general anti-windup and bumpless
-//! transfer method", Automatica 23(6), 1987). A knob then leaves its limit in the first sample in which the law wants
-//! less. The usual alternative, to stop accumulating while any knob is at a limit, is worse with several knobs: QeDB
-//! sits at its minimal QoD for long, and a frozen v would rob the clock, which has room, of its integral action, so
-//! tardiness would miss its goal for as long.
+//! **Choice.** *Back-calculation*, at once: v is moved to a point at which the law asks exactly the limit of the knobs
+//! that are at one (Hanus, Kinnaert and Henrotte, "Conditioning technique, a general anti-windup and bumpless transfer
+//! method", Automatica 23(6), 1987). A knob then leaves its limit in the first sample in which the law wants less. The
+//! usual alternative, to stop accumulating while any knob is at a limit, is worse with several knobs. QeDB sits at its
+//! minimal QoD for long; a frozen v would rob the clock, which has room, of its integral action. Tardiness would miss
+//! its goal for as long.
 //!
 //! **Which v.** With fewer knobs than goals left, some goal must be given up. Of all v that suit the pinned knobs S,
 //! the one is taken that moves least in the cost's own measure, the sum of w_o dv_o^2 with w the weights of the

@@ -285,7 +285,7 @@ impl ArxModel {
         &self.drift
     }
 
-    /// How well the model explains its record; none if it was written down rather than identified.
+    /// How well the model explains its record; `None` if it was written down rather than identified.
     pub fn fit(&self) -> Option<&Fit> {
         self.fit.as_ref()
     }
@@ -295,8 +295,8 @@ impl ArxModel {
         self.a.len().max(self.b.len())
     }
 
-    /// Accepts a model whose every output is explained with at least `minimum` (see [`R2_ACCEPTED`]). A model
-    /// without a fit is accepted: whoever wrote it down vouches for it.
+    /// Accepts a model whose every output is explained with at least `minimum` (see [`R2_ACCEPTED`]). A model without a
+    /// fit is accepted: its author vouches for it.
     ///
     /// # Errors
     /// [`PoorFit`] for the worst output below the minimum; a NaN counts as below.

@@ -83,7 +83,7 @@ fn on_face(n: usize, face: usize, h: &Square, g: &Vector, lower: &Vector, upper:
     Some(u)
 }
 
-/// Solves H_ff x = x for the free knobs in place, by Cholesky's H = L L'. None if H is not positive definite.
+/// Solves H_ff x = x for the free knobs in place, by Cholesky's H = L L'. `None` if H is not positive definite.
 fn solve(free: &[usize], h: &Square, x: &mut Vector) -> Option<()> {
     let mut l: Square = [[0.0; QP_KNOBS_MAX]; QP_KNOBS_MAX];
     for r in 0..free.len() {

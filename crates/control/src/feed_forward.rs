@@ -1,8 +1,8 @@
 //! Set-point feed-forward for a law with an integrator: where the knobs go with the goal, and how the machine follows.
 //!
 //! The settings that suit a goal best in the long run, *s*(goal), are those within the limits with the least sum over
-//! the outputs of weight (goal - output at rest)^2. For a goal within reach that is the inverse of the steady state; for
-//! one that is not, the weights say which output gives way, as they do in the law. Only the difference s(goal) -
+//! the outputs of weight (goal - output at rest)^2. For a goal within reach that is the inverse of the steady state;
+//! for one that is not, the weights say which output gives way, as they do in the law. Only the difference s(goal) -
 //! s(first goal) is used: the integrator has found the first goal's settings on the true machine, and a model is better
 //! at differences than at absolute values.
 

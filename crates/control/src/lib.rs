@@ -1,15 +1,15 @@
-//! Identification and feedback control: from a record of what knobs did to meters, to a law that holds the meters at
-//! their goals, with its proof.
+//! Which law holds the meters at their goals, and from which model? Identification and feedback control: from a record
+//! of what knobs did to meters, to a law with its proof.
 //!
 //! **Problem.** A machine has knobs (clock, admitted share of updates, backlog bound) and meters (tardiness, data
-//! response ratio, service delay). How much a knob does depends on the machine and on what runs on it, knobs
-//! act on several meters at once, and the load changes without notice. A fixed setting is either late or wasteful.
+//! response ratio, service delay). How much a knob does depends on the machine and on its load. One knob moves several
+//! meters, and the load changes without notice. A fixed setting is either late or wasteful.
 //!
-//! **Terms.** y(k) are the meters (*outputs*) and u(k) the knobs (*inputs*) at sample k; the *operating point* (u0,
-//! y0) is where the model is linear, and models and gains speak of deviations from it. The *error* is the goal minus
-//! the output. A *pole* is an eigenvalue of a closed loop; inside the unit circle means stable. Matrices keep the
-//! letters of the literature: A, B of the model; Q, R the weights of states and inputs; X the solution of the Riccati
-//! equation; K the gain.
+//! **Terms.** y(k) are the meters (*outputs*) and u(k) the knobs (*inputs*) at sample k; the *operating point* (u0, y0)
+//! is where the model is linear; models and gains are about deviations from it. The *error* is the goal minus the
+//! output. A *pole* is an eigenvalue of a closed loop; inside the unit circle means stable. Matrices keep the letters
+//! of the literature: A, B of the model; Q, R the weights of states and inputs; X the solution of the Riccati equation;
+//! K the gain.
 //!
 //! **Method.** Four steps, those of "QeDB with MIMO control" (W. Kang and J. Chung, section 4.3):
 //! 1. [`Excitation`] moves all knobs at once through every combination of their levels, and the caller records.
@@ -20,10 +20,10 @@
 //!
 //! [`Pi`] is the plain law for one knob with gains from elsewhere.
 //!
-//! Beyond the paper: knobs with steps and rates inside of the law ([`Actuator`]), set-point feed-forward
-//! ([`LqrPi::with_model`], [`SteadyState`]), models for a shorter sample ([`quasi_static`]), a law that inverts the
-//! model in one step ([`OneStep`]), a [`Supervisor`] that notices when a model is wrong, a [`Pacer`] that sets the clock
-//! while a job runs, and a [`Tail`] that says which mean keeps a share of jobs on time.
+//! Beyond the paper, the law knows steps and rates of knobs ([`Actuator`]) and feeds set points forward
+//! ([`LqrPi::with_model`], [`SteadyState`]). Models exist for a shorter sample, too ([`quasi_static`]). [`OneStep`] is
+//! a law that inverts the model in one step. A [`Supervisor`] notices when a model is wrong, a [`Pacer`] sets the clock
+//! while a job runs, and a [`Tail`] says which mean keeps a share of jobs on time.
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
 //! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
@@ -107,7 +107,7 @@ pub use one_step::{OneStep, OneStepError, OneStepTuning};
 pub use pacing::{LEARNT, PARTS_MAX, PRIOR, Pacer, SLOW_DOWN_MAX, TOLERANCE};
 pub use pi::{Pi, PiError, PiGains};
 pub use riccati::{Riccati, RiccatiError, dare};
-pub use spectrum::{NoSpectrum, Pole, SETTLED, Verdict};
+pub use spectrum::{NoSpectrum, Pole, SETTLED, Stability};
 pub use state_space::StateSpace;
 pub use steady::{NoSteadyState, SteadyState, quasi_static, steady_gain};
 pub use supervisor::{

@@ -6,7 +6,7 @@
 use nalgebra::DMatrix;
 
 use crate::riccati::{RiccatiError, dare, gain};
-use crate::spectrum::{NoSpectrum, Pole, Verdict, poles};
+use crate::spectrum::{NoSpectrum, Pole, Stability, poles};
 
 /// The optimal law, its cost and its closed loop.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Lqr {
     /// Eigenvalues of A - B K.
     pub poles: Vec<Pole>,
     /// What the poles say.
-    pub verdict: Verdict,
+    pub verdict: Stability,
     /// Relative residual of the Riccati equation.
     pub residual: f64,
 }
@@ -40,7 +40,7 @@ pub fn dlqr(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f6
     let solved = dare(a, b, q, r)?;
     let k = gain(a, b, r, &solved.x)?;
     let poles = closed_loop_poles(a, b, &k)?;
-    let verdict = Verdict::of(&poles);
+    let verdict = Stability::of(&poles);
     Ok(Lqr {
         k,
         x: solved.x,

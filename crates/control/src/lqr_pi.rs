@@ -11,12 +11,12 @@
 //! nearest setting is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean
 //! is the right one.
 //!
-//! More can be had inside of the law. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the
-//! rounding carried, and change by no more than the knobs' rates (`actuator.rs`); a rate is a limit like any other, so
-//! v is moved to where the law asks exactly what the rate allows. With [`LqrPi::with_model`] the effect of rounding is
-//! not taken for an error (`rounding.rs`), and goals are fed forward (`feed_forward.rs`): the operating point moves
-//! with the goal, to the settings that the new goal needs in the long run, and the error is that from the *trajectory*
-//! t on which the model goes there under these settings,
+//! The law can do more. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the rounding carried,
+//! and change by no more than the knobs' rates (`actuator.rs`). A rate is a limit like any other: v is moved to where
+//! the law asks exactly what the rate allows. With [`LqrPi::with_model`] the effect of rounding is not taken for an
+//! error (`rounding.rs`), and goals are fed forward (`feed_forward.rs`). The operating point moves with the goal, to
+//! the settings that the new goal needs in the long run. The error is that from the *trajectory* t on which the model
+//! goes there under these settings,
 //!
 //! ```text
 //! e = t - (y + x);  u = u0 + s(goal) - s(first goal) - K [e; v];  t <- goal + A (t - goal)
@@ -222,12 +222,13 @@ impl LqrPi {
         })
     }
 
-    /// The same law with `model`, the one of `design`, inside: changes of the goal are fed forward, and what the rounding of
-    /// knobs does to the outputs is no error (`rounding.rs`). The first goal, and the first after
+    /// The same law with `model`, the one of `design`, inside: changes of the goal are fed forward, and what the
+    /// rounding of knobs does to the outputs is no error (`rounding.rs`). The first goal, and the first after
     /// [`resume`](Self::resume), are left to the feedback.
     ///
     /// # Errors
-    /// [`LqrPiError`] for another model, one without resting points, one of higher order, or with more than three knobs.
+    /// [`LqrPiError`] for another model, one without resting points, one of higher order, or with more than three
+    /// knobs.
     pub fn with_model(self, model: &ArxModel, design: &Design) -> Result<LqrPi, LqrPiError> {
         design.check_model(model)?;
         let knobs: Vec<Knob> = self.actuators.iter().map(Actuator::knob).collect();
@@ -341,9 +342,9 @@ impl LqrPi {
         Ok(())
     }
 
-    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)). The
-    /// accumulated errors move so that the law would have asked for `u` itself, for the knobs that were not moved as well, and
-    /// nothing of its rounding is left. Call it at most once per step, before the next one.
+    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)).
+    /// The accumulated errors move so that the law would have asked for `u` itself, for the knobs that were not moved
+    /// as well, and nothing of its rounding is left. Call it at most once per step, before the next one.
     ///
     /// # Errors
     /// As [`applied`](Self::applied).

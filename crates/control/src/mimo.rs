@@ -21,9 +21,9 @@
 //! u(k-1) .. u(k-nb+1), all of it known, and the law gains a term for each. Nothing is reduced or observed. For
 //! na = nb = 1 there are no such terms and the law is exactly the one above.
 //!
-//! **Stability.** The poles of the closed loop are computed from the gains and the model, and so are those of the
-//! loops that remain while some knobs are pinned at a limit (see [`LqrPi`](crate::LqrPi)): a knob at its limit is an
-//! ordinary state of the machines that we control, not an exception.
+//! **Stability.** The poles of the closed loop are computed from the gains and the model, and so are those of the loops
+//! that remain while some knobs are pinned at a limit (see [`LqrPi`](crate::LqrPi)). A knob at its limit is an ordinary
+//! state of the machines that we control, not an exception.
 
 use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ use crate::fingerprint::Fingerprint;
 use crate::lqr::{closed_loop_poles, dlqr};
 use crate::riccati::RiccatiError;
 use crate::rows;
-use crate::spectrum::{NoSpectrum, Pole, Verdict, poles};
+use crate::spectrum::{NoSpectrum, Pole, Stability, poles};
 use crate::state_space::StateSpace;
 
 /// The price of errors and effort, one number per output or input: the diagonals of Q = diag(error, accumulated) and
@@ -78,7 +78,7 @@ pub struct Design {
     /// Poles of the closed loop, every knob free.
     pub poles: Vec<Pole>,
     /// What they say.
-    pub verdict: Verdict,
+    pub verdict: Stability,
     /// The loops that remain while some, but not all, knobs are pinned at a limit.
     pub pinned: Vec<Pinned>,
     /// Fingerprint of the model.
@@ -91,7 +91,7 @@ pub struct Pinned {
     /// Names of the pinned knobs.
     pub knobs: Vec<String>,
     /// Whether the others still make the loop settle.
-    pub verdict: Verdict,
+    pub verdict: Stability,
 }
 
 /// Why there is no law.
@@ -164,7 +164,7 @@ pub enum DesignError {
 pub struct WrongModel {
     /// Fingerprint of the model in the design.
     pub designed_for: Fingerprint,
-    /// Fingerprint of the model at hand.
+    /// Fingerprint of the given model.
     pub given: Fingerprint,
 }
 
@@ -262,12 +262,12 @@ impl Design {
     /// # Errors
     /// [`DesignError::Gain`] if the gains do not fit the model, [`DesignError::Spectrum`] if the poles cannot be
     /// computed.
-    pub fn verdict_on(&self, model: &ArxModel) -> Result<Verdict, DesignError> {
+    pub fn verdict_on(&self, model: &ArxModel) -> Result<Stability, DesignError> {
         let (k, system) = (self.gain()?, ErrorSystem::from(model));
         if k.shape() != (system.b.ncols(), system.a.nrows()) {
             return Err(DesignError::Gain { gain: "the state" });
         }
-        Ok(Verdict::of(&closed_loop_poles(&system.a, &system.b, &k)?))
+        Ok(Stability::of(&closed_loop_poles(&system.a, &system.b, &k)?))
     }
 }
 
@@ -328,7 +328,7 @@ impl ErrorSystem {
                 let knobs = knobs_of(set).map(|i| names[i].clone()).collect();
                 Ok(Pinned {
                     knobs,
-                    verdict: Verdict::of(&poles(&moves)?),
+                    verdict: Stability::of(&poles(&moves)?),
                 })
             })
             .collect()

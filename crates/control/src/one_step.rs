@@ -29,30 +29,31 @@
 //! for offset-free linear model predictive control", Journal of Process Control 12(5), 2002).
 //!
 //! **What follows.**
-//! - *No offset.* At rest the innovation is zero, so y = y^, and u = u(k-1), so the price of moves has no slope and u is
-//!   where the goal's price has none: y^ = goal if the limits allow that and B has full row rank. Nothing about d, or
-//!   about the gains of the true machine, was assumed.
+//! - *No offset.* At rest the innovation is zero, so y = y^. Also u = u(k-1), so the price of moves has no slope, and u
+//!   is where the goal's price has none: y^ = goal if the limits allow that and B has full row rank. Nothing about d,
+//!   or about the gains of the true machine, was assumed.
 //! - *No windup.* d^ compares with what was really applied. At a limit it goes on telling the disturbance, not the
 //!   time spent there; once the disturbance is gone, so is its estimate, after some 1/l samples.
 //! - *Nothing is counted on twice.* A knob that did not follow (admission lets in more than asked for when freshness
 //!   needs it) is taken to be at a limit there, and the others do its part.
 //! - *Set points are fed forward.* A new goal is asked for in the same sample: no integrator has to find its settings.
-//! - *How fast.* Away from the limits, with a true model and no price of moves, y(k+1) - goal = d - d^(k), so an error
+//! - *How fast.* Away from the limits, with a true model and no price of moves, y(k+1) - goal = d - d^(k). So an error
 //!   shrinks by 1 - l per sample: with l = 0.6 to 40 %, 16 %, 6.4 % of a step. White noise in y reaches the outputs
 //!   sqrt(2 / (2 - l)) times as large.
 //! - *How robust.* Let the true gain be m times the model's, A = 0. Then d^ moves with the factor 1 - l m per sample:
 //!   stable for 0 < m < 2/l, that is up to 3.3 times the model's gain for l = 0.6. With several knobs the eigenvalues
-//!   of B_true B^-1 take the place of m. A gain of the wrong sign is never stable, only bounded by the limits; whoever
-//!   runs a law on a model that was not checked lets a [`Supervisor`](crate::Supervisor) watch.
+//!   of B_true B^-1 take the place of m. A gain of the wrong sign is never stable, only bounded by the limits; a caller
+//!   that runs a law on a model that was not checked lets a [`Supervisor`](crate::Supervisor) watch.
 //! - *Prices.* `moves` slows down only what B can hardly do: along a direction in which B'(weight)B has the eigenvalue
 //!   s, a step goes the part s / (s + moves) of the way. So noise in an output that the knobs hardly reach does not
 //!   throw the knobs from limit to limit.
 //!
-//! **Steps.** Where knobs have steps, each combination of the two steps around what is wanted is priced, and the cheapest
-//! is taken; the other knobs go where they are wanted. What rounding keeps from an output is carried, c <- c + B (wanted -
-//! set), and asked for in the next samples: with a single knob that is the rule of `actuator.rs`, with its bounds. To let
-//! knobs without steps take up the rounding within the sample was tried and given up: on the simulated machine the
-//! admitted share acts on a single job too unevenly, and the jobs were further off their goal than with the clock alone.
+//! **Steps.** Where knobs have steps, each combination of the two steps around what is wanted is priced, and the
+//! cheapest is taken; the other knobs go where they are wanted. What rounding keeps from an output is carried, c <- c +
+//! B (wanted - set), and asked for in the next samples: with a single knob that is the rule of `actuator.rs`, with its
+//! bounds. To let knobs without steps take up the rounding within the sample was tried and given up. On the simulated
+//! machine the admitted share acts on a single job too unevenly, and the jobs were further off their goal than with the
+//! clock alone.
 //!
 //! First-order models only. To invert more past inputs is to invert their zeros, and those may lie outside of the unit
 //! circle: the settings would grow while the outputs sit on their goals.
@@ -64,10 +65,10 @@ use crate::antiwindup::is_in;
 use crate::arx::ArxModel;
 use crate::box_qp::{QP_KNOBS_MAX, Square, Vector, minimise, price};
 use crate::lqr_pi::{StepError, check};
-use crate::spectrum::{NoSpectrum, Verdict, poles};
+use crate::spectrum::{NoSpectrum, Stability, poles};
 
-/// Rounding is carried for outputs whose errors cost at least this part of the dearest one's. A lesser output may be off by
-/// the effect of a rounding; it does not set the knobs in motion.
+/// Rounding is carried for outputs whose errors cost at least this part of the dearest one's. A lesser output may be
+/// off by the effect of a rounding; it does not set the knobs in motion.
 const CARRIED_FROM: f64 = 0.5;
 
 /// A knob that does not follow is tried by this part of its range, or one of its steps.
@@ -147,7 +148,7 @@ pub struct OneStep {
     carry_max: Vec<f64>,
     /// What each output can be moved by at most, all knobs together.
     span: Vec<f64>,
-    verdict: Verdict,
+    verdict: Stability,
     /// d^.
     disturbance: Vec<f64>,
     /// f(k) + d^(k) of the last step: the prediction but for B u(k).
@@ -216,7 +217,7 @@ impl OneStep {
     }
 
     /// Whether the loop settles on a machine that is as the model says, away from the limits.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> Stability {
         self.verdict
     }
 
@@ -277,8 +278,9 @@ impl OneStep {
         Ok(())
     }
 
-    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)). The next
-    /// moves count from there, and nothing is left to carry. Call it at most once per step, before the next one.
+    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)).
+    /// The next moves count from there, and nothing is left to carry. Call it at most once per step, before the next
+    /// one.
     ///
     /// # Errors
     /// As [`applied`](Self::applied).
@@ -318,8 +320,8 @@ impl OneStep {
         }
     }
 
-    /// Minimises the price of the next sample over what the knobs can reach: first as if there were no steps, then over the
-    /// steps around that.
+    /// Minimises the price of the next sample over what the knobs can reach: first as if there were no steps, then over
+    /// the steps around that.
     fn choose(&mut self, goal: &[f64]) {
         let nu = self.actuators.len();
         let (mut g, mut lower, mut upper): (Vector, Vector, Vector) = Default::default();
@@ -345,8 +347,8 @@ impl OneStep {
         self.started = true;
     }
 
-    /// What knob `i` can be asked for. One that did not follow is asked for a little more than it gave, until it follows:
-    /// the others must not count on it.
+    /// What knob `i` can be asked for. One that did not follow is asked for a little more than it gave, until it
+    /// follows: the others must not count on it.
     fn reach(&self, i: usize) -> (f64, f64) {
         let knob = self.actuators[i].knob();
         let (lower, upper) = self.actuators[i].reach(self.u[i]);
@@ -423,7 +425,7 @@ fn hessian(b: &DMatrix<f64>, tuning: &OneStepTuning) -> Square {
 /// ```text
 /// [y; u](k) = [A - B E A, B F; -E A, F] [y; u](k-1) + constants
 /// ```
-fn verdict(a: &DMatrix<f64>, b: &DMatrix<f64>, tuning: &OneStepTuning) -> Result<Verdict, NoSpectrum> {
+fn verdict(a: &DMatrix<f64>, b: &DMatrix<f64>, tuning: &OneStepTuning) -> Result<Stability, NoSpectrum> {
     let (ny, nu) = b.shape();
     let h = hessian(b, tuning);
     let h = DMatrix::from_fn(nu, nu, |i, j| h[i][j]);
@@ -441,7 +443,7 @@ fn verdict(a: &DMatrix<f64>, b: &DMatrix<f64>, tuning: &OneStepTuning) -> Result
         .iter()
         .map(|l| crate::spectrum::Pole { re: 1.0 - l, im: 0.0 });
     let all: Vec<_> = poles(&moves)?.into_iter().chain(filters).collect();
-    Ok(Verdict::of(&all))
+    Ok(Stability::of(&all))
 }
 
 fn check_tuning(tuning: &OneStepTuning, ny: usize, nu: usize) -> Result<(), OneStepError> {

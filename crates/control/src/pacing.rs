@@ -1,18 +1,18 @@
 //! Pacing within a job: the clock for the rest of a job, from how far it is.
 //!
-//! **Problem.** A loop that decides when a job has ended is too late for that job. The first one that a disturbance meets is
-//! lost, and so is every one that is longer than the one before. But a job is a sequence of parts, and at the boundary between
-//! two of them (a *checkpoint*) it is known how long the parts before took.
+//! **Problem.** A loop that decides when a job has ended is too late for that job. The first one that a disturbance
+//! meets is lost, and so is every one that is longer than the one before. But a job is a sequence of parts, and at the
+//! boundary between two of them (a *checkpoint*) it is known how long the parts before took.
 //!
-//! **Terms.** All times are in deadlines, clocks in shares of the top clock. *Work* is the integral of the clock over time: what
-//! a part would have taken at the top clock if all of it went with the clock. c_i is the *typical* work of part i, learnt from
-//! earlier jobs; s, the *slow-down*, is how much more work this job needs than is typical.
+//! **Terms.** All times are in deadlines, clocks in shares of the top clock. *Work* is the integral of the clock over
+//! time: what a part would have taken at the top clock if all of it went with the clock. c_i is the *typical* work of
+//! part i, learnt from earlier jobs; s, the *slow-down*, is how much more work this job needs than is typical.
 //!
-//! **Method.** Intra-task voltage scheduling (Shin, Kim and Lee, "Intra-task voltage scheduling for low-energy hard real-time
-//! applications", IEEE Design and Test 18(2), 2001) with the checkpoints as power management points (AbouGhazaleh, Mossé,
-//! Childers and Melhem, "Collaborative operating system and compiler power management for real-time applications", ACM TECS
-//! 5(1), 2006), but from measured instead of worst-case work, and towards a set point instead of a deadline. After the part b,
-//! with e the time since the release,
+//! **Method.** Intra-task voltage scheduling (Shin, Kim and Lee, "Intra-task voltage scheduling for low-energy hard
+//! real-time applications", IEEE Design and Test 18(2), 2001) with the checkpoints as power management points
+//! (AbouGhazaleh, Mossé, Childers and Melhem, "Collaborative operating system and compiler power management for
+//! real-time applications", ACM TECS 5(1), 2006). It differs in two points: work is measured instead of worst-case, and
+//! the aim is a set point instead of a deadline. After the part b, with e the time since the release,
 //!
 //! ```text
 //! rest = s (c_(b+1) + ... + c_n)        predicted(f) = e + rest / f        f* = rest / (goal - e)
@@ -22,9 +22,9 @@
 //! cheapest way through a given piece of work (power is convex in the clock), and if s is right f* stays the same from
 //! there on. A clock whose prediction is within [`TOLERANCE`] is left alone.
 //!
-//! **Slow-down.** Parts differ in kind (one computes, the next waits for memory), so s compares like with like: the work of
-//! the last parts over what is typical of the same parts, with a memory of [`MEMORY`] of a job, beginning with [`PRIOR`]
-//! of a job at s = 1:
+//! **Slow-down.** Parts differ in kind (one computes, the next waits for memory), so s compares like with like: the
+//! work of the last parts over what is typical of the same parts. It has a memory of [`MEMORY`] of a job, and begins
+//! with [`PRIOR`] of a job at s = 1:
 //!
 //! ```text
 //! s = (d S + a_b) / (d T + c_b),   d = exp(-c_b / (MEMORY c)),   S and T the sums so far, c = c_1 + ... + c_n
@@ -32,14 +32,14 @@
 //!
 //! Then c_b moves by [`LEARNT`] of the way to a_b: what lasts becomes typical.
 //!
-//! **What follows.** No model of the machine is needed, and none can be wrong: work that does not go with the clock (accesses
-//! to memory) is found to need more work at a higher clock, at the next checkpoint. With the part m of the rest going
-//! with the clock, the true end after one change is off by 1 - m of the change, and n checkpoints are left to correct it. What
-//! cannot be corrected is what happens in the last part. At the top clock there is nothing left to give: then the loop
-//! around it has to (it sheds updates).
+//! **What follows.** No model of the machine is needed, and none can be wrong: work that does not go with the clock
+//! (accesses to memory) is found to need more work at a higher clock, at the next checkpoint. With the part m of the
+//! rest going with the clock, the true end after one change is off by 1 - m of the change, and n checkpoints are left
+//! to correct it. It cannot correct what happens in the last part. At the top clock it has nothing left to give: then
+//! the loop around it sheds updates.
 
-/// How far a job may be predicted off its goal before the clock is moved, relative to the goal: of the order of what one part of
-/// 32 scatters, so finer would answer noise. Chosen by hand.
+/// How far a job may be predicted off its goal before the clock is moved, relative to the goal: of the order of what
+/// one part of 32 scatters, so finer would answer noise. Chosen by hand.
 pub const TOLERANCE: f64 = 0.02;
 /// Part of a job's work that the slow-down is averaged over: a few parts of either kind. Chosen by hand.
 pub const MEMORY: f64 = 0.25;
@@ -87,8 +87,8 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// For jobs of `parts` parts on a clock with these steps, as shares of the top clock in ascending order. None for no part,
-    /// more than [`PARTS_MAX`], or steps that are not ascending numbers above 0.
+    /// For jobs of `parts` parts on a clock with these steps, as shares of the top clock in ascending order. None for
+    /// no part, more than [`PARTS_MAX`], or steps that are not ascending numbers above 0.
     pub fn new(steps: Vec<f64>, parts: usize) -> Option<Pacer> {
         let ascending = steps.windows(2).all(|pair| pair[0] < pair[1]);
         let usable = steps.first().is_some_and(|lowest| *lowest > 0.0) && steps.iter().all(|step| step.is_finite());
@@ -116,8 +116,8 @@ impl Pacer {
         (self.seen, self.expected) = (prior, prior);
     }
 
-    /// The job has come to the end of its part number `done` (from 1), and its work since the release is `work`. Told out of order, or
-    /// with a number that cannot be, it is passed over.
+    /// The job has come to the end of its part number `done` (from 1), and its work since the release is `work`. Told
+    /// out of order, or with a number that cannot be, it is passed over.
     pub fn reach(&mut self, done: usize, work: f64) {
         let needed = work - self.work;
         if done <= self.done || done > self.typical.len() || !needed.is_finite() || needed < 0.0 {
@@ -166,8 +166,8 @@ impl Pacer {
         self.slow_down() * self.typical[self.done..].iter().sum::<f64>()
     }
 
-    /// The clock for the rest of the job, `elapsed` after its release, so that it ends at `goal` (both in deadlines); `now` is the clock
-    /// in force. None before a whole job has been seen.
+    /// The clock for the rest of the job, `elapsed` after its release, so that it ends at `goal` (both in deadlines);
+    /// `now` is the clock in force. None before a whole job has been seen.
     pub fn clock(&self, elapsed: f64, goal: f64, now: f64) -> Option<f64> {
         let rest = self.rest();
         if !self.learnt || !(rest + elapsed + goal).is_finite() {

@@ -8,8 +8,8 @@
 //! x(k+1) = A x(k) + B (w(k) - s(k))          w wanted, s set
 //! ```
 //!
-//! so the law is given y + x: what the outputs would be if the knobs had gone where they were asked to. Because the
-//! sum of w - s is bounded (`actuator.rs`), x is zero on average, and holding y + x at the goal holds the mean of y there.
+//! so the law is given y + x: what the outputs would be if the knobs had gone where they were asked to. Because the sum
+//! of w - s is bounded (`actuator.rs`), x is zero on average, and holding y + x at the goal holds the mean of y there.
 
 use nalgebra::DMatrix;
 

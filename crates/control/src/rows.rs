@@ -1,6 +1,6 @@
 //! Matrices in files as arrays of rows, `[[a, b], [c, d]]`, the way one reads them.
 //!
-//! nalgebra's own format is a flat column-major array, which nobody can check by eye.
+//! nalgebra's own format is a flat column-major array, which no reader can check by eye.
 
 use nalgebra::DMatrix;
 use serde::de::Error;

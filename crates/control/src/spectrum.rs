@@ -55,7 +55,7 @@ impl fmt::Display for Pole {
 /// Whether a closed loop settles.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Stability {
     /// Every pole lies inside the unit circle.
     Stable {
         /// Largest modulus of a pole, in 0..1; the smaller, the faster the loop settles.
@@ -68,23 +68,24 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
+impl Stability {
     /// The verdict on a loop with these poles. A loop without poles (no state) is stable.
-    pub fn of(poles: &[Pole]) -> Verdict {
+    pub fn of(poles: &[Pole]) -> Stability {
         let spectral_radius = poles.iter().map(|p| p.modulus()).fold(0.0, f64::max);
         if spectral_radius < STABLE_BELOW {
-            Verdict::Stable { spectral_radius }
+            Stability::Stable { spectral_radius }
         } else {
-            Verdict::Unstable { spectral_radius }
+            Stability::Unstable { spectral_radius }
         }
     }
 
-    /// True for [`Verdict::Stable`].
+    /// True for [`Stability::Stable`].
     pub fn is_stable(self) -> bool {
-        matches!(self, Verdict::Stable { .. })
+        matches!(self, Stability::Stable { .. })
     }
 
-    /// How many samples the slowest mode takes until [`SETTLED`] of a deviation is left, at least 1; none if it never does.
+    /// How many samples the slowest mode takes until [`SETTLED`] of a deviation is left, at least 1; `None` if it never
+    /// does.
     pub fn settling_samples(self) -> Option<f64> {
         let samples = || SETTLED.ln() / self.spectral_radius().max(f64::MIN_POSITIVE).ln();
         self.is_stable().then(|| samples().max(1.0))
@@ -93,12 +94,12 @@ impl Verdict {
     /// Largest modulus of a pole.
     pub fn spectral_radius(self) -> f64 {
         match self {
-            Verdict::Stable { spectral_radius } | Verdict::Unstable { spectral_radius } => spectral_radius,
+            Stability::Stable { spectral_radius } | Stability::Unstable { spectral_radius } => spectral_radius,
         }
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Stability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = if self.is_stable() { "stable" } else { "unstable" };
         write!(f, "{word}, spectral radius {:.4}", self.spectral_radius())
@@ -183,18 +184,18 @@ mod tests {
 
     #[test]
     fn a_mode_has_settled_when_its_power_is_two_percent() {
-        let settling = |spectral_radius| Verdict::Stable { spectral_radius }.settling_samples().unwrap();
+        let settling = |spectral_radius| Stability::Stable { spectral_radius }.settling_samples().unwrap();
         let slow = settling(0.9);
         assert!((0.9f64.powf(slow) - SETTLED).abs() < 1e-12, "{slow}");
         assert_eq!([settling(0.0), settling(0.001)], [1.0, 1.0]);
-        assert_eq!(Verdict::Unstable { spectral_radius: 1.0 }.settling_samples(), None);
+        assert_eq!(Stability::Unstable { spectral_radius: 1.0 }.settling_samples(), None);
     }
 
     #[test]
     fn the_unit_circle_itself_is_unstable() {
-        assert!(!Verdict::of(&poles(&cycle(3)).unwrap()).is_stable());
-        assert!(Verdict::of(&poles(&(0.99 * cycle(3))).unwrap()).is_stable());
-        assert!(Verdict::of(&[]).is_stable());
+        assert!(!Stability::of(&poles(&cycle(3)).unwrap()).is_stable());
+        assert!(Stability::of(&poles(&(0.99 * cycle(3))).unwrap()).is_stable());
+        assert!(Stability::of(&[]).is_stable());
     }
 
     #[test]

@@ -13,12 +13,13 @@
 //! n-th root of A. It does not help here: at the paces in use a machine settles within one sample, A is within its own
 //! error of zero (or negative, and has no real root), and the root turns 0.01 into 0.63 for n = 10. What the slow
 //! record does tell is G. [`quasi_static`] keeps G and drops A: the machine is taken to settle within one of the new,
-//! shorter samples. That is exact for jobs that do not overlap, each of which answers to the settings that it ran under.
+//! shorter samples. That is exact for jobs that do not overlap, each of which answers to the settings that it ran
+//! under.
 //!
 //! *It is safe where it is wrong.* Let the true machine move slower than that, y(k+1) = a y(k) + (1 - a) g u(k) + d
 //! with 0 <= a < 1, and the one-step law ([`OneStep`](crate::OneStep)) work with the quasi-static model, filter gain l
-//! in (0, 1]: g u = goal - d^, d^ <- d^ + l (y - goal). The loop's characteristic polynomial is z^2 - (a + 1 - l (1 -
-//! a)) z + a, and Jury's conditions |a| < 1, l (1 - a) > 0 and l (1 - a) < 2 (1 + a) all hold. So the unknown pole
+//! in (0, 1]. Then g u = goal - d^, d^ <- d^ + l (y - goal). The loop's characteristic polynomial is z^2 - (a + 1 - l
+//! (1 - a)) z + a, and Jury's conditions |a| < 1, l (1 - a) > 0 and l (1 - a) < 2 (1 + a) all hold. So the unknown pole
 //! makes it slower, never unstable.
 
 use nalgebra::DMatrix;

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** A law is as good as its model. On a machine that answers otherwise than the model says (another
 //! workload, a file from elsewhere, a sign that a noisy record turned round) the loop may push the wrong way or swing
-//! from limit to limit. The limits bound the damage; somebody has to notice.
+//! from limit to limit. The limits bound the damage; the supervisor notices it.
 //!
 //! **What must not raise an alarm.** A disturbance, however large: it also misses every prediction once. More noise
 //! than in the record. Gains that are off by a factor with which the loop still settles. So none of the tests asks
@@ -19,21 +19,22 @@
 //!   A prediction of the first output is *bad* while that output is off its goal by more than a margin and the model
 //!   - misses by [`BAD_BY`] residuals of its record more than the naive one: it said that the output would move, and
 //!     that was worse than to say nothing, or
-//!   - said that it would move, by as many residuals, and misses by more than twice of that: the machine does three times
-//!     what the model says, or goes the other way.
+//!   - said that it would move, by as many residuals, and misses by more than twice of that: the machine does three
+//!     times what the model says, or goes the other way.
 //!
-//!   Alarm if over a memory of [`MEMORY`] samples (exponential weights) more than [`BAD_MAX`] predictions are bad. Noise
-//!   enters both innovations alike. A step of the disturbance makes one prediction bad, at most two, whatever its size. And
-//!   a law that holds its goal with a wrong model is left in peace.
+//!   Alarm if over a memory of [`MEMORY`] samples (exponential weights) more than [`BAD_MAX`] predictions are bad.
+//!   Noise enters both innovations alike. A step of the disturbance makes one prediction bad, at most two, whatever its
+//!   size. And a law that holds its goal with a wrong model is left in peace.
 //! - *Swinging.* A knob turns back [`SWINGS_MAX`] times within [`SWING_SAMPLES`] samples, each time by more than
-//!   [`SWING_PART`] of its range, to find the output off its goal, now above it and now below: gains so large that the loop
-//!   overshoots ever more, up to the limits.
+//!   [`SWING_PART`] of its range, and finds the output off its goal, now above it and now below. The gains are so large
+//!   that the loop overshoots ever more, up to the limits.
 //! - *Backwards.* The first output stays off its goal, on one side and by more than a margin, while knobs are asked to
 //!   be where their nature puts it furthest off, at the limit, and the others have nothing left to give. A settling law
-//!   with an integrator cannot do that for long; one with the wrong sign ends there. How far it is off is summed up over
-//!   successive samples, in margins and at most [`OFF_SAMPLE_MAX`] for one; alarm from [`OFF_MAX`] on. So a little too
-//!   late is noticed after eight samples, and much too late after two: then jobs outlive their periods, and samples are
-//!   rare. The nature of a knob is what its effect must be whatever a record says (a faster clock makes no job later).
+//!   with an integrator cannot do that for long; one with the wrong sign ends there. How far it is off is summed up
+//!   over successive samples, in margins and at most [`OFF_SAMPLE_MAX`] for one; alarm from [`OFF_MAX`] on. So a little
+//!   too late is noticed after eight samples, and much too late after two: then jobs outlive their periods, and samples
+//!   are rare. The nature of a knob is what its effect must be whatever a record says (a faster clock makes no job
+//!   later).
 //!
 //! A step takes a few multiplications and allocates nothing.
 
@@ -55,11 +56,11 @@ pub const SWING_SAMPLES: u32 = 30;
 pub const SWINGS_MAX: u32 = 8;
 /// Part of a knob's range that makes a swing.
 pub const SWING_PART: f64 = 0.5;
-/// Margins, summed up over successive samples, by which the first output may be off its goal while no knob works against
-/// that.
+/// Margins, summed up over successive samples, by which the first output may be off its goal while no knob works
+/// against that.
 pub const OFF_MAX: f64 = 8.0;
-/// What one of these samples adds at most above the goal, where haste is needed; 1 below it. A single disturbance can be of
-/// any size.
+/// What one of these samples adds at most above the goal, where haste is needed; 1 below it. A single disturbance can
+/// be of any size.
 pub const OFF_SAMPLE_MAX: f64 = 4.0;
 /// A knob within this part of its range from a limit is at it.
 const AT_LIMIT: f64 = 0.01;
@@ -152,8 +153,9 @@ struct Swings {
 }
 
 impl Swings {
-    /// Takes a setting, and on which side of its goal the output is, if it is off. A swing is complete when the knob has
-    /// come back by `width` from where it had gone; it counts if the output is off on the other side than after the last.
+    /// Takes a setting, and on which side of its goal the output is, if it is off. A swing is complete when the knob
+    /// has come back by `width` from where it had gone; it counts if the output is off on the other side than after the
+    /// last.
     fn go(&mut self, u: f64, width: f64, off: Option<bool>) {
         self.since += 1;
         if self.since > SWING_SAMPLES {
@@ -180,7 +182,7 @@ impl Supervisor {
     /// A watcher over the loop around `model`'s first inputs, one per knob, first-order part. `nature` says what each
     /// knob does to the first output, `margin` how far that one may be from its goal, relative to it (0.1: a tenth).
     ///
-    /// None if there are not as many natures as knobs, or more knobs than inputs.
+    /// `None` if there are not as many natures as knobs, or more knobs than inputs.
     pub fn new(model: &ArxModel, knobs: Vec<Knob>, nature: Vec<Effect>, margin: f64) -> Option<Supervisor> {
         let (ny, nu) = (model.outputs().len(), knobs.len());
         if nature.len() != nu || nu > model.inputs().len() {
@@ -214,8 +216,8 @@ impl Supervisor {
         self.swings.fill(Swings::default());
     }
 
-    /// Takes a sample: outputs, the first one's goal, and the settings that were `asked` for and those, `u`, that were in
-    /// force while it came about. A sample with a value that is not finite, or of another size, is passed over.
+    /// Takes a sample: outputs, the first one's goal, and the settings that were `asked` for and those, `u`, that were
+    /// in force while it came about. A sample with a value that is not finite, or of another size, is passed over.
     pub fn observe(&mut self, y: &[f64], goal: f64, asked: &[f64], u: &[f64]) -> Option<Doubt> {
         let fits = y.len() == self.past.y.len() && u.len() == self.knobs.len() && asked.len() == u.len();
         if !fits || !y.iter().chain(u).chain(asked).chain([&goal]).all(|v| v.is_finite()) {

@@ -1,11 +1,12 @@
 //! Where the mean of a task's tardiness has to be so that only a given share of its jobs is late.
 //!
-//! **Problem.** Users ask for a share of late jobs, p; a law holds a mean. How far the mean must stay from the deadline depends
-//! on the tail of the jobs' tardiness, which differs by machine and load, and changes.
+//! **Problem.** Users ask for a share of late jobs, p; a law holds a mean. How far the mean must stay from the deadline
+//! depends on the tail of the jobs' tardiness, which differs by machine and load, and changes.
 //!
-//! **Terms.** T is a job's tardiness (response time / deadline; late above 1), r the *set point* of its mean. The *headroom* h is
-//! how far the deadline lies above the set point, relative to it: r = 1 / (1 + h). The *spread* b is the mean of |T / m - 1|, with m the
-//! running mean of T. The *surplus* E is how many jobs more than aimed at were late.
+//! **Terms.** T is a job's tardiness (response time / deadline; late above 1), r the *set point* of its mean. The
+//! *headroom* h is how far the deadline lies above the set point, relative to it: r = 1 / (1 + h). The *spread* b is
+//! the mean of |T / m - 1|, with m the running mean of T. The *surplus* E is how many jobs more than aimed at were
+//! late.
 //!
 //! **Method.** Two estimates, one quick and one sure:
 //!
@@ -15,27 +16,30 @@
 //! h  = b ln(1 / 2q) exp(g E + BURST max(E, 0)^2)     g = 1 / ln(1 / 2q)
 //! ```
 //!
-//! - *Spread.* If T / m - 1 had the Laplace distribution with mean deviation b, the (1 - q)-quantile would be b ln(1 / 2q). The tail of that
-//!   distribution is heavier than a normal one's, so the first guess is on the safe side (at 1 % 3.3 instead of 2.4 standard
-//!   deviations). Deviations are cut at CLIP times the spread (Huber, "Robust estimation of a location parameter", Annals of
-//!   Mathematical Statistics 35(1), 1964), so that a single job moves it little.
-//! - *Surplus.* The step E <- E + 1{late} - q is the stochastic approximation of a quantile (Robbins and Monro, "A stochastic approximation
-//!   method", Annals of Mathematical Statistics 22(3), 1951) with a constant gain, as in adaptive conformal inference (Gibbs and Candès, "Adaptive
-//!   conformal inference under distribution shift", NeurIPS 2021); a nonlinear function of the summed errors is the integrator of conformal PID control
-//!   (Angelopoulos, Candès and Tibshirani, NeurIPS 2023). The sum telescopes: over any n jobs that are counted and leave E within its
-//!   bounds, late jobs = q n + change of E, whatever their distribution and however it drifts.
-//! - *Gain.* With a Laplace tail one late job more changes the predicted share by a factor of e: the optimal gain of the stochastic approximation
-//!   after 1 / q jobs, kept from there on. The square term answers bursts: SURPLUS_MAX - SURPLUS_MIN late jobs in a row end at
-//!   [`HEADROOM_MAX`] wherever they began.
+//! - *Spread.* If T / m - 1 had the Laplace distribution with mean deviation b, the (1 - q)-quantile would be b ln(1 /
+//!   2q). The tail of that distribution is heavier than a normal one's, so the first guess is on the safe side (at 1 %
+//!   3.3 instead of 2.4 standard deviations). Deviations are cut at CLIP times the spread (Huber, "Robust estimation of
+//!   a location parameter", Annals of Mathematical Statistics 35(1), 1964), so that a single job moves it little.
+//! - *Surplus.* The step E <- E + 1{late} - q is the stochastic approximation of a quantile (Robbins and Monro, "A
+//!   stochastic approximation method", Annals of Mathematical Statistics 22(3), 1951) with a constant gain, as in
+//!   adaptive conformal inference (Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS
+//!   2021); a nonlinear function of the summed errors is the integrator of conformal PID control (Angelopoulos, Candès
+//!   and Tibshirani, NeurIPS 2023). The sum telescopes: over any n jobs that are counted and leave E within its bounds,
+//!   late jobs = q n + change of E, whatever their distribution and however it drifts.
+//! - *Gain.* With a Laplace tail one late job more changes the predicted share by a factor of e: the optimal gain of
+//!   the stochastic approximation after 1 / q jobs, kept from there on. The square term answers bursts: SURPLUS_MAX -
+//!   SURPLUS_MIN late jobs in a row end at [`HEADROOM_MAX`] wherever they began.
 //!
-//! **Margin.** Linearised around rest, with 1 / q jobs as the unit of time, E is dE = -E dt + dW: its variance is 1/2, and that of the difference between two
-//! instants far apart is 1. So n jobs have q n late ones, with a standard deviation of 1 that does not grow with n. A run of
-//! 600 jobs with a goal of 1 % exceeds it with its 7th late job, or beyond 6.5 in a continuous law: q n + 1.64 <= 6.5 asks for q <= 0.81 p so that one run of
-//! twenty does. [`AIM`] is that, rounded down.
+//! **Margin.** Linearised around rest, with 1 / q jobs as the unit of time, E is dE = -E dt + dW: its variance is 1/2,
+//! and that of the difference between two instants far apart is 1. So n jobs have q n late ones, with a standard
+//! deviation of 1 that does not grow with n. A run of 600 jobs with a goal of 1 % exceeds it with its 7th late job, or
+//! beyond 6.5 in a continuous law: q n + 1.64 <= 6.5 asks for q <= 0.81 p so that one run of twenty does. [`AIM`] is
+//! that, rounded down.
 //!
-//! **Which jobs count.** Easing (a job on time lowers E by q) needs jobs that could have been late: where the running mean lies under
-//! [`HELD`] of the set point, something else sets the pace (another task, the lowest clock), and being on time says nothing. A job that was late although every
-//! knob was at its safe end says nothing about the set point either: a lower one would have changed nothing.
+//! **Which jobs count.** Easing (a job on time lowers E by q) needs jobs that could have been late: where the running
+//! mean lies under [`HELD`] of the set point, something else sets the pace (another task, the lowest clock), and being
+//! on time says nothing. A job that was late although every knob was at its safe end says nothing about the set point
+//! either: a lower one would have changed nothing.
 
 /// The part of the asked share that is aimed at; see the module's text.
 pub const AIM: f64 = 0.8;
@@ -49,7 +53,8 @@ pub const MEMORY: u32 = 100;
 pub const CLIP: f64 = 4.0;
 /// The least spread: finer than clocks can be set.
 pub const SPREAD_MIN: f64 = 0.005;
-/// Headroom at least, whatever is learnt: the set point is at most 0.98, the tolerance within which a [`Pacer`](crate::Pacer) holds it.
+/// Headroom at least, whatever is learnt: the set point is at most 0.98, the tolerance within which a
+/// [`Pacer`](crate::Pacer) holds it.
 pub const HEADROOM_MIN: f64 = 0.02;
 /// Headroom at most: the set point is at least 0.4. Work that scatters by more is beyond what a mean can hold.
 pub const HEADROOM_MAX: f64 = 1.5;
@@ -57,7 +62,8 @@ pub const HEADROOM_MAX: f64 = 1.5;
 pub const SURPLUS_MIN: f64 = -4.0;
 /// Surplus at most.
 pub const SURPLUS_MAX: f64 = 8.0;
-/// Weight of the squared surplus: with SURPLUS_MAX late jobs too many the headroom is at its most even from the least spread.
+/// Weight of the squared surplus: with SURPLUS_MAX late jobs too many the headroom is at its most even from the least
+/// spread.
 pub const BURST: f64 = 0.06;
 /// Part of the set point that the running mean has to reach for a job on time to speak for more.
 pub const HELD: f64 = 0.9;
@@ -102,8 +108,8 @@ impl Tail {
         })
     }
 
-    /// A job is complete, at this tardiness; `safe` tells that every knob was at its safe end all the while. A tardiness that is no
-    /// number, or infinite, counts as a late job without a spread.
+    /// A job is complete, at this tardiness; `safe` tells that every knob was at its safe end all the while. A
+    /// tardiness that is no number, or infinite, counts as a late job without a spread.
     pub fn observe(&mut self, tardiness: f64, safe: bool) {
         self.count(tardiness, safe);
         self.measure(tardiness);

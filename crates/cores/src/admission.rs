@@ -1,9 +1,10 @@
 //! Which tasks share an exclusive core: the test for earliest deadline first, and first fit with that or another one.
 //!
 //! Under preemptive EDF on one core all deadlines of sporadic tasks hold if and only if for every t > 0 the demand
-//! dbf(t) = sum over tasks of max(0, floor((t - D) / T) + 1) C is at most t (S. Baruah, L. Rosier and R. Howell, 1990). It suffices to look within the
-//! synchronous busy period, and there only at few points: QPA (F. Zhang and A. Burns, "Schedulability Analysis for Real-Time Systems with EDF
-//! Scheduling", IEEE Trans. Computers 2009) walks backwards from its end.
+//! dbf(t) = sum over tasks of max(0, floor((t - D) / T) + 1) C is at most t (S. Baruah, L. Rosier and R. Howell, 1990).
+//! It suffices to look within the synchronous busy period, and there only at few points: QPA (F. Zhang and A. Burns,
+//! "Schedulability Analysis for Real-Time Systems with EDF Scheduling", IEEE Trans. Computers 2009) walks backwards
+//! from its end.
 
 use punctual_units::{CoreId, Nanos};
 use thiserror::Error;
@@ -12,8 +13,8 @@ use super::budget::{Budget, LOOKS_MAX};
 
 /// Tasks that may be offered for exclusive cores at once.
 pub const TASKS_MAX: usize = 1024;
-/// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; the bound is what keeps a
-/// set of utilisation close to 1 with incommensurable periods from taking for ever.
+/// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; without the
+/// bound, a set of utilisation close to 1 with incommensurable periods would take for ever.
 const STEPS_MAX: u32 = 100_000;
 
 /// A task that releases jobs at least a period apart.
@@ -119,7 +120,7 @@ impl Sporadic {
         self.execution.ratio(self.period)
     }
 
-    /// By which tasks are put into an order that does not depend on a list's: the shorter deadline first, as for priorities.
+    /// The key that orders tasks, whatever their order in a list: the shorter deadline first, as for priorities.
     pub(crate) fn order(&self) -> [Nanos; 3] {
         [self.deadline, self.period, self.execution]
     }
@@ -174,8 +175,8 @@ fn fits_within(tasks: &[Sporadic], budget: &Budget) -> Result<(), Unfit> {
     let busy = busy_period(tasks, budget)?;
     let demand = |t: u64| tasks.iter().map(|task| task.demand(t)).sum::<u128>();
     let before = |t: u64| tasks.iter().filter_map(|task| task.deadline_before(t)).max();
-    // QPA, from the last deadline within the busy period down to the shortest relative deadline. The busy period ends with work done,
-    // so a deadline at its very end matters as well.
+    // QPA, from the last deadline within the busy period down to the shortest relative deadline. The busy period ends
+    // with work done, so a deadline at its very end matters as well.
     let mut t = match before(busy.saturating_add(1)) {
         Some(last) => last,
         None => return Ok(()),
@@ -225,9 +226,9 @@ fn busy_period(tasks: &[Sporadic], budget: &Budget) -> Result<u64, Unfit> {
     Err(Unfit::Undecided)
 }
 
-/// Puts each task on one of `cores`: the largest utilisation first, on the first core on which it fits beside what is there under earliest
-/// deadline first (first fit decreasing). Cores at the end of the list stay free of tasks where few suffice. Answers the core of each task,
-/// in the order of `tasks`.
+/// Puts each task on one of `cores`: the largest utilisation first, on the first core on which it fits beside what is
+/// there under earliest deadline first (first fit decreasing). Cores at the end of the list stay free of tasks where
+/// few suffice. Returns the core of each task, in the order of `tasks`.
 ///
 /// # Errors
 /// [`FirstFitError`]: the first task that fits nowhere, and why.
@@ -286,8 +287,8 @@ mod tests {
     use crate::drawn::{horizon, task};
     use proptest::prelude::*;
 
-    /// EDF, unit by unit, all tasks released together and as often as they may: the worst case. Twice the hyperperiod and the longest
-    /// deadline are enough to see every miss of a set that does not overload the core.
+    /// EDF, unit by unit, all tasks released together and as often as they may: the worst case. Twice the hyperperiod
+    /// and the longest deadline are enough to see every miss of a set that does not overload the core.
     fn simulated(tasks: &[Sporadic]) -> bool {
         let Some(horizon) = horizon(tasks) else {
             return false;

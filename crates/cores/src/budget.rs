@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use crate::admission::Unfit;
 
-/// What may be spent in one call, in looks at one task (a division or two each). First fit tests each of its tasks on each core, and each test
-/// may take many steps through all tasks there: bounds for each alone would multiply.
+/// What one call may spend, in looks at one task (a division or two each). First fit tests each of its tasks on each
+/// core, and each test may take many steps through all tasks there: bounds for each alone would multiply.
 pub(crate) const LOOKS_MAX: u64 = 1 << 26;
 
 /// What is left to spend, of all tests of one call together.

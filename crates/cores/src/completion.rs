@@ -1,9 +1,10 @@
 //! How a job waits for its medium: polling, blocking, or polling for a while and then blocking.
 //!
-//! Polling for s costs min(X, s) of the core where the service takes X, and the full cost B of blocking (giving up the core, being
-//! scheduled again, and what lateness is worth) where X > s. The best s for a known distribution of X is the minimum of
-//! E[min(X, s)] + P(X > s) B (A. Karlin, K. Li, M. Manasse and S. Owicki, "Empirical Studies of Competitive Spinning", SOSP 1991). For a constant X that
-//! is the crossover X = B; for an empirical distribution the minimum lies at zero or at one of the samples, since between samples only the first term grows.
+//! Polling for s costs min(X, s) of the core where the service takes X, and the full cost B of blocking (giving up the
+//! core, being scheduled again, and what lateness is worth) where X > s. The best s for a known distribution of X is
+//! the minimum of E[min(X, s)] + P(X > s) B (A. Karlin, K. Li, M. Manasse and S. Owicki, "Empirical Studies of
+//! Competitive Spinning", SOSP 1991). For a constant X that is the crossover X = B; for an empirical distribution the
+//! minimum lies at zero or at one of the samples, since between samples only the first term grows.
 
 use punctual_units::Nanos;
 use thiserror::Error;
@@ -24,9 +25,9 @@ pub enum Completion {
 #[error("no service times are known of the medium: measure some, or name a medium that has figures")]
 pub struct NoFigures;
 
-/// The way of waiting that costs the core least over the measured `services`, where blocking costs `block`: two context switches, the wait
-/// until the job is on its core again, and whatever else the caller puts a price on. Of equal costs, the longer polling wins: it is
-/// the earlier completion.
+/// The way of waiting that costs the core least over the measured `services`, where blocking costs `block`: two context
+/// switches, the wait until the job is on its core again, and whatever else the caller puts a price on. Of equal costs,
+/// the longer polling wins: it is the earlier completion.
 ///
 /// # Errors
 /// [`NoFigures`] without a service time.
@@ -65,9 +66,10 @@ pub fn completion(services: &[Nanos], block: Nanos) -> Result<Completion, NoFigu
     })
 }
 
-/// How a job waits on a core that is kept for it meanwhile, and has `slack` to do so before it could no longer be done in time. The core time that it
-/// polls away is nobody's loss there, so that its price is zero, and blocking only delays the job: it polls as long as that helps.
-/// [`completion`] is for cores that others use while the job is blocked; where the core is lent to them, blocking costs handing it over and taking it back.
+/// How a job waits on a core that is kept for it meanwhile, and has `slack` to do so before it could no longer be done
+/// in time. The core time that it polls away costs no other job anything there, so its price is zero, and blocking only
+/// delays the job: it polls as long as that helps. [`completion`] is for cores that others use while the job is
+/// blocked; where the core is lent to them, blocking costs handing it over and taking it back.
 ///
 /// ```
 /// use punctual_cores::{Completion, completion_on_kept_core};

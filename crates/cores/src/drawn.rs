@@ -14,8 +14,8 @@ pub fn task() -> impl Strategy<Value = Sporadic> {
     })
 }
 
-/// How long a schedule is to be played, unit by unit, to see every miss: twice the hyperperiod and the longest deadline. None where the
-/// tasks overload the core.
+/// How long a schedule is to be played, unit by unit, to see every miss: twice the hyperperiod and the longest
+/// deadline. `None` where the tasks overload the core.
 pub fn horizon(tasks: &[Sporadic]) -> Option<u64> {
     let gcd = |mut a: u64, mut b: u64| {
         while b > 0 {

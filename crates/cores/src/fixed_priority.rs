@@ -1,11 +1,13 @@
 //! Whether tasks fit on one core under preemptive fixed priorities, which is what Linux runs (`SCHED_FIFO`, sched(7)).
 //!
-//! Priorities are deadline-monotonic: the shorter the relative deadline the higher, which is optimal where no deadline exceeds its period
-//! (J. Leung and J. Whitehead, 1982). A task's jobs run one after the other, so one that outlives its period delays the next; its worst-case response
-//! time is then the largest of the jobs in its busy period (K. Tindell, A. Burns and A. Wellings, "An Extendible Approach for Analyzing Fixed
-//! Priority Hard Real-Time Tasks", Real-Time Systems 1994, without jitter and blocking):
+//! Priorities are deadline-monotonic: the shorter the relative deadline the higher, which is optimal where no deadline
+//! exceeds its period (J. Leung and J. Whitehead, 1982). A task's jobs run one after the other, so one that outlives
+//! its period delays the next; its worst-case response time is then the largest of the jobs in its busy period (K.
+//! Tindell, A. Burns and A. Wellings, "An Extendible Approach for Analyzing Fixed Priority Hard Real-Time Tasks",
+//! Real-Time Systems 1994, without jitter and blocking):
 //!
-//! w(q) = (q + 1) C + sum over higher priorities j of ceil(w(q) / T_j) C_j,  R = max over q of w(q) - q T,  until w(q) <= (q + 1) T.
+//! w(q) = (q + 1) C + sum over higher priorities j of ceil(w(q) / T_j) C_j, R = max over q of w(q) - q T, until w(q) <=
+//! (q + 1) T.
 //!
 //! Exact for sporadic tasks that start at any time and do not block each other.
 
@@ -23,15 +25,17 @@ pub struct Bandwidth {
     pub period: Nanos,
 }
 
-/// The places of `tasks` in the order of their priorities, the highest first; equal deadlines keep the order of the list.
+/// The places of `tasks` in the order of their priorities, the highest first; equal deadlines keep the order of the
+/// list.
 fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_by_key(|task| tasks[*task].deadline);
     order
 }
 
-/// Whether preemptive deadline-monotonic scheduling on one core meets every deadline of `tasks`, whenever their jobs are released, and
-/// never needs more than `bandwidth`, where there is such a bound. Answers each worst-case response time, in the order of `tasks`.
+/// Whether preemptive deadline-monotonic scheduling on one core meets every deadline of `tasks`, whenever their jobs
+/// are released, and never needs more than `bandwidth`, where there is such a bound. Returns each worst-case response
+/// time, in the order of `tasks`.
 ///
 /// # Errors
 /// [`Unfit`], with the task that could be late.
@@ -111,8 +115,9 @@ fn response(task: &Sporadic, higher: &[Sporadic], budget: &Budget) -> Result<Nan
     }
 }
 
-/// A set whose deadlines hold does at most ceil((P + D) / T) jobs of each task within any span of P: those released within it, and
-/// those that were released before and are not due yet. If that is no more than the runtime, the kernel never steps in. Sufficient, not necessary.
+/// A set whose deadlines hold does at most ceil((P + D) / T) jobs of each task within any span of P: those released
+/// within it, and those that were released before and are not due yet. If that is no more than the runtime, the kernel
+/// never steps in. Sufficient, not necessary.
 fn throttled(tasks: &[Sporadic], bandwidth: Bandwidth) -> Result<(), Unfit> {
     let within = |task: &Sporadic| {
         let span = u128::from(bandwidth.period.0) + u128::from(task.deadline.0);
@@ -137,13 +142,15 @@ mod tests {
     use crate::drawn::{horizon, task};
     use crate::fits;
 
-    /// Fixed priorities, unit by unit, all tasks released together and as often as they may, the jobs of a task one after the other: the
-    /// longest response of each task over twice the hyperperiod and the longest deadline; none where one is late or the core is overloaded.
+    /// Fixed priorities, unit by unit, all tasks released together and as often as they may, the jobs of a task one
+    /// after the other: the longest response of each task over twice the hyperperiod and the longest deadline; `None`
+    /// where one is late or the core is overloaded.
     fn simulated(tasks: &[Sporadic]) -> Option<Vec<u64>> {
         let horizon = horizon(tasks)?;
         let mut order: Vec<usize> = (0..tasks.len()).collect();
         order.sort_by_key(|task| (tasks[*task].deadline, *task));
-        let mut waiting: Vec<std::collections::VecDeque<(u64, u64)>> = vec![Default::default(); tasks.len()]; // released, left
+        // For each task, the jobs that wait: when released, and what is left.
+        let mut waiting: Vec<std::collections::VecDeque<(u64, u64)>> = vec![Default::default(); tasks.len()];
         let mut worst = vec![0; tasks.len()];
         for now in 0..horizon {
             for (jobs, task) in waiting.iter_mut().zip(tasks) {
@@ -180,7 +187,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_gains_by_more_work(tasks in prop::collection::vec(task(), 1..4), which in 0usize..4) {
+        fn no_task_gains_by_more_work(tasks in prop::collection::vec(task(), 1..4), which in 0usize..4) {
             let mut more = tasks.clone();
             let task = &mut more[which % tasks.len()];
             task.execution += Nanos(1);

@@ -1,8 +1,9 @@
 //! What lending costs, learnt from the leases themselves.
 //!
-//! **Problem.** What was measured before a run was measured beside another load than the run's. **Method.** The costs are a quantile of the latest leases'
-//! ones, those of the measurement before the run counting as the oldest. A release before which nothing was lent forgets the oldest figure: costs so high that
-//! nothing is lent any more would otherwise stay for ever. With nothing left the measurement before the run counts again.
+//! **Problem.** What was measured before a run was measured beside another load than the run's. **Method.** The costs
+//! are a quantile of the latest leases' ones, those of the measurement before the run counting as the oldest. A release
+//! before which nothing was lent forgets the oldest figure: costs so high that nothing is lent any more would otherwise
+//! stay for ever. With nothing left the measurement before the run counts again.
 
 use std::collections::VecDeque;
 
@@ -21,8 +22,8 @@ pub struct LearntCosts {
 }
 
 impl LearntCosts {
-    /// Costs that the share `quantile` of the latest `window` leases (at least one) does not exceed, beginning with the figures of a measurement. Without
-    /// figures lending costs nothing until the first lease.
+    /// Costs that the share `quantile` of the latest `window` leases (at least one) does not exceed, beginning with the
+    /// figures of a measurement. Without figures lending costs nothing until the first lease.
     ///
     /// ```
     /// use punctual_cores::LearntCosts;

@@ -12,7 +12,8 @@ pub struct LendingCosts {
 }
 
 impl LendingCosts {
-    /// The costs that the share `quantile` of the measured ones does not exceed (nearest rank); none where one of them was never measured.
+    /// The costs that the share `quantile` of the measured ones does not exceed (nearest rank); `None` where one of
+    /// them was never measured.
     ///
     /// ```
     /// use punctual_cores::LendingCosts;
@@ -35,7 +36,7 @@ impl LendingCosts {
 pub enum NextRelease {
     /// It is released at this instant: a periodic task's timer.
     At(Time),
-    /// Any time from now on: an event, or a job that waits for its medium. It can bear to begin this much later.
+    /// Any time from now on: an event, or a job that waits for its medium. The job may begin this much later.
     Anytime {
         /// The least slack of the core's tasks: deadline less response bound.
         slack: Nanos,
@@ -57,9 +58,9 @@ pub enum Lease {
 
 /// Whether to lend a core that is idle at `now`.
 ///
-/// A lease ends `take_back` before a known release, so that the job finds its core ready; it is granted only if other work gets to run at all,
-/// that is if more than `hand_over` lies before its end. Where the release is not known, taking back delays the job by `take_back`: the core is lent if
-/// the job's slack covers that.
+/// A lease ends `take_back` before a known release, so that the job finds its core ready; it is granted only if other
+/// work gets to run at all, that is if more than `hand_over` lies before its end. Where the release is not known,
+/// taking back delays the job by `take_back`: the core is lent if the job's slack covers that.
 ///
 /// ```
 /// use punctual_cores::{Lease, LendingCosts, NextRelease, lend};
@@ -92,14 +93,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lease_serves_somebody_and_ends_in_time(now in 0u64..1000, release in 0u64..1000, hand_over in 0u64..300, take_back in 0u64..300) {
+        fn a_lease_is_of_use_and_ends_in_time(now in 0u64..1000, release in 0u64..1000, hand_over in 0u64..300, take_back in 0u64..300) {
             let costs = LendingCosts { hand_over: Nanos(hand_over), take_back: Nanos(take_back) };
             match lend(Time(now), NextRelease::At(Time(release)), costs) {
                 Lease::Until(end) => {
                     prop_assert!(end + costs.take_back <= Time(release), "ready at the release");
-                    prop_assert!(Time(now) + costs.hand_over < end, "somebody gets to run");
+                    prop_assert!(Time(now) + costs.hand_over < end, "another thread gets to run");
                 }
-                Lease::Keep => prop_assert!(now + hand_over + take_back >= release, "nobody could have run"),
+                Lease::Keep => prop_assert!(now + hand_over + take_back >= release, "no thread could have run"),
                 Lease::UntilReleased => prop_assert!(false, "the release is known"),
             }
         }

@@ -25,7 +25,8 @@ pub enum CoreListError {
     Empty,
 }
 
-/// Whether `exclusive` can be exclusive on a machine with `cores` cores: at least one, each there, none twice, and not all.
+/// Whether `exclusive` can be exclusive on a machine with `cores` cores: at least one, each there, none twice, and not
+/// all.
 ///
 /// # Errors
 /// [`CoreListError`], the first one found.

@@ -1,13 +1,13 @@
 //! Tasks onto cores, at a test that says what one core holds.
 //!
-//! Bin packing is hard, sets are small: a depth-first search goes through the cores of each task, best first, and is complete
-//! but for its bound of steps. Its first descent is first fit decreasing ([`Fit::First`]) or worst fit decreasing
-//! ([`Fit::Loosest`]), which is also what counts where the search gives up.
+//! Bin packing is hard, sets are small: a depth-first search goes through the cores of each task, best first, and is
+//! complete but for its bound of steps. Its first descent is first fit decreasing ([`Fit::First`]) or worst fit
+//! decreasing ([`Fit::Loosest`]), which is also what counts where the search gives up.
 
 use crate::admission::{Sporadic, Unfit, overloaded};
 
-/// Steps of one search: a step tests one task on one core. Sets of a robot take some tens; the bound is what keeps a set that almost fits
-/// from being tried in all its ways.
+/// Steps of one search: a step tests one task on one core. Sets of a robot take some tens. Without the bound, a set
+/// that almost fits would be tried in all its ways.
 const STEPS_MAX: u32 = 2_000;
 
 /// A task to pack; items come with the largest utilisation first.
@@ -32,8 +32,8 @@ enum Fit {
 /// What one core holds: the test, over tasks in an order of their own.
 type Holds<'h> = &'h dyn Fn(&[Sporadic]) -> Result<(), Unfit>;
 
-/// The core of each item on the fewest of `cores` that hold them all. Where none do, as many items as first fit places on all
-/// of them, and for the others why not on the last core that was tried.
+/// The core of each item on the fewest of `cores` that hold them all. Where none do, as many items as first fit places
+/// on all of them, and for the others why not on the last core that was tried.
 pub(crate) fn pack(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usize, Unfit>> {
     let fixed = items
         .iter()
@@ -47,8 +47,8 @@ pub(crate) fn pack(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usi
     }
 }
 
-/// The core of each item on the fewest of `cores` that hold them all, the least loaded core first. Where none do: see the third rule of
-/// `placement.rs`.
+/// The core of each item on the fewest of `cores` that hold them all, the least loaded core first. Where none do: see
+/// the third rule of `placement.rs`.
 pub(crate) fn spread(items: &[Item], cores: usize, holds: Holds) -> Vec<usize> {
     let not_overloaded = |there: &[Sporadic]| match overloaded(there) {
         true => Err(Unfit::Utilisation),
@@ -159,7 +159,7 @@ impl<'i> Search<'i> {
                 None => open.push(item),
                 Some(core) => {
                     self.on[item] = core;
-                    // A core beyond those that are tried is nobody else's business here.
+                    // A core beyond those that are tried does not matter here.
                     if let Some(there) = self.there.get_mut(core) {
                         there.push(*needs);
                     }

@@ -1,24 +1,24 @@
 //! Where every task of a run is: one value, which both machines obey.
 //!
-//! **Problem.** Exclusive tasks want cores that nothing else uses, real-time tasks must not overload theirs, and best-effort
-//! tasks need a core as well. Decided piece by piece, these wishes contradict each other.
+//! **Problem.** Exclusive tasks want cores that nothing else uses, real-time tasks must not overload theirs, and
+//! best-effort tasks need a core as well. Decided piece by piece, these wishes contradict each other.
 //!
-//! **Terms.** A task *names* a core (`core = 2`) or leaves the choice open. Cores are taken *from the end*, the last one
-//! first, because the kernel handles most interrupts on the first one. A core *holds* tasks if every deadline is met by
-//! response-time analysis ([`responses`](crate::responses)).
+//! **Terms.** A task *names* a core (`core = 2`) or leaves the choice open. Cores are taken *from the end*, the last
+//! one first, because the kernel handles most interrupts on the first one. A core *holds* tasks if every deadline is
+//! met by response-time analysis ([`responses`](crate::responses)).
 //!
 //! **Method.**
 //! 1. The lowest core that no exclusive task names stays with the rest of the machine.
-//! 2. Exclusive tasks get the fewest cores that hold them, from the end. A task that fits on none is refused, and placed as a
-//!    real-time task; a task of unknown execution time has its core to itself.
-//! 3. Real-time tasks share the last core that is not exclusive. Where it cannot hold them, they are spread over the last
-//!    two, three and so on, worst fit by utilisation, but the lowest core stays with the rest if there is another one. Where
-//!    no number of cores holds them all, the number counts that leaves the fewest tasks on overloaded cores, then the
-//!    fewest on cores that do not hold their tasks, then the smallest.
+//! 2. Exclusive tasks get the fewest cores that hold them, from the end. A task that fits on none is refused, and
+//!    placed as a real-time task; a task of unknown execution time has its core to itself.
+//! 3. Real-time tasks share the last core that is not exclusive. Where it cannot hold them, they are spread over the
+//!    last two, three and so on, worst fit by utilisation, but the lowest core stays with the rest if there is another
+//!    one. Where no number of cores holds them all, the number counts that leaves the fewest tasks on overloaded cores,
+//!    then the fewest on cores that do not hold their tasks, then the smallest.
 //! 4. Best-effort tasks have all other cores; where none is left, the lowest one that is not exclusive.
 //!
-//! The search behind 2 and 3 (`packing.rs`) is complete but for a bound on its steps. Tasks are put into an order of their
-//! own first, so that the order of the list decides only between tasks that are alike.
+//! The search behind 2 and 3 (`packing.rs`) is complete but for a bound on its steps. Tasks are put into an order of
+//! their own first, so that the order of the list decides only between tasks that are alike.
 
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, Class, TaskSpec};
@@ -29,8 +29,9 @@ use crate::budget::{Budget, LOOKS_MAX};
 use crate::fixed_priority::{Bandwidth, responses, responses_within};
 use crate::packing::{Item, pack, spread};
 
-/// Real-time tasks on one core: each has a priority of its own, because tasks of equal priority would run in the order of their
-/// releases, which is not what the analysis supposes. Linux has as many between its tasks' highest and its updater's.
+/// Real-time tasks on one core: each has a priority of its own, because tasks of equal priority would run in the order
+/// of their releases, which is not what the analysis supposes. Linux has as many between its tasks' highest and its
+/// updater's.
 pub const TASKS_PER_CORE_MAX: usize = 30;
 
 /// A task as placement sees it.
@@ -61,8 +62,8 @@ impl From<&TaskSpec> for Request {
 }
 
 impl Request {
-    /// The task as the analysis sees it, with `overhead` more in each job; `None` for best-effort tasks and where the execution
-    /// time is not known.
+    /// The task as the analysis sees it, with `overhead` more in each job; `None` for best-effort tasks and where the
+    /// execution time is not known.
     fn sporadic(&self, overhead: Nanos) -> Option<Sporadic> {
         let (deadline, execution) = (self.class.deadline()?, self.execution?);
         let period = match self.arrival {
@@ -79,7 +80,7 @@ impl Request {
         Some(task.with_overhead(overhead))
     }
 
-    /// By which tasks are put into an order that does not depend on the list's, also where execution times are not known: the
+    /// The key that orders tasks, whatever their order in the list, also where execution times are not known: the
     /// shorter deadline first.
     fn order(&self) -> (Option<Nanos>, Nanos, Option<Nanos>, bool, Option<CoreId>) {
         let gap = match self.arrival {
@@ -159,8 +160,8 @@ pub struct Placement {
     pub seats: Vec<Seat>,
     /// Cores that only exclusive tasks use, ascending.
     pub exclusive: Vec<CoreId>,
-    /// Cores of real-time tasks, ascending, at least one; without such tasks the last core that is not exclusive. Sensor
-    /// updates that are transactions of their own are installed on the last of these.
+    /// Cores of real-time tasks, ascending, at least one; without such tasks the last core that is not exclusive.
+    /// Sensor updates that are transactions of their own are installed on the last of these.
     pub real_time: Vec<CoreId>,
     /// Cores of best-effort tasks, ascending, at least one. The runtime's own threads are on the first of these.
     pub rest: Vec<CoreId>,
@@ -247,8 +248,8 @@ impl PlaceError {
 /// Places `tasks` on `cores` (ascending); see the rules above.
 ///
 /// # Errors
-/// [`PlaceError`] where what tasks name contradicts each other or the machine. A task that the machine has no exclusive core for
-/// is no error: it is in [`Placement::refused`].
+/// [`PlaceError`] where what tasks name contradicts each other or the machine. A task that the machine has no exclusive
+/// core for is no error: it is in [`Placement::refused`].
 ///
 /// ```
 /// use punctual_cores::{Limits, Request, Seat, place};
@@ -283,7 +284,7 @@ pub fn place(tasks: &[Request], cores: &[CoreId], limits: &Limits) -> Result<Pla
     let on = placer.real_time(on, &exclusive);
     let real_time = distinct((0..tasks.len()).filter_map(|task| on[task].filter(|core| !exclusive.contains(core))));
     let free: Vec<CoreId> = without(cores, &exclusive);
-    // Without a task with a deadline the last core is apart all the same: sensor updates are installed there.
+    // The last core is apart even without a task with a deadline: sensor updates are installed there.
     let apart = match (exclusive.is_empty(), real_time.is_empty()) {
         (true, true) => free.last().copied().into_iter().collect(),
         _ => real_time.clone(),
@@ -508,8 +509,9 @@ impl Placer<'_> {
         on
     }
 
-    /// Those of `tasks` whose execution time is known, the largest utilisation first, in an order that depends on that of the list only
-    /// between tasks that are alike. A core that a task names is found in `open`; one that is not there does not bind.
+    /// Those of `tasks` whose execution time is known, the largest utilisation first, in an order that depends on that
+    /// of the list only between tasks that are alike. A core that a task names is found in `open`; one that is not
+    /// there does not bind.
     fn items(&self, tasks: &[usize], overhead: Nanos, open: &[CoreId]) -> Vec<Item> {
         let place = |core| open.iter().position(|open| *open == core);
         let item = |task: &usize| {

@@ -1,7 +1,8 @@
 //! The tasks of one exclusive core, and when it is lent between their jobs.
 //!
-//! The core is free while none of them has a job: it is lent until the earliest of their next releases, less what taking it back costs
-//! ([`lend`]). Whoever is released calls it back before it works, so it does not matter who lent it.
+//! The core is free while none of them has a job: it is lent until the earliest of their next releases, less what
+//! taking it back costs ([`lend`]). A task that is released calls it back before it works, so it does not matter which
+//! task lent it.
 
 use punctual_units::Time;
 
@@ -27,7 +28,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// So many tasks, of which nobody has said yet when it is released; lending costs `costs`.
+    /// `tenants` tasks, none of which has said yet when it is released; lending costs `costs`.
     pub fn new(tenants: usize, costs: LendingCosts) -> Tenants {
         Tenants {
             tenants: vec![Tenant::Working; tenants],
@@ -36,7 +37,7 @@ impl Tenants {
         }
     }
 
-    /// Task `who` has nothing to do from `now` to `release`. Answers whether to lend the core now.
+    /// Task `tenant` has nothing to do from `now` to `release`. Returns whether to lend the core now.
     ///
     /// ```
     /// use punctual_cores::{LendingCosts, Tenants};
@@ -49,8 +50,8 @@ impl Tenants {
     /// assert!(tenants.call(1), "it is to be taken back");
     /// assert!(!tenants.call(0), "it has been");
     /// ```
-    pub fn leave(&mut self, who: usize, release: Time, now: Time) -> bool {
-        self.set(who, Tenant::Away(release));
+    pub fn leave(&mut self, tenant: usize, release: Time, now: Time) -> bool {
+        self.set(tenant, Tenant::Away(release));
         self.lend_if_free(now)
     }
 
@@ -64,15 +65,15 @@ impl Tenants {
         release - self.costs.take_back
     }
 
-    /// Task `who` is about to work. Answers whether to take the core back first.
-    pub fn call(&mut self, who: usize) -> bool {
-        self.set(who, Tenant::Working);
+    /// Task `tenant` is about to work. Returns whether to take the core back first.
+    pub fn call(&mut self, tenant: usize) -> bool {
+        self.set(tenant, Tenant::Working);
         std::mem::take(&mut self.lent)
     }
 
-    /// Task `who` has no more jobs. Answers whether to lend the core now, of which others have jobs to come.
-    pub fn end(&mut self, who: usize, now: Time) -> bool {
-        self.set(who, Tenant::Gone);
+    /// Task `tenant` has no more jobs. Returns whether to lend the core now, because others have jobs to come.
+    pub fn end(&mut self, tenant: usize, now: Time) -> bool {
+        self.set(tenant, Tenant::Gone);
         self.lend_if_free(now)
     }
 
@@ -81,7 +82,7 @@ impl Tenants {
         self.lent
     }
 
-    /// Whether none of them has a job, and the core is not lent all the same: there was not time enough.
+    /// Whether none of them has a job and the core is still not lent, because there was not time enough.
     pub fn is_kept_idle(&self) -> bool {
         !self.lent && !self.tenants.contains(&Tenant::Working)
     }
@@ -92,8 +93,8 @@ impl Tenants {
         free && self.lent
     }
 
-    fn set(&mut self, who: usize, does: Tenant) {
-        if let Some(tenant) = self.tenants.get_mut(who) {
+    fn set(&mut self, tenant: usize, does: Tenant) {
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
             *tenant = does;
         }
     }
@@ -117,8 +118,8 @@ mod tests {
     /// A task: when its jobs are released, and what each takes.
     type Jobs = Vec<(u64, u64)>;
 
-    /// Plays `tasks` on one core, the first of the list first, unit by unit. Answers, for each unit, whether a job was at work or due,
-    /// and whether the core was lent.
+    /// Plays `tasks` on one core, the first of the list first, unit by unit. Returns, for each unit, whether a job was
+    /// at work or due, and whether the core was lent.
     fn played(tasks: &[Jobs], costs: LendingCosts, until: u64) -> Vec<(bool, bool)> {
         let mut tenants = Tenants::new(tasks.len(), costs);
         let mut next = vec![0; tasks.len()]; // the job that is next or at work

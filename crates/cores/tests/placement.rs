@@ -1,4 +1,5 @@
-//! What every placement keeps: checked on drawn task sets, against brute force, and by a checker that finds planted faults.
+//! What every placement keeps: checked on drawn task sets, against brute force, and by a checker that finds planted
+//! faults.
 
 use proptest::prelude::*;
 use punctual_cores::{Limits, PlaceError, Placement, Request, Seat, Sporadic, Unfit, place, responses};
@@ -169,7 +170,8 @@ proptest! {
         prop_assert_eq!(seen(&requests), seen(&turned));
     }
 
-    /// Real-time tasks are on one core if it holds them, and no core is overloaded, or fails to hold its tasks, that need not.
+    /// Real-time tasks are on one core if it holds them, and no core is overloaded, or fails to hold its tasks, that
+    /// need not.
     #[test]
     fn no_core_is_overloaded_that_need_not_be(requests in prop::collection::vec(real_time(), 1..6), count in 2u32..5) {
         let tasks: Vec<Sporadic> = requests.iter().filter_map(sporadic).collect();
@@ -267,7 +269,8 @@ fn two_of_sixty_percent_take_two_cores_and_share_where_one_is_named() {
     );
 }
 
-/// Of two tasks of unknown execution time and one core for them, the one with the shorter deadline gets it, wherever it is in the list.
+/// Of two tasks of unknown execution time and one core for them, the one with the shorter deadline gets it, wherever it
+/// is in the list.
 #[test]
 fn unknown_tasks_compete_by_deadline_and_not_by_place() {
     let (short, long) = (request(0, None, 20, None), request(0, None, 21, None));

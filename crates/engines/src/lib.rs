@@ -1,8 +1,9 @@
-//! Storage engines behind the store's [`Engine`](punctual_store::engine::Engine) trait.
+//! Where do bytes live? Storage engines behind the store's [`Engine`](punctual_store::engine::Engine) trait.
 //!
-//! - `Lmdb`, on Linux: the default. Reads make no system call and no writer blocks them, there is no background work and no
-//!   recovery step; what is left in its tail (page faults, sync, the write lock) is owned here and in the store.
-//! - [`Memory`]: a map in memory, the reference the conformance suite compares with, and the engine of the examples.
+//! - `Lmdb`, on Linux: the default. Reads make no system call, and no writer blocks them. There is no background work
+//!   and no recovery step. What is left in its tail (page faults, sync, the write lock) is bounded here and in the
+//!   store.
+//! - [`Memory`]: a map in memory. The conformance suite compares with it, and the examples run on it.
 //!
 //! Both pass `punctual_store::conformance`.
 

@@ -72,7 +72,7 @@ fn exercise(engine: &Lmdb) -> Result<usize, EngineError> {
 }
 
 #[test]
-fn a_second_instance_is_refused_and_told_who_has_the_store() {
+fn a_second_instance_is_refused_and_the_error_names_the_holder() {
     let directory = tempfile::tempdir().unwrap();
     let first = open(directory.path()).unwrap();
     let error = open(directory.path()).map(drop).unwrap_err();
@@ -118,7 +118,7 @@ fn set_format(directory: &Path, format: &[u8]) {
     use heed::types::Bytes;
     let mut options = heed::EnvOpenOptions::new();
     options.max_dbs(2).map_size(OPTIONS.map_size);
-    // SAFETY: nobody else has the store open.
+    // SAFETY: no other process has the store open.
     let env = unsafe { options.open(directory) }.unwrap();
     let transaction = env.write_txn().unwrap();
     env.create_databases_and_commit(transaction, |opener, transaction| {

@@ -112,7 +112,7 @@ fn number_in(value: Option<&[u8]>, len_max: u64) -> Result<u64, String> {
 /// not there.
 fn acknowledge(place: &str, number: u64) {
     let line = format!("ack {place} {number}\n");
-    // The parent is gone: then nobody is left to promise anything to.
+    // The parent is gone: then no process is left that relies on a promise.
     if std::io::stdout().write_all(line.as_bytes()).is_err() {
         std::process::exit(0);
     }
@@ -317,7 +317,7 @@ fn a_store_that_acknowledges_before_the_commit_is_caught() {
 }
 
 #[test]
-fn another_process_is_told_who_has_the_store_until_that_is_killed() {
+fn another_process_is_refused_until_the_named_holder_is_killed() {
     let root = tempfile::tempdir().unwrap();
     let (mut process, _output) = start(&format!("{}|0|false", root.path().display()));
     let error = LmdbOptions::default().open(root.path()).map(drop).unwrap_err();

@@ -27,8 +27,9 @@ fn read(engine: &Lmdb) {
     assert_eq!(nothing, None);
 }
 
-/// The crash itself needs a thread to be interrupted between two instructions of the C library; seen in 4 of 320 runs of
-/// the conformance suite on a busy machine. Here it may show; what surely shows is [`closing_waits_for_a_thread_that_ends`].
+/// The crash itself needs a thread to be interrupted between two instructions of the C library; seen in 4 of 320 runs
+/// of the conformance suite on a busy machine. Here it may show; what surely shows is
+/// [`closing_waits_for_a_thread_that_ends`].
 #[test]
 fn a_store_is_closed_right_after_a_scope_of_readers() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
 //! Transactions are serializable: a checker of recorded histories, and careless programs that it catches.
 //!
-//! **Method** (A. Adya, "Weak Consistency", PhD thesis, MIT 1999; with lists as in K. Kingsbury and P. Alvaro,
-//! "Elle", VLDB 2020). Every value is the list of all writes to its key, and every write is unique, so a read tells
-//! all versions up to the one it saw, in order. A sensor's object tells the same by its sequence number. From that
-//! follow the dependencies between transactions: who wrote what was read (wr), who overwrote whom (ww), who overwrote
-//! what was read (rw). The history is serializable if that graph has no cycle, every list read is a prefix of the
-//! final one, and no committed write is missing.
+//! **Method** (A. Adya, "Weak Consistency", PhD thesis, MIT 1999; with lists as in K. Kingsbury and P. Alvaro, "Elle",
+//! VLDB 2020). Every value is the list of all writes to its key, and every write is unique, so a read tells all
+//! versions up to the one it saw, in order. A sensor's object tells the same by its sequence number. From that follow
+//! the dependencies between transactions: which transaction wrote what another read (wr), overwrote what another wrote
+//! (ww), or overwrote what another read (rw). The history is serializable if that graph has no cycle, every list read
+//! is a prefix of the final one, and no committed write is missing.
 
 mod common;
 
@@ -231,11 +231,11 @@ fn check(history: &[Footprint], finals: &HashMap<u64, Vec<Write>>) -> Result<(),
             writer.insert(*write, *node);
         }
     }
-    let who = |write: Option<&Write>| write.and_then(|write| writer.get(write).copied());
+    let writer_of = |write: Option<&Write>| write.and_then(|write| writer.get(write).copied());
     for versions in finals.values() {
         versions
             .windows(2)
-            .for_each(|pair| graph.edge(who(pair.first()), who(pair.get(1))));
+            .for_each(|pair| graph.edge(writer_of(pair.first()), writer_of(pair.get(1))));
     }
     let last_update = history
         .iter()
@@ -251,8 +251,8 @@ fn check(history: &[Footprint], finals: &HashMap<u64, Vec<Write>>) -> Result<(),
             if !finals[number].starts_with(seen) {
                 return Err(Anomaly::NotAPrefix);
             }
-            graph.edge(who(seen.last()), Some(*node));
-            graph.edge(Some(*node), who(finals[number].get(seen.len())));
+            graph.edge(writer_of(seen.last()), Some(*node));
+            graph.edge(Some(*node), writer_of(finals[number].get(seen.len())));
         }
         if let Some(seq) = footprint.sensor {
             graph.edge(Some(updates[seq as usize]), Some(*node));

@@ -1,13 +1,15 @@
-//! Evidence: the papers' evaluations on the simulated machine, and measurements on this one.
+//! What does a paper claim, and what comes out here? Its evaluation on the simulated machine, and measurements on this
+//! one.
 //!
-//! **Problem.** A paper's evaluation is a set of runs and a set of sentences about them. Here both are data: a plan of runs for
-//! every machine of an ensemble and every seed, and a file of claims that was written before the runs (`claims`).
+//! **Problem.** A paper's evaluation is a set of runs and a set of sentences about them. Here both are data: a plan of
+//! runs for every machine of an ensemble and every seed, and a file of claims that was written before the runs
+//! (`claims`).
 //!
-//! **Terms.** An *experiment* is a named plan with its claims. A *replication* is the whole plan on one machine with one seed. All
-//! figures are simulated and are labelled so.
+//! **Terms.** An *experiment* is a named plan with its claims. A *replication* is the whole plan on one machine with
+//! one seed. All figures are simulated and are labelled so.
 //!
-//! **Method.** [`experiments`] lists what there is; each takes [`Settings`] and returns an [`Outcome`], which `cli` prints, writes
-//! and draws. The same settings give the same outcome, whatever the number of threads.
+//! **Method.** [`experiments`] lists what there is; each takes [`Settings`] and returns an [`Outcome`], which `cli`
+//! prints, writes and draws. The same settings give the same outcome, whatever the number of threads.
 
 pub mod claims;
 pub mod controllers;

@@ -82,7 +82,7 @@ pub struct Measure {
     pub name: String,
     /// Its formula.
     pub formula: String,
-    /// Over all replications; none where it could not be evaluated.
+    /// Over all replications; `None` where it could not be evaluated.
     pub spread: Option<Spread>,
 }
 

@@ -8,8 +8,8 @@ pub fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// `work` on each item, on `workers` threads; results in the order of `items`, however they were scheduled. `done` hears
-/// how many are done after each.
+/// `work` on each item, on `workers` threads; results in the order of `items`, however they were scheduled. `done`
+/// hears how many are done after each.
 pub fn in_order<I: Sync, T: Send>(
     items: &[I],
     workers: usize,

@@ -25,7 +25,8 @@ pub struct Run {
     pub labels: Labels,
     /// The first sample that means count from: before, the loop has not settled.
     pub settled_from: usize,
-    /// Columns of samples by name, all of one length; the sample's number k is its index. None where nothing was measured.
+    /// Columns of samples by name, all of one length; the sample's number k is its index. None where nothing was
+    /// measured.
     pub series: BTreeMap<String, Vec<Option<f64>>>,
 }
 

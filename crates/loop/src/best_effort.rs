@@ -1,15 +1,16 @@
 //! The best-effort share as a third knob: a cascade below the law.
 //!
-//! **Problem.** A law turns the clock and the admitted share by a model that knows nothing of best-effort work. Where that work slows
-//! jobs down (through the shared cache, the memory, a common core), both knobs can stand at their safe end and a task is still
-//! beyond its goal.
+//! **Problem.** A law turns the clock and the admitted share by a model that knows nothing of best-effort work. Where
+//! that work slows jobs down (through the shared cache, the memory, a common core), both knobs can stand at their safe
+//! end and a task is still beyond its goal.
 //!
-//! **Method.** The share of best-effort work is lowered stepwise while a task is beyond its goal and the other knobs have no more
-//! to give. It is given back in small steps once the other knobs have left their safe end, or jobs are well within their goal,
-//! for a while: what best-effort work gets is worth more than a lower clock. After each cut the loop waits twice as long
-//! before it gives back, so that it does not try every few windows what just failed; a share that is given back in full resets
-//! that. Multiplicative cuts and additive returns are those of congestion control (D. Chiu and R. Jain, "Analysis of the
-//! Increase and Decrease Algorithms for Congestion Avoidance", Computer Networks and ISDN Systems 1989).
+//! **Method.** The share of best-effort work is lowered stepwise while a task is beyond its goal and the other knobs
+//! have no more to give. It is given back in small steps once the other knobs have left their safe end, or jobs are
+//! well within their goal, for a while: what best-effort work gets is worth more than a lower clock. After each cut the
+//! loop waits twice as long before it gives back, so that it does not try every few windows what just failed; a share
+//! that is given back in full resets that. Multiplicative cuts and additive returns are those of congestion control (D.
+//! Chiu and R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance", Computer Networks and
+//! ISDN Systems 1989).
 //!
 //! Pure: windows in, a share out. The constants are chosen by hand.
 
@@ -73,8 +74,8 @@ impl BestEffortLaw {
         self.range.least
     }
 
-    /// Takes a window in which the task furthest from its goal was at `pressure` (1: at its goal, `None`: no task was measured), and the
-    /// other knobs were at their safe end or not. Answers the share for the next one.
+    /// Takes a window in which the task furthest from its goal was at `pressure` (1: at its goal, `None`: no task was
+    /// measured), and the other knobs were at their safe end or not. Answers the share for the next one.
     pub fn step(&mut self, pressure: Option<f64>, others_safe: bool) -> Share {
         let Some(pressure) = pressure else { return self.share };
         let beyond = pressure > 1.0 && others_safe;
@@ -120,8 +121,8 @@ mod tests {
     }
 
     proptest! {
-        /// The share stays within its range, falls only where a task is beyond its goal and the other knobs have no more to give, and rises only
-        /// where there is slack.
+        /// The share stays within its range, falls only where a task is beyond its goal and the other knobs have no
+        /// more to give, and rises only where there is slack.
         #[test]
         fn every_move_has_its_reason(
             most in 0.0f64..=1.0,

@@ -32,8 +32,8 @@ pub const KNOBS_MAX: usize = 2;
 /// gone after one sample, noise sqrt(2) times as large) and the slowness of small values: 0.6 leaves 16 % of a step
 /// after two samples, lets gains be 3.3 times the model's, and adds 20 % to the noise.
 const FILTER: f64 = 0.6;
-/// Price of moves of `one-step`: half of a knob's range costs what an error of 0.05 in tardiness does. It slows down what the
-/// knobs can hardly do; chosen by hand, one value for all machines and goals.
+/// Price of moves of `one-step`: half of a knob's range costs what an error of 0.05 in tardiness does. It slows down
+/// what the knobs can hardly do; chosen by hand, one value for all machines and goals.
 const MOVES: f64 = 0.01;
 
 /// How far from its goal, relative to it, mean tardiness counts as late or early to the watcher over a model.
@@ -194,7 +194,7 @@ impl Controller {
         let law = self.law.as_mut()?;
         let y = law.measured(window)?;
         let held = over_window(self.held, window);
-        let (asked, settings) = (law.settings(held), law.settings(really(held, window.forced)));
+        let (asked, settings) = (law.settings(held), law.settings(in_force(held, window.forced)));
         let (meters, knobs) = (law.meters.len(), law.knobs.len());
         law.supervisor
             .as_mut()?
@@ -336,8 +336,8 @@ impl Law {
         Ok(model.and_then(|model| Supervisor::new(&model, ranges, natures, OFF_MARGIN)))
     }
 
-    /// What the law reads, in its order; only the first as many as it has meters count. Arrays, so that a step allocates
-    /// nothing.
+    /// What the law reads, in its order; only the first as many as it has meters count. Arrays, so that a step
+    /// allocates nothing.
     fn measured(&self, window: &Window) -> Option<[f64; METERS_MAX]> {
         let read = |meter: &MeterName| match meter {
             MeterName::Tardiness => window.tardiness,
@@ -350,11 +350,11 @@ impl Law {
         Some(y)
     }
 
-    /// Tells the law where the knobs really were in the window that was measured: on the machine's steps, and with
-    /// what admission let in where the freshness minimum forced it to let in more than asked. Where jobs were paced from within, the
-    /// law goes on from the mean clock that they had.
+    /// Tells the law where the knobs really were in the window that was measured: on the machine's steps, and with what
+    /// admission let in where the freshness minimum forced it to let in more than asked. Where jobs were paced from
+    /// within, the law goes on from the mean clock that they had.
     fn account(&mut self, held: Knobs, window: &Window) {
-        let settings = self.settings(really(over_window(held, window), window.forced));
+        let settings = self.settings(in_force(over_window(held, window), window.forced));
         let settings = &settings[..self.knobs.len()];
         let _ = match window.clock {
             Some(_) => self.pilot.follow(settings),
@@ -458,7 +458,7 @@ fn over_window(held: Knobs, window: &Window) -> Knobs {
 }
 
 /// The knobs as they really were in a window: admission lets in more than asked where the freshness minimum forces it.
-fn really(held: Knobs, forced: f64) -> Knobs {
+fn in_force(held: Knobs, forced: f64) -> Knobs {
     Knobs {
         admitted: (held.admitted + forced).min(1.0),
         ..held

@@ -2,7 +2,7 @@
 
 use punctual_control::{
     ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OneStepError, OperatingPoint,
-    Orders, PoorFit, R2_ACCEPTED, Recording, Verdict, Weights, design, identify, quasi_static, steady_gain,
+    Orders, PoorFit, R2_ACCEPTED, Recording, Stability, Weights, design, identify, quasi_static, steady_gain,
 };
 use punctual_workload::{ControllerKind, Pace, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -29,8 +29,8 @@ pub struct MadeFor {
     pub pace: Pace,
     /// How updates reach the store.
     pub update_mode: UpdateMode,
-    /// The machine: the name in a simulated one's file, or processor and cores of the computer. None in files of earlier
-    /// versions, which are taken to be for any.
+    /// The machine: the name in a simulated one's file, or processor and cores of the computer. None in files of
+    /// earlier versions, which are taken to be for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// Whether the file is part of `punctual`: something to begin with on any machine, which a run says.
@@ -76,8 +76,8 @@ pub struct ControllerDocument {
     pub qod: Design,
     /// Gains of `clock`.
     pub clock: Design,
-    /// The model that the gains come from: `one-step` inverts it, and whoever watches a law compares with it. None in
-    /// files of earlier versions.
+    /// The model that the gains come from: `one-step` inverts it, and a supervisor that watches a law compares with it.
+    /// None in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<ModelDocument>>,
 }
@@ -177,7 +177,7 @@ pub enum Unfit {
         /// The controller.
         controller: &'static str,
         /// Unstable, and how much.
-        verdict: Verdict,
+        verdict: Stability,
     },
     /// The model has no resting points, or its gains do not fit it.
     #[error("the loop that `{controller}` closes cannot be judged: {why}")]
@@ -246,9 +246,9 @@ impl ModelDocument {
         })
     }
 
-    /// Refuses a model that does not explain its record where this controller reads it, or explains it by something that
-    /// cannot be: a faster clock that makes jobs later, or more updates that make them earlier. A law of the wrong sign drives
-    /// its knob to the wrong end. `open` reads nothing and takes any model.
+    /// Refuses a model that does not explain its record where this controller reads it, or explains it by something
+    /// that cannot be: a faster clock that makes jobs later, or more updates that make them earlier. A law of the wrong
+    /// sign drives its knob to the wrong end. `open` reads nothing and takes any model.
     ///
     /// # Errors
     /// [`Unfit`] names the output with R^2 under 0.8, or the knob that works backwards.
@@ -305,7 +305,7 @@ impl ModelDocument {
     }
 
     /// The model for a loop that steps at every job, from one for a period of `jobs` jobs: the same resting points,
-    /// reached within one job ([`quasi_static`]). Better is a record at that pace, but the machine may not be at hand.
+    /// reached within one job ([`quasi_static`]). Better is a record at that pace, but the machine may be elsewhere.
     ///
     /// # Errors
     /// [`ModelError::NoSteadyState`].
@@ -347,8 +347,8 @@ impl ModelDocument {
 }
 
 impl ControllerDocument {
-    /// Gains for `qod` alone, from rows of (tardiness, admitted share) of tasks on a machine without another knob. The gains of
-    /// `mimo` and `clock` are the same: there is nothing else to turn.
+    /// Gains for `qod` alone, from rows of (tardiness, admitted share) of tasks on a machine without another knob. The
+    /// gains of `mimo` and `clock` are the same: there is nothing else to turn.
     ///
     /// # Errors
     /// [`ModelError`] where the rows do not fit, or letting in more updates would make jobs earlier.
@@ -383,8 +383,8 @@ impl ControllerDocument {
         })
     }
 
-    /// Refuses gains whose loop around their model is unstable, or whose model has a knob of the wrong sign. Gains without
-    /// a model, from files of earlier versions, are judged by the verdict in the file.
+    /// Refuses gains whose loop around their model is unstable, or whose model has a knob of the wrong sign. Gains
+    /// without a model, from files of earlier versions, are judged by the verdict in the file.
     ///
     /// # Errors
     /// [`Unfit`].
@@ -419,8 +419,8 @@ impl ControllerDocument {
         }
     }
 
-    /// What a run should say of where its model comes from; none where the model was learnt on this run's machine, or for
-    /// a simulated one.
+    /// What a run should say of where its model comes from; `None` where the model was learnt on this run's machine, or
+    /// for a simulated one.
     pub fn origin_note(&self, run: &MadeFor) -> Option<String> {
         let made = &self.made_for;
         match (&made.machine, &run.machine) {
@@ -544,7 +544,7 @@ mod tests {
             .expect("the other loop is sound");
         // Without its model, gains are judged by the verdict in their file.
         let poles: [Pole; 0] = [];
-        (controller.model, controller.qod.verdict) = (None, Verdict::of(&poles));
+        (controller.model, controller.qod.verdict) = (None, Stability::of(&poles));
         controller
             .check_loop(ControllerKind::Qod)
             .expect("no model speaks against it");

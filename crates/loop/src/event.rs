@@ -38,7 +38,8 @@ pub enum Event {
         /// How many.
         jobs: u32,
     },
-    /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should have.
+    /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should
+    /// have.
     Period(Vitals),
     /// What came of the last plan.
     Applied(Applied),
@@ -65,7 +66,8 @@ pub struct Vitals {
 pub enum Answer {
     /// To [`Event::Period`].
     Step(Step),
-    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: a plan of the clock alone.
+    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: a plan of the clock
+    /// alone.
     Pace(Plan),
 }
 
@@ -84,7 +86,8 @@ impl Answer {
 pub struct Step {
     /// What was measured in the window that ends here, over the jobs of all real-time tasks.
     pub window: Window,
-    /// The task that the law followed: the furthest from its goal. None where that one was not measured in this window.
+    /// The task that the law followed: the furthest from its goal. `None` where that one was not measured in this
+    /// window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Lead>,
     /// Where the knobs are to be.
@@ -98,7 +101,7 @@ pub struct Step {
 /// Means over the real-time jobs of one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// Mean tardiness; none where no job finished.
+    /// Mean tardiness; `None` where no job finished.
     pub tardiness: Option<f64>,
     /// Mean data response ratio of the same jobs.
     pub drr: Option<f64>,
@@ -106,14 +109,14 @@ pub struct Window {
     pub jobs: u32,
     /// Of those, late.
     pub misses: u32,
-    /// Share of the offered updates that was admitted; none where none was offered.
+    /// Share of the offered updates that was admitted; `None` where none was offered.
     pub admitted: Option<f64>,
     /// Share of the offered updates that was admitted above the knob because the freshness minimum needed them.
     pub forced: f64,
     /// Fresh share at the window's end.
     pub fresh: f64,
-    /// Mean clock over the jobs of the window, weighted by time, as a share of the top clock: only where jobs are paced from
-    /// within, for there the clock is not what the plan said.
+    /// Mean clock over the jobs of the window, weighted by time, as a share of the top clock: only where jobs are paced
+    /// from within, for there the clock is not what the plan said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<f64>,
 }

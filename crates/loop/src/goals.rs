@@ -6,15 +6,16 @@
 //! pressure = mean tardiness of the task's jobs in the window * (nominal set point / the task's own set point)
 //! ```
 //!
-//! A task at its own set point has the nominal pressure, one beyond it more. The law brings the largest pressure to the nominal set point, so
-//! that no other task is over its own. With one task under a goal of mean tardiness the two set points are the same number, the
-//! factor is exactly 1, and the loop is the paper's to the last bit.
+//! A task at its own set point has the nominal pressure, one beyond it more. The law brings the largest pressure to the
+//! nominal set point, so that no other task is over its own. With one task under a goal of mean tardiness the two set
+//! points are the same number, the factor is exactly 1, and the loop is the paper's to the last bit.
 //!
-//! The task with the largest pressure *leads*. Tasks seldom finish jobs in the same window, so a task's last pressure is kept until its next job, but
-//! the law is stepped only in windows in which the leading task has been measured anew: otherwise a frequent task would
-//! multiply the error of a rare one. A task that was silent for long is forgotten.
+//! The task with the largest pressure *leads*. Tasks seldom finish jobs in the same window, so a task's last pressure
+//! is kept until its next job, but the law is stepped only in windows in which the leading task has been measured anew:
+//! otherwise a frequent task would multiply the error of a rare one. A task that was silent for long is forgotten.
 //!
-//! The own set point of a goal of mean tardiness is that mean; of a goal of late jobs it is what [`Tail`] makes of the jobs so far.
+//! The own set point of a goal of mean tardiness is that mean; of a goal of late jobs it is what [`Tail`] makes of the
+//! jobs so far.
 
 use punctual_control::Tail;
 use punctual_units::{Nanos, TaskId, Time};
@@ -33,10 +34,10 @@ pub struct TaskWindow {
     pub task: TaskId,
     /// Jobs that finished.
     pub jobs: u32,
-    /// Jobs that were late: those that finished late, those that ran past their deadline and are not complete yet (once each), and releases
-    /// that were skipped because too many jobs waited.
+    /// Jobs that were late: those that finished late, those that ran past their deadline and are not complete yet (once
+    /// each), and releases that were skipped because too many jobs waited.
     pub late: u32,
-    /// Mean tardiness of the jobs that finished; none where none did.
+    /// Mean tardiness of the jobs that finished; `None` where none did.
     pub tardiness: Option<f64>,
     /// The largest tardiness among them, 0 for none.
     pub tardiness_max: f64,
@@ -170,7 +171,7 @@ impl TaskState {
         }
     }
 
-    /// Closes the window; none where nothing was in it.
+    /// Closes the window; `None` where nothing was in it.
     fn close(&mut self, task: TaskId, nominal: f64, now: Time) -> Option<TaskWindow> {
         let Sums {
             jobs, late, running, ..

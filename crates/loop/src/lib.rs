@@ -1,9 +1,11 @@
-//! When is what decided: monitor, modes, controllers and the loop that joins them. Pure: values and `now` in, values out.
+//! When is what decided? Monitor, modes, controllers, and the loop that joins them. Pure: values and `now` in, values
+//! out.
 //!
 //! Start with `tick`: it is the loop. Around it
-//! * `monitor` closes windows of job outcomes into means, `goals` does so task by task and says which one is furthest from its goal, `reach` whether
-//!   that goal can be held, `mode` says whether to trust them, `controller` turns them
-//!   into knob positions, `best_effort` turns the third knob where these are not enough, `pacing` sets the clock while a job runs, `exciter` moves the knobs to learn a model instead;
+//! * `monitor` closes windows of job outcomes into means. `goals` does so task by task and says which task is furthest
+//!   from its goal, `reach` whether that goal can be held, `mode` whether to trust the means. `controller` turns them
+//!   into knob positions, and `best_effort` turns the third knob where these are not enough. `pacing` sets the clock
+//!   while a job runs, and `exciter` moves the knobs to learn a model instead;
 //! * `document` holds models and gains as files, `record` the log that replays to the same decisions.
 //!
 //! `punctual-runtime` drives the [`Regulator`] on Linux, `punctual-scenario` on the simulated machine as well.

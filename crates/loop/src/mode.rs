@@ -9,7 +9,7 @@
 //!                                  └──────────────────────────────────────────┘
 //! ```
 //!
-//! In fallback the knobs go to the safe setting (see [`crate::Regulator`]) and the user is told why. Readings may be
+//! In fallback the knobs go to the safe setting (see [`crate::Regulator`]), and the report says why. Readings may be
 //! missing for a while without harm (a window in which no job ended), so silence becomes a failure only after
 //! [`SILENT_WINDOWS`] and [`SILENT_RELEASES`].
 

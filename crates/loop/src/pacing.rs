@@ -1,18 +1,19 @@
 //! Paces jobs from within: which clock the jobs under way need, and which one a job has had on average.
 //!
 //! ```text
-//! checkpoint ─► work since the release ─► pacer of its task ─► the clock that this job needs ─► the highest of all jobs
+//! checkpoint ─► work since the release ─► pacer of its task ─► the clock that this job needs ─► the highest of all
 //! ```
 //!
-//! The clock is one for all tasks, so the job that needs the highest sets it. A job that was preempted, or that waits for
-//! another's lock, has had less done for its time, and so asks for more.
+//! The clock is one for all tasks, so the job that needs the highest sets it. A job that was preempted, or that waits
+//! for another's lock, has had less done for its time, and so asks for more.
 //!
-//! A job is paced to its own goal as if it had the core for itself. Where several tasks share the core a job may therefore ask for more than the law
-//! did, and not for less: one that took all the time it has would starve the others, and the law is what knows how late they are.
+//! A job is paced to its own goal as if it had the core for itself. Where several tasks share the core a job may
+//! therefore ask for more than the law did, and not for less: one that took all the time it has would starve the
+//! others, and the law is what knows how late they are.
 //!
 //! The loop at every job goes on above it: it is told the mean clock that its job has had, and takes that for its own
-//! setting ([`punctual_control::LqrPi::follow`]). So what was found within a job is where the next one begins, and what a
-//! full clock cannot do is left to the other knob.
+//! setting ([`punctual_control::LqrPi::follow`]). So what was found within a job is where the next one begins, and what
+//! a full clock cannot do is left to the other knob.
 
 use std::collections::VecDeque;
 
@@ -90,8 +91,8 @@ impl ClockOverTime {
         self.changes.push_back(Change { since, share, integral });
     }
 
-    /// The integral from the start to `at`; before the oldest change that is known, the clock is taken to have stood where it was
-    /// set then.
+    /// The integral from the start to `at`; before the oldest change that is known, the clock is taken to have stood
+    /// where it was set then.
     fn at(&self, at: Time) -> f64 {
         let known = self.changes.iter().rev().find(|change| change.since <= at);
         match (known, self.changes.front()) {
@@ -122,8 +123,8 @@ impl Pacing {
         self.clock.turned(share, at);
     }
 
-    /// A job has come to a checkpoint, and is to end at `goal`, in deadlines; the clock that the jobs under way need, each for its
-    /// own goal, if that is known.
+    /// A job has come to a checkpoint, and is to end at `goal`, in deadlines; the clock that the jobs under way need,
+    /// each for its own goal, if that is known.
     pub(crate) fn progressed(&mut self, job: &JobProgress, goal: f64) -> Option<f64> {
         let deadline = job.deadline.as_secs_f64();
         let (clock, work) = (self.clock.now(), self.clock.between(job.released, job.at));

@@ -1,7 +1,8 @@
 //! Whether a goal of late jobs can be held at all: what a task's jobs did at the safe setting.
 //!
-//! At the safe setting (full clock, the least updates that keep data fresh) no law can do more. If more jobs are late there than a
-//! goal allows, beyond what chance explains, the goal is out of reach, and the user is told what the setting gives.
+//! At the safe setting (full clock, the least updates that keep data fresh) no law can do more. If more jobs are late
+//! there than a goal allows, beyond what chance explains, the goal is out of reach, and the report says what the
+//! setting gives.
 
 use punctual_units::{Nanos, Share, TaskId};
 use punctual_workload::{JobOutcome, Split, TaskGoal};

@@ -4,7 +4,7 @@
 //! ([`Updates`]) which sensor updates are let in. Their logs are kept apart; neither holds anything but values.
 
 pub use punctual_store::updates::AdmissionEvent;
-use punctual_store::updates::{AdmissionOptions, SensorSpec, Updates, Verdict};
+use punctual_store::updates::{AdmissionOptions, Offered, SensorSpec, Updates};
 use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +12,8 @@ use crate::document::Mismatch;
 use crate::event::{Answer, Event};
 use crate::tick::{Regulator, RegulatorOptions};
 
-/// The version of the logs that this program writes and replays. It changes with what events and answers hold: 2 has plans as lists of
-/// knobs.
+/// The version of the logs that this program writes and replays. It changes with what events and answers hold: 2 has
+/// plans as lists of knobs.
 pub const LOG_VERSION: u32 = 2;
 
 fn first_version() -> u32 {
@@ -125,7 +125,7 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
                 admitted,
             } => {
                 let verdict = admission.offer(*sensor, *seq, *sampled_at, &[], *now);
-                if verdict != Ok(if *admitted { Verdict::Admitted } else { Verdict::Shed }) {
+                if verdict != Ok(if *admitted { Offered::Admitted } else { Offered::Shed }) {
                     let what =
                         format!("sensor {sensor} update {seq}: logged admitted={admitted}, replayed {verdict:?}");
                     differences.push(Difference { index, what });

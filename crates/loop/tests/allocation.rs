@@ -1,5 +1,5 @@
-//! A step of the loop allocates nothing, with eight tasks under goals of their own and jobs paced from within: a decision must not wait for
-//! the allocator.
+//! A step of the loop allocates nothing, with eight tasks under goals of their own and jobs paced from within: a
+//! decision must not wait for the allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

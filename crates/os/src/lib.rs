@@ -1,7 +1,7 @@
-//! How a thread waits, and as what it runs: clock, lock, parking place, scheduling.
+//! How does a thread wait, and under which scheduling does it run? Clock, lock, parking place, threads.
 //!
-//! **Problem.** Whatever waits by asking the kernel can only be tested as fast as time passes, on the interleavings
-//! that the kernel happens to choose, and one process cannot hold a fleet of it.
+//! **Problem.** Code that waits by asking the kernel can be tested only as fast as time passes, and only on the
+//! interleavings that the kernel happens to choose. One process cannot hold a fleet of it.
 //!
 //! **Method.** An [`Os`] is what waits are made of: a clock, locks whose holder inherits priorities ([`Lock`]), places
 //! where a thread parks until another wakes it or until an instant ([`Park`]), and threads. There are two:

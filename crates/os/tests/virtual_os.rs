@@ -53,7 +53,7 @@ fn the_same_seed_gives_the_same_history_and_another_seed_another() {
 }
 
 #[test]
-fn time_jumps_over_what_nobody_does_and_sleepers_wake_in_order() {
+fn time_jumps_over_idleness_and_sleepers_wake_in_order() {
     explore(0..20, |os| {
         let woken = os.new_lock(Vec::new());
         let sleeper = |hours: u64| {

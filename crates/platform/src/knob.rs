@@ -1,7 +1,7 @@
 //! Knobs by their ids, and bounded lists of what is planned and what came of it.
 //!
-//! A policy plans, a machine applies, and both speak of knobs by [`KnobId`] only. A knob that is added here, offered by a backend and
-//! turned by a law needs no other change: everything in between passes lists on.
+//! A policy plans, a machine applies, and both speak of knobs by [`KnobId`] only. A knob that is added here, offered by
+//! a backend and turned by a law needs no other change: everything in between passes lists on.
 
 use std::fmt;
 
@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::Refusal;
 
-/// Knobs that one plan turns at most: ways and bandwidth of eight cores, and eight more. A list holds them in place, so that a step
-/// allocates nothing.
+/// Knobs that one plan turns at most: ways and bandwidth of eight cores, and eight more. A list holds them in place, so
+/// that a step allocates nothing.
 pub const KNOBS_MAX: usize = 24;
 
-/// How far a share that was obtained may be off before the knob counts as stuck: the least quota of the kernel is 5 % of a core.
+/// How far a share that was obtained may be off before the knob counts as stuck: the least quota of the kernel is 5 %
+/// of a core.
 const SHARE_ROUNDING: f64 = 0.05 + 1e-9;
 
 /// Cores that share one clock, by number from 0.
@@ -85,7 +86,8 @@ impl Value {
         }
     }
 
-    /// Whether a knob that was to be at `wanted` is there. A share is kept in the kernel's own units, so that it may be a little off.
+    /// Whether a knob that was to be at `wanted` is there. A share is kept in the kernel's own units, so that it may be
+    /// a little off.
     fn is_at(self, wanted: Value) -> bool {
         match (self, wanted) {
             (Value::Share(obtained), Value::Share(wanted)) => (obtained.get() - wanted.get()).abs() <= SHARE_ROUNDING,
@@ -115,8 +117,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// Where knobs are to be until the next decision: at most one value for each, ascending by id, at most [`KNOBS_MAX`]. A knob that is
-/// not named is left alone.
+/// Where knobs are to be until the next decision: at most one value for each, ascending by id, at most [`KNOBS_MAX`]. A
+/// knob that is not named is left alone.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(KnobId, Value)>", into = "Vec<(KnobId, Value)>")]
 pub struct Plan {
@@ -237,8 +239,8 @@ impl From<Plan> for Vec<(KnobId, Value)> {
 pub struct Applied {
     /// The value obtained, of each knob that was turned or stayed: the nearest one that the machine has.
     pub obtained: Plan,
-    /// Knobs that do not exist here or that the machine would not turn; they are where they were. Without an entry nothing was
-    /// allocated.
+    /// Knobs that do not exist here or that the machine would not turn; they are where they were. Without an entry
+    /// nothing was allocated.
     pub refused: Vec<(KnobId, Refusal)>,
 }
 
@@ -253,8 +255,8 @@ impl Applied {
         }
     }
 
-    /// The first knob of `plan` that is not where it was to be, in words: refused, or stuck elsewhere. A plan names values that the
-    /// machine offers, so that a knob which obtains another one is as good as refused.
+    /// The first knob of `plan` whose value is not the planned one, in words: refused, or stuck elsewhere. A plan names
+    /// values that the machine offers, so a knob that obtains another value counts as refused.
     pub fn failed(&self, plan: &Plan) -> Option<String> {
         plan.iter().find_map(|(knob, wanted)| match self.result(knob)? {
             Err(refusal) => Some(refusal.to_string()),

@@ -1,4 +1,4 @@
-//! What a machine offers: knobs that can be set, meters that can be read, and time.
+//! What does the machine offer? Knobs to set, meters to read, and time.
 //!
 //! A [`Machine`] is a handful of methods. Two implementations exist: `linux::LinuxMachine` here, and the
 //! simulated machine of `punctual-sim`; both pass [`conformance::check`]. A knob that is missing or refused is a

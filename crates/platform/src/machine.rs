@@ -15,9 +15,9 @@ pub trait Machine: Clock {
     /// What can be turned and read here. Does not change while the machine is held.
     fn offers(&self) -> &Offers;
 
-    /// Turns the knobs that `plan` names, and tells of each what was really obtained: the nearest value that the machine has, within its
-    /// range. A knob that does not exist, or that the machine would not turn, is refused and stays where it was; the others are
-    /// turned all the same.
+    /// Turns the knobs that `plan` names, and tells of each what was really obtained: the nearest value that the
+    /// machine has, within its range. A knob that does not exist, or that the machine would not turn, is refused and
+    /// stays where it was; the others are turned all the same.
     fn apply(&mut self, plan: &Plan) -> Applied;
 
     /// Reads every meter once. A meter that fails says so in its place and does not spoil the others.

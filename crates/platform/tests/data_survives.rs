@@ -1,8 +1,10 @@
-//! What a mapped partition has acknowledged is there after a kill, and, where the medium promises it, after a power cut.
+//! What a mapped partition has acknowledged is there after a kill, and, where the medium promises it, after a power
+//! cut.
 //!
-//! A child writes numbered records into partitions and says so after each one, until it is killed; then the partitions are read. The
-//! planted faults are a child that says so too early, and, for the power cut, a file that was never synced. Power is cut by `.ci/vm`,
-//! which starts the child itself and checks after the next boot, by the variables below.
+//! A child writes numbered records into partitions and says so after each one, until it is killed; then the partitions
+//! are read. The planted faults are a child that says so too early, and, for the power cut, a file that was never
+//! synced. Power is cut by `.ci/vm`, which starts the child itself and checks after the next boot, by the variables
+//! below.
 
 #![cfg(target_os = "linux")]
 
@@ -94,7 +96,8 @@ fn child() {
     }
 }
 
-/// Starts a child on the partition at `path` and kills it in the middle; the last record that it has acknowledged, and its medium.
+/// Starts a child on the partition at `path` and kills it in the middle; the last record that it has acknowledged, and
+/// its medium.
 fn written_until_killed(path: &Path, early: u64) -> (u64, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command

@@ -1,6 +1,7 @@
 //! A core taken for real by cpusets of cgroup version 1, beside groups of ours.
 //!
-//! Only helper programs of ours are moved: everybody else is named as to be left alone. Groups of others lose the core for the while.
+//! Only helper programs of ours are moved: all others are named as to be left alone. Groups of others lose the core for
+//! the while.
 
 #![cfg(target_os = "linux")]
 
@@ -14,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Ended, everybody_but};
+use common::{Ended, all_programs_but};
 use punctual_platform::Machine;
 use punctual_platform::linux::exclusive::{Mechanism, SPARE};
 use punctual_platform::linux::thread::{self, Tid};
@@ -84,7 +85,7 @@ fn make_group(folder: PathBuf) -> std::io::Result<Group> {
 /// Has `command` enter the group before it becomes its program.
 fn within<'a>(group: &Group, command: &'a mut Command) -> &'a mut Command {
     let tasks = std::ffi::CString::new(group.0.join("tasks").into_os_string().into_encoded_bytes()).unwrap();
-    // SAFETY: plain system calls between fork and exec. "0" is whoever writes it (cgroups(7)).
+    // SAFETY: plain system calls between fork and exec. "0" is the process that writes it (cgroups(7)).
     unsafe {
         command.pre_exec(move || {
             let file = libc::open(tasks.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
@@ -121,7 +122,7 @@ fn the_core_is_kept_in_the_group_of_this_process() {
     command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ORDER, "take")
-        .env(SPARE, everybody_but(HELPER).join(","))
+        .env(SPARE, all_programs_but(HELPER).join(","))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -164,7 +165,7 @@ fn a_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
     .unwrap();
     let all = outer.cores();
     let core = *machine.offers().cores.last().unwrap();
-    let taken = machine.exclusive_cores(&[core], &everybody_but(HELPER));
+    let taken = machine.exclusive_cores(&[core], &all_programs_but(HELPER));
     let exclusive = match taken.map(|cores| cores.into_iter().next().unwrap()) {
         Ok(exclusive) if exclusive.obtained().mechanism == Mechanism::Cpuset => exclusive,
         other => return eprintln!("skipped: {other:?}"),

@@ -1,7 +1,8 @@
-//! A core is taken, lent and given back for real; also after a kill: by the guardian, with every thread, interrupt and mask where it was.
+//! A core is taken, lent and given back for real; also after a kill: by the guardian, with every thread, interrupt and
+//! mask where it was.
 //!
-//! The test starts this binary again as a child that takes the last core for real; then the child is killed. Only one helper program
-//! of ours is moved: everybody else is named as to be left alone.
+//! The test starts this binary again as a child that takes the last core for real; then the child is killed. Only one
+//! helper program of ours is moved: all others are named as to be left alone.
 
 #![cfg(target_os = "linux")]
 
@@ -15,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{Ended, everybody_but};
+use common::{Ended, all_programs_but};
 use punctual_platform::Machine;
 use punctual_platform::linux::exclusive::{ExclusiveCore, SPARE};
 use punctual_platform::linux::journal::Journal;
@@ -94,7 +95,7 @@ fn observed(helper: u32) -> BTreeMap<PathBuf, String> {
     seen
 }
 
-/// The program to be moved, under a name that nobody else has.
+/// The program to be moved, under a name that no other has.
 fn start_helper(folder: &Path) -> Ended {
     let program = folder.join(HELPER);
     fs::copy("/bin/sleep", &program).unwrap();
@@ -108,7 +109,7 @@ fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
     let (tree, helper) = (KernelTree::default(), start_helper(folder.path()));
     let core = *cores::usable(&tree).last().unwrap();
     let journal = Journal::open(false).unwrap();
-    let exclusive = match ExclusiveCore::take(&tree, &journal, core, &everybody_but(HELPER)) {
+    let exclusive = match ExclusiveCore::take(&tree, &journal, core, &all_programs_but(HELPER)) {
         Ok(exclusive) => exclusive,
         Err(refusal) => {
             eprintln!("skipped taking a core: {refusal}");
@@ -191,7 +192,7 @@ fn start_child(helper: u32, lending: bool) -> Kept {
     command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ORDER, helper.to_string())
-        .env(SPARE, everybody_but(HELPER).join(","))
+        .env(SPARE, all_programs_but(HELPER).join(","))
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap()

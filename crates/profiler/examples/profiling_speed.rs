@@ -4,9 +4,9 @@
 //! cargo run --release -p punctual-profiler --example profiling_speed >/dev/null
 //! ```
 //!
-//! Prints it on standard error. Runs six programs of a Debian 12 with a compiler, one after another, on a text that it makes; what is
-//! missing is left out, and said. Processor time is that of the profiler, the emulator and the program together, in user mode
-//! (`getrusage`).
+//! Prints it on standard error. Runs six programs of a Debian 12 with a compiler, one after another, on a text that it
+//! makes; what is missing is left out, and said. Processor time is that of the profiler, the emulator and the program
+//! together, in user mode (`getrusage`).
 
 use std::error::Error;
 use std::ffi::{OsStr, OsString};

@@ -4,11 +4,12 @@
 //! cargo run --release -p punctual-profiler --example referee -- [--qemu-cache FILE] PROGRAM ARGS >/dev/null
 //! ```
 //!
-//! Prints, on standard error, a row for each number of ways and each set of caches: misses of the profiler (*ours*), of lists that are
-//! fed with a trace of the same emulator (`tests/referee/addresses.c`; *lists*), and, where FILE is QEMU's own example of a cache plugin
-//! (`contrib/plugins/cache.c`, compiled for the emulator in `PATH`), of that (*QEMU*). QEMU's has two levels, and asks for the line of an
-//! access's first byte only; so beside it stand lists that count alike (*lists, by first byte*). PROGRAM has one thread and no children,
-//! and does the same in each run.
+//! Prints, on standard error, a row for each number of ways and each set of caches. A row has the misses of the
+//! profiler (*ours*) and those of lists that are fed with a trace of the same emulator (`tests/referee/addresses.c`;
+//! *lists*). Where FILE is QEMU's own example of a cache plugin (`contrib/plugins/cache.c`, compiled for the emulator
+//! in `PATH`), it has that plugin's, too (*QEMU*). QEMU's has two levels, and asks for the line of an access's first
+//! byte only; so beside it stand lists that count alike (*lists, by first byte*). PROGRAM has one thread and no
+//! children, and does the same in each run.
 
 #[path = "../../tracer/tests/naive/mod.rs"]
 mod naive;
@@ -25,7 +26,7 @@ use punctual_profiler::{Cache, Emulator, Ending, Geometry, Program, Run};
 use punctual_tracer::LINE_BYTES;
 use referee::{Access, Trace};
 
-/// Numbers of ways that are told.
+/// Numbers of ways that are printed.
 const WAYS: [u8; 5] = [1, 2, 5, 10, 20];
 
 /// Requests to the last level, and misses with 1, 2, ... ways.

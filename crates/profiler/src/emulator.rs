@@ -18,10 +18,12 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Finds the emulator in the folders of `search` (the value of `PATH`), and asks it for its version and whether it takes plugins.
+    /// Finds the emulator in the folders of `search` (the value of `PATH`), and asks it for its version and whether it
+    /// takes plugins.
     ///
     /// # Errors
-    /// [`ProfilerError`]: there is none, it cannot be run, or takes no plugins. (Whether it speaks the plugin's language the plugin finds out.)
+    /// A [`ProfilerError`] if there is none, it cannot be run, or it takes no plugins. The plugin finds out whether it
+    /// speaks the plugin's language.
     pub fn find(search: &OsStr) -> Result<Emulator, ProfilerError> {
         let path = program::emulator(search)?;
         let says = |option| said(&path, option).map_err(ProfilerError::system("the emulator cannot be asked"));

@@ -4,14 +4,15 @@ use std::io::{self, Write};
 
 use punctual_tracer::{Geometry, Window};
 
-/// Writes `windows`, which were counted with `geometry`, as comma-separated values: number of the window, instructions before it and in
-/// it, requests to the LLC, and how many of them miss with 1, 2, ... ways. Remarks under the line of names say what caches were modelled
-/// (sizes in bytes; `l2` is 0 where there is none), so that nobody has to guess.
+/// Writes `windows`, which were counted with `geometry`, as comma-separated values: number of the window, instructions
+/// before it and in it, requests to the LLC, and how many of them miss with 1, 2, ... ways. Remarks under the line of
+/// names say what caches were modelled (sizes in bytes; `l2` is 0 where there is none), so that readers need not guess.
 ///
 /// ```
 /// use punctual_profiler::{Cache, Geometry, Window, write};
 /// let private = |bytes| Cache { bytes, ways: 8 };
-/// let geometry = Geometry { l1: private(32768), l2: Some(private(262_144)), ways: 2, way_bytes: 2_097_152, window: 1000 };
+/// let l2 = Some(private(262_144));
+/// let geometry = Geometry { l1: private(32768), l2, ways: 2, way_bytes: 2_097_152, window: 1000 };
 /// let window = Window { instructions: 1000, requests: 9, distances: vec![5, 3] };
 /// let mut file = Vec::new();
 /// write(&[window.clone(), window], &geometry, &mut file)?;

@@ -46,8 +46,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Finds `name` as a shell would, in the folders of `search` (the value of `PATH`), and looks whether it is a program for
-    /// this machine.
+    /// Finds `name` as a shell would, in the folders of `search` (the value of `PATH`), and looks whether it is a
+    /// program for this machine.
     ///
     /// # Errors
     /// [`ProfilerError`]: there is none, it cannot be run, it is a script, or for another machine.

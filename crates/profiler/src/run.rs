@@ -26,8 +26,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Starts `program` on the caches of `geometry`; the emulator is looked for in `search` (the value of `PATH`). The program
-    /// lives no longer than the thread that calls this.
+    /// Starts `program` on the caches of `geometry`; the emulator is looked for in `search` (the value of `PATH`). The
+    /// program lives no longer than the thread that calls this.
     ///
     /// # Errors
     /// [`ProfilerError`]: no emulator, caches that cannot be, or the system refuses.

@@ -31,7 +31,7 @@ pub fn memory_file(name: &std::ffi::CStr) -> Result<File, ProfilerError> {
         let what = "no file in memory for the emulator";
         return Err(ProfilerError::system(what)(io::Error::last_os_error()));
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and no other owner has it.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
@@ -73,8 +73,8 @@ fn prepare(keep: &[RawFd]) -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
-    // SAFETY: plain system calls. Containers may refuse the second; then addresses, and with them conflicts in the caches,
-    // differ a little from run to run.
+    // SAFETY: plain system calls. Containers may refuse the second; then addresses, and with them conflicts in the
+    // caches, differ a little from run to run.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let personality = libc::personality(0xffff_ffff);

@@ -141,7 +141,8 @@ fn threads_have_private_caches_and_share_the_last_one() {
     let (run, ending) = profiled(&program, &[], &scaled());
     assert_eq!(ending, Ending::Finished);
     assert_eq!(run.progress().threads, 5);
-    // Each sweep is far larger than L2, so that every line is asked for in every round, and all of it larger than the LLC.
+    // Each sweep is far larger than L2, so that every line is asked for in every round, and all of it larger than the
+    // LLC.
     let (requests, _) = totals(run.windows(), 20);
     let asked = 4 * 20 * 8192;
     assert!(

@@ -11,7 +11,8 @@ use punctual_profiler::counters::{
     CountedWindow, CountersError, Counting, Cutter, EVENTS, Events, Reading, examine, write_measured,
 };
 
-/// What happens between two readings: time, the share of it in which the group is counted (in quarters), and the true counts.
+/// What happens between two readings: time, the share of it in which the group is counted (in quarters), and the true
+/// counts.
 #[derive(Clone, Debug)]
 struct Step {
     ns: u64,
@@ -19,7 +20,8 @@ struct Step {
     counts: [u64; EVENTS],
 }
 
-/// Times and counts are multiples of four, so that a group that is counted for a quarter of the time counts a quarter exactly.
+/// Times and counts are multiples of four, so that a group that is counted for a quarter of the time counts a quarter
+/// exactly.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let counts = (0_u64..3000, 0_u64..3000, 0_u64..100, 0_u64..10);
     let step = (1_u64..1000, 0_u64..5, counts).prop_map(|(ns, quarters, (progress, cycles, requests, misses))| Step {
@@ -114,7 +116,7 @@ proptest! {
 
     /// Counters that go round count on.
     #[test]
-    fn a_counter_that_goes_round_is_noticed_by_nobody(steps in steps(), back in 0_u64..100_000) {
+    fn a_counter_that_goes_round_goes_unnoticed(steps in steps(), back in 0_u64..100_000) {
         let between = |begin: u64| -> Vec<Option<CountedWindow>> {
             let readings = readings(begin, &steps);
             readings.windows(2).map(|pair| CountedWindow::between(&pair[0], &pair[1])).collect()

@@ -101,8 +101,8 @@ fn by_lists(program: &Path, folder: &Path, geometry: &Geometry) -> (u64, u64, Ve
     (instructions, requests, misses)
 }
 
-/// Nothing between: the same addresses, through lists that know neither blocks nor distances. They see instructions and data in
-/// turns, and the profiler a block's instructions first, which may exchange two neighbours in L2.
+/// Nothing between: the same addresses, through lists that know neither blocks nor distances. They see instructions and
+/// data in turns, and the profiler a block's instructions first, which may exchange two neighbours in L2.
 #[test]
 fn misses_are_those_of_lists_that_see_the_same_addresses() {
     let folder = tempfile::tempdir().expect("a folder");

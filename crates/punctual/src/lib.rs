@@ -1,4 +1,4 @@
-//! Keeps soft real-time work on time, with fresh data and no more clock than it takes. One dependency, one `use` line:
+//! What does a program of one's own need to keep soft real-time work on time? One dependency, one `use` line:
 //!
 //! ```no_run
 //! use punctual::{ObjectSpec, Runtime, in_folder, ms};
@@ -16,10 +16,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What most programs need is here at the top. Everything else is in the rooms, under their names: [`store`] (deadlines,
-//! freshness, admission of updates), [`engines`] (where bytes live), [`runtime`] (threads and reports), [`control`]
-//! (identification and laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`] (clock and waits; a
-//! virtual one for tests), [`workload`] and [`units`].
+//! What most programs need is here at the top. Everything else is in the rooms, under their names: [`store`]
+//! (deadlines, freshness, admission of updates), [`engines`] (where bytes live), [`runtime`] (threads and reports),
+//! [`control`] (identification and laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`] (clock and
+//! waits; a virtual one for tests), [`workload`] and [`units`].
 
 pub use punctual_control as control;
 pub use punctual_engines as engines;

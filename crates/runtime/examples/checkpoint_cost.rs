@@ -4,9 +4,9 @@
 //! cargo run --release -p punctual-runtime --example checkpoint_cost
 //! ```
 //!
-//! A job tells a checkpoint every so often while it computes, as one that is paced from within does. By then the control thread
-//! has gone to sleep, so that most of the cost is waking it. The no-op kind shows what the two readings of the clock around it
-//! cost; a run on a loaded machine says nothing.
+//! A job tells a checkpoint every so often while it computes, as one that is paced from within does. By then the
+//! control thread has gone to sleep, so that most of the cost is waking it. The no-op kind shows what the two readings
+//! of the clock around it cost; a run on a loaded machine says nothing.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};

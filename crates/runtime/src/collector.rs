@@ -34,7 +34,7 @@ const EXCUSED_MAX: f64 = 0.01;
 /// Tardiness is recorded in millionths of a deadline, to this many deadlines.
 const TARDINESS_MAX: f64 = 1e6;
 
-/// The longest decision that is told apart from longer ones.
+/// The longest decision that the histogram distinguishes from longer ones.
 const OWN_TIME_MAX: Nanos = Nanos::from_secs(100);
 
 /// What a step took, where the machine takes time to decide, and what our threads did meanwhile.
@@ -187,7 +187,7 @@ impl Collector {
         }
     }
 
-    /// The name of a task whose figures are told.
+    /// The name of a task whose figures are reported.
     pub fn name(&self, task: TaskId) -> Option<&str> {
         self.tasks.get(task.index())?.as_ref().map(TaskFigures::name)
     }
@@ -302,8 +302,8 @@ impl Collector {
         self.tasks.get_mut(task.index())?.as_mut()
     }
 
-    /// Excuses those of the late jobs since the last step that are `explained`: at the end of a run, for every step does
-    /// it as well.
+    /// Excuses those of the late jobs since the last step that are `explained`: at the end of a run, for every step
+    /// does it as well.
     pub fn judge_late(&mut self, explained: impl Fn(&JobOutcome) -> bool) {
         while let Some(job) = self.late.pop_front() {
             if explained(&job)

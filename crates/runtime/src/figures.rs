@@ -20,8 +20,8 @@ const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
 /// Response times are exact to so many digits. With [`RESPONSE_MAX`] a task's histogram takes 300 kB.
 const EXACT_TO_DIGITS: u8 = 3;
 
-/// Bins of the histogram that is told, per factor of two in response time: a bin is about a tenth of its value wide.
-const BINS_PER_OCTAVE: f64 = 8.0;
+/// Bins of the reported histogram per factor of two in response time: a bin is about 3 % of its value wide.
+const BINS_PER_OCTAVE: f64 = 24.0;
 
 /// What is known of a task before the run.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +128,8 @@ impl TaskFigures {
         self.excused += 1;
     }
 
-    /// Takes note of what only the task's thread knows: what its first failed job said, and how it ended before the run.
+    /// Takes note of what only the task's thread knows: what its first failed job said, and how it ended before the
+    /// run.
     pub fn said(&mut self, first_failure: Option<String>, ended: Option<String>) {
         (self.first_failure, self.ended) = (first_failure, ended);
     }
@@ -221,7 +222,7 @@ impl TaskFigures {
     }
 }
 
-/// The mean of each part, in microseconds; none without a job.
+/// The mean of each part, in microseconds; `None` without a job.
 fn where_us(splits: &SplitSum) -> Option<WhereTimeWent> {
     let mean = |part: Part| splits.mean_ns(part) * 1e-3;
     (splits.jobs > 0).then(|| WhereTimeWent {

@@ -1,9 +1,9 @@
 //! Learning a model of running tasks: which levels the knobs go through, what is recorded, and what comes of it. Pure.
 //!
-//! **Method.** The loop steps at a period. Its knobs go through the levels of an excitation
-//! ([`Exciter`]); each window gives a row of mean tardiness and data response ratio against the knobs that were
-//! in force. A first-order model is fitted by least squares and a law is designed from it. The law reads tardiness and turns the
-//! admitted share; where the machine has a real clock, it reads both and turns both.
+//! **Method.** The loop steps at a period. Its knobs go through the levels of an excitation ([`Exciter`]); each window
+//! gives a row of mean tardiness and data response ratio against the knobs that were in force. A first-order model is
+//! fitted by least squares and a law is designed from it. The law reads tardiness and turns the admitted share; where
+//! the machine has a real clock, it reads both and turns both.
 
 use punctual_loop::{ControllerDocument, Exciter, MadeFor, ModeName, ModelDocument};
 use punctual_units::{Hertz, Nanos, Share};
@@ -56,7 +56,8 @@ impl Learning {
         }
     }
 
-    /// An empty record that is complete after whole rounds of the levels, on a machine with this top clock, if its clock turns.
+    /// An empty record that is complete after whole rounds of the levels, on a machine with this top clock, if its
+    /// clock turns.
     ///
     /// # Errors
     /// In words, where the levels teach nothing.
@@ -77,7 +78,7 @@ impl Learning {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     needed: u64,
-    /// The top clock; none where the clock is not turned.
+    /// The top clock; `None` where the clock is not turned.
     top: Option<Hertz>,
     /// Tardiness and data response ratio of the last window in which a job ended.
     before: Option<[f64; 2]>,

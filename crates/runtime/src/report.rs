@@ -57,7 +57,7 @@ pub struct FinishedJob {
 pub struct TaskReport {
     /// The task's name.
     pub name: String,
-    /// The share of its jobs that may be late, 0 to 1; none where a mean tardiness is asked for.
+    /// The share of its jobs that may be late, 0 to 1; `None` where a mean tardiness is asked for.
     pub goal_late: Option<f64>,
     /// The mean tardiness that is asked for, instead of `goal_late`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ pub struct TaskReport {
     pub where_late_us: Option<WhereTimeWent>,
     /// Where the time of a job on time goes, on average.
     pub where_on_time_us: Option<WhereTimeWent>,
-    /// The part by which late jobs exceed the others most ([`punctual_workload::top_cause`]); none without a late job
+    /// The part by which late jobs exceed the others most ([`punctual_workload::top_cause`]); `None` without a late job
     /// that ended.
     pub top_cause: Option<Part>,
     /// What the figures leave out.
@@ -111,7 +111,7 @@ impl TaskReport {
         }
     }
 
-    /// The share of jobs that were late or failed, 0 to 1; none without a job. The goal is judged by it.
+    /// The share of jobs that were late or failed, 0 to 1; `None` without a job. The goal is judged by it.
     pub fn missed_share(&self) -> Option<f64> {
         let all = self.jobs + self.failed;
         (all > 0).then(|| (self.late + self.failed) as f64 / all as f64)
@@ -215,7 +215,7 @@ pub struct RunHeader {
     pub machine: String,
     /// The seed of everything that is drawn.
     pub seed: u64,
-    /// Who decides.
+    /// The law that decides.
     pub controller: ControllerKind,
     /// Set points and minimum.
     pub goal: Goal,
@@ -234,7 +234,7 @@ pub struct RunHeader {
 pub struct KnobReport {
     /// `clock`, `admitted-share` or `best-effort-share`.
     pub knob: String,
-    /// How real it is; none where the machine does not offer it.
+    /// How real it is; `None` where the machine does not offer it.
     pub offered: Option<Provenance>,
     /// Whether the controller of this run turns it.
     pub used: bool,
@@ -247,7 +247,7 @@ pub struct KnobReport {
 pub struct Protection {
     /// E.g. "analysis: SCHED_FIFO 80 on core 1".
     pub what: String,
-    /// Why it was not obtained; none where it was.
+    /// Why it was not obtained; `None` where it was.
     pub refused: Option<Refusal>,
 }
 
@@ -307,7 +307,7 @@ pub struct Sample {
     pub k: u64,
     /// Seconds since the start of the run.
     pub t_s: f64,
-    /// Mean tardiness of the real-time jobs that finished in this window; none where none did.
+    /// Mean tardiness of the real-time jobs that finished in this window; `None` where none did.
     pub tardiness: Option<f64>,
     /// Mean data response ratio of the same jobs.
     pub drr: Option<f64>,
@@ -318,9 +318,9 @@ pub struct Sample {
     pub admitted_knob: f64,
     /// Share of temporal objects that are fresh at the end of the window.
     pub fresh_share: f64,
-    /// Clock in force during the window, in hertz; none where the machine has none to show.
+    /// Clock in force during the window, in hertz; `None` where the machine has none to show.
     pub clock_hz: Option<u64>,
-    /// Energy drawn in the window, in joules; none where there is no meter.
+    /// Energy drawn in the window, in joules; `None` where there is no meter.
     pub energy_j: Option<f64>,
     /// Real-time jobs that finished in this window.
     pub jobs: u32,
@@ -417,12 +417,12 @@ pub enum Progress<'a> {
     Started(&'a RunHeader),
     /// One step of the loop is complete.
     Sample(&'a Sample),
-    /// The figures of each task so far; told about twice per second.
+    /// The figures of each task so far; about twice per second.
     Tasks(&'a [TaskReport]),
-    /// Nothing new; told several times per second on a real machine and about once per simulated second on a simulated one, so
-    /// that a run can be ended between two samples.
+    /// Nothing new; several times per second on a real machine and about once per simulated second on a simulated one,
+    /// so that a run can be ended between two samples.
     Waiting,
 }
 
-/// Whoever watches a run; `Break` ends it early, in order, with a report.
+/// A caller that watches a run; `Break` ends it early, in order, with a report.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress<'_>) -> ControlFlow<()>;

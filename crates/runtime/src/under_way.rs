@@ -1,4 +1,5 @@
-//! Which jobs of real-time tasks are under way, so that one which runs past its deadline is told while it still runs.
+//! Which jobs of real-time tasks are under way, so that one which runs past its deadline is reported while it still
+//! runs.
 
 use std::collections::VecDeque;
 
@@ -6,8 +7,8 @@ use punctual_loop::Event;
 use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::JobProgress;
 
-/// The jobs of each real-time task that were released and are not complete, oldest first. Their number is that of the machine's
-/// backlog.
+/// The jobs of each real-time task that were released and are not complete, oldest first. Their number is that of the
+/// machine's backlog.
 #[derive(Clone, Debug)]
 pub struct UnderWay {
     /// By [`TaskId`].
@@ -18,7 +19,7 @@ pub struct UnderWay {
 struct Task {
     deadline: Option<Nanos>,
     jobs: VecDeque<(u64, Time)>,
-    /// The last job that was told to be overdue.
+    /// The last job that was reported as overdue.
     told: Option<u64>,
 }
 
@@ -66,7 +67,7 @@ impl UnderWay {
         }
     }
 
-    /// A task whose oldest job is past its deadline at `now` and was not told to be; each job is told once.
+    /// A task whose oldest job is past its deadline at `now` and was not told to be; each job is reported once.
     pub fn overdue(&mut self, now: Time) -> Option<Event> {
         self.tasks.iter_mut().zip(0..).find_map(|(task, id)| {
             let (job, released) = *task.jobs.front()?;

@@ -1,5 +1,5 @@
-//! The runtime as a service on this machine: tasks and readings come and go from any thread, and what a closure does wrong ends at
-//! most its own task. Nothing here depends on how fast the machine is; every wait has a bound.
+//! The runtime as a service on this machine: tasks and readings come and go from any thread, and what a closure does
+//! wrong ends at most its own task. Nothing here depends on how fast the machine is; every wait has a bound.
 #![cfg(target_os = "linux")]
 
 use std::fmt;
@@ -12,7 +12,7 @@ use punctual_platform::linux::clock::MonotonicClock;
 use punctual_runtime::linux::{Bytes, Ended, Figures, Learnt, Runtime, RuntimeOptions, SensorError};
 use punctual_runtime::{Learning, RuntimeError};
 use punctual_store::temporal::ObjectSpec;
-use punctual_store::updates::Verdict;
+use punctual_store::updates::Offered;
 use punctual_store::{Freshness, Store, StoreOptions};
 use punctual_units::{Nanos, Share};
 
@@ -222,9 +222,9 @@ fn live_readings_are_shed_by_the_knob() {
     let runtime = Runtime::start(Arc::clone(&store)).unwrap();
     let battery = runtime.sensor("battery").unwrap();
     let (begun, mut offered) = (Instant::now(), 0_u32);
-    let mut verdict = Verdict::Admitted;
+    let mut verdict = Offered::Admitted;
     // The loop, which only looks on here, sets the knob back to 1 ten times per second.
-    while verdict == Verdict::Admitted {
+    while verdict == Offered::Admitted {
         assert!(begun.elapsed() < BOUND, "{:?}", store.counts());
         store.set_admitted_share(Share::ZERO);
         verdict = battery.offer(f64::from(offered)).unwrap();

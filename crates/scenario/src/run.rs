@@ -33,8 +33,8 @@ use crate::without_effect::without_effect;
 /// The period at which a model is learnt for jobs that are paced from within.
 const LEARNING_PERIOD: Nanos = Nanos::from_millis(200);
 
-/// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a whole
-/// period before something is wrong.
+/// Releases of the rarest real-time task within which a loop at every job expects one to end: one may be late by a
+/// whole period before something is wrong.
 const PATIENT_RELEASES: u64 = 2;
 
 /// Where a controller's gains come from.
@@ -66,11 +66,12 @@ pub struct RunRequest {
     pub record: bool,
     /// The machine to simulate; the shipped Exynos 5422 if none is given. Of no meaning on Linux.
     pub machine: Option<MachineModel>,
-    /// The kernel's governor that sets the simulated clock while no controller does; none leaves it at its highest step.
+    /// The kernel's governor that sets the simulated clock while no controller does; none leaves it at its highest
+    /// step.
     pub governor: Option<Governor>,
     /// What goes wrong with the simulated machine's knobs and meters.
     pub faults: Faults,
-    /// Who gets which cache ways and how much bandwidth; only on the simulated machine so far.
+    /// Which policy splits cache ways and bandwidth; only on the simulated machine so far.
     pub allocation: Option<AllocationRequest>,
     /// When real-time jobs have more to do than the scenario says.
     pub surge: Option<Surge>,
@@ -153,7 +154,7 @@ pub enum RunError {
     /// Ways and bandwidth cannot be split as asked.
     #[error(transparent)]
     Allocation(#[from] AllocationError),
-    /// Whoever watches broke off before the run began.
+    /// The watcher broke off before the run began.
     #[error("stopped before the run began: nothing was measured")]
     Interrupted,
     /// The run was started on this machine and failed there.
@@ -206,8 +207,9 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
     Ok((ModelDocument::identify(made_for, &y, &u)?, finished.report))
 }
 
-/// At the pace of jobs, a level is held for as many jobs as end in this time, for each sample that it is held otherwise: a
-/// shorter one ends before updates at the share that it asks for are in the store, and teaches nothing about them.
+/// At the pace of jobs, a level is held for as many jobs as end in this time, for each sample that it is held
+/// otherwise: a shorter one ends before updates at the share that it asks for are in the store, and teaches nothing
+/// about them.
 const HELD: Nanos = Nanos::from_millis(200);
 
 /// The levels that move the knobs at the scenario's pace.
@@ -219,8 +221,8 @@ fn held(levels: &Excitation, scenario: &Scenario) -> Excitation {
     }
 }
 
-/// Jobs paced from within have no setting of the clock that could be learnt from, and single jobs scatter: their model is learnt at a
-/// period, and converted when it is used ([`ModelDocument::for_every_job`]).
+/// Jobs paced from within have no setting of the clock that could be learnt from, and single jobs scatter: their model
+/// is learnt at a period, and converted when it is used ([`ModelDocument::for_every_job`]).
 fn at_a_period(request: &RunRequest) -> RunRequest {
     let mut request = request.clone();
     if request.scenario.control.within {
@@ -382,8 +384,8 @@ impl Setup<'_> {
     /// Where the scenario's tasks are on a machine with these cores: decided here for the whole run.
     ///
     /// # Errors
-    /// [`RunError::Problem`], with the key of the task, where what tasks name contradicts each other or the machine; without one where
-    /// real-time tasks overload their cores.
+    /// [`RunError::Problem`], with the key of the task, where what tasks name contradicts each other or the machine;
+    /// without one where real-time tasks overload their cores.
     pub(crate) fn place(&self, cores: &[CoreId], limits: &Limits) -> Result<Placement, RunError> {
         let requests: Vec<Request> = self.scenario().tasks.iter().map(Request::from).collect();
         let misplaced = |error: PlaceError| Problem {
@@ -477,8 +479,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Where a law steps at every job: how long it waits for the end of one before it is asked all the same. Somebody who
-    /// only looks on, or moves the knobs to learn a model, has nothing to say without a job.
+    /// Where a law steps at every job: the watchdog. The loop decides anyway if no job has ended for this long. A law
+    /// that only looks on, or moves the knobs to learn a model, has nothing to say without a job.
     pub(crate) fn patience(&self) -> Option<Nanos> {
         let control = &self.scenario().control;
         let steps = control.pace == Pace::Job && control.kind != ControllerKind::Open && !self.excite;
@@ -520,7 +522,7 @@ impl Setup<'_> {
         settled.min(scenario.duration.scaled(0.5))
     }
 
-    /// What is not done about the profiles of tasks, where nobody splits cache and bandwidth by them.
+    /// What is not done about the profiles of tasks, where no policy splits cache and bandwidth by them.
     fn unsplit(&self) -> Option<Protection> {
         let profiled = self.scenario().tasks.iter().filter(|task| task.profile.is_some());
         let tasks: Vec<&str> = profiled.map(|task| task.name.as_str()).collect();

@@ -8,14 +8,14 @@ use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::collector::{Collector, Ending, Took};
 use punctual_runtime::report::{EnergyParts, Finished, Progress, Protection, Watch, refused};
 use punctual_runtime::under_way::UnderWay;
-use punctual_sim::{Faulty, Happening, Load, MachineModel, Simulation, costs};
+use punctual_sim::{self as sim, Faulty, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, CoreId, Nanos, Share, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
 use crate::allocation::Allocating;
 use crate::run::{RunError, Setup};
 
-/// How much simulated time passes, at most about, before whoever watches is asked whether to go on.
+/// How much simulated time passes, at most about, before the watcher is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
 /// How much simulated time lies, at least, between two tellings of the figures of each task.
@@ -126,12 +126,12 @@ struct Run<'t> {
     log: Option<Vec<Decision>>,
     under_way: UnderWay,
     pace: Pace,
-    /// How long the loop waits for a job's end before it is asked all the same.
+    /// Watchdog: the loop decides anyway if no job has ended for this long.
     patience: Option<Nanos>,
     /// Of the tasks, by their ids.
     names: Vec<String>,
     best_effort_share: Share,
-    /// When the figures of each task are told next.
+    /// When the figures of each task are reported next.
     figures_due: Time,
     /// When the start-up is over.
     settled: Time,
@@ -156,24 +156,24 @@ impl Run<'_> {
             }
             let until = due.min(end).min(now + PATIENCE).min(self.next_phase());
             let ticked = match self.machine.machine.run_until(until) {
-                Happening::Completed(outcome) => {
+                sim::Event::Completed(outcome) => {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
                 }
-                Happening::Skipped { task, at } => {
+                sim::Event::Skipped { task, at } => {
                     self.collector.skipped(task, 1, at);
                     self.step(Event::Skipped { task, jobs: 1 });
                     false
                 }
-                Happening::Progressed(job) => {
+                sim::Event::Progressed(job) => {
                     self.progressed(job);
                     false
                 }
-                Happening::Released { task, job, at } => {
+                sim::Event::Released { task, job, at } => {
                     self.under_way.released(task, job, at);
                     false
                 }
-                Happening::Reached => self.machine.now() >= due,
+                sim::Event::Reached => self.machine.now() >= due,
             };
             if ticked {
                 due = self.next_due();
@@ -188,14 +188,14 @@ impl Run<'_> {
         }
     }
 
-    /// When a job may enter another phase; never where nobody allocates.
+    /// When a job may enter another phase; never where no policy allocates.
     fn next_phase(&mut self) -> Time {
         let machine = &mut self.machine.machine;
         let next = self.allocating.as_ref().map(|allocating| allocating.next(machine));
         next.unwrap_or(Time::MAX)
     }
 
-    /// The report counts the job as it was; the loop is told what the response meter says of it.
+    /// The report counts the job as it was; the loop gets what the response meter says of it.
     fn completed(&mut self, outcome: JobOutcome) {
         self.collector.job(&outcome);
         self.under_way.completed(outcome.task, outcome.job);

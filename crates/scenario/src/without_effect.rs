@@ -1,11 +1,11 @@
 //! What a request asks for that changes nothing in its run.
 //!
-//! A user who sets a governor, and then reads that the goal was held, believes that the governor did it. So what has no
-//! effect is found before the run: the command line refuses options, and a report tells of the rest.
+//! A user sets a governor, reads that the goal was held, and believes that the governor did it. So what has no effect
+//! is found before the run: the command line refuses options, and a report tells of the rest.
 
 use punctual_sim::Failing;
 use punctual_units::Share;
-use punctual_workload::{Class, ControllerKind};
+use punctual_workload::{Class, ControllerKind, Durability, StoreNeeds, UpdateMode};
 
 use punctual_runtime::report::PlatformChoice;
 
@@ -70,6 +70,10 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         let why = "the simulated machine keeps its store in memory; it is for --platform linux";
         found.push(WithoutEffect::of("store.path", why));
     }
+    if scenario.store.durability != Durability::Volatile {
+        let why = "the simulated machine has no disk; it is for --platform linux";
+        found.push(WithoutEffect::of("store.durability", why));
+    }
     if !request.spare.is_empty() {
         let why = "no other programs run on the simulated machine; it is for --platform linux";
         found.push(WithoutEffect::of("exclusive.spare", why));
@@ -89,7 +93,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
             found.push(WithoutEffect::of(format!("--fault {fault}"), why));
         } else if of_clock_knob && !turns_clock(kind) {
             let why = format!(
-                "`{}` never sets the clock, so nobody meets a knob that fails",
+                "`{}` never sets the clock, so the run never meets a knob that fails",
                 kind.name()
             );
             found.push(WithoutEffect::of(format!("--fault {fault}"), why));
@@ -98,7 +102,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
     found
 }
 
-/// What this controller, or this set of tasks, has no use for.
+/// What this controller, update mode or set of tasks has no use for.
 fn of_the_controller(request: &RunRequest) -> Vec<WithoutEffect> {
     let scenario = &request.scenario;
     let control = &scenario.control;
@@ -113,6 +117,11 @@ fn of_the_controller(request: &RunRequest) -> Vec<WithoutEffect> {
     if scenario.store.coldest_first && !sheds(control.kind) {
         let why = format!("`{}` lets every update in", control.kind.name());
         found.push(WithoutEffect::of("store.shedding", why));
+    }
+    let group_commit = scenario.store.group_commit != StoreNeeds::GROUP_COMMIT;
+    if scenario.store.update_mode == UpdateMode::Transaction && group_commit {
+        let why = "each update is a transaction of its own; it is for `update_mode = \"memory-first\"`";
+        found.push(WithoutEffect::of("store.group_commit", why));
     }
     let best_effort = scenario.tasks.iter().any(|task| task.class == Class::BestEffort);
     if control.best_effort_share < Share::ONE && !best_effort {

@@ -1,6 +1,6 @@
-//! Allocation and the tardiness controller together on the simulated machine: both on, the goal is held, no limit cycle
-//! begins, and the machine draws less than under the controller alone with an even split; where refilling gained ways costs,
-//! it draws no more. An allocator that thrashes is noticed.
+//! Allocation and the tardiness controller together on the simulated machine: with both on, the goal is held, no limit
+//! cycle begins, and the machine draws less than under the controller alone with an even split. Where refilling gained
+//! ways costs, it draws no more. An allocator that thrashes is noticed.
 
 mod common;
 
@@ -76,8 +76,8 @@ fn driven(policy: Policy, refill: Option<Refill>, changes: Changes, controller: 
     run(&request, &mut unwatched).expect("the run ends in order").report
 }
 
-/// The controller of `model` with all gains on the error `times` as large: as if the machine answered so much more strongly
-/// than was learnt.
+/// The controller of `model` with all gains on the error `times` as large: as if the machine answered so much more
+/// strongly than was learnt.
 fn louder(model: &ModelDocument, times: f64) -> ControllerSource {
     let mut controller = model.design().expect("a design");
     let gains = &mut controller.clock;
@@ -89,7 +89,7 @@ fn louder(model: &ModelDocument, times: f64) -> ControllerSource {
     ControllerSource::Controller(controller)
 }
 
-/// Learnt under the even split, as a user who has it would: what the allocator does is not in it.
+/// Learnt under the even split, as a user with that split would: what the allocator does is not in it.
 fn model() -> ModelDocument {
     let request = asked(ControllerKind::Open, 80, Policy::Equal, None);
     let (model, _) = identify(&request, &mut unwatched).expect("identification runs");
@@ -126,8 +126,8 @@ fn joules(report: &RunReport) -> f64 {
     report.summary.energy_j.expect("the simulated machine has a meter")
 }
 
-/// Whether the goal is held, without a limit cycle (which would show as tardiness, or a clock, that swings more than under
-/// the controller alone).
+/// Whether the goal is held, without a limit cycle (which would show as tardiness, or a clock, that swings more than
+/// under the controller alone).
 fn in_peace(both: &RunReport, alone: &RunReport) -> bool {
     let goal = alone.header.goal.tasks.nominal();
     let held = [alone, both].map(|report| (tardiness(report).0 - goal).abs() < 0.05);
@@ -169,7 +169,8 @@ fn both_together_hold_the_goal_in_peace_with_less_energy() {
     }
 }
 
-/// Whether the controller and an allocator are at peace where refilling costs, and draw no more than with an even split.
+/// Whether the controller and an allocator are at peace where refilling costs, and draw no more than with an even
+/// split.
 fn no_dearer(both: &RunReport, alone: &RunReport) -> bool {
     in_peace(both, alone) && joules(both) <= joules(alone)
 }
@@ -207,13 +208,14 @@ fn an_allocator_that_thrashes_is_noticed() {
     }
 }
 
-/// Times that all gains of the controller may be larger, at least, with every policy: free, and where ways of 64 KiB are paid for.
+/// Times that all gains of the controller may be larger, at least, with every policy: free, and where ways of 64 KiB
+/// are paid for.
 const GAIN_MARGIN: f64 = 4.0;
-/// Times at which the loop swings, whoever allocates: the even split, too.
+/// Times at which the loop swings under every policy: the even split, too.
 const GAIN_TOO_LARGE: f64 = 8.0;
 
-/// Peace is no accident of one gain: the loop around every policy stays calm though the machine answers several times as
-/// strongly as was learnt. The planted fault is a limit cycle, by gains beyond the margin.
+/// Peace is no accident of one gain: the loop around every policy stays calm though the machine answers several times
+/// as strongly as was learnt. The planted fault is a limit cycle, by gains beyond the margin.
 #[test]
 fn peace_has_a_gain_margin_and_a_limit_cycle_is_refused() {
     let model = model();
@@ -235,8 +237,8 @@ fn peace_has_a_gain_margin_and_a_limit_cycle_is_refused() {
     }
 }
 
-/// The planted fault: best-effort jobs that for some windows gain by ways and for some by nothing, so that who gives them to the
-/// largest gain takes them from the real-time core and gives them back, windows apart.
+/// The planted fault: best-effort jobs that for some windows gain by ways and for some by nothing, so that a policy
+/// that gives them to the largest gain takes them from the real-time core and gives them back, windows apart.
 #[test]
 fn a_policy_that_swings_with_the_windows_is_refused() {
     let model = model();
@@ -273,11 +275,11 @@ fn the_same_seed_gives_the_same_split() {
 fn what_cannot_be_split_is_refused() {
     let asked = || asked(ControllerKind::Open, 3, Policy::Exact, None);
     let mut request = asked();
-    request.allocation.as_mut().unwrap().profiles[0].0 = "nobody".into();
+    request.allocation.as_mut().unwrap().profiles[0].0 = "absent".into();
     let error = run(&request, &mut unwatched).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a profile is given for the task \"nobody\", which the scenario does not have: its tasks are analysis, browse"
+        "a profile is given for the task \"absent\", which the scenario does not have: its tasks are analysis, browse"
     );
     let mut request = asked();
     request.allocation.as_mut().unwrap().profiles[1].0 = "analysis".into();

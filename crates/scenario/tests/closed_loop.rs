@@ -158,8 +158,8 @@ fn at_every_job_mimo_and_one_step_reach_the_goal() {
     }
 }
 
-/// A step of work that nobody announced: late for some jobs at every other pace, on the goal from the first job on where
-/// jobs are paced from within; and the log of such a run replays.
+/// A step of work that came unannounced: late for some jobs at every other pace, on the goal from the first job on
+/// where jobs are paced from within; and the log of such a run replays.
 #[test]
 fn within_jobs_a_surge_of_work_is_met_by_the_first_job() {
     let model = model();
@@ -254,8 +254,8 @@ fn crowded(model: &ModelDocument, least: Option<f64>) -> RunRequest {
     request
 }
 
-/// Where best-effort work makes jobs late and the law's knobs stand at their ends, the third knob brings them back; and the log of that
-/// run replays. A run without that knob does not reach the goal: nothing else does it.
+/// Where best-effort work makes jobs late and the law's knobs stand at their ends, the third knob brings them back; and
+/// the log of that run replays. A run without that knob does not reach the goal: nothing else does it.
 #[test]
 fn the_best_effort_share_is_lowered_where_the_law_has_no_more_to_give() {
     let model = model();

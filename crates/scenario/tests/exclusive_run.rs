@@ -1,5 +1,6 @@
-//! Exclusive tasks on this machine, for real: several share the last core, one that does not fit runs all the same, and nobody works
-//! while the core is lent. Whoever else runs here is left where it is, by name; nothing depends on how fast the machine is.
+//! Exclusive tasks on this machine, for real: several share the last core, one that does not fit runs all the same, and
+//! no task works while the core is lent. Other programs here are left where they are, by name; nothing depends on how
+//! fast the machine is.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -21,7 +22,7 @@ use punctual_workload::{Arrival, Class, ControllerKind};
 const MS: Nanos = Nanos::from_millis(1);
 
 /// The names of all programs here but those of this one's threads, which are placed one by one.
-fn everybody() -> Vec<String> {
+fn all_programs() -> Vec<String> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let name = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("comm")).ok();
     entries
@@ -30,13 +31,14 @@ fn everybody() -> Vec<String> {
         .collect()
 }
 
-/// Half a second of exclusive tasks, each with a period in milliseconds and what is told of its execution; how often each ran.
+/// Half a second of exclusive tasks, each with a period in milliseconds and what the caller says of its execution; how
+/// often each ran.
 fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
     let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap());
     let ran: Vec<Arc<AtomicU64>> = tasks.iter().map(|_| Arc::default()).collect();
     let mut runtime = Prepared::new(machine, store);
-    runtime.spare(everybody());
+    runtime.spare(all_programs());
     for ((name, period, execution), ran) in tasks.iter().zip(&ran) {
         let period = MS * *period;
         let (class, arrival) = (Class::Exclusive { deadline: period }, Arrival::Periodic { period });
@@ -55,7 +57,7 @@ fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     (report, ran.iter().map(|ran| ran.load(Ordering::Relaxed)).collect())
 }
 
-/// What was told of a task's seat; none where no core was to be had here, with the reason printed.
+/// What the report says of a task's seat; `None` where this machine gave no core, with the reason printed.
 fn seats(report: &RunReport) -> Option<Vec<&Protection>> {
     let told = &report.header.protection;
     if let Some(none) = told.iter().find(|it| it.what.starts_with("a core of its own")) {
@@ -77,7 +79,7 @@ fn tasks_that_fit_share_a_core_and_one_that_does_not_runs_as_a_real_time_one() {
     let (report, ran) = run(&tasks);
     assert!(
         ran.iter().all(|jobs| *jobs > 0),
-        "who is refused runs all the same: {ran:?}"
+        "a refused task runs all the same: {ran:?}"
     );
     let Some(seats) = seats(&report) else { return };
     eprintln!("{seats:#?}");

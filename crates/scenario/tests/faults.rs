@@ -1,5 +1,5 @@
-//! Knobs and meters that fail on the simulated machine: what the loop notices, what it does then, what it says, and that it
-//! comes back. And what it cannot notice: a plausible lie.
+//! Knobs and meters that fail on the simulated machine: what the loop notices, what it does then, what it says, and
+//! that it comes back. And what it cannot notice: a plausible lie.
 
 mod common;
 
@@ -69,8 +69,8 @@ fn keeps_its_promises(report: &RunReport) -> Result<(), String> {
     }
 }
 
-/// Whether the loop was running before, fell back for this reason within `notice` seconds of the fault and stayed there at the
-/// safe setting, and runs again after it, with the goal in reach.
+/// Whether the loop was running before, fell back for this reason within `notice` seconds of the fault and stayed there
+/// at the safe setting, and runs again after it, with the goal in reach.
 fn falls_back_and_recovers(report: &RunReport, reason: &str, notice: f64) -> Result<(), String> {
     keeps_its_promises(report)?;
     let all = |from, until, holds: &dyn Fn(&Sample) -> bool, what: &str| {
@@ -203,7 +203,7 @@ fn a_response_meter_that_flatters_is_believed() {
         Ok(()),
         "nothing tells a plausible lie from the truth"
     );
-    // The loop slows down until what it is told is the goal, so jobs are late in truth: the price of the lie.
+    // The loop slows down until the reported tardiness is the goal, so jobs are late in truth: the price of the lie.
     let sound = run_with(&[]);
     assert!(
         report.summary.misses > sound.summary.misses,

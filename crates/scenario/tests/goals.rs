@@ -59,7 +59,8 @@ fn real_time(name: &str, period_us: u64, deadline: f64, share: f64) -> TaskSpec 
     }
 }
 
-/// The small scenario at the utilisation of the case, whose analysis is as heavy as that of fire-rescue, without a model.
+/// The small scenario at the utilisation of the case, whose analysis is as heavy as that of fire-rescue, without a
+/// model.
 fn request(kind: ControllerKind) -> RunRequest {
     let mut request = common::request(PlatformChoice::Sim, kind, 30);
     let scenario = &mut request.scenario;
@@ -107,13 +108,14 @@ fn counted(request: &RunRequest) -> (Vec<Jobs>, Vec<String>, f64) {
     )
 }
 
-/// At most the asked share, and what the surplus of late jobs may be off by: three of its standard deviations in a run's time.
+/// At most the asked share, and what the surplus of late jobs may be off by: three of its standard deviations in a
+/// run's time.
 fn held(jobs: Jobs, late: f64) -> bool {
     f64::from(jobs.late) <= late * f64::from(jobs.all) + 3.0
 }
 
-/// The case of issue 11: beside a task that ends every 10 ms, a mean over all jobs says nothing of the one every 100 ms. At full clock
-/// both are always on time, and so they are under each controller.
+/// The case of issue 11: beside a task that ends every 10 ms, a mean over all jobs says nothing of the one every 100
+/// ms. At full clock both are always on time, and so they are under each controller.
 #[test]
 fn a_frequent_task_does_not_hide_that_a_rare_one_is_late() {
     use ControllerKind::{Clock, Mimo, OneStep, Open, Qod};
@@ -139,8 +141,8 @@ fn a_frequent_task_does_not_hide_that_a_rare_one_is_late() {
     }
 }
 
-/// Where the fast task leaves too little for all updates, a controller that can shed them holds both goals, and one that cannot
-/// says which task is late.
+/// Where the fast task leaves too little for all updates, a controller that can shed them holds both goals, and one
+/// that cannot says which task is late.
 #[test]
 fn a_goal_out_of_a_controller_s_reach_is_told_with_its_task() {
     for kind in [ControllerKind::Clock, ControllerKind::Mimo] {

@@ -158,7 +158,7 @@ fn closures_run_as_tasks_and_every_job_is_accounted_for() {
 }
 
 #[test]
-fn whoever_watches_can_end_a_run_and_the_clock_is_as_before() {
+fn a_watcher_can_end_a_run_and_the_clock_is_as_before() {
     let mut request = request(PlatformChoice::Linux, ControllerKind::Open, 3600);
     request.scenario.control.best_effort_share = Share::clamped(0.5);
     let mut samples = 0;

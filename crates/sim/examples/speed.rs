@@ -1,12 +1,12 @@
-//! How fast the simulated machine runs: simulated seconds per wall second, for a load like the first paper's on the shipped
-//! machine, each sensor update a transaction: with about 50,000 updates a second, and with the paper's periods.
+//! How fast the simulated machine runs: simulated seconds per wall second, for a load like the first paper's on the
+//! shipped machine, each sensor update a transaction: with about 50,000 updates a second, and with the paper's periods.
 //!
 //! `cargo run --release -p punctual-sim --example speed`
 
 use std::time::Instant;
 
 use punctual_platform::Machine;
-use punctual_sim::{Happening, Load, MachineModel, Simulation};
+use punctual_sim::{Event, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Arrival, Class, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode};
@@ -55,12 +55,12 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
     let begun = Instant::now();
     loop {
         match machine.run_until(end) {
-            Happening::Completed(outcome) => {
+            Event::Completed(outcome) => {
                 tardiness += outcome.tardiness().unwrap_or(0.0);
                 jobs += u32::from(outcome.deadline.is_some());
             }
-            Happening::Reached => break,
-            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
+            Event::Reached => break,
+            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
         }
     }
     let wall = begun.elapsed().as_secs_f64();

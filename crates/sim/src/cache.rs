@@ -1,24 +1,25 @@
-//! The shared last-level cache as a fluid: who holds how much of it, and how often an access hits.
+//! The shared last-level cache as a fluid: how much of it each core holds, and how often an access hits.
 //!
 //! **Problem.** A core that fetches lines pushes out the lines of the others. How much of the cache does each core hold
-//! after everybody has fetched so many lines, and what does that do to its hits?
+//! after every core has fetched so many lines, and what does that do to its hits?
 //!
-//! **Terms.** What a core *holds* is its lines in the cache. *Dead* lines were used once; nobody holds them. Cores that may
-//! fill the same ways *compete* there: a *zone* is a set of ways with the same competitors.
+//! **Terms.** What a core *holds* is its lines in the cache. *Dead* lines were used once; no core holds them. Cores
+//! that may fill the same ways *compete* there: a *zone* is a set of ways with the same competitors.
 //!
-//! **Method.** Random replacement, in the limit of many lines. While a zone of C lines has empty ones, fetches fill those.
-//! After that each fetched line takes the place of a line drawn from the whole zone, so with F_i lines fetched by *i*:
+//! **Method.** Random replacement, in the limit of many lines. While a zone of C lines has empty ones, fetches fill
+//! those. After that each fetched line takes the place of a line drawn from the whole zone, so with F_i lines fetched
+//! by *i*:
 //!
 //! ```text
 //! dO_i = dF_i - (O_i / C) dF,  F = sum of F_j
 //! O_i(F) = O_i* + (O_i - O_i*) exp(-F / C),  O_i* = C F_i / F
 //! ```
 //!
-//! This is exact where all fetch at constant rates; it does not know time, only lines. It says what pollution is: a core
-//! that rests loses its lines by exp(-F / C), and **what others fetch never gives it a line**.
+//! This is exact where all fetch at constant rates; it does not know time, only lines. It says what pollution is: a
+//! core that rests loses its lines by exp(-F / C), and **what others fetch never gives it a line**.
 //!
 //! The hit ratio is h = (O / w)^locality of the part of the working set w that is held, at most 1. A core whose working
-//! set is wholly held fetches nothing, so it disturbs nobody: traffic, and with it interference, ends by itself.
+//! set is wholly held fetches nothing, so it disturbs no other: traffic, and with it interference, ends by itself.
 //!
 //! **Left out.** Sets (a line may be anywhere in its way), write-backs, lines that several cores share.
 
@@ -190,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_holds_what_the_cache_does_not_have(rounds in fetches(), masks in 0usize..3) {
+        fn no_core_holds_what_the_cache_does_not_have(rounds in fetches(), masks in 0usize..3) {
             let model = model(MASKS[masks]);
             let mut cache = Cache::new(&model, CORES);
             for (live, dead) in rounds {

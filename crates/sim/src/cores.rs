@@ -9,7 +9,7 @@ use crate::model::Effort;
 use crate::queue::Queued;
 use crate::split::Holding;
 
-/// Who may run on a core.
+/// Which tasks may run on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occupant {
     /// A job of this runner.
@@ -224,8 +224,8 @@ impl Core {
         self.running.take()
     }
 
-    /// From `now` on, the whole segment would take `pace` nanoseconds. Nothing happens where it is so already, so that an
-    /// undisturbed segment is never rounded twice.
+    /// From `now` on, the whole segment would take `pace` nanoseconds. Nothing happens where it is so already, so that
+    /// an undisturbed segment is never rounded twice.
     pub fn pace_at(&mut self, pace: f64, now: Time) {
         if pace == self.pace {
             return;
@@ -233,8 +233,9 @@ impl Core {
         self.book(now);
         self.pace = pace;
         if let Some((_, segment)) = &self.running {
-            // To the nearest nanosecond, so that rounding adds up to nothing; at least one, so that time passes. A time is
-            // not negative, so half a nanosecond more, cut off, is rounded (`f64::round` is a call on most machines).
+            // To the nearest nanosecond, so that rounding adds up to nothing; at least one, so that time passes. A time
+            // is not negative, so half a nanosecond more, cut off, is rounded (`f64::round` is a call on most
+            // machines).
             let left = Nanos((segment.left * pace + 0.5).max(1.0) as u64);
             self.segment_end = now + left;
             self.look_again();

@@ -23,7 +23,7 @@ pub(crate) fn ns_per_cycle(step: ClockStep) -> f64 {
 /// A stretch of work as the memory sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Traffic {
-    /// Nanoseconds in which the core keeps nobody waiting: cycles, accesses to the shared cache, latency.
+    /// Nanoseconds in which the core keeps no other waiting: cycles, accesses to the shared cache, latency.
     pub private_ns: f64,
     /// Accesses to the shared memory.
     pub accesses: f64,

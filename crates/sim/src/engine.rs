@@ -1,7 +1,7 @@
 //! The simulation: from one event to the next.
 //!
 //! ```text
-//! next event ─► updates arrive ─► segments end ─► timers, releases ─► schedule: who runs where ─► pace: how fast
+//! next event ─► updates arrive ─► segments end ─► timers, releases ─► schedule: what runs where ─► pace: how fast
 //!     ▲                                                                                             │
 //!     └──────────────────────────── each running segment's end at this pace ◄───────────────────────┘
 //! ```
@@ -23,7 +23,7 @@ use crate::cores::{Core, CoreTimes, Doing, Occupant};
 use crate::feed::Feed;
 use crate::governed::Governed;
 use crate::job::{Job, Stage};
-use crate::load::{Happening, Load, SimulationError, runners};
+use crate::load::{Event, Load, SimulationError, runners};
 use crate::machine::offers;
 use crate::media::Device;
 use crate::model::{ClockStep, MachineModel};
@@ -32,27 +32,30 @@ use crate::queue::Lending;
 use crate::runner::Runner;
 use crate::scheduler::Lock;
 use crate::split::Split;
-use crate::task::{Jobs, Scheduling, Step, Task, Work};
+use crate::task::{Dispatch, Jobs, Step, Task, Work};
 use crate::throttle::Throttle;
 use crate::traffic::Shared;
 
 /// A machine at work, in simulated time. The same load gives the same run, to the last bit, however it is sliced by
 /// [`Simulation::run_until`] and however often it is read.
 ///
-/// Tasks run where the load's placement says. On each core real-time and exclusive tasks come first, the shorter deadline before the
-/// longer; update transactions run in what they leave on the last real-time core. Best-effort tasks run in the order of their
-/// release, below all else. An exclusive core is not lent while it is idle.
+/// Tasks run where the load's placement says. On each core real-time and exclusive tasks come first, the shorter
+/// deadline before the longer; update transactions run in what they leave on the last real-time core. Best-effort tasks
+/// run in the order of their release, below all else. An exclusive core is not lent while it is idle.
 ///
 /// ```
-/// use punctual_sim::{Happening, Load, MachineModel, Simulation};
+/// use punctual_sim::{Event, Load, MachineModel, Simulation};
 /// use punctual_store::updates::AdmissionOptions;
 /// use punctual_units::{Clock, Nanos, Time};
 /// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
 /// # use punctual_workload::{Active, Arrival, Class, Demand, Table, TaskSpec};
 /// # let spec = TaskSpec {
-/// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, core: None, active: Active::ALWAYS, profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
+/// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, core: None, active: Active::ALWAYS,
+/// #     profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
 /// #     arrival: Arrival::Periodic { period: Nanos::from_millis(100) },
-/// #     demand: Demand { compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0 },
+/// #     demand: Demand {
+/// #         compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0,
+/// #     },
 /// # };
 ///
 /// let trace = Trace::synthetic(4, Nanos::from_secs(1), Nanos::from_secs(2), Nanos::from_secs(4), 1);
@@ -71,12 +74,12 @@ use crate::traffic::Shared;
 /// let mut jobs = 0;
 /// loop {
 ///     match machine.run_until(end) {
-///         Happening::Completed(outcome) => {
+///         Event::Completed(outcome) => {
 ///             assert_eq!(outcome.response(), Nanos::from_millis(7)); // 14 million cycles at 2 GHz
 ///             jobs += 1;
 ///         }
-///         Happening::Reached => break,
-///         Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
+///         Event::Reached => break,
+///         Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
 ///     }
 /// }
 /// assert_eq!((jobs, machine.now()), (10, end));
@@ -103,7 +106,7 @@ pub struct Simulation<'t> {
     /// Real-time runners, the shorter deadline first.
     pub(crate) urgency: Vec<usize>,
     /// By which rule cores choose among their jobs.
-    pub(crate) scheduling: Scheduling,
+    pub(crate) scheduling: Dispatch,
     /// What cores split, where they split anything.
     pub(crate) split: Option<Split>,
     pub(crate) feed: Feed<'t>,
@@ -112,13 +115,13 @@ pub struct Simulation<'t> {
     pub(crate) lock: Lock,
     /// Per core the real-time runner whose job gets ahead there, by itself or by what must run before it.
     pub(crate) urged: Vec<Option<usize>>,
-    /// Whether who runs where must be decided again before time passes.
+    /// Whether the machine must decide again which job runs where before time passes.
     pub(crate) stale: bool,
     /// Whether how fast they run must be worked out again before time passes.
     pub(crate) unpaced: bool,
     /// Cache and memory.
     pub(crate) shared: Shared,
-    /// Who sets the clock while no controller does.
+    /// What sets the clock while no controller does.
     pub(crate) governed: Option<Governed>,
     /// Jobs released per task.
     released: Vec<u64>,
@@ -137,11 +140,11 @@ pub struct Simulation<'t> {
     pub(crate) idle_beside_work: Nanos,
     /// When real-time jobs have more to do.
     pub(crate) surge: Option<Surge>,
-    /// Whether checkpoints are told.
+    /// Whether checkpoints are reported.
     tells_progress: bool,
     /// What happened at this instant and was not told yet; at most one release and one completion, or checkpoint, per
     /// runner.
-    untold: VecDeque<Happening>,
+    untold: VecDeque<Event>,
 }
 
 impl<'t> Simulation<'t> {
@@ -206,7 +209,7 @@ impl<'t> Simulation<'t> {
         })
     }
 
-    /// A machine that nobody has asked anything of yet.
+    /// A machine before its first event.
     fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, feed: Feed<'t>) -> Simulation<'t> {
         let mut urgency = urgency(&runners);
         urgency.sort_by_key(|r| runners[*r].deadline);
@@ -223,7 +226,7 @@ impl<'t> Simulation<'t> {
             house: 0,
             installer_home: 0,
             urgency,
-            scheduling: Scheduling::FixedPriority,
+            scheduling: Dispatch::FixedPriority,
             split: None,
             committer: None,
             feed,
@@ -251,18 +254,19 @@ impl<'t> Simulation<'t> {
 
     /// Runs to the first release or completion at or before `until`, or to `until`; the clock then stands there.
     ///
-    /// What happens at one instant is told one by one, completions first. An `until` in the past is reached at once.
-    pub fn run_until(&mut self, until: Time) -> Happening {
+    /// What happens at one instant is reported one by one, completions first. An `until` in the past is reached at
+    /// once.
+    pub fn run_until(&mut self, until: Time) -> Event {
         loop {
-            if let Some(happening) = self.untold.pop_front() {
-                return happening;
+            if let Some(event) = self.untold.pop_front() {
+                return event;
             }
             self.settle();
             let next = self.next_event();
             if next > until {
                 self.now = self.now.max(until);
                 self.feed.arrive(self.now);
-                return Happening::Reached;
+                return Event::Reached;
             }
             let was_open = self.throttle.open(self.now);
             if self.idles_beside_work() {
@@ -333,7 +337,7 @@ impl<'t> Simulation<'t> {
         self.shared.held_lines()
     }
 
-    /// Decides who runs where and how fast, if that may have changed.
+    /// Decides which job runs where and how fast, if that may have changed.
     pub(crate) fn settle(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.schedule();
@@ -429,7 +433,7 @@ impl<'t> Simulation<'t> {
                 done,
                 of,
             };
-            self.untold.push_back(Happening::Progressed(progress));
+            self.untold.push_back(Event::Progressed(progress));
         }
         let complete = job.op == steps;
         self.lock.release(Occupant::Runner(r));
@@ -443,7 +447,7 @@ impl<'t> Simulation<'t> {
         let (now, runner) = (self.now, &mut self.runners[r]);
         if let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);
-            self.untold.push_back(Happening::Completed(outcome));
+            self.untold.push_back(Event::Completed(outcome));
             self.next_wake = self.next_wake.min(self.runners[r].next_release);
         }
         // A job that follows at once goes on with the core of the one before.
@@ -515,16 +519,16 @@ impl<'t> Simulation<'t> {
         self.steps_passed += 1;
         let task = runner.task;
         let job = self.released[task.index()];
-        let happening = match runner.release(job, at) {
-            true => Happening::Released { task, job, at },
-            false => Happening::Skipped { task, at },
+        let event = match runner.release(job, at) {
+            true => Event::Released { task, job, at },
+            false => Event::Skipped { task, at },
         };
-        self.released[task.index()] += u64::from(matches!(happening, Happening::Released { .. }));
-        self.untold.push_back(happening);
+        self.released[task.index()] += u64::from(matches!(event, Event::Released { .. }));
+        self.untold.push_back(event);
     }
 
-    /// Sets the clock of all cores, which changes as long after that as the machine takes. A setting that comes in between
-    /// takes the place of the one before.
+    /// Sets the clock of all cores, which changes as long after that as the machine takes. A setting that comes in
+    /// between takes the place of the one before.
     pub(crate) fn retune(&mut self, step: ClockStep) {
         let takes = Nanos::from_secs_f64(self.model.clock_change_us * 1e-6);
         self.turning = (step != self.step).then(|| (self.now + takes, step));

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The *response* meter is what a job's completion tells the loop. Where the runtime measures it, a fault of it falls
-//! on the outcome that the loop is told, not on the job.
+//! on the outcome that the loop gets, not on the job.
 //!
 //! A lost reading is drawn from the seed and the instant alone, so reading once more changes nothing.
 
@@ -30,7 +30,8 @@ const HISTORY_MAX: usize = 4096;
 pub struct Faults {
     /// Draws which readings are lost.
     pub seed: u64,
-    /// The faults. Of several that hit the same meter at once, the later ones in the list see what the earlier ones left.
+    /// The faults. Of several that hit the same meter at once, the later ones in the list see what the earlier ones
+    /// left.
     pub list: Vec<Fault>,
 }
 
@@ -130,9 +131,9 @@ pub struct Faulty<'t> {
     faults: Faults,
     /// True readings, oldest first; empty without faults.
     history: VecDeque<Readings>,
-    /// The latest outcome of a job that was told while its meter was sound.
+    /// The latest outcome of a job that was reported while its meter was sound.
     last: Option<JobOutcome>,
-    /// Outcomes that are late, and when they are told.
+    /// Outcomes that are late, and when they are reported.
     late: VecDeque<(Time, JobOutcome)>,
 }
 
@@ -148,7 +149,7 @@ impl<'t> Faulty<'t> {
         }
     }
 
-    /// What the response meter makes of a job that just ended: none if the reading is lost, or still under way.
+    /// What the response meter reports of a job that just ended: none if the reading is lost, or still under way.
     pub fn observe(&mut self, outcome: JobOutcome) -> Option<JobOutcome> {
         let now = self.machine.now();
         let mut told = Some(outcome);
@@ -179,7 +180,7 @@ impl<'t> Faulty<'t> {
         told
     }
 
-    /// Late outcomes that are told by now.
+    /// Late outcomes that are reported by now.
     pub fn overdue(&mut self) -> Vec<JobOutcome> {
         let now = self.machine.now();
         let due = |(at, outcome): &(Time, JobOutcome)| (*at <= now).then_some(*outcome);
@@ -218,7 +219,7 @@ impl<'t> Faulty<'t> {
         self.faults.active(self.machine.now()).find_map(becomes)
     }
 
-    /// What `fault` makes of `readings`.
+    /// `readings` as `fault` changes them.
     fn distort(&self, readings: &mut Readings, fault: Fault) {
         match fault.failing {
             Failing::Late(meter, by) => {

@@ -1,6 +1,6 @@
 //! Sensor updates on their way into the simulated store: arrival, admission, installation, freshness.
 
-use punctual_store::updates::{AdmissionOptions, Pending, SensorSpec, Updates, Verdict};
+use punctual_store::updates::{AdmissionOptions, Offered, Pending, SensorSpec, Updates};
 use punctual_units::{SensorId, Share, Time};
 use punctual_workload::{SensorStream, SensorUpdate, Trace, UpdateMode};
 use rand::{Rng, RngExt};
@@ -85,7 +85,7 @@ impl<'t> Feed<'t> {
             self.value[..bytes].copy_from_slice(&update.value.to_le_bytes()[..bytes]);
             let verdict = self.updates.offer(update.sensor, update.seq, at, &self.value, at);
             // An error means that the caller has already offered this number himself; nothing has changed then.
-            admitted |= verdict == Ok(Verdict::Admitted);
+            admitted |= verdict == Ok(Offered::Admitted);
             self.head = self.stream.next();
         }
         admitted
@@ -143,7 +143,8 @@ impl<'t> Feed<'t> {
         Share::of(self.expires.iter().filter(fresh).count(), self.expires.len())
     }
 
-    /// Reads `count` objects, drawn uniformly. Which ones matters to nothing but their ranks: without ranks none are drawn.
+    /// Reads `count` objects, drawn uniformly. Which ones matters to nothing but their ranks: without ranks none are
+    /// drawn.
     pub fn read(&mut self, count: u32, rng: &mut impl Rng) {
         let objects = self.reads.len();
         if objects == 0 || !self.updates.ranks_objects() {

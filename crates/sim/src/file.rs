@@ -57,7 +57,7 @@ impl MachineModel {
     }
 }
 
-/// Reads a file of ours from its text and checks it; `whole` is the key that faults of the file as a whole are told under.
+/// Reads a file of ours from its text and checks it; `whole` is the key that complaints about the file as a whole name.
 pub(crate) fn read<T: DeserializeOwned>(
     text: &str,
     whole: &str,

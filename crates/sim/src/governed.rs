@@ -10,7 +10,7 @@ use crate::governor::{CoreLoad, Governing, Governor, Pelt};
 #[derive(Clone, Debug)]
 pub(crate) struct Governed {
     rule: Governing,
-    /// Whether somebody else sets the clock.
+    /// Whether a caller sets the clock in the governor's place.
     suspended: bool,
     steps: Vec<Hertz>,
     transition: Nanos,
@@ -47,14 +47,14 @@ impl Simulation<'_> {
         self.resume_governor();
     }
 
-    /// Somebody else sets the clock.
+    /// A caller sets the clock.
     pub(crate) fn suspend_governor(&mut self) {
         if let Some(governed) = &mut self.governed {
             governed.suspended = true;
         }
     }
 
-    /// Nobody else sets the clock any more: the governor begins anew.
+    /// No caller sets the clock any more: the governor begins anew.
     pub(crate) fn resume_governor(&mut self) {
         let busy = self.busy();
         let Some(governed) = &mut self.governed else { return };

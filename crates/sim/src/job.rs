@@ -6,8 +6,8 @@ use punctual_workload::{JobOutcome, Op, Split};
 use crate::cores::Segment;
 use crate::model::{Effort, StoreModel};
 
-/// Where a job is. While the job is served, its stage's time goes to one part of the [`Split`]; while it is ready and the
-/// scheduler serves others, to `preempted`.
+/// Where a job is. While the job is served, its stage's time goes to one part of the [`Split`]; while it is ready and
+/// the scheduler serves others, to `preempted`.
 ///
 /// ```text
 ///              ┌────────────────────────── next op ───────────────────────────┐
@@ -31,7 +31,7 @@ pub(crate) enum Stage {
     Compute,
     /// Standing still until its core has filled ways that it gained.
     Fill,
-    /// Waiting for the write lock, or finishing the work of who holds it.
+    /// Waiting for the write lock, or finishing the work of the job that holds it.
     Lock {
         /// The place in the update queue up to which this op sees updates; see [`Stage::Help`].
         through: u64,

@@ -1,22 +1,24 @@
-//! A simulated machine: clock steps, memory traffic, updates, energy, deterministic by seed.
+//! What would a machine do? A simulated one: clock steps, memory traffic, updates, energy, deterministic by seed.
 //!
-//! **Problem.** Clock steps, shared memory and power meters cannot be had on every machine, and no run on a real one
-//! can be repeated to the last bit. Here the same [`Program`](punctual_workload::Program)s run as timed segments.
+//! **Problem.** Not every machine has clock steps, shared memory and power meters, and no run on a real one can be
+//! repeated to the last bit. Here the same [`Program`](punctual_workload::Program)s run as timed segments.
 //!
-//! **Terms.** A *task* releases jobs; a job is a list of *steps*: cycles, store access, a phase of a profile, a request to a
-//! device (`task`). A *segment* is work that a core does without a decision in between: so many core cycles, so many
-//! accesses, and time that follows neither. Its *pace* is how long it would take as a whole at the present clock, cache and
-//! traffic. [`Scheduling`] says who runs where.
+//! **Terms.** A *task* releases jobs; a job is a list of *steps*: cycles, store access, a phase of a profile, a request
+//! to a device (`task`). A *segment* is work that a core does without a decision in between: so many core cycles, so
+//! many accesses, and time that follows neither. Its *pace* is how long it would take as a whole at the present clock,
+//! cache and traffic. [`Dispatch`] says which job runs where.
 //!
-//! **Method.** Durations emerge, they are never scripted: cycles take time by the clock (`model`, `engine`), accesses hit
-//! what the core still holds in the shared cache after what all cores have fetched (`cache`), those that miss wait in
-//! the queue that all cores' traffic makes at the shared memory (`memory`), updates take the lock and the time that
-//! they need (`feed`, `committer`, `scheduler`), phases wait for what their core lacks of a split cache and memory (`split`),
-//! requests for their device (`media`), and jobs for a core (`scheduler`, `queue`). The same load and seed give the same bytes.
+//! **Method.** Durations emerge, they are never scripted. Cycles take time by the clock (`model`, `engine`). Accesses
+//! hit what the core still holds in the shared cache after what all cores have fetched (`cache`); those that miss wait
+//! in the queue that all cores' traffic makes at the shared memory (`memory`). Updates take the lock and the time that
+//! they need (`feed`, `committer`, `scheduler`). Phases wait for what their core lacks of a split cache and memory
+//! (`split`), requests for their device (`media`), and jobs for a core (`scheduler`, `queue`). The same load and seed
+//! give the same bytes.
 //!
-//! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work: the kernel's governors, which set
-//! the clock while no controller does (`governor`), faults of knobs and meters (`faults`), and runs from a first release to
-//! the end of the last job, under an allocator ([`split::run`]) or under dual management ([`dual::simulate`]).
+//! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work are the kernel's governors,
+//! which set the clock while no controller does (`governor`), and faults of knobs and meters (`faults`). [`split::run`]
+//! runs tasks from the first release to the end of the last job under an allocator, [`dual::simulate`] under dual
+//! management.
 //!
 //! **Left out.** Write-backs, the size of values, the cost of scheduling outside of queues and of turning a knob,
 //! interrupts: commits are volatile.
@@ -56,7 +58,7 @@ pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
 pub use file::MachineFileError;
 pub use governor::{Governor, UnknownGovernor};
-pub use load::{Happening, Load, SimulationError, placed};
+pub use load::{Event, Load, SimulationError, placed};
 pub use model::{
     CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,
     StoreModel, UncorePower, WAYS_MAX,
@@ -65,5 +67,5 @@ pub use punctual_platform::Parts;
 pub use queue::{Lending, Queue, Sharing};
 pub use runner::BACKLOG_MAX;
 pub use stall::JobAt;
-pub use task::{Jobs, Release, Scheduling, Step, Task, Work};
+pub use task::{Dispatch, Jobs, Release, Step, Task, Work};
 pub use throttle::THROTTLE_PERIOD;

@@ -32,7 +32,7 @@ pub struct Load<'t> {
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Happening {
+pub enum Event {
     /// A job was released.
     Released {
         /// Whose job.
@@ -42,8 +42,8 @@ pub enum Happening {
         /// When.
         at: Time,
     },
-    /// A real-time job has come to a checkpoint; only where [`Simulation::tell_progress`](crate::Simulation::tell_progress) asks
-    /// for it.
+    /// A real-time job has come to a checkpoint; only where
+    /// [`Simulation::tell_progress`](crate::Simulation::tell_progress) asks for it.
     Progressed(JobProgress),
     /// A job is complete.
     Completed(JobOutcome),
@@ -100,8 +100,8 @@ pub enum SimulationError {
     },
 }
 
-/// Where [`punctual_cores::place`] puts `tasks` on a machine with cores 0 to `cores` - 1 that keeps any of them free for exclusive
-/// tasks.
+/// Where [`punctual_cores::place`] puts `tasks` on a machine with cores 0 to `cores` - 1 that keeps any of them free
+/// for exclusive tasks.
 ///
 /// # Errors
 /// [`PlaceError`] where what the tasks name contradicts each other or the machine.

@@ -30,8 +30,8 @@ impl Simulation<'_> {
     }
 }
 
-/// Knobs act at once, but for a clock whose machine says that it takes time (`clock-change-us`). Who sets the clock takes it from the
-/// governor; [`Machine::restore`] gives it back.
+/// Knobs act at once, but for a clock whose machine says that it takes time (`clock-change-us`). A caller that sets the
+/// clock takes it from the governor; [`Machine::restore`] gives it back.
 impl Machine for Simulation<'_> {
     fn offers(&self) -> &Offers {
         &self.offers

@@ -1,19 +1,19 @@
 //! How memory traffic delays accesses: one queue, shared by all cores, in steady state between two events.
 //!
-//! **Problem.** Core *i* alternates between its own work (Z_i nanoseconds per access, "think time") and an access to the
-//! one shared server, which takes s nanoseconds of service, for which it waits. How long is an access, R_i?
+//! **Problem.** Core *i* alternates between its own work (Z_i nanoseconds per access, "think time") and an access to
+//! the one shared server, which takes s nanoseconds of service, for which it waits. How long is an access, R_i?
 //!
-//! **Method.** This is a closed queueing network with one customer per core. Bard and Schweitzer's approximation of mean
-//! value analysis (Y. Bard 1979; P. Schweitzer 1979; Lazowska et al., *Quantitative System Performance*, 1984,
+//! **Method.** This is a closed queueing network with one customer per core. Bard and Schweitzer's approximation of
+//! mean value analysis (Y. Bard 1979; P. Schweitzer 1979; Lazowska et al., *Quantitative System Performance*, 1984,
 //! chapters 6 and 7): an arriving access finds at the server what the other cores have there on average,
 //!
 //! ```text
 //! R_i = s (1 + sum over j != i of q_j),    q_j = R_j / (Z_j + R_j)
 //! ```
 //!
-//! where q_j is the share of its time that core *j* spends in accesses. A core alone has R = s exactly; n saturating cores
-//! have R = n s, the server's full capacity. The right-hand side grows with every R and falls with every Z, and it is
-//! concave: so it has one fixed point, and **one more core, or a more data-intensive one, never makes any access
+//! where q_j is the share of its time that core *j* spends in accesses. A core alone has R = s exactly; n saturating
+//! cores have R = n s, the server's full capacity. The right-hand side grows with every R and falls with every Z, and
+//! it is concave: so it has one fixed point, and **one more core, or a more data-intensive one, never makes any access
 //! shorter**. An open formula such as s / (1 - U) with rates that give way to the delay guarantees neither.
 //!
 //! All cores see one queue Q = sum of q_j, which makes the fixed point a single equation: given Q, each q_i is the
@@ -38,8 +38,8 @@
 
 /// Newton steps after which the queue is taken as it is; a test shows that they suffice for a full machine.
 const ITERATIONS_MAX: usize = 50;
-/// The last step is smaller than this, relatively. Newton's error after a step is of the order of the step's square, so what
-/// is left is below the precision of the numbers.
+/// The last step is smaller than this, relatively. Newton's error after a step is of the order of the step's square, so
+/// what is left is below the precision of the numbers.
 const TOLERANCE: f64 = 1e-7;
 
 /// Think time of a core that makes no accesses, in nanoseconds.
@@ -56,7 +56,7 @@ fn presence(service: f64, think: f64, queue: f64) -> f64 {
 /// How fast that share grows with the queue.
 fn growth(service: f64, think: f64, queue: f64, share: f64) -> f64 {
     let root = service * (2.0 + queue - 2.0 * share) + think;
-    // Zero for who does nothing else.
+    // Zero for a core that does nothing else.
     if root > 0.0 {
         service * (1.0 - share) / root
     } else {
@@ -64,7 +64,7 @@ fn growth(service: f64, think: f64, queue: f64, share: f64) -> f64 {
     }
 }
 
-/// The shares of their time that two cores spend in accesses while nobody else makes any.
+/// The shares of their time that two cores spend in accesses while no other core makes any.
 fn presence_of_two(service: f64, think: [f64; 2]) -> [f64; 2] {
     let [a, c] = think.map(|z| service * (z + 2.0 * service));
     let b = think[0] * think[1] + service * (think[0] + think[1]);
@@ -75,8 +75,8 @@ fn presence_of_two(service: f64, think: [f64; 2]) -> [f64; 2] {
 
 /// The mean length of an access of each core, in nanoseconds: `residence[i]` for `think[i]`, both in nanoseconds.
 ///
-/// `service` is above 0; think times are at least 0, [`NEVER`] for a core without accesses. What such a core would wait is
-/// not worked out: it is given the bare service.
+/// `service` is above 0; think times are at least 0, [`NEVER`] for a core without accesses. What such a core would wait
+/// is not worked out: it is given the bare service.
 pub(crate) fn residence(service: f64, think: &[f64], residence: &mut [f64]) {
     residence.fill(service);
     let mut accessing = think.iter().enumerate().filter(|(_, z)| **z < NEVER);
@@ -205,7 +205,7 @@ mod tests {
         }
 
         #[test]
-        fn who_never_accesses_is_in_nobodys_way(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..6), idle in 0usize..6) {
+        fn a_core_that_never_accesses_is_in_no_others_way(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..6), idle in 0usize..6) {
             let expected = solve(service, &think);
             let mut all = think.clone();
             let at = idle.min(think.len());

@@ -27,11 +27,11 @@ pub struct MachineModel {
     pub name: String,
     /// Cores, 1 to [`CORES_MAX`]. The last one is the real-time core.
     pub cores: u32,
-    /// How long the kernel says that a change of the clock takes, in microseconds: it derives its governors' sampling periods
-    /// from it.
+    /// How long the kernel says that a change of the clock takes, in microseconds: it derives its governors' sampling
+    /// periods from it.
     pub transition_us: f64,
-    /// How long after it was set the clock changes, in microseconds; until then all cores go on at the old one. The papers'
-    /// machines leave it at 0.
+    /// How long after it was set the clock changes, in microseconds; until then all cores go on at the old one. The
+    /// papers' machines leave it at 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub clock_change_us: f64,
     /// Clock steps, ascending. The machine is found at the highest.
@@ -114,14 +114,15 @@ pub struct CacheModel {
     pub line_bytes: f64,
     /// What an access costs a core before it is known to miss, and in all if it hits, in core cycles.
     pub hit_cycles: f64,
-    /// Lines that a miss brings into the cache, above 0: 1 is the line itself; a prefetcher brings more, and pollutes faster;
-    /// replacement that protects lines in use pollutes more slowly, like less than 1.
+    /// Lines that a miss brings into the cache, above 0: 1 is the line itself; a prefetcher brings more, and pollutes
+    /// faster; replacement that protects lines in use pollutes more slowly, like less than 1.
     pub lines_per_miss: f64,
     /// How the hit ratio h follows from the part o / w of the working set that is held: h = (o / w)^locality, above 0.
-    /// 1: all lines are read alike. Below 1: few lines get most of the reads, and a small part of the cache serves well.
+    /// 1: all lines are read alike. Below 1: few lines get most of the reads, and a small part of the cache serves
+    /// well.
     pub locality: f64,
-    /// The ways that each core may fill, one mask of bits per core; empty: all may fill all. Hits count anywhere, as with
-    /// the kernel's resctrl.
+    /// The ways that each core may fill, one mask of bits per core; empty: all may fill all. Hits count anywhere, as
+    /// with the kernel's resctrl.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masks: Vec<u32>,
 }
@@ -131,7 +132,7 @@ pub struct CacheModel {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MemoryModel {
-    /// The part of an access for which nobody else waits, in nanoseconds.
+    /// The part of an access for which no other core waits, in nanoseconds.
     pub latency_ns: f64,
     /// The part of the shared service of one access that takes the same time at every clock, in nanoseconds.
     pub service_ns: f64,
@@ -148,8 +149,8 @@ pub struct Effort {
     pub cycles: f64,
     /// Accesses to the working set, through the shared cache.
     pub accesses: f64,
-    /// Accesses to lines that are used once, such as a log's or a new value's: they go to memory whatever the cache holds,
-    /// and leave dead lines in it.
+    /// Accesses to lines that are used once, such as a log's or a new value's: they go to memory whatever the cache
+    /// holds, and leave dead lines in it.
     #[serde(default)]
     pub uncached: f64,
 }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! with coefficients of each part's own. A busy core draws its full dynamic power while it waits for memory: its clock
-//! runs on. An idle core is clock-gated and keeps its voltage. P is constant between two events, so the integral is a sum.
+//! runs on. An idle core is clock-gated and keeps its voltage. P is constant between two events, so the integral is a
+//! sum.
 
 use punctual_platform::Parts;
 use punctual_units::Time;

@@ -1,23 +1,24 @@
 //! One queue that cores share: which job gets a core, and which loses one.
 //!
-//! **Terms.** A *quantum* is how long a job of the fair class keeps its core while others wait; each change of the job on a core
-//! costs a *switch*. A job *holds* its core from when it gets it until it blocks, ends or is preempted. An exclusive
-//! core belongs to the real-time tasks that are pinned to it; while none of them is ready it may be lent to the fair class.
+//! **Terms.** A *quantum* is how long a job of the fair class keeps its core while others wait; each change of the job
+//! on a core costs a *switch*. A job *holds* its core from when it gets it until it blocks, ends or is preempted. An
+//! exclusive core belongs to the real-time tasks that are pinned to it; while none of them is ready it may be lent to
+//! the fair class.
 //!
-//! **The fair class** is that of Linux' CFS without weights: each job counts its running time, the job with the least of it is
-//! next, and a job that wakes is set to at most [`SLEEPER_BONUS`] before the least of those that run or wait, so that sleep is
-//! not saved up.
+//! **The fair class** is that of Linux' CFS without weights. Each job counts its running time, and the job with the
+//! least of it is next. A job that wakes is set to at most [`SLEEPER_BONUS`] before the least of those that run or
+//! wait, so that sleep is not saved up.
 //!
-//! **At each event** steps that have ended are settled before any job wakes: a job that wakes may preempt, and a job that lost its
-//! core at the instant at which its step ended would do that step again. Slices end last, so that they go to jobs that
-//! woke as well.
+//! **At each event** steps that have ended are settled before any job wakes: a job that wakes may preempt, and a job
+//! that lost its core at the instant at which its step ended would do that step again. Slices end last, so that they go
+//! to jobs that woke as well.
 
 use punctual_cores::{Completion, Lease, LendingCosts, NextRelease, lend};
 use punctual_units::{CoreId, Nanos, Time};
 
 use crate::cores::{Doing, Occupant, Segment};
 use crate::engine::Simulation;
-use crate::task::Scheduling;
+use crate::task::Dispatch;
 
 /// Half of CFS' scheduling latency of 6 ms: what a sleeper is given before others.
 const SLEEPER_BONUS: Nanos = Nanos::from_millis(3);
@@ -38,15 +39,17 @@ pub struct Queue {
 /// How cores are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// The second paper's: nothing is preempted. When a quantum ends, real-time jobs come first, then the interactive one that
-    /// ran least.
+    /// The second paper's: nothing is preempted. When a quantum ends, real-time jobs come first, then the interactive
+    /// one that ran least.
     Quantum,
-    /// Its Fig. 3(b): where no core is idle, a real-time job waits for this long, and then takes the core on which it ran last.
+    /// Its Fig. 3(b): where no core is idle, a real-time job waits for this long, and then takes the core on which it
+    /// ran last.
     QuantumAfter(Nanos),
-    /// Stock Linux, real-time jobs in the fair class: a job that wakes preempts one that ran longer by more than the wake-up
-    /// granularity.
+    /// Stock Linux, real-time jobs in the fair class: a job that wakes preempts one that ran longer by more than the
+    /// wake-up granularity.
     Fair,
-    /// Stock Linux, real-time jobs in `SCHED_FIFO`: they preempt at once. Interactive ones are as under [`Fair`](Sharing::Fair).
+    /// Stock Linux, real-time jobs in `SCHED_FIFO`: they preempt at once. Interactive ones are as under
+    /// [`Fair`](Sharing::Fair).
     Fifo,
 }
 
@@ -57,8 +60,8 @@ pub struct Lending {
     pub cores: Vec<CoreId>,
     /// How a job that is pinned to one of them waits for each device.
     pub waits: Vec<Completion>,
-    /// What lending costs. A lease that ends before a known release is followed by `take_back`, in which the core is switched; a
-    /// job that takes its core back itself is switched to as everywhere.
+    /// What lending costs. A lease that ends before a known release is followed by `take_back`, in which the core is
+    /// switched; a job that takes its core back itself is switched to as everywhere.
     pub costs: LendingCosts,
     /// The least slack of the real-time tasks.
     pub slack: Nanos,
@@ -98,8 +101,8 @@ impl Simulation<'_> {
     /// The queue, where cores share one.
     pub(crate) fn queue(&self) -> Option<Queue> {
         match self.scheduling {
-            Scheduling::Queue(queue) => Some(queue),
-            Scheduling::FixedPriority | Scheduling::EarliestDeadline => None,
+            Dispatch::Queue(queue) => Some(queue),
+            Dispatch::FixedPriority | Dispatch::EarliestDeadline => None,
         }
     }
 
@@ -231,7 +234,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Each real-time job for which no core is idle takes the one on which it ran last, or another, from an interactive one.
+    /// Each real-time job for which no core is idle takes the one on which it ran last, or another, from an interactive
+    /// one.
     fn preempt_interactive(&mut self) {
         let waits = |r: &usize| self.runners[*r].deadline.is_some() && self.waits(*r);
         let waiting: Vec<usize> = (0..self.runners.len()).filter(waits).collect();
@@ -253,7 +257,8 @@ impl Simulation<'_> {
         self.cores[core].queued.holder = None;
     }
 
-    /// The runner that is first to run on this core, if any may: of its own, or of the queue, or one that it is lent to.
+    /// The runner that is first to run on this core, if any may: of its own, or of the queue, or one that it is lent
+    /// to.
     fn next_on(&mut self, core: usize) -> Option<usize> {
         if !self.is_exclusive(core) {
             return self.first_shared();
@@ -379,8 +384,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Switches a core to the real-time tasks that it belongs to, as the policy expects: so that it is ready as the next one is
-    /// released.
+    /// Switches a core to the real-time tasks that it belongs to, as the policy expects: so that it is ready as the
+    /// next one is released.
     fn take_back(&mut self, core: usize) {
         let Some(lending) = &self.lending else { return };
         let until = self.cores[core].queued.lease_end + lending.costs.take_back;

@@ -10,8 +10,8 @@ use rand_chacha::ChaCha8Rng;
 use crate::job::Job;
 use crate::task::{Release, Step, Task};
 
-/// Jobs of a scenario's task that wait behind the running one. A release beyond that is skipped: the task is overloaded for good, and ever
-/// older jobs would help nobody.
+/// Jobs of a scenario's task that wait behind the running one. A release beyond that is skipped: the task is overloaded
+/// for good, and ever older jobs would be of no use.
 pub const BACKLOG_MAX: usize = 8;
 
 /// One copy of a task.

@@ -1,15 +1,17 @@
-//! Who runs where: fixed priorities, preemption, and the one write lock.
+//! Which job runs where: fixed priorities, preemption, and the one write lock.
 //!
-//! Each task is on the core where the placement put it. On a core real-time jobs come first, the shorter deadline before the
-//! longer (deadline-monotonic priorities; Leung and Whitehead 1982); on the last real-time core update transactions run in what
-//! they leave, on the runtime's own core memory-first updates and their group commits; best-effort work is last.
+//! Each task is on the core where the placement put it. On a core real-time jobs come first, the shorter deadline
+//! before the longer (deadline-monotonic priorities; Leung and Whitehead 1982). On the last real-time core update
+//! transactions run in what they leave; on the runtime's own core, memory-first updates and their group commits do.
+//! Best-effort work is last.
 //!
-//! **Updates and jobs.** A store transaction sees every update that was admitted before it began. So in transaction mode a
-//! real-time job that begins one first installs what waits, on its own time: that is part of its data time.
+//! **Updates and jobs.** A store transaction sees every update that was admitted before it began. So in transaction
+//! mode a real-time job that begins one first installs what waits, on its own time: that is part of its data time.
 //!
-//! **The lock.** One write transaction at a time. A job that finds the lock taken by work of its own core runs that work first
-//! (priority inheritance). Where a job or an update of another real-time core has it, the job waits, and the holder runs there
-//! as urgently as the job that waits; a group commit on another core is waited for as it is. Both are the job's lock time.
+//! **The lock.** One write transaction at a time. A job that finds the lock taken by work of its own core runs that
+//! work first (priority inheritance). Where a job or an update of another real-time core has it, the job waits, and the
+//! holder runs there as urgently as the job that waits; a group commit on another core is waited for as it is. Both are
+//! the job's lock time.
 
 use punctual_cores::Completion;
 use punctual_units::Time;
@@ -20,7 +22,7 @@ use crate::engine::Simulation;
 use crate::job::{Job, Stage, effort_of};
 use crate::media::Request;
 use crate::model::Effort;
-use crate::task::{Scheduling, Step};
+use crate::task::{Dispatch, Step};
 
 /// The store's one write lock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,7 +62,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether the installer's core has nothing to do that comes before an update: then one that arrives starts at once.
+    /// Whether the installer's core has nothing to do that comes before an update: then one that arrives starts at
+    /// once.
     pub(crate) fn installer_waits(&self) -> bool {
         match self.cores[self.installer_core()].occupant() {
             Some(Occupant::Installer) => false,
@@ -69,7 +72,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Puts on every core who is to run there now.
+    /// Puts on every core the job that is to run there now.
     pub(crate) fn schedule(&mut self) {
         match self.queue() {
             Some(queue) => self.schedule_queue(queue),
@@ -80,7 +83,8 @@ impl Simulation<'_> {
 
     fn schedule_cores(&mut self) {
         (0..self.cores.len()).for_each(|core| self.schedule_core(core));
-        // A job may have begun to wait for the lock after the holder's core was looked at. Each such wait may lead to one more.
+        // A job may have begun to wait for the lock after the holder's core was looked at. Each such wait may lead to
+        // one more.
         for _ in 0..self.urgency.len() {
             if !self.inherits_late() {
                 return;
@@ -102,8 +106,8 @@ impl Simulation<'_> {
         })
     }
 
-    /// The holder of the lock, if it is on this core and one of the `most` most urgent jobs waits for it on another core; and
-    /// how many jobs are more urgent than that one.
+    /// The holder of the lock, if it is on this core and one of the `most` most urgent jobs waits for it on another
+    /// core; and how many jobs are more urgent than that one.
     fn boosted(&self, core: usize, most: usize) -> Option<(usize, Occupant)> {
         let waits = |(rank, r): (usize, &usize)| {
             let holder = self.in_the_way(*r).filter(|holder| self.home(*holder) == core)?;
@@ -123,7 +127,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Puts on this core who is to run there now.
+    /// Puts on this core the job that is to run there now.
     fn schedule_core(&mut self, core: usize) {
         let chosen = self.choose(core);
         if chosen == self.cores[core].occupant() {
@@ -183,12 +187,12 @@ impl Simulation<'_> {
         self.cores[core].stop(self.now)
     }
 
-    /// Who is to run on this core; the stages of jobs that get ahead by it move on.
+    /// The job that is to run on this core; the stages of jobs that get ahead by it move on.
     fn choose(&mut self, core: usize) -> Option<Occupant> {
         match self.scheduling {
-            Scheduling::FixedPriority => self.by_priority(core),
-            Scheduling::EarliestDeadline => self.by_deadline(core),
-            Scheduling::Queue(_) => None,
+            Dispatch::FixedPriority => self.by_priority(core),
+            Dispatch::EarliestDeadline => self.by_deadline(core),
+            Dispatch::Queue(_) => None,
         }
     }
 
@@ -257,7 +261,8 @@ impl Simulation<'_> {
         Some(Occupant::Runner(runner))
     }
 
-    /// Who must run for this real-time runner's job to get ahead; none without a job, or if it waits for another core.
+    /// The runner that must run for this real-time runner's job to get ahead; `None` without a job, or if it waits for
+    /// another core.
     pub(crate) fn urge(&mut self, r: usize) -> Option<Occupant> {
         loop {
             self.begin_step(r);
@@ -294,7 +299,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Who holds the lock that this job needs for its op, or for the updates that it has to see.
+    /// The holder of the lock that this job needs for its op, or for the updates that it has to see.
     fn in_the_way(&self, r: usize) -> Option<Occupant> {
         let holder = self.lock.holder.filter(|holder| *holder != Occupant::Runner(r))?;
         let job = self.runners[r].job?;
@@ -368,7 +373,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Asks a device, and waits: a job that is pinned to an exclusive core as was decided for it, others without their core.
+    /// Asks a device, and waits: a job that is pinned to an exclusive core as was decided for it, others without their
+    /// core.
     fn ask(&mut self, r: usize, device: usize, request: Request) -> Stage {
         let done = self.devices[device].submit(request, self.now);
         self.io_begun += 1;

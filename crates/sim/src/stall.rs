@@ -1,11 +1,11 @@
 //! Jobs that wait for a split cache and memory: how an allocator sees them, and how long they stall.
 //!
-//! **Problem.** A program with an execution profile has a rate under each share of ways and bandwidth. Here jobs are cycles
-//! at a clock that changes. How do the two join?
+//! **Problem.** A program with an execution profile has a rate under each share of ways and bandwidth. Here jobs are
+//! cycles at a clock that changes. How do the two join?
 //!
-//! **Method.** With everything there is, a job is its cycles, which scale with the clock. What a smaller share makes it slower
-//! is time in which the core waits, which does not: so many nanoseconds with each cycle. Whoever allocates tells them
-//! ([`Simulation::stall`]) whenever a job's share or phase changes; that is why it may ask where jobs are
+//! **Method.** With everything there is, a job is its cycles, which scale with the clock. What a smaller share makes it
+//! slower is time in which the core waits, which does not: so many nanoseconds with each cycle. The allocating caller
+//! tells them ([`Simulation::stall`]) whenever a job's share or phase changes; that is why it may ask where jobs are
 //! ([`Simulation::jobs`]) and when the next of them may be elsewhere ([`Simulation::next_end`]).
 
 use punctual_allocation::Waiting;
@@ -18,7 +18,7 @@ use crate::task::Step;
 /// A released job that is not complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct JobAt {
-    /// Which copy of the task; what [`Simulation::stall`] is told.
+    /// Which copy of the task; the argument of [`Simulation::stall`].
     pub runner: usize,
     /// Whose job.
     pub task: TaskId,

@@ -1,7 +1,7 @@
 //! What a machine has to do: tasks, the jobs that they release, and the steps of those.
 //!
 //! There is one kind of job, a list of [`Step`]s, and one kind of [`Task`]. How long a step takes emerges from where it
-//! runs; who runs where is [`Scheduling`].
+//! runs; [`Dispatch`] says which job runs where.
 
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, Arrival, Op};
@@ -91,16 +91,17 @@ pub struct Task {
     pub backlog_max: usize,
 }
 
-/// Who runs where. The first two are rules by which each core chooses among the jobs that are pinned to it; both preempt.
+/// Which job runs where. The first two are rules by which each core chooses among the jobs that are pinned to it; both
+/// preempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheduling {
-    /// Real-time jobs first, the shorter relative deadline before the longer; then the store's updates and group commits;
-    /// then best-effort jobs in the order of their release.
+pub enum Dispatch {
+    /// Real-time jobs first, the shorter relative deadline before the longer; then the store's updates and group
+    /// commits; then best-effort jobs in the order of their release.
     FixedPriority,
     /// The earliest absolute deadline first; of equal ones, the job that runs, or that was released first.
     EarliestDeadline,
-    /// All cores take from one queue, but for those that are lent, on which the tasks that are pinned there come first, by
-    /// earliest deadline.
+    /// All cores take from one queue, but for those that are lent, on which the tasks that are pinned there come first,
+    /// by earliest deadline.
     Queue(Queue),
 }
 
@@ -109,8 +110,8 @@ pub enum Scheduling {
 pub struct Work {
     /// The tasks, by [`TaskId`](punctual_units::TaskId).
     pub tasks: Vec<Task>,
-    /// Who runs where.
-    pub scheduling: Scheduling,
+    /// Which job runs where.
+    pub scheduling: Dispatch,
     /// What the cores split, and the programs that run under it.
     pub split: Option<(SplitModel, Vec<Program>)>,
     /// What is lent, where cores take from a queue: the cores that tasks are pinned to.

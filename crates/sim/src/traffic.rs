@@ -1,8 +1,8 @@
 //! What the cores share, put together: hits by what each holds in the cache, misses by the queue at the memory.
 //!
 //! Between two events rates are constant, so the lines that each core has fetched are sums of rate times time. Once a
-//! [`REVISION`] of the cache has been fetched by all together, the cache takes them and every hit ratio is worked out anew:
-//! the more traffic, the more often; a machine without misses never.
+//! [`REVISION`] of the cache has been fetched by all together, the cache takes them and every hit ratio is worked out
+//! anew: the more traffic, the more often; a machine without misses never.
 
 use punctual_units::{Nanos, Time};
 
@@ -18,8 +18,8 @@ use crate::runner::Runner;
 /// times by less than 2 % (`the_revision_is_fine_enough`).
 const REVISION: f64 = 1.0 / 32.0;
 
-/// Hit ratios of one core, by whose data it works on; none until somebody asks: a core that rests or computes needs none,
-/// and the power in them is most of what a revision costs.
+/// Hit ratios of one core, by whose data it works on; none until a caller asks: a core that rests or computes needs
+/// none, and the power in them is most of what a revision costs.
 #[derive(Clone, Copy, Debug)]
 struct Hits {
     /// The real-time side's: temporal objects and their updates.
@@ -151,7 +151,7 @@ impl Shared {
                 let effort = segment.effort;
                 let best_effort =
                     matches!(core.occupant(), Some(Occupant::Runner(runner)) if runners[runner].deadline.is_none());
-                // Who accesses nothing needs no hit ratio.
+                // A core that accesses nothing needs no hit ratio.
                 let hits = if effort.accesses > 0.0 {
                     self.hits(model, i, best_effort)
                 } else {
@@ -211,7 +211,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Happening, Load, Simulation};
+    use crate::{Event, Load, Simulation};
 
     /// The mean response time in nanoseconds of a data-intensive job among data-intensive neighbours, with updates.
     fn mean_response(revision: f64) -> f64 {
@@ -247,8 +247,8 @@ mod tests {
         let mut jobs: Vec<JobOutcome> = Vec::new();
         loop {
             match machine.run_until(Time::ZERO + second * 5) {
-                Happening::Completed(outcome) if outcome.deadline.is_some() => jobs.push(outcome),
-                Happening::Reached => break,
+                Event::Completed(outcome) if outcome.deadline.is_some() => jobs.push(outcome),
+                Event::Reached => break,
                 _ => {}
             }
         }

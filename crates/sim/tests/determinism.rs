@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_sim::{Happening, Load, MachineModel, Simulation};
+use punctual_sim::{Event, Load, MachineModel, Simulation};
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{Arrival, Trace};
 
@@ -35,9 +35,9 @@ fn trace(seed: u64) -> Trace {
 
 /// All that a run shows, as text: floats print so that they read back to the same bits.
 fn record(machine: &mut Simulation) -> String {
-    let happenings = run(machine, END);
+    let events = run(machine, END);
     let (fresh, counts) = (machine.fresh_share(), machine.updates().counts());
-    format!("{happenings:?} {fresh:?} {counts:?} {:?}", machine.read())
+    format!("{events:?} {fresh:?} {counts:?} {:?}", machine.read())
 }
 
 /// The checker: whether two runs of one load show the same bytes.
@@ -45,7 +45,7 @@ fn same_bytes(first: &mut Simulation, second: &mut Simulation) -> bool {
     record(first) == record(second)
 }
 
-fn run_until_end(machine: &mut Simulation, end: Time) -> Vec<Happening> {
+fn run_until_end(machine: &mut Simulation, end: Time) -> Vec<Event> {
     run(machine, end.since(Time::ZERO))
 }
 

@@ -128,7 +128,7 @@ fn a_blocking_job_waits_for_the_end_of_the_quantum() {
 }
 
 #[test]
-fn switches_are_paid_by_whoever_is_switched_to() {
+fn switches_are_paid_by_the_job_that_is_switched_to() {
     let tasks = [periodic(20_000, vec![vec![compute(1_000), read(0), compute(1_000)]])];
     let report = run(
         &machine(2, &[1], 15.0),
@@ -192,7 +192,7 @@ fn an_exclusive_core_is_lent_between_jobs_and_is_back_in_time() {
 
 #[test]
 fn a_core_is_switched_once_between_a_lease_and_the_job_after_it() {
-    // One hog for each core: nobody else takes the exclusive one within a lease.
+    // One hog for each core: no other task takes the exclusive one within a lease.
     let tasks = [
         periodic(10_000, vec![vec![compute(4_000)]; 10]),
         forever(vec![compute(1_000_000)]),
@@ -207,7 +207,7 @@ fn a_core_is_switched_once_between_a_lease_and_the_job_after_it() {
 }
 
 #[test]
-fn a_wait_that_is_set_holds_up_only_who_finds_its_core_lent() {
+fn a_wait_that_is_set_holds_up_only_a_job_that_finds_its_core_lent() {
     let tasks = [
         periodic(10_000, vec![vec![compute(1_000), read(0), compute(1_000)]; 10]),
         forever(vec![compute(1_000_000)]),
@@ -233,7 +233,7 @@ fn a_wait_that_is_set_holds_up_only_who_finds_its_core_lent() {
 }
 
 #[test]
-fn whoever_spins_and_then_blocks_keeps_its_core_for_the_short_ones() {
+fn a_job_that_spins_and_then_blocks_keeps_its_core_for_the_short_ones() {
     let tasks = [
         periodic(20_000, vec![vec![read(0), compute(100), read(1), compute(100)]]),
         forever(vec![compute(1_000_000)]),
@@ -427,7 +427,8 @@ proptest! {
         }
     }
 
-    /// The identity of dual management: what admission accepts, with polling and switches charged, misses nothing, whatever else runs.
+    /// The identity of dual management: what admission accepts, with polling and switches charged, misses nothing,
+    /// whatever else runs.
     #[test]
     fn admitted_tasks_miss_nothing_on_their_polling_cores(
         shapes in prop::collection::vec((1_500u64..9_000, 1u64..900, 0usize..4, 0u64..3_000), 1..5),
@@ -444,7 +445,7 @@ proptest! {
             }
             let task = first_at(*first, *period, vec![steps; 12]);
             let polls = *reads as u64 * io;
-            // A job is switched to once, and switched back to whom it preempted.
+            // A core switches to a job once, and back to the job that it preempted.
             let execution = us((*reads as u64 + 1) * chunk + polls + 2 * switch);
             demands.push(Sporadic { execution, deadline: us(*period), period: us(*period) });
             tasks.push(task);
@@ -505,18 +506,23 @@ fn the_checker_sees_planted_faults() {
 
 #[test]
 fn a_slice_whose_job_blocks_at_once_leaves_its_core_idle() {
-    // Where a switch costs nothing, the player has a core and blocks at one instant; nothing else is ready until its request ends.
+    // Where a switch costs nothing, the player has a core and blocks at one instant; nothing else is ready until its
+    // request ends.
     let tasks = [periodic(20_000, vec![vec![read(0), compute(100)]])];
     for sharing in [Sharing::Quantum, Sharing::Fair, Sharing::Fifo] {
         let report = run(&machine(2, &[1], 0.0), &shared(sharing), &tasks, vec![disk(5_000.0)]);
         assert_eq!(fault(&report, &tasks), None);
-        assert_eq!(report.jobs[0].response(), us(5_100), "its request takes longer than a quantum");
+        assert_eq!(
+            report.jobs[0].response(),
+            us(5_100),
+            "its request takes longer than a quantum"
+        );
     }
 }
 
 #[test]
-fn a_step_that_ends_as_somebody_wakes_is_done_once() {
-    // Both hogs are at the end of their only step as the player, who ran less, wakes and takes a core.
+fn a_step_that_ends_as_a_job_wakes_is_done_once() {
+    // Both hogs are at the end of their only step as the player, which ran less, wakes and takes a core.
     let player = first_at(10_000, 20_000, vec![vec![compute(500)]; 3]);
     let tasks = [player, forever(vec![compute(10_000)]), forever(vec![compute(10_000)])];
     let report = run(&machine(2, &[1], 0.0), &shared(Sharing::Fair), &tasks, Vec::new());
@@ -529,8 +535,9 @@ fn a_step_that_ends_as_somebody_wakes_is_done_once() {
 }
 
 #[test]
-fn a_spin_ends_when_it_was_to_end_whoever_came_in_between() {
-    // The slow one polls for at most 50 us of 5 ms; 20 us after it began to poll, the quick one takes the core for 10 us, and later for 400 us.
+fn a_spin_ends_when_it_was_to_end_whichever_job_came_in_between() {
+    // The slow one polls for at most 50 us of 5 ms; 20 us after it began to poll, the quick one takes the core for 10
+    // us, and later for 400 us.
     let slow = periodic(20_000, vec![vec![compute(100), read(0), compute(100)]]);
     let spun = |quick: u64| {
         let other = first_at(120, 2_000, vec![vec![compute(quick)]]);

@@ -1,4 +1,4 @@
-//! Governors inside the machine: when they sample, what follows, and who outranks them.
+//! Governors inside the machine: when they sample, what follows, and which callers outrank them.
 
 mod common;
 
@@ -97,7 +97,7 @@ fn an_idle_machine_is_not_sampled() {
 }
 
 #[test]
-fn who_sets_the_clock_outranks_the_governor_until_the_machine_is_restored() {
+fn a_caller_that_sets_the_clock_outranks_the_governor_until_the_machine_is_restored() {
     let trace = silence();
     let mut machine = under(&trace, "ondemand", 1_000_000, true);
     machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(700))));

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use punctual_platform::{KnobId, Machine, Plan, Value, conformance};
-use punctual_sim::{Failing, Fault, Faults, Faulty, Happening, MachineModel, MeterName, Parts, Simulation, costs};
+use punctual_sim::{Event, Failing, Fault, Faults, Faulty, MachineModel, MeterName, Parts, Simulation, costs};
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
@@ -34,7 +34,7 @@ fn the_machine_conforms() {
         let end = |machine: &Simulation| machine.now() + Nanos::from_millis(10);
         let pass_time = |machine: &mut Simulation| {
             let end = end(machine);
-            while machine.run_until(end) != Happening::Reached {}
+            while machine.run_until(end) != Event::Reached {}
         };
         assert_eq!(conformance::check(&mut machine, pass_time), Vec::<String>::new());
         // Seen through sound knobs and meters it is the same machine.
@@ -63,7 +63,7 @@ fn the_conformance_suite_sees_faults() {
         let mut seen = Faulty::new(machine(MachineModel::duo(), load(&trace, tasks.clone())), faults);
         let pass_time = |seen: &mut Faulty| {
             let end = seen.now() + Nanos::from_millis(10);
-            while seen.machine.run_until(end) != Happening::Reached {}
+            while seen.machine.run_until(end) != Event::Reached {}
         };
         assert!(!conformance::check(&mut seen, pass_time).is_empty(), "{failing:?}");
     }
@@ -90,7 +90,7 @@ fn a_clock_that_changes_midway_splits_the_cycles() {
         MachineModel::duo(),
         load(&trace, vec![real_time(&[compute(14_000_000)])]),
     );
-    assert!(matches!(machine.run_until(Time(1)), Happening::Released { .. }));
+    assert!(matches!(machine.run_until(Time(1)), Event::Released { .. }));
     machine.run_until(Time(3_500_000));
     set_clock(&mut machine, 1000);
     // 7 million cycles at 2 GHz, 7 million at 1 GHz.
@@ -103,7 +103,7 @@ fn a_clock_that_takes_time_to_change_is_the_old_one_until_then() {
     let mut model = MachineModel::duo();
     model.clock_change_us = 140.0;
     let mut machine = machine(model, load(&trace, vec![real_time(&[compute(14_000_000)])]));
-    assert!(matches!(machine.run_until(Time(1)), Happening::Released { .. }));
+    assert!(matches!(machine.run_until(Time(1)), Event::Released { .. }));
     machine.run_until(Time(3_400_000));
     // The second setting takes the place of the first, which is not in force yet.
     set_clock(&mut machine, 500);
@@ -162,7 +162,7 @@ proptest! {
         machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(clock)));
         // All of the first job, whatever its length.
         let done = loop {
-            if let Happening::Completed(outcome) = machine.run_until(Time(u64::MAX / 2)) {
+            if let Event::Completed(outcome) = machine.run_until(Time(u64::MAX / 2)) {
                 break outcome;
             }
         };
@@ -211,8 +211,8 @@ proptest! {
         let model = MachineModel { cores, ..MachineModel::exynos5422_a15() };
         let mut machine = machine(model, load);
         let mut completed = [0; 3];
-        for happening in run(&mut machine, Nanos::from_millis(700)) {
-            if let Happening::Completed(outcome) = happening {
+        for event in run(&mut machine, Nanos::from_millis(700)) {
+            if let Event::Completed(outcome) = event {
                 prop_assert_eq!(outcome.split.response(), outcome.response(), "{:?}", outcome);
                 if outcome.deadline.is_some() {
                     prop_assert_eq!(outcome.job, completed[outcome.task.index()], "in order: {:?}", outcome);

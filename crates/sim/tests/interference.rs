@@ -26,7 +26,7 @@ fn split(interfering: u32, ops: &[Op], mhz: u64) -> Split {
 }
 
 #[test]
-fn computation_delays_nobody() {
+fn computation_delays_no_other() {
     let alone = split(0, &[], 2000);
     for cores in 1..8 {
         assert_eq!(split(cores, &[compute(5_000_000)], 2000), alone);

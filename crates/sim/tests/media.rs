@@ -89,7 +89,8 @@ proptest! {
             }
             let report = device.report();
             prop_assert_eq!(report.requests, requests.len() as u64);
-            // Everything that it did lies between the first request and the end of the last, or is the collection after it.
+            // Everything that it did lies between the first request and the end of the last, or is the collection after
+            // it.
             prop_assert!(report.serving <= last.since(Time::ZERO));
             if let Some(amplification) = device.write_amplification() {
                 prop_assert!(amplification >= 1.0);
@@ -162,7 +163,7 @@ fn table_1_comes_out_of_the_devices() {
 }
 
 #[test]
-fn garbage_collection_delays_whoever_comes_after_it() {
+fn garbage_collection_delays_the_request_after_it() {
     let media = Media::dps_table_1();
     let mut device = Device::new(&Medium::Flash(media.flash), media.page_bytes, 1);
     let mut now = Time::ZERO;

@@ -5,7 +5,7 @@ mod common;
 use common::{compute, load, put};
 use proptest::prelude::*;
 use punctual_cores::{Placement, Seat};
-use punctual_sim::{Happening, MachineModel, Simulation, SimulationError, placed};
+use punctual_sim::{Event, MachineModel, Simulation, SimulationError, placed};
 use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, TaskSpec, Trace};
 
@@ -24,7 +24,7 @@ fn outcomes(machine: &mut Simulation<'_>) -> Vec<JobOutcome> {
     let mut outcomes = Vec::new();
     let end = Time::ZERO + Nanos::from_secs(1);
     while machine.now() < end {
-        if let Happening::Completed(outcome) = machine.run_until(end) {
+        if let Event::Completed(outcome) = machine.run_until(end) {
             outcomes.push(outcome);
         }
     }
@@ -71,8 +71,8 @@ fn spread(works: &[(u64, u32)]) -> Vec<(TaskSpec, Program)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whichever cores write: every job ends, the run repeats, every update is accounted for, and no wait for the lock is longer than all
-    /// that can come before it.
+    /// Whichever cores write: every job ends, the run repeats, every update is accounted for, and no wait for the lock
+    /// is longer than all that can come before it.
     #[test]
     fn writers_on_several_cores_all_get_ahead(works in prop::collection::vec((1u64..600, 1u32..6), 2..7)) {
         let trace = trace();

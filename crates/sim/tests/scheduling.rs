@@ -1,18 +1,18 @@
-//! Who runs where, and what is told about it.
+//! Which job runs where, and what its outcome says about it.
 
 mod common;
 
 use common::*;
-use punctual_sim::{BACKLOG_MAX, Happening, Load, MachineModel, Simulation, SimulationError};
+use punctual_sim::{BACKLOG_MAX, Event, Load, MachineModel, Simulation, SimulationError};
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, Split, TaskSpec, Trace};
 
-fn completed(happenings: &[Happening], task: u32) -> Vec<JobOutcome> {
-    let outcome = |happening: &Happening| match happening {
-        Happening::Completed(outcome) if outcome.task == TaskId(task) => Some(*outcome),
+fn completed(events: &[Event], task: u32) -> Vec<JobOutcome> {
+    let outcome = |event: &Event| match event {
+        Event::Completed(outcome) if outcome.task == TaskId(task) => Some(*outcome),
         _ => None,
     };
-    happenings.iter().filter_map(outcome).collect()
+    events.iter().filter_map(outcome).collect()
 }
 
 fn with_deadline(ops: &[Op], deadline_ms: u64, period_ms: u64) -> (TaskSpec, Program) {
@@ -35,8 +35,8 @@ fn the_shorter_deadline_preempts() {
         with_deadline(&[compute(8_000_000)], 10, 10),
     ];
     let mut machine = machine(MachineModel::duo(), load(&trace, tasks));
-    let happenings = run(&mut machine, Nanos::from_millis(99));
-    let long = completed(&happenings, 0);
+    let events = run(&mut machine, Nanos::from_millis(99));
+    let long = completed(&events, 0);
     assert_eq!(long[0].response(), Nanos::from_millis(36));
     let expected = Split {
         released_late: Nanos::from_millis(4),
@@ -49,7 +49,7 @@ fn the_shorter_deadline_preempts() {
         "it begins behind one short job, and three preempt it"
     );
     assert!(
-        completed(&happenings, 1)
+        completed(&events, 1)
             .iter()
             .all(|job| job.response() == Nanos::from_millis(4))
     );
@@ -64,8 +64,8 @@ fn a_preempted_put_is_finished_by_the_job_that_needs_the_lock() {
         with_deadline(&[put(1)], 10, 10),
     ];
     let mut machine = machine(MachineModel::duo(), load(&trace, tasks));
-    let happenings = run(&mut machine, Nanos::from_millis(150));
-    let (long, short) = (completed(&happenings, 0), completed(&happenings, 1));
+    let events = run(&mut machine, Nanos::from_millis(150));
+    let (long, short) = (completed(&events, 0), completed(&events, 1));
     assert!(short[1].split.lock > Nanos::from_millis(1), "{:?}", short[1]);
     // It waits for nothing else: the put's end frees it.
     let put_end = long[0].finished;
@@ -81,21 +81,21 @@ fn a_backlog_is_bounded_and_skipped_releases_are_told() {
         load(&trace, vec![with_deadline(&[compute(50_000_000)], 10, 10)]),
     );
     let (mut released, mut done, mut skipped) = (0, 0, 0);
-    for happening in run(&mut machine, Nanos::from_secs(2)) {
-        match happening {
-            Happening::Released { job, .. } => {
+    for event in run(&mut machine, Nanos::from_secs(2)) {
+        match event {
+            Event::Released { job, .. } => {
                 assert_eq!(job, released, "numbered without a gap");
                 released += 1;
             }
-            Happening::Completed(outcome) => {
+            Event::Completed(outcome) => {
                 assert_eq!(outcome.job, done, "first in, first out");
                 done += 1;
             }
-            Happening::Skipped { at, .. } => {
+            Event::Skipped { at, .. } => {
                 assert_eq!(released - done, BACKLOG_MAX as u64 + 1, "at {at:?}");
                 skipped += 1;
             }
-            Happening::Progressed(_) | Happening::Reached => unreachable!("not asked for, and `run` ends there"),
+            Event::Progressed(_) | Event::Reached => unreachable!("not asked for, and `run` ends there"),
         }
         assert!(released - done <= BACKLOG_MAX as u64 + 1);
     }
@@ -118,11 +118,11 @@ fn one_core_serves_the_job_first_then_updates_then_best_effort() {
         ..MachineModel::exynos5422_a15()
     };
     let mut machine = machine(model, load(&trace, tasks));
-    let happenings = run(&mut machine, Nanos::from_secs(1));
-    for job in completed(&happenings, 0) {
-        assert_eq!(job.response(), Nanos::from_millis(10), "nobody is in its way");
+    let events = run(&mut machine, Nanos::from_secs(1));
+    for job in completed(&events, 0) {
+        assert_eq!(job.response(), Nanos::from_millis(10), "no job is in its way");
     }
-    assert!(completed(&happenings, 1).len() > 100, "best-effort work has the rest");
+    assert!(completed(&events, 1).len() > 100, "best-effort work has the rest");
     assert!(machine.updates().counts().installed > 1000);
     let busy = busy(&mut machine)[0];
     assert!(busy.ratio(Nanos::from_secs(1)) > 0.999, "{busy}");
@@ -149,17 +149,17 @@ fn the_clock_stands_at_what_happened_and_never_runs_back() {
     );
     assert!(matches!(
         machine.run_until(Time(5)),
-        Happening::Released {
+        Event::Released {
             job: 0,
             at: Time::ZERO,
             ..
         }
     ));
     assert_eq!(machine.now(), Time::ZERO);
-    assert_eq!(machine.run_until(Time(5)), Happening::Reached);
-    assert_eq!(machine.run_until(Time(3)), Happening::Reached);
+    assert_eq!(machine.run_until(Time(5)), Event::Reached);
+    assert_eq!(machine.run_until(Time(3)), Event::Reached);
     assert_eq!(machine.now(), Time(5));
-    assert!(matches!(machine.run_until(Time::MAX), Happening::Completed(_)));
+    assert!(matches!(machine.run_until(Time::MAX), Event::Completed(_)));
     assert_eq!(machine.now(), Time(1_000_000));
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::{busy, compute, get, interferer, jobs, load, machine, real_time, run, silence};
 use proptest::prelude::*;
-use punctual_sim::{Happening, MachineModel};
+use punctual_sim::{Event, MachineModel};
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, Arrival, Class, JobProgress, Op, Program, Surge, TaskSpec};
 
@@ -18,8 +18,8 @@ proptest! {
         let mut machine = machine(MachineModel::duo(), load(&trace, vec![(spec, program)]));
         let released: Vec<Time> = run(&mut machine, Nanos::from_millis(700))
             .into_iter()
-            .filter_map(|happening| match happening {
-                Happening::Released { at, .. } => Some(at),
+            .filter_map(|event| match event {
+                Event::Released { at, .. } => Some(at),
                 _ => None,
             })
             .collect();
@@ -78,7 +78,7 @@ fn a_surge_is_more_to_do_for_the_jobs_released_in_it() {
     }
 }
 
-/// Each checkpoint once, in order, at the end of its op; and whoever listens changes nothing.
+/// Each checkpoint once, in order, at the end of its op; and a listener changes nothing.
 #[test]
 fn checkpoints_are_told_where_they_are_asked_for_and_change_nothing() {
     let trace = silence();
@@ -89,14 +89,14 @@ fn checkpoints_are_told_where_they_are_asked_for_and_change_nothing() {
     let (quiet, all) = (run(&mut deaf, end), run(&mut told, end));
     let checkpoints: Vec<JobProgress> = all
         .iter()
-        .filter_map(|happening| match happening {
-            Happening::Progressed(progress) => Some(*progress),
+        .filter_map(|event| match event {
+            Event::Progressed(progress) => Some(*progress),
             _ => None,
         })
         .collect();
-    let rest: Vec<Happening> = all
+    let rest: Vec<Event> = all
         .into_iter()
-        .filter(|happening| !matches!(happening, Happening::Progressed(_)))
+        .filter(|event| !matches!(event, Event::Progressed(_)))
         .collect();
     assert_eq!(quiet, rest);
     let numbers: Vec<(u64, u32, u32)> = checkpoints.iter().map(|told| (told.job, told.done, told.of)).collect();

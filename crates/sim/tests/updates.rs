@@ -1,4 +1,4 @@
-//! Updates: what they cost whom, who waits for the lock, what is fresh, and that none is lost.
+//! Updates: what they cost which job, which job waits for the lock, what is fresh, and that none is lost.
 
 mod common;
 
@@ -149,7 +149,7 @@ fn what_is_read_decides_what_is_kept_fresh() {
         let mut load = load(&trace, vec![real_time(&[get(100)])]);
         load.admission.shedding = Shedding::ColdestFirst;
         let mut machine = machine(bare_duo(), load);
-        // Enough for the slow sensor and for nobody else.
+        // Enough for the slow sensor and for no other.
         machine.updates().set_admitted_share(Share::clamped(0.01));
         run(&mut machine, Nanos::from_secs(1));
         if rebalance {
@@ -170,7 +170,8 @@ fn what_is_read_decides_what_is_kept_fresh() {
 
 const END: Nanos = Nanos::from_secs(1);
 
-/// Jobs and machine at the end of a second, without a cache, with this share of updates admitted, and interferers if wanted.
+/// Jobs and machine at the end of a second, without a cache, with this share of updates admitted, and interferers if
+/// wanted.
 fn with_share(
     trace: &Trace,
     share: f64,

@@ -96,7 +96,7 @@ pub fn check<E: Engine>(engine: &E, steps: &[Step]) -> Result<(), Violation> {
             step: 0,
         };
         let conforms = run.run(steps);
-        drop(run); // nobody asks any more
+        drop(run); // no caller asks any more
         // A scope does not wait for what a thread leaves behind when it ends (LMDB's reader slot), joining it does.
         observer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         conforms
@@ -108,7 +108,7 @@ enum Ask {
     ReadAll,
 }
 
-/// Holds a snapshot and reads it when asked. Ends when nobody can ask any more.
+/// Holds a snapshot and reads it when asked. Ends when no caller can ask any more.
 fn observe<E: Engine>(
     engine: &E,
     asked: &mpsc::Receiver<Ask>,

@@ -24,7 +24,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// No deadline: served last. Reads are not timed then, because nobody can be late.
+    /// No deadline: served last. Reads are not timed then, because none can be late.
     pub const NONE: Deadline = Deadline {
         at: Time::MAX,
         firm: false,

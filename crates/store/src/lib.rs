@@ -1,4 +1,5 @@
-//! The real-time side of the data: a key/value store that knows deadlines, and how fresh its data is.
+//! Which transaction may read and write what, how fresh, and by when? A key/value store that knows deadlines, and how
+//! fresh its data is.
 //!
 //! **Problem.** A robot, a vehicle or a gateway keeps what its sensors say and what its programs decide in one place,
 //! and its jobs must be done on time. An ordinary store answers without saying how old the answer is, lets a job wait

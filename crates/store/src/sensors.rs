@@ -15,12 +15,12 @@
 //! updates is complete at every instant.
 //!
 //! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the
-//! update expires. To know it, the updater *stages* the next update before it asks for the permit. Who has the permit
-//! takes up to [`TOGETHER`] updates under one hold of the mutex, the staged one first, and writes one after the other;
-//! with a hold per update it would meet the feeder there tens of thousands of times per second. When somebody waits for the
-//! permit, whoever has it gives back what it has not written yet. So a helper that comes late waits for at most one
-//! update, whose writer runs with the helper's priority meanwhile, and no update hides behind a thread that lost its
-//! core. An update whose write fails is given back, too: the next call tries it again, before all others.
+//! update expires. To know it, the updater *stages* the next update before it asks for the permit. The holder of the
+//! permit takes up to [`TOGETHER`] updates under one hold of the mutex, the staged one first, and writes one after the
+//! other. With a hold per update it would meet the feeder there tens of thousands of times per second. When a thread
+//! waits for the permit, the holder gives back what it has not written yet. So a helper that comes late waits for at
+//! most one update, whose writer runs with the helper's priority meanwhile, and no update hides behind a thread that
+//! lost its core. An update whose write fails is given back, too: the next call tries it again, before all others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,17 +32,17 @@ use crate::engine::{Engine, Table, Write};
 use crate::permit::Permit;
 use crate::store::Store;
 use crate::temporal::{Installation, ObjectSpec, Sample, encode};
-use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Pending, Reconciliation, SensorSpec, Updates, Verdict};
+use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Offered, Pending, Reconciliation, SensorSpec, Updates};
 use crate::{Deadline, StoreError, UpdateMode};
 
 /// Updates that are offered or installed under one hold of the mutex: some microseconds' worth.
 pub const TOGETHER: usize = 32;
 
 /// Updates that are out of the queue at most: those being written, and one that was staged meanwhile.
-const AT_HAND: usize = TOGETHER + 1;
+const OUT_OF_QUEUE_MAX: usize = TOGETHER + 1;
 
 /// Offers one update: sensor, number, timestamp, value, now.
-pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Verdict, StoreError> + 'o;
+pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Offered, StoreError> + 'o;
 
 /// All sensors, their updates, and the account of them.
 pub(crate) struct Sensors<O: Os> {
@@ -54,11 +54,12 @@ pub(crate) struct Sensors<O: Os> {
 #[derive(Debug)]
 struct State {
     updates: Updates,
-    /// The latest instant that the updates were told: several threads offer, each by its own reading of the clock.
+    /// The latest instant that the updates were given: several threads offer, each by its own reading of the clock.
     latest: Time,
     /// What admission decided, while a log is kept.
     log: Option<Vec<AdmissionEvent>>,
-    /// Out of the queue but in nobody's hands: the one that waits for the permit, and those that were given back.
+    /// Out of the queue, but no thread is writing them: the update that waits for the permit, and those that were given
+    /// back.
     staged: VecDeque<Update>,
     /// How many updates are between the queue and the engine.
     writing: usize,
@@ -93,9 +94,9 @@ impl<O: Os> Sensors<O> {
             updates: Updates::new(&sensors, admission),
             latest: Time::ZERO,
             log: None,
-            staged: VecDeque::with_capacity(AT_HAND),
+            staged: VecDeque::with_capacity(OUT_OF_QUEUE_MAX),
             writing: 0,
-            spare: (0..AT_HAND).map(|_| Vec::with_capacity(longest)).collect(),
+            spare: (0..OUT_OF_QUEUE_MAX).map(|_| Vec::with_capacity(longest)).collect(),
             batch: Vec::with_capacity(TOGETHER),
             reads_ranked: vec![0; specs.len()],
         };
@@ -129,7 +130,7 @@ impl State {
         sampled_at: Time,
         value: &[u8],
         now: Time,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<Offered, StoreError> {
         let now = now.max(self.latest);
         let verdict = self.updates.offer(sensor, seq, sampled_at, value, now)?;
         self.latest = now;
@@ -138,7 +139,7 @@ impl State {
             seq,
             sampled_at,
             now,
-            admitted: verdict == Verdict::Admitted,
+            admitted: verdict == Offered::Admitted,
         });
         Ok(verdict)
     }
@@ -218,7 +219,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the update does not count.
-    pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Verdict, StoreError> {
+    pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Offered, StoreError> {
         // Within the mutex, because instants handed to the updates must not run backwards.
         self.sensors
             .with(|state| state.offer(sensor, seq, sampled_at, value, self.os.now()))
@@ -229,7 +230,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the reading does not count.
-    pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Verdict, StoreError> {
+    pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Offered, StoreError> {
         self.sensors.with(|state| {
             let seq = Seq(state.updates.last(sensor)?.0 + 1);
             let now = self.os.now();
@@ -248,14 +249,15 @@ impl<E: Engine, O: Os> Store<E, O> {
         sampled_at: Time,
         value: &[u8],
         now: Time,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<Offered, StoreError> {
         self.sensors
             .with(|state| state.offer(sensor, seq, sampled_at, value, now))
     }
 
     /// Offers many updates under one hold of the mutex: `offers` is called with a function that offers one update as
     /// [`offer_at`](Store::offer_at) does. For a feeder of a hundred thousand updates per second and more, which would
-    /// otherwise meet the updater at the mutex for each of them. Transactions wait meanwhile: offer at most some dozens.
+    /// otherwise meet the updater at the mutex for each of them. Transactions wait meanwhile: offer at most some
+    /// dozens.
     pub fn offer_together<T>(&self, offers: impl FnOnce(&mut Offer<'_>) -> T) -> T {
         self.sensors.with(|state| {
             offers(&mut |sensor, seq, sampled_at, value, now| state.offer(sensor, seq, sampled_at, value, now))
@@ -304,8 +306,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         });
     }
 
-    /// Keeps a log of what admission decides from now on, until [`take_admission_log`](Store::take_admission_log). It grows
-    /// with every offer: for runs with an end.
+    /// Keeps a log of what admission decides from now on, until [`take_admission_log`](Store::take_admission_log). It
+    /// grows with every offer: for runs with an end.
     pub fn keep_admission_log(&self) {
         self.sensors.with(|state| {
             let share = state.updates.admitted_share();
@@ -328,8 +330,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.sensors.with(|state| state.updates.best_fresh_share())
     }
 
-    /// Ranks the objects by how often they were read since the last call; once per control period. Does nothing where shedding
-    /// does not depend on it.
+    /// Ranks the objects by how often they were read since the last call; once per control period. Does nothing where
+    /// shedding does not depend on it.
     pub fn rebalance(&self) {
         if !self.sensors.with(|state| state.updates.ranks_objects()) {
             return;
@@ -367,7 +369,8 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
-            // Who reads inside of a write transaction of its own would wait for itself, and reads the last commit anyway.
+            // A thread that reads inside of a write transaction of its own would wait for itself, and reads the last
+            // commit anyway.
             UpdateMode::Transaction if self.permits.is_mine() => {}
             UpdateMode::Transaction => {
                 if let Ok((permit, _)) = self.permit(deadline, now) {
@@ -432,7 +435,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// Writes up to `limit` updates, at most [`TOGETHER`], each in a transaction of its own; how many. At least one, if
-    /// there is one, and then no more as soon as somebody waits for the permit.
+    /// there is one, and then no more as soon as a thread waits for the permit.
     fn install_in_engine(&self, limit: usize, permit: &Permit<'_, O>) -> Result<usize, StoreError> {
         let mut batch = self.sensors.with(|state| state.take_together(limit.min(TOGETHER)));
         let mut written = 0;

@@ -26,7 +26,7 @@ pub struct StoreOptions {
     /// serializable.
     pub update_mode: UpdateMode,
     /// How long a group commit may wait for the write lock behind more urgent writers before it is the most urgent
-    /// itself; and how often whoever flushes the store should do so.
+    /// itself; and how often the caller that flushes the store should do so.
     pub group_interval: Nanos,
     /// Whether a transaction first installs the updates that were pending when it began; see [`crate::sensors`].
     pub helping: bool,
@@ -128,8 +128,8 @@ pub struct Store<E, O: Os> {
 
 impl<E: Engine, O: Os> Store<E, O> {
     /// Opens a store on `engine`, for threads of `os`, and loads its temporal objects. A loaded value's age is known if
-    /// the clock of `os` has the origin of the clock that sampled it; otherwise it is stale until its sensor speaks. Sequence numbers begin
-    /// anew.
+    /// the clock of `os` has the origin of the clock that sampled it; otherwise it is stale until its sensor speaks.
+    /// Sequence numbers begin anew.
     ///
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ValueTooLong`], [`StoreError::Engine`].
@@ -373,7 +373,7 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// How many updates a transaction that begins now has to install first.
     #[inline]
-    pub(crate) fn to_help(&self) -> usize {
+    pub(crate) fn to_install_first(&self) -> usize {
         if self.helping { self.sensors.outstanding() } else { 0 }
     }
 

@@ -60,7 +60,7 @@ impl<'s, O: Os> Meter<'s, O> {
     }
 
     /// As [`call`](Meter::call), for the calls of a read transaction, of which there may be very many: timed with the
-    /// clock's cheaper stamps, and not at all without a deadline that anybody could miss.
+    /// clock's cheaper stamps, and not at all without a deadline.
     #[inline]
     fn read_call<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         if self.deadline == Deadline::NONE {
@@ -115,7 +115,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     #[inline]
     pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline) -> Result<Self, StoreError> {
         let meter = Meter::new(&store.os, deadline);
-        let pending = store.to_help();
+        let pending = store.to_install_first();
         if pending > 0 || deadline.is_firm() {
             meter.read_call(|| {
                 store.help(pending, deadline, store.os.now());
@@ -196,7 +196,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline) -> Result<Self, StoreError> {
         let began = store.os.now();
         deadline.check(began)?;
-        let pending = store.to_help();
+        let pending = store.to_install_first();
         let (permit, lock) = store.permit(deadline, began)?;
         if pending > 0 {
             store.help_holding(pending, &permit);

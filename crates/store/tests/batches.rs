@@ -161,7 +161,7 @@ fn an_update_that_cannot_be_written_is_tried_again_first_and_none_is_lost() {
 }
 
 #[test]
-fn whoever_waits_for_the_permit_gets_it_after_one_update() {
+fn a_waiter_for_the_permit_gets_it_after_one_update() {
     static ORDER: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     let told = Mutex::new(told);

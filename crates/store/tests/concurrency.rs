@@ -31,7 +31,7 @@ fn seq_in(value: Option<&[u8]>) -> u64 {
     value.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()))
 }
 
-/// Whoever reads after an update was admitted sees it, or a newer one: whoever else is installing, writing or flushing.
+/// A thread that reads after an update was admitted sees it, or a newer one, whichever threads install, write or flush.
 fn readers_see_what_was_admitted<E: Engine>(engine: E, mode: UpdateMode) {
     let store = Store::open(engine, LinuxOs, options(mode)).unwrap();
     let admitted: Vec<AtomicU64> = (0..SENSORS).map(|_| AtomicU64::new(0)).collect();

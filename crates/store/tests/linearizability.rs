@@ -1,9 +1,9 @@
 //! Slots are linearizable registers: a checker of concurrent histories, and broken slots that it catches.
 //!
 //! One thread installs updates 1, 2, 3, ... whose bytes all follow from their number. Each read is recorded with the
-//! numbers that bound it in real time: it must return one whole update, not older than any that was complete when the
-//! read began or that the same reader has seen, and none that had not begun when the read ended. For a register with
-//! one writer these conditions are equivalent to linearizability: reads can be ordered by the update they return,
+//! numbers that bound it in real time. It must return one whole update. That update is not older than any that was
+//! complete when the read began or that the same reader has seen, and had begun when the read ended. For a register
+//! with one writer these conditions are equivalent to linearizability: reads can be ordered by the update they return,
 //! each between its bounds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

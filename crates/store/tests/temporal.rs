@@ -10,7 +10,7 @@ use punctual_engines::lmdb::{Lmdb, LmdbOptions};
 use punctual_os::{Os, VirtualOs};
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, Sample};
-use punctual_store::updates::{AdmissionEvent, SensorSpec, Shedding, Updates, Verdict};
+use punctual_store::updates::{AdmissionEvent, Offered, SensorSpec, Shedding, Updates};
 use punctual_store::{Deadline, Flushed, Freshness, GROUP_OBJECTS_MAX, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Share, Time};
 
@@ -284,8 +284,8 @@ fn ranking_counts_the_reads_since_the_last_one() {
     }
 }
 
-/// Offers of several threads are numbered and logged in the order in which they were decided, and the log replays to the same
-/// verdicts, whatever clock each of them came with.
+/// Offers of several threads are numbered and logged in the order in which they were decided, and the log replays to
+/// the same verdicts, whatever clock each of them came with.
 #[test]
 fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
     let os = VirtualOs::new(0);
@@ -327,7 +327,7 @@ fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
                 assert!(now >= latest, "instants do not run backwards");
                 (latest, offered) = (now, offered + 1);
                 let verdict = replayed.offer(sensor, seq, sampled_at, b"", now).unwrap();
-                assert_eq!(verdict == Verdict::Admitted, admitted, "{sensor} {seq}");
+                assert_eq!(verdict == Offered::Admitted, admitted, "{sensor} {seq}");
             }
         }
     }

@@ -14,7 +14,7 @@ use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::{Os, Thread, VirtualOs, explore};
 use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
-use punctual_store::updates::Verdict;
+use punctual_store::updates::Offered;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Time};
 use rand::{RngExt, SeedableRng};
@@ -350,7 +350,7 @@ impl<'w, E: Engine> Subject<'w, E> {
                     .offer(SensorId(sensor), Seq(seq), now, &seq.to_le_bytes())
                     .unwrap();
                 self.tell("feeder", &format!("sensor {sensor} {seq} {verdict:?}"));
-                if verdict == Verdict::Admitted {
+                if verdict == Offered::Admitted {
                     self.admitted[at].store(seq, Ordering::Relaxed);
                 }
             }

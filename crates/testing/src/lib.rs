@@ -1,8 +1,9 @@
-//! Children of tests: started with known signals, and never waited for without a bound.
+//! How does a test start a child, and wait for it? With known signals, and never without a bound.
 //!
 //! A program inherits which signals are ignored. A shell that starts `cargo test` in the background of a script ignores
-//! SIGINT, so a child that a test interrupts would go on for ever, and the test with it. So every child starts with each signal's
-//! default action, and is killed when it outlives its bound: then reads from its pipes end, and [`Kept::wait`] fails the test.
+//! SIGINT, so a child that a test interrupts would go on for ever, and the test with it. So every child starts with
+//! each signal's default action, and is killed when it outlives its bound: then reads from its pipes end, and
+//! [`Kept::wait`] fails the test.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -29,7 +30,8 @@ pub struct Kept {
 /// # Errors
 /// As [`Command::spawn`].
 pub fn start(command: &mut Command, bound: Duration) -> io::Result<Kept> {
-    // SAFETY: between fork and exec only `sigaction`, `sigemptyset` and `sigprocmask` are called, which are safe to call there.
+    // SAFETY: between fork and exec only `sigaction`, `sigemptyset` and `sigprocmask` are called, which are safe to
+    // call there.
     unsafe { command.pre_exec(default_signals) };
     let child = Arc::new(Mutex::new(command.spawn()?));
     let (over, is_over) = channel::<()>();
@@ -166,7 +168,8 @@ fn all_of(mut pipe: impl io::Read) -> io::Result<Vec<u8>> {
 
 /// Gives each signal its default action and blocks none.
 fn default_signals() -> io::Result<()> {
-    // SAFETY: both structures are valid when they are all zero: `SIG_DFL` is 0, and an empty set of signals is then made of the mask.
+    // SAFETY: both structures are valid when they are all zero: `SIG_DFL` is 0, and an empty set of signals is then
+    // made of the mask.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = libc::SIG_DFL;
@@ -200,7 +203,8 @@ mod tests {
 
     #[test]
     fn a_child_of_a_shell_that_ignores_interrupts_is_interrupted_all_the_same() {
-        // The shell ignores SIGINT, and what it starts inherits that: so does this test's own shell, were it not for `start`.
+        // The shell ignores SIGINT, and what it starts inherits that: so does this test's own shell, were it not for
+        // `start`.
         let script = "trap '' INT; exec \"$0\" --exact tests::interrupts_itself --nocapture --include-ignored";
         let program = std::env::current_exe().expect("a path");
         let shell = ["-c", script].map(std::ffi::OsString::from);

@@ -1,12 +1,14 @@
 //! The same figures by another way: a trace that Valgrind wrote, through caches that are lists.
 //!
 //! ```sh
-//! valgrind --tool=lackey --trace-mem=yes --log-fd=9 PROGRAM ARGS 9>&1 >/dev/null | cargo run --release -p punctual-tracer --example lackey
+//! valgrind --tool=lackey --trace-mem=yes --log-fd=9 PROGRAM ARGS 9>&1 >/dev/null |
+//!     cargo run --release -p punctual-tracer --example lackey
 //! ```
 //!
-//! Prints instructions, requests to the LLC and misses with 1, 2, ... ways, for the caches that `punctual profile` models if it is
-//! not told otherwise. `L1`, `L2` (0 for none), `WAYS` and `WAY` change them: bytes, and a number of ways. With `ONCE=1` an access that
-//! lies across two lines is one request at most, and one miss, as cachegrind counts; else each line counts.
+//! Prints instructions, requests to the LLC and misses with 1, 2, ... ways, for the caches that `punctual profile`
+//! models if it is not told otherwise. `L1`, `L2` (0 for none), `WAYS` and `WAY` change them: bytes, and a number of
+//! ways. With `ONCE=1` an access that lies across two lines is one request at most, and one miss, as cachegrind counts;
+//! else each line counts.
 
 #[path = "../tests/naive/mod.rs"]
 mod naive;

@@ -6,13 +6,13 @@ const INSTRUCTIONS_BITS: u32 = 10;
 
 /// Straight-line code: how many instructions, and the lines that they lie in.
 ///
-/// A word, because that is what the emulator keeps with each block and hands back: nothing is allocated that would have to be
-/// freed when the emulator discards translations. An address of 48 bits leaves 42 for the line.
+/// A word, because that is what the emulator keeps with each block and hands back: nothing is allocated that would have
+/// to be freed when the emulator discards translations. An address of 48 bits leaves 42 for the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block(u64);
 
 impl Block {
-    /// The most instructions that are told of one block; QEMU's own bound is 512.
+    /// The most instructions of one block that the emulator reports; QEMU's own bound is 512.
     pub const INSTRUCTIONS_MAX: u64 = (1 << INSTRUCTIONS_BITS) - 1;
     /// The most lines; QEMU's blocks end at the second page they touch, 128 lines.
     pub const LINES_MAX: u64 = (1 << LINES_BITS) - 1;

@@ -1,13 +1,13 @@
 //! From the emulator's process to the profiler's: memory that both have mapped.
 //!
-//! **Why memory.** A pipe is a file descriptor, and those belong to the program that runs in the emulator: daemons and shells
-//! close all that they do not know. A mapping stays, and what is in it outlives a process that is killed: nothing that was
-//! counted is lost.
+//! **Why memory.** A pipe is a file descriptor, and those belong to the program that runs in the emulator: daemons and
+//! shells close all that they do not know. A mapping stays, and what is in it outlives a process that is killed:
+//! nothing that was counted is lost.
 //!
-//! **Layout**, in words of 8 bytes: counters ([`Field`]), the geometry, the open window, and a ring of complete windows. One
-//! process writes (under the recorder's lock), one reads. A window is its instructions, its requests, and its distances. The
-//! writer of window n waits until window n − [`RING`] was read, then fills its place, then publishes n + 1; the reader
-//! takes what lies between what it read and what was published.
+//! **Layout**, in words of 8 bytes: counters ([`Field`]), the geometry, the open window, and a ring of complete
+//! windows. One process writes (under the recorder's lock), one reads. A window is its instructions, its requests, and
+//! its distances. The writer of window n waits until window n − [`RING`] was read, then fills its place, then publishes
+//! n + 1; the reader takes what lies between what it read and what was published.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -21,9 +21,11 @@ use std::time::Duration;
 use crate::geometry::{Geometry, WAYS_MAX};
 use crate::recorder::Window;
 
-/// Complete windows that may wait to be read: at 100 windows a second, two and a half seconds of a reader that is held up.
+/// Complete windows that may wait to be read: at 100 windows a second, two and a half seconds of a reader that is held
+/// up.
 pub const RING: u64 = 256;
-/// How long the writer sleeps before it looks again whether there is room. It looks for ever: the reader's end is its end, too.
+/// How long the writer sleeps before it looks again whether there is room. It looks for ever: the reader's end is its
+/// end, too.
 const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 const GEOMETRY: usize = 16;
@@ -104,7 +106,7 @@ unsafe extern "C" {
     fn munmap(address: *mut c_void, length: usize) -> c_int;
 }
 
-/// mmap(2) on every architecture that Linux runs on, except for a few that nobody profiles on.
+/// mmap(2) on every architecture that Linux runs on, except for a few that no user profiles on.
 const PROT_READ_WRITE: c_int = 1 | 2;
 const MAP_SHARED: c_int = 1;
 
@@ -213,7 +215,7 @@ impl Channel {
         self.store(Self::place(number), window);
         self.field(Field::Instructions)
             .fetch_add(window.instructions, Ordering::Relaxed);
-        // Killed between these two, the window would be told twice; the other way round, not at all.
+        // Killed between these two, the window would be read twice; the other way round, not at all.
         self.show(&Window::new(window.distances.len()));
         self.field(Field::Written).store(number + 1, Ordering::Release);
     }
@@ -260,8 +262,8 @@ impl Channel {
 
     fn word(&self, place: usize) -> &AtomicU64 {
         assert!(place < WORDS, "word {place} of {WORDS}");
-        // SAFETY: the place is within the mapping, which is aligned to pages and lives as long as `self`; every bit pattern
-        // is an AtomicU64.
+        // SAFETY: the place is within the mapping, which is aligned to pages and lives as long as `self`; every bit
+        // pattern is an AtomicU64.
         unsafe { self.words.add(place).as_ref() }
     }
 }

@@ -1,27 +1,27 @@
-//! What a program asks of the caches, instruction by instruction.
+//! What does a program ask of the caches, instruction by instruction?
 //!
-//! **Problem.** How much a program gains by a way of the last-level cache (LLC) is not to be had from outside: few machines
-//! have counters that a user may read, and they tell of the one allocation in force. A trace of every access tells of
-//! all of them at once, but is far too long to be kept.
+//! **Problem.** How much a program gains by a way of the last-level cache (LLC) cannot be seen from outside: few
+//! machines have counters that a user may read, and these count under the one allocation in force. A trace of every
+//! access holds the answer for all allocations, but is far too long to be kept.
 //!
 //! **Method.** The program runs under QEMU's user-mode emulation, which loads this crate as a plugin. Every block of
-//! instructions and every load and store goes straight into cache models in the emulator's own process: the private caches
-//! of the thread ([`PrivateCaches`]), and behind them the LLC, of which only *stack distances* are kept ([`LruSets`]; R. L. Mattson
-//! and others, "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2), 1970): under LRU a line hits in c ways
-//! if and only if fewer than c other lines of its set were asked for since. One count per distance gives the misses for every
-//! number of ways. Only windows of instructions ([`Window`]) leave the process, through memory that is shared with the
-//! profiler ([`Channel`]).
+//! instructions and every load and store goes straight into cache models in the emulator's own process: the private
+//! caches of the thread ([`PrivateCaches`]), and behind them the LLC, of which only *stack distances* are kept
+//! ([`LruSets`]; R. L. Mattson and others, "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2),
+//! 1970): under LRU a line hits in c ways if and only if fewer than c other lines of its set were asked for since. One
+//! count per distance gives the misses for every number of ways. Only windows of instructions ([`Window`]) leave the
+//! process, through memory that is shared with the profiler ([`Channel`]).
 //!
-//! **Terms.** A *line* is a byte address divided by [`LINE_BYTES`]. A *request* is a line asked of the LLC because L1 and L2 do
-//! not have it. A *stream* is what one thread does ([`Stream`]). A *block* is straight-line code that the emulator
-//! translates at once and enters at its top ([`Block`]).
+//! **Terms.** A *line* is a byte address divided by [`LINE_BYTES`]. A *request* is a line asked of the LLC because L1
+//! and L2 do not have it. A *stream* is what one thread does ([`Stream`]). A *block* is straight-line code that the
+//! emulator translates at once and enters at its top ([`Block`]).
 //!
-//! **Limits.** LRU and modulo indexing everywhere, by virtual address; no prefetcher, no write-back traffic, no TLB; what the
-//! kernel touches in system calls is not seen. A block counts from its top: one that a signal leaves in the middle counts as
-//! a whole. An iteration of a string instruction counts as an instruction.
+//! **Limits.** LRU and modulo indexing everywhere, by virtual address; no prefetcher, no write-back traffic, no TLB;
+//! what the kernel touches in system calls is not seen. A block counts from its top: one that a signal leaves in the
+//! middle counts as a whole. An iteration of a string instruction counts as an instruction.
 //!
-//! The crate depends on nothing but `std`, because it is compiled twice: as a library of the workspace, and by the profiler's
-//! build script as the shared library that the emulator loads.
+//! The crate depends on nothing but `std`, because it is compiled twice: as a library of the workspace, and by the
+//! profiler's build script as the shared library that the emulator loads.
 
 mod block;
 mod channel;

@@ -5,8 +5,8 @@ use crate::geometry::LINE_BYTES;
 /// No address divided by the size of a line comes near.
 const EMPTY: u64 = u64::MAX;
 
-/// The lines of a cache, set by set, the one asked for last in front: a cache with LRU replacement, and at the same time all
-/// smaller ones with the same sets.
+/// The lines of a cache, set by set, the one asked for last in front: a cache with LRU replacement, and at the same
+/// time all smaller ones with the same sets.
 ///
 /// ```
 /// use punctual_tracer::LruSets;
@@ -44,8 +44,8 @@ impl LruSets {
         self.ways
     }
 
-    /// Asks for `line` and puts it in front of its set. Returns its stack distance: how many other lines of the set were asked
-    /// for since the last time, or the number of ways if it is not among them (any more).
+    /// Asks for `line` and puts it in front of its set. Returns its stack distance: how many other lines of the set
+    /// were asked for since the last time, or the number of ways if it is not among them (any more).
     #[inline]
     pub fn touch(&mut self, line: u64) -> usize {
         let set = match self.mask {

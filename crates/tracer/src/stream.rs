@@ -5,8 +5,8 @@ use crate::geometry::{Geometry, LINE_BYTES};
 use crate::private::PrivateCaches;
 use crate::recorder::Recorder;
 
-/// The most instructions that a stream keeps to itself before it reports to the recorder: how finely the threads of a program are
-/// interleaved in front of the LLC. About 0.1 to 1 ms of emulation, so that taking turns costs nothing.
+/// The most instructions that a stream keeps to itself before it reports to the recorder: how finely the threads of a
+/// program are interleaved in front of the LLC. About 0.1 to 1 ms of emulation, so that taking turns costs nothing.
 pub const STEP: u64 = 10_000;
 
 /// One thread of the program.

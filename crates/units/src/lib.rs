@@ -1,7 +1,7 @@
-//! Quantities that carry their unit, ids that cannot be mixed up, the one-method clock, and mean and percentile.
+//! In which unit? Quantities that carry it, ids that cannot be mixed up, the one-method clock, and mean and percentile.
 //!
-//! Every room of the workspace uses these instead of bare numbers: a [`Time`] is an instant, a [`Nanos`] a span, and
-//! the compiler keeps them apart. All arithmetic saturates: a late or lying meter must never make a policy panic.
+//! All rooms of the workspace use these instead of bare numbers: a [`Time`] is an instant, a [`Nanos`] a span, and the
+//! compiler keeps them apart. All arithmetic saturates: a late or lying meter must never make a policy panic.
 
 mod hertz;
 mod ids;

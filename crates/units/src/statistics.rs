@@ -14,8 +14,8 @@ pub fn mean<V: Borrow<f64>>(values: impl IntoIterator<Item = V>) -> Option<f64> 
     (count > 0).then(|| sum / count as f64)
 }
 
-/// The percentile by nearest rank: the smallest value that at least `share` of the values (0 to 1) do not exceed; none of
-/// nothing. Values that cannot be compared (a float that is not a number) stand anywhere.
+/// The percentile by nearest rank: the smallest value that at least `share` of the values (0 to 1) do not exceed; none
+/// of nothing. Values that cannot be compared (a float that is not a number) stand anywhere.
 ///
 /// ```
 /// assert_eq!(punctual_units::percentile([30, 10, 20], 0.5), Some(20));

@@ -169,8 +169,8 @@ pub trait Clock {
     /// The current instant. Never runs backwards.
     fn now(&self) -> Time;
 
-    /// A stamp for measuring short spans within one thread: only the difference of two stamps means anything, and not to
-    /// the last few tens of nanoseconds. Cheaper than [`now`](Clock::now) where the machine allows.
+    /// A stamp for measuring short spans within one thread: only the difference of two stamps means anything, and not
+    /// to the last few tens of nanoseconds. Cheaper than [`now`](Clock::now) where the machine allows.
     fn stamp(&self) -> Time {
         self.now()
     }

@@ -3,8 +3,8 @@
 use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 
-/// The part of a run in which a task releases jobs, counted from the run's start: a disturbance comes and goes. A job that
-/// is under way at the end of it is completed.
+/// The part of a run in which a task releases jobs, counted from the run's start: a disturbance comes and goes. A job
+/// that is under way at the end of it is completed.
 ///
 /// ```
 /// use punctual_units::{Nanos, Time};

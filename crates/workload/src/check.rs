@@ -27,9 +27,9 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Longest time that a scenario may speak of: a run of a day.
+/// Longest time that a scenario may contain: a run of a day.
 const LONGEST: Nanos = Nanos::from_secs(24 * 3600);
-/// Shortest time between two events that anybody has to look at each time: below it, looking costs more than is left.
+/// Shortest time between two events at which a thread has to act each time: below it, looking costs more than is left.
 const SHORTEST: Nanos = Nanos::from_micros(100);
 /// The trace has readings 18 us apart at this speed; faster replay would bunch them under the feeder's resolution.
 const SPEEDUP_MAX: f64 = 20.0;
@@ -111,7 +111,7 @@ impl Scenario {
         check_sensors(&mut check, &self.sensors);
         check_excitation(&mut check, &self.excitation);
         check_tasks(&mut check, &self.tasks);
-        // A task that is wrong by itself is told once.
+        // A task that is wrong by itself is complained of once.
         if !check.0.iter().any(|problem| problem.key.starts_with("task")) {
             check_reach(&mut check, self);
         }

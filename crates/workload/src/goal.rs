@@ -16,16 +16,17 @@ use serde::{Deserialize, Serialize};
 pub enum TaskGoal {
     /// The share of its jobs that may end after their deadline, above 0 and below 1.
     Late(Share),
-    /// The mean of response time / deadline over its jobs, above 0 and at most 10: the set point of the first paper. At 1 about
-    /// half of the jobs are late.
+    /// The mean of response time / deadline over its jobs, above 0 and at most 10: the set point of the first paper. At
+    /// 1 about half of the jobs are late.
     Tardiness(f64),
 }
 
 impl TaskGoal {
-    /// The largest mean tardiness that may be asked for: far beyond what any user wants, close enough to keep laws in numbers.
+    /// The largest mean tardiness that may be asked for: far beyond what any user wants, close enough to keep laws in
+    /// numbers.
     pub const TARDINESS_MAX: f64 = 10.0;
-    /// The set point of mean tardiness with which a law serves a goal of late jobs before any job has been seen; the first paper's
-    /// experiments beyond its own figures use it as well.
+    /// The set point of mean tardiness with which a law serves a goal of late jobs before any job has been seen; the
+    /// first paper's experiments beyond its own figures use it as well.
     pub const NOMINAL: f64 = 0.85;
 
     /// The set point of mean tardiness that a law is given.

@@ -1,12 +1,12 @@
-//! What runs, as data.
+//! What runs? Tasks, sensors and goals, as data.
 //!
 //! A [`Scenario`] says in the user's terms what a device has to do: tasks with periods and deadlines, sensors that
 //! stream in, goals. [`compile()`] turns its demands ("14 ms of computation at full clock") into [`Program`]s
 //! (cycles and store accesses) with the [`Costs`] of one machine; `runtime::linux` interprets the same program with
 //! real loops and real store calls that `sim` interprets as timed segments.
 //!
-//! Two features are off by default, for programs that bring sensors of their own: `csv` reads recorded traces, `synthetic` draws
-//! made-up ones.
+//! Two features are off by default, for programs that bring sensors of their own: `csv` reads recorded traces,
+//! `synthetic` draws made-up ones.
 //!
 //! Nothing here reads a clock, a file or the environment; randomness comes from the scenario's seed.
 

@@ -14,7 +14,7 @@ pub struct Split {
     /// From the release to the first instruction: an earlier job of the task was not done, or another thread had the
     /// core.
     pub released_late: Nanos,
-    /// Begun and ready, but another thread, or nobody, had the core.
+    /// Begun and ready, but another thread, or none, had the core.
     pub preempted: Nanos,
     /// Waiting for the write permit.
     pub lock: Nanos,
@@ -193,9 +193,9 @@ impl SplitSum {
 /// the mean of the late ones exceeds the mean of the others most. A part that is large in every job (computation,
 /// mostly) is thus no cause.
 ///
-/// Where no job was on time there is nothing to compare with. Then it is the largest of the parts that are not the job's own
-/// work, if the jobs would end by `deadline` without all of these; else the largest part of all.
-/// Of equal parts the earlier one in [`Part::ALL`]; none without a late job.
+/// Where no job was on time there is nothing to compare with. Then it is the largest of the parts that are not the
+/// job's own work, if the jobs would end by `deadline` without all of these; else the largest part of all. Of equal
+/// parts the earlier one in [`Part::ALL`]; `None` without a late job.
 pub fn top_cause(late: &SplitSum, on_time: &SplitSum, deadline: Nanos) -> Option<Part> {
     if late.jobs == 0 {
         return None;
@@ -231,7 +231,7 @@ impl JobOutcome {
         self.finished.since(self.released)
     }
 
-    /// r / D: 1 finishes exactly at its deadline; none without a deadline.
+    /// r / D: 1 finishes exactly at its deadline; `None` without a deadline.
     pub fn tardiness(&self) -> Option<f64> {
         Some(self.response().ratio(self.deadline?))
     }

@@ -1,13 +1,13 @@
 //! How far a job is, told at boundaries between its ops while it runs.
 //!
-//! A *checkpoint* is a boundary at which it is told. A job has at most [`CHECKPOINTS_MAX`] of them, evenly spread over
-//! its ops, so that telling costs next to nothing and whoever listens needs a fixed amount of room.
+//! A *checkpoint* is a boundary at which progress is reported. A job has at most [`CHECKPOINTS_MAX`] of them, evenly
+//! spread over its ops, so that telling costs next to nothing and a listener needs a fixed amount of room.
 
 use punctual_units::{Nanos, TaskId, Time};
 use serde::{Deserialize, Serialize};
 
-/// Checkpoints of one job at most, its end included. A job that reads in sixteen rounds has one after each read and each
-/// computation; finer than that, the clock could hardly follow (a change takes 140 us on the Exynos 5422).
+/// Checkpoints of one job at most, its end included. A job that reads in sixteen rounds has one after each read and
+/// each computation; finer than that, the clock could hardly follow (a change takes 140 us on the Exynos 5422).
 pub const CHECKPOINTS_MAX: usize = 32;
 
 /// A job on its way.
@@ -25,12 +25,12 @@ pub struct JobProgress {
     pub at: Time,
     /// The checkpoint, from 1.
     pub done: u32,
-    /// Checkpoints in all: the last one is the job's end, which is told as its outcome.
+    /// Checkpoints in all: the last one is the job's end, which its outcome reports.
     pub of: u32,
 }
 
-/// The checkpoint (from 1) that a program of `ops` ops comes to with the end of its `done`-th op, if that is one; and how
-/// many there are. The program's end is the last one, and is not among the answers.
+/// The checkpoint (from 1) that a program of `ops` ops comes to with the end of its `done`-th op, if that is one; and
+/// how many there are. The program's end is the last one, and is not among the answers.
 ///
 /// ```
 /// use punctual_workload::checkpoint;

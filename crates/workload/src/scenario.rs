@@ -17,7 +17,7 @@ pub struct Scenario {
     pub duration: Nanos,
     /// What is to be achieved.
     pub goal: Goal,
-    /// Who decides, and how often.
+    /// Which law decides, and how often.
     pub control: Control,
     /// How data is kept.
     pub store: StoreNeeds,
@@ -84,7 +84,7 @@ pub enum Pace {
     Period(Nanos),
 }
 
-/// Who decides, and how often.
+/// Which law decides, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Control {
     /// The controller.
@@ -101,8 +101,8 @@ pub struct Control {
     /// The CPU share that all best-effort tasks together may use of their cores, for the whole run; 1 does not bound
     /// them.
     pub best_effort_share: Share,
-    /// The least such share: where a task is beyond its goal and the law's knobs have no more to give, the loop lowers the share
-    /// down to this. `None`: the loop leaves it alone.
+    /// The least such share: where a task is beyond its goal and the law's knobs have no more to give, the loop lowers
+    /// the share down to this. `None`: the loop leaves it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_effort_min: Option<Share>,
 }
@@ -151,14 +151,16 @@ pub struct StoreNeeds {
 }
 
 impl StoreNeeds {
+    /// The time between two group commits where nothing else is said.
+    pub const GROUP_COMMIT: Nanos = Nanos::from_millis(50);
     /// The size of a map where nothing else is said: 1 GiB.
     pub const MAP_BYTES: u64 = 1 << 30;
     /// The smallest map: 1 MiB.
     pub const MAP_BYTES_MIN: u64 = 1 << 20;
 
-    /// The most bytes that the ordinary objects and so many sensors' objects of `value_bytes` take in a store: a B+ tree
-    /// whose pages are half full, the least that splitting leaves (Comer, "The Ubiquitous B-Tree", 1979), and as much
-    /// again, because a commit writes new pages before old ones are free.
+    /// The most bytes that the ordinary objects and so many sensors' objects of `value_bytes` take in a store: a B+
+    /// tree whose pages are half full, the least that splitting leaves (Comer, "The Ubiquitous B-Tree", 1979), and as
+    /// much again, because a commit writes new pages before old ones are free.
     pub fn bytes_max(&self, sensors: u64, value_bytes: u32) -> u64 {
         const PAGE: u64 = 4096;
         /// Key, header and rounding of a record in a page.
@@ -230,7 +232,7 @@ pub enum Class {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
     },
-    /// As real-time, and has a core that everybody else is moved off; they get it lent while no such job is due.
+    /// As real-time, and has a core that all other threads are moved off; they have it lent while no such job is due.
     Exclusive {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
@@ -330,8 +332,8 @@ pub struct TaskSpec {
     pub goal: Option<TaskGoal>,
     /// How many such tasks run on each core that its class is placed on; best-effort only, else 1.
     pub per_core: u32,
-    /// On how many of the cores that best-effort tasks are placed on it runs, the first ones; none means on all, and so do
-    /// more than there are. Best-effort only.
+    /// On how many of the cores that best-effort tasks are placed on it runs, the first ones; none means on all, and so
+    /// do more than there are. Best-effort only.
     pub cores: Option<u32>,
     /// The core that it runs on; `None` leaves the choice to the placement (`punctual-cores`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -345,8 +347,8 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// A task whose program is written by hand: one on each core, always active. Its demand is a stand-in, which nobody
-    /// compiles.
+    /// A task whose program is written by hand: one on each core, always active. Its demand is a stand-in, which is
+    /// never compiled.
     pub fn by_hand(name: &str, class: Class, arrival: Arrival) -> TaskSpec {
         TaskSpec {
             name: name.into(),
@@ -417,7 +419,7 @@ pub(crate) mod tests {
                 update_mode: UpdateMode::Transaction,
                 durability: Durability::Volatile,
                 coldest_first: false,
-                group_commit: Nanos::from_millis(50),
+                group_commit: StoreNeeds::GROUP_COMMIT,
                 objects: 1000,
                 object_bytes: 100,
                 map_bytes: StoreNeeds::MAP_BYTES,

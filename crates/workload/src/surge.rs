@@ -1,6 +1,6 @@
-//! A surge: work that nobody announces.
+//! A surge: work that comes unannounced.
 //!
-//! How much a job has to do depends on its data: a fire that spreads is more to analyse. To whoever controls the job this is a
+//! How much a job has to do depends on its data: a fire that spreads is more to analyse. To the law this is a
 //! disturbance like interference, and one that every machine has.
 
 use punctual_units::Nanos;

@@ -1,9 +1,9 @@
 //! How many kinds there are.
 //!
-//! The fifth paper fits mixtures of k = 2 to 30 kinds, takes the one of highest quality by the indices of Davies and Bouldin and of
-//! Calinski and Harabasz, and among equals the one with the largest k. How the two make one quality it does not say. Here each
-//! index ranks the candidates (its place is the number of better ones), and the sum of both places decides: it needs no weight
-//! between quantities of different units, and it does tie.
+//! The fifth paper fits mixtures of k = 2 to 30 kinds, takes the one of highest quality by the indices of Davies and
+//! Bouldin and of Calinski and Harabasz, and among equals the one with the largest k. How the two make one quality it
+//! does not say. Here each index ranks the candidates (its place is the number of better ones), and the sum of both
+//! places decides: it needs no weight between quantities of different units, and it does tie.
 
 use std::ops::RangeInclusive;
 

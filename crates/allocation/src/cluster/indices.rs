@@ -1,14 +1,14 @@
 //! How well a labelling separates points.
 //!
-//! Both indices compare how close points are to their own cluster's mean with how far the means are from each other; they
-//! differ in what they weigh: Davies and Bouldin look at each cluster's worst neighbour, Calinski and Harabasz at all points at
-//! once.
+//! Both indices compare how close points are to their own cluster's mean with how far the means are from each other.
+//! They differ in what they weigh: Davies and Bouldin look at each cluster's worst neighbour, Calinski and Harabasz at
+//! all points at once.
 
 use super::points::{Points, square_distance};
 
-/// The index of Davies and Bouldin (A cluster separation measure, PAMI 1(2), 1979): the mean over clusters of the largest
-/// (s_i + s_j) / d_ij, where s is the mean distance of a cluster's points from their mean, and d the distance of two
-/// means. 0 or more; lower is better. `None` with fewer than two clusters.
+/// The index of Davies and Bouldin (A cluster separation measure, PAMI 1(2), 1979): the mean over clusters of the
+/// largest (s_i + s_j) / d_ij, where s is the mean distance of a cluster's points from their mean, and d the distance
+/// of two means. 0 or more; lower is better. `None` with fewer than two clusters.
 pub fn davies_bouldin(points: &Points, labels: &[usize]) -> Option<f64> {
     let clusters = clusters(labels);
     if clusters.len() < 2 {
@@ -40,9 +40,9 @@ pub fn davies_bouldin(points: &Points, labels: &[usize]) -> Option<f64> {
     Some(sum / clusters.len() as f64)
 }
 
-/// The index of Calinski and Harabasz (A dendrite method for cluster analysis, Communications in Statistics 3(1), 1974): the
-/// variance between clusters for each degree of freedom, over that within. Higher is better; infinite where every point is its
-/// cluster's mean. `None` with fewer than two clusters, or as many as points.
+/// The index of Calinski and Harabasz (A dendrite method for cluster analysis, Communications in Statistics 3(1),
+/// 1974): the variance between clusters for each degree of freedom, over that within. Higher is better; infinite where
+/// every point is its cluster's mean. `None` with fewer than two clusters, or as many as points.
 pub fn calinski_harabasz(points: &Points, labels: &[usize]) -> Option<f64> {
     let clusters = clusters(labels);
     let (k, n) = (clusters.len(), points.len());

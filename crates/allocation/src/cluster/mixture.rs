@@ -1,10 +1,11 @@
 //! A mixture of Gaussians, fitted by expectation-maximisation.
 //!
-//! **Method** (Dempster, Laird and Rubin, JRSS B 39, 1977). With weights w, means mu and covariances S, the *expectation*
-//! r(i, j) = w_j N(x_i; mu_j, S_j) / sum over l of w_l N(x_i; mu_l, S_l) is the probability that point i is of kind j; the
-//! *maximisation* takes weights, means and covariances of the points weighted by it. Densities are kept as logarithms and summed by
-//! their largest term: a point far from every kind has a density that underflows, and would otherwise be of no kind or of any. To every
-//! covariance a small multiple of the identity is added, so that a kind whose points coincide keeps a density.
+//! **Method** (Dempster, Laird and Rubin, JRSS B 39, 1977). With weights w, means mu and covariances S, the
+//! *expectation* r(i, j) = w_j N(x_i; mu_j, S_j) / sum over l of w_l N(x_i; mu_l, S_l) is the probability that point i
+//! is of kind j; the *maximisation* takes weights, means and covariances of the points weighted by it. Densities are
+//! kept as logarithms and summed by their largest term: a point far from every kind has a density that underflows, and
+//! would otherwise be of no kind or of any. To every covariance a small multiple of the identity is added, so that a
+//! kind whose points coincide keeps a density.
 
 use std::f64::consts::PI;
 
@@ -51,8 +52,8 @@ pub struct Fit {
 }
 
 impl Mixture {
-    /// The mixture of kinds with these weights (which sum to 1), means, and covariances by rows, which are symmetric and positive
-    /// definite.
+    /// The mixture of kinds with these weights (which sum to 1), means, and covariances by rows, which are symmetric
+    /// and positive definite.
     ///
     /// # Panics
     /// If a covariance has not as many rows and columns as its mean.
@@ -244,8 +245,8 @@ impl Kind {
 
 /// The lower factor L of a symmetric positive definite matrix, L L' = `matrix`, by rows.
 ///
-/// The floor under the diagonal makes covariances positive definite; rounding of nearly dependent features may not leave them so, and
-/// such a pivot counts as the floor.
+/// The floor under the diagonal makes covariances positive definite; rounding of nearly dependent features may not
+/// leave them so, and such a pivot counts as the floor.
 fn cholesky(matrix: &[f64], n: usize) -> Vec<f64> {
     let mut factor = vec![0.0; n * n];
     for row in 0..n {

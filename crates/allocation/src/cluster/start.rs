@@ -8,8 +8,8 @@ use super::points::{Points, square_distance};
 /// Rounds of k-means, at most; it is a start, not a result.
 const ROUNDS_MAX: usize = 50;
 
-/// A label for each point, below `kinds`: k-means (Lloyd) from centres that are drawn one by one with a probability in proportion
-/// to the squared distance from those before (k-means++: Arthur and Vassilvitskii, SODA 2007).
+/// A label for each point, below `kinds`: k-means (Lloyd) from centres that are drawn one by one with a probability in
+/// proportion to the squared distance from those before (k-means++: Arthur and Vassilvitskii, SODA 2007).
 ///
 /// `None` where fewer than `kinds` points differ.
 pub fn start(points: &Points, kinds: usize, seed: u64) -> Option<Vec<usize>> {

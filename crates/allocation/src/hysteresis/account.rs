@@ -1,8 +1,8 @@
 //! What one core can afford.
 //!
-//! **Terms.** A core's *debt* is what it takes, in seconds under its base share, to have the base's ways back and full: its cold bytes
-//! and those of the base's ways that it has not. Its *lead* is how far its work is ahead of the base ([`Shadow::lead`]). What is left
-//! of the lead once the debt is paid, lead - debt, is what the core can lose.
+//! **Terms.** A core's *debt* is what it takes, in seconds under its base share, to have the base's ways back and full:
+//! its cold bytes and those of the base's ways that it has not. Its *lead* is how far its work is ahead of the base
+//! ([`Shadow::lead`]). What is left of the lead once the debt is paid, lead - debt, is what the core can lose.
 //!
 //! **Method.** [`Limits::allow`] is the rule of the module's proof.
 
@@ -56,8 +56,8 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Whether a core may come to owe `debt` seconds and lose `loses` more until its phase ends; `dominates` if it has at least the
-    /// base's ways and bandwidth, and so loses nothing in any phase.
+    /// Whether a core may come to owe `debt` seconds and lose `loses` more until its phase ends; `dominates` if it has
+    /// at least the base's ways and bandwidth, and so loses nothing in any phase.
     pub fn allow(self, debt: f64, loses: f64, dominates: bool) -> bool {
         let grows = debt > self.debt;
         let left = self.lead - debt;
@@ -100,8 +100,9 @@ impl Account {
 
     /// Lets time pass from the last decision, `before`, until `now`, at which `job` runs.
     ///
-    /// What happened within the gap after `before` is heard of at its end. Where that leaves open when, the worst is taken: a job was
-    /// released at `before`, so that the base has begun it; a core that changed its job was at rest, so that nothing was filled.
+    /// The keeper learns at the gap's end what happened within it after `before`. Where that leaves open when, the
+    /// worst is taken: a job was released at `before`, so that the base has begun it; a core that changed its job was
+    /// at rest, so that nothing was filled.
     pub fn pass(&mut self, programs: &Programs, job: Option<&Running<'_>>, before: Time, now: Time) {
         let seconds = now.since(before).as_secs_f64();
         let at_once = seconds > self.gap + RESOLUTION;
@@ -121,7 +122,8 @@ impl Account {
         (self.mask, self.partitions) = (mask, partitions);
     }
 
-    /// Whether it can afford `mask` with a number of partitions until the phase ends in which its job is, or while it rests.
+    /// Whether it can afford `mask` with a number of partitions until the phase ends in which its job is, or while it
+    /// rests.
     pub fn affords<'a>(&self, here: Option<&'a Here<'a>>, mask: WayMask) -> impl Fn(u8) -> bool + use<'a> {
         let (limits, base, refill) = (self.limits(), self.base, self.refill);
         let (debt, cold, ways) = (self.debt(mask), self.cold_with(mask), mask.count());
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_comes_to_owe_more_than_the_gap() {
+    fn no_core_comes_to_owe_more_than_the_gap() {
         assert!(!limits(f64::INFINITY).allow(1.1e-3, 0.0, true));
         let owes_much = Limits {
             debt: 3e-3,
@@ -219,12 +221,12 @@ mod tests {
         };
         assert!(
             owes_much.allow(3e-3, 0.0, true),
-            "but who owes it already may have its own back"
+            "but a core that owes it already may have its own back"
         );
     }
 
     #[test]
-    fn who_is_behind_by_less_than_the_gap_keeps_the_pace_and_others_the_bases_share() {
+    fn a_core_behind_by_less_than_the_gap_keeps_the_pace_and_others_the_bases_share() {
         assert!(allows(0.0, 0.5, 0.0) && !allows(0.0, 0.5, 0.1) && !allows(0.0, 0.6, 0.0));
         assert!(!allows(-0.6, 0.5, 0.0) && limits(-0.6).allow(0.5e-3, 0.0, true));
         // A job is overdue.

@@ -11,7 +11,8 @@ pub(super) type Worth = [f64; PARTITIONS_MAX + 1];
 /// A core that no number of partitions is allowed to yet.
 pub(super) const NOTHING: Worth = [f64::NEG_INFINITY; PARTITIONS_MAX + 1];
 
-/// The partitions of each core that are worth most in sum, of `partitions` in all; none if no way of sharing them out is allowed.
+/// The partitions of each core that are worth most in sum, of `partitions` in all; `None` if no way of sharing them out
+/// is allowed.
 ///
 /// By dynamic programming over the cores: best_n(p) = max over q <= p of best_(n-1)(p - q) + worth_n(q).
 pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
@@ -43,7 +44,8 @@ pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
     Some(shares)
 }
 
-/// The least that is allowed to each core; none if that is more than `partitions` in all, or nothing is allowed to one.
+/// The least that is allowed to each core; `None` if that is more than `partitions` in all, or nothing is allowed to
+/// one.
 pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
     let first = |worth: &Worth| worth.iter().position(|value| *value > f64::NEG_INFINITY);
     let least: Vec<u8> = worth
@@ -54,8 +56,9 @@ pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
     (sum <= u32::from(partitions)).then_some(least)
 }
 
-/// Hands out what `shares` leave of `partitions`, one at a time to the core of the largest average gain over all that is left (the fifth paper's
-/// theta over bandwidth alone), each core's gain counted `weight` times; what nobody gains from goes to the first.
+/// Hands out what `shares` leave of `partitions`, one at a time to the core of the largest average gain over all that
+/// is left (the fifth paper's theta over bandwidth alone), each core's gain counted `weight` times; what no core gains
+/// from goes to the first.
 pub(super) fn hand_out(worth: &[Worth], shares: &mut [u8], partitions: u8, weight: impl Fn(usize) -> i64) {
     let mut left = usize::from(partitions) - shares.iter().map(|share| usize::from(*share)).sum::<usize>();
     while left > 0 {

@@ -20,7 +20,7 @@ use crate::running::Running;
 pub enum Aim {
     /// To the largest average gain of speed, one partition at a time: as in DNA.
     Gradient,
-    /// The same, but sooner to jobs that would otherwise be late, at the cost of who can afford it: as in DADNA.
+    /// The same, but sooner to jobs that would otherwise be late, at the cost of jobs that can afford it: as in DADNA.
     Deadlines,
     /// To the largest sum of speeds that there is.
     Speed,
@@ -31,7 +31,8 @@ pub enum Aim {
 pub struct Keeper {
     pool: Pool,
     aim: Aim,
-    /// Seconds that moving ways must save: below the least time between two decisions, what is known of phases is not exact.
+    /// Seconds that moving ways must save: below the least time between two decisions, what is known of phases is not
+    /// exact.
     saved_min: f64,
     base: Plan,
     plan: Plan,
@@ -49,8 +50,8 @@ struct Scene<'s> {
 }
 
 impl Keeper {
-    /// Keeps to `base`, which hands out all of `pool`, ways side by side; ways that change hands cost `refill`, and a decision may come
-    /// `gap` after an event.
+    /// Keeps to `base`, which hands out all of `pool`, ways side by side; ways that change hands cost `refill`, and a
+    /// decision may come `gap` after an event.
     pub fn new(base: Plan, pool: Pool, refill: Refill, aim: Aim, gap: Nanos) -> Keeper {
         let account = |(share, own): (&Share, &WayMask)| Account::new(*share, *own, refill, gap);
         Keeper {
@@ -100,7 +101,7 @@ impl Keeper {
         (before != self.plan).then_some(&self.plan)
     }
 
-    /// The plan with `masks` and the bandwidth that goes best with them; none if a core cannot afford them.
+    /// The plan with `masks` and the bandwidth that goes best with them; `None` if a core cannot afford them.
     fn lend(&self, scene: &Scene, masks: Vec<WayMask>) -> Option<Plan> {
         let worth: Vec<Worth> = (0..masks.len())
             .map(|core| self.worth(scene, core, masks[core]))
@@ -151,7 +152,8 @@ impl Keeper {
         })
     }
 
-    /// What `split` gives with the weights that help who would be late; cores at rest count as jobs with time in plenty.
+    /// What `split` gives with the weights that help jobs that would be late; cores at rest count as jobs with time in
+    /// plenty.
     fn rescued(&self, scene: &Scene, masks: &[WayMask], split: impl Fn(&dyn Fn(usize) -> i64) -> Vec<u8>) -> Vec<u8> {
         let outlook = |core: usize| match &scene.cores[core] {
             Some(job) => {
@@ -178,7 +180,7 @@ impl Keeper {
         let claims: Vec<Claim> = (0..self.accounts.len())
             .map(|core| self.claim(scene, core, stay))
             .collect();
-        // Nobody saves enough even with all ways: not worth placing.
+        // No core saves enough even with all ways: not worth placing.
         let saves = |claim: &Claim| {
             let most = claim.saved[usize::from(self.pool.grid.ways)] - claim.saved[usize::from(claim.before.count())];
             most > self.saved_min
@@ -201,8 +203,8 @@ impl Keeper {
         (until_end(stay) - until_end(&other) > self.saved_min).then_some(other)
     }
 
-    /// What a core makes of ways, with the bandwidth that it has in `stay`. A core at rest keeps what a job needs: ways are not filled
-    /// as fast as one comes.
+    /// What a core gains by ways, with the bandwidth that it has in `stay`. A core at rest keeps what a job needs: ways
+    /// are not filled as fast as one comes.
     fn claim(&self, scene: &Scene, core: usize, stay: &Plan) -> Claim {
         let (here, partitions) = (scene.here[core].as_ref(), stay.shares[core].partitions);
         let least = self.pool.least.ways.min(self.base.shares[core].ways);

@@ -69,7 +69,7 @@ fn seconds(at: f64) -> Time {
 }
 
 #[test]
-fn bandwidth_is_lent_to_who_gains_and_ways_stay() {
+fn bandwidth_is_lent_to_the_core_that_gains_and_ways_stay() {
     let mut keeper = keeper(CHEAP);
     let plan = keeper
         .decide(&programs(), &[job(0, 0.0, 9.0), job(1, 0.0, 9.0)], Time::ZERO)
@@ -79,7 +79,7 @@ fn bandwidth_is_lent_to_who_gains_and_ways_stay() {
 }
 
 #[test]
-fn who_gains_keeps_its_own_pace_first() {
+fn a_core_that_gains_keeps_its_own_pace_first() {
     // Both gain by bandwidth: none is made slower than under the base.
     let mut keeper = keeper(CHEAP);
     assert_eq!(
@@ -94,7 +94,7 @@ fn ways_move_only_when_their_owner_is_ahead_and_it_pays() {
     let mut keeper = keeper(CHEAP);
     let early = [job(1, 0.0, 9.0), job(2, 0.0, 9.0)];
     keeper.decide(&programs, &early, Time::ZERO);
-    assert_eq!(keeper.plan().masks, base().masks, "nobody is ahead yet");
+    assert_eq!(keeper.plan().masks, base().masks, "no core is ahead yet");
     // Half a second later the first has done twice, the second three times what it would have under the base.
     let later = [job(1, 0.4, 9.0), job(2, 0.6, 9.0)];
     let plan = keeper.decide(&programs, &later, seconds(0.5)).unwrap();
@@ -151,7 +151,7 @@ fn a_job_that_the_base_has_done_already_keeps_the_bases_share() {
     assert!(!lends(&mut keeper, 1.5));
 }
 
-/// At half the clock the base needs two seconds for a second of computing, and who does as much is not behind.
+/// At half the clock the base needs two seconds for a second of computing, and a core that does as much is not behind.
 #[test]
 fn the_base_is_replayed_at_the_clock_in_force() {
     let lends = |slowdown: f64, changed: f64| {
@@ -175,7 +175,7 @@ fn the_base_is_replayed_at_the_clock_in_force() {
 }
 
 #[test]
-fn nobody_gets_less_than_the_pools_least() {
+fn no_core_gets_less_than_the_pools_least() {
     let pool = Pool {
         least: Share { ways: 3, partitions: 3 },
         idle: Share { ways: 1, partitions: 2 },
@@ -191,7 +191,8 @@ fn nobody_gets_less_than_the_pools_least() {
 
 #[test]
 fn late_jobs_come_first_where_the_aim_is_deadlines() {
-    // A core at rest has four partitions to lend; the first core gains as much as the second, but the second would be late.
+    // A core at rest has four partitions to lend; the first core gains as much as the second, but the second would be
+    // late.
     let thirds = |partitions| Share { ways: 2, partitions };
     let base = Plan::side_by_side(vec![thirds(2), thirds(2), Share { ways: 4, partitions: 4 }]);
     let cores = [job(1, 0.0, 90.0), job(1, 0.0, 2.1), None];
@@ -204,10 +205,11 @@ fn late_jobs_come_first_where_the_aim_is_deadlines() {
 }
 
 proptest! {
-    /// Whatever happens: nothing is handed out twice, nobody is without, and a core that has nothing to lose keeps the pace of its base.
+    /// Whatever happens: nothing is handed out twice, no core is without, and a core that has nothing to lose keeps the
+    /// pace of its base.
     #[test]
     fn plans_are_whole_and_keep_the_pace(
-        happenings in prop::collection::vec(
+        events in prop::collection::vec(
             (prop::collection::vec(prop::option::of((0usize..3, 0.0f64..0.99, 0u32..40)), 3), 0.001f64..0.3),
             1..40,
         ),
@@ -218,7 +220,7 @@ proptest! {
         let base = Plan::side_by_side(shares);
         let mut keeper = Keeper::new(base.clone(), POOL, CHEAP, aim, GAP);
         let mut now = 0.0;
-        for (jobs, passes) in happenings {
+        for (jobs, passes) in events {
             now += passes;
             let waiting = [Waiting { program: 2, progress: 0.0, deadline: seconds(50.0) }];
             let cores: Vec<Option<Running>> = jobs.iter()

@@ -1,17 +1,19 @@
 //! How far each core is ahead of where it would be under a split that never changes.
 //!
-//! **Method.** The base split is replayed beside the real run, core by core: the same jobs, earliest deadline first, each as long as its
-//! profile says under the core's base share. The work that is due by d is, in seconds under the base share,
+//! **Method.** The base split is replayed beside the real run, core by core: the same jobs, earliest deadline first,
+//! each as long as its profile says under the core's base share. The work that is due by d is, in seconds under the
+//! base share,
 //!
 //! ```text
 //! W(d) = sum over jobs with deadline <= d of time left
 //! lead = min over the deadlines d of jobs that are there of W_replayed(d) - W_real(d)
 //! ```
 //!
-//! A job that is not done though the replay is done with it is *overdue*: then the lead is negative infinity, whatever else the core
-//! is ahead with, because W_replayed(d) no longer falls and would not show what it loses from there on.
+//! A job that is not done though the replay is done with it is *overdue*: then the lead is negative infinity, whatever
+//! else the core is ahead with, because W_replayed(d) no longer falls and would not show what it loses from there on.
 //!
-//! Both are at the clock in force: when it changes, what the replay has left is what the same work takes at the new one.
+//! Both are at the clock in force: when it changes, what the replay has left is what the same work takes at the new
+//! one.
 
 use punctual_units::Time;
 
@@ -56,8 +58,8 @@ impl Shadow {
         }
     }
 
-    /// Lets time pass until `now`, and takes in the jobs that are there now and were not before: `released` then, not before it was
-    /// last asked and not after `now`. A clock that is another one than it was changed then, too.
+    /// Lets time pass until `now`, and takes in the jobs that are there now and were not before: `released` then, not
+    /// before it was last asked and not after `now`. A clock that is another one than it was changed then, too.
     pub fn follow(&mut self, programs: &Programs, running: Option<&Running<'_>>, released: Time, now: Time) {
         self.pass(released);
         self.retime(programs);
@@ -110,8 +112,8 @@ impl Shadow {
         }
     }
 
-    /// Seconds under the base share by which the real core is ahead, if `running` runs there and others wait; jobs due at once are
-    /// counted together. Negative if one may end later than here, negative infinity if one is overdue.
+    /// Seconds under the base share by which the real core is ahead, if `running` runs there and others wait; jobs due
+    /// at once are counted together. Negative if one may end later than here, negative infinity if one is overdue.
     pub fn lead(&self, programs: &Programs, running: &Running<'_>) -> f64 {
         let left = |program, progress| programs.time_left(program, progress, self.share);
         let mut real: Vec<(Time, f64)> = running

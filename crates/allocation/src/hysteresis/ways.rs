@@ -7,7 +7,7 @@ use crate::pool::CORES_MAX;
 /// Most ways of a cache.
 pub(super) const WAYS_MAX: usize = 64;
 
-/// What one core makes of ways.
+/// What one core gains by ways.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     /// Seconds saved with each number of ways, against any reference.
@@ -43,7 +43,7 @@ impl Claim {
         }
     }
 
-    /// What the ways from `begin` up to `stop` save, filling counted; none if it cannot afford them.
+    /// What the ways from `begin` up to `stop` save, filling counted; `None` if it cannot afford them.
     fn worth(&self, begin: usize, stop: usize) -> Option<f64> {
         let mask = WayMask::new(begin as u8, (stop - begin) as u8);
         let (gained, missing) = (f64::from(mask.gained(self.before)), f64::from(self.own.gained(mask)));
@@ -55,7 +55,7 @@ impl Claim {
     }
 }
 
-/// The masks, side by side over all `ways`, that save most in sum; none if the cores can afford no placement.
+/// The masks, side by side over all `ways`, that save most in sum; `None` if the cores can afford no placement.
 ///
 /// By dynamic programming over the boundaries between neighbours: at most cores x ways^2 / 2 steps.
 pub(super) fn place(claims: &[Claim], ways: u8) -> Option<Vec<WayMask>> {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_lose_keeps_what_it_has() {
+    fn a_core_that_cannot_lose_keeps_what_it_has() {
         let moved = |change: fn(&mut Claim)| {
             let mut claims = claims(&[vec![0.0; 8], (0..8).map(f64::from).collect()], 0.01, &[4, 4]);
             change(&mut claims[0]);

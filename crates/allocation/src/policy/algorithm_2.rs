@@ -1,12 +1,12 @@
 //! DADNA to the letter (fifth paper, section VI, Algorithm 2); what is used in its place is [`super::dadna()`].
 //!
-//! **Method.** Jobs that would be late with the least, but not with all that is spare besides everybody's least, come
+//! **Method.** Jobs that would be late with the least, but not with all that is spare besides each core's least, come
 //! first: while one of them would still be late, the one that lacks most time gets a partition. What is left is handed
 //! out as by DNA.
 //!
 //! **Two departures.** A job whose rate gains nothing now, but which gains in a later phase, is given the resource that
-//! shortens its TimeLeft (theta alone, which sees the current phase, would hand it bandwidth for nothing). One that nothing
-//! helps any more is let go, so that it does not take everything and be late nonetheless.
+//! shortens its TimeLeft (theta alone, which sees the current phase, would hand it bandwidth for nothing). One that
+//! nothing helps any more is let go, so that it does not take everything and be late nonetheless.
 
 use punctual_units::Time;
 

@@ -1,21 +1,23 @@
-//! DADNA: those first who would otherwise be late (fifth paper, section VI), at the cost of those who can afford it.
+//! DADNA: jobs first that would otherwise be late (fifth paper, section VI), at the cost of jobs that can afford it.
 //!
 //! **Terms.** *TimeLeft* is how long a job still takes with a share, over the current and the coming phases
-//! ([`Programs::time_left`]; the paper's prototype looked at the current phase only). *Slack* is the time until the job's
-//! virtual deadline ([`virtual_deadline_with`]), which leaves the jobs that wait behind it enough. A job is *late* with a share
-//! if its TimeLeft is more than its slack.
+//! ([`Programs::time_left`]; the paper's prototype looked at the current phase only). *Slack* is the time until the
+//! job's virtual deadline ([`virtual_deadline_with`]), which leaves the jobs that wait behind it enough. A job is
+//! *late* with a share if its TimeLeft is more than its slack.
 //!
-//! **Method.** Who would be late with DNA's split is helped by [`rescued`]: the gains of others count less, as little as it takes.
-//! DNA's split stays where nobody is late with it, or nobody can be helped without making another one late.
+//! **Method.** [`rescued`] helps jobs that would be late with DNA's split: the gains of others count less, as little as
+//! it takes. DNA's split stays where no job is late with it, or where help for one would make another late.
 //!
-//! **What departs from Algorithm 2** ([`super::algorithm_2()`] is the paper's text), and why. The paper hands out to who would be late
-//! with the least before anybody else gets anything, until they are in time. That is dear: a share that is given whatever its gain
-//! costs the others many times what it brings, and most who are late with the least would be in time with DNA's split. In overload
-//! the speed that is lost makes queues grow, and more jobs late than were saved. Here
+//! **What departs from Algorithm 2** ([`super::algorithm_2()`] is the paper's text), and why. The paper first hands out
+//! to jobs that would be late with the least, until they are in time; only then the others get anything. That is dear:
+//! a share that is given whatever its gain costs the others many times what it brings, and most jobs that are late with
+//! the least would be in time with DNA's split. In overload the speed that is lost makes queues grow, and more jobs
+//! late than were saved. Here
 //! - DNA's split is looked at first, not the least;
-//! - who is late is helped through theta, whose gain counts more, so that partitions still go where they bring something;
-//! - who pays is chosen: jobs whose deadline has passed, which are late whatever they get, and only where there is none of those, jobs
-//!   in time with nobody waiting behind them;
+//! - late jobs are helped through theta, in which their gain counts more, so that partitions still go where they bring
+//!   something;
+//! - the payers are chosen: jobs whose deadline has passed, which are late whatever they get, and only where there is
+//!   none of those, jobs in time with no job waiting behind them;
 //! - jobs that wait are taken to run with an even split, not with everything, which they will not have.
 
 use punctual_units::Time;

@@ -1,22 +1,24 @@
-//! DNA: to whom gains most, one partition at a time (fifth paper, section V, Algorithm 1), and the plain greedy beside it.
+//! DNA: one partition at a time goes to the core that gains most (fifth paper, section V, Algorithm 1); and the plain
+//! greedy beside it.
 //!
 //! ```text
 //! theta(task, i, c, b, dc, db) = 1 / (dc db) * sum_{j=0..dc} sum_{k=0..db} [rho(i, c+j, b+k) - rho(i, c, b)]
 //! ```
 //!
-//! is the average gain of up to dc ways and db partitions more; the average looks over plateaus, where a single partition
-//! more does nothing but several do. While anything is left, the task of the largest theta over all that is left gets one
-//! partition: a way if the average over ways alone is the larger one, bandwidth otherwise.
+//! is the average gain of up to dc ways and db partitions more; the average looks over plateaus, where a single
+//! partition more does nothing but several do. While anything is left, the task of the largest theta over all that is
+//! left gets one partition: a way if the average over ways alone is the larger one, bandwidth otherwise.
 //!
 //! **Three departures**, each because the published text leaves no choice or does harm:
 //! - With dc or db 0 the divisor is 0: [`ZeroDelta`].
-//! - The published code compares both averages even when one resource is used up, and can then hand out what is not there.
-//!   Here what is used up is not a choice.
+//! - The published code compares both averages even when one resource is used up, and can then hand out what is not
+//!   there. Here what is used up is not a choice.
 //! - It hands out everything, gain or not. Once no task gains by anything that is left, the rest is left spare here, so
 //!   that nothing changes hands for nothing.
 //!
-//! **Cost.** The double sum is four look-ups in a table of running sums ([`crate::programs`]), and since all tasks divide
-//! by the same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the earliest core).
+//! **Cost.** The double sum is four look-ups in a table of running sums ([`crate::programs`]), and since all tasks
+//! divide by the same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the
+//! earliest core).
 
 use crate::grid::Share;
 use crate::levels::Levels;
@@ -31,8 +33,9 @@ pub enum ZeroDelta {
     /// The average over the other resource: the factor that is 0 is left out of the divisor.
     #[default]
     OtherResource,
-    /// No gain: 0. Then the choice between ways and bandwidth, which is between two such averages, is no choice: bandwidth
-    /// goes first, as in the published code's `else`; and when it is used up, all ways left go to the first core.
+    /// No gain: 0. Then the choice between ways and bandwidth, which is between two such averages, is no choice:
+    /// bandwidth goes first, as in the published code's `else`; and when it is used up, all ways left go to the first
+    /// core.
     Nothing,
 }
 
@@ -44,7 +47,7 @@ pub fn dna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], zero:
     busy.spread(&shares)
 }
 
-/// Hands out `spare` to who gains most; says what nobody gains from.
+/// Hands out `spare` to the cores that gain most; returns what no core gains from.
 pub(crate) fn hand_out(tasks: &[&Levels], shares: &mut [Share], spare: Spare, zero: ZeroDelta) -> Spare {
     hand_out_weighted(tasks, shares, spare, zero, |_| 1)
 }
@@ -123,8 +126,8 @@ fn first_largest(values: impl Iterator<Item = i64>) -> Option<(usize, i64)> {
         .reduce(|best, next| if next.1 > best.1 { next } else { best })
 }
 
-/// Splits `pool` by the gain of the very next partition, whoever's and of whichever resource. Where no next partition
-/// gains anything, the core that has least of a resource gets one, ways first.
+/// Splits `pool` by the gain of the very next partition, of any core and either resource. Where no next partition gains
+/// anything, the core that has least of a resource gets one, ways first.
 ///
 /// A plateau stops it, which is why theta averages; here for comparison.
 pub fn greedy(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>]) -> Vec<Share> {
@@ -156,7 +159,7 @@ pub fn greedy(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>]) ->
     busy.spread(&shares)
 }
 
-/// Who has the fewest ways, or partitions; the first of equals.
+/// The core with the fewest ways, or partitions; the first of equals.
 fn poorest(shares: &[Share], of_ways: bool) -> usize {
     let has = |share: &Share| if of_ways { share.ways } else { share.partitions };
     let least = shares.iter().enumerate().min_by_key(|(_, share)| has(share));

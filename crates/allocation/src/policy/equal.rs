@@ -1,4 +1,4 @@
-//! Everybody the same.
+//! Every core the same.
 
 use crate::grid::Share;
 use crate::pool::Pool;

@@ -4,10 +4,10 @@
 //! kept, with the split of each cell. A decision for four jobs looks up two of these and passes over their cells once:
 //! a few hundred sums instead of all splits. More jobs join pairs of pairs first.
 //!
-//! **Bound.** Pairs grow with the square of the phases: with the fifth paper's machine and 4 cores a pair takes 1.3 KB, so
-//! three programs of 64 phases have 18528 pairs in 25 MB. Kept are at most [`PAIR_BYTES_MAX`]; beyond it the oldest pair
-//! makes room, but never one that the decision at hand has looked up. Pairs are computed when first needed, or all at once by
-//! [`Exact::fill`].
+//! **Bound.** Pairs grow with the square of the phases: with the fifth paper's machine and 4 cores a pair takes 1.3 KB,
+//! so three programs of 64 phases have 18528 pairs in 25 MB. Kept are at most [`PAIR_BYTES_MAX`]; beyond it the oldest
+//! pair makes room, but never one that the decision at hand has looked up. Pairs are computed when first needed, or all
+//! at once by [`Exact::fill`].
 //!
 //! **Ties.** Of equal splits any is found; then each core gives back what it does not gain from, ways first.
 
@@ -47,7 +47,8 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// For `cores` cores that split `pool`, of which [`Pool::check`] has approved; its tables take at most [`PAIR_BYTES_MAX`].
+    /// For `cores` cores that split `pool`, of which [`Pool::check`] has approved; its tables take at most
+    /// [`PAIR_BYTES_MAX`].
     pub fn new(programs: &Programs, pool: Pool, cores: usize) -> Exact {
         Exact::within(programs, pool, cores, PAIR_BYTES_MAX)
     }

@@ -1,10 +1,9 @@
-//! Who gets what: one file for each policy.
+//! What each core gets: one file for each policy.
 //!
-//! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`], [`static_best`],
-//! [`static_fewest`].
-//! **Dynamic** ones split anew whenever a core changes its job or its phase: [`greedy`], [`dna`], [`dadna`],
-//! [`algorithm_2`], [`Exact`] and [`weighted`]. They give each core only what raises its rate: what nobody gains from stays spare, and
-//! [`crate::Allocator`] leaves it where it was.
+//! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`],
+//! [`static_best`], [`static_fewest`]. **Dynamic** ones split anew whenever a core changes its job or its phase:
+//! [`greedy`], [`dna`], [`dadna`], [`algorithm_2`], [`Exact`] and [`weighted`]. They give each core only what raises
+//! its rate: what no core gains from stays spare, and [`crate::Allocator`] leaves it where it was.
 //!
 //! All of them keep to a [`Pool`]: no core under its least, no resource beyond what there is.
 
@@ -43,7 +42,7 @@ use crate::running::Running;
 /// Which policy splits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Everybody the same, once.
+    /// Every core the same, once.
     Equal,
     /// Static, by WCETs, after vC2M: [`vc2m`].
     Vc2m(Leftovers),
@@ -55,9 +54,9 @@ pub enum Policy {
     Greedy,
     /// One partition at a time to the largest average gain: [`dna`].
     Dna(ZeroDelta),
-    /// Those first who would otherwise be late, at the cost of who can afford it: [`dadna`].
+    /// Jobs first that would otherwise be late, at the cost of jobs that can afford it: [`dadna`].
     Dadna(ZeroDelta),
-    /// Those first who would otherwise be late, as the fifth paper has it: [`algorithm_2`].
+    /// Jobs first that would otherwise be late, as the fifth paper has it: [`algorithm_2`].
     Algorithm2,
     /// The largest summed rate that there is: [`Exact`].
     Exact,

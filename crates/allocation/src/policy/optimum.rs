@@ -6,9 +6,9 @@
 //! best_n(c, b) = min over c' <= c, b' <= b of join(best_(n-1)(c - c', b - b'), cost_n(c', b'))
 //! ```
 //!
-//! with `join` the sum or the larger of both. Every split is looked at; nothing is assumed about the costs. For N cores and
-//! S = c b spare shares this takes about N S^2 / 4 steps: some hundred microseconds for 4 cores on 20 by 20. Decisions that
-//! must be quick use [`super::exact`] and [`super::weighted`] instead.
+//! with `join` the sum or the larger of both. Every split is looked at; nothing is assumed about the costs. For N cores
+//! and S = c b spare shares this takes about N S^2 / 4 steps: some hundred microseconds for 4 cores on 20 by 20.
+//! Decisions that must be quick use [`super::exact`] and [`super::weighted`] instead.
 
 use crate::grid::Share;
 use crate::pool::{Pool, Spare};
@@ -36,7 +36,7 @@ impl Splitter {
         Splitter { pool, cores, spare }
     }
 
-    /// The split of the least joined cost. All is handed out; what nobody needs goes to the first core.
+    /// The split of the least joined cost. All is handed out; what no core needs goes to the first core.
     pub fn least(&self, cost: impl Fn(usize, Share) -> f64, join: fn(f64, f64) -> f64) -> Vec<Share> {
         let all = self.spare.cells();
         let costs = |core| -> Vec<f64> {
@@ -61,7 +61,8 @@ impl Splitter {
         shares
     }
 
-    /// For each cell, the best joined cost and what the later core takes for it. Cells subtract as their coordinates do.
+    /// For each cell, the best joined cost and what the later core takes for it. Cells subtract as their coordinates
+    /// do.
     fn join(&self, before: &[f64], costs: &[f64], join: fn(f64, f64) -> f64) -> (Vec<f64>, Vec<usize>) {
         let cells = self.spare.cells();
         let (mut best, mut given) = (vec![f64::INFINITY; cells], vec![0; cells]);

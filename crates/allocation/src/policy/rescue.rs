@@ -1,15 +1,16 @@
-//! Whom to help, and at whose cost: what DADNA adds to a split that knows no deadlines.
+//! Which jobs to help, and at the cost of which: what DADNA adds to a split that knows no deadlines.
 //!
-//! **Terms.** A job is *late* with a split if it would take longer than until its virtual deadline. It is *lost* if its deadline has
-//! passed: late with every split. *Donors* are the lost jobs; where there is none, the jobs that are in time and that nobody waits
-//! behind, so that their delay delays nobody.
+//! **Terms.** A job is *late* with a split if it would take longer than until its virtual deadline. It is *lost* if its
+//! deadline has passed: late with every split. *Donors* are the lost jobs; where there is none, the jobs that are in
+//! time and that no job waits behind, so that their delay delays no other.
 //!
-//! **Method.** The gains of all but the donors count 2, 4, 8, 16 times ([`WEIGHTS`]), until nobody is late but the lost. Another split
-//! than the plain one is taken only if it makes nobody late who is in time with the plain one, and fewer are late.
+//! **Method.** The gains of all but the donors count 2, 4, 8, 16 times ([`WEIGHTS`]), until no job is late but the lost
+//! ones. Another split than the plain one is taken only if every job that is in time with the plain one stays so, and
+//! fewer are late.
 //!
-//! **Why these donors.** Where all cores have more to do than they can, jobs that are in time for the moment must not pay for those
-//! that are not: the queues would grow alike, and everybody be late instead of some. A lost job has nothing left to lose, and where
-//! nobody is lost, one that nobody waits behind has time until its own deadline.
+//! **Why these donors.** Where all cores have more to do than they can, jobs that are in time for the moment must not
+//! pay for those that are not: the queues would grow alike, and all jobs be late instead of some. A lost job has
+//! nothing left to lose, and where none is lost, one that no other waits behind has time until its own deadline.
 
 use punctual_units::Time;
 
@@ -35,7 +36,7 @@ pub(crate) struct Outlook {
     hopeless: bool,
     /// Whether its own deadline has passed.
     lost: bool,
-    /// Whether nobody waits behind it.
+    /// Whether no job waits behind it.
     alone: bool,
 }
 
@@ -60,8 +61,8 @@ impl Outlook {
     }
 }
 
-/// The split of weights 1, or the one that helps. `time_left` says how many seconds a job takes with a split, `split` makes one in
-/// which gains count so often.
+/// The split of weights 1, or the one that helps. `time_left` says how many seconds a job takes with a split, `split`
+/// makes one in which gains count so often.
 pub(crate) fn rescued<S>(
     outlooks: &[Outlook],
     time_left: impl Fn(usize, &S) -> f64,

@@ -1,8 +1,8 @@
 //! The best split that never changes.
 //!
-//! **Best** is the least largest utilisation of a core (that decides which task sets are schedulable, and how much room is
-//! left), and among those the least sum of utilisations. Exhaustive in effect: dynamic programming over cores visits every
-//! split, and is checked against plain enumeration.
+//! **Best** is the least largest utilisation of a core (that decides which task sets are schedulable, and how much room
+//! is left), and among those the least sum of utilisations. Exhaustive in effect: dynamic programming over cores visits
+//! every split, and is checked against plain enumeration.
 
 use crate::grid::Share;
 use crate::policy::loads::Loads;

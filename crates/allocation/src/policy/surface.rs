@@ -1,14 +1,15 @@
 //! How well jobs can do together with so much of the spare: surfaces over (ways, partitions), and how they are joined.
 //!
-//! **Method.** The surface of one job is its rate with so many ways and partitions beyond the least. That of two together
-//! is their max-plus product,
+//! **Method.** The surface of one job is its rate with so many ways and partitions beyond the least. That of two
+//! together is their max-plus product,
 //!
 //! ```text
 //! both(c, b) = max over c' <= c, b' <= b of one(c', b') + other(c - c', b - b')
 //! ```
 //!
-//! and so on, in a tournament: neighbours are joined until two are left, whose best split of all that is spare is one pass
-//! over its cells. Then the way back down finds who got what. Whole numbers, so that the best is found by equality.
+//! and so on, in a tournament: neighbours are joined until two are left, whose best split of all that is spare is one
+//! pass over its cells. Then the way back down finds what each core got. Whole numbers, so that the best is found by
+//! equality.
 
 use crate::grid::{Grid, Share};
 use crate::levels::LEVELS;
@@ -79,9 +80,11 @@ const _: () = assert!(
     "no bit is left for the sign"
 );
 
-/// The max-plus product of two surfaces of levels as [`join`] has it, and for each cell the cell that the first gets of it.
+/// The max-plus product of two surfaces of levels as [`join`] has it, and for each cell the cell that the first gets of
+/// it.
 ///
-/// The number of that cell rides along below the sum, so that the largest of both is found in one operation on many cells.
+/// The number of that cell rides along below the sum, so that the largest of both is found in one operation on many
+/// cells.
 pub(crate) fn join_with_split(one: View<'_>, other: View<'_>, spare: Spare) -> (Vec<i32>, Vec<u16>) {
     let columns = spare.partitions + 1;
     debug_assert!(spare.cells() <= 1 << CELL_BITS);
@@ -100,7 +103,8 @@ pub(crate) fn join_with_split(one: View<'_>, other: View<'_>, spare: Spare) -> (
     (sums, firsts)
 }
 
-/// The best split of `whole` between two; what the first gets. Of equals, the one in which the first gets the fewest ways.
+/// The best split of `whole` between two; what the first gets. Of equals, the one in which the first gets the fewest
+/// ways.
 pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: Part) -> Part {
     let columns = whole.partitions + 1;
     let sums = |ways: usize| {

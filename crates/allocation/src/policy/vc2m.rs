@@ -1,13 +1,14 @@
 //! vC2M's idea: as much as each core needs for its deadlines, no more, once.
 //!
 //! After M. Xu et al., "Holistic resource allocation for multicore real-time systems" (CaM, RTAS 2019) and "Holistic
-//! multi-resource allocation for multicore real-time virtualization" (vC2M, DAC 2019): every core begins with the least;
-//! while a core is not schedulable, the next partition of either resource goes to the unschedulable core whose utilisation
-//! it lowers most. Tasks stay on their cores here, where vC2M also migrates them: the fifth paper packs them beforehand.
+//! multi-resource allocation for multicore real-time virtualization" (vC2M, DAC 2019): every core begins with the
+//! least. While a core is not schedulable, the next partition of either resource goes to the unschedulable core whose
+//! utilisation it lowers most. Tasks stay on their cores here, where vC2M also migrates them: the fifth paper packs
+//! them beforehand.
 //!
-//! Two departures, both stated: where no single partition lowers any unschedulable core's load, the average over the
-//! partitions that are left decides (a load may fall only after several); and where the result is worse than the even
-//! split, the even split is taken, so that this baseline is never a straw man.
+//! Two departures. Where no single partition lowers any unschedulable core's load, the average over the partitions that
+//! are left decides, because a load may fall only after several. Where the result is worse than the even split, the
+//! even split is taken, so that this baseline is never a straw man.
 
 use crate::grid::Share;
 use crate::policy::equal::equal;
@@ -23,8 +24,8 @@ pub enum Leftovers {
     HandedOut,
 }
 
-/// The split after vC2M. If the even split is schedulable this is, too; and if leftovers are handed out, or some core is
-/// late anyway, its largest load is at most that of the even split.
+/// The split after vC2M. If the even split is schedulable this is, too; and if leftovers are handed out, or some core
+/// is late anyway, its largest load is at most that of the even split.
 pub fn vc2m(loads: &Loads, pool: Pool, leftovers: Leftovers) -> Vec<Share> {
     let mut shares = vec![pool.least; loads.cores()];
     while let Some(next) = best_step(loads, pool, &shares, |load| load > 1.0) {
@@ -51,7 +52,7 @@ struct Step {
     gain: f64,
 }
 
-/// The step that lowers the load of a core that `wants` more by most; none if nothing does.
+/// The step that lowers the load of a core that `wants` more by most; `None` if nothing does.
 fn best_step(loads: &Loads, pool: Pool, shares: &[Share], wants: impl Fn(f64) -> bool) -> Option<Step> {
     let taken = |of: fn(&Share) -> u8| shares.iter().map(|share| usize::from(of(share))).sum::<usize>();
     let ways = pool.grid.ways - taken(|share| share.ways) as u8;

@@ -1,12 +1,12 @@
 //! The true optimum of rates weighted by urgency.
 //!
 //! **Weight.** A job that needs the share u of the time until its virtual deadline even with the whole machine has
-//! *density* u = TimeLeft(everything) / slack. Its rate counts u times, in [`WEIGHTS`] steps: a job with no time to lose
-//! counts 16 times as much as one with time in plenty. A job that cannot make it at all (u > 1, or its deadline has passed)
-//! counts least: what it got would be taken from those that still can.
+//! *density* u = TimeLeft(everything) / slack. Its rate counts u times, in [`WEIGHTS`] steps: a job with no time to
+//! lose counts 16 times as much as one with time in plenty. A job that cannot make it at all (u > 1, or its deadline
+//! has passed) counts least: what it got would be taken from those that still can.
 //!
-//! **Method.** Weights change with every decision, so no table of pairs can be kept as for [`super::exact`]; the surfaces
-//! are joined anew each time, which takes some microseconds for four jobs.
+//! **Method.** Weights change with every decision, so no table of pairs can be kept as for [`super::exact`]; the
+//! surfaces are joined anew each time, which takes some microseconds for four jobs.
 
 use punctual_units::Time;
 

@@ -21,8 +21,8 @@ pub struct Accuracy {
     pub duration_mean: f64,
     /// The same, of the share for which it is largest.
     pub duration_worst: f64,
-    /// By how much a run is faster than the fastest that was recorded with that share or within it, at worst: 0 where none is.
-    /// Smoothing of rates that phase by phase takes the best of several runs does that; no machine would.
+    /// By how much a run is faster than the fastest that was recorded with that share or within it, at worst: 0 where
+    /// none is. Smoothing of rates that phase by phase takes the best of several runs does that; no machine would.
     pub faster_than_recorded: f64,
     /// Signed, under each share in the order of [`crate::Grid::index`].
     pub durations: Vec<f64>,

@@ -1,8 +1,8 @@
 //! What a profile's file says of itself: remarks of the form `# key: value`.
 //!
-//! Rows alone do not tell how large the ways were that they count, nor whether anything was counted at all. Whoever writes a profile
-//! says so in remarks under the line of names, where several files can still be put together into one. Keys that are none of these are
-//! remarks like any other.
+//! Rows alone do not tell how large the ways were that they count, nor whether anything was counted at all. The writer
+//! of a profile says so in remarks under the line of names, where several files can still be put together into one.
+//! Keys that are none of these are remarks like any other.
 //!
 //! | key | value |
 //! |---|---|

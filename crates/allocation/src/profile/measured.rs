@@ -18,17 +18,17 @@ pub(super) const COLUMNS: [&str; 6] = [
 /// Distinct places in a run, over all shares, where a rate changes.
 const BOUNDARIES_MAX: usize = 16_384;
 
-/// Durations, one for each such place and share: as many as 16384 places have on a grid of 20 x 20, 52 MB; 64 x 64 shares leave
-/// room for 1600 places.
+/// Durations, one for each such place and share: as many as 16384 places have on a grid of 20 x 20, 52 MB; 64 x 64
+/// shares leave room for 1600 places.
 const DURATIONS_MAX: usize = BOUNDARIES_MAX * 400;
 
-/// Instructions by which neighbouring spans may miss each other: rounding of whoever measured.
+/// Instructions by which neighbouring spans may miss each other: rounding by the program that measured.
 const SLACK: u64 = 1;
 
 /// Runs of one program, one under each share of a machine.
 ///
-/// A run under one share is not as long as one under another (a program that waits by looping executes more), so what is
-/// common to them is progress: the share of a run's own instructions that are done.
+/// A run under one share is not as long as one under another (a program that waits by looping executes more), so what
+/// is common to them is progress: the share of a run's own instructions that are done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Which program.
@@ -59,8 +59,8 @@ struct Raw {
 }
 
 impl Measured {
-    /// Reads the rows under `table`'s names, in any order, for a machine of `grid` or, if that is not given, for the one
-    /// with the most ways and partitions that a row names.
+    /// Reads the rows under `table`'s names, in any order, for a machine of `grid` or, if that is not given, for the
+    /// one with the most ways and partitions that a row names.
     ///
     /// Rows of one share are sorted; between neighbours one instruction may be left out or counted twice.
     pub(super) fn read(name: &str, table: &mut Table<'_>, grid: Option<Grid>) -> Result<Measured, ReadError> {
@@ -129,8 +129,8 @@ impl Measured {
         each.sum()
     }
 
-    /// How long each stretch of progress takes under each share: the stretches are as short as it takes for every rate to
-    /// be constant in each.
+    /// How long each stretch of progress takes under each share: the stretches are as short as it takes for every rate
+    /// to be constant in each.
     ///
     /// # Errors
     /// [`Problem::TooManyBoundaries`].

@@ -1,12 +1,12 @@
 //! Fewer pieces: which neighbours to take for one.
 //!
-//! **Problem.** An allocator looks at every place where some share's rate changes; a measured profile has thousands of them,
-//! most of them small. At most so many may stay.
+//! **Problem.** An allocator looks at every place where some share's rate changes. A measured profile has thousands of
+//! them, most of them small; only a bounded number may stay.
 //!
-//! **Method.** Ward's (Hierarchical grouping to optimize an objective function, JASA 58, 1963), among neighbours only: again
-//! and again the two neighbours are merged that cost the least, where the cost of a grouping is the variance of
-//! the rates' logarithms around their group's mean, summed over shares and weighted by progress. Logarithms, because an error
-//! of a rate matters in proportion to it.
+//! **Method.** Ward's (Hierarchical grouping to optimize an objective function, JASA 58, 1963), among neighbours only:
+//! it merges again and again the two neighbours that cost the least. The cost of a grouping is the variance of the
+//! rates' logarithms around their group's mean, summed over shares and weighted by progress. Logarithms, because an
+//! error of a rate matters in proportion to it.
 
 use super::course::Course;
 
@@ -102,7 +102,8 @@ mod tests {
     use super::*;
     use crate::grid::Grid;
 
-    /// Sums of weighted logarithms and of their squares before each piece: the variance of any group is a difference of them.
+    /// Sums of weighted logarithms and of their squares before each piece: the variance of any group is a difference of
+    /// them.
     struct Sums {
         length: Vec<f64>,
         logarithms: Vec<Vec<f64>>,

@@ -1,11 +1,12 @@
 //! A program as an allocator sees it: its phases and their rates, and where these come from.
 //!
-//! **Problem.** A recording says more than an allocator can use: a rate for each of 400 shares at thousands of places. An
-//! allocator wants few phases, the same for all shares, because it decides where any share's rate changes.
+//! **Problem.** A recording says more than an allocator can use: a rate for each of 400 shares at thousands of places.
+//! An allocator wants few phases, the same for all shares, because it decides where any share's rate changes.
 //!
-//! **Terms.** A [`Recording`] is a profile's file: spans that were [`Measured`] under each share, or [`Windows`] with the
-//! misses of a trace, which a [`Timing`] model turns into rates. Its [`Course`] says how long each stretch of progress
-//! takes under each share. A [`Profile`] is its summary in at most [`PHASES_MAX`] phases, and [`Accuracy`] what that costs.
+//! **Terms.** A [`Recording`] is a profile's file: spans that were [`Measured`] under each share, or [`Windows`] with
+//! the misses of a trace, which a [`Timing`] model turns into rates. Its [`Course`] says how long each stretch of
+//! progress takes under each share. A [`Profile`] is its summary in at most [`PHASES_MAX`] phases, and [`Accuracy`]
+//! what that costs.
 //!
 //! **Method.** The fifth paper's (section IV): windows of like behaviour form clusters, runs of one cluster are phases.
 //! Measured files come with their clusters. Where a phase begins under any share, a joint one does; of these the least

@@ -1,13 +1,13 @@
 //! Where a run's phases begin: windows of one kind in a row.
 //!
-//! **Problem.** A profile by window has hundreds of windows, and in each a rate for each share. The fifth paper (section IV)
-//! observes a program by three counters over equal times (instructions, requests to the last-level cache, misses) under every
-//! share, clusters all observations together, and takes a run of one cluster for a phase. Under another share a
-//! program may have other phases.
+//! **Problem.** A profile by window has hundreds of windows, and in each a rate for each share. The fifth paper
+//! (section IV) observes a program by three counters over equal times (instructions, requests to the last-level cache,
+//! misses) under every share, clusters all observations together, and takes a run of one cluster for a phase. Under
+//! another share a program may have other phases.
 //!
-//! **Method.** The same: an observation is a window under a share, by its instructions, requests and misses *per second*. There are
-//! too many to fit every one (400 shares of 1000 windows), so kinds are learnt from a seeded sample; then every
-//! window is labelled under every share. Joint phases begin wherever the label changes under any share.
+//! **Method.** The same: an observation is a window under a share, by its instructions, requests and misses *per
+//! second*. There are too many to fit every one (400 shares of 1000 windows), so kinds are learnt from a seeded sample;
+//! then every window is labelled under every share. Joint phases begin wherever the label changes under any share.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -81,7 +81,8 @@ fn sample(all: usize, most: usize, seed: u64) -> Vec<usize> {
         return (0..all).collect();
     }
     let mut draws = ChaCha8Rng::seed_from_u64(seed);
-    // Floyd's: the i-th draw is among one more number than the draw before, and a number that is taken gives way to the new one.
+    // Floyd's: the i-th draw is among one more number than the draw before, and a number that is taken gives way to the
+    // new one.
     let mut drawn = std::collections::BTreeSet::new();
     let mut order = Vec::with_capacity(most);
     for newest in all - most..all {

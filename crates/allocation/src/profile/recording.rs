@@ -37,13 +37,13 @@ pub enum Recording {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// What the machine can split, where it must be this; else what the file is for (a profile by window says nothing about
-    /// bandwidth: 20 partitions).
+    /// What the machine can split, where it must be this; else what the file is for (a profile by window says nothing
+    /// about bandwidth: 20 partitions).
     pub grid: Option<Grid>,
     /// How misses become time, in a profile by window.
     pub timing: Timing,
-    /// How kinds of windows are found, in a profile by window; `None` takes every window for a phase of its own, and leaves it to
-    /// merging to find few.
+    /// How kinds of windows are found, in a profile by window; `None` takes every window for a phase of its own, and
+    /// leaves it to merging to find few.
     pub clustering: Option<Settings>,
     /// Phases that are kept, 1..=[`PHASES_MAX`].
     pub phases: usize,
@@ -138,8 +138,8 @@ impl Recording {
         }
     }
 
-    /// What the recording says in full: how long each stretch of progress takes under each share. A profile of very many
-    /// windows is made coarser first.
+    /// What the recording says in full: how long each stretch of progress takes under each share. A profile of very
+    /// many windows is made coarser first.
     ///
     /// # Errors
     /// A timing model that cannot be, or a recording that is too large.

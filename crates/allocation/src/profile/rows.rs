@@ -1,7 +1,7 @@
 //! A table of numbers as text: a line of names, then lines of as many numbers.
 //!
-//! Nothing in a profile needs quotes, so a line is what stands between commas. Lines that begin with `#` are remarks, and
-//! empty ones are passed over.
+//! Nothing in a profile needs quotes, so a line is what stands between commas. Lines that begin with `#` are remarks,
+//! and empty ones are passed over.
 
 use super::error::{Problem, ReadError};
 

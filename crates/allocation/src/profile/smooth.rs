@@ -1,16 +1,17 @@
 //! Rates in which more of a resource is never slower.
 //!
-//! **Problem.** Measured rates are noisy: one of the fifth paper's programs gets slower by more than 1 % in 212 of the 760
-//! steps by one partition. An allocator that believes them leaves partitions unused for no reason.
+//! **Problem.** Measured rates are noisy: one of the fifth paper's programs gets slower by more than 1 % in 212 of the
+//! 760 steps by one partition. An allocator that believes them leaves partitions unused for no reason.
 //!
-//! **Method.** Two, for different questions. [`Smoothing::Best`] is what a core can reach that may leave partitions unused:
-//! the best rate among the shares within its own. But the best of many noisy figures is too good, and where phases do not begin at the
-//! same progress under every share, it is the best of different parts of the program: whole runs then come out faster than
-//! any that was recorded ([`super::Accuracy::faster_than_recorded`] tells by how much). [`Smoothing::Nearest`] is the monotone
-//! table with the least squared distance to the logarithms of the rates (isotonic regression over both resources), which
-//! averages noise instead of choosing from it. It is found by Dykstra's alternating projections (An algorithm for restricted least
-//! squares regression, JASA 78, 1983) on the tables that grow with ways and on those that grow with partitions; either
-//! projection pools neighbours that are out of order.
+//! **Method.** Two, for different questions. [`Smoothing::Best`] is what a core can reach that may leave partitions
+//! unused: the best rate among the shares within its own. But the best of many noisy figures is too good. And where
+//! phases do not begin at the same progress under every share, it is the best of different parts of the program. Whole
+//! runs then come out faster than any recorded one; [`super::Accuracy::faster_than_recorded`] says by how much.
+//! [`Smoothing::Nearest`] is the monotone table with the least squared distance to the logarithms of the rates
+//! (isotonic regression over both resources), which averages noise instead of choosing from it. It is found by
+//! Dykstra's alternating projections (An algorithm for restricted least squares regression, JASA 78, 1983) on the
+//! tables that grow with ways and on those that grow with partitions; either projection pools neighbours that are out
+//! of order.
 
 use serde::{Deserialize, Serialize};
 

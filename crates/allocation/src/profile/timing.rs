@@ -35,8 +35,8 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// A core like those of the fifth paper's machine: 2.1 GHz, and the 72 MB/s that MemGuard gave a partition there. The
-    /// cycles are round numbers of the usual size for such a core, not fitted to anything.
+    /// A core like those of the fifth paper's machine: 2.1 GHz, and the 72 MB/s that MemGuard gave a partition there.
+    /// The cycles are round numbers of the usual size for such a core, not fitted to anything.
     pub const PAPER: Timing = Timing {
         base_cycles: 0.6,
         llc_cycles: 40.0,

@@ -46,8 +46,8 @@ impl Window {
 }
 
 impl Windows {
-    /// Reads the rows under `table`'s names. They are in order; a window begins where the one before ends; more ways never
-    /// miss more.
+    /// Reads the rows under `table`'s names. They are in order; a window begins where the one before ends; more ways
+    /// never miss more.
     pub(super) fn read(name: &str, table: &mut Table<'_>, ways: Option<u8>) -> Result<Windows, ReadError> {
         let places = [
             table.column(COLUMNS[0])?,

@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn who_runs_has_the_least_at_any_price(
+    fn a_core_that_runs_has_the_least_at_any_price(
         programs in programs(),
         policy in proptest::sample::select(Policy::ALL.to_vec()),
         instants in proptest::collection::vec(cores(), 1..12),

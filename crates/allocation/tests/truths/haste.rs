@@ -1,4 +1,4 @@
-//! Whom DADNA helps, and at whose cost.
+//! Which jobs DADNA helps, and at the cost of which.
 
 use proptest::prelude::*;
 use punctual_allocation::policy::{dadna, dna};
@@ -57,7 +57,7 @@ fn count(late: &[bool]) -> usize {
 
 proptest! {
     #[test]
-    fn nobody_is_made_late_and_what_changes_helps(programs in programs(), cores in cores(), queues in queues()) {
+    fn no_job_is_made_late_and_what_changes_helps(programs in programs(), cores in cores(), queues in queues()) {
         let cores = with_queues(&cores, &queues);
         for zero in [ZeroDelta::OtherResource, ZeroDelta::Nothing] {
             let (before, after) = (dna(&programs, POOL, &cores, zero), dadna(&programs, POOL, &cores, NOW, zero));
@@ -70,8 +70,8 @@ proptest! {
     }
 
     #[test]
-    fn who_is_in_time_with_others_behind_never_pays(programs in programs(), cores in cores(), queues in queues()) {
-        // Nobody's deadline has passed, and somebody waits for every core: no donors.
+    fn a_job_in_time_with_others_behind_never_pays(programs in programs(), cores in cores(), queues in queues()) {
+        // No job's deadline has passed, and a job waits for every core: no donors.
         let queues: Vec<Vec<Waiting>> = queues
             .into_iter()
             .map(|queue| queue.into_iter().chain([Waiting { program: 0, progress: 0.0, deadline: Time::MAX }]).collect())
@@ -85,8 +85,8 @@ proptest! {
     }
 }
 
-/// The partitions that DNA and DADNA give the second of two jobs that gain by bandwidth alone, and alike. It takes 8 s over its
-/// partitions and is due in 1.5 s; the first is due at `first` ns, with `waiting` behind it.
+/// The partitions that DNA and DADNA give the second of two jobs that gain by bandwidth alone, and alike. It takes 8 s
+/// over its partitions and is due in 1.5 s; the first is due at `first` ns, with `waiting` behind it.
 fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
     let phase = Phase {
         ends: 1.0,
@@ -128,7 +128,7 @@ fn a_job_that_is_late_already_pays() {
 }
 
 #[test]
-fn a_job_in_time_pays_if_nobody_waits_behind_it() {
+fn a_job_in_time_pays_if_none_waits_behind_it() {
     let behind = [Waiting {
         program: 0,
         progress: 0.0,

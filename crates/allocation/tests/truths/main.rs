@@ -1,4 +1,4 @@
-//! What holds of every split, whoever decides; and that the optimum is one, by brute force.
+//! What holds of every split, whichever policy decides; and that the optimum is one, by brute force.
 
 mod common;
 mod deciding;

@@ -22,7 +22,8 @@ fn programs(folder: &Path, ending: &str) -> Programs {
         .map(|entry| entry.expect("a file").path());
     let mut files: Vec<PathBuf> = files.filter(|file| file.to_string_lossy().ends_with(ending)).collect();
     files.sort();
-    // Phases as they are recorded, joined where they differ least: what a decision reads, without the search for clusters.
+    // Phases as they are recorded, joined where they differ least: what a decision reads, without the search for
+    // clusters.
     let options = Options {
         grid: Some(Grid::PAPER),
         clustering: None,

@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_better_than_exact_and_all_keep_to_the_pool(
+    fn no_policy_is_better_than_exact_and_all_keep_to_the_pool(
         programs in programs(),
         cores in cores(),
         now in 0_u64..1_000_000_000,

@@ -21,7 +21,7 @@ fn sum(programs: &Programs, job: &Running<'_>, has: Share, ways: u8, partitions:
         .sum()
 }
 
-/// Algorithm 1, a zero delta left out of the divisor, nothing used up handed out, until nobody gains.
+/// Algorithm 1, a zero delta left out of the divisor, nothing used up handed out, until no core gains.
 fn algorithm_1(programs: &Programs, jobs: &[Running<'_>], mut ways: u8, mut partitions: u8) -> Vec<Share> {
     let mut shares = vec![POOL.least; jobs.len()];
     while ways > 0 || partitions > 0 {

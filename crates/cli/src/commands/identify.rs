@@ -9,8 +9,8 @@ use crate::output::{self, Output};
 use crate::scenario;
 use crate::watch::Watcher;
 
-/// The controllers that work with a model, the most demanding one last: where none can use a model, the reason given is that
-/// of the least demanding.
+/// The controllers that work with a model, the most demanding one last: where none can use a model, the reason given is
+/// that of the least demanding.
 const LAWS: [ControllerKind; 4] = [
     ControllerKind::Clock,
     ControllerKind::Qod,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_control::{ArxModel, DMatrix, Design, R2_ACCEPTED, SETTLED, Verdict};
+use punctual_control::{ArxModel, DMatrix, Design, R2_ACCEPTED, SETTLED, Stability};
 use punctual_workload::Pace;
 
 /// A model's matrices, operating point and fit.
@@ -67,7 +67,7 @@ pub fn controller(design: &Design, pace: Pace) -> String {
 }
 
 /// How long the slowest mode takes; nothing for a loop that never settles.
-fn settling(verdict: Verdict, pace: Pace) -> String {
+fn settling(verdict: Stability, pace: Pace) -> String {
     let Some(samples) = verdict.settling_samples() else {
         return String::new();
     };

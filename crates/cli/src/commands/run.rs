@@ -56,7 +56,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     report.summary.notes.splice(0..0, learnt.note);
     drop(watcher);
 
-    // What can be told is told: one output that cannot be written does not take the others with it.
+    // The text says what is known: one output that cannot be written does not take the others with it.
     let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));
     let json = json.map_or(Ok(()), |file| file.json(&report));
     let html = html.map_or(Ok(()), |file| file.text(&page::page(&report, command)));
@@ -203,7 +203,7 @@ fn one_profile_each(given: &[(String, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who gets which ways and how much bandwidth; nobody where no task has a profile.
+/// The policy that splits ways and bandwidth; `None` where no task has a profile.
 fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
     let Allocation {
         policy,
@@ -252,7 +252,7 @@ fn machine(path: &Path) -> Result<MachineModel, Failure> {
     MachineModel::from_toml(&text).map_err(|error| refused(error.to_string()))
 }
 
-/// The controller of `--model`, else of the scenario; none if neither names one, which the runtime refuses in words.
+/// The controller of `--model`, else of the scenario; `None` if neither names one, which the runtime refuses in words.
 pub fn given_controller(
     option: Option<&Path>,
     loaded: &Loaded,

@@ -32,8 +32,8 @@ pub struct Experiment {
     /// Machine files to run on, in place of the calibrated ones
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     pub machines: Vec<PathBuf>,
-    /// A media file for dps and its parts, in place of media/dps-table-1.toml; their machine (--machines, one) is such as
-    /// machines/dps-dual-core.toml
+    /// A media file for dps and its parts, in place of media/dps-table-1.toml; their machine (--machines, one) is such
+    /// as machines/dps-dual-core.toml
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     pub media: Option<PathBuf>,
     /// A folder of profiles (PROGRAM.csv or PROGRAM.SET.csv) for dna-*, in place of the shipped ones
@@ -79,14 +79,16 @@ pub enum Bench {
     /// lost, or data is stale. Each run lasts 10s with 1s of warm-up unless --duration and --set control.warm_up say
     /// otherwise, and has a temporary store of its own; a rate that is not held is tried once more. About 20 runs.
     Rates(Rates),
-    /// Measure what deciding who gets ways and bandwidth costs, and how near each policy comes to the optimum
+    /// Measure what a decision about ways and bandwidth costs, and how near each policy comes to the optimum
     Allocation(AllocationBench),
-    /// Play a movie beside hogs on all cores and a busy disk: blocking and fair, blocking and real-time, and on a core of its own
+    /// Play a movie beside hogs on all cores and a busy disk: blocking and fair, blocking and real-time, and on a core
+    /// of its own
     ///
-    /// Every repetition plays each way once, in an order that rotates, and once lets the hogs alone. Programs that PUNCTUAL_SPARE names
-    /// (as `ps -o comm` shows them, with commas between) are not moved off the player's core.
+    /// Every repetition plays each way once, in an order that rotates, and once lets the hogs alone. Programs that
+    /// PUNCTUAL_SPARE names (as `ps -o comm` shows them, with commas between) are not moved off the player's core.
     Movie(Movie),
-    /// Run cyclictest, oslat (rt-tests) and rt-app on the last core beside hogs, outside and inside of the protection of an exclusive core
+    /// Run cyclictest, oslat (rt-tests) and rt-app on the last core beside hogs, outside and inside of the protection
+    /// of an exclusive core
     ///
     /// Each that is installed; priority, places and load are the same on both sides.
     Referees(Referees),
@@ -95,7 +97,8 @@ pub enum Bench {
 /// `bench allocation`
 #[derive(Debug, Args)]
 pub struct AllocationBench {
-    /// Decide for the programs whose profiles (NAME.csv) are in this folder [default: the shipped ones of data/profiles]
+    /// Decide for the programs whose profiles (NAME.csv) are in this folder [default: the shipped ones of
+    /// data/profiles]
     #[arg(long, value_name = "DIR")]
     pub profiles: Option<PathBuf>,
     /// How often every policy decides its runs again

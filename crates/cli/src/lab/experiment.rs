@@ -157,7 +157,8 @@ fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Re
     }
 }
 
-/// The machines of the command line, else those that were calibrated; all of them for the paper that they are fitted to.
+/// The machines of the command line, else those that were calibrated; all of them for the paper that they were fitted
+/// to.
 fn machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Vec<Subject>, Failure> {
     if arguments.machines.is_empty() {
         let fitted = qedb::EXPERIMENTS.iter().any(|other| other.name == experiment.name);

@@ -116,7 +116,7 @@ pub fn is_inconclusive(report: &MovieReport) -> bool {
 }
 
 /// What is said of a film and a disk that are none.
-const IN_MEMORY: &str = ", WHICH IS MEMORY: nobody waits for a device; let TMPDIR name a folder on one to measure that";
+const IN_MEMORY: &str = ", WHICH IS MEMORY, without waits; let TMPDIR name a folder on a device to measure them";
 
 /// What was played, and beside what.
 pub fn setting(report: &MovieReport) -> String {
@@ -247,7 +247,8 @@ fn without_core(report: &MovieReport) -> Vec<String> {
     refused.map(|run| (run.repetition + 1).to_string()).collect()
 }
 
-/// The goals, and whether they hold. Nothing holds, or fails, on a machine that was too disturbed, but for the bytes of the film.
+/// The goals, and whether they hold. Nothing holds, or fails, on a machine that was too disturbed, but for the bytes of
+/// the film.
 pub fn goals(report: &MovieReport) -> Vec<Goal> {
     let disturbed = is_inconclusive(report);
     let mut goals = Vec::new();

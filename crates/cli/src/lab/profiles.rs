@@ -8,8 +8,8 @@ use crate::commands::profile::tell;
 use crate::failure::Failure;
 use crate::profiles::bytes;
 
-/// The profiles in `folder`, in sets: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `modelled` or `measured`, whichever it is. What
-/// the files do not say and is assumed is noted on standard error.
+/// The profiles in `folder`, in sets: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `modelled` or `measured`,
+/// whichever it is. What the files do not say and is assumed is noted on standard error.
 ///
 /// # Errors
 /// [`Failure::Input`] naming the file that cannot be read, or the folder if there is none in it.

@@ -2,17 +2,17 @@
 
 use std::fmt::Write;
 
-use punctual_lab::referees::{Hearing, Histogram, Referee};
+use punctual_lab::referees::{Histogram, Referee, RefereeRun};
 
 use crate::columns::columns;
 
 /// All of it, for a terminal.
-pub fn told(runs: &[Hearing], absent: &[String]) -> String {
+pub fn told(runs: &[RefereeRun], absent: &[String]) -> String {
     let mut text = columns(&table(runs));
     if let Some(obtained) = protection(runs) {
         let _ = writeln!(text, "\ninside: {obtained}");
     }
-    text.push_str("outside: the same core, priority and hogs, nobody moved\n");
+    text.push_str("outside: the same core, priority and hogs, no thread moved\n");
     if runs.iter().any(|run| run.referee == Referee::Oslat) {
         let _ = writeln!(text, "{THROTTLED}");
     }
@@ -27,12 +27,12 @@ pub const THROTTLED: &str =
     "oslat never sleeps: where real-time threads are throttled, its longest gap is that, on both sides";
 
 /// The protection of the first run that had one.
-pub fn protection(runs: &[Hearing]) -> Option<&str> {
+pub fn protection(runs: &[RefereeRun]) -> Option<&str> {
     runs.iter().find_map(|run| run.protection.as_deref())
 }
 
 /// A head, and a row for each run: outside before inside, so that the two stand under each other.
-pub fn table(runs: &[Hearing]) -> Vec<Vec<String>> {
+pub fn table(runs: &[RefereeRun]) -> Vec<Vec<String>> {
     let head = ["", "repetition", "min", "average", "p99", "max", "late", "least slack"];
     let mut rows = vec![head.map(String::from).to_vec()];
     for (referee, protected) in sides() {
@@ -48,19 +48,19 @@ pub fn sides() -> impl Iterator<Item = (Referee, bool)> {
 }
 
 /// The runs of one side.
-pub fn of(runs: &[Hearing], referee: Referee, protected: bool) -> impl Iterator<Item = &Hearing> {
-    let wanted = move |run: &&Hearing| run.referee == referee && run.protected == protected;
+pub fn of(runs: &[RefereeRun], referee: Referee, protected: bool) -> impl Iterator<Item = &RefereeRun> {
+    let wanted = move |run: &&RefereeRun| run.referee == referee && run.protected == protected;
     runs.iter().filter(wanted)
 }
 
 /// What one side saw in all its repetitions, and the longest of it.
-pub fn together(runs: &[Hearing], referee: Referee, protected: bool) -> (Histogram, f64) {
+pub fn together(runs: &[RefereeRun], referee: Referee, protected: bool) -> (Histogram, f64) {
     let side = || of(runs, referee, protected);
     let max = side().map(|run| run.verdict.max_us).fold(0.0, f64::max);
     (Histogram::merged(side().map(|run| &run.verdict.histogram)), max)
 }
 
-fn row(run: &Hearing) -> Vec<String> {
+fn row(run: &RefereeRun) -> Vec<String> {
     let us = |figure: f64| format!("{figure:.0} us");
     let verdict = &run.verdict;
     let loops = verdict.loops;
@@ -89,17 +89,17 @@ pub const fn side(protected: bool) -> &'static str {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use punctual_lab::referees::{Loops, Verdict};
+    use punctual_lab::referees::{Latencies, Loops};
 
     use super::*;
 
     /// A run that saw 3 us, and `max_us` once.
-    pub(crate) fn run(referee: Referee, protected: bool, max_us: f64) -> Hearing {
-        Hearing {
+    pub(crate) fn run(referee: Referee, protected: bool, max_us: f64) -> RefereeRun {
+        RefereeRun {
             referee,
             repetition: 0,
             protected,
-            verdict: Verdict {
+            verdict: Latencies {
                 min_us: 3.0,
                 average_us: 10.0,
                 p99_us: None,
@@ -119,7 +119,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn outside_and_inside_stand_under_each_other_and_who_is_absent_is_named() {
+    fn outside_and_inside_stand_under_each_other_and_absent_tools_are_named() {
         let runs = [
             run(Referee::RtApp, true, 90.0),
             run(Referee::RtApp, false, 900.0),

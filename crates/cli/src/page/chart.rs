@@ -52,7 +52,7 @@ pub struct Band {
 /// Everything in one chart.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
-    /// What is drawn, in plain text for those who cannot see it.
+    /// What is drawn, in plain text for readers that cannot see it.
     pub description: String,
     /// Drawn in order.
     pub curves: Vec<Curve>,

@@ -1,4 +1,4 @@
-//! The report of a run as one HTML page that asks nobody for anything: style, curves and figures are in it.
+//! The report of a run as one HTML page that loads nothing from elsewhere: style, curves and figures are in it.
 //!
 //! The curves are SVG of our own making rather than a plotting crate's: such crates write colours into the picture,
 //! and these take theirs from the style sheet, so that one page is right in light and in dark.
@@ -221,7 +221,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_page_is_whole_and_asks_nobody() {
+    fn the_page_is_whole_and_loads_nothing() {
         let page = page(&fixture::report(), "punctual run");
         check_nesting(&page);
         for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
@@ -279,7 +279,8 @@ pub(crate) mod tests {
         assert!(!page.contains("<b>Clock</b>"));
     }
 
-    /// To look at the page: `cargo test -p punctual write_the_page -- --ignored --nocapture`, then open the file it names.
+    /// To look at the page: `cargo test -p punctual write_the_page -- --ignored --nocapture`, then open the file it
+    /// names.
     #[test]
     #[ignore = "writes a file to look at"]
     fn write_the_page() {

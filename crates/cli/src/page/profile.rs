@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_whole_labelled_and_asks_nobody() {
+    fn the_page_is_whole_labelled_and_loads_nothing() {
         let windows: String = (0..40)
             .map(|i| format!("{i},{},1000,{},{},3\n", i * 1000, 20 + i % 4, 9 + i % 4))
             .collect();

@@ -1,4 +1,5 @@
-//! Every task on the page: a table of figures, and for each task a histogram of its response times and where its time goes.
+//! Every task on the page: a table of figures, and for each task a histogram of its response times and where its time
+//! goes.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! `[allocation]`: who gets which cache ways and how much bandwidth, and the profiles of tasks that this goes by.
+//! `[allocation]`: which cache ways and how much bandwidth each core gets, and the profiles of tasks that decide it.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,10 @@ pub const WAY_KIB_MAX: u32 = 1 << 20;
 /// Size of a way where nothing says otherwise, in KiB: the fifth paper's machine.
 const WAY_KIB: u32 = 2048;
 
-/// What is split among tasks with profiles, and by whom. Only the simulated machine does it so far.
+/// What is split among tasks with profiles, and by which policy. Only the simulated machine does it so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allocation {
-    /// Who decides; none only where no task has a profile.
+    /// The policy that decides; `None` only where no task has a profile.
     pub policy: Option<Policy>,
     /// When another split is taken up.
     pub changes: Changes,
@@ -76,7 +76,7 @@ fn policy(section: &mut Section<'_, '_>, profiled: Option<&TaskSpec>) -> Option<
         (Some(task), false) => section.complain(
             "policy",
             format!(
-                "missing: the task \"{}\" has a profile, so who gets ways and bandwidth? write \"equal\", \"dna\" or \"exact\", or give --allocate",
+                "missing: the task \"{}\" has a profile, so which policy splits ways and bandwidth? write \"equal\", \"dna\" or \"exact\", or give --allocate",
                 task.name
             ),
         ),

@@ -30,7 +30,7 @@ pub struct Draft {
     pub store_path: Option<String>,
     /// `[movie]`: what `bench movie` plays.
     pub movie: MovieFile,
-    /// `[allocation]`: who gets which cache ways and how much bandwidth.
+    /// `[allocation]`: which cache ways and how much bandwidth each core gets.
     pub allocation: Allocation,
     /// `exclusive.spare`: programs that are left on exclusive cores.
     pub spare: Vec<String>,
@@ -154,6 +154,12 @@ fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
         false => every_period,
     };
     let pace = section.choice("pace", &paces).unwrap_or(usual);
+    if pace == Pace::Job && section.has("period") {
+        section.complain(
+            "period",
+            "jobs set the pace (`pace = \"job\"`); remove one of the two keys",
+        );
+    }
     let control = Control {
         kind,
         pace,
@@ -187,7 +193,7 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
         coldest_first: section
             .choice("shedding", &[("uniform", false), ("coldest-first", true)])
             .unwrap_or(false),
-        group_commit: section.time("group_commit").unwrap_or(Nanos::from_millis(50)),
+        group_commit: section.time("group_commit").unwrap_or(StoreNeeds::GROUP_COMMIT),
         objects: section.count("objects").unwrap_or(10_000),
         object_bytes: section.count("object_bytes").unwrap_or(100),
         map_bytes: section.count("map_bytes").unwrap_or(StoreNeeds::MAP_BYTES),

@@ -52,7 +52,7 @@ pub struct Loaded {
         expect(dead_code, reason = "checked with the rest of the file, and played by the lab")
     )]
     pub movie: MovieFile,
-    /// What is split among tasks with profiles, and by whom.
+    /// What is split among tasks with profiles, and by which policy.
     pub allocation: Allocation,
     /// The profiles of tasks; not read yet.
     pub profiles: Vec<ProfileFile>,
@@ -159,8 +159,8 @@ fn check(
     Ok((draft, profiles, document))
 }
 
-/// The profiles of the scenario's tasks. A file named in the scenario lies beside it, one named on the command line where the
-/// user is.
+/// The profiles of the scenario's tasks. A file named in the scenario lies beside it, one named on the command line
+/// where the user is.
 fn profiles(
     scenario: &Scenario,
     document: &Entries,

@@ -24,7 +24,7 @@ impl Report {
         self.problems.push((Origin::Line(line), format!("not TOML: {what}")));
     }
 
-    /// Notes a key that nobody asked for.
+    /// Notes a key that no reader asked for.
     pub fn unknown(&mut self, origin: Origin, key: String) {
         self.unknown.push((origin, key));
     }

@@ -1,8 +1,8 @@
 //! Reads one table of a scenario, key by key, and notes everything that is wrong with it.
 //!
-//! Not serde: its first error ends the reading and does not know whether a value came from the file or from the
-//! command line. Every reader returns a placeholder after a complaint, so that the rest can be read; whoever asked
-//! must look at the report before using what was read.
+//! Not serde: its first error ends the reading and does not know whether a value came from the file or from the command
+//! line. Every reader returns a placeholder after a complaint, so that the rest can be read; the caller must look at
+//! the report before using what was read.
 
 use punctual_units::{Nanos, Share};
 
@@ -82,7 +82,7 @@ impl<'r, 't> Section<'r, 't> {
         value
     }
 
-    /// Reports the keys that nobody asked for. Called once everything was read.
+    /// Reports the keys that no reader asked for. Called once everything was read.
     pub fn finish(self) {
         for (key, node) in self.entries.into_iter().flatten() {
             if !self.asked.contains(&key.as_str()) {

@@ -8,7 +8,7 @@ use super::tree::{self, Entries, Node, Origin, Value};
 
 /// What setting a key (of a table) takes away from a scenario that says it another way, so that
 /// `--set trace.replicas=4` works where the file says `utilisation`.
-const REPLACES: [(&str, &str, &[&str]); 11] = [
+const REPLACES: [(&str, &str, &[&str]); 12] = [
     ("goal", "late", &["tardiness"]),
     ("goal", "tardiness", &["late"]),
     ("task", "late", &["tardiness"]),
@@ -18,6 +18,7 @@ const REPLACES: [(&str, &str, &[&str]); 11] = [
     ("task", "pause", &["period", "gap"]),
     ("trace", "replicas", &["utilisation"]),
     ("trace", "utilisation", &["replicas"]),
+    ("control", "period", &["pace"]),
     ("trace", "dir", &["sensors", "period"]),
     ("trace", "sensors", &["dir"]),
 ];

@@ -362,7 +362,7 @@ fn what_is_wrong_with_an_allocation_is_told() {
     for (lines, expected) in [
         (
             "profile = \"p.csv\"",
-            "x.toml: allocation.policy: missing: the task \"control\" has a profile, so who gets ways and bandwidth? write \"equal\", \"dna\" or \"exact\", or give --allocate",
+            "x.toml: allocation.policy: missing: the task \"control\" has a profile, so which policy splits ways and bandwidth? write \"equal\", \"dna\" or \"exact\", or give --allocate",
         ),
         (
             "[allocation]\npolicy = \"dna\"",

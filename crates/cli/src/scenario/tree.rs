@@ -1,7 +1,7 @@
 //! A TOML document as a tree whose every node knows where it was written.
 //!
-//! The tree is what overrides (`--set`) are applied to before anything is typed, so that a value from the command line
-//! and one from the file pass through the same checks, and each complaint names the place that the user has to change.
+//! Overrides (`--set`) change the tree before anything is typed. So a value from the command line and one from the file
+//! pass through the same checks, and each complaint names the place that the user has to change.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

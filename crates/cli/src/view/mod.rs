@@ -1,7 +1,8 @@
 //! The live view: a pure function from [`ViewState`] to a terminal frame.
 //!
 //! Each task with its goal, its figures, where its time goes and a histogram; four curves (tardiness, data response
-//! ratio, admitted and fresh share, clock), each with its goal or minimum as a line; below them jobs and the load per core. Laid out for 80 x 24 and up; a smaller terminal shows the figures only.
+//! ratio, admitted and fresh share, clock), each with its goal or minimum as a line; below them jobs and the load per
+//! core. Laid out for 80 x 24 and up; a smaller terminal shows the figures only.
 
 mod panels;
 mod state;

@@ -47,7 +47,7 @@ pub struct ViewState {
     pub header: Option<RunHeader>,
     /// The latest samples, oldest first.
     pub samples: VecDeque<Sample>,
-    /// The figures of each task so far; empty until some are told.
+    /// The figures of each task so far; empty until some are reported.
     pub tasks: Vec<TaskReport>,
     /// Real-time jobs after the start-up so far.
     pub jobs: u64,
@@ -117,7 +117,7 @@ impl ViewState {
             .collect()
     }
 
-    /// How real the clock knob is; none where there is none.
+    /// How real the clock knob is; `None` where there is none.
     pub fn clock_provenance(&self) -> Option<Provenance> {
         let header = self.header.as_ref()?;
         header.knobs.iter().find(|knob| knob.knob == "clock")?.offered

@@ -110,7 +110,7 @@ fn histogram(task: &TaskReport) -> Line<'static> {
     Line::from_iter(tasks::histogram(task, usize::from(PICTURE_WIDTH)).into_iter().map(span))
 }
 
-/// Letters, so that the parts are told apart without colours as well.
+/// Letters, so that a reader tells the parts apart without colours as well.
 fn parts(task: &TaskReport) -> Line<'static> {
     let span = |(letter, part, columns): (char, Part, usize)| {
         let text = letter.to_string().repeat(columns);

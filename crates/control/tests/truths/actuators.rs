@@ -76,8 +76,8 @@ proptest! {
         }
     }
 
-    /// A steady load: the knob alternates between two neighbours, and the mean is on the goal. Without the model inside of
-    /// the law the mean is too, but the law answers its own rounding and the knob goes further.
+    /// A steady load: the knob alternates between two neighbours, and the mean is on the goal. Without the model inside
+    /// of the law the mean is too, but the law answers its own rounding and the knob goes further.
     #[test]
     fn a_limit_cycle_is_one_step_wide(gaps in prop::collection::vec(0.5..1.0f64, 6..19), a in 0.0..0.6f64, goal in -1.0..1.0f64) {
         let model = siso(a, -1.0);

@@ -191,7 +191,8 @@ proptest! {
             law.ku_past.iter().zip(&past).for_each(|(gain, deviation)| u -= gain * deviation);
             u += column(&law.u0);
             if u.amax() > 1e9 {
-                break; // a law whose memory grows by itself, driven by measurements that no plant made: the formula has no limits
+                // A law whose memory grows by itself, driven by measurements of no plant: the formula has no limits.
+                break;
             }
             v += &errors[0];
             let stepped = running.step(&y, &goal).unwrap().to_vec();

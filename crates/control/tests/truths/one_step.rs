@@ -221,8 +221,8 @@ proptest! {
     }
 }
 
-/// The machine keeps the share above a half whatever is asked for, as admission does for freshness: the clock makes up for
-/// it, and the mean is on the goal.
+/// The machine keeps the share above a half whatever is asked for, as admission does for freshness: the clock makes up
+/// for it, and the mean is on the goal.
 #[test]
 fn a_knob_that_does_not_follow_leaves_no_error() {
     let b = DMatrix::from_row_slice(1, 2, &[-1.0, 0.8]);

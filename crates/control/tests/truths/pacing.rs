@@ -1,5 +1,5 @@
-//! The pacer: jobs end at their goal whatever slows them down, as far as the clock reaches; and it is silent where there is
-//! nothing to do.
+//! The pacer: jobs end at their goal whatever slows them down, as far as the clock reaches; and it is silent where
+//! there is nothing to do.
 
 use proptest::prelude::*;
 use punctual_control::{Pacer, TOLERANCE};
@@ -31,7 +31,8 @@ impl Parts {
         }
     }
 
-    /// Runs a job whose part i is slowed down by `slow(i)`, from this clock on; when it ended, and how often the clock changed.
+    /// Runs a job whose part i is slowed down by `slow(i)`, from this clock on; when it ended, and how often the clock
+    /// changed.
     fn run(&self, pacer: &mut Pacer, acts: bool, mut clock: f64, slow: impl Fn(usize) -> f64) -> (f64, u32) {
         let (mut elapsed, mut work, mut changes) = (0.0, 0.0, 0);
         pacer.begin();
@@ -72,7 +73,8 @@ proptest! {
         prop_assert!((paced - GOAL).abs() < 0.05 * GOAL, "{paced}, unpaced {unpaced}");
     }
 
-    /// Slowed down in the middle: on its goal, or as early as the top clock allows from there on, but for what it takes to see it.
+    /// Slowed down in the middle: on its goal, or as early as the top clock allows from there on, but for what it takes
+    /// to see it.
     #[test]
     fn a_disturbance_within_the_job_is_met_within_the_job(seed: u64, count in 12usize..32, slow in 1.0..3.0f64, at in 0.0..0.7f64) {
         let parts = Parts::new(count, 0.0, seed);
@@ -114,7 +116,8 @@ proptest! {
     }
 }
 
-/// The planted fault: a pacer that learns no slow-down (its parts are told as they usually are) does not rescue the job.
+/// The planted fault: a pacer that learns no slow-down (its parts are told as they usually are) does not rescue the
+/// job.
 #[test]
 fn a_pacer_that_is_told_a_lie_is_found_out() {
     let parts = Parts::new(16, 0.0, 7);

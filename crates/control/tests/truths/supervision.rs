@@ -84,8 +84,8 @@ fn closed(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Steps, periods and noise that the knobs can counter with ease, and gains off by up to two fifths. Beyond, noise alone swings a loop now and
-    /// then, and the pause that follows is the price of noticing.
+    /// Steps, periods and noise that the knobs can counter with ease, and gains off by up to two fifths. Beyond, noise
+    /// alone swings a loop now and then, and the pause that follows is the price of noticing.
     #[test]
     fn a_loop_that_settles_raises_no_doubt(seed: u64, size in 0.0..0.3f64, period in 10usize..100, noise in 0.0..0.08f64, off in 0.6..1.4f64) {
         let machine = machine(-1.5 * off, 0.5 * off, noise, seed);

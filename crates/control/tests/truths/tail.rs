@@ -1,4 +1,5 @@
-//! The tail estimate: reached shares of late jobs, bounds that hold whatever the jobs do, and a check that notices an estimate that is stuck.
+//! The tail estimate: reached shares of late jobs, bounds that hold whatever the jobs do, and a check that notices an
+//! estimate that is stuck.
 
 use proptest::prelude::*;
 use punctual_control::{AIM, HEADROOM_MAX, HEADROOM_MIN, SURPLUS_MAX, SURPLUS_MIN, Tail};
@@ -34,8 +35,8 @@ impl Scatter {
     }
 }
 
-/// Runs `jobs` jobs whose mean a law holds at the set point, which `set_point` reads from the estimate; how many were late after the
-/// first `skip`.
+/// Runs `jobs` jobs whose mean a law holds at the set point, which `set_point` reads from the estimate; how many were
+/// late after the first `skip`.
 fn late(tail: &mut Tail, jobs: u32, skip: u32, mut job: impl FnMut() -> f64, set_point: impl Fn(&Tail) -> f64) -> u32 {
     let mut late = 0;
     for k in 0..jobs {
@@ -46,7 +47,8 @@ fn late(tail: &mut Tail, jobs: u32, skip: u32, mut job: impl FnMut() -> f64, set
     late
 }
 
-/// From 0.1 to 5 %, for light and heavy tails: the share that is reached lies within a factor of 1.5 of the one asked for.
+/// From 0.1 to 5 %, for light and heavy tails: the share that is reached lies within a factor of 1.5 of the one asked
+/// for.
 #[test]
 fn the_reached_share_is_near_the_asked_one_for_every_tail() {
     for asked in [0.001, 0.01, 0.05] {
@@ -128,8 +130,8 @@ fn the_start_is_on_the_safe_side() {
 }
 
 proptest! {
-    /// Whatever the jobs do, the set point keeps its bounds, and the late ones among those that count are q n, but for the bounds of the
-    /// surplus, as long as it does not stand at its most.
+    /// Whatever the jobs do, the set point keeps its bounds, and the late ones among those that count are q n, but for
+    /// the bounds of the surplus, as long as it does not stand at its most.
     #[test]
     fn late_jobs_are_those_aimed_at_but_for_the_surplus(asked in 0.001..0.2f64, jobs in prop::collection::vec(0.5..1.6f64, 1..400)) {
         let mut tail = Tail::new(asked).unwrap();

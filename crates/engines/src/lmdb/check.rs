@@ -3,12 +3,12 @@
 //! **Problem.** LMDB trusts its file: a truncated one ends in SIGBUS at the first touch of a missing page, a damaged
 //! one in an assertion or a wild pointer. Both kill the program that embeds it.
 //!
-//! **Method.** Walk, with plain reads, every page that the newest commit can reach, and check what LMDB relies on
-//! without checking it: that the page lies within the file, is the page it should be, is reached once, and that its
-//! nodes lie within it. The file's length alone does not tell: LMDB counts pages at the end that were allocated and
-//! freed within one transaction, and never writes them (`mm_last_pg` in mdb.c), so an intact file may be shorter than
-//! its last page. The walk reads each page once, which also brings it into memory, where the store wants it anyway.
-//! Values carry no checksum: a flipped bit in one is not seen.
+//! **Method.** Walk, with plain reads, every page that the newest commit can reach. Check what LMDB relies on without
+//! checking it: the page lies within the file, is the page it should be, is reached once, and its nodes lie within it.
+//! The file's length alone does not tell: LMDB counts pages at the end that were allocated and freed within one
+//! transaction, and never writes them (`mm_last_pg` in mdb.c), so an intact file may be shorter than its last page. The
+//! walk reads each page once, which also brings it into memory, where the store wants it anyway. Values carry no
+//! checksum: a flipped bit in one is not seen.
 //!
 //! Layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte
 //! order.

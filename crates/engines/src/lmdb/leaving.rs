@@ -1,14 +1,14 @@
 //! Threads that end, and a store that is closed meanwhile.
 //!
 //! **Problem.** LMDB frees the reader slot of a thread as that thread ends, after its closure has returned
-//! (`mdb_env_reader_dest` in mdb.c, a destructor of thread-specific data). `std::thread::scope` waits for the closure only,
-//! so that safe code could close the store, and unmap the slot, under a thread that is about to write into it.
+//! (`mdb_env_reader_dest` in mdb.c, a destructor of thread-specific data). `std::thread::scope` waits for the closure
+//! only, so that safe code could close the store, and unmap the slot, under a thread that is about to write into it.
 //!
 //! **Method.** A thread says when it begins to end: by a thread local, which is dropped before any thread-specific data
 //! is (`__call_tls_dtors` comes first in glibc). It says when its slot is free: in the second round of destructors,
-//! which comes after each value has been destroyed once (POSIX, `pthread_key_create`); LMDB's runs in the first and sets
-//! no new value. Closing waits for threads in between. A thread that begins to end while the store is being closed waits
-//! until it is closed; then LMDB's destructor is gone, and is not called.
+//! which comes after each value has been destroyed once (POSIX, `pthread_key_create`); LMDB's runs in the first and
+//! sets no new value. Closing waits for threads in between. A thread that begins to end while the store is being closed
+//! waits until it is closed; then LMDB's destructor is gone, and is not called.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How long closing waits for threads that are about to end. What they still do is drop their thread locals.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Those who have read one store.
+/// The threads that have read one store.
 #[derive(Debug)]
 pub(super) struct Readers {
     /// Of this store only, and not 0.
@@ -42,7 +42,7 @@ struct Threads {
 }
 
 /// The stores that this thread has read.
-struct Here {
+struct StoresRead {
     latest: Cell<u64>,
     stores: RefCell<Vec<(u64, Weak<Ending>)>>,
 }
@@ -54,14 +54,14 @@ struct Last {
 }
 
 thread_local! {
-    static HERE: Here = const { Here { latest: Cell::new(0), stores: RefCell::new(Vec::new()) } };
+    static READ: StoresRead = const { StoresRead { latest: Cell::new(0), stores: RefCell::new(Vec::new()) } };
 }
 
 /// The value of this key is a thread's [`Last`].
 static LAST: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
 impl Readers {
-    /// Nobody yet.
+    /// No thread yet.
     ///
     /// # Errors
     /// If the process has no thread-specific key left.
@@ -74,26 +74,26 @@ impl Readers {
         })
     }
 
-    /// This thread is going to read. False if it is about to end: then it must not get a slot, for nobody would wait
-    /// until it is free.
+    /// This thread is going to read. False if it is about to end: then it must not get a slot, because no thread would
+    /// wait until it is free.
     #[inline]
     pub(super) fn enter(&self) -> bool {
-        HERE.try_with(|here| {
-            if here.latest.get() != self.id {
-                self.enter_first(here);
+        READ.try_with(|read| {
+            if read.latest.get() != self.id {
+                self.enter_first(read);
             }
         })
         .is_ok()
     }
 
     #[cold]
-    fn enter_first(&self, here: &Here) {
-        let mut stores = here.stores.borrow_mut();
+    fn enter_first(&self, read: &StoresRead) {
+        let mut stores = read.stores.borrow_mut();
         if !stores.iter().any(|(id, _)| *id == self.id) {
             stores.retain(|(_, ending)| ending.strong_count() > 0);
             stores.push((self.id, Arc::downgrade(&self.ending)));
         }
-        here.latest.set(self.id);
+        read.latest.set(self.id);
     }
 
     /// Closes the store by `close` when no thread is about to end. If one takes longer than [`WAIT_MAX`] over it, the
@@ -107,7 +107,7 @@ impl Readers {
             return false;
         }
         threads.closed = true;
-        close(); // while the lock is held: whoever begins to end now waits for it
+        close(); // while the lock is held: a thread that begins to end now waits for it
         true
     }
 }
@@ -133,7 +133,7 @@ impl Ending {
     }
 }
 
-impl Drop for Here {
+impl Drop for StoresRead {
     fn drop(&mut self) {
         let stores = self.stores.get_mut().drain(..);
         let stores: Vec<_> = stores.filter_map(|(_, ending)| ending.upgrade()).collect();

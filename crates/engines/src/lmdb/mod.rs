@@ -10,8 +10,8 @@
 //! into the thread's own slot; without them each begin takes a mutex shared by all readers, which has no priority
 //! inheritance (`mdb_txn_renew0` in mdb.c). The price is one snapshot per thread at a time.
 //!
-//! **A thread frees its slot as it ends**, after its closure has returned, which `std::thread::scope` does not wait for.
-//! A store that is dropped meanwhile waits for it, see `leaving`.
+//! **A thread frees its slot as it ends**, after its closure has returned, which `std::thread::scope` does not wait
+//! for. A store that is dropped meanwhile waits for it, see `leaving`.
 //!
 //! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
 

@@ -18,8 +18,8 @@ pub struct ClaimResult {
     pub ours_range: Option<[f64; 2]>,
     /// Of a comparison, the median of its right side.
     pub against: Option<f64>,
-    /// Whether it holds: of a structural claim, in every replication; of a quantitative one, of the median, and in at least half of
-    /// the replications.
+    /// Whether it holds: of a structural claim, in every replication; of a quantitative one, of the median, and in at
+    /// least half of the replications.
     pub holds: bool,
     /// Replications in which it holds by itself.
     pub held: usize,
@@ -40,7 +40,7 @@ pub struct ClaimResult {
 pub struct ByMachine {
     /// The machine.
     pub machine: String,
-    /// Ours over its seeds; none where it could not be evaluated.
+    /// Ours over its seeds; `None` where it could not be evaluated.
     pub ours: Option<Spread>,
     /// Replications in which the claim holds by itself.
     pub held: usize,

@@ -1,12 +1,14 @@
 //! The claims of a paper: what it says, the formula that computes ours from the samples, and whether it holds.
 //!
-//! **Problem.** A reproduction is worth what it cannot bend. So every claim is a row of a file that is written before the runs: the
-//! paper's statement in our words, where it stands, its figure, the formula, and how far ours may be off.
+//! **Problem.** A reproduction is worth what it cannot bend. So every claim is a row of a file that is written before
+//! the runs: the paper's statement in our words, where it stands, its figure, the formula, and how far ours may be off.
 //!
-//! **Terms.** A *quantitative* claim has a figure. Its formula is evaluated in each replication (one machine, one seed); it holds
-//! if the **median** over all replications keeps the tolerance, or the bound where the paper states one ("less than 20 %",
-//! taken at its word), and **half** of them or more do by themselves: else the mean of two sets of programs could hold where neither does. A *structural* claim is a comparison; it holds if it holds in **every** replication. What a claim was used
-//! for is its *role*: a figure that machines were fitted to, or that settled what the paper leaves open, is no prediction.
+//! **Terms.** A *quantitative* claim has a figure. Its formula is evaluated in each replication (one machine, one
+//! seed); it holds if the **median** over all replications keeps the tolerance, or the bound where the paper states one
+//! ("less than 20 %", taken at its word), and **half** of them or more do by themselves. Otherwise the mean of two sets
+//! of programs could hold where neither does. A *structural* claim is a comparison; it holds if it holds in **every**
+//! replication. What a claim was used for is its *role*: a figure that machines were fitted to, or that settled what
+//! the paper leaves open, is no prediction.
 //!
 //! Claims are never adapted to what came out. Why one does not hold is kept in a file of its own, written afterwards.
 

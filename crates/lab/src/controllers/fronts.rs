@@ -1,21 +1,21 @@
 //! Energy at equal misses and equal fresh share.
 //!
-//! A law that spends less may simply let more jobs be late, or less data be fresh. So each law runs with many set points, and
-//! for each point of the baseline's front the question is what the other law needs *at that quality*: no more late jobs, no
-//! less fresh data.
+//! A law that spends less may simply let more jobs be late, or less data be fresh. So each law runs with many set
+//! points, and for each point of the baseline's front the question is what the other law needs *at that quality*: no
+//! more late jobs, no less fresh data.
 //!
-//! Between set points it is interpolated. A loop that spends a part of its time at each of several set points has the means of
-//! their late jobs, fresh data and power in these parts, so every mixture of points can be had, and the least power at a given
-//! quality is a small linear program:
+//! Between set points it is interpolated. A loop that spends a part of its time at each of several set points has the
+//! means of their late jobs, fresh data and power in these parts. So every mixture of points is possible, and the least
+//! power at a given quality is a small linear program:
 //!
 //! ```text
 //! minimise sum l_i power_i   over   sum l_i misses_i <= misses,  sum l_i fresh_i >= fresh,  sum l_i = 1,  l_i >= 0
 //! ```
 //!
-//! With three constraints beside the signs, some optimum mixes three points at most (a vertex), so all mixtures of one, two and
-//! three points at which constraints hold exactly are looked at. Where no mixture has the quality, the law does not reach it,
-//! and the point counts as lost. The baseline is held against its own mixtures as well: what it gains by mixing is no other
-//! law's merit.
+//! With three constraints beside the signs, some optimum mixes three points at most (a vertex), so all mixtures of one,
+//! two and three points at which constraints hold exactly are looked at. Where no mixture has the quality, the law does
+//! not reach it, and the point counts as lost. The baseline is held against its own mixtures as well: what it gains by
+//! mixing is no other law's merit.
 
 use serde::Serialize;
 
@@ -57,8 +57,8 @@ pub fn front(points: &[Point]) -> Vec<Point> {
     points.iter().filter(|point| !is_beaten(point)).copied().collect()
 }
 
-/// For every point of the baseline's front, the least power of the other law's mixtures of that quality over the point's own;
-/// none where there is no such mixture.
+/// For every point of the baseline's front, the least power of the other law's mixtures of that quality over the
+/// point's own; none where there is no such mixture.
 pub fn power_ratios(baseline: &[Point], other: &[Point]) -> Vec<Option<f64>> {
     let ratio = |point: &Point| Some(least_power(other, point)? / point.power);
     front(baseline).iter().map(ratio).collect()
@@ -89,7 +89,8 @@ fn least_power(points: &[Point], wanted: &Point) -> Option<f64> {
     alone.chain(of_two).chain(of_three).reduce(f64::min)
 }
 
-/// Parts of the first two points for which a mixture of the three lacks exactly nothing, by Cramer's rule; none if there are none.
+/// Parts of the first two points for which a mixture of the three lacks exactly nothing, by Cramer's rule; `None` if
+/// there are none.
 fn both_exact(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> Option<(f64, f64)> {
     let (a, b) = ([a[0] - c[0], a[1] - c[1]], [b[0] - c[0], b[1] - c[1]]);
     let determinant = a[0] * b[1] - a[1] * b[0];
@@ -134,7 +135,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against mixtures on a grid, which the exact optimum must not be worse than, nor better by more than the grid is coarse.
+        /// Against mixtures on a grid, which the exact optimum must not be worse than, nor better by more than the grid
+        /// is coarse.
         #[test]
         fn the_least_power_is_that_of_the_best_mixture(
             points in prop::collection::vec((0.0..1.0f64, 0.0..1.0f64, 1.0..2.0f64), 3), wanted in (0.2..0.8f64, 0.2..0.8f64),

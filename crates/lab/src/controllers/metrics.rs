@@ -1,18 +1,17 @@
 //! What a disturbance does to a loop, by one ruler for every pace.
 //!
 //! Laws with different samples cannot be compared by their own samples: the mean over a second hides a job that is 40 %
-//! late among nine that are not. So all figures here come from the single jobs, whoever decided how often.
+//! late among nine that are not. So all figures here come from the single jobs, however often a law decided.
 //!
 //! - *IAE*: the integral of |tardiness - goal| over time since the onset, in seconds; each job stands for the time
 //!   until the next one.
 //!   A clock that alternates between two steps to meet the goal on average counts here, job by job.
-//! - *Second's mean*: over the jobs of one second, the paper's sample, wherever it begins. The *first* one begins at the
-//!   onset; the *overshoot* is the largest one since, both relative to the goal; *IAE of means* is the integral of their
-//!   absolute error. The *first job* is told apart: no
-//!   feedback can help it.
-//! - *Settled*: after so many jobs, if the means of every [`SMOOTHED`] jobs that begin within the [`STEADY`] jobs from there stay
-//!   within [`BAND`] of the goal: three of the paper's samples in a row, as in the claims on the paper. Means look ahead, so
-//!   smoothing delays nothing; it keeps a job's noise from being taken for the loop's.
+//! - *Second's mean*: over the jobs of one second, the paper's sample, wherever it begins. The *first* one begins at
+//!   the onset; the *overshoot* is the largest one since, both relative to the goal; *IAE of means* is the integral of
+//!   their absolute error. The *first job* is reported apart: no feedback can help it.
+//! - *Settled*: after so many jobs, if the means of every [`SMOOTHED`] jobs that begin within the [`STEADY`] jobs from
+//!   there stay within [`BAND`] of the goal: three of the paper's samples in a row, as in the claims on the paper.
+//!   Means look ahead, so smoothing delays nothing; it keeps a job's noise from being taken for the loop's.
 
 use punctual_runtime::report::FinishedJob;
 
@@ -38,15 +37,15 @@ pub struct Transient {
     pub first_second: f64,
     /// The largest second's mean error since, relative to the goal.
     pub overshoot: f64,
-    /// Jobs until settled; none if it never was.
+    /// Jobs until settled; `None` if it never was.
     pub settled_jobs: Option<usize>,
-    /// The same in seconds, from the onset to the end of the last job that was not; none if it never was.
+    /// The same in seconds, from the onset to the end of the last job that was not; `None` if it never was.
     pub settled_s: Option<f64>,
     /// Late jobs, over all.
     pub misses: f64,
 }
 
-/// What `jobs` show of a disturbance between `onset_s` and `end_s` against `goal`. None if too few jobs ended then.
+/// What `jobs` show of a disturbance between `onset_s` and `end_s` against `goal`. `None` if too few jobs ended then.
 pub fn transient(jobs: &[FinishedJob], goal: f64, onset_s: f64, end_s: f64) -> Option<Transient> {
     let from = jobs.partition_point(|job| job.t_s < onset_s);
     let until = jobs.partition_point(|job| job.t_s < end_s);

@@ -1,9 +1,10 @@
-//! Control past the paper against the paper's law: every disturbance, right and wrong models, and energy at equal quality.
+//! Control past the paper against the paper's law: every disturbance, right and wrong models, and energy at equal
+//! quality.
 //!
 //! `plan` says which runs there are, `disturbance` what disturbs them, `run` carries them out on one machine with one
-//! seed, `metrics` judges them job by job, `fronts` compares energy; `on_machine` is the same with a scenario of the user's on
-//! the machine at hand. The machines, the job and the weights are those of
-//! the first paper's experiments; the set point of tardiness is the default of the scenarios.
+//! seed, `metrics` judges them job by job, `fronts` compares energy; `on_machine` is the same with a scenario of the
+//! user's on this machine. The machines, the job and the weights are those of the first paper's experiments; the set
+//! point of tardiness is the default of the scenarios.
 
 mod columns;
 mod disturbance;
@@ -190,8 +191,8 @@ fn points(plan: &[Planned], replications: &[Replication], law: Law) -> Vec<Point
         .collect()
 }
 
-/// What the law needs of the baseline's power at its quality: the ratio in every replication, averaged over the points of the
-/// baseline's front there that the law can match; and what part of them it can.
+/// What the law needs of the baseline's power at its quality: the ratio in every replication, averaged over the points
+/// of the baseline's front there that the law can match; and what part of them it can.
 fn at_equal_quality(plan: &[Planned], replications: &[Replication], law: Law) -> [Option<Spread>; 2] {
     let ratios = replications.iter().map(|replication| {
         let [baseline, own] = [Law::Paper, law].map(|law| points_in(plan, replication, law));

@@ -1,11 +1,12 @@
-//! The laws with a scenario of the user's, on the machine at hand: a surge of work comes and goes.
+//! The laws with a scenario of the user's, on this machine: a surge of work comes and goes.
 //!
-//! What interferes on another core hardly moves a job on many machines (a virtual machine with two cores among them), so the
-//! disturbance is one that every machine has: for a while each real-time job has more to do, and nobody is told. On Linux that is
-//! real work under the real scheduler, at the emulated clock where the machine has none to turn.
+//! What interferes on another core hardly moves a job on many machines (a virtual machine with two cores among them),
+//! so the disturbance is one that every machine has. For a while each real-time job has more to do, and the law does
+//! not know. On Linux that is real work under the real scheduler, at the emulated clock where the machine has none to
+//! turn.
 //!
-//! The figures are those of the simulated runs, from single jobs (`metrics.rs`). Nothing is claimed; the laws are interleaved, so
-//! that a slow change of the machine meets all of them alike.
+//! The figures are those of the simulated runs, from single jobs (`metrics.rs`). Nothing is claimed; the laws are
+//! interleaved, so that a slow change of the machine meets all of them alike.
 
 use std::ops::ControlFlow;
 
@@ -30,8 +31,8 @@ use crate::{Outcome, Progress};
 pub struct Course {
     /// Of one run.
     pub duration: Nanos,
-    /// When it sets in at the earliest: up to [`Course::PHASE`] later, drawn for each repetition, so that no law's samples keep
-    /// step with it.
+    /// When it sets in at the earliest: up to [`Course::PHASE`] later, drawn for each repetition, so that no law's
+    /// samples keep step with it.
     pub from: Nanos,
     /// How long it lasts.
     pub lasts: Nanos,
@@ -42,8 +43,8 @@ pub struct Course {
 }
 
 impl Default for Course {
-    /// Half a minute, with 15 % more to do for ten seconds of it. The fire scenario meets its goal near 0.85 of the top clock, so
-    /// much more could not be made up for by any law.
+    /// Half a minute, with 15 % more to do for ten seconds of it. The fire scenario meets its goal near 0.85 of the top
+    /// clock, so much more could not be made up for by any law.
     fn default() -> Course {
         Course {
             duration: Nanos::from_secs(30),
@@ -250,8 +251,8 @@ mod tests {
     use super::*;
     use crate::qedb::{self, Clocking, Place, identify_ask};
 
-    /// The whole course on a simulated machine: a run of each law in each repetition, the surge is felt, and jobs paced from
-    /// within feel it least.
+    /// The whole course on a simulated machine: a run of each law in each repetition, the surge is felt, and jobs paced
+    /// from within feel it least.
     #[test]
     fn a_surge_is_felt_by_every_law_and_least_within_jobs() {
         let seconds = Nanos::from_secs;

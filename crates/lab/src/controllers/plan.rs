@@ -42,7 +42,7 @@ impl Law {
         }
     }
 
-    /// Who decides.
+    /// The law that decides.
     pub const fn kind(self) -> ControllerKind {
         match self {
             Law::Paper | Law::MimoJob | Law::MimoWithin => ControllerKind::Mimo,
@@ -112,7 +112,7 @@ impl Case {
         }
     }
 
-    /// Who interferes.
+    /// What interferes.
     pub const fn mix(self) -> Mix {
         match self {
             Case::Outside => Mix(90),
@@ -124,7 +124,7 @@ impl Case {
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
-    /// Who decides.
+    /// The law that decides.
     pub law: Law,
     /// What disturbs.
     pub disturbance: Disturbance,

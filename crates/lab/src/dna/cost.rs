@@ -1,7 +1,8 @@
 //! What decisions cost, measured on the instants of a run at utilisation 2.6.
 //!
-//! These are the only figures of the experiments that are measured on the machine at hand: they differ from run to run, and are kept
-//! apart from the samples. A decision is timed alone, without actuation, which the simulated machine has for nothing.
+//! These are the only figures of the experiments that are measured on this machine: they differ from run to run, and
+//! are kept apart from the samples. A decision is timed alone, without actuation, which the simulated machine has for
+//! nothing.
 
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use crate::outcome::Measure;
 use crate::samples::{Labels, Replication, Run, labels as of};
 use crate::stats::Spread;
 
-/// What claims about these runs are told with.
+/// What is printed beside claims about these runs.
 pub const NOTE: &str = "measured, not simulated; without actuation, not comparable with the paper's, which include it";
 
 /// Columns of these runs.
@@ -27,7 +28,7 @@ pub const SERIES: [&str; 2] = ["cost", "cost-p99"];
 /// The utilisation of the timed run.
 const UTILISATION: f64 = 2.6;
 
-/// Who is timed.
+/// The policy that is timed.
 const TIMED: [(Policy, Rule); 6] = [
     (Policy::Dna, Rule::EveryChange),
     (Policy::Dadna, Rule::EveryChange),

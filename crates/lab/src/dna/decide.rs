@@ -112,7 +112,7 @@ impl<'p> Decider<'p> {
     }
 }
 
-/// Where bandwidth goes that nobody needs.
+/// Where bandwidth goes that no core needs.
 fn aim(policy: Policy) -> Aim {
     match policy {
         Policy::Dadna => Aim::Deadlines,

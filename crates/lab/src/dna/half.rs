@@ -1,8 +1,8 @@
 //! The utilisation at which half of the task sets are schedulable, and how sure that is.
 //!
-//! **Method.** The share of schedulable sets by utilisation, pooled to a non-increasing curve (adjacent means that rise are averaged:
-//! isotonic regression), crosses one half between two utilisations: linear in between. The spread is that of the same over sets
-//! drawn again with replacement within each utilisation (bootstrap).
+//! **Method.** The share of schedulable sets by utilisation, pooled to a non-increasing curve (adjacent means that rise
+//! are averaged: isotonic regression), crosses one half between two utilisations: linear in between. The spread is that
+//! of the same over sets drawn again with replacement within each utilisation (bootstrap).
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -21,7 +21,8 @@ pub struct Half {
     pub low: f64,
     /// The 95th.
     pub high: f64,
-    /// Of the utilisations that were run, the first and the last: where the curve may cross beyond them, it is not seen.
+    /// Of the utilisations that were run, the first and the last: where the curve may cross beyond them, it is not
+    /// seen.
     seen: (f64, f64),
 }
 

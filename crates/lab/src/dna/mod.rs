@@ -1,9 +1,9 @@
 //! The evaluation of the fifth paper: DNA and DADNA (R. Gifford et al., RTAS 2021), Figs. 1, 2 and 5 to 7, and Table I.
 //!
-//! `tasksets` draws task sets as the paper does, `variant` says under what each is run, `carry` runs one on the simulated split
-//! machine, `columns` makes samples of it, `motivation` and `cost` are the experiments without task sets, `refill` asks what the order
-//! of the rules hangs on. What the profiles are, and
-//! what a way of their machine holds, is in `profiles`.
+//! `tasksets` draws task sets as the paper does, `variant` says under what each is run, `carry` runs one on the
+//! simulated split machine, `columns` makes samples of it. `motivation` and `cost` are the experiments without task
+//! sets, `refill` asks what the order of the rules depends on. What the profiles are, and what a way of their machine
+//! holds, is in `profiles`.
 
 mod carry;
 mod columns;

@@ -11,9 +11,9 @@ use super::sets::{read, size};
 /// The size of a way where no profile of a set says it (bytes): that of the fifth paper's machine.
 pub const WAY_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
 
-/// Phases that are kept of each program, at most: half of what an allocator could hold, because every phase of every job is an event of
-/// every run: with 64 all experiments together would take about the three minutes that they may. What 32 cost in rates is part of the
-/// experiments' setting.
+/// Phases that are kept of each program, at most: half of what an allocator could hold, because every phase of every
+/// job is an event of every run: with 64 all experiments together would take about the three minutes that they may.
+/// What 32 cost in rates is part of the experiments' setting.
 pub const PHASES: usize = 32;
 
 /// Profiles of one machine.

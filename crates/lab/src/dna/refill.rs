@@ -1,11 +1,11 @@
-//! What the order of the rules hangs on: the price of a way that changes hands, and what is maximised.
+//! What the order of the rules depends on: the price of a way that changes hands, and what is maximised.
 //!
-//! **Problem.** Refilling is charged by an upper bound, at which reallocating at every change loses to a split that never changes; for
-//! nothing it wins. A real machine lies between the two.
+//! **Problem.** Refilling is charged by an upper bound, at which reallocating at every change loses to a split that
+//! never changes; for nothing it wins. A real machine lies between the two.
 //!
-//! **Method.** The task sets of one utilisation again, a way holding a share of its bytes, for the machine and for the rule that weighs
-//! the cost. Beside them the paper's own objective: DNA as it is here sums the speeds of the programs, each relative to its best;
-//! the paper sums instructions per second.
+//! **Method.** The task sets of one utilisation again, a way holding a share of its bytes, for the machine and for the
+//! rule that weighs the cost. Beside them the paper's own objective: DNA as it is here sums the speeds of the programs,
+//! each relative to its best; the paper sums instructions per second.
 
 use punctual_allocation::{Objective, Programs};
 use punctual_sim::split::{Refill, SplitModel};
@@ -27,7 +27,7 @@ const UTILISATION: f64 = 3.2;
 /// What refilling costs, as a share of the upper bound, with its name.
 const SHARES: [(f64, &str); 5] = [(0.0, "0"), (0.125, "1/8"), (0.25, "1/4"), (0.5, "1/2"), (1.0, "1")];
 
-/// Who splits, and by what.
+/// Which policy splits, and by which profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contender {
     /// The static split with the least largest utilisation: what refilling costs makes no difference.

@@ -1,7 +1,7 @@
 //! Which set a profile's file belongs to, and what the set is of.
 //!
-//! A file's name says which program and which set. What its figures are of, and how large the ways were, the file says itself
-//! ([`Facts`]); what it does not say is assumed, and told as such.
+//! A file's name says which program and which set. What its figures are of, and how large the ways were, the file says
+//! itself ([`Facts`]); what it does not say is assumed, and told as such.
 
 use punctual_allocation::Grid;
 use punctual_allocation::profile::{Compiled, Facts, Kind, Options, Problem, ReadError, Recording};
@@ -11,15 +11,14 @@ use super::profiles::{PHASES, ProfileSet, WAY_BYTES};
 /// A file to read: its name and its bytes.
 pub type File<'f> = (&'f str, &'f [u8]);
 
-/// What stands in a file's name where a set would, as `punctual profile` names it if nobody else does.
+/// What stands in a file's name where a set would, as `punctual profile` names it if the user does not.
 const UNNAMED: &str = "profile";
 /// The set of profiles that were counted, where files name none: what claims call it.
 pub(super) const MEASURED: &str = "measured";
 
-/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET; `PROGRAM.csv` and `PROGRAM.profile.csv` to `modelled` or `measured`,
-/// whichever it is. Where files do
-/// not say it, rows by window are of a model, rows by share were counted, and ways are as large as in the set's other files, or
-/// [`WAY_BYTES`].
+/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET; `PROGRAM.csv` and `PROGRAM.profile.csv` to `modelled` or
+/// `measured`, whichever it is. Where files do not say it, rows by window are of a model, rows by share were counted,
+/// and ways are as large as in the set's other files, or [`WAY_BYTES`].
 ///
 /// # Errors
 /// [`ReadError`] of the first file that cannot be used, or that is of another kind or machine than its set.

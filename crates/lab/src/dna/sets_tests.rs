@@ -63,7 +63,7 @@ fn a_set_is_of_one_machine_and_of_one_kind() {
             .unwrap_err()
             .contains("says kind: counted, but modelled")
     );
-    // Who does not say how large its ways are has those of its set.
+    // A profile that does not say how large its ways are has those of its set.
     let found = sets(&[("fft.lab.csv", windows("# kind: modelled\n")), ("ocean.lab.csv", small)]).unwrap();
     assert_eq!(found[0].way_bytes, 65536.0);
     assert_eq!(

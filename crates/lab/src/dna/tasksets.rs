@@ -1,10 +1,10 @@
 //! Task sets as the fifth paper's evaluation draws them (section VIII-A).
 //!
-//! Programs are drawn at random, utilisations uniformly from 0.1..0.4, and a task's period is its program's reference WCET (with
-//! everything there is) over its utilisation. Tasks go to four cores by worst-fit packing of their utilisations, the largest
-//! first. Where the paper is silent: the last task's utilisation is what the set still lacks (draws before it leave it at
-//! least the minimum), all tasks are released first at 0, and a set that overloads a core by reference WCETs is drawn again,
-//! because it could not be scheduled even if every core had everything.
+//! Programs are drawn at random, utilisations uniformly from 0.1..0.4, and a task's period is its program's reference
+//! WCET (with everything there is) over its utilisation. Tasks go to four cores by worst-fit packing of their
+//! utilisations, the largest first. Where the paper is silent: the last task's utilisation is what the set still lacks
+//! (draws before it leave it at least the minimum), and all tasks are released first at 0. A set that overloads a core
+//! by reference WCETs is drawn again, because it could not be scheduled even if every core had everything.
 
 use punctual_allocation::Task;
 use punctual_allocation::packing::worst_fit;

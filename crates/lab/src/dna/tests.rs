@@ -45,9 +45,9 @@ fn the_motivation_is_the_same_twice_and_judges_programs_where_they_are() {
     assert_eq!((of("fft-late-gains"), of("canneal-starves")), (Some(2), None));
 }
 
-/// In overload with refill charged: the same twice, nothing faster than the uncontended machine, and with hysteresis no more
-/// late jobs than under the split that it starts from; fewer late jobs and shorter latencies than under the split of the
-/// least largest utilisation, where the paper's rule has more and longer ones.
+/// In overload with refill charged: the same twice, nothing faster than the uncontended machine, and with hysteresis no
+/// more late jobs than under the split that it starts from; fewer late jobs and shorter latencies than under the split
+/// of the least largest utilisation, where the paper's rule has more and longer ones.
 #[test]
 fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
     let sets = shipped().unwrap();
@@ -79,11 +79,11 @@ fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
     }
 }
 
-/// Under a split that never changes every job of a task takes the same time, and EDF on one core is all that is left to simulate: the
-/// machine and the schedulability analysis (`allocation::edf`) must say the same of every set.
+/// Under a split that never changes every job of a task takes the same time, and EDF on one core is all that is left to
+/// simulate: the machine and the schedulability analysis (`allocation::edf`) must say the same of every set.
 #[test]
 fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
-    use punctual_allocation::edf::{Timing, Verdict, run};
+    use punctual_allocation::edf::{Schedulability, Timing, run};
     use punctual_units::Nanos;
 
     let sets = shipped().unwrap();
@@ -106,7 +106,7 @@ fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
             };
             let timings: Vec<Timing> = tasks.iter().filter(|task| task.core == core).map(timing).collect();
             let verdict = run(&timings, carry::DURATION, |task, _| timings[task].wcet);
-            matches!(verdict, Verdict::Schedulable { .. })
+            matches!(verdict, Schedulability::Schedulable { .. })
         };
         let schedulable = (0..cores).all(keeps);
         let measured = refill::carry(&prepared, variant, utilisation, 1.0, 1, number).unwrap();

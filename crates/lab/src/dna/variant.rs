@@ -1,17 +1,17 @@
-//! Who splits, what ways cost that change hands, and when a new split is taken up.
+//! Which policy splits, what ways cost that change hands, and when a new split is taken up.
 
 use punctual_sim::split::Refill;
 
 use crate::samples::{Labels, labels};
 
-/// Who says what each core gets.
+/// The policy that says what each core gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
-    /// Everybody the same.
+    /// Every core the same.
     Equal,
     /// Static by WCETs, what is left over given out.
     Vc2m,
-    /// Static by WCETs, what is left over given to nobody.
+    /// Static by WCETs, what is left over given to no core.
     Vc2mStrict,
     /// The static split with the least largest utilisation of a core.
     StaticBest,
@@ -39,7 +39,7 @@ pub enum Rule {
 /// A column of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// Who splits.
+    /// The policy that splits.
     pub policy: Policy,
     /// What ways cost.
     pub refill: Refill,
@@ -92,8 +92,8 @@ impl Rule {
 }
 
 impl Variant {
-    /// Every column: static policies in both worlds, because nothing changes hands; dynamic ones free, charged, and charged with
-    /// hysteresis.
+    /// Every column: static policies in both worlds, because nothing changes hands; dynamic ones free, charged, and
+    /// charged with hysteresis.
     pub fn all() -> Vec<Variant> {
         let of = |policy: Policy| {
             let kinds: &[(Refill, Rule)] = if policy.is_static() {

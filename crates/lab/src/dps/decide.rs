@@ -1,4 +1,4 @@
-//! Who runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
+//! Which job runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
 
 use punctual_cores::{Completion, LendingCosts, NoFigures, Sporadic, completion, first_fit};
 use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, computes};
@@ -12,7 +12,7 @@ use super::setting::PERIOD;
 /// What was decided before a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Who runs where.
+    /// Which job runs where.
     pub management: Management,
     /// The longest read of the rehearsal, where there was one.
     pub longest: Option<Nanos>,
@@ -46,7 +46,8 @@ impl Decision {
     }
 }
 
-/// The decision for one run of the plan. `rehearse` measures service times of the player's medium; it is called where they matter.
+/// The decision for one run of the plan. `rehearse` measures service times of the player's medium; it is called where
+/// they matter.
 ///
 /// # Errors
 /// [`Undecided`] if it cannot.
@@ -163,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn who_blocks_is_charged_its_switches() {
+    fn a_job_that_blocks_is_charged_its_switches() {
         let services = vec![Nanos::from_micros(60); 3];
         let demanded = computed(&services).demanded;
         assert_eq!(demanded, Some(Nanos::from_micros(10_000 + 100 * (60 + 30) + 30)));
     }
 
     #[test]
-    fn nothing_is_rehearsed_for_who_does_not_ask() {
+    fn nothing_is_rehearsed_without_a_need() {
         let machine = DualMachine::dps_dual_core();
         let rehearse = || panic!("it was rehearsed");
         for approach in [Approach::Blocking, Approach::Fair, Approach::Fifo, Approach::Dual] {

@@ -1,11 +1,12 @@
 //! The player's trace: which pages it refers to for each frame, and what of that the cache leaves to be read.
 //!
-//! **Frame sizes.** Groups of 12 frames, I B B P B B P B B P B B, of 3.5 : 1 : 1.9 in size for I, B and P, which is the usual order; the size of a whole group is
-//! lognormal. The coefficients of variation, 0.38 for groups and 0.66 for frames, are those of a public trace of the same film (F. Fitzek and M. Reisslein,
-//! MPEG-4 trace of "Star Wars IV" in high quality, 2001); only the mean is ours ([`Film`]).
+//! **Frame sizes.** Groups of 12 frames, I B B P B B P B B P B B, of 3.5 : 1 : 1.9 in size for I, B and P, which is the
+//! usual order; the size of a whole group is lognormal. The coefficients of variation, 0.38 for groups and 0.66 for
+//! frames, are those of a public trace of the same film (F. Fitzek and M. Reisslein, MPEG-4 trace of "Star Wars IV" in
+//! high quality, 2001); only the mean is ours ([`Film`]).
 //!
-//! **Pages.** A frame's part of the file is read in order and never again. While it is decoded, the player refers to its other pages, independently of each
-//! other. Both go through one cache.
+//! **Pages.** A frame's part of the file is read in order and never again. While it is decoded, the player refers to
+//! its other pages, independently of each other. Both go through one cache.
 
 use std::num::NonZeroUsize;
 
@@ -66,8 +67,8 @@ pub fn frames(film: Film, page_bytes: u32, seed: u64) -> Vec<Frame> {
     frames
 }
 
-/// The jobs that play the last [`FRAMES`] of `frames` with a cache of so many pages: what misses is read from `device`, up to `ahead` successive pages of
-/// the file in one request.
+/// The jobs that play the last [`FRAMES`] of `frames` with a cache of so many pages: what misses is read from `device`,
+/// up to `ahead` successive pages of the file in one request.
 pub fn jobs(frames: &[Frame], cache: NonZeroUsize, ahead: u32, device: usize) -> Vec<Vec<Step>> {
     let mut cache = PageCache::new(cache);
     let mut missed = |pages: &[u64]| -> Vec<u64> {

@@ -1,4 +1,5 @@
-//! What is measured without a claim: how the baseline that the paper did not have compares, and what else explains the figures.
+//! What is measured without a claim: how the baseline that the paper did not have compares, and what else explains the
+//! figures.
 
 use super::plan::Part;
 use crate::claims::Formula;
@@ -8,7 +9,7 @@ use crate::stats::Spread;
 
 const BD: &str = "wait=own, film=bd, ahead=1, cache=7";
 
-/// Under whom the interactive side is compared.
+/// The managements under which the interactive side is compared.
 const INTERACTIVE_SIDES: [(&str, &str); 5] = [
     ("blocking", "flash"),
     ("blocking", "pcm"),
@@ -17,8 +18,8 @@ const INTERACTIVE_SIDES: [(&str, &str); 5] = [
     ("dual", "pcm"),
 ];
 
-/// The interactive side's part of the time in which the player does not compute. A player that keeps its rate computes more in a second than one that is
-/// late: that is its work, not a cost of how it is managed.
+/// The interactive side's part of the time in which the player does not compute. A player that keeps its rate computes
+/// more in a second than one that is late: that is its work, not a cost of how it is managed.
 fn of_the_rest(approach: &str, medium: &str) -> String {
     let mean = |series| format!("mean({series}, approach={approach}, medium={medium}, {BD})");
     let interactive = mean("interactive");

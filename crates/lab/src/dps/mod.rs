@@ -1,8 +1,10 @@
-//! The evaluation of the second paper: dual management of real-time and interactive jobs (DPS-NV; E. Lee, Y. Kim and H. Bahn, 2014), Figs. 3 to 5.
+//! The evaluation of the second paper: dual management of real-time and interactive jobs (DPS-NV; E. Lee, Y. Kim and H.
+//! Bahn, 2014), Figs. 3 to 5.
 //!
-//! `setting` is what the paper sets, and what was chosen where it is silent; `film` and `interactive` make the load; `plan` says which runs there are;
-//! `decide` says who gets a core, from what `rehearsal` measured; `replicate` carries the runs out with one seed; `figures` and `measures` say what is drawn and told beside the claims. The machine and the media
-//! are files ([`Ground`]).
+//! `setting` is what the paper sets, and what was chosen where it is silent; `film` and `interactive` make the load.
+//! `plan` says which runs there are; `decide` says which job gets a core, from what `rehearsal` measured. `replicate`
+//! carries the runs out with one seed; `figures` and `measures` say what is drawn and told beside the claims. The
+//! machine and the media are files ([`Ground`]).
 
 mod decide;
 mod figures;

@@ -42,7 +42,7 @@ impl Part {
     }
 }
 
-/// Who runs where, and how I/O is waited for.
+/// Which job runs where, and how it waits for I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approach {
     /// The paper's baseline: blocking I/O under a fair scheduler that does not preempt.
@@ -98,7 +98,7 @@ impl Source {
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Who runs where.
+    /// Which job runs where.
     pub approach: Approach,
     /// What the player reads from.
     pub source: Source,

@@ -1,8 +1,9 @@
 //! How long the player's reads take beside the interactive side, measured before the film.
 //!
-//! An idle device tells neither of queues nor of collections, which only follow writes. So single pages are read one after the other, about as often as the
-//! player reads, by a `SCHED_FIFO` task that blocks, while the interactive side runs: with another seed than during the film, which nobody knows
-//! before. The longest of these times is an estimate of the longest there can be, not a bound.
+//! An idle device tells neither of queues nor of collections, which only follow writes. So single pages are read one
+//! after the other, about as often as the player reads, by a `SCHED_FIFO` task that blocks, while the interactive side
+//! runs: with another seed than during the film, which no scheduler knows before. The longest of these times is an
+//! estimate of the longest there can be, not a bound.
 
 use punctual_sim::dual::{DualError, DualMachine, Management, simulate};
 use punctual_sim::media::{Access, Device, Request};

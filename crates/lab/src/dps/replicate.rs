@@ -16,13 +16,14 @@ use super::setting::{LIMIT, PERIOD};
 use super::{film, interactive};
 use crate::samples::Run;
 
-/// Columns of every frame: when it was done and how long it waited for a core (switches to it included) and for its medium (all as shares of the period), whether it missed its
-/// deadline (0 or 1), and how many requests it made.
+/// Columns of every frame: when it was done and how long it waited for a core (switches to it included) and for its
+/// medium (all as shares of the period), whether it missed its deadline (0 or 1), and how many requests it made.
 pub const FRAME_SERIES: [&str; 5] = ["completion", "missed", "waited", "io", "requests"];
-/// Columns of one sample each. Shares of all cores' time: jobs computing (`utilisation`), of them the interactive side's (`interactive`), `polling`,
-/// `switching`, `idle`. Of the flash: the share of time spent `collecting` garbage, and the write `amplification`. `played`: the run's length in seconds.
-/// `granted`: whether the player had an exclusive core (0 or 1). Of what admission was asked, where it was: the `longest` read of the rehearsal in
-/// milliseconds, and the execution time `demanded` for a frame as a share of the period.
+/// Columns of one sample each. Shares of all cores' time: jobs computing (`utilisation`), of them the interactive
+/// side's (`interactive`), `polling`, `switching`, `idle`. Of the flash: the share of time spent `collecting` garbage,
+/// and the write `amplification`. `played`: the run's length in seconds. `granted`: whether the player had an exclusive
+/// core (0 or 1). Of what admission was asked, where it was: the `longest` read of the rehearsal in milliseconds, and
+/// the execution time `demanded` for a frame as a share of the period.
 pub const RUN_SERIES: [&str; 11] = [
     "utilisation",
     "interactive",

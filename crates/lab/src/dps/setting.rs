@@ -1,8 +1,9 @@
-//! The setting of the second paper's experiments (E. Lee, Y. Kim and H. Bahn, "Dual Management of Real-Time and Interactive Jobs in Smartphones",
-//! 2014, section 3), and what was chosen where it is silent.
+//! The setting of the second paper's experiments (E. Lee, Y. Kim and H. Bahn, "Dual Management of Real-Time and
+//! Interactive Jobs in Smartphones", 2014, section 3), and what was chosen where it is silent.
 //!
-//! The paper's trace is not public. Nothing below was fitted to its figures but [`DECODE`] (one claim is marked for that): the film's rate is that of a
-//! disc format, its variation that of a published trace of the same film, and the rest are orders of magnitude, marked "by hand".
+//! The paper's trace is not public. Nothing below was fitted to its figures but [`DECODE`] (one claim is marked for
+//! that): the film's rate is that of a disc format, its variation that of a published trace of the same film, and the
+//! rest are orders of magnitude, marked "by hand".
 
 use punctual_sim::dual::DualMachine;
 use punctual_sim::media::Media;
@@ -14,20 +15,22 @@ pub const PERIOD: Nanos = Nanos(41_666_667);
 pub const FRAMES: usize = 150;
 /// Frames that went through the cache before: the stretch begins ten seconds into the film. By hand.
 pub const FRAMES_BEFORE: usize = 240;
-/// Decoding a frame, as a share of the period, drawn uniformly. With [`DISPLAY`] it is 0.40 on average: a job that ends 58 % before its deadline
-/// (the paper's Fig. 4) has 0.42 for everything, reads included.
+/// Decoding a frame, as a share of the period, drawn uniformly. With [`DISPLAY`] it is 0.40 on average: a job that ends
+/// 58 % before its deadline (the paper's Fig. 4) has 0.42 for everything, reads included.
 pub const DECODE: [f64; 2] = [0.36, 0.40];
 /// Displaying a frame, as a share of the period: 3 MB of a full-HD frame copied at 4 GB/s. By hand.
 pub const DISPLAY: f64 = 0.02;
 
-/// References to the player's other pages while it decodes a frame (code, libraries, tables, reference frames), so many...
+/// References to the player's other pages while it decodes a frame (code, libraries, tables, reference frames), so
+/// many...
 pub const REFERENCES: usize = 200;
 /// ...of so many pages: 40 MB at 4 KiB, as much as a player with its libraries keeps resident. By hand.
 pub const WORKING_SET: usize = 10_000;
 /// Their popularity falls as rank to the power of minus this: Zipf's law. By hand.
 pub const ZIPF: f64 = 1.0;
 
-/// Interactive jobs that never rest, so that both cores are busy under every scheduler. The paper does not say how many there were.
+/// Interactive jobs that never rest, so that both cores are busy under every scheduler. The paper does not say how many
+/// there were.
 pub const INTERACTIVE_JOBS: usize = 4;
 /// Their computation between two requests, exponential with this mean. By hand.
 pub const BURST: Nanos = Nanos::from_millis(10);
@@ -35,8 +38,8 @@ pub const BURST: Nanos = Nanos::from_millis(10);
 pub const BURSTS: usize = 2048;
 /// The share of their requests that write. By hand.
 pub const WRITE_SHARE: f64 = 0.1;
-/// Half of their requests are of one page (4 KiB is 45 to 57 % of the requests in 15 of 18 smartphone traces: D. Zhou and others, IISWC 2015), the
-/// others of 2 to this many, uniformly.
+/// Half of their requests are of one page (4 KiB is 45 to 57 % of the requests in 15 of 18 smartphone traces: D. Zhou
+/// and others, IISWC 2015), the others of 2 to this many, uniformly.
 pub const REQUEST_PAGES_MAX: u32 = 8;
 /// 80 % of what they write goes to 20 % of the pages.
 pub const HOT: [f64; 2] = [0.8, 0.2];

@@ -1,12 +1,14 @@
 //! Goals of late jobs: is the share that is reached the one that is asked for, and at what energy?
 //!
-//! **Plan.** Each machine of the ensemble runs its job every 100 ms beside interferers on three cores. The law is `mimo` with jobs paced from
-//! within. It is asked for a late share of 0.1, 1 and 5 %, which is all that it is told. Beside it the same law holds fixed means of tardiness: a grid
-//! of set points, of which a careful engineer takes the highest that keeps the goal in a run like the judged one (*tuned by hand*). Both
-//! see the same seed, so the comparison favours the tuned one: it is judged on the run that it was tuned in.
+//! **Plan.** Each machine of the ensemble runs its job every 100 ms beside interferers on three cores. The law is
+//! `mimo` with jobs paced from within. It is asked for a late share of 0.1, 1 and 5 %, which is all that it is told.
+//! Beside it the same law holds fixed means of tardiness: a grid of set points, of which a careful engineer takes the
+//! highest that keeps the goal in a run like the judged one (*tuned by hand*). Both see the same seed, so the
+//! comparison favours the tuned one: it is judged on the run that it was tuned in.
 //!
-//! **Figures**, one of each per run: `late`, the share of late jobs after the start-up; `of-asked`, the same over the asked share; `power`, the mean over the
-//! run in watts; `power-of-tuned`, over that of the tuned set point of the same machine and seed.
+//! **Figures**, one of each per run: `late`, the share of late jobs after the start-up; `of-asked`, the same over the
+//! asked share; `power`, the mean over the run in watts; `power-of-tuned`, over that of the tuned set point of the same
+//! machine and seed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! Everybody else: threads that never rest, and one that keeps the disk busy.
+//! The other load: threads that never rest, and one that keeps the disk busy.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -12,7 +12,7 @@ const LASTING: &str = "/var/tmp";
 pub struct Medium {
     /// The file system and what it is on, as the kernel names them.
     pub name: String,
-    /// Whether that is memory: then nobody waits for a device there.
+    /// Whether that is memory: then no thread waits for a device there.
     pub in_memory: bool,
 }
 
@@ -41,7 +41,8 @@ impl Medium {
     }
 }
 
-/// The first of the usual folders that is not memory, beginning with `temporary`; that one where all are, or where nothing is told of them.
+/// The first of the usual folders that is not memory, beginning with `temporary`; that one where all are, or where
+/// nothing is told of them.
 pub(super) fn folder(temporary: PathBuf, mountinfo: &str) -> (PathBuf, Medium) {
     let medium = |folder: &Path| Medium::of(&folder.canonicalize().ok()?, mountinfo);
     let candidates = [temporary.clone(), PathBuf::from(LASTING)];

@@ -1,19 +1,20 @@
 //! The movie experiment: one player, hogs on all cores, a busy disk, and four ways to run the player.
 //!
-//! **Question.** The second paper's, on this machine: a player reads, decodes and displays a frame in every period, from a file larger
-//! than its cache. How many frames are late, and how much does the interactive side get done?
+//! **Question.** The second paper's, on this machine: a player reads, decodes and displays a frame in every period,
+//! from a file larger than its cache. How many frames are late, and how much does the interactive side get done?
 //!
 //! | arm         | reads                                  | scheduled                                       |
 //! |-------------|----------------------------------------|-------------------------------------------------|
 //! | `alone`     | no player: what the hogs do by themselves |                                              |
-//! | `fair`      | blocking, through the page cache       | as everybody else                               |
+//! | `fair`      | blocking, through the page cache       | as all other threads                            |
 //! | `fifo`      | blocking, through the page cache       | `SCHED_FIFO`, pinned                            |
 //! | `dual`      | mapped memory                          | `SCHED_FIFO` on an exclusive core, lent while idle |
 //! | `dual-disk` | from the device, looking for the completion as long as the frame can be in time | likewise     |
 //!
-//! **Method.** Every repetition runs each arm once for the same number of frames, in an order that rotates; hogs and disk traffic go on
-//! throughout. A frame that could not even begin before its deadline is dropped, and counts as late. A late frame is *explained* by a
-//! gap of the probe on the player's core at least as long as its overrun (pinned arms only). Each frame's bytes are checked.
+//! **Method.** Every repetition runs each arm once for the same number of frames, in an order that rotates; hogs and
+//! disk traffic go on throughout. A frame that could not even begin before its deadline is dropped, and counts as late.
+//! A late frame is *explained* by a gap of the probe on the player's core at least as long as its overrun (pinned arms
+//! only). Each frame's bytes are checked.
 
 pub(super) mod load;
 mod medium;
@@ -116,7 +117,7 @@ impl Arm {
 pub struct Frame {
     /// When the player ran.
     pub woken: Nanos,
-    /// When it had read the frame; none where it dropped it.
+    /// When it had read the frame; `None` where it dropped it.
     pub read: Option<Nanos>,
     /// When the frame was displayed, or dropped.
     pub finished: Nanos,
@@ -171,7 +172,7 @@ pub enum MovieError {
         /// Why it failed.
         why: std::io::Error,
     },
-    /// Whoever watches broke it off; the machine was put back.
+    /// The user broke it off; the machine was put back.
     #[error("interrupted; the machine has been put back")]
     Interrupted,
     /// The machine is not as it was.
@@ -198,7 +199,8 @@ pub fn play(plan: &MoviePlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> R
                 return Err(MovieError::Interrupted);
             }
             let run = stage.run(repetition, arm);
-            // The journal holds what was done for this run only: everybody gets the core back, whatever became of the run.
+            // The journal holds what was done for this run only: all threads get the core back, whatever became of the
+            // run.
             if let Some(left) = stage.put_back().pop() {
                 return Err(MovieError::NotPutBack(left));
             }
@@ -246,7 +248,7 @@ impl<'p> Stage<'p> {
             .temporary_dir(Path::new(SHARED_MEMORY))
             .unwrap_or_else(|_| folder.clone());
         let film = Film::record(&folder.join("movie"), plan.frame_bytes, plan.file_bytes)?;
-        // Calibrated before anybody disturbs it.
+        // Calibrated before any load disturbs it.
         let clock = Arc::new(EmulatedClock::of(tree, &MonotonicClock));
         let core = first_set_apart(&cores).unwrap_or_default();
         let probe = GapProbe::start(core, PROBE_PRIORITY, PROBE_PERIOD);
@@ -376,7 +378,8 @@ impl<'p> Stage<'p> {
         }
     }
 
-    /// For how long reading a frame may take, and be polled for: the rest is for decoding, and for what the kernel keeps from real-time threads.
+    /// For how long reading a frame may take, and be polled for: the rest is for decoding, and for what the kernel
+    /// keeps from real-time threads.
     fn slack(&self) -> Nanos {
         let usable = RealTimeLimits::read(self.tree).usable();
         let granted = Nanos((self.plan.period.0 as f64 * usable.get()) as u64);
@@ -407,13 +410,13 @@ impl<'p> Stage<'p> {
                     Ok((player.play(source, start)?, told))
                 })
             });
-            // Without a player, or with one that failed, nobody is left to say so.
+            // Without a player, or with one that failed, no thread is left to say so.
             let _ = prepared.recv();
             let start = MonotonicClock.now() + START_AFTER;
             let end = start + self.plan.period * u64::from(self.plan.frames);
             let _ = go.send(start);
             let counting = scope.spawn(move || {
-                // On time even where hogs are many; where that is refused, the time is told by the clock all the same.
+                // On time even where hogs are many; where that is refused, the clock still gives the time.
                 let _ = thread::pin(self.cores[0]).and_then(|()| thread::real_time(COUNTER_PRIORITY));
                 MonotonicClock.sleep_until(start);
                 let (began, before) = (MonotonicClock.now(), self.load.done());

@@ -142,8 +142,8 @@ impl Source {
         Ok(partition)
     }
 
-    /// The device, awaited as the policy says: of `slack`, where the core is kept meanwhile, else of measured service times. Blocking through the
-    /// cache where that is refused.
+    /// The device, awaited as the policy says: of `slack`, where the core is kept meanwhile, else of measured service
+    /// times. Blocking through the cache where that is refused.
     pub(super) fn polled(film: &Film, slack: Option<Nanos>, told: &mut Vec<String>) -> Result<Source, MovieError> {
         let mut file = match PolledFile::open(&film.path, film.frame_bytes) {
             Ok(file) => file,
@@ -243,7 +243,7 @@ pub(super) struct Played {
     woken: Time,
     read: Option<Time>,
     pub(super) finished: Time,
-    /// How long after its deadline; none where it was in time.
+    /// How long after its deadline; `None` where it was in time.
     pub(super) overrun: Option<Nanos>,
 }
 

@@ -18,7 +18,7 @@ pub struct MovieReport {
     pub medium: Medium,
     /// Each arm, over all repetitions.
     pub arms: Vec<ArmSummary>,
-    /// What lending was measured to cost, over all runs; none where no core was lent.
+    /// What lending was measured to cost, over all runs; `None` where no core was lent.
     pub lending: Option<LendingSummary>,
     /// How late the probe woke: the no-op control of all latencies.
     pub probe: Option<Oversleep>,
@@ -91,9 +91,11 @@ pub struct ArmSummary {
     pub lent_share: f64,
     /// Late share of each repetition.
     pub late_by_repetition: Vec<f64>,
-    /// The hogs' work by repetition, against what they do alone in the same repetition; none where they did nothing there.
+    /// The hogs' work by repetition, against what they do alone in the same repetition; none where they did nothing
+    /// there.
     pub work: Vec<f64>,
-    /// The same against an equally large share: what they do alone, times the share of the machine that the player left.
+    /// The same against an equally large share: what they do alone, times the share of the machine that the player
+    /// left.
     pub work_of_equal_share: Vec<f64>,
     /// What the disk's writer wrote, as `work`.
     pub disk: Vec<f64>,
@@ -123,7 +125,7 @@ impl MovieReport {
 }
 
 impl LendingSummary {
-    /// Over all `runs`; none where nothing was measured.
+    /// Over all `runs`; `None` where nothing was measured.
     fn of(runs: &[Run]) -> Option<LendingSummary> {
         let lending = LendingMeasured::merged(runs.iter().filter_map(|run| run.lending.as_ref()));
         let in_play = Quantiles::of(runs.iter().flat_map(|run| run.take_back.iter().copied()).collect());
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_nothing_alone_is_not_held_against_it() {
+    fn an_idle_program_is_not_held_against_the_film() {
         let runs = [run(Arm::Alone, 0, 0, 0, &[]), run(Arm::Dual, 0, 0, 400, &[20])];
         let dual = ArmSummary::of(Arm::Dual, 2, &runs);
         assert!(dual.work.is_empty() && dual.disk_of_equal_share.is_empty());

@@ -1,4 +1,4 @@
-//! Who decides in a run: the approaches that the paper compares (Table 2), and the two set points of Fig. 10.
+//! What decides in a run: the approaches that the paper compares (Table 2), and the two set points of Fig. 10.
 
 use punctual_workload::ControllerKind;
 
@@ -11,7 +11,7 @@ pub const APPROACHES: [(&str, Approach); 5] = [
     ("mimo", Approach::Mimo(DrrGoal::Nominal)),
 ];
 
-/// Who decides in a run.
+/// What decides in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Approach {
     /// No QoS management under the `ondemand` governor: Open.
@@ -22,7 +22,7 @@ pub enum Approach {
     Qod(u64),
     /// Both from tardiness and drr.
     Mimo(DrrGoal),
-    /// Nobody; the clock pinned (MHz): the microbenchmarks.
+    /// Nothing decides; the clock is pinned (MHz): the microbenchmarks.
     Pinned(u64),
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use punctual_runtime::report::Sample;
 
-/// Columns of every run: tardiness and its parts `data` and `compute`, drr, admitted and fresh shares, clock (MHz), power (W),
-/// and the share of jobs that missed their deadline.
+/// Columns of every run: tardiness and its parts `data` and `compute`, drr, admitted and fresh shares, clock (MHz),
+/// power (W), and the share of jobs that missed their deadline.
 pub const SERIES: [&str; 9] = [
     "tardiness",
     "drr",

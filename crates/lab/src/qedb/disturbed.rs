@@ -1,8 +1,8 @@
-//! Fig. 10 with a scenario of the user's on the machine at hand: best-effort tasks come and go while each controller in turn
+//! Fig. 10 with a scenario of the user's on this machine: best-effort tasks come and go while each controller in turn
 //! keeps the goal.
 //!
-//! The paper's claims are about its machine and its setting, so nothing is claimed here: settling, overshoot and misses are
-//! measured. Controllers are interleaved, so that a slow change of the machine meets all of them alike.
+//! The paper's claims are about its machine and its setting, so nothing is claimed here: settling, overshoot and misses
+//! are measured. Controllers are interleaved, so that a slow change of the machine meets all of them alike.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ use crate::samples::{Replication, Run, labels};
 use crate::stats::Spread;
 use crate::{Outcome, Progress};
 
-/// Who is compared: the paper's approaches.
+/// What is compared: the paper's approaches.
 pub const CONTROLLERS: [ControllerKind; 4] = [
     ControllerKind::Open,
     ControllerKind::Clock,
@@ -184,7 +184,7 @@ fn measure(name: String, formula: String, replications: &[Replication]) -> Measu
 fn sample_at(scenario: &Scenario, at: Nanos) -> u64 {
     let period = match scenario.control.pace {
         Pace::Period(period) => period,
-        // At every job: as many as its tasks release, or a sample a second where that cannot be told.
+        // At every job: as many as its tasks release, or a sample a second where that is not known.
         Pace::Job => scenario
             .tasks
             .iter()

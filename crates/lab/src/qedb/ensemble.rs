@@ -31,8 +31,8 @@ const MACHINES: [(&str, &str); 7] = [
     machine!("gradual-pollution"),
 ];
 
-/// The machines that were calibrated together, two for each open question. The laws of this project are compared on these
-/// (docs/control.md, docs/goals.md); the seventh came later.
+/// The machines that were calibrated together, two for each open question. The laws of this project are compared on
+/// these (docs/control.md, docs/goals.md); the seventh came later.
 pub const FIRST_MACHINES: usize = 6;
 
 #[derive(Deserialize)]

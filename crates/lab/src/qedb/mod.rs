@@ -1,7 +1,8 @@
 //! The evaluation of the first paper: QeDB with MIMO control (W. Kang and J. Chung, 2015), Figs. 3, 4 and 6 to 10.
 //!
-//! `setting` is what the paper sets, and what was chosen where it is silent; `plan` says which runs there are; `replicate`
-//! carries them out on one machine with one seed; `figures` says what is drawn. One Q, one R, one excitation throughout.
+//! `setting` is what the paper sets, and what was chosen where it is silent; `plan` says which runs there are;
+//! `replicate` carries them out on one machine with one seed; `figures` says what is drawn. One Q, one R, one
+//! excitation throughout.
 
 mod approach;
 mod columns;

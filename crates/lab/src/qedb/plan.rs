@@ -1,6 +1,6 @@
 //! Which runs each experiment consists of.
 //!
-//! A run is told from the others by its labels, which formulas select by:
+//! Labels distinguish a run from the others; formulas select by them:
 //!
 //! | part | labels | experiment |
 //! |---|---|---|
@@ -63,11 +63,11 @@ impl Part {
 pub struct Planned {
     /// What tells it from the others.
     pub labels: Labels,
-    /// Who decides.
+    /// The approach that decides.
     pub approach: Approach,
     /// The real-time job, as a multiple of the microbenchmark's.
     pub job: f64,
-    /// Who interferes.
+    /// What interferes.
     pub interference: Option<Interference>,
     /// Sensor updates over the full rate.
     pub rate: f64,
@@ -85,7 +85,8 @@ pub const MICROBENCHMARK_CORES: [u32; 3] = [0, 1, 3];
 pub const QODS: [u32; 5] = [10, 30, 50, 70, 100];
 /// Fig. 4: in MHz.
 pub const QOD_CLOCK: u64 = 1000;
-/// The microbenchmark's interferers are not specified: transactions like the most data-intensive ones, one after the other.
+/// The microbenchmark's interferers are not specified: transactions like the most data-intensive ones, one after the
+/// other.
 const MICROBENCHMARK_MIX: Mix = Mix(90);
 
 /// Of a microbenchmark, and the first that counts: by then the cache is warm. Not stated.
@@ -282,8 +283,9 @@ pub fn identify_ask(work: Work, seed: u64) -> Ask {
 
 /// What identification asks for with this job.
 ///
-/// Nothing interferes while a model is learnt: interference is what the law is to reject. (Beside two cores of C50-D50, which
-/// come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own criterion no valid model.)
+/// Nothing interferes while a model is learnt: interference is what the law is to reject. (Beside two cores of C50-D50,
+/// which come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own criterion no valid
+/// model.)
 pub fn learning(job: Work, seed: u64) -> Ask {
     Ask {
         job,

@@ -40,7 +40,7 @@ pub struct Place {
 /// What runs with a law need to know.
 #[derive(Clone, Debug)]
 pub struct Learnt {
-    /// The laws; none where runs need none, or where none could be designed.
+    /// The laws; `None` where runs need none, or where none could be designed.
     pub laws: Option<ControllerDocument>,
     /// The job's nominal data response ratio.
     pub nominal_drr: f64,

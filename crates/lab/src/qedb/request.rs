@@ -10,20 +10,20 @@ use super::approach::Approach;
 use super::replicate::Place;
 use super::setting::{Ask, scenario};
 
-/// Who sets the clock.
+/// What sets the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Clocking {
     /// The law.
     Law,
-    /// The `ondemand` governor, which keeps the utilisation between 20 and 90 % (section 5.2), as it was in the kernels that
-    /// ran on the paper's board (3.10).
+    /// The `ondemand` governor, which keeps the utilisation between 20 and 90 % (section 5.2), as it was in the kernels
+    /// that ran on the paper's board (3.10).
     Ondemand,
-    /// Nobody: it stands at this step.
+    /// Nothing: it stands at this step.
     Pinned(Hertz),
 }
 
 impl Clocking {
-    /// Who sets the clock under this approach.
+    /// What sets the clock under this approach.
     pub fn of(approach: Approach) -> Clocking {
         match approach {
             Approach::Open => Clocking::Ondemand,

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub const PERIOD: Nanos = Nanos::from_millis(100);
 /// Section 5.1: due after 50 ms.
 pub const DEADLINE: Nanos = Nanos::from_millis(50);
-/// The control period. The paper does not state it; one second is what its sampling instants (disturbed from 150 to 400) and
-/// jobs every 100 ms suggest.
+/// The control period. The paper does not state it; one second is what its sampling instants (disturbed from 150
+/// to 400) and jobs every 100 ms suggest.
 pub const CONTROL_PERIOD: Nanos = Nanos::from_secs(1);
 /// Section 5.1: sensors, with periods uniform between [`SENSOR_PERIODS`].
 pub const SENSORS: u32 = 1024;
@@ -27,22 +27,23 @@ pub const TARDINESS: f64 = 1.0;
 /// Section 5.3.1: interfering transactions are this far apart.
 const PAUSE: [Nanos; 2] = [Nanos::from_millis(50), Nanos::from_millis(150)];
 
-/// An object is fresh until its sensor's next reading should be in the store: a reading that is shed makes its object stale,
-/// so that the fresh share is the admitted share, as in the paper, and half of the updates is half of the QoD. The slack
-/// covers waiting and installation, and the admission's margin of 10 ms.
+/// An object is fresh until its sensor's next reading should be in the store: a reading that is shed makes its object
+/// stale, so that the fresh share is the admitted share, as in the paper, and half of the updates is half of the QoD.
+/// The slack covers waiting and installation, and the admission's margin of 10 ms.
 const FRESHNESS_SLACK: Nanos = Nanos::from_millis(50);
 
 /// The evaluation's job is so many times the microbenchmark's.
 ///
-/// The paper does not state its length, but bounds it from both sides by what it tells of QoD1000 at 1000 MHz (Fig. 10(c)). Alone the
-/// job is too early for it at full QoD: it takes less than 0.9 of the deadline, if a tenth is close to the goal. Under the
-/// disturbance it is too late at full QoD, so that updates are shed: by the figures of DVFSonly the disturbance makes a job at most
-/// 1.37^1.08 = 1.40 times longer, so that alone it takes more than 0.71. The middle is 0.81. On the calibrated machines twice the
-/// microbenchmark's job takes 0.91 there, this one 0.80 (medians; docs/qedb.md).
+/// The paper does not state its length, but bounds it from both sides by what it tells of QoD1000 at 1000 MHz (Fig.
+/// 10(c)). Alone the job is too early for it at full QoD: it takes less than 0.9 of the deadline, if a tenth is close
+/// to the goal. Under the disturbance it is too late at full QoD, so that updates are shed: by the figures of DVFSonly
+/// the disturbance makes a job at most 1.37^1.08 = 1.40 times longer, so that alone it takes more than 0.71. The middle
+/// is 0.81. On the calibrated machines twice the microbenchmark's job takes 0.91 there, this one 0.80 (medians;
+/// docs/qedb.md).
 pub const EVALUATION_JOB: f64 = 1.75;
 
-/// The job of the comparison of controllers, likewise. That is no experiment of the paper's: here the goal is met alone a little
-/// under half of the top clock, so that the clock has room to both sides.
+/// The job of the comparison of controllers, likewise. That is no experiment of the paper's: here the goal is met alone
+/// a little under half of the top clock, so that the clock has room to both sides.
 pub const CONTROLLERS_JOB: f64 = 2.0;
 
 /// Store transactions in one real-time job, and parts of an interfering one. Not stated: the same as in calibration.
@@ -60,10 +61,10 @@ pub struct Work {
 
 /// One Q and one R for every law and every experiment.
 ///
-/// Tardiness counts ten times as much as drr, as in the paper (section 4.3.2: the higher weight on tardiness). The price of effort is low
-/// against the shipped default's (0.01 for 1): a window of the paper averages ten jobs and not two, so there is less noise to
-/// answer, and errors are to be gone after three periods. For a plant without memory, which this nearly is, these weights put the pole of the
-/// tardiness loop near 0.38 whatever its gain; 0.38^3 = 0.055.
+/// Tardiness counts ten times as much as drr, as in the paper (section 4.3.2: the higher weight on tardiness). The
+/// price of effort is low against the shipped default's (0.01 for 1): a window of the paper averages ten jobs and not
+/// two, so there is less noise to answer, and errors are to be gone after three periods. For a plant without memory,
+/// which this nearly is, these weights put the pole of the tardiness loop near 0.38 whatever its gain; 0.38^3 = 0.055.
 pub fn weights(outputs: usize, inputs: usize) -> Weights {
     let price = [1.0, 0.1][..outputs].to_vec();
     Weights {
@@ -87,7 +88,7 @@ impl Mix {
     }
 }
 
-/// Who interferes, on how many of the other cores, and when.
+/// What interferes, on how many of the other cores, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interference {
     /// The mix.
@@ -159,13 +160,14 @@ pub fn trace(length: Nanos, seed: u64) -> Trace {
 pub struct Ask {
     /// The real-time job.
     pub job: Work,
-    /// Who decides.
+    /// The approach that decides.
     pub controller: ControllerKind,
     /// Set point of the data response ratio, above 0 and below 1.
     pub drr: f64,
-    /// Sensor updates per second over the full rate, above 0: lowers QoD by "increasing the update intervals of sensors".
+    /// Sensor updates per second over the full rate, above 0: lowers QoD by "increasing the update intervals of
+    /// sensors".
     pub rate: f64,
-    /// Who interferes.
+    /// What interferes.
     pub interference: Option<Interference>,
     /// Control periods.
     pub samples: u64,
@@ -241,8 +243,8 @@ fn demand(work: Work, rounds: u32, reads: Table) -> Demand {
     }
 }
 
-/// All interfering transactions have the same nominal response time (section 5.3); which, is not legible. Here it is that of
-/// the real-time one.
+/// All interfering transactions have the same nominal response time (section 5.3); which, is not legible. Here it is
+/// that of the real-time one.
 fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
     let Interference { mix, cores, active, .. } = interference;
     let data = response.scaled(f64::from(mix.0) / 100.0);
@@ -265,8 +267,8 @@ fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
     }
 }
 
-/// How a model is learnt: the clock from where a job alone meets its goal to 1.8 times that, and the admitted share over the
-/// whole of its range, in cycles of 5 and 4 levels (relatively prime, section 4.3.1).
+/// How a model is learnt: the clock from where a job alone meets its goal to 1.8 times that, and the admitted share
+/// over the whole of its range, in cycles of 5 and 4 levels (relatively prime, section 4.3.1).
 fn excitation(response: Nanos) -> Excitation {
     let alone = response.ratio(DEADLINE) / TARDINESS;
     Excitation {

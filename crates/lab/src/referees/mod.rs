@@ -1,11 +1,13 @@
 //! Referees that we did not write, inside and outside of the protection of an exclusive core.
 //!
-//! `cyclictest` measures how late a real-time thread wakes, `oslat` the gaps in a loop that never sleeps (both are of the rt-tests),
-//! `rt-app` how late a player of 24 frames per second wakes and whether each frame is done in its period. Each runs pinned to the last core
-//! beside hogs on all cores, by turns without and with the core to itself: A, B, A, B. Command line, priority, places of its threads and hogs
-//! are the same on both sides, so that they differ in the protection only (but for the main threads in a partition of cgroup version 2, which has one core). What is compared is one machine with itself minutes apart at the
-//! most; no figure is a bound. `oslat` is a real-time loop that never sleeps, so where the kernel throttles
-//! such threads (`sched_rt_runtime_us`, 950 ms of each second unless changed) its largest gap is that, on both sides.
+//! `cyclictest` measures how late a real-time thread wakes, `oslat` the gaps in a loop that never sleeps (both are of
+//! the rt-tests), `rt-app` how late a player of 24 frames per second wakes and whether each frame is done in its
+//! period. Each runs pinned to the last core beside hogs on all cores, by turns without and with the core to itself: A,
+//! B, A, B. Command line, priority, places of its threads and hogs are the same on both sides, so that they differ in
+//! the protection only (but for the main threads in a partition of cgroup version 2, which has one core). What is
+//! compared is one machine with itself minutes apart at the most; no figure is a bound. `oslat` is a real-time loop
+//! that never sleeps, so where the kernel throttles such threads (`sched_rt_runtime_us`, 950 ms of each second unless
+//! changed) its largest gap is that, on both sides.
 
 mod tool;
 mod verdict;
@@ -26,30 +28,31 @@ use serde::Serialize;
 
 use self::tool::Setting;
 pub use self::tool::{Referee, present};
-pub use self::verdict::{Histogram, Loops, Verdict};
+pub use self::verdict::{Histogram, Latencies, Loops};
 use super::movie::MovieError;
 use super::movie::load::Load;
 
-/// Turns of the inner loop of `rt-app`, in thousands, that are timed once: some milliseconds, and a small part of its period.
+/// Turns of the inner loop of `rt-app`, in thousands, that are timed once: some milliseconds, and a small part of its
+/// period.
 const TIMED_TURNS: u64 = 500;
 
 /// One run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Hearing {
-    /// Who.
+pub struct RefereeRun {
+    /// The tool's name.
     pub referee: Referee,
     /// Which repetition, from 0.
     pub repetition: u32,
     /// Whether the core was exclusive.
     pub protected: bool,
     /// What came out.
-    pub verdict: Verdict,
+    pub verdict: Latencies,
     /// The protection that was obtained.
     pub protection: Option<String>,
 }
 
-/// Hears each referee `repetitions` times outside and inside of the protection, for `seconds` each; `say` hears of each run before it
-/// begins and says whether to go on.
+/// Hears each referee `repetitions` times outside and inside of the protection, for `seconds` each; `say` hears of each
+/// run before it begins and says whether to go on.
 ///
 /// # Errors
 /// [`MovieError`]; the machine has been put back but for what the error names.
@@ -59,12 +62,12 @@ pub fn hear(
     seconds: u32,
     hogs_per_core: u32,
     say: &mut dyn FnMut(&str) -> ControlFlow<()>,
-) -> Result<Vec<Hearing>, MovieError> {
+) -> Result<Vec<RefereeRun>, MovieError> {
     referees.iter().try_for_each(|referee| present(*referee))?;
     let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
     let cores = cores::usable(&tree);
     let core = first_set_apart(&cores).unwrap_or_default();
-    // A refusal is told before anything is measured.
+    // A refusal is reported before anything is measured.
     let tried = ExclusiveCore::take(&tree, &journal, core, &spared()).map(drop);
     let left = journal.restore().pop();
     tried?;
@@ -77,13 +80,13 @@ pub fn hear(
         folder: &folder,
         thousand_turns_us: 0.0,
     };
-    // Before anybody disturbs it.
+    // Before any load disturbs it.
     if referees.contains(&Referee::RtApp) {
         setting.thousand_turns_us = thousand_turns_us(&setting)?;
     }
     let clock = Arc::new(EmulatedClock::of(&tree, &MonotonicClock));
     let load = Load::start(hogs_per_core as usize * cores.len(), None, &clock)?;
-    let mut hearings = Vec::new();
+    let mut runs = Vec::new();
     for repetition in 0..repetitions {
         for referee in referees {
             for protected in [false, true] {
@@ -101,7 +104,7 @@ pub fn hear(
                     return Err(MovieError::NotPutBack(left));
                 }
                 let (verdict, protection) = heard?;
-                hearings.push(Hearing {
+                runs.push(RefereeRun {
                     referee: *referee,
                     repetition,
                     protected,
@@ -111,7 +114,7 @@ pub fn hear(
             }
         }
     }
-    Ok(hearings)
+    Ok(runs)
 }
 
 fn hear_once(
@@ -121,7 +124,7 @@ fn hear_once(
     tree: &KernelTree,
     journal: &Journal,
     load: &Load,
-) -> Result<(Verdict, Option<String>), MovieError> {
+) -> Result<(Latencies, Option<String>), MovieError> {
     let mut spare = spared();
     spare.push(referee.program().into());
     let exclusive = protected
@@ -135,7 +138,7 @@ fn hear_once(
         matches!(mechanism, Mechanism::IsolatedPartition | Mechanism::Partition)
     });
     let setting = &Setting {
-        // Who is in a partition has no other core: there the main thread shares the measured one.
+        // A process in a partition has no other core: there the main thread shares the measured one.
         other: if partition { setting.core } else { setting.other },
         ..setting.clone()
     };

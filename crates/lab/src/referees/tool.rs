@@ -7,7 +7,7 @@ use punctual_units::CoreId;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Latencies};
 
 /// How often `cyclictest` wakes.
 const INTERVAL_US: u64 = 1000;
@@ -49,7 +49,7 @@ pub(super) struct Setting<'s> {
     pub(super) seconds: u32,
     /// Where logs go.
     pub(super) folder: &'s std::path::Path,
-    /// Microseconds that a thousand turns of the loop of `rt-app` take on a core that nobody disturbs.
+    /// Microseconds that a thousand turns of the loop of `rt-app` take on a core that nothing disturbs.
     pub(super) thousand_turns_us: f64,
 }
 
@@ -83,8 +83,8 @@ impl Referee {
         }
     }
 
-    /// Its arguments. Every one measures at the same real-time priority, pinned to the core; its main thread, which measures
-    /// nothing, is pinned elsewhere. (`rt-app` has no option for that: the thread that starts it is.)
+    /// Its arguments. Every one measures at the same real-time priority, pinned to the core; its main thread, which
+    /// measures nothing, is pinned elsewhere. (`rt-app` has no option for that: the thread that starts it is.)
     pub(super) fn arguments(self, setting: &Setting) -> Vec<String> {
         let Setting {
             core, other, seconds, ..
@@ -109,7 +109,7 @@ impl Referee {
     }
 
     /// What it said, on its output or in its log.
-    pub(super) fn verdict(self, setting: &Setting, output: &str) -> Result<Verdict, String> {
+    pub(super) fn verdict(self, setting: &Setting, output: &str) -> Result<Latencies, String> {
         match self {
             Referee::Cyclictest => verdict::cyclictest(output),
             Referee::Oslat => verdict::oslat(output),
@@ -120,8 +120,8 @@ impl Referee {
 
 /// The configuration of `rt-app` for a thread that makes so many thousand turns of its loop in each period.
 ///
-/// At a calibration of 1 ns a turn, "run" counts thousands of turns: its own calibration takes seconds, is rounded to whole
-/// nanoseconds, and would come out otherwise beside hogs than without.
+/// At a calibration of 1 ns a turn, "run" counts thousands of turns: its own calibration takes seconds, is rounded to
+/// whole nanoseconds, and would come out otherwise beside hogs than without.
 pub(super) fn rt_app(setting: &Setting, thousand_turns: u64) -> Value {
     json!({
         "global": {
@@ -131,7 +131,8 @@ pub(super) fn rt_app(setting: &Setting, thousand_turns: u64) -> Value {
         "tasks": {
             THREAD: {
                 "cpus": [setting.core.0], "priority": PRIORITY, "run": thousand_turns,
-                // The next period begins where the last one ended, however late that was noticed: slack is the time to the deadline.
+                // The next period begins where the last one ended, however late that was noticed: slack is the time to
+                // the deadline.
                 "timer": { "ref": "period", "period": PERIOD_US, "mode": "absolute" },
             },
         },

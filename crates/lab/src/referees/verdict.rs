@@ -1,13 +1,14 @@
 //! What the referees print, read: text in, figures out.
 //!
-//! `cyclictest` and `oslat` print a histogram in microseconds and three figures; `rt-app` writes a log with one line per loop, whose
-//! columns its first lines name (rt-app's tutorial.txt, "Log and gnuplot"). Text that is not of this form is refused with the line.
+//! `cyclictest` and `oslat` print a histogram in microseconds and three figures; `rt-app` writes a log with one line
+//! per loop, whose columns its first lines name (rt-app's tutorial.txt, "Log and gnuplot"). Text that is not of this
+//! form is refused with the line.
 
 use serde::Serialize;
 
 /// What one run of a referee said, in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct Latencies {
     /// The least.
     pub min_us: f64,
     /// The mean.
@@ -88,7 +89,7 @@ impl Histogram {
 }
 
 /// What `cyclictest -q -h` prints: lines such as `000013 000123`, and `# Min Latencies: 00005`.
-pub(super) fn cyclictest(text: &str) -> Result<Verdict, String> {
+pub(super) fn cyclictest(text: &str) -> Result<Latencies, String> {
     let bin = |line: &str| {
         let (latency, count) = line.split_once(' ')?;
         Some((latency.parse().ok()?, count.trim().parse().ok()?))
@@ -104,8 +105,9 @@ pub(super) fn cyclictest(text: &str) -> Result<Verdict, String> {
     )
 }
 
-/// What `oslat -q` prints for one core: lines such as `013 (us): 123`, the last one "(including overflows)", and `Minimum: 1 (us)`.
-pub(super) fn oslat(text: &str) -> Result<Verdict, String> {
+/// What `oslat -q` prints for one core: lines such as `013 (us): 123`, the last one "(including overflows)", and
+/// `Minimum: 1 (us)`.
+pub(super) fn oslat(text: &str) -> Result<Latencies, String> {
     let bin = |line: &str| {
         let (latency, count) = line.trim().split_once("(us):")?;
         let count = count.split_whitespace().next()?.parse().ok()?;
@@ -128,10 +130,10 @@ fn figure(text: &str, name: &str) -> Option<f64> {
     figure.parse().ok().filter(|figure: &f64| figure.is_finite())
 }
 
-fn summary(text: &str, names: [&str; 3], histogram: Histogram) -> Result<Verdict, String> {
+fn summary(text: &str, names: [&str; 3], histogram: Histogram) -> Result<Latencies, String> {
     let named = |name: &str| figure(text, name).ok_or_else(|| format!("no figure follows \"{name}\""));
     let [min, average, max] = names;
-    Ok(Verdict {
+    Ok(Latencies {
         min_us: named(min)?,
         average_us: named(average)?,
         max_us: named(max)?,
@@ -143,8 +145,9 @@ fn summary(text: &str, names: [&str; 3], histogram: Histogram) -> Result<Verdict
 
 /// What `rt-app` logs of one thread: wake-up latencies of the loops that slept (`wu_lat`), and the slack of each.
 ///
-/// A loop that the end of the run cut off before its timer has a `c_period` of 0 and says nothing. One whose slack is negative ended after its period; then there was nothing to sleep for, and its `wu_lat` of 0 is none.
-pub(super) fn rt_app(log: &str) -> Result<Verdict, String> {
+/// A loop that the end of the run cut off before its timer has a `c_period` of 0 and says nothing. One whose slack is
+/// negative ended after its period; then there was nothing to sleep for, and its `wu_lat` of 0 is none.
+pub(super) fn rt_app(log: &str) -> Result<Latencies, String> {
     let (mut latencies, mut slacks) = (Vec::new(), Vec::new());
     let mut columns = None;
     for (line, number) in log.lines().zip(1..) {
@@ -184,7 +187,7 @@ pub(super) fn rt_app(log: &str) -> Result<Verdict, String> {
     let (Some((min_us, _)), Some((max_us, _))) = (histogram.bins.first(), histogram.bins.last()) else {
         return Err("every loop was late: none slept, so none woke".into());
     };
-    Ok(Verdict {
+    Ok(Latencies {
         min_us: *min_us,
         average_us,
         p99_us: histogram.quantile(0.99),

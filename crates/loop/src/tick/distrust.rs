@@ -1,8 +1,8 @@
 //! How long a law is left alone after its model was found wrong.
 //!
 //! The watcher sees that a loop misbehaves, and in fallback the loop is no more, so nothing can be learnt there about
-//! whether the model has become right again (the disturbance has gone, the workload is back in its range): it has to be
-//! tried. Each try may cost late jobs, so the pauses between them double, as in any protocol that meets trouble again
+//! whether the model has become right again (the disturbance has gone, the workload is back in its range). The loop has
+//! to try. Each try may cost late jobs, so the pauses between them double, as in any protocol that meets trouble again
 //! and again. A law that then does well for long starts from the shortest pause once more.
 
 /// Windows of the first pause.

@@ -6,12 +6,12 @@
 //!      └────────────────────────── only through the next window ───────────────────────────────────────┘
 //! ```
 //!
-//! [`Regulator::step`] takes an [`Event`] and the time and returns an [`Answer`]: no clock, no file, no thread. What the
-//! machine made of the plan comes back as [`Event::Applied`], so that the integrators never count on a knob that did
-//! not turn.
+//! [`Regulator::step`] takes an [`Event`] and the time and returns an [`Answer`]: no clock, no file, no thread. What
+//! the machine made of the plan comes back as [`Event::Applied`], so that the integrators never count on a knob that
+//! did not turn.
 //!
-//! The law follows the task that is furthest from its goal (`goals.rs`). Where a task asks for a share of late jobs, the loop
-//! starts up at the safe setting (full clock, the least updates that keep data fresh) and eases from there.
+//! The law follows the task that is furthest from its goal (`goals.rs`). Where a task asks for a share of late jobs,
+//! the loop starts up at the safe setting (full clock, the least updates that keep data fresh) and eases from there.
 //!
 //! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`).
 //!
@@ -41,7 +41,7 @@ use distrust::Distrust;
 /// All that a regulator is made from: with the log of a run, enough to replay it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegulatorOptions {
-    /// Who decides.
+    /// The law that decides.
     pub kind: ControllerKind,
     /// What is asked for, and the minimum.
     pub goal: Goal,
@@ -53,13 +53,13 @@ pub struct RegulatorOptions {
     pub offers: Offers,
     /// When the run began; times in samples count from here.
     pub start: Time,
-    /// How long the loop starts up: the knobs stand at the safe setting where a task asks for a share of late jobs, else at the
-    /// operating point.
+    /// How long the loop starts up: the knobs stand at the safe setting where a task asks for a share of late jobs,
+    /// else at the operating point.
     pub warm_up: Nanos,
     /// Without a finished real-time job for this long, tardiness counts as lost.
     pub silence: Nanos,
-    /// Whether silence also speaks against the law's model: where the loop steps at every job and is asked when none ended,
-    /// a law that lets jobs take that long holds the clock where they are late.
+    /// Whether silence also speaks against the law's model: where the loop steps at every job and is asked when none
+    /// ended, a law that lets jobs take that long holds the clock where they are late.
     #[serde(default)]
     pub impatient: bool,
     /// Whether jobs are paced from within.
@@ -105,7 +105,7 @@ pub struct Regulator {
     impatient: bool,
 }
 
-/// Who moves the knobs while running.
+/// What moves the knobs while running.
 #[derive(Clone, Debug)]
 enum Driver {
     Control(Box<Controller>),
@@ -228,7 +228,8 @@ impl Regulator {
         self.safe_since.is_some_and(|since| since <= released)
     }
 
-    /// Takes note of whether the plan is the safe setting, from `now` on. A knob that the controller does not turn is not asked about.
+    /// Takes note of whether the plan is the safe setting, from `now` on. A knob that the controller does not turn is
+    /// not asked about.
     fn watch_safety(&mut self, now: Time) {
         let safe = to_plan(self.driver.safe(self.min_fresh), self.clock.as_ref());
         let turns = self.driver.turns();
@@ -244,12 +245,14 @@ impl Regulator {
         self.safe_since = (controls && self.others_safe && best_effort).then(|| self.safe_since.unwrap_or(now));
     }
 
-    /// Learns how far a job is; while the law runs, the plan with the clock that the rest of the job needs, if it is another.
+    /// Learns how far a job is; while the law runs, the plan with the clock that the rest of the job needs, if it is
+    /// another.
     fn pace(&mut self, job: &JobProgress) -> Option<Plan> {
         let set_point = self.goals.set_point(job.task);
         let pacing = self.pacing.as_mut()?;
         let wanted = pacing.progressed(job, set_point);
-        // A pacer sees one job: of several tasks only the law knows how they are in each other's way, and jobs only ask for more.
+        // A pacer sees one job: of several tasks only the law knows how they are in each other's way, and jobs only ask
+        // for more.
         let floor = self.law_clock.filter(|_| !self.goals.one_task());
         let wanted = wanted.map(|wanted| floor.map_or(wanted, |floor| wanted.max(floor)));
         let knobs = Knobs {
@@ -341,7 +344,8 @@ impl Regulator {
 
     /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.
     fn settle(&mut self, applied: &Applied, now: Time) {
-        // Within a job the clock may be turned again before anybody asks: what was refused once stays a fault of this window.
+        // Within a job the clock may be turned again before the window ends: what was refused once stays a fault of
+        // this window.
         self.refused = applied.failed(&self.plan).or(self.refused.take());
         let mut really = self.plan;
         for (knob, value) in applied.obtained.iter() {

@@ -199,8 +199,8 @@ fn both_goals_are_reached_and_held() {
     );
 }
 
-/// The plant's clock steps are 5 % of the top and move tardiness by 0.06; the share takes up what rounding leaves of it,
-/// and drr is off by that.
+/// The plant's clock steps are 5 % of the top and move tardiness by 0.06; the share takes up what rounding leaves of
+/// it, and drr is off by that.
 #[test]
 fn the_one_step_law_is_there_in_a_few_windows_and_stays() {
     let mut bench = Bench::new(ControllerKind::OneStep);

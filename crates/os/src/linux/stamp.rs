@@ -24,7 +24,7 @@ const CALIBRATED_OVER: Duration = Duration::from_millis(5);
 /// Fixed-point position of the factor.
 const SHIFT: u32 = 32;
 
-/// Nanoseconds per tick, times 2^[`SHIFT`]; none where the counter is not to be trusted.
+/// Nanoseconds per tick, times 2^[`SHIFT`]; `None` where the counter cannot be trusted.
 static SCALE: OnceLock<Option<u64>> = OnceLock::new();
 
 /// A stamp; see [`Clock::stamp`](punctual_units::Clock::stamp). The first one of a process calibrates: that takes 5 ms.

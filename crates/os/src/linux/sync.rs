@@ -1,5 +1,5 @@
-//! Waiting without priority inversion: a mutex whose holder inherits the priority of those who wait for it, and a
-//! parking place with an absolute deadline.
+//! Waiting without priority inversion: a mutex whose holder inherits the priority of the threads that wait for it, and
+//! a parking place with an absolute deadline.
 //!
 //! **Problem.** A high thread waits for a lock; its holder, a low thread, is preempted by a third one in between, for
 //! as long as that one likes. With `PTHREAD_PRIO_INHERIT` the kernel runs the holder at the priority of its highest
@@ -67,7 +67,7 @@ impl<T> PiMutex<T> {
         }
     }
 
-    /// The data, once nobody can lock them any more.
+    /// The data, once no thread can lock them any more.
     pub fn into_inner(self) -> T {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so box and data are each moved out once; the mutex is
@@ -110,7 +110,7 @@ impl<T: ?Sized> Drop for PiMutex<T> {
     fn drop(&mut self) {
         if let Some(guard) = self.try_lock() {
             drop(guard);
-            // SAFETY: nobody holds the mutex and, with `&mut self`, nobody can take it.
+            // SAFETY: no thread holds the mutex and, with `&mut self`, none can take it.
             unsafe { libc::pthread_mutex_destroy(self.raw.get()) };
         } // else a guard was forgotten: destroying a held mutex is undefined, and there is nothing to free in it
     }
@@ -253,7 +253,7 @@ fn futex_wait(word: &AtomicU32, expected: u32, deadline: Time) -> bool {
 }
 
 fn futex_wake_one(word: &AtomicU32) {
-    // SAFETY: the kernel uses the address only to find who sleeps on it.
+    // SAFETY: the kernel uses the address only to find the threads that sleep on it.
     unsafe {
         libc::syscall(
             libc::SYS_futex,

@@ -21,8 +21,8 @@ const GRANT_REAL_TIME: &str = "run as root, grant CAP_SYS_NICE (setcap cap_sys_n
 
 /// Gives the calling thread real-time scheduling: `SCHED_FIFO` at `priority`, 1 (low) to 99 (high).
 ///
-/// Threads started afterwards by this thread inherit it. What the kernel keeps back from real-time threads is told by
-/// `RealTimeLimits` in `punctual-platform`.
+/// Threads started afterwards by this thread inherit it. `RealTimeLimits` in `punctual-platform` says what the kernel
+/// keeps back from real-time threads.
 ///
 /// # Errors
 /// [`Refusal`] without permission, or for a priority out of range.
@@ -57,7 +57,7 @@ pub fn scheduling(thread: Tid) -> Result<Scheduling, Refusal> {
         other => Err(refused(
             what(),
             format!("its policy, number {other}, is not one that we can set again"),
-            "leave threads under SCHED_DEADLINE and sched_ext to whoever set them up",
+            "leave threads under SCHED_DEADLINE and sched_ext to the program that set them up",
         )),
     }
 }

@@ -76,7 +76,7 @@ impl VirtualOs {
         self.seed
     }
 
-    /// Lets `span` pass, as [`Os::sleep`] does; for a test that speaks of the clock.
+    /// Lets `span` pass, as [`Os::sleep`] does; for a test that names the clock.
     pub fn advance(&self, span: Nanos) {
         self.sleep(span);
     }

@@ -162,7 +162,7 @@ impl CpuGroup {
     /// Makes the group below the one that this process is in, without a limit and without threads.
     ///
     /// # Errors
-    /// [`Refusal`] where no `cpu` controller is at hand or the current group may not be written.
+    /// [`Refusal`] where there is no `cpu` controller or the current group may not be written.
     pub fn create(tree: &KernelTree, journal: &Journal) -> Result<CpuGroup, Refusal> {
         let text = |file: &str| tree.read(file).unwrap_or_default();
         let location = locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo")).ok_or_else(|| {

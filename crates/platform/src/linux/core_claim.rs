@@ -1,8 +1,8 @@
 //! One real-time core, one run: a claim that dies with its holder.
 //!
-//! Two runs that keep real-time work on the same core make each other late, and neither can see why. So a run claims its
-//! core by a lock (flock(2)) on a file; the kernel releases the lock when the process ends, however it ends. The claim
-//! binds runs of this program only, and is told, not enforced: a user may want both.
+//! Two runs that keep real-time work on the same core make each other late, and neither can see why. So a run claims
+//! its core by a lock (flock(2)) on a file; the kernel releases the lock when the process ends, however it ends. The
+//! claim binds runs of this program only, and is advice, not enforced: a user may want both.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -59,14 +59,14 @@ impl CoreClaim {
                 "wait until it has ended, or run only one at a time on this machine",
             ));
         }
-        // Another user's file says who made it first; the lock counts, not the text.
+        // Another user's file says which process made it first; the lock counts, not the text.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(CoreClaim { _locked: file })
     }
 }
 
-/// Opens the lock file, or makes it. Opening comes first: in a folder that all may write to, the kernel refuses to "make"
-/// a file that another user has made (sysctl fs.protected_regular).
+/// Opens the lock file, or makes it. Opening comes first: in a folder that all may write to, the kernel refuses to
+/// "make" a file that another user has made (sysctl fs.protected_regular).
 fn open(path: &PathBuf) -> io::Result<File> {
     let read_write = OpenOptions::new().read(true).write(true).open(path);
     let opened = read_write.or_else(|_| File::open(path));
@@ -99,7 +99,7 @@ mod tests {
     fn a_core_is_claimed_once_until_its_holder_lets_go() {
         let folder = tempfile::tempdir().expect("a folder");
         let claim = |core| CoreClaim::within(folder.path(), CoreId(core));
-        let first = claim(1).expect("nobody has it");
+        let first = claim(1).expect("no process has it");
         let refusal = claim(1).expect_err("it is taken");
         let process = format!("another run (process {}) has", std::process::id());
         assert!(refusal.why.starts_with(&process), "{refusal}");

@@ -40,8 +40,8 @@ impl CoreMask {
         self.0.iter().all(|byte| *byte == 0)
     }
 
-    /// The set that the kernel prints as 32-bit words in hexadecimal, the highest first (`Cpus_allowed` in proc_pid_status(5)); none where
-    /// `text` is not one. Cores beyond the set's size are ignored.
+    /// The set that the kernel prints as 32-bit words in hexadecimal, the highest first (`Cpus_allowed` in
+    /// proc_pid_status(5)); `None` where `text` is not one. Cores beyond the set's size are ignored.
     pub(super) fn parse(text: &str) -> Option<CoreMask> {
         let mut mask = CoreMask::default();
         for (number, word) in text.trim().rsplit(',').enumerate() {
@@ -64,7 +64,8 @@ impl CoreMask {
     }
 }
 
-/// On which cores `thread` may run; 0 is the calling one. Little-endian machines only: there a `cpu_set_t` is these bytes.
+/// On which cores `thread` may run; 0 is the calling one. Little-endian machines only: there a `cpu_set_t` is these
+/// bytes.
 pub(super) fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
     let mut mask = CoreMask::default();
     // SAFETY: the mask is valid for its size, which the call fills at most.
@@ -74,7 +75,8 @@ pub(super) fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
     }
 }
 
-/// On which cores `thread` may run, those that are not active now included: what sched_getaffinity(2) leaves out, and putting back must not.
+/// On which cores `thread` may run, those that are not active now included: what sched_getaffinity(2) leaves out, and
+/// putting back must not.
 pub(super) fn allowed_to(tree: &KernelTree, thread: Tid) -> std::io::Result<CoreMask> {
     let status = tree.read(format!("/proc/{thread}/status"))?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"));

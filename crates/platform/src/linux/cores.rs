@@ -26,7 +26,8 @@ pub fn parse_list(list: &str) -> Vec<CoreId> {
     cores
 }
 
-/// All cores that are online under `tree`; on a running machine that does not tell, those allowed to the calling thread.
+/// All cores that are online under `tree`; on a running machine that does not tell, those allowed to the calling
+/// thread.
 pub fn online(tree: &KernelTree) -> Vec<CoreId> {
     let cores = parse_list(&tree.read("/sys/devices/system/cpu/online").unwrap_or_default());
     if cores.is_empty() && tree.is_live() {
@@ -35,8 +36,8 @@ pub fn online(tree: &KernelTree) -> Vec<CoreId> {
     cores
 }
 
-/// The cores that work may be placed on: those online under `tree` and allowed to the calling thread or, where a recorded tree tells
-/// which, to the process that it was recorded by.
+/// The cores that work may be placed on: those online under `tree` and allowed to the calling thread or, where a
+/// recorded tree tells which, to the process that it was recorded by.
 pub fn usable(tree: &KernelTree) -> Vec<CoreId> {
     let mut cores = online(tree);
     if tree.is_live() {

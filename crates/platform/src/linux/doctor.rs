@@ -41,7 +41,7 @@ pub enum Facility {
     LockedMemory,
     /// Cores that the scheduler leaves alone (isolcpus, cpuset partitions).
     IsolatedCores,
-    /// A core that everybody else is moved off.
+    /// A core that all other threads are moved off.
     ExclusiveCore,
     /// Memory that survives power loss, mapped into files (dax).
     PersistentMemory,
@@ -63,7 +63,8 @@ pub enum Facility {
     BareMetal,
     /// Cores that no hypervisor takes away.
     NoSteal,
-    /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the profiler.
+    /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the
+    /// profiler.
     CacheProfiles,
     /// The processor's own counters, for this user. Examined by the command as well.
     Counters,
@@ -124,7 +125,8 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// Examines every facility up to [`Facility::NoSteal`], in the order of [`Facility`]. Whatever is tried on the way is undone.
+/// Examines every facility up to [`Facility::NoSteal`], in the order of [`Facility`]. Whatever is tried on the way is
+/// undone.
 pub fn examine(tree: &KernelTree) -> Vec<Finding> {
     vec![
         clock(tree),
@@ -280,7 +282,7 @@ fn fair_server(tree: &KernelTree) -> Finding {
         FairServer::Off => facility.offered("the fair server is off on all cores"),
         FairServer::Reserves { runtime, period, cores } => facility.missing(
             format!("on {cores} cores, ordinary threads get up to {runtime} of each {period} if they wait"),
-            // Linux 6.12.117 loses count of the servers' bandwidth once somebody reads sched_rt_runtime_us, as we do.
+            // Linux 6.12.117 loses count of the servers' bandwidth once a process reads sched_rt_runtime_us, as we do.
             "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server; where that is refused as busy, soon after boot",
         ),
     }
@@ -306,7 +308,7 @@ fn isolated(tree: &KernelTree) -> Finding {
     )
 }
 
-/// Looks without taking a core: that would move everybody.
+/// Looks without taking a core: taking one would move all threads.
 fn exclusive_core(tree: &KernelTree) -> Finding {
     let facility = Facility::ExclusiveCore;
     if cores::usable(tree).len() < 2 {
@@ -350,7 +352,7 @@ fn persistent_memory(tree: &KernelTree) -> Finding {
     }
 }
 
-/// Tries a ring; whether a device's driver polls is told by its queue (`nvme.poll_queues`).
+/// Tries a ring; a device's queue says whether its driver polls (`nvme.poll_queues`).
 fn polled_completion(tree: &KernelTree) -> Finding {
     let facility = Facility::PolledCompletion;
     if let Err(why) = try_ring() {

@@ -153,7 +153,7 @@ extern "C" fn become_guardian(table: &Table, pipe: RawFd, process: RawFd) -> ! {
     }
     // A negative descriptor is skipped by poll.
     if wait_for_the_end(PIPE, if process < 0 { -1 } else { PROCESS }) == End::Died {
-        table.undo_all(|_| true, |_, _| {}); // nobody is left to be told
+        table.undo_all(|_| true, |_, _| {}); // no caller is left to tell
     }
     // SAFETY: ends this process.
     unsafe { libc::_exit(0) }

@@ -3,14 +3,15 @@
 //! **Problem.** A run turns knobs that outlive it: a governor, a clock limit, a cgroup. They must be put back on exit,
 //! on Ctrl-C, on a panic and after a kill. **Method.** A [`Journal`] records how to take a change back *before* the
 //! change is made; [`Journal::restore`], or dropping the last clone, takes them back newest first. For deaths without
-//! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the
-//! same code. Each record is withdrawn once undone, so restoring twice is harmless, whoever does it.
+//! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the same
+//! code. Each record is withdrawn once undone, so restoring twice is harmless, whichever process does it.
 //!
-//! One record per thing: what is remembered of a file is how it was found, however often it is written afterwards. A thread is told from
-//! a later one of the same number by when it started.
+//! One record per thing: the journal remembers a file as it was found, however often it is written afterwards. Its
+//! start time distinguishes a thread from a later one of the same number.
 //!
-//! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have had them from its
-//! group; widening the group later does not widen it. Threads of which a record speaks and that have ended are forgotten only once the table is full.
+//! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have
+//! had them from its group; widening the group later does not widen it. Records of threads that have ended are
+//! forgotten only once the table is full.
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
@@ -40,7 +41,7 @@ pub struct Mark(u32);
 #[derive(Debug)]
 struct Records {
     table: SharedTable,
-    /// Serialises those who append to the table.
+    /// Serialises the threads that append to the table.
     appending: Mutex<()>,
     guardian: Option<Guardian>,
     /// A process forked by the user's code inherits this value, but not the duty.
@@ -51,7 +52,7 @@ impl Journal {
     /// An empty journal, with a guardian if asked for. Open it before loading much data: see `guardian.rs`.
     ///
     /// # Errors
-    /// [`Refusal`] where the memory or the process for it cannot be had.
+    /// [`Refusal`] where the kernel refuses the memory or the process for it.
     pub fn open(guardian: bool) -> Result<Journal, Refusal> {
         let table = SharedTable::new()?;
         let guardian = guardian.then(|| Guardian::start(&table)).transpose()?;
@@ -126,10 +127,12 @@ impl Journal {
             .map(|_| ())
     }
 
-    /// Remembers on which cores `thread`, of any process, may run: putting back lets it run there again, unless it has ended.
+    /// Remembers on which cores `thread`, of any process, may run: putting back lets it run there again, unless it has
+    /// ended.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no such thread, or it is bound where it runs (as the kernel's own are), or that cannot be recorded.
+    /// [`Refusal`] where there is no such thread, or it is bound where it runs (as the kernel's own are), or that
+    /// cannot be recorded.
     pub fn remember_affinity(&self, thread: Tid) -> Result<(), Refusal> {
         let found = allowed_to(&KernelTree::default(), thread);
         let recorded = found.and_then(|found| self.record_affinity(thread, &found));
@@ -142,17 +145,18 @@ impl Journal {
         })
     }
 
-    /// Lets `thread` run on the cores of `wanted` only; putting back lets it run on those of `found`, unless something else is remembered of it.
+    /// Lets `thread` run on the cores of `wanted` only; putting back lets it run on those of `found`, unless something
+    /// else is remembered of it.
     ///
     /// # Errors
-    /// What the kernel answers: `ESRCH` of a thread that has ended, `EINVAL` of one that is bound where it runs, `EPERM` of one that is not ours
-    /// to move. Its cores are unchanged then.
+    /// What the kernel answers: `ESRCH` of a thread that has ended, `EINVAL` of one that is bound where it runs,
+    /// `EPERM` of one that is not ours to move. Its cores are unchanged then.
     pub(super) fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
         let record = self.record_affinity(thread, found)?;
         set_affinity(thread, wanted).inspect_err(|_| self.withdraw(record))
     }
 
-    /// Records that `thread` is to run on the cores of `mask` again. None where that is recorded already.
+    /// Records that `thread` is to run on the cores of `mask` again. `None` where that is recorded already.
     fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<Option<usize>> {
         let stat = PathBuf::from(format!("/proc/{thread}/stat"));
         let content = fs::read(&stat).map_err(|why| match why.kind() {
@@ -196,7 +200,7 @@ impl Journal {
     /// # Errors
     /// [`Refusal`] where it cannot be made.
     pub fn temporary_dir(&self, within: &Path) -> Result<PathBuf, Refusal> {
-        // 64 random bits, so that the name recorded before the folder exists can belong to nobody else.
+        // 64 random bits, so that the name recorded before the folder exists can belong to no other process.
         let name = RandomState::new().hash_one(std::process::id());
         let path = within.join(format!("punctual-{name:016x}"));
         let record = self.record(Kind::RemoveTree, &path, b"")?;
@@ -286,14 +290,14 @@ impl Drop for Records {
         }
         let mut left_over = false;
         self.table.undo_all(|_| true, |_, _| left_over = true);
-        // What is left over is left to the guardian, who tries again at the end of the line without farewell.
+        // What is left over is left to the guardian, which tries again at the end of the line without farewell.
         if let (Some(guardian), false) = (self.guardian.take(), left_over) {
             guardian.dismiss();
         }
     }
 }
 
-/// Set of threads whose cores nobody may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
+/// Set of threads whose cores no process may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
 /// When the thread of an affinity record started.

@@ -114,15 +114,14 @@ impl LinuxMachine {
             ClockPreference::None => ClockKnob::None,
             ClockPreference::Emulated => ClockKnob::Emulated,
             ClockPreference::Real => {
-                noted(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::None, ClockKnob::Real)
+                unless_refused(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::None, ClockKnob::Real)
             }
-            ClockPreference::Auto => {
-                noted(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::Emulated, ClockKnob::Real)
-            }
+            ClockPreference::Auto => unless_refused(CpuFreq::open(&tree, &journal), &mut refusals)
+                .map_or(ClockKnob::Emulated, ClockKnob::Real),
         };
         let best_effort = BestEffort::new(&tree, &journal, cores.len());
-        let share = noted(best_effort.with_group(|_| Ok(())), &mut refusals);
-        let energy = noted(EnergyMeter::open(&tree), &mut refusals);
+        let share = unless_refused(best_effort.with_group(|_| Ok(())), &mut refusals);
+        let energy = unless_refused(EnergyMeter::open(&tree), &mut refusals);
         let clock_offer = match &clock {
             ClockKnob::Real(knob) => Some(knob.offer().clone()),
             ClockKnob::Emulated => Some(emulated.offer().clone()),
@@ -174,8 +173,8 @@ impl LinuxMachine {
         self.best_effort.clone()
     }
 
-    /// Takes `core` for the real-time work of this process alone; see [`ExclusiveCore`]. Drop it before this machine is put back.
-    /// Programs that the environment names ([`exclusive::SPARE`]) are left where they are.
+    /// Takes `core` for the real-time work of this process alone; see [`ExclusiveCore`]. Drop it before this machine is
+    /// put back. Programs that the environment names ([`exclusive::SPARE`]) are left where they are.
     ///
     /// # Errors
     /// [`Refusal`] where there is no such core, no other one, or no way to keep it.
@@ -192,9 +191,10 @@ impl LinuxMachine {
         ExclusiveCore::take_all(&self.tree, &self.journal, cores, &spare)
     }
 
-    /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the folder that
-    /// `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in shared memory, where the
-    /// traffic of other programs with the disk does not slow down who writes to them.
+    /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the
+    /// folder that `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in
+    /// shared memory, where the traffic of other programs with the disk does not slow down the threads that write to
+    /// them.
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be made.
@@ -385,8 +385,8 @@ impl BestEffort {
     }
 }
 
-/// The value, or `None` with the refusal noted.
-fn noted<T>(result: Result<T, Refusal>, refusals: &mut Vec<Refusal>) -> Option<T> {
+/// The value, or `None` with the refusal added to `refusals`.
+fn unless_refused<T>(result: Result<T, Refusal>, refusals: &mut Vec<Refusal>) -> Option<T> {
     result.map_err(|refusal| refusals.push(refusal)).ok()
 }
 
@@ -501,7 +501,7 @@ mod tests {
     fn planted_fault_a_clock_that_does_not_follow_is_noticed() {
         let (_folder, tree) = board();
         let mut machine = open(&tree, ClockPreference::Auto);
-        // Whoever also writes the file: a tuning daemon, thermal throttling.
+        // A likely writer of the same file: a tuning daemon, thermal throttling.
         let meddle = |machine: &mut LinuxMachine| {
             std::fs::write(tree.path(format!("{POLICY}/scaling_setspeed")), "200000\n").unwrap();
             sleep(machine);

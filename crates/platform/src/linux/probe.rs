@@ -1,10 +1,11 @@
 //! A probe for time that was taken from a core, by the hypervisor, firmware or the kernel itself.
 //!
-//! **Problem.** A late job may be late because nobody ran on its core at all. That excuses it, but only with evidence.
-//! **Method.** A thread with a priority above all real-time work wakes periodically on the same core and does nothing.
-//! It is late only if the core was taken from everyone, so each *oversleep* (how much later than asked it woke) above a
-//! floor is recorded as a *gap*: from the instant at which it should have run to the one at which it did. A late job is
-//! excused only by a gap of a probe on the same core at least as long as its overrun ([`GapProbe::longest_gap`]).
+//! **Problem.** A late job may be late because no thread ran on its core at all. That excuses it, but only with
+//! evidence. **Method.** A thread with a priority above all real-time work wakes periodically on the same core and does
+//! nothing. It is late only if the core was taken from all threads, so it records each *oversleep* (how much later than
+//! asked it woke) above a floor as a *gap*: from the instant at which it should have run to the one at which it did. A
+//! late job is excused only by a gap of a probe on the same core at least as long as its overrun
+//! ([`GapProbe::longest_gap`]).
 //!
 //! A gap may have begun up to one period before it is seen: it is underestimated, never overestimated. The
 //! distribution of all oversleeps is the no-op control of a latency run: nothing below it can be claimed.
@@ -133,7 +134,7 @@ pub struct GapProbe {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
-    /// With priority inheritance: who reads the log cannot delay the probe for longer than the reading takes.
+    /// With priority inheritance: a thread that reads the log cannot delay the probe for longer than the reading takes.
     log: PiMutex<GapLog>,
 }
 
@@ -147,8 +148,8 @@ impl GapProbe {
         GapProbe::start_placed(core, move || thread::pin(core), priority, period)
     }
 
-    /// As [`GapProbe::start`], on an exclusive core: the probe enters it before it is pinned there, because the kernel pins nobody to a
-    /// core of a partition from outside of it.
+    /// As [`GapProbe::start`], on an exclusive core: the probe enters it before it is pinned there, because the kernel
+    /// pins no thread to a core of a partition from outside of it.
     ///
     /// # Errors
     /// As for [`GapProbe::start`], and where the probe is not let in.
@@ -198,7 +199,7 @@ impl GapProbe {
         })
     }
 
-    /// The probe's thread: who keeps the core for a few threads lets this one in.
+    /// The probe's thread: code that keeps the core for a few threads lets this one in.
     pub fn tid(&self) -> Tid {
         self.tid
     }

@@ -1,13 +1,15 @@
 //! What the kernel keeps back from real-time threads.
 //!
 //! Two rules bound `SCHED_FIFO`, and both are read, never changed: real-time *throttling* (sched(7):
-//! `/proc/sys/kernel/sched_rt_runtime_us` of every `sched_rt_period_us`), and, since Linux 6.12, the *fair server*, which gives
-//! ordinary threads that wait a slice above real-time ones on every core (`/sys/kernel/debug/sched/fair_server`, in nanoseconds).
+//! `/proc/sys/kernel/sched_rt_runtime_us` of every `sched_rt_period_us`), and, since Linux 6.12, the *fair server*,
+//! which gives ordinary threads that wait a slice above real-time ones on every core
+//! (`/sys/kernel/debug/sched/fair_server`, in nanoseconds).
 //!
-//! With the fair server came the end of throttling (commit 5f6bd380c7bd), but for kernels with `CONFIG_RT_GROUP_SCHED`. The two files
-//! of the old rule are still there, bounding other things. Which of the two a kernel has is told by its configuration
-//! (`/boot/config-RELEASE`, `/lib/modules/RELEASE/config`), or by a `cpu.rt_runtime_us` in the control groups of version 1. Where neither is to be
-//! read (the compressed `/proc/config.gz` is not looked into), it is not known whether the bound holds.
+//! With the fair server came the end of throttling (commit 5f6bd380c7bd), but for kernels with `CONFIG_RT_GROUP_SCHED`.
+//! The two files of the old rule are still there, bounding other things. A kernel's configuration
+//! (`/boot/config-RELEASE`, `/lib/modules/RELEASE/config`), or a `cpu.rt_runtime_us` in the control groups of version
+//! 1, says which of the two it has. Where neither is to be read (the compressed `/proc/config.gz` is not looked into),
+//! it is not known whether the bound holds.
 
 use std::fmt;
 
@@ -85,7 +87,8 @@ impl RealTimeLimits {
         }
     }
 
-    /// The share of a core that real-time threads may use as far as it is known, ordinary ones waiting: 1 where nothing bounds them.
+    /// The share of a core that real-time threads may use as far as it is known, ordinary ones waiting: 1 where nothing
+    /// bounds them.
     pub fn usable(&self) -> Share {
         let unthrottled = match self.throttling {
             Throttling::Bounded { runtime, period } | Throttling::Possible { runtime, period } => runtime.ratio(period),
@@ -136,7 +139,7 @@ fn throttling(tree: &KernelTree) -> Throttling {
     }
 }
 
-/// Whether this kernel throttles at all; none where it does not tell.
+/// Whether this kernel throttles at all; `None` where it does not tell.
 fn throttles(tree: &KernelTree) -> Option<bool> {
     let has_fair_server = tree.path(FAIR_SERVERS).is_dir();
     match tree.release() {
@@ -145,8 +148,8 @@ fn throttles(tree: &KernelTree) -> Option<bool> {
     }
 }
 
-/// Whether this kernel schedules groups of real-time threads (`CONFIG_RT_GROUP_SCHED`); none where it does not tell, or has been told
-/// not to although it could (the boot parameter `rt_group_sched`).
+/// Whether this kernel schedules groups of real-time threads (`CONFIG_RT_GROUP_SCHED`); `None` where it does not say,
+/// or where the boot parameter `rt_group_sched` switched it off.
 fn groups_of_real_time(tree: &KernelTree) -> Option<bool> {
     let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
     let group = mount_point(Some("cpu"), &mountinfo).map(|top| tree.path(top).join("cpu.rt_runtime_us"));

@@ -25,23 +25,23 @@ pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
     (folder, tree)
 }
 
-/// Held by tests that take a real core, and by those that look at where programs of theirs may run: a process has one group for each core, and
-/// moves what it does not know.
+/// Held by tests that take a real core, and by those that look at where programs of theirs may run: a process has one
+/// group for each core, and moves what it does not know.
 pub(super) fn taking_a_real_core() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `body` answers on a thread of a user without rights; none where this one may not become another. Users and rights are a
-/// thread's own to the kernel (setresuid(2)); the C library's wrapper would change the whole process.
-pub(super) fn as_nobody<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    const NOBODY: libc::uid_t = 65_534;
+/// What `body` answers on a thread of a user without rights; `None` where this one may not become another. Users and
+/// rights are a thread's own to the kernel (setresuid(2)); the C library's wrapper would change the whole process.
+pub(super) fn as_user_without_rights<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    const OTHER_USER: libc::uid_t = 65_534;
     let thread = std::thread::spawn(move || {
         // SAFETY: plain numbers; only this thread, which ends here, is another user's from now on.
         let changed = unsafe {
             libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) == 0
-                && libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY) == 0
-                && libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) == 0
+                && libc::syscall(libc::SYS_setresgid, OTHER_USER, OTHER_USER, OTHER_USER) == 0
+                && libc::syscall(libc::SYS_setresuid, OTHER_USER, OTHER_USER, OTHER_USER) == 0
         };
         changed.then(body)
     });

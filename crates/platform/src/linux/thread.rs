@@ -129,7 +129,8 @@ const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_NICE: u32 = 23;
 const CAP_SYS_RESOURCE: u32 = 24;
 
-/// Whether the calling thread holds a capability, by the mask in its `/proc/<tid>/status`: rights are a thread's (capabilities(7)).
+/// Whether the calling thread holds a capability, by the mask in its `/proc/<tid>/status`: rights are a thread's
+/// (capabilities(7)).
 fn has_capability(bit: u32) -> bool {
     fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| effective_capabilities(&status) >> bit & 1 == 1)
 }

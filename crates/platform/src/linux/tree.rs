@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// The tree under which `/proc` and `/sys` are looked for.
 ///
-/// Everything here that parses kernel files takes one, so that a recorded or an emulated tree (ordinary files, laid
-/// out as the kernel lays out its own) can stand in for a machine that is not at hand.
+/// Everything here that parses kernel files takes one, so that a recorded or an emulated tree (ordinary files, laid out
+/// as the kernel lays out its own) can stand in for a machine elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelTree {
     /// `/` on a running machine, any folder for a recorded tree.
@@ -30,7 +30,7 @@ impl KernelTree {
         KernelTree { root: root.into() }
     }
 
-    /// Whether this is the kernel of this machine, so that system calls and files speak of the same thing.
+    /// Whether this is the kernel of this machine, so that system calls and files are about the same machine.
     pub fn is_live(&self) -> bool {
         self.root == Path::new("/")
     }

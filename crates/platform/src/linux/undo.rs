@@ -1,4 +1,4 @@
-//! What was changed on the machine, in a form that can be undone by whoever is left.
+//! What was changed on the machine, in a form that any process that is left can undo.
 //!
 //! A table of slots in shared memory: the process appends to it before each change, and the guardian, which shares
 //! the mapping, finds there what to undo when the process has died. Undoing therefore runs in a process forked from a
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::last_error;
 
-/// Changes that one journal remembers: two files for each of 256 cpufreq policies, and the cores of as many threads as a busy
-/// desktop has.
+/// Changes that one journal remembers: two files for each of 256 cpufreq policies, and the cores of as many threads as
+/// a busy desktop has.
 pub(super) const SLOTS: usize = 4096;
 /// The longest path, with its terminating zero: several times that of a user's cgroup under systemd.
 pub(super) const PATH_BYTES: usize = 512;
@@ -44,8 +44,8 @@ pub(super) enum Kind {
     RemoveDir = 3,
     /// Remove the directory, which belongs to this user, with all that is in it.
     RemoveTree = 4,
-    /// Let the thread whose `/proc/<tid>/stat` is at the path run on the cores of the text: when the thread started, a blank, and
-    /// the mask as hexadecimal bytes.
+    /// Let the thread whose `/proc/<tid>/stat` is at the path run on the cores of the text: when the thread started, a
+    /// blank, and the mask as hexadecimal bytes.
     Affinity = 5,
 }
 
@@ -139,7 +139,8 @@ impl Table {
         while len > 0 && !self.slots[len - 1].pending() {
             len -= 1;
         }
-        // A thread's cores are put back after all else, so its record may stand in any free slot further down: threads come and go.
+        // A thread's cores are put back after all else, so its record may stand in any free slot further down: threads
+        // come and go.
         let free = |slots: &[Slot]| slots.iter().position(|slot| !slot.pending());
         let place = match kind {
             Kind::Affinity => free(&self.slots[..len]).unwrap_or(len),
@@ -152,7 +153,7 @@ impl Table {
         slot.kind.store(kind as u32, Ordering::Relaxed);
         slot.serial
             .store(self.appended.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        // SAFETY: the slot is free and callers serialise, so nobody else touches its bytes; lengths were checked.
+        // SAFETY: the slot is free and callers serialise, so no other thread touches its bytes; lengths were checked.
         unsafe {
             fill(&mut *slot.path.get(), path);
             fill(&mut *slot.text.get(), text);
@@ -177,8 +178,8 @@ impl Table {
     }
 
     /// Undoes every pending change that is `meant`, newest first, and tells `failed` what could not be undone, which
-    /// stays pending. Writes that fail are tried once more when all else is undone: a group may have a core again only after the group
-    /// around it.
+    /// stays pending. Writes that fail are tried once more when all else is undone: a group may have a core again only
+    /// after the group around it.
     pub(super) fn undo_all(&self, meant: impl Fn(&Slot) -> bool, mut failed: impl FnMut(&Slot, Errno)) {
         let pending = || self.slots().iter().rev().filter(|slot| slot.pending() && meant(slot));
         for slot in pending() {
@@ -245,8 +246,8 @@ fn move_tasks(from: &CStr, to: &CStr) -> Result<(), Errno> {
     move_listed(from, |task| write_file(to, task))
 }
 
-/// Hands every task listed in `from` to `put`, until none is listed or none moves any more. One that cannot be moved holds up no other;
-/// the first refusal of the last round is answered.
+/// Hands every task listed in `from` to `put`, until none is listed or none moves any more. One that cannot be moved
+/// holds up no other; the first refusal of the last round is answered.
 fn move_listed(from: &CStr, mut put: impl FnMut(&[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
     for _ in 0..MOVE_ROUNDS {
         let (mut moved, mut refused) = (false, Ok(()));
@@ -262,7 +263,8 @@ fn move_listed(from: &CStr, mut put: impl FnMut(&[u8]) -> Result<(), Errno>) -> 
     Ok(()) // removing the directory reports what is still in it
 }
 
-/// Calls `each` with every line of the file that is not empty. Lines are shorter than the buffer, which holds some hundred numbers.
+/// Calls `each` with every line of the file that is not empty. Lines are shorter than the buffer, which holds some
+/// hundred numbers.
 fn each_line(path: &CStr, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
     let file = Fd::open(libc::AT_FDCWD, path, libc::O_RDONLY)?;
     let mut buffer = [0u8; 4096];
@@ -335,13 +337,14 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
 
 /// The longest affinity mask: of 1024 cores.
 const MASK_BYTES: usize = 128;
-/// Which fields of a thread's `stat` tell its flags and when it started, counted behind the program's name (proc_pid_stat(5), fields 9
-/// and 22).
+/// Which fields of a thread's `stat` tell its flags and when it started, counted behind the program's name
+/// (proc_pid_stat(5), fields 9 and 22).
 const FLAGS: usize = 6;
 const START_TIME: usize = 19;
 
-/// Lets a thread run again where it did. A thread of the same number that was started later is another one: it is left alone. So is one that
-/// runs there already: setting the same would make it the thread's own choice, and threads that the kernel binds take no setting.
+/// Lets a thread run again where it did. A thread of the same number that was started later is another one: it is left
+/// alone. So is one that runs there already: setting the same would make it the thread's own choice, and threads that
+/// the kernel binds take no setting.
 fn set_affinity(stat: &CStr, text: &[u8]) -> Result<(), Errno> {
     let mut content = [0u8; 1024];
     let file = match Fd::open(libc::AT_FDCWD, stat, libc::O_RDONLY) {
@@ -478,7 +481,7 @@ mod tests {
     use crate::linux::testing;
 
     #[test]
-    fn one_task_that_cannot_be_moved_holds_up_nobody() {
+    fn one_task_that_cannot_be_moved_holds_up_no_other() {
         let folder = testing::folder();
         let path = folder.path().join("tasks");
         let from = CString::new(path.as_os_str().as_bytes()).unwrap();

@@ -14,8 +14,8 @@ impl Drop for Ended {
     }
 }
 
-/// The names of everybody's programs but `helper`'s, which are to be left alone.
-pub fn everybody_but(helper: &str) -> Vec<String> {
+/// The names of all programs but `helper`, which are to be left alone.
+pub fn all_programs_but(helper: &str) -> Vec<String> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let names: BTreeSet<String> = processes
         .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())

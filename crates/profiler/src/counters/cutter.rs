@@ -27,9 +27,9 @@ pub struct CountedWindow {
 }
 
 impl CountedWindow {
-    /// What was counted between two readings, scaled to the time between them. `None` if that cannot be told yet: the group was not
-    /// counted since, or the later reading says less. (A thread that ends takes its counts over to the group's, and a reading in
-    /// between may miss them.) Counters may begin again at 0 after their last.
+    /// What was counted between two readings, scaled to the time between them. `None` if that is not known yet: the
+    /// group was not counted since, or the later reading says less. (A thread that ends takes its counts over to the
+    /// group's, and a reading in between may miss them.) Counters may begin again at 0 after their last.
     pub fn between(earlier: &Reading, later: &Reading) -> Option<CountedWindow> {
         let enabled = ahead(earlier.enabled_ns, later.enabled_ns)?;
         let running = ahead(earlier.running_ns, later.running_ns).filter(|running| *running > 0)?;
@@ -146,7 +146,7 @@ impl Cutter {
         (self.complete.len() + 1) as f64 * self.window
     }
 
-    /// Windows that lie wholly between two readings: what is told of them is a mean over more.
+    /// Windows that lie wholly between two readings: the reported figure is a mean over more.
     pub fn interpolated(&self) -> u64 {
         self.interpolated
     }

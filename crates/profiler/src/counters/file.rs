@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use super::cutter::CountedWindow;
 
-/// Writes `windows`, which were measured with so many cache `ways` and bandwidth `partitions`, as comma-separated values: the
-/// allocation, a number for each window in place of the kind of behaviour (nothing is clustered here), its first and last instruction
-/// counted from 1, instructions per second of processor time; and, beside what a profile needs, cycles, cache references and misses. A
-/// remark under the line of names says that this was counted.
+/// Writes `windows`, which were measured with so many cache `ways` and bandwidth `partitions`, as comma-separated
+/// values: the allocation, a number for each window in place of the kind of behaviour (nothing is clustered here), its
+/// first and last instruction counted from 1, instructions per second of processor time; and, beside what a profile
+/// needs, cycles, cache references and misses. A remark under the line of names says that this was counted.
 ///
 /// ```
 /// use punctual_profiler::counters::{CountedWindow, write_measured};

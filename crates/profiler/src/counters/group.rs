@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 use super::cutter::Reading;
 use super::error::CountersError;
-use super::event::{EVENTS, Event, Events};
+use super::event::{CounterEvent, EVENTS, Events};
 
 /// `struct perf_event_attr` as its first version had it (PERF_ATTR_SIZE_VER0), which every kernel takes.
 #[repr(C)]
@@ -47,11 +47,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// Opens `events` for the next program that a child of this thread becomes, and for the threads and children of that. The thread itself is not
-    /// counted, since it does not become another program.
+    /// Opens `events` for the next program that a child of this thread becomes, and for the threads and children of
+    /// that. The thread itself is not counted, since it does not become another program.
     ///
     /// # Errors
-    /// [`CountersError`], naming the event that is not to be had.
+    /// [`CountersError`], naming the event that this machine does not count.
     pub fn open(events: &Events) -> Result<Group, CountersError> {
         let [first, others @ ..] = &events.0;
         let leader = open(first, DISABLED | ENABLE_ON_EXEC, -1)?;
@@ -88,7 +88,7 @@ impl Group {
     }
 }
 
-fn open(event: &Event, flags: u64, group: RawFd) -> Result<File, CountersError> {
+fn open(event: &CounterEvent, flags: u64, group: RawFd) -> Result<File, CountersError> {
     let attributes = Attributes {
         kind: event.kind,
         size: size_of::<Attributes>() as u32,
@@ -110,7 +110,7 @@ fn open(event: &Event, flags: u64, group: RawFd) -> Result<File, CountersError> 
         )
     };
     match RawFd::try_from(file) {
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and no other owner has it.
         Ok(file) if file >= 0 => Ok(unsafe { File::from_raw_fd(file) }),
         _ => Err(CountersError::of(event.name, io::Error::last_os_error())),
     }

@@ -24,10 +24,11 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Starts `program` under `events`, for windows of `window` progress. Whatever else the calling thread starts while this lives is counted, too.
+    /// Starts `program` under `events`, for windows of `window` progress. Whatever else the calling thread starts while
+    /// this lives is counted, too.
     ///
     /// # Errors
-    /// [`CountersError`]: an event is not to be had, or the program does not start.
+    /// [`CountersError`]: this machine does not count an event, or the program does not start.
     pub fn start(program: &Program, events: &Events, window: u64) -> Result<Counting, CountersError> {
         let group = Group::open(events)?;
         let child = Command::new(&program.path)

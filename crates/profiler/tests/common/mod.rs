@@ -1,6 +1,6 @@
 //! Programs to profile, compiled where they are needed.
 
-#![allow(dead_code)] // Each of those who include it uses a part of it.
+#![allow(dead_code)] // Each file that includes it uses a part of it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,8 @@ pub fn search() -> OsString {
     std::env::var_os("PATH").unwrap_or_default()
 }
 
-/// Compiles `tests/programs/NAME.c` into `folder`; `None`, and a word of why, where there is no emulator or no compiler.
+/// Compiles `tests/programs/NAME.c` into `folder`; `None`, and a word of why, where there is no emulator or no
+/// compiler.
 pub fn compiled(name: &str, folder: &Path) -> Option<PathBuf> {
     compiled_with(&["-pthread"], name, folder)
 }

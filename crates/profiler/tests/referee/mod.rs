@@ -1,6 +1,6 @@
 //! A referee that sees the same addresses: a plugin in C that writes them down, under the same emulator.
 
-#![allow(dead_code)] // Each of those who include it uses a part of it.
+#![allow(dead_code)] // Each file that includes it uses a part of it.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -48,8 +48,8 @@ pub fn compile(folder: &Path, since_9: bool) -> io::Result<PathBuf> {
     status.success().then_some(plugin).ok_or_else(failed)
 }
 
-/// `program` in `emulator` with `plugin` and its arguments, and with the same words and variables as the profiler gives it: else its stack
-/// would lie elsewhere.
+/// `program` in `emulator` with `plugin` and its arguments, and with the same words and variables as the profiler gives
+/// it: else its stack would lie elsewhere.
 pub fn emulated(emulator: &Path, options: &[&OsStr], program: &Program) -> Command {
     let mut command = Command::new("setarch");
     command.arg("-R").arg(emulator).args(options);

@@ -12,7 +12,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{JobProgress, Pace};
 
-use super::shared::{Order, Shared, Starter, StopOnPanic, Tidings};
+use super::shared::{JobEvent, Order, Shared, StopOnPanic, ThreadStart};
 use super::tasks::{Ended, TaskState};
 use super::witness::Witness;
 use crate::collector::{Collector, Took};
@@ -23,7 +23,7 @@ use crate::under_way::UnderWay;
 /// How long the control thread waits for an outcome where nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);
 
-/// How often the figures of each task are told: a task's histogram takes microseconds to read.
+/// How often the figures of each task are reported: a task's histogram takes microseconds to read.
 const FIGURES_EVERY: Nanos = Nanos::from_millis(500);
 
 /// How often at most objects are ranked by their reads: it goes through all of them.
@@ -60,12 +60,12 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) regulator: Regulator,
     pub(super) collector: Collector,
     pub(super) pace: Pace,
-    /// How long a loop at every job waits for a job's end before it is asked all the same.
+    /// Watchdog of a loop at every job: it decides anyway if no job has ended for this long.
     pub(super) patience: Option<Nanos>,
     pub(super) until: Time,
     pub(super) told: SyncSender<Told>,
     pub(super) witness: Witness<'r>,
-    /// When the figures of each task are told next.
+    /// When the figures of each task are reported next.
     pub(super) figures_due: Time,
     /// By the tasks' numbers.
     pub(super) states: Vec<Arc<TaskState>>,
@@ -90,10 +90,10 @@ pub(super) struct Controlled {
 
 impl<M: Machine, E: Engine> Control<'_, M, E> {
     /// Steps until the run ends, in the calling thread.
-    pub(super) fn run(mut self, starter: Starter) -> Option<Controlled> {
+    pub(super) fn run(mut self, thread: ThreadStart) -> Option<Controlled> {
         let _guard = StopOnPanic(self.shared);
-        let own = (starter.place.core, Tid::current());
-        let start = starter.start()?;
+        let own = (thread.place.core, Tid::current());
+        let start = thread.start()?;
         self.witness.count([own]);
         self.collector.begin(self.machine.read());
         self.act(self.regulator.plan());
@@ -109,18 +109,18 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             if now >= self.until {
                 break;
             }
-            match self.shared.tidings.wait(due.min(self.until).min(now + NAP)) {
-                Some(Tidings::Progress(job)) => self.progressed(job),
-                Some(Tidings::Ordered) => {
+            match self.shared.job_events.wait(due.min(self.until).min(now + NAP)) {
+                Some(JobEvent::Progress(job)) => self.progressed(job),
+                Some(JobEvent::Ordered) => {
                     let pace = self.pace;
                     self.obey();
                     if self.pace != pace {
                         due = self.first_due(MonotonicClock.now());
                     }
                 }
-                Some(tidings) => {
-                    let steps = self.pace == Pace::Job && tidings.ends_a_real_time_job();
-                    self.observe(tidings);
+                Some(event) => {
+                    let steps = self.pace == Pace::Job && event.ends_a_real_time_job();
+                    self.observe(event);
                     if steps {
                         self.tick();
                         due = self.after(MonotonicClock.now());
@@ -130,8 +130,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             }
         }
         self.shared.stop();
-        while let Some(tidings) = self.shared.tidings.take() {
-            self.observe(tidings);
+        while let Some(event) = self.shared.job_events.take() {
+            self.observe(event);
         }
         for unheld in self.regulator.unheld() {
             let told = unheld.told(self.collector.name(unheld.task).unwrap_or("?"));
@@ -150,19 +150,19 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         })
     }
 
-    fn observe(&mut self, tidings: Tidings) {
-        match tidings {
+    fn observe(&mut self, event: JobEvent) {
+        match event {
             // Too late to turn anything for it.
-            Tidings::Progress(_) => {}
-            Tidings::Outcome(outcome) => {
+            JobEvent::Progress(_) => {}
+            JobEvent::Outcome(outcome) => {
                 self.under_way.completed(outcome.task, outcome.job);
                 self.collector.job(&outcome);
                 self.step(Event::Completed(outcome), MonotonicClock.now());
             }
-            Tidings::Failed { task, at } => self.collector.failed(task, at),
-            Tidings::Ended { task } => self.collector.ended(task),
-            Tidings::Ordered => self.obey(),
-            Tidings::Skipped { task, releases, at } => {
+            JobEvent::Failed { task, at } => self.collector.failed(task, at),
+            JobEvent::Ended { task } => self.collector.ended(task),
+            JobEvent::Ordered => self.obey(),
+            JobEvent::Skipped { task, releases, at } => {
                 self.collector.skipped(task, releases, at);
                 let jobs = u32::try_from(releases).unwrap_or(u32::MAX);
                 self.step(Event::Skipped { task, jobs }, MonotonicClock.now());
@@ -259,7 +259,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
     /// Sense, decide, act: the loop.
     fn tick(&mut self) {
-        // What goes through all objects comes first, so that nothing long lies between the other readings and the knobs.
+        // What goes through all objects comes first, so that nothing long lies between the other readings and the
+        // knobs.
         let fresh = self.store.fresh_share(MonotonicClock.now());
         let counts = self.store.counts();
         while let Some(overdue) = self.under_way.overdue(MonotonicClock.now()) {

@@ -1,8 +1,9 @@
 //! Where the tasks of a run are on this machine, and what lending their exclusive cores costs.
 //!
-//! The placement is `punctual_cores::place`'s. The kernel may refuse the cores that it asks for; then the tasks are placed again on a machine
-//! without exclusive cores. Where it grants them, what waking up costs there is measured, and the tasks are placed once more with that much
-//! more in each job. A task that is refused a core runs as a real-time task; that is told and never an error.
+//! The placement is `punctual_cores::place`'s. The kernel may refuse the cores that it asks for; then the tasks are
+//! placed again on a machine without exclusive cores. Where it grants them, what waking up costs there is measured, and
+//! the tasks are placed once more with that much more in each job. A task that is refused a core runs as a real-time
+//! task; that is reported and never an error.
 
 use punctual_cores::{
     Bandwidth, Chair, LendingCosts, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX, place,
@@ -52,8 +53,8 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// Places `tasks` and takes the cores that they need for themselves; what was obtained, and which task was refused a core and why,
-    /// goes to `told`.
+    /// Places `tasks` and takes the cores that they need for themselves; what was obtained, and which task was refused
+    /// a core and why, goes to `told`.
     ///
     /// # Errors
     /// [`PlaceError`] where what tasks name contradicts each other or the machine.

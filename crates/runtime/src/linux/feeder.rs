@@ -1,20 +1,21 @@
-//! The feeder offers recorded sensor updates as they fall due; the updater installs what was admitted, theirs and those of
-//! live sensors (`sensor.rs`).
+//! The feeder offers recorded sensor updates as they fall due; the updater installs what was admitted, theirs and those
+//! of live sensors (`sensor.rs`).
 //!
 //! The feeder stands in for the network: it runs on the housekeeping core, wakes every [`FEED_PERIOD`] and offers all
 //! that has arrived by then. The control thread sets the admitted share in the store; the store keeps the log of
-//! admission, in the order of its decisions, whatever threads they were made for. The updater runs on the real-time core in the
-//! slack of the jobs, as in the first paper; a job that begins a transaction helps it (see `punctual_store`).
+//! admission, in the order of its decisions, whatever threads they were made for. The updater runs on the real-time
+//! core in the slack of the jobs, as in the first paper; a job that begins a transaction helps it (see
+//! `punctual_store`).
 
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
 use punctual_store::sensors::TOGETHER;
-use punctual_store::updates::Verdict;
+use punctual_store::updates::Offered;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::SensorUpdate;
 
-use super::shared::{Shared, Starter, StopOnPanic};
+use super::shared::{Shared, StopOnPanic, ThreadStart};
 use super::tasks::sleep_until;
 
 /// How often arrivals are looked at: coarse enough to cost nothing, fine against validity intervals of 100 ms and
@@ -32,7 +33,8 @@ pub(super) struct Feed {
     pub(super) value_bytes: usize,
 }
 
-/// Lets the updater end when the feeder has, however that came about: it would wait for ever for a feeder that panicked.
+/// Lets the updater end when the feeder has, however that came about: it would wait for ever for a feeder that
+/// panicked.
 struct FeedOver<'s>(&'s Shared);
 
 impl Drop for FeedOver<'_> {
@@ -48,11 +50,11 @@ impl Feed {
         self,
         store: &Store<E, MonotonicClock>,
         shared: &Shared,
-        starter: Starter,
+        thread: ThreadStart,
     ) -> Option<StoreError> {
         let _guard = StopOnPanic(shared);
         let _over = FeedOver(shared);
-        let start = starter.start()?;
+        let start = thread.start()?;
         let failed = self.feed(store, shared, start).err();
         if failed.is_some() {
             shared.stop();
@@ -79,7 +81,7 @@ impl Feed {
                     for update in &group {
                         value[..8].copy_from_slice(&update.value.to_le_bytes());
                         let SensorUpdate { sensor, seq, .. } = *update;
-                        any |= offer(sensor, seq, start + update.at, &value, now)? == Verdict::Admitted;
+                        any |= offer(sensor, seq, start + update.at, &value, now)? == Offered::Admitted;
                     }
                     Ok(any)
                 })?;
@@ -97,10 +99,10 @@ impl Feed {
 pub(super) fn install<E: Engine>(
     store: &Store<E, MonotonicClock>,
     shared: &Shared,
-    starter: Starter,
+    thread: ThreadStart,
 ) -> Option<StoreError> {
     let _guard = StopOnPanic(shared);
-    starter.start()?;
+    thread.start()?;
     let over = || shared.stopping() && shared.feed_over.load(std::sync::atomic::Ordering::Acquire);
     loop {
         match store.install_pending(INSTALL_BATCH) {

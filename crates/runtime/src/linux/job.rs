@@ -15,7 +15,7 @@ use super::shared::Shared;
 /// computation.
 pub struct Job<'r, E: Engine> {
     store: &'r Store<E, MonotonicClock>,
-    /// Where checkpoints are told, and in whose name.
+    /// Where checkpoints are reported, and under which task.
     told: Option<(&'r Shared, TaskId)>,
     /// The start of the run.
     start: Time,
@@ -78,11 +78,13 @@ impl<'r, E: Engine> Job<'r, E> {
         self.deadline.map_or(Time::MAX, |deadline| self.released + deadline)
     }
 
-    /// Says that the job has come to checkpoint `done` (from 1) of `of`, the last of which is its end; at most 64. Where jobs are
-    /// paced from within, the clock is then set so that the rest of the job ends at the goal; else, and in best-effort jobs, it says
-    /// nothing. All jobs of a task should have the same checkpoints, for it is learnt what usually lies between two of them.
+    /// Says that the job has come to checkpoint `done` (from 1) of `of`, the last of which is its end; at most 64.
+    /// Where jobs are paced from within, the clock is then set so that the rest of the job ends at the goal; else, and
+    /// in best-effort jobs, it says nothing. All jobs of a task should have the same checkpoints, for it is learnt what
+    /// usually lies between two of them.
     ///
-    /// Never waits, and costs about as much as reading the clock, or waking a thread where the control thread has gone to sleep.
+    /// Never waits, and costs about as much as reading the clock, or waking a thread where the control thread has gone
+    /// to sleep.
     pub fn progress(&mut self, done: u32, of: u32) {
         let (Some((shared, task)), Some(deadline)) = (self.told, self.deadline) else {
             return;

@@ -1,7 +1,8 @@
 //! The keeper: the ordinary thread that starts all others, obeys callers, and puts the machine back.
 //!
-//! Its threads are scoped: none of them outlives it, so the machine is put back after the last of them, however a run ends.
-//! Callers talk to it by [`Command`]s; it talks to the control thread by [`Order`]s, which never make that thread wait.
+//! Its threads are scoped: none of them outlives it, so the machine is put back after the last of them, however a run
+//! ends. Callers talk to it by [`Command`]s; it talks to the control thread by [`Order`]s, which never make that thread
+//! wait.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -26,7 +27,7 @@ use super::control::{Control, Controlled, Standing, Told};
 use super::exclusive::{Exclusive, Placed, limits, priority};
 use super::feeder::install;
 use super::service::{Figures, Learnt, TaskHandle};
-use super::shared::{Crew, Order, Shared, Starter, Tenure, ThreadPlace, join, protection};
+use super::shared::{Order, Shared, Tenure, ThreadGroup, ThreadPlace, ThreadStart, join, protection};
 use super::tasks::{Running, TaskState, sleep_until};
 use super::tenancy::Accountant;
 use super::witness::Witness;
@@ -234,7 +235,7 @@ impl<E: Engine + 'static> Keeper<E> {
 
         std::thread::scope(|scope| {
             let mut ward = Ward {
-                crew: Crew::new(scope),
+                group: ThreadGroup::new(scope),
                 shared,
                 roster,
                 threads: Vec::new(),
@@ -251,8 +252,8 @@ impl<E: Engine + 'static> Keeper<E> {
                 // The feeder first: the updater waits for it to be over.
                 let feeder = at("feeder", house, Some(FEEDER_PRIORITY));
                 feeding = Some(
-                    ward.crew
-                        .spawn(feeder, move |starter| feed.run(store, shared, starter))?,
+                    ward.group
+                        .spawn(feeder, move |thread| feed.run(store, shared, thread))?,
                 );
             } else {
                 shared.feed_over.store(true, std::sync::atomic::Ordering::Release);
@@ -261,19 +262,19 @@ impl<E: Engine + 'static> Keeper<E> {
             if store.objects() > 0 {
                 let updater = at("updater", update_core, Some(UPDATER_PRIORITY));
                 installing = Some(
-                    ward.crew
-                        .spawn(updater, move |starter| install(store, shared, starter))?,
+                    ward.group
+                        .spawn(updater, move |thread| install(store, shared, thread))?,
                 );
             }
             let mut flushing = None;
             if let Some(interval) = group_commit {
                 let committer = at("group commit", house, None);
-                let flush = move |starter| flush(store, shared, starter, interval);
-                flushing = Some(ward.crew.spawn(committer, flush)?);
+                let flush = move |thread| flush(store, shared, thread, interval);
+                flushing = Some(ward.group.spawn(committer, flush)?);
             }
 
             // The control thread comes last: it reports under a header that says what all threads obtained.
-            header.protection.extend(ward.crew.ready());
+            header.protection.extend(ward.group.ready());
             let start = MonotonicClock.now() + LEAD;
             regulator.start = start;
             let mut collector = Collector::new(header.clone(), watched, start, plan);
@@ -282,7 +283,7 @@ impl<E: Engine + 'static> Keeper<E> {
             } else if duration.is_none() {
                 collector = collector.lasting();
             }
-            witness.count(ward.crew.take_real_time());
+            witness.count(ward.group.take_real_time());
             let control = Control {
                 machine,
                 store,
@@ -303,13 +304,13 @@ impl<E: Engine + 'static> Keeper<E> {
                 under_way,
             };
             let control = ward
-                .crew
-                .spawn(at("control", house, Some(CONTROL_PRIORITY)), |starter| {
-                    control.run(starter)
+                .group
+                .spawn(at("control", house, Some(CONTROL_PRIORITY)), |thread| {
+                    control.run(thread)
                 })?;
-            let control_obtained = ward.crew.ready();
+            let control_obtained = ward.group.ready();
             header.protection.extend(control_obtained.iter().cloned());
-            ward.crew.go(start);
+            ward.group.go(start);
             if let Some(learning) = learning {
                 ward.learn(learning)?;
             }
@@ -350,7 +351,7 @@ impl<E: Engine + 'static> Keeper<E> {
 
 /// What the keeper looks after while the run goes on.
 struct Ward<'scope, 'env> {
-    crew: Crew<'scope, 'env>,
+    group: ThreadGroup<'scope, 'env>,
     shared: &'scope Shared,
     roster: Roster,
     threads: Vec<ScopedJoinHandle<'scope, ()>>,
@@ -407,8 +408,8 @@ impl<'scope> Ward<'scope, '_> {
         };
         let (store, shared) = (task.store, self.shared);
         let thread = self
-            .crew
-            .spawn(place, move |starter| running.run(&store, shared, starter))?;
+            .group
+            .spawn(place, move |thread| running.run(&store, shared, thread))?;
         self.threads.push(thread);
         self.roster.tasks.push(Kept {
             name: task.name,
@@ -497,17 +498,17 @@ impl<'scope> Ward<'scope, '_> {
         let (name, watched) = (task.name.clone(), task.watched(self.roster.goal));
         let core = first_core(&seat);
         let (id, state) = self.spawn(task, request, seat, None)?;
-        let obtained = self.crew.ready();
+        let obtained = self.group.ready();
         self.roster.reorder();
         self.shared.order(Order::Watch {
             task: id,
             figures: TaskFigures::new(watched, self.roster.settle_s).map(Box::new),
             state: Arc::clone(&state),
             core,
-            real_time: self.crew.take_real_time(),
+            real_time: self.group.take_real_time(),
             obtained,
         });
-        self.crew.go(MonotonicClock.now() + LEAD);
+        self.group.go(MonotonicClock.now() + LEAD);
         Ok(TaskHandle::new(name, state))
     }
 
@@ -660,8 +661,8 @@ impl Roster {
         place(requests, &self.cores, &limits)
     }
 
-    /// Gives the real-time threads the priorities that follow from all tasks that run now. A thread whose priority is refused
-    /// keeps the one that it has: the report of its start says what it obtained.
+    /// Gives the real-time threads the priorities that follow from all tasks that run now. A thread whose priority is
+    /// refused keeps the one that it has: the report of its start says what it obtained.
     fn reorder(&mut self) {
         let requests: Vec<Request> = self.running().map(Kept::settled).collect();
         let Ok(placement) = self.place(&requests) else { return };
@@ -755,10 +756,10 @@ fn guarded(watched: bool) -> Result<(), Refusal> {
 fn flush<E: Engine>(
     store: &Store<E, MonotonicClock>,
     shared: &Shared,
-    starter: Starter,
+    thread: ThreadStart,
     interval: Nanos,
 ) -> Option<StoreError> {
-    let mut wake = starter.start()?;
+    let mut wake = thread.start()?;
     loop {
         wake = wake + interval;
         let going_on = sleep_until(wake, || !shared.stopping());
@@ -778,7 +779,7 @@ fn flush<E: Engine>(
     }
 }
 
-/// Host time for which the hypervisor ran something else, over all cores; none where it is not told.
+/// Host time for which the hypervisor ran something else, over all cores; `None` where the kernel does not say.
 fn stolen() -> Option<Nanos> {
     let times = busy::read(&KernelTree::default()).ok()?;
     Some(times.iter().map(|core| core.steal).sum())

@@ -1,7 +1,9 @@
 //! What tasks tell the control thread, without a real-time job ever waiting for an ordinary thread.
 //!
-//! **Problem.** A general channel guards the list of who waits for it by a lock without priority inheritance, held while the receiver is woken. An ordinary thread
-//! that loses its core there keeps it from real-time ones for as long as others run, and the next job begins late by that (decision 10 has figures). **Method.** A bounded queue under a lock with priority inheritance, held for one push or pop; the receiver is woken after it is released.
+//! **Problem.** A general channel guards the list of its waiting threads by a lock without priority inheritance, held
+//! while the receiver is woken. An ordinary thread that loses its core there keeps it from real-time ones for as long
+//! as others run, and the next job begins late by that (decision 10 has figures). **Method.** A bounded queue under a
+//! lock with priority inheritance, held for one push or pop; the receiver is woken after it is released.
 
 use std::collections::VecDeque;
 
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_gets_every_letter_of_all_writers() {
+    fn the_receiver_gets_every_letter_of_all_writers() {
         const EACH: u32 = 2000;
         let mailbox = &Mailbox::new(16);
         std::thread::scope(|scope| {

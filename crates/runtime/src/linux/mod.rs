@@ -12,13 +12,13 @@
 //! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
 //! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
 //!
-//! [`Runtime`] is the handle that callers have, [`Prepared`] what a runtime starts from: tasks that are to begin together, a
-//! recording, exclusive tasks. Live sensors are offered by the caller's own threads ([`Sensor`]).
+//! [`Runtime`] is the handle that callers have, [`Prepared`] what a runtime starts from: tasks that are to begin
+//! together, a recording, exclusive tasks. Live sensors are offered by the caller's own threads ([`Sensor`]).
 //!
-//! Which core is which is decided by `punctual_cores::place`: exclusive tasks have the last cores, real-time ones the last of the others.
-//! Sensor updates are installed on the last real-time core. The probe is on the last exclusive core, without such on the last real-time one;
-//! best-effort threads run on all other cores and, while they are lent, on exclusive ones. Whatever is refused (no permission, no such core)
-//! is worked around and reported.
+//! Which core is which is decided by `punctual_cores::place`: exclusive tasks have the last cores, real-time ones the
+//! last of the others. Sensor updates are installed on the last real-time core. The probe is on the last exclusive
+//! core, without such on the last real-time one; best-effort threads run on all other cores and, while they are lent,
+//! on exclusive ones. Whatever is refused (no permission, no such core) is worked around and reported.
 
 mod control;
 mod exclusive;
@@ -94,7 +94,10 @@ const TOLD_MAX: usize = 720;
 /// # use punctual_runtime::linux::Prepared;
 /// # use punctual_units::Nanos;
 /// # use punctual_workload::{Arrival, Class};
-/// # fn example<E: punctual_store::engine::Engine + 'static>(store: Arc<punctual_store::Store<E, punctual_platform::linux::clock::MonotonicClock>>) -> Result<(), Box<dyn std::error::Error>> {
+/// # use punctual_platform::linux::clock::MonotonicClock;
+/// # use punctual_store::{Store, engine::Engine};
+/// # type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+/// # fn example<E: Engine + 'static>(store: Arc<Store<E, MonotonicClock>>) -> Result<()> {
 /// let mut prepared = Prepared::here(store)?;
 /// let every_20_ms = Arrival::Periodic { period: Nanos::from_millis(20) };
 /// let within_5_ms = Class::Exclusive { deadline: Nanos::from_millis(5) };
@@ -125,7 +128,7 @@ pub struct TaskSetup<E: Engine> {
     pub active: Active,
     /// The core that it is to run on; `None`: one where it is placed well.
     pub core: Option<CoreId>,
-    /// How long a job keeps its core at most, where that was told.
+    /// How long a job keeps its core at most, where the caller said so.
     pub execution: Option<Nanos>,
     /// What it asks for; none asks for what the run's goal says.
     pub goal: Option<TaskGoal>,
@@ -221,11 +224,11 @@ impl<E: Engine + 'static> Prepared<E> {
         }
     }
 
-    /// A runtime without tasks on this machine, with the knobs that it really has: no emulated clock slows closures down. Updates
-    /// are written to the engine as often as the store says.
+    /// A runtime without tasks on this machine, with the knobs that it really has: no emulated clock slows closures
+    /// down. Updates are written to the engine as often as the store says.
     ///
     /// # Errors
-    /// [`Refusal`] where the machine cannot be looked at at all; what it merely lacks is told in the report.
+    /// [`Refusal`] where the machine cannot be looked at at all; the report says what it merely lacks.
     pub fn here(store: Arc<Store<E, MonotonicClock>>) -> Result<Self, Refusal> {
         let options = LinuxOptions {
             clock: ClockPreference::Real,
@@ -269,8 +272,9 @@ impl<E: Engine + 'static> Prepared<E> {
         self
     }
 
-    /// Tells how long a job of the task that was added last keeps its core at most, on an otherwise idle machine. Exclusive tasks are admitted
-    /// to a common core by it; one of which it is not told gets a core for itself, or none.
+    /// Tells how long a job of the task that was added last keeps its core at most, on an otherwise idle machine.
+    /// Exclusive tasks are admitted to a common core by it; one of which it is not told gets a core for itself, or
+    /// none.
     pub fn takes_at_most(&mut self, execution: Nanos) -> &mut Self {
         if let Some(task) = self.tasks.last_mut() {
             task.execution = Some(execution);
@@ -278,7 +282,8 @@ impl<E: Engine + 'static> Prepared<E> {
         self
     }
 
-    /// Puts the task that was added last on `core`. Where that contradicts another task or the machine, the run is refused.
+    /// Puts the task that was added last on `core`. Where that contradicts another task or the machine, the run is
+    /// refused.
     pub fn on_core(&mut self, core: CoreId) -> &mut Self {
         if let Some(task) = self.tasks.last_mut() {
             task.core = Some(core);
@@ -286,7 +291,8 @@ impl<E: Engine + 'static> Prepared<E> {
         self
     }
 
-    /// Leaves programs of these names (as `ps -o comm` shows them) on the exclusive cores, beside those that the environment names.
+    /// Leaves programs of these names (as `ps -o comm` shows them) on the exclusive cores, beside those that the
+    /// environment names.
     pub fn spare(&mut self, programs: impl IntoIterator<Item = String>) -> &mut Self {
         self.spare.extend(programs);
         self
@@ -298,8 +304,8 @@ impl<E: Engine + 'static> Prepared<E> {
         self
     }
 
-    /// Feeds recorded sensor updates into the store as they fall due; `value_bytes` (8 to the objects' capacity) is the size of
-    /// a value, which begins with the reading as a little-endian `f64`.
+    /// Feeds recorded sensor updates into the store as they fall due; `value_bytes` (8 to the objects' capacity) is the
+    /// size of a value, which begins with the reading as a little-endian `f64`.
     pub fn sensors(
         &mut self,
         stream: impl Iterator<Item = SensorUpdate> + Send + 'static,
@@ -362,12 +368,12 @@ impl<E: Engine + 'static> Prepared<E> {
         }
     }
 
-    /// Starts all tasks together, and returns once they have started. Without options the run only looks on: every task is
-    /// measured against the default goal, no knob is turned, and there is no end but [`Runtime::stop`].
+    /// Starts all tasks together, and returns once they have started. Without options the run only looks on: every task
+    /// is measured against the default goal, no knob is turned, and there is no end but [`Runtime::stop`].
     ///
     /// # Errors
-    /// [`RuntimeError`] where the controller does not fit the machine, tasks cannot be placed, or the record asked for has no
-    /// bound. The machine is put back.
+    /// [`RuntimeError`] where the controller does not fit the machine, tasks cannot be placed, or the record asked for
+    /// has no bound. The machine is put back.
     pub fn start(self, options: impl Into<Option<RunOptions>>) -> Result<Runtime<E>, RuntimeError> {
         let options = options
             .into()
@@ -387,7 +393,7 @@ impl<E: Engine + 'static> Prepared<E> {
     }
 }
 
-/// Shows what is told to the caller that watches, until the run is over.
+/// Shows samples and figures to the caller that watches, until the run is over.
 fn watch_told(header: &RunHeader, told: &Receiver<Told>, stop: impl Fn(), watch: Watch) {
     if watch(Progress::Started(header)) == ControlFlow::Break(()) {
         stop();

@@ -6,8 +6,8 @@ use punctual_units::{Nanos, Time};
 use punctual_workload::Arrival;
 use rand::Rng;
 
-/// Jobs that wait behind the running one. A release beyond that is skipped: a task that cannot keep up loses jobs, not ever
-/// more time. The simulated machine has the same bound.
+/// Jobs that wait behind the running one. A release beyond that is skipped: a task that cannot keep up loses jobs, not
+/// ever more time. The simulated machine has the same bound.
 pub(super) const BACKLOG_MAX: usize = 8;
 
 /// A task that finds more than [`BACKLOG_MAX`] releases missed over at least this long has stood still: the process was
@@ -42,7 +42,8 @@ impl Releases {
         self.waiting.front().copied().unwrap_or(self.coming)
     }
 
-    /// The job of [`next`](Releases::next) has `finished`. What was released meanwhile waits; how many releases found no room.
+    /// The job of [`next`](Releases::next) has `finished`. What was released meanwhile waits; how many releases found
+    /// no room.
     pub(super) fn ended(&mut self, finished: Time, rng: &mut impl Rng) -> u64 {
         if let Arrival::AfterCompletion { .. } = self.arrival {
             self.coming = self.arrival.next(self.coming, finished, rng);
@@ -83,9 +84,9 @@ impl Releases {
         skipped
     }
 
-    /// The thread of a task that waits for [`next`](Releases::next) woke up at `now`. After a standstill all releases up to `now`
-    /// are skipped, and the next one lies in the future; how many were skipped. A burst of jobs that are late all alike would only
-    /// keep other tasks from their cores.
+    /// The thread of a task that waits for [`next`](Releases::next) woke up at `now`. After a standstill all releases
+    /// up to `now` are skipped, and the next one lies in the future; how many were skipped. A burst of jobs that are
+    /// late all alike would only keep other tasks from their cores.
     pub(super) fn resumed(&mut self, now: Time, rng: &mut impl Rng) -> u64 {
         let stood = !matches!(self.arrival, Arrival::AfterCompletion { .. }) && now.since(self.next()) >= STANDSTILL;
         if !stood {

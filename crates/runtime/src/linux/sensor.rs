@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use punctual_platform::linux::clock::MonotonicClock;
 use punctual_store::engine::Engine;
-use punctual_store::updates::Verdict;
+use punctual_store::updates::Offered;
 use punctual_store::{Store, StoreError};
 use punctual_units::{SensorId, Time};
 
@@ -59,8 +59,9 @@ pub struct Bytes<B>(pub B);
 
 /// A sensor that reports while the program runs. Clones report for the same sensor, from any thread.
 ///
-/// Readings are numbered here. The share of them that the loop lets in is the knob; each one is installed, shed, superseded by
-/// a newer one, or under way ([`Store::reconcile`] checks it). The handle does not keep the runtime running.
+/// Readings are numbered here. The share of them that the loop lets in is the knob; each one is installed, shed,
+/// superseded by a newer one, or under way ([`Store::reconcile`] checks it). The handle does not keep the runtime
+/// running.
 pub struct Sensor<E: Engine> {
     store: Arc<Store<E, MonotonicClock>>,
     shared: Arc<Shared>,
@@ -89,20 +90,21 @@ impl<E: Engine> Sensor<E> {
         }
     }
 
-    /// Offers a reading that was sampled now. Never waits for a disk; at most for another thread that offers or installs.
+    /// Offers a reading that was sampled now. Never waits for a disk; at most for another thread that offers or
+    /// installs.
     ///
     /// # Errors
     /// [`SensorError`]; then the reading does not count as offered.
-    pub fn offer(&self, reading: impl Reading) -> Result<Verdict, SensorError> {
+    pub fn offer(&self, reading: impl Reading) -> Result<Offered, SensorError> {
         self.take(None, &reading)
     }
 
-    /// Offers a reading that was sampled at `sampled_at`, by the clock of the store ([`MonotonicClock`]). An instant in the
-    /// future is taken for now. Readings are to be offered in the order in which they were sampled.
+    /// Offers a reading that was sampled at `sampled_at`, by the clock of the store ([`MonotonicClock`]). An instant in
+    /// the future is taken for now. Readings are to be offered in the order in which they were sampled.
     ///
     /// # Errors
     /// As [`offer`](Sensor::offer).
-    pub fn offer_sampled(&self, reading: impl Reading, sampled_at: Time) -> Result<Verdict, SensorError> {
+    pub fn offer_sampled(&self, reading: impl Reading, sampled_at: Time) -> Result<Offered, SensorError> {
         self.take(Some(sampled_at), &reading)
     }
 
@@ -111,12 +113,12 @@ impl<E: Engine> Sensor<E> {
         self.stopped.store(true, Ordering::Release);
     }
 
-    fn take(&self, sampled_at: Option<Time>, reading: &impl Reading) -> Result<Verdict, SensorError> {
+    fn take(&self, sampled_at: Option<Time>, reading: &impl Reading) -> Result<Offered, SensorError> {
         if self.shared.stopping() || self.stopped.load(Ordering::Acquire) {
             return Err(SensorError::Stopped);
         }
         let verdict = reading.with_bytes(|bytes| self.store.offer_next(self.id, sampled_at, bytes))?;
-        if verdict == Verdict::Admitted {
+        if verdict == Offered::Admitted {
             self.shared.updates.unpark();
         }
         Ok(verdict)

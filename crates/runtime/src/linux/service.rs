@@ -27,8 +27,8 @@ use crate::report::{Finished, RunHeader, TaskReport};
 /// Callers that may wait for the keeper at a time; more of them wait for their turn.
 const COMMANDS_MAX: usize = 64;
 
-/// How long a caller waits for an answer: the keeper and the control thread answer within milliseconds, unless the machine stands
-/// still.
+/// How long a caller waits for an answer: the keeper and the control thread answer within milliseconds, unless the
+/// machine stands still.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
 /// Beside the time that learning takes, what the loop has to settle.
@@ -71,8 +71,8 @@ impl<E: Engine> RuntimeOptions<E> {
         self
     }
 
-    /// The least share of temporal objects to keep fresh, 0 to 1, when updates are shed. The store enforces it: it is part of its
-    /// [`AdmissionOptions`](punctual_store::updates::AdmissionOptions) as well.
+    /// The least share of temporal objects to keep fresh, 0 to 1, when updates are shed. The store enforces it: it is
+    /// part of its [`AdmissionOptions`](punctual_store::updates::AdmissionOptions) as well.
     pub fn min_fresh(mut self, share: Share) -> Self {
         self.goal.min_fresh = share;
         self
@@ -142,7 +142,7 @@ pub struct Figures {
     pub fallback: Option<String>,
     /// Where the admitted share is set.
     pub admitted: Share,
-    /// Where the clock is set; none where it is left alone.
+    /// Where the clock is set; `None` where it is left alone.
     pub clock: Option<Hertz>,
     /// What sensor readings have come to since the store was opened.
     pub updates: Counts,
@@ -159,8 +159,8 @@ impl Figures {
 
 /// A running runtime. Clones are handles to the same one, for any thread.
 ///
-/// It ends when it is [stopped](Runtime::stop), when its time is over, or when the last handle is dropped; then the machine is put
-/// back. A job's closure that holds a handle keeps the runtime running until it is stopped.
+/// It ends when it is [stopped](Runtime::stop), when its time is over, or when the last handle is dropped; then the
+/// machine is put back. A job's closure that holds a handle keeps the runtime running until it is stopped.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -207,13 +207,13 @@ struct Inner<E: Engine + 'static> {
 }
 
 impl<E: Engine + 'static> Drop for Inner<E> {
-    /// Stops the runtime, and waits until the machine is put back: unless one of the runtime's own threads let the last handle
-    /// go, which cannot wait for itself.
+    /// Stops the runtime, and waits until the machine is put back: unless one of the runtime's own threads let the last
+    /// handle go, which cannot wait for itself.
     fn drop(&mut self) {
         self.shared.stop();
         let keeper = self.keeper.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(keeper), false) = (keeper, self.shared.is_own_thread()) {
-            // Nobody is left to be told.
+            // No caller is left to tell.
             let _ = keeper.join();
         }
     }
@@ -282,7 +282,8 @@ impl<E: Engine + 'static> Runtime<E> {
     /// Starts a runtime without tasks on this machine: around a store, or with [`RuntimeOptions`].
     ///
     /// # Errors
-    /// [`RuntimeError`], among others where the machine cannot be looked at at all. What it merely lacks is told in the report.
+    /// [`RuntimeError`], among others where the machine cannot be looked at at all. The report says what it merely
+    /// lacks.
     pub fn start(options: impl Into<RuntimeOptions<E>>) -> Result<Runtime<E>, RuntimeError> {
         let RuntimeOptions {
             store,
@@ -331,8 +332,8 @@ impl<E: Engine + 'static> Runtime<E> {
         TaskBuilder::new(self, name.into())
     }
 
-    /// Runs one more task, once its thread is in its place. Threads of tasks that run get the priorities that follow from all
-    /// deadlines.
+    /// Runs one more task, once its thread is in its place. Threads of tasks that run get the priorities that follow
+    /// from all deadlines.
     ///
     /// # Errors
     /// [`RuntimeError::Task`], [`RuntimeError::Place`] or [`RuntimeError::Thread`] where it cannot run;
@@ -352,7 +353,8 @@ impl<E: Engine + 'static> Runtime<E> {
     /// ```
     ///
     /// # Errors
-    /// [`SensorError::Unknown`] where the store has no such object, [`SensorError::Recorded`] where a recording feeds it.
+    /// [`SensorError::Unknown`] where the store has no such object, [`SensorError::Recorded`] where a recording feeds
+    /// it.
     pub fn sensor(&self, key: impl AsRef<[u8]>) -> Result<Sensor<E>, SensorError> {
         let Inner { store, shared, .. } = &*self.inner;
         if self.inner.recorded {
@@ -372,9 +374,9 @@ impl<E: Engine + 'static> Runtime<E> {
         self.ask(Command::Tell)
     }
 
-    /// Learns a model of the tasks that run, and controls by it from then on: the knobs that the machine really has go through
-    /// levels within the bounds given, for some seconds. Returns at once; [`Figures::learnt`] says what came of it. Where nothing
-    /// can be learnt the runtime goes on as before.
+    /// Learns a model of the tasks that run, and controls by it from then on: the knobs that the machine really has go
+    /// through levels within the bounds given, for some seconds. Returns at once; [`Figures::learnt`] says what came of
+    /// it. Where nothing can be learnt the runtime goes on as before.
     ///
     /// # Errors
     /// [`RuntimeError::Learning`] where the bounds leave nothing to learn from, or a model is being learnt already.
@@ -418,7 +420,8 @@ impl<E: Engine + 'static> Runtime<E> {
     }
 }
 
-/// A task that was started. Dropping the handle leaves the task alone, and the handle does not keep the runtime running.
+/// A task that was started. Dropping the handle leaves the task alone, and the handle does not keep the runtime
+/// running.
 #[derive(Clone, Debug)]
 pub struct TaskHandle {
     name: String,

@@ -23,14 +23,14 @@ use crate::learn::Record;
 use crate::report::Protection;
 
 /// Outcomes and checkpoints that may wait for the control thread: more than a second of the busiest scenario's jobs.
-const TIDINGS_MAX: usize = 4096;
+const JOB_EVENTS_MAX: usize = 4096;
 
 /// Orders that may wait for the control thread: it takes them at once, or it is not coming back.
 const ORDERS_MAX: usize = 64;
 
 /// What a job tells the control thread.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Tidings {
+pub(super) enum JobEvent {
     /// It has come to a checkpoint.
     Progress(JobProgress),
     /// It is complete.
@@ -60,10 +60,10 @@ pub(super) enum Tidings {
     },
 }
 
-impl Tidings {
+impl JobEvent {
     /// Whether a real-time job is complete.
     pub(super) fn ends_a_real_time_job(&self) -> bool {
-        matches!(self, Tidings::Outcome(outcome) if outcome.deadline.is_some())
+        matches!(self, JobEvent::Outcome(outcome) if outcome.deadline.is_some())
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Shared {
     /// Whether checkpoints are of interest.
     within: bool,
     /// For the control thread.
-    pub(super) tidings: Mailbox<Tidings>,
+    pub(super) job_events: Mailbox<JobEvent>,
     /// Wakes the thread that installs sensor updates.
     pub(super) updates: Parker,
     /// Set once no more updates will be offered.
@@ -114,7 +114,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             unreported: AtomicU64::new(0),
             within,
-            tidings: Mailbox::new(TIDINGS_MAX),
+            job_events: Mailbox::new(JOB_EVENTS_MAX),
             updates: Parker::new(),
             feed_over: AtomicBool::new(false),
             orders: PiMutex::new(VecDeque::with_capacity(ORDERS_MAX)),
@@ -134,8 +134,8 @@ impl Shared {
 
     /// Tells the control thread how a job ended, or that releases were dropped, without ever waiting for it: a
     /// transaction never waits for the controller. Where the mailbox is full, that is counted instead.
-    pub(super) fn report(&self, tidings: Tidings) {
-        if !self.tidings.put(tidings) {
+    pub(super) fn report(&self, event: JobEvent) {
+        if !self.job_events.put(event) {
             self.unreported.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -150,7 +150,7 @@ impl Shared {
             orders.push_back(order);
         }
         // A full mailbox wakes the control thread as well.
-        self.tidings.put(Tidings::Ordered);
+        self.job_events.put(JobEvent::Ordered);
         true
     }
 
@@ -185,7 +185,7 @@ impl Shared {
 
     /// Hands a checkpoint to the control thread, likewise without waiting. The next one makes up for one that is lost.
     pub(super) fn progress(&self, progress: JobProgress) {
-        self.tidings.put(Tidings::Progress(progress));
+        self.job_events.put(JobEvent::Progress(progress));
     }
 
     /// Outcomes that found the channel full.
@@ -237,14 +237,14 @@ pub(super) struct Ready {
 }
 
 /// One thread's side of the start: says what it obtained, then waits for the common start.
-pub(super) struct Starter {
+pub(super) struct ThreadStart {
     pub(super) place: ThreadPlace,
     pub(super) ready: Sender<Ready>,
     pub(super) go: Receiver<Time>,
 }
 
-impl Starter {
-    /// Places the calling thread, reports what was obtained, and waits for the start of the run. None where the run
+impl ThreadStart {
+    /// Places the calling thread, reports what was obtained, and waits for the start of the run. `None` where the run
     /// was called off.
     pub(super) fn start(self) -> Option<Time> {
         let ThreadPlace {
@@ -283,7 +283,7 @@ impl Starter {
 }
 
 /// The threads of a run, started together.
-pub(super) struct Crew<'scope, 'env> {
+pub(super) struct ThreadGroup<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     ready: (Sender<Ready>, Receiver<Ready>),
     /// One for each thread that has not been let go yet.
@@ -294,9 +294,9 @@ pub(super) struct Crew<'scope, 'env> {
     real_time: Vec<(CoreId, Tid)>,
 }
 
-impl<'scope, 'env> Crew<'scope, 'env> {
+impl<'scope, 'env> ThreadGroup<'scope, 'env> {
     pub(super) fn new(scope: &'scope Scope<'scope, 'env>) -> Self {
-        Crew {
+        ThreadGroup {
             scope,
             ready: channel(),
             go: Vec::new(),
@@ -308,18 +308,18 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     pub(super) fn spawn<T: Send + 'scope>(
         &mut self,
         place: ThreadPlace,
-        body: impl FnOnce(Starter) -> T + Send + 'scope,
+        body: impl FnOnce(ThreadStart) -> T + Send + 'scope,
     ) -> Result<ScopedJoinHandle<'scope, T>, RuntimeError> {
         // For `top -H` and debuggers.
         let role = place.role.clone();
         let thread = std::thread::Builder::new().name(role.clone());
         let (go, gone) = channel();
-        let starter = Starter {
+        let thread_start = ThreadStart {
             place,
             ready: self.ready.0.clone(),
             go: gone,
         };
-        let started = thread.spawn_scoped(self.scope, move || body(starter));
+        let started = thread.spawn_scoped(self.scope, move || body(thread_start));
         let thread = started.map_err(|why| RuntimeError::Thread { role, why })?;
         self.go.push(go);
         self.unready += 1;

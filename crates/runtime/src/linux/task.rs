@@ -12,8 +12,8 @@ use super::service::{Runtime, TaskHandle};
 use super::tasks::JobResult;
 use crate::error::RuntimeError;
 
-/// A task that is being described; [`run`](TaskBuilder::run) adds it. Without a deadline it is due by the end of its period, and
-/// without a goal it may have as many late jobs as the runtime's goal says.
+/// A task that is being described; [`run`](TaskBuilder::run) adds it. Without a deadline it is due by the end of its
+/// period, and without a goal it may have as many late jobs as the runtime's goal says.
 #[must_use = "a task runs once `run` has been called"]
 pub struct TaskBuilder<'r, E: Engine + 'static> {
     runtime: &'r Runtime<E>,

@@ -17,7 +17,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::job::Job;
 use super::releases::Releases;
-use super::shared::{Shared, Starter, Tidings};
+use super::shared::{JobEvent, Shared, ThreadStart};
 use super::tenancy::Tenancy;
 
 /// How long a thread sleeps before it looks whether it is to end.
@@ -149,10 +149,10 @@ pub(super) struct Running<E: Engine> {
 
 impl<E: Engine> Running<E> {
     /// Runs the task until it or the run ends.
-    pub(super) fn run(mut self, store: &Store<E, MonotonicClock>, shared: &Shared, starter: Starter) {
+    pub(super) fn run(mut self, store: &Store<E, MonotonicClock>, shared: &Shared, thread: ThreadStart) {
         self.state.thread.get_or_init(Tid::current);
         shared.enter();
-        let how = match starter.start() {
+        let how = match thread.start() {
             Some(start) => self.jobs(store, shared, start),
             None => Ended::Stopped,
         };
@@ -164,7 +164,7 @@ impl<E: Engine> Running<E> {
             Err(panic) => Ended::Panicked(words(&*panic)),
         });
         shared.leave();
-        shared.report(Tidings::Ended { task: id });
+        shared.report(JobEvent::Ended { task: id });
     }
 
     fn jobs(&mut self, store: &Store<E, MonotonicClock>, shared: &Shared, start: Time) -> Ended {
@@ -194,10 +194,10 @@ impl<E: Engine> Running<E> {
             let (task, at) = (self.id, outcome.finished);
             // A job that failed at once was not early: it has no response time.
             match result {
-                Ok(()) => shared.report(Tidings::Outcome(outcome)),
+                Ok(()) => shared.report(JobEvent::Outcome(outcome)),
                 Err(error) => {
                     self.state.fail(|| error.to_string());
-                    shared.report(Tidings::Failed { task, at });
+                    shared.report(JobEvent::Failed { task, at });
                 }
             }
             number += 1;
@@ -210,7 +210,7 @@ impl<E: Engine> Running<E> {
     fn skipped(&self, shared: &Shared, releases: u64, at: Time) {
         let task = self.id;
         if releases > 0 {
-            shared.report(Tidings::Skipped { task, releases, at });
+            shared.report(JobEvent::Skipped { task, releases, at });
         }
     }
 
@@ -219,7 +219,7 @@ impl<E: Engine> Running<E> {
         let words = words(panic);
         self.state.fail(|| format!("panicked: {words}"));
         let (task, at) = (self.id, MonotonicClock.now());
-        shared.report(Tidings::Failed { task, at });
+        shared.report(JobEvent::Failed { task, at });
         Ended::Panicked(words)
     }
 }

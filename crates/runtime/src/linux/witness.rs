@@ -16,7 +16,7 @@ pub(super) struct Witness<'p> {
 }
 
 impl<'p> Witness<'p> {
-    /// The witness of `core`, where `probe` runs if it was to be had, and without tasks that are `elsewhere`.
+    /// The witness of `core`, where `probe` runs if the kernel allowed it, and without tasks that are `elsewhere`.
     pub(super) fn new(core: CoreId, probe: Option<&'p GapProbe>, elsewhere: Vec<TaskId>) -> Witness<'p> {
         Witness {
             probe,

@@ -1,13 +1,13 @@
 //! Cache ways and bandwidth beside the loop: tasks with execution profiles on the simulated machine.
 //!
-//! **Who acts on what.** The allocator turns ways and bandwidth partitions of each core, when a job begins, ends or enters
-//! another phase. The controller turns the clock and the admitted share, once a window. They share no knob and no state.
-//! What the allocator gains, the controller sees as jobs that are early, and takes back by a lower clock; the allocator is told
-//! the clock in force, and reckons with it. How stable that is: docs/decisions/0006-allocation.md.
+//! **Which part acts on what.** The allocator turns ways and bandwidth partitions of each core, when a job begins, ends
+//! or enters another phase. The controller turns the clock and the admitted share, once a window. They share no knob
+//! and no state. What the allocator gains, the controller sees as jobs that are early, and takes back by a lower clock;
+//! the allocator knows the clock in force, and reckons with it. How stable that is: docs/decisions/0006-allocation.md.
 //!
-//! **What a profile means here.** With everything there is, a phase takes its instructions over its best rate, at the top
-//! clock; that part scales with the clock. What a smaller share makes it slower is waiting for memory, which does not. Ways
-//! that a core gained cost it the time to fill them, spread over what is left of its phase.
+//! **What a profile means here.** With everything there is, a phase takes its instructions over its best rate, at the
+//! top clock; that part scales with the clock. What a smaller share makes it slower is waiting for memory, which does
+//! not. Ways that a core gained cost it the time to fill them, spread over what is left of its phase.
 
 mod request;
 
@@ -80,7 +80,7 @@ impl Allocating {
             policy: request.policy,
             // Best-effort tasks have loads, too, and balancing those would slow the real-time ones.
             base: Base::Even,
-            // Who is not told what a way costs changes at every occasion.
+            // A policy that does not know what a way costs changes at every occasion.
             refill: request.refill.filter(|_| request.changes == Changes::Paying),
             gap: GAP,
         };
@@ -128,8 +128,8 @@ impl Allocating {
         })
     }
 
-    /// Lets each task with a profile compute what that describes, an op for each phase: after what its program reads, before
-    /// what it writes.
+    /// Lets each task with a profile compute what that describes, an op for each phase: after what its program reads,
+    /// before what it writes.
     pub fn replace(&mut self, programs: &mut [Program]) {
         for (task, program) in programs.iter_mut().enumerate() {
             let Some(of) = self.program_of[task] else { continue };
@@ -209,8 +209,8 @@ impl Allocating {
         }
     }
 
-    /// Seconds of filling that the job which had this core until now has not waited for yet: it was to wait until its phase
-    /// ends, and was pushed aside before.
+    /// Seconds of filling that the job which had this core until now has not waited for yet: it was to wait until its
+    /// phase ends, and was pushed aside before.
     fn unpaid(&self, jobs: &[JobAt], core: usize) -> f64 {
         let Some((runner, op)) = self.seen[core] else {
             return 0.0;
@@ -309,8 +309,8 @@ fn pool(programs: &Programs, cores: usize) -> Pool {
     }
 }
 
-/// The periodic tasks with profiles, on the cores where they were placed. What has no period (its jobs follow each other) is taken to be
-/// always under way.
+/// The periodic tasks with profiles, on the cores where they were placed. What has no period (its jobs follow each
+/// other) is taken to be always under way.
 fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Programs, placement: &Placement) -> Vec<Task> {
     let mut all = Vec::new();
     for ((spec, program), seat) in tasks.iter().zip(program_of).zip(&placement.seats) {

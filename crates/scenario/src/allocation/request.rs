@@ -1,4 +1,4 @@
-//! What is asked of an allocator beside the loop, and what cannot be had.
+//! What a user asks of an allocator beside the loop, and what the machine cannot give.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use punctual_cores::Placement;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, TaskSpec};
 
-/// Who gets which ways and how much bandwidth, on the simulated machine.
+/// Which policy splits ways and bandwidth, on the simulated machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllocationRequest {
-    /// Who decides.
+    /// The policy that decides.
     pub policy: Policy,
     /// When another split is taken up.
     pub changes: Changes,
@@ -34,7 +34,7 @@ pub enum Changes {
 /// Why nothing can be allocated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AllocationError {
-    /// A profile of nobody.
+    /// A profile of no task.
     #[error("a profile is given for the task \"{task}\", which the scenario does not have: its tasks are {tasks}")]
     NoSuchTask {
         /// The name given.
@@ -82,7 +82,7 @@ pub enum AllocationError {
 }
 
 impl AllocationRequest {
-    /// Refuses a profile of nobody, and two of one task.
+    /// Refuses a profile of no task, and two of one task.
     pub(super) fn check_names(&self, tasks: &[TaskSpec]) -> Result<(), AllocationError> {
         for (number, (task, _)) in self.profiles.iter().enumerate() {
             if self.profiles[..number].iter().any(|(other, _)| other == task) {
@@ -103,7 +103,8 @@ impl AllocationRequest {
     }
 }
 
-/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end on the cores where they were placed.
+/// Refuses real-time tasks whose jobs come faster than any share of the machine could let them end on the cores where
+/// they were placed.
 pub(super) fn check_lengths(
     tasks: &[TaskSpec],
     program_of: &[Option<usize>],

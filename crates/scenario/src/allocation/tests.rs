@@ -48,7 +48,8 @@ fn job(op: usize, done: f64, runs: bool) -> JobAt {
     }
 }
 
-/// What the core owes after the job of `begun` was given `cold` seconds to wait, and `now` is all that is known of jobs.
+/// What the core owes after the job of `begun` was given `cold` seconds to wait, and `now` is all that is known of
+/// jobs.
 fn owed(begun: JobAt, cold: f64, now: Option<JobAt>) -> f64 {
     let mut allocating = allocating();
     allocating.seen[0] = Some((begun.runner, begun.op));
@@ -59,7 +60,7 @@ fn owed(begun: JobAt, cold: f64, now: Option<JobAt>) -> f64 {
 }
 
 proptest! {
-    /// What the machine makes of cycles and of waiting is what the allocator reckons with, at every clock.
+    /// The machine takes for cycles and for waiting what the allocator reckons with, at every clock.
     #[test]
     fn a_phase_takes_as_long_as_the_allocator_thinks(slowdown in 1.0f64..10.0, phase in 0usize..2) {
         let mut allocating = allocating();
@@ -74,7 +75,7 @@ proptest! {
         prop_assert!((takes - thinks).abs() < 1e-6 * thinks, "{takes} {thinks}");
     }
 
-    /// Whoever is pushed aside leaves what it has not waited for: paid and unpaid are the whole.
+    /// A job that is pushed aside leaves what it has not waited for: paid and unpaid are the whole.
     #[test]
     fn filling_is_paid_in_full(from in 0.0f64..0.9, more in 0.0f64..1.0, cold in 1e-6f64..0.1) {
         let until = from + more * (1.0 - from);
@@ -85,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn who_ends_its_phase_has_paid() {
+fn a_job_that_ends_its_phase_has_paid() {
     let begun = job(0, 0.5, true);
     assert_eq!(owed(begun, 0.1, None), 0.0, "the job has ended");
     assert_eq!(

@@ -1,9 +1,10 @@
 //! What store accesses cost on this machine, measured at start-up.
 //!
 //! Each figure is the median of [`ROUNDS`] batches of a few milliseconds on a scratch store of the run's shape, on the
-//! real-time core, at full clock. All figures take turns, over more than a second: on a shared machine memory is faster at one
-//! moment and slower at the next, and a load that was sized in a lucky moment is an overload a second later. Costs come from the
-//! same interpreter and the same transactions that the run uses, so that a compiled program takes what was demanded.
+//! real-time core, at full clock. All figures take turns, over more than a second: on a shared machine memory is faster
+//! at one moment and slower at the next, and a load that was sized in a lucky moment is an overload a second later.
+//! Costs come from the same interpreter and the same transactions that the run uses, so that a compiled program takes
+//! what was demanded.
 
 use std::sync::Arc;
 
@@ -125,7 +126,7 @@ impl<E: Engine> UpdateStream<'_, E> {
     }
 }
 
-/// What one call of each of `works` typically takes, in nanoseconds; none where `go_on` said no.
+/// What one call of each of `works` typically takes, in nanoseconds; `None` where `go_on` said no.
 fn typical<const N: usize>(mut works: [Work<'_>; N], go_on: &dyn Fn() -> bool) -> Result<Option<[f64; N]>, StoreError> {
     let mut times = [const { Vec::new() }; N];
     for _ in 0..ROUNDS {

@@ -1,8 +1,8 @@
 //! An engine whose calls take longer where the clock is emulated.
 //!
 //! A slower clock slows data accesses too, inside of the write lock as well as outside. So engine calls are followed by
-//! real extra work in proportion to what the calls took: the lock is held for longer, and whoever waits for it waits for
-//! longer, as on a slower core.
+//! real extra work in proportion to what the calls took: the lock is held for longer, and threads that wait for it wait
+//! for longer, as on a slower core.
 //!
 //! **Terms.** A transaction *owes* the extra work for the calls that it has made. It pays in portions of at least
 //! [`PORTION`] of calls, and whatever is left before a commit gives the lock away.

@@ -45,7 +45,7 @@ const ASKED_EVERY: Duration = Duration::from_millis(20);
 /// Runs the scenario on this machine.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
     if let Some(path) = setup.request.store_path.as_deref() {
-        // In use, damaged, of another version, read-only: said before real-time work disturbs anybody.
+        // In use, damaged, of another version, read-only: said before real-time work disturbs other programs.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
     let placement = setup.place(&cores::usable(&KernelTree::default()), &limits())?;
@@ -285,8 +285,8 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, watch: Watch) -> Re
     Ok(())
 }
 
-/// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put back
-/// before the run. The user may end it.
+/// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put
+/// back before the run. The user may end it.
 fn measure(setup: &Setup, core: CoreId, watch: Watch) -> Result<Costs, RunError> {
     let mut machine = LinuxMachine::open(LinuxOptions::default())?;
     to_full_clock(&mut machine);

@@ -50,7 +50,8 @@ impl DualMachine {
     ///
     /// ```
     /// use punctual_sim::dual::DualMachine;
-    /// let text = include_str!("../../../../machines/dps-dual-core.toml").replace("exclusive = [1]", "exclusive = [2]");
+    /// let text = include_str!("../../../../machines/dps-dual-core.toml");
+    /// let text = text.replace("exclusive = [1]", "exclusive = [2]");
     /// let error = DualMachine::from_toml(&text).unwrap_err();
     /// assert_eq!(error.key, "exclusive");
     /// assert!(error.what.starts_with("there is no core 2: the machine has cores 0 to 1"));

@@ -1,18 +1,22 @@
-//! Jobs with I/O on a few cores, from lists: under a fair scheduler that does not preempt, under stock Linux, and with exclusive cores.
+//! Jobs with I/O on a few cores, from lists: under a fair scheduler that does not preempt, under stock Linux, and with
+//! exclusive cores.
 //!
-//! **Problem.** Whether a real-time job is late is decided by what happens after each of its I/Os: how long the medium takes, and how long the job waits
-//! until it has a core again (E. Lee, Y. Kim and H. Bahn, "Dual Management of Real-Time and Interactive Jobs in Smartphones", 2014). Here the waits emerge from
-//! a schedule that is simulated event by event.
+//! **Problem.** Whether a real-time job is late is decided by what happens after each of its I/Os: how long the medium
+//! takes, and how long the job waits until it has a core again (E. Lee, Y. Kim and H. Bahn, "Dual Management of
+//! Real-Time and Interactive Jobs in Smartphones", 2014). Here the waits emerge from a schedule that is simulated event
+//! by event.
 //!
-//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. Which jobs are due when is told by the tasks;
-//! who runs where, and how I/O is waited for, by [`Management`].
+//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. The
+//! tasks say which jobs are due when; [`Management`] says which job runs where, and how it waits for I/O.
 //!
-//! **Method.** The one [`Simulation`], on a machine of one clock step of 1 GHz without memory traffic, so that a cycle takes a nanosecond. All cores
-//! take from one [`Queue`], so no core idles while a job waits that may run there (the report counts the time for which that is not so).
-//! Decisions about exclusive cores are those of `punctual_cores`, which real machines use as well. There is no randomness but that of the
-//! devices: the same arguments give the same report.
+//! **Method.** The one [`Simulation`], on a machine of one clock step of 1 GHz without memory traffic, so that a cycle
+//! takes a nanosecond. All cores take from one [`Queue`], so no core idles while a job waits that may run there (the
+//! report counts the time for which that is not so). Decisions about exclusive cores are those of `punctual_cores`,
+//! which real machines use as well. There is no randomness but that of the devices: the same arguments give the same
+//! report.
 //!
-//! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the fair class.
+//! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the
+//! fair class.
 
 mod machine;
 mod report;
@@ -26,18 +30,19 @@ pub use machine::DualMachine;
 pub use report::Report;
 
 use crate::check::ModelError;
-use crate::load::{Happening, SimulationError};
+use crate::load::{Event, SimulationError};
 use crate::media::Device;
 use crate::model::MachineModel;
-use crate::task::{Release, Scheduling, Step, Task, Work};
+use crate::task::{Dispatch, Release, Step, Task, Work};
 use crate::{Lending, Queue, Sharing, Simulation};
 
-/// Who decides where jobs run and how they wait for their I/O.
+/// What decides where jobs run and how they wait for their I/O.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Management {
     /// All cores serve all tasks; all I/O blocks.
     Shared(Sharing),
-    /// Real-time tasks have the machine's exclusive cores, where they run by earliest deadline; interactive ones have the others, and what is lent.
+    /// Real-time tasks have the machine's exclusive cores, where they run by earliest deadline; interactive ones have
+    /// the others, and what is lent.
     Dual(Exclusive),
 }
 
@@ -52,8 +57,8 @@ pub struct Exclusive {
     pub costs: LendingCosts,
     /// The least slack of the real-time tasks.
     pub slack: Nanos,
-    /// What a real-time job waits that becomes ready while its core is lent: for Fig. 3(b), as [`Sharing::QuantumAfter`]. Zero: it takes its
-    /// core at once.
+    /// What a real-time job waits that becomes ready while its core is lent: for Fig. 3(b), as
+    /// [`Sharing::QuantumAfter`]. Zero: it takes its core at once.
     pub wait: Nanos,
 }
 
@@ -104,8 +109,8 @@ pub fn computes(step: &Step) -> Option<Nanos> {
     }
 }
 
-/// Runs `tasks` on `machine` until the last real-time job has ended, at most until `limit`. Where a task is pinned, and what its jobs'
-/// backlog is, is decided here.
+/// Runs `tasks` on `machine` until the last real-time job has ended, at most until `limit`. Where a task is pinned, and
+/// what its jobs' backlog is, is decided here.
 ///
 /// # Errors
 /// [`DualError`] before anything runs.
@@ -129,16 +134,16 @@ pub fn simulate(
     let mut until = limit;
     loop {
         match simulation.run_until(until) {
-            Happening::Completed(job) if job.deadline.is_some() => {
+            Event::Completed(job) if job.deadline.is_some() => {
                 report.jobs.push(job);
                 report.unfinished -= 1;
                 if report.unfinished == 0 {
                     until = simulation.now();
                 }
             }
-            Happening::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
-            Happening::Reached => return Ok(report.of(&simulation)),
-            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
+            Event::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
+            Event::Reached => return Ok(report.of(&simulation)),
+            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
         }
     }
 }
@@ -173,7 +178,7 @@ fn check_tasks(tasks: &[Task], devices: usize) -> Result<(), DualError> {
     Ok(())
 }
 
-/// The tasks on their cores, and who runs where.
+/// The tasks on their cores, and which job runs where.
 fn work(
     machine: &DualMachine,
     management: &Management,
@@ -208,7 +213,7 @@ fn work(
     };
     Ok(Work {
         tasks,
-        scheduling: Scheduling::Queue(Queue {
+        scheduling: Dispatch::Queue(Queue {
             sharing,
             quantum: machine.quantum(),
             switch: machine.switch(),

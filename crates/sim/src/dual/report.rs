@@ -32,7 +32,8 @@ pub struct Report {
     pub io_ended: u64,
     /// Requests that jobs were waiting for at the end.
     pub io_pending: u64,
-    /// For how long some core idled while a job waited that might have run there: zero where scheduling is work-conserving.
+    /// For how long some core idled while a job waited that might have run there: zero where scheduling is
+    /// work-conserving.
     pub idle_while_ready: Nanos,
 }
 
@@ -59,7 +60,8 @@ impl Report {
         self.ended.since(Time::ZERO) * self.cores.len() as u64
     }
 
-    /// The part of all cores' time in which jobs were computing, in `[0, 1]`: the CPU utilisation that polling does not add to.
+    /// The part of all cores' time in which jobs were computing, in `[0, 1]`: the CPU utilisation that polling does not
+    /// add to.
     pub fn utilisation(&self) -> f64 {
         self.part(|core| core.working)
     }

@@ -1,7 +1,7 @@
 //! The kernel's clock governors: baselines that set the clock from utilisation alone and know no deadline.
 //!
-//! **Problem.** Where nothing of ours sets the clock, the kernel does. A fair comparison needs its governors as they are,
-//! and "ondemand" names two algorithms, an old and a new one.
+//! **Problem.** Where nothing of ours sets the clock, the kernel does. A fair comparison needs its governors as they
+//! are, and "ondemand" names two algorithms, an old and a new one.
 //!
 //! **Method.** A governor is a pure state machine: what the cores did since the last sample in, a clock out. When it
 //! samples is part of it: a sample that falls due while every core is idle waits until one works, because the kernel's
@@ -72,7 +72,8 @@ impl Governor {
 }
 
 impl Governing {
-    /// How long from one sample to the next on a clock whose changes take this long; none where one decision is for good.
+    /// How long from one sample to the next on a clock whose changes take this long; `None` where one decision is for
+    /// good.
     pub fn sampling(&self, transition: Nanos) -> Option<Nanos> {
         match self {
             Governing::Fixed(_) => None,
@@ -117,8 +118,8 @@ pub struct UnknownGovernor {
 impl FromStr for Governor {
     type Err = UnknownGovernor;
 
-    /// Reads `performance`, `userspace:1000MHz`, `ondemand-old` (with thresholds in percent: `ondemand-old:20..90`), `ondemand`
-    /// (`ondemand:90`) or `schedutil`.
+    /// Reads `performance`, `userspace:1000MHz`, `ondemand-old` (with thresholds in percent: `ondemand-old:20..90`),
+    /// `ondemand` (`ondemand:90`) or `schedutil`.
     fn from_str(name: &str) -> Result<Governor, UnknownGovernor> {
         let unknown = || UnknownGovernor { name: name.into() };
         let percent = |text: &str| {

@@ -1,7 +1,7 @@
 //! Ondemand, in both eras.
 //!
-//! *Old* (Linux 2.6.3x, `cpufreq_ondemand.c`; V. Pallipadi and A. Starikovskiy, Linux Symposium 2006): every
-//! max(10 ms, 1000 transitions), with the load of each core in percent, f the present clock and L the largest load times f,
+//! *Old* (Linux 2.6.3x, `cpufreq_ondemand.c`; V. Pallipadi and A. Starikovskiy, Linux Symposium 2006): every max(10 ms,
+//! 1000 transitions), with the load of each core in percent, f the present clock and L the largest load times f,
 //!
 //! ```text
 //! L > up f             the top step
@@ -11,7 +11,8 @@
 //!
 //! with up = 80 and diff = 10, or 95 and 3 where idle time is counted exactly, as in all tickless kernels.
 //!
-//! *New* (since Linux 3.12): every min(10 ms, 1000 transitions), with the largest load in percent and the clock's range,
+//! *New* (since Linux 3.12): every min(10 ms, 1000 transitions), with the largest load in percent and the clock's
+//! range,
 //!
 //! ```text
 //! load > up            the top step, for `sampling_down_factor` samples
@@ -221,7 +222,8 @@ mod tests {
         rule.decide(state, &loads, elapsed, current, &steps(), TRANSITION).0 / 1_000_000
     }
 
-    /// What `rule` decides sample by sample at 200 MHz, for so many milliseconds busy of so many, and what it remembers.
+    /// What `rule` decides sample by sample at 200 MHz, for so many milliseconds busy of so many, and what it
+    /// remembers.
     fn decide(rule: Ondemand, state: &mut OndemandState, busy_ms: u64, elapsed_ms: u64) -> Hertz {
         let (loads, elapsed) = ([load(busy_ms)], Nanos::from_millis(elapsed_ms));
         rule.decide(state, &loads, elapsed, Hertz::from_mhz(200), &steps(), TRANSITION)

@@ -4,12 +4,13 @@
 //! f = 1.25 f_top u,  u = the largest utilisation of any core, as a share of a core at the top clock
 //! ```
 //!
-//! and the lowest step at or above f. Utilisation is a moving average that decays to half in 32 ms (PELT) and counts time at
-//! a lower clock for less (frequency invariance, as on the A15). While a real-time task runs, the clock is at the top:
-//! `uclamp` gives such tasks 1024 by default. The clock changes at most once per rate limit: 1000 transitions, 10 ms at most.
+//! and the lowest step at or above f. Utilisation is a moving average that decays to half in 32 ms (PELT) and counts
+//! time at a lower clock for less (frequency invariance, as on the A15). While a real-time task runs, the clock is at
+//! the top: `uclamp` gives such tasks 1024 by default. The clock changes at most once per rate limit: 1000 transitions,
+//! 10 ms at most.
 //!
-//! **Left out.** The bandwidth of SCHED_DEADLINE as a floor, and the boost for tasks that wait for I/O: there are neither
-//! here. The rule that a core which was never idle keeps its clock is for policies of one core.
+//! **Left out.** The bandwidth of SCHED_DEADLINE as a floor, and the boost for tasks that wait for I/O: there are
+//! neither here. The rule that a core which was never idle keeps its clock is for policies of one core.
 
 use punctual_units::{Hertz, Nanos, Time};
 

@@ -56,8 +56,8 @@ pub struct DeviceReport {
 }
 
 impl Device {
-    /// An idle device. Flash is aged first: every page is written once in order, and as many again at random, so that garbage is
-    /// collected as in a device that has been in use.
+    /// An idle device. Flash is aged first: every page is written once in order, and as many again at random, so that
+    /// garbage is collected as in a device that has been in use.
     ///
     /// # Panics
     /// Where `medium` is not one that a checked [`Media`](super::Media) gives.

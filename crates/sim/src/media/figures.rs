@@ -14,7 +14,8 @@ const MQSIM_MLC: &str = include_str!("../../../../media/mqsim-mlc.toml");
 /// Blocks and pages per block that a flash device may have...
 const BLOCKS_MAX: u32 = 1 << 16;
 const PAGES_PER_BLOCK_MAX: u32 = 1 << 12;
-/// ...and pages altogether, 4 GiB of 4 KiB: maps of 8 MB in each copy of the device, and some millions of writes to age it.
+/// ...and pages altogether, 4 GiB of 4 KiB: maps of 8 MB in each copy of the device, and some millions of writes to age
+/// it.
 const FLASH_PAGES_MAX: u64 = 1 << 20;
 /// A page in bytes: from a sector, so that a frame of a film is some hundred pages, to what a huge page is at least.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 512..=1 << 20;

@@ -1,15 +1,16 @@
 //! A page-mapped flash translation layer with greedy garbage collection.
 //!
-//! Flash is programmed page by page and erased block by block. A write goes to the next page of the *active* block and makes the page's
-//! old place invalid; a map tells where each logical page is. When few blocks are free, the block with the fewest valid pages is the
-//! *victim*: its valid pages are written again, and it is erased. There is more flash than there are logical pages (*over-provisioning*), so a victim has
-//! something invalid in it.
+//! Flash is programmed page by page and erased block by block. A write goes to the next page of the *active* block and
+//! makes the page's old place invalid; a map tells where each logical page is. When few blocks are free, the block with
+//! the fewest valid pages is the *victim*: its valid pages are written again, and it is erased. There is more flash
+//! than there are logical pages (*over-provisioning*), so a victim has something invalid in it.
 //!
-//! **Invariants** (tests: `sim/tests/media.rs`). The map never loses or shares a page. At least one block is free before every program. A collection
-//! gains at least one page, so every loop here ends within [`Geometry::pages`] rounds.
+//! **Invariants** (tests: `sim/tests/media.rs`). The map never loses or shares a page. At least one block is free
+//! before every program. A collection gains at least one page, so every loop here ends within [`Geometry::pages`]
+//! rounds.
 //!
-//! **Thresholds** (as in MQSim, A. Tavakkol and others, FAST 2018). With fewer free blocks than `collect_below` every write is followed by one collection; with
-//! fewer than [`RESERVE`] the write itself waits until there are.
+//! **Thresholds** (as in MQSim, A. Tavakkol and others, FAST 2018). With fewer free blocks than `collect_below` every
+//! write is followed by one collection; with fewer than [`RESERVE`] the write itself waits until there are.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -77,8 +78,8 @@ impl Geometry {
         self.blocks as u64 * self.pages_per_block as u64
     }
 
-    /// Whether a victim always has something invalid in it: were all full blocks all valid, they would hold more than there is. Besides the
-    /// free blocks, the active one is not full.
+    /// Whether a victim always has something invalid in it: were all full blocks all valid, they would hold more than
+    /// there is. Besides the free blocks, the active one is not full.
     pub fn is_sound(&self) -> bool {
         let free = u64::from(self.collect_below.max(RESERVE));
         let full = u64::from(self.blocks).saturating_sub(free + 1);

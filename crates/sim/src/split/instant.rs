@@ -1,5 +1,5 @@
-//! From what the machine shows to what an allocator is asked, and back: so that a run's own instants can be kept, and decided
-//! again by another policy that is to be compared or timed.
+//! From what the machine shows to what an allocator is asked, and back: so that a run's own instants can be kept, and
+//! decided again by another policy that is to be compared or timed.
 
 use punctual_allocation::{Plan, Running, Share, Waiting, WayMask};
 use punctual_units::Time;
@@ -63,7 +63,8 @@ impl Simulation<'_> {
     }
 }
 
-/// Both in the order of their deadlines, as each is by itself: in overload thousands of jobs wait, and are looked at often.
+/// Both in the order of their deadlines, as each is by itself: in overload thousands of jobs wait, and are looked at
+/// often.
 fn merged(some: &[Waiting], others: impl Iterator<Item = Waiting>) -> Vec<Waiting> {
     let (mut all, mut some) = (
         Vec::with_capacity(some.len() + others.size_hint().0),

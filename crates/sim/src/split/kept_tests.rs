@@ -80,8 +80,9 @@ fn compiled(programs: &[Program]) -> Programs {
     Programs::new(&profiles, Objective::Speed).unwrap()
 }
 
-/// Two to four cores, gaps of 1 and 10 ms, ways that take from 10 us to 50 ms to fill with one partition, loads from light to
-/// overload. The base of one half of the cases is drawn, that of the other half gives up as few cores as it can.
+/// Two to four cores, gaps of 1 and 10 ms, ways that take from 10 us to 50 ms to fill with one partition, loads from
+/// light to overload. The base of one half of the cases is drawn, that of the other half gives up as few cores as it
+/// can.
 fn case(seed: u64) -> Case {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let cores = random.random_range(2..=4);
@@ -167,8 +168,8 @@ fn compared(case: &Case, cost: Cost, gap: Nanos) -> Vec<Compared> {
     base.iter().zip(&kept).map(pair).collect()
 }
 
-/// Seconds by which the job that is delayed most ends later than under the base, jobs with earlier deadlines apart that were released
-/// since it ended there.
+/// Seconds by which the job that is delayed most ends later than under the base, jobs with earlier deadlines apart that
+/// were released since it ended there.
 fn delay(case: &Case, jobs: &[Compared]) -> f64 {
     let of = |job: &Compared| {
         let before = |other: &&Compared| {
@@ -202,8 +203,8 @@ fn cost(machine: &SplitModel) -> Cost {
     }
 }
 
-/// The worst delay or lateness of `case` (s), if the keeper believes that ways cost `part` of what they do, and that decisions come
-/// `gaps` times as late as they do.
+/// The worst delay or lateness of `case` (s), if the keeper believes that ways cost `part` of what they do, and that
+/// decisions come `gaps` times as late as they do.
 fn worst(case: &Case, part: f64, gaps: f64) -> f64 {
     let real = cost(&case.machine);
     let believed = Cost {
@@ -237,7 +238,7 @@ fn over_the_bound(part: f64, gaps: f64) -> usize {
     (0..200).filter(over).count()
 }
 
-/// Without a bound of its debt, a core lends as long as it is ahead, and whoever is released next pays.
+/// Without a bound of its debt, a core lends as long as it is ahead, and the job that is released next pays.
 #[test]
 fn a_rule_that_does_not_bound_what_is_owed_is_noticed() {
     assert!(over_the_bound(1.0, 10.0) > 5);

@@ -46,7 +46,8 @@ impl Slice {
 }
 
 impl SplitModel {
-    /// The fifth paper's machine: four cores, 20 ways of 2 MiB, 20 partitions of 72 MB/s, a decision per millisecond at most.
+    /// The fifth paper's machine: four cores, 20 ways of 2 MiB, 20 partitions of 72 MB/s, a decision per millisecond at
+    /// most.
     pub const PAPER: SplitModel = SplitModel {
         grid: Grid::PAPER,
         cores: 4,

@@ -68,8 +68,8 @@ impl Program {
         (self.best[phase] * slower).max(0.0)
     }
 
-    /// The share of a run that is done where `done` of `phase` is: from where the phase begins up to, but not at, where it
-    /// ends, so that rounding names no other phase.
+    /// The share of a run that is done where `done` of `phase` is: from where the phase begins up to, but not at, where
+    /// it ends, so that rounding names no other phase.
     pub(crate) fn progress(&self, phase: usize, done: f64) -> f64 {
         let phases = &self.profile.phases;
         let begins = phase.checked_sub(1).map_or(0.0, |before| phases[before].ends);

@@ -9,9 +9,9 @@ use super::instant::Instant;
 use super::model::{Slice, SplitModel};
 use super::program::Program;
 use crate::engine::Simulation;
-use crate::load::Happening;
+use crate::load::Event;
 use crate::model::MachineModel;
-use crate::task::{self, Jobs, Release, Scheduling, Step, Work};
+use crate::task::{self, Dispatch, Jobs, Release, Step, Work};
 
 /// A run is given up when it lasts this many times as long as jobs are released: a task that never ends.
 const LASTS_MAX: u64 = 100;
@@ -43,10 +43,10 @@ pub struct Finished {
     pub too_fast: u64,
 }
 
-/// Runs `tasks` by earliest deadline first on their cores, all released first at 0 and last before `duration`, until every job has
-/// ended; a task's deadline is the end of its period, and late jobs run to their end. `allocate` is asked after releases, ends and
-/// phase changes, at most once per [`SplitModel::decision_gap`]; it answers with a slice for each core where anything
-/// is to change.
+/// Runs `tasks` by earliest deadline first on their cores, all released first at 0 and last before `duration`, until
+/// every job has ended; a task's deadline is the end of its period, and late jobs run to their end. `allocate` is asked
+/// after releases, ends and phase changes, at most once per [`SplitModel::decision_gap`]; it answers with a slice for
+/// each core where anything is to change.
 ///
 /// # Errors
 /// [`SplitError`]; a run that would not end is given up.
@@ -87,9 +87,9 @@ pub fn run(
 fn pass(machine: &mut Simulation<'_>, next: Time, mut ended: impl FnMut(JobOutcome)) {
     loop {
         match machine.run_until(next) {
-            Happening::Completed(outcome) => ended(outcome),
-            Happening::Released { .. } | Happening::Progressed(_) | Happening::Skipped { .. } => {}
-            Happening::Reached => return,
+            Event::Completed(outcome) => ended(outcome),
+            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
+            Event::Reached => return,
         }
     }
 }
@@ -143,7 +143,7 @@ fn machine(
     };
     let work = Work {
         tasks: tasks.iter().enumerate().map(task).collect(),
-        scheduling: Scheduling::EarliestDeadline,
+        scheduling: Dispatch::EarliestDeadline,
         split: Some((*model, programs.to_vec())),
         lending: None,
         devices: Vec::new(),

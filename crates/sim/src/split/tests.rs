@@ -239,8 +239,8 @@ fn what_would_not_end_is_refused() {
     assert!(matches!(run(1e-9), Err(SplitError::Jobs { .. })));
 }
 
-/// At both ends of every phase of every shipped profile, an allocator finds the phase that the job is in. Unbounded, progress computed
-/// from what is done of it names another phase at some of them.
+/// At both ends of every phase of every shipped profile, an allocator finds the phase that the job is in. Unbounded,
+/// progress computed from what is done of it names another phase at some of them.
 #[test]
 fn an_allocator_finds_the_phase_that_a_job_is_in() {
     let mut misread = 0;
@@ -280,8 +280,8 @@ fn phases_agree(profile: Profile) -> usize {
 }
 
 proptest! {
-    /// Whatever is handed out and whenever, nothing is faster than the uncontended machine, every job ends, and busy time is
-    /// what jobs needed and refilling took.
+    /// Whatever is handed out and whenever, nothing is faster than the uncontended machine, every job ends, and busy
+    /// time is what jobs needed and refilling took.
     #[test]
     fn no_split_beats_the_envelope(
         gains in prop::collection::vec(prop::collection::vec(0.0f32..2.0, 1..6), 1..4),

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 use punctual_platform::Machine;
-use punctual_sim::{Happening, Load, MachineModel, Simulation};
+use punctual_sim::{Event, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
@@ -103,19 +103,19 @@ pub fn machine(model: MachineModel, load: Load<'_>) -> Simulation<'_> {
 }
 
 /// Everything that happens until `end`.
-pub fn run(machine: &mut Simulation, end: Nanos) -> Vec<Happening> {
+pub fn run(machine: &mut Simulation, end: Nanos) -> Vec<Event> {
     let end = Time::ZERO + end;
-    let happenings = std::iter::from_fn(|| match machine.run_until(end) {
-        Happening::Reached => None,
-        happening => Some(happening),
+    let events = std::iter::from_fn(|| match machine.run_until(end) {
+        Event::Reached => None,
+        event => Some(event),
     });
-    happenings.collect()
+    events.collect()
 }
 
 /// The real-time jobs that are complete at `end`.
 pub fn jobs(machine: &mut Simulation, end: Nanos) -> Vec<JobOutcome> {
-    let outcome = |happening| match happening {
-        Happening::Completed(outcome) if outcome.deadline.is_some() => Some(outcome),
+    let outcome = |event| match event {
+        Event::Completed(outcome) if outcome.deadline.is_some() => Some(outcome),
         _ => None,
     };
     run(machine, end).into_iter().filter_map(outcome).collect()

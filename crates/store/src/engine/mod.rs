@@ -1,9 +1,9 @@
 //! What the store asks of a storage engine: ordered tables, snapshots, one write transaction at a time.
 //!
 //! The engine keeps bytes; deadlines, freshness and admission live above it. Three small traits: an [`Engine`] hands
-//! out snapshots ([`Read`]) and write transactions ([`Write`]). They are generic over the lifetime of a borrow, so
-//! that a read returns bytes in the engine's own memory and an engine can be wrapped by another one: the emulated
-//! CPU clock is such a decorator, it stretches each call by real work.
+//! out snapshots ([`Read`]) and write transactions ([`Write`]). They are generic over the lifetime of a borrow, so that
+//! a read returns bytes in the engine's own memory and an engine can be wrapped by another one. The emulated CPU clock
+//! is such a decorator: it stretches each call by real work.
 //!
 //! **Guards.** What a read returns is a type of the engine's: a slice where the engine's memory stays as it is while
 //! the transaction lives (LMDB, memory), or a guard that keeps a page in memory, or owns a copy (redb).

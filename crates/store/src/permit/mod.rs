@@ -1,16 +1,16 @@
 //! The permit to write: one at a time, earliest deadline first, without priority inversion, and with an end to waiting.
 //!
-//! **Problem.** An engine has one write lock. Left to itself it serves whoever the kernel wakes first, knows no
+//! **Problem.** An engine has one write lock. Left to itself it serves the thread that the kernel wakes first, knows no
 //! deadline, cannot give up, and lets a low-priority holder that lost its core block the most urgent job (priority
 //! inversion).
 //!
 //! **Method.** The permit stands in front of that lock and is granted to the caller's own thread, so no transaction
-//! changes threads. Who waits lines up by deadline ([`WaitQueue`]) and sleeps on a word of its own until an absolute
-//! instant. On release the permit passes directly to the next in line: nobody barges in, and the wait is bounded by
-//! those before it. While a thread of higher priority waits, the holder runs with that thread's scheduling (priority
-//! inheritance as in L. Sha, R. Rajkumar and J. P. Lehoczky, "Priority Inheritance Protocols", IEEE Trans. Computers
-//! 39(9), 1990), and gets its own back when it releases. Only real-time priorities are inherited. A waiter that gives
-//! up leaves the boost in place until the release: at worst the holder hurries.
+//! changes threads. Waiting threads line up by deadline ([`WaitQueue`]); each sleeps on a word of its own until an
+//! absolute instant. On release the permit passes directly to the next in line: no thread barges in, and the wait is
+//! bounded by those before it. While a thread of higher priority waits, the holder runs with that thread's scheduling
+//! (priority inheritance as in L. Sha, R. Rajkumar and J. P. Lehoczky, "Priority Inheritance Protocols", IEEE Trans.
+//! Computers 39(9), 1990), and gets its own back when it releases. Only real-time priorities are inherited. A waiter
+//! that gives up leaves the boost in place until the release: at worst the holder hurries.
 //!
 //! The queue itself is guarded by a mutex with priority inheritance, held for a few dozen instructions; when a boost
 //! is due, for the system calls of the boost as well, because the holder must not change in between. Uncontended,
@@ -82,7 +82,7 @@ struct Waiter {
 #[derive(Debug)]
 struct Holder {
     thread: Tid,
-    /// How it is scheduled right now, once somebody had to ask.
+    /// How it is scheduled right now, once a waiter had to ask.
     runs_as: Option<Scheduling>,
     /// How it was scheduled before it was boosted.
     own: Option<Scheduling>,
@@ -116,8 +116,8 @@ impl<O: Os> PermitQueue<O> {
         }
     }
 
-    /// Takes the permit, after all who wait with an earlier or the same `deadline`; gives up at `until`, an instant of
-    /// the system's clock ([`Time::MAX`]: never). Must not be called by the thread that holds it.
+    /// Takes the permit, after all threads that wait with an earlier or the same `deadline`; gives up at `until`, an
+    /// instant of the system's clock ([`Time::MAX`]: never). Must not be called by the thread that holds it.
     ///
     /// # Errors
     /// [`Denied`]: this thread does not hold the permit and does not wait any more.
@@ -129,11 +129,11 @@ impl<O: Os> PermitQueue<O> {
         }
     }
 
-    /// Takes the permit if nobody holds it.
+    /// Takes the permit if no thread holds it.
     #[inline]
     pub fn try_acquire(&self) -> Option<Permit<'_, O>> {
         let mut state = self.state.lock();
-        // Nobody waits for a permit that nobody holds: a release passes it on.
+        // No thread waits for a permit that none holds: a release passes it on.
         if state.holder.is_some() {
             return None;
         }
@@ -290,7 +290,7 @@ impl<O: Os> PermitQueue<O> {
 }
 
 impl<O: Os> Permit<'_, O> {
-    /// Whether somebody waits for it.
+    /// Whether a thread waits for it.
     pub fn is_wanted(&self) -> bool {
         self.queue.state.lock().queue.iter().next().is_some()
     }

@@ -1,4 +1,4 @@
-//! Who is next: earliest deadline first, first come first served among equals.
+//! Which waiter is next: earliest deadline first, first come first served among equals.
 
 use punctual_units::Time;
 
@@ -18,7 +18,7 @@ pub struct Ticket(pub(super) u64);
 /// let mut queue = WaitQueue::default();
 /// queue.push(Time(20), "relaxed");
 /// queue.push(Time(10), "urgent");
-/// assert_eq!(queue.pop().map(|(_, who)| who), Some("urgent"));
+/// assert_eq!(queue.pop().map(|(_, waiter)| waiter), Some("urgent"));
 /// ```
 #[derive(Debug)]
 pub struct WaitQueue<T> {
@@ -29,7 +29,7 @@ pub struct WaitQueue<T> {
 
 impl<T> Default for WaitQueue<T> {
     fn default() -> Self {
-        // The memory is there from the beginning: nobody allocates under the lock.
+        // The memory is there from the beginning: no thread allocates under the lock.
         WaitQueue {
             waiting: Vec::with_capacity(WAITERS_MAX),
             issued: 0,
@@ -39,20 +39,20 @@ impl<T> Default for WaitQueue<T> {
 
 impl<T> WaitQueue<T> {
     /// Lines up behind all deadlines that are not later; `None` where [`WAITERS_MAX`] wait already.
-    pub fn push(&mut self, deadline: Time, who: T) -> Option<Ticket> {
+    pub fn push(&mut self, deadline: Time, waiter: T) -> Option<Ticket> {
         if self.waiting.len() == WAITERS_MAX {
             return None;
         }
         self.issued += 1;
         let ticket = Ticket(self.issued);
         let at = self.waiting.partition_point(|(other, ..)| *other > deadline);
-        self.waiting.insert(at, (deadline, ticket, who));
+        self.waiting.insert(at, (deadline, ticket, waiter));
         Some(ticket)
     }
 
     /// The next one to go.
     pub fn pop(&mut self) -> Option<(Ticket, T)> {
-        self.waiting.pop().map(|(_, ticket, who)| (ticket, who))
+        self.waiting.pop().map(|(_, ticket, waiter)| (ticket, waiter))
     }
 
     /// Gives up waiting; `None` where the ticket's turn has come already.
@@ -63,7 +63,7 @@ impl<T> WaitQueue<T> {
 
     /// All that wait, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.waiting.iter().map(|(.., who)| who)
+        self.waiting.iter().map(|(.., waiter)| waiter)
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
                     Step::Pop => {
                         let next = reference.iter().min().copied();
                         reference.retain(|entry| Some(*entry) != next);
-                        prop_assert_eq!(queue.pop().map(|(_, who)| who), next.map(|(_, arrival)| arrival));
+                        prop_assert_eq!(queue.pop().map(|(_, waiter)| waiter), next.map(|(_, arrival)| arrival));
                     }
                     Step::Remove(arrival) => {
                         let Some(ticket) = tickets.get(arrival) else { continue };

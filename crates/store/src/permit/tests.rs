@@ -51,7 +51,7 @@ fn waiters_are_served_by_deadline_and_equals_in_order_of_arrival() {
 }
 
 #[test]
-fn who_gives_up_is_forgotten_and_the_others_are_served() {
+fn a_waiter_that_gives_up_is_forgotten_and_the_others_are_served() {
     let queue = PermitQueue::new(LinuxOs);
     let held = queue.acquire(Time::ZERO, Time::MAX).unwrap();
     std::thread::scope(|scope| {
@@ -169,7 +169,7 @@ fn the_holder_runs_with_the_priority_of_its_most_urgent_waiter_until_it_releases
             "the earliest deadline, boosted"
         );
         assert_eq!(grants.recv().unwrap(), Scheduling::Fifo(30), "the next one, boosted");
-        assert_eq!(grants.recv().unwrap(), Scheduling::Fifo(30), "the one who boosted them");
+        assert_eq!(grants.recv().unwrap(), Scheduling::Fifo(30), "its booster");
         assert!(queue.refusal().is_none());
     });
     assert!(queue.is_idle());

@@ -5,7 +5,7 @@
 //! all objects that are fresh, at any instant; an object without a value is not fresh.
 //!
 //! **Where they live.** In memory first, in one [`Slot`] each, which a reader copies in a few dozen nanoseconds and a
-//! group commit writes to the engine now and then; or in the engine, each update in a write transaction of its own. In
+//! group commit writes to the engine now and then. Or in the engine, each update in a write transaction of its own. In
 //! the second case the slot keeps the sample only, so that the fresh share stays cheap.
 
 mod index;

@@ -5,16 +5,16 @@
 //! n * q by less than 1, and at most `ceil(1/q)` readings lie from one admitted to the next. Credits start at
 //! `frac(i / golden ratio)` for sensor i: of any run of successive sensors about the share q is admitted at a time, so
 //! that the load is even in time too. With uniform shedding q is the knob, but at least the least share that keeps the
-//! minimum fresh on average (`least.rs`): the same number of updates, spread evenly, keeps more objects fresh than updates
-//! that are admitted one by one when the minimum is about to break.
+//! minimum fresh on average (`least.rs`): the same number of updates, spread evenly, keeps more objects fresh than
+//! updates that are admitted one by one when the minimum is about to break.
 //!
-//! **The minimum.** With N objects and the minimum m, at most `stale_max = N - ceil(m N)` objects may be stale at a time.
-//! An object that is shed may be stale between its expiry and its next admitted reading; the span in which it may be
-//! stale even if that is its very next reading is its *gap* (`freshness.rs`). A reading is shed only if its object has no gap
-//! then, or if at every instant of its gap at most `stale_max` gaps, its own included, lie over one another (and,
-//! coldest-first, this object may be given up); otherwise it is admitted, whatever the knob says. So the minimum only ever
-//! adds to what the knob admits, and it counts fresh objects, not admitted updates: with data valid for two periods, half of
-//! the objects are fresh with little more than a quarter of the updates.
+//! **The minimum.** With N objects and the minimum m, at most `stale_max = N - ceil(m N)` objects may be stale at a
+//! time. An object that is shed may be stale between its expiry and its next admitted reading; the span in which it may
+//! be stale even if that is its very next reading is its *gap* (`freshness.rs`). A reading is shed only if its object
+//! has no gap then, or if at every instant of its gap at most `stale_max` gaps, its own included, lie over one another
+//! (and, coldest-first, this object may be given up); otherwise it is admitted, whatever the knob says. So the minimum
+//! only ever adds to what the knob admits, and it counts fresh objects, not admitted updates: with data valid for two
+//! periods, half of the objects are fresh with little more than a quarter of the updates.
 //!
 //! **Why the fresh share never falls under the minimum.** Suppose that sensors are on time and installation keeps up:
 //!
@@ -23,19 +23,20 @@
 //!    newer one take the older one's place, so this holds if every place in the queue is served within L);
 //! 3. the margin is M >= J + L; at most `stale_max` sensors have avi < period + M.
 //!
-//! Write e and r for an object's expiry and the instant by which its next reading is in the store, as in `freshness.rs`.
+//! Write e and r for an object's expiry and the instant by which its next reading is in the store, as in
+//! `freshness.rs`.
 //!
 //! *Step 1: an object that is stale at t lies in its gap as it is known at t.* Objects out of reach, and those without
-//! an admitted reading, always do. Otherwise let b be the newest reading that was admitted by t - L. By (2) it or a newer one
-//! is in the store, so the object is stale only if t > b + avi. If b is the last reading admitted by t, then e = b + avi < t,
-//! and t <= r unless the sensor is silent, in which case the gap has no end: the gap contains t. If another one was
-//! admitted at u, with t - L < u <= t, take the first such u. Just before it, e was b + avi, and by (1) u <= r - M + J, so
-//! t < u + L <= r. Since e < t < r, the gap held t then. Admission cut it off no earlier than at u + M > t, and as long as
-//! it is under way, later readings only widen it.
+//! an admitted reading, always do. Otherwise let b be the newest reading that was admitted by t - L. By (2) it or a
+//! newer one is in the store, so the object is stale only if t > b + avi. If b is the last reading admitted by t, then
+//! e = b + avi < t, and t <= r unless the sensor is silent, in which case the gap has no end: the gap contains t. If
+//! another one was admitted at u, with t - L < u <= t, take the first such u. Just before it, e was b + avi, and by (1)
+//! u <= r - M + J, so t < u + L <= r. Since e < t < r, the gap held t then. Admission cut it off no earlier than at u +
+//! M > t, and as long as it is under way, later readings only widen it.
 //!
-//! *Step 2: only a shed reading brings an instant into a gap.* Time alone does so for silent sensors only, which (1) rules
-//! out. An admitted reading makes a gap only if s + avi < r, that is if avi < period + M, or if it comes more than a period
-//! late. Objects of the first kind have their gap from the start, the second is ruled out.
+//! *Step 2: only a shed reading brings an instant into a gap.* Time alone does so for silent sensors only, which (1)
+//! rules out. An admitted reading makes a gap only if s + avi < r, that is if avi < period + M, or if it comes more
+//! than a period late. Objects of the first kind have their gap from the start, the second is ruled out.
 //!
 //! *Step 3: when every sensor has reported, and M has passed, at most `stale_max` gaps contain the present instant t.*
 //! Suppose that more do. At most `stale_max` of these belong to objects out of reach, so among them are objects within
@@ -45,20 +46,21 @@
 //! its own last shed reading a gap is only ever cut. So more than `stale_max` gaps contained t, an instant of this
 //! reading's gap, and the rule would have admitted the reading.
 //!
-//! *Step 4.* By steps 1 and 3 at most `stale_max` objects are stale at t, so the fresh ones are at least m N. This holds from
-//! M after the instant at which the last sensor has reported, that is from the longest period plus M after the start.
+//! *Step 4.* By steps 1 and 3 at most `stale_max` objects are stale at t, so the fresh ones are at least m N. This
+//! holds from M after the instant at which the last sensor has reported, that is from the longest period plus M after
+//! the start.
 //!
-//! **When the suppositions fail.** A silent sensor's object counts as stale from its expiry on. Where that is one too many,
-//! readings whose gaps meet it are no longer shed, and the argument of step 3 holds again once each other sensor has
-//! reported: within the longest period plus M, if the minimum can be met without the silent ones. Installation that takes
-//! longer than the margin makes objects stale that admission takes for fresh; no admission could help there. The
+//! **When the suppositions fail.** A silent sensor's object counts as stale from its expiry on. Where that is one too
+//! many, readings whose gaps meet it are no longer shed. The argument of step 3 holds again once each other sensor has
+//! reported: within the longest period plus M, if the minimum can be met without the silent ones. Installation that
+//! takes longer than the margin makes objects stale that admission takes for fresh; no admission could help there. The
 //! store's fresh share shows both.
 
 use punctual_units::{Nanos, Share, Time};
 use serde::{Deserialize, Serialize};
 
 use super::SensorSpec;
-use super::freshness::{Outlook, Prospect};
+use super::freshness::{Prospect, Staleness};
 use super::least::least_share;
 use super::shedding::{Lot, Shares, Shedding};
 
@@ -110,9 +112,9 @@ pub(super) struct Admission {
     margin: Nanos,
     credits: Vec<f64>,
     shares: Shares,
-    outlook: Outlook,
-    /// Of the updates admitted where the minimum raises a sensor's share: what the knob has asked for, less what was put
-    /// down to it. Below 1.
+    staleness: Staleness,
+    /// Of the updates admitted where the minimum raises a sensor's share: what the knob has asked for, less what was
+    /// put down to it. Below 1.
     asked_by_knob: f64,
 }
 
@@ -126,7 +128,7 @@ impl Admission {
             margin: options.margin,
             credits: (0..sensors.len()).map(first_credit).collect(),
             shares: Shares::new(options.shedding, sensors, stale_max, least),
-            outlook: Outlook::new(sensors, options.margin),
+            staleness: Staleness::new(sensors, options.margin),
             asked_by_knob: 0.0,
         }
     }
@@ -143,13 +145,13 @@ impl Admission {
 
     /// Decides on one reading. O(log N), amortised.
     pub fn decide(&mut self, reading: &Prospect, now: Time) -> Decision {
-        self.outlook.pass(now);
+        self.staleness.pass(now);
         let lot = self.shares.of(reading.sensor);
         let credit = &mut self.credits[reading.sensor];
         *credit += lot.share;
         if *credit >= 1.0 {
             *credit -= 1.0;
-            self.outlook.admit(reading, self.margin, now);
+            self.staleness.admit(reading, self.margin, now);
             self.in_turn(lot)
         } else if self.try_shed(reading, lot, now) {
             Decision::Shed
@@ -159,8 +161,8 @@ impl Admission {
         }
     }
 
-    /// Puts an update that was admitted in its sensor's turn down to the knob or to the minimum, so many to each as either
-    /// of them asked for.
+    /// Puts an update that was admitted in its sensor's turn down to the knob or to the minimum, so many to each as
+    /// either of them asked for.
     fn in_turn(&mut self, lot: Lot) -> Decision {
         self.asked_by_knob += lot.by_knob / lot.share;
         if self.asked_by_knob < 1.0 {
@@ -171,23 +173,23 @@ impl Admission {
     }
 
     fn try_shed(&mut self, reading: &Prospect, lot: Lot, now: Time) -> bool {
-        let may_shed = lot.may_be_given_up || self.outlook.survives_without(reading);
-        may_shed && self.outlook.try_shed(reading, self.stale_max, now)
+        let may_shed = lot.may_be_given_up || self.staleness.survives_without(reading);
+        may_shed && self.staleness.try_shed(reading, self.stale_max, now)
     }
 
     /// A fresh object that is kept fresh has had its turn early: its credit starts again, or it would be admitted again
-    /// soon after, for nothing. A stale one that is rescued keeps its credit: rescues come in crowds (at the start, after
-    /// an outage), and the same credit for all would make them take turns in step from then on.
+    /// soon after, for nothing. A stale one that is rescued keeps its credit: rescues come in crowds (at the start,
+    /// after an outage), and the same credit for all would make them take turns in step from then on.
     fn admit_out_of_turn(&mut self, reading: &Prospect, now: Time) {
-        if !self.outlook.may_be_stale(reading.sensor, now) {
+        if !self.staleness.may_be_stale(reading.sensor, now) {
             self.credits[reading.sensor] = 0.0;
         }
-        self.outlook.admit(reading, self.margin, now);
+        self.staleness.admit(reading, self.margin, now);
     }
 
     #[cfg(test)]
     pub fn stale_at_worst(&mut self, now: Time) -> usize {
-        self.outlook.deepest(now)
+        self.staleness.deepest(now)
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!     e  =  a + avi                               the object expires
-//!     r  =  max(s + period, now at s) + margin    the next reading is in the store, if it comes in time and is admitted
+//!     r  =  max(s + period, now at s) + margin    the next reading is in the store, if in time and admitted
 //! ```
 //!
 //! The object's **gap** is the span in which it may be stale *even if its next reading is admitted*:
@@ -18,9 +18,9 @@
 //!     ever        if no reading was ever admitted, or avi < period + margin (no admission keeps this object fresh)
 //! ```
 //!
-//! A gap that has begun stays until the update that ends it can be in the store: until `now + margin` at the latest once
-//! an update is admitted. So an object that is stale lies within its gap (proof: `admission.rs`), and the depth of the
-//! gaps (`gaps.rs`) at an instant bounds the number of objects that are stale then.
+//! A gap that has begun stays until the update that ends it can be in the store: until `now + margin` at the latest
+//! once an update is admitted. So an object that is stale lies within its gap (proof: `admission.rs`), and the depth of
+//! the gaps (`gaps.rs`) at an instant bounds the number of objects that are stale then.
 //!
 //! A reading costs O(log N). Each reading makes its sensor silent once at most, so silence costs O(log N) per reading
 //! too, amortised; one call after a long silence may pay for at most N sensors.
@@ -73,7 +73,7 @@ pub(super) fn within_reach(spec: &SensorSpec, margin: Nanos) -> bool {
 
 /// When objects may be stale.
 #[derive(Clone, Debug)]
-pub(super) struct Outlook {
+pub(super) struct Staleness {
     gaps: Gaps,
     /// When each object's last admitted reading expires; the start of time if none was.
     expires: Box<[Time]>,
@@ -83,12 +83,12 @@ pub(super) struct Outlook {
     within_reach: Box<[bool]>,
 }
 
-impl Outlook {
+impl Staleness {
     /// Every object stale: nothing has been admitted yet.
     pub fn new(sensors: &[SensorSpec], margin: Nanos) -> Self {
         let mut gaps = Gaps::new(sensors.len());
         (0..sensors.len()).for_each(|sensor| gaps.set(sensor, Some(ALWAYS)));
-        Outlook {
+        Staleness {
             gaps,
             expires: vec![Time::ZERO; sensors.len()].into(),
             due: DueHeap::new(sensors.len()),
@@ -114,7 +114,7 @@ impl Outlook {
     }
 
     /// Sheds the reading if at most `stale_max` objects, its own included, may then be stale at every instant of its
-    /// gap; answers whether it did. An object that stays fresh may always be shed.
+    /// gap; returns whether it did. An object that stays fresh may always be shed.
     pub fn try_shed(&mut self, reading: &Prospect, stale_max: usize, now: Time) -> bool {
         if !self.survives_without(reading) && !self.try_widen(reading, stale_max, now) {
             return false;

@@ -1,7 +1,7 @@
 //! How many objects are stale at the worst instant of a span of time.
 //!
-//! **Terms.** A *gap* is a span, start included, end excluded, in which an object may be stale. Each sensor has one gap at
-//! most. The *depth* at an instant is the number of gaps that contain it.
+//! **Terms.** A *gap* is a span, start included, end excluded, in which an object may be stale. Each sensor has one gap
+//! at most. The *depth* at an instant is the number of gaps that contain it.
 //!
 //! **Method.** The ends of all gaps are kept in order of time in a treap (Seidel and Aragon, "Randomized Search Trees",
 //! Algorithmica 16, 1996): a binary search tree by time that is at once a heap by a fixed pseudo-random rank. Walking
@@ -280,7 +280,8 @@ mod tests {
                 }),
             );
         }
-        // 13 levels hold 8192 nodes at best; a random tree has about 2.5 times as many (Devroye, 1986: 4.311 ln n at most).
+        // 13 levels hold 8192 nodes at best; a random tree has about 2.5 times as many (Devroye, 1986: 4.311 ln n at
+        // most).
         let height = height(&gaps, gaps.root);
         assert!(height <= 39, "{height}");
         assert_eq!(

@@ -1,12 +1,13 @@
 //! How few updates keep a minimum of the objects fresh.
 //!
-//! With the share q of a sensor's updates admitted by error diffusion, n = 1/q readings lie from one admitted to the next
-//! on average: floor(n), or one more in the part n - floor(n) of the cases. After k readings the next admitted one is in
-//! the store k periods plus the margin after the last one was sampled, so the object is stale for
+//! With the share q of a sensor's updates admitted by error diffusion, n = 1/q readings lie from one admitted to the
+//! next on average: floor(n), or one more in the part n - floor(n) of the cases. After k readings the next admitted one
+//! is in the store k periods plus the margin after the last one was sampled, so the object is stale for
 //! `max(0, k * period + margin - avi)` of these k periods. The mean over all objects of what remains is the fresh share
 //! that q gives. It grows with q, so bisection finds the least q that gives the minimum.
 //!
-//! It is a mean over time: at single instants fewer objects may be fresh. The rule of `admission.rs` adds what these need.
+//! It is a mean over time: at single instants fewer objects may be fresh. The rule of `admission.rs` adds what these
+//! need.
 
 use punctual_units::{Nanos, Share};
 

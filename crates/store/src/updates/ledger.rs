@@ -138,8 +138,8 @@ impl Tally {
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): a
-/// bijection that leaves no arithmetic relation between successive numbers.
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014):
+/// a bijection that leaves no arithmetic relation between successive numbers.
 fn hash(Seq(number): Seq) -> u64 {
     let mut z = number;
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

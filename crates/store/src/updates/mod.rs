@@ -2,9 +2,9 @@
 //!
 //! **Problem.** A temporal object is *fresh* while `now - timestamp <= avi` (its absolute validity interval), and a
 //! sensor refreshes it once per period. Updates cost time that transactions then lack, and not all of them are needed.
-//! So a controller sets the **admitted share** of updates (its knob), while the user's minimum binds the **fresh share**,
-//! fresh objects / all objects (a meter). The two differ: with avi = 2 * period, shedding every other
-//! update leaves every object fresh.
+//! So a controller sets the **admitted share** of updates (its knob), while the user's minimum binds the **fresh
+//! share**, fresh objects / all objects (a meter). The two differ: with avi = 2 * period, shedding every other update
+//! leaves every object fresh.
 //!
 //! **Method.** [`Updates`] is a state machine without thread or clock: values in, values out, `now` an argument. The
 //! store on a real machine and the simulated machine drive the same one:
@@ -22,7 +22,8 @@
 //! * `ledger.rs`: offered = installed + shed + superseded + pending + in flight, reconciled by sequence number.
 //!
 //! **Bounds.** The queue and every table hold one entry per sensor, made at construction. [`Updates::offer`] and
-//! [`Updates::next`] allocate nothing; an offer costs O(log N) amortised for N sensors, the rest O(1), except where said.
+//! [`Updates::next`] allocate nothing; an offer costs O(log N) amortised for N sensors, the rest O(1), except where
+//! said.
 //!
 //! **What is promised.** Once every sensor has reported, the fresh share stays at or above the minimum as long as
 //! readings come in time and admitted ones are installed within the margin ([`AdmissionOptions::margin`]), whatever
@@ -66,7 +67,7 @@ pub struct SensorSpec {
 
 /// The answer to an offered update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Offered {
     /// It waits to be installed.
     Admitted,
     /// It is dropped.
@@ -126,7 +127,7 @@ pub enum OfferError {
 /// The updates of all sensors, from their arrival until they are in the store.
 ///
 /// ```
-/// use punctual_store::updates::{AdmissionOptions, SensorSpec, Updates, Verdict};
+/// use punctual_store::updates::{AdmissionOptions, SensorSpec, Updates, Offered};
 /// use punctual_units::{Nanos, SensorId, Seq, Share, Time};
 ///
 /// let spec = SensorSpec { period: Nanos::from_millis(100), avi: Nanos::from_millis(500), value_bytes_max: 8 };
@@ -135,7 +136,7 @@ pub enum OfferError {
 ///
 /// let now = Time::ZERO;
 /// let verdict = updates.offer(SensorId(0), Seq(1), now, &21.5f64.to_le_bytes(), now)?;
-/// assert_eq!(verdict, Verdict::Admitted); // nothing was known of the object: the minimum asks for it
+/// assert_eq!(verdict, Offered::Admitted); // nothing was known of the object: the minimum asks for it
 ///
 /// let mut value = Vec::with_capacity(8);
 /// let pending = updates.next(&mut value).unwrap();
@@ -182,7 +183,7 @@ impl Updates {
         sampled_at: Time,
         value: &[u8],
         now: Time,
-    ) -> Result<Verdict, OfferError> {
+    ) -> Result<Offered, OfferError> {
         let spec = *self.check(sensor, seq, value)?;
         let sampled_at = sampled_at.min(now);
         let reading = Prospect::of(sensor, &spec, self.margin, sampled_at, now);
@@ -191,7 +192,7 @@ impl Updates {
         let decision = self.admission.decide(&reading, now);
         if decision == Decision::Shed {
             self.ledger.shed(sensor, seq);
-            return Ok(Verdict::Shed);
+            return Ok(Offered::Shed);
         }
         self.ledger.admitted(decision == Decision::ForMinimum);
         let expires = reading.expires;
@@ -204,7 +205,7 @@ impl Updates {
         if let Some(older) = self.queue.put(update, value) {
             self.ledger.superseded(sensor, older);
         }
-        Ok(Verdict::Admitted)
+        Ok(Offered::Admitted)
     }
 
     fn check(&self, sensor: SensorId, seq: Seq, value: &[u8]) -> Result<&SensorSpec, OfferError> {
@@ -242,8 +243,8 @@ impl Updates {
         self.ledger.installed(update.sensor, update.seq);
     }
 
-    /// The update that [`next`](Self::next) gave out was not installed because a newer one of its sensor already was; it
-    /// counts as superseded.
+    /// The update that [`next`](Self::next) gave out was not installed because a newer one of its sensor already was;
+    /// it counts as superseded.
     ///
     /// # Panics
     /// If the sensor is unknown: the update came from somewhere else.

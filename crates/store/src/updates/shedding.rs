@@ -5,10 +5,10 @@
 //!
 //! **Coldest first**: an object is the hotter the higher its *access/update ratio*, reads per update (Kang, Son and
 //! Stankovic, "Managing Deadline Miss Ratio and Sensor Data Freshness in Real-Time Databases", IEEE TKDE 16(10), 2004):
-//! refreshing an object that nobody reads gains nothing. With the rate 1/period of each sensor, the budget is
-//! q * (sum of the rates). The hottest objects have all their updates admitted until the budget is used up; the
-//! marginal ones have the fraction that is left; the others have nothing but what the freshness minimum gives them.
-//! Equally hot objects share alike, so that while nothing has been read all are marginal and have q: as if uniform.
+//! refreshing an object that no job reads gains nothing. With the rate 1/period of each sensor, the budget is q * (sum
+//! of the rates). The hottest objects have all their updates admitted until the budget is used up; the marginal ones
+//! have the fraction that is left; the others have nothing but what the freshness minimum gives them. Equally hot
+//! objects share alike, so that while nothing has been read all are marginal and have q: as if uniform.
 //!
 //! Since all sensors are watched for the same time, reads * period orders objects as reads / updates does. The rate
 //! is the specified one, not a count of recent updates: a control period is often shorter than a sensor's period, and

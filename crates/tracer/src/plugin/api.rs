@@ -145,8 +145,9 @@ impl Api {
 
     /// The instructions of `block`, in order.
     ///
-    /// An x86 instruction that crosses a page begins a block of its own. QEMU finds out in the middle of it, and takes it back; but before
-    /// 9.0 the plugin interface still counts it as the last one of the block before, where it is never executed. It is left out here.
+    /// An x86 instruction that crosses a page begins a block of its own. QEMU finds out in the middle of it, and takes
+    /// it back; but before 9.0 the plugin interface still counts it as the last one of the block before, where it is
+    /// never executed. It is left out here.
     ///
     /// # Safety
     /// Within the call that handed out `block`.
@@ -165,8 +166,9 @@ impl Api {
         (0..len).map(move |number| unsafe { instruction_of(block, number) })
     }
 
-    /// Whether `instruction`, the last one of several, was taken back at the end of the page: then only its beginning is known, and the beginning
-    /// of an x86 instruction is never an instruction itself, which the disassembler sees. (A QEMU without one tells nothing; then it counts.)
+    /// Whether `instruction`, the last one of several, was taken back at the end of the page: then only its beginning
+    /// is known, and the beginning of an x86 instruction is never an instruction itself, which the disassembler sees.
+    /// (A QEMU without one tells nothing; then it counts.)
     ///
     /// # Safety
     /// Within the call that handed out its block.

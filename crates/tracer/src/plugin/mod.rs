@@ -1,10 +1,11 @@
 //! The plugin that QEMU's user-mode emulation loads: what happens in the program, into the models.
 //!
-//! **Threads.** Each thread of the program is one of the emulator's processors (*vCPU*) and calls back on a host thread of its own.
-//! Its [`Stream`] is its own, too; every [`STEP`](crate::STEP) instructions it takes the lock of the recorder and reports.
+//! **Threads.** Each thread of the program is one of the emulator's processors (*vCPU*) and calls back on a host thread
+//! of its own. Its [`Stream`] is its own, too; every [`STEP`](crate::STEP) instructions it takes the lock of the
+//! recorder and reports.
 //!
-//! **Children.** After a fork the emulator goes on in the child, callbacks and all, with the channel still mapped. The child is
-//! muted before it does anything: one profile is of one process.
+//! **Children.** After a fork the emulator goes on in the child, callbacks and all, with the channel still mapped. The
+//! child is muted before it does anything: one profile is of one process.
 
 mod api;
 mod tracer;
@@ -21,20 +22,20 @@ use crate::channel::Channel;
 
 /// The first version of the plugin interface, which QEMU understands up to 8.2.
 const FIRST: c_int = 1;
-/// The second, for QEMU from 9.0 on. What it took away (inline operations without scoreboards, the number of processors) was never used here; all
-/// that is used is the same in both.
+/// The second, for QEMU from 9.0 on. What it took away (inline operations without scoreboards, the number of
+/// processors) was never used here; all that is used is the same in both.
 const SECOND: c_int = 2;
 /// The last version that hands the arguments of [`api`] to callbacks: version 7, which is newer than QEMU 10.2,
 /// puts others in their places.
 const LAST: c_int = 6;
 
-/// The version of QEMU's plugin interface that this plugin speaks. QEMU reads it once it has loaded the library; until 9.0 it wants
-/// the first at most, from then on the second at least.
+/// The version of QEMU's plugin interface that this plugin speaks. QEMU reads it once it has loaded the library; until
+/// 9.0 it wants the first at most, from then on the second at least.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(FIRST);
 
-/// Called by the dynamic linker, before anybody reads [`qemu_plugin_version`].
+/// Called by the dynamic linker, before QEMU reads [`qemu_plugin_version`].
 #[used]
 #[unsafe(link_section = ".init_array")]
 static ON_LOAD: extern "C" fn() = on_load;
@@ -55,8 +56,9 @@ pub struct EmulatorInfo {
     newest: c_int,
 }
 
-/// Called by QEMU when it has loaded the plugin; arguments are `channel=FD` and `image=FD`, the descriptors of the channel and
-/// of the plugin itself. Both are closed here: the program must not find them. Not 0 if nothing can be counted.
+/// Called by QEMU when it has loaded the plugin; arguments are `channel=FD` and `image=FD`, the descriptors of the
+/// channel and of the plugin itself. Both are closed here: the program must not find them. Not 0 if nothing can be
+/// counted.
 ///
 /// # Safety
 /// `info` must point to the emulator's description of itself, and `arguments` be `count` C strings.

@@ -91,7 +91,7 @@ impl Tracer {
         }
     }
 
-    /// A panic aborts, so that nobody sees a lock that it left.
+    /// A panic aborts, so that no thread sees a lock that it left.
     fn recorder(&self) -> MutexGuard<'_, Recorder> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,8 +100,9 @@ impl Tracer {
 /// The stream of a vCPU; `None` for one over the bound, or before it began.
 ///
 /// # Safety
-/// For as long as the result is used, nobody else may ask for the same vCPU. Its own callbacks do, one after another; those of
-/// its begin and end, before the first and after the last of them; and that of the program's end, when all others are over.
+/// For as long as the result is used, no other thread may ask for the same vCPU. Its own callbacks do, one after
+/// another; those of its begin and end, before the first and after the last of them; and that of the program's end,
+/// when all others are over.
 #[inline]
 unsafe fn stream(vcpu: c_uint) -> Option<&'static mut Stream> {
     let stream = STREAMS.get(vcpu as usize)?.load(Ordering::Relaxed);
@@ -199,7 +200,7 @@ extern "C" fn on_system_call(
     }
     // SAFETY: a callback of the vCPU.
     if let (Some(tracer), Some(stream)) = (TRACER.get(), unsafe { stream(vcpu) }) {
-        // If it succeeds, nobody is called any more.
+        // If it succeeds, no callback is called any more.
         tracer.report(stream);
         tracer.channel.add_replacement();
     }

@@ -1,6 +1,6 @@
 //! Caches as a textbook draws them, written without a look at the models.
 
-#![allow(dead_code)] // Each of those who include it uses a part of it.
+#![allow(dead_code)] // Each file that includes it uses a part of it.
 
 use punctual_tracer::{Cache, Geometry, LINE_BYTES};
 

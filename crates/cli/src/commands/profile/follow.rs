@@ -79,8 +79,8 @@ pub fn signals() -> Result<Signals, Failure> {
     Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::Internal(format!("signals: {error}")))
 }
 
-/// Waits for the end, tells how far the program is, and asks it to end on the first Ctrl-C; the second ends it at once. Returns
-/// also whether it was asked to.
+/// Waits for the end, tells how far the program is, and asks it to end on the first Ctrl-C; the second ends it at once.
+/// Returns also whether it was asked to.
 pub fn follow<P: UnderWay>(run: &mut P, signals: &mut Signals) -> Result<(P::End, bool), Failure> {
     let mut teller = Teller::new();
     let mut asked: Option<Instant> = None;

@@ -106,7 +106,8 @@ mod tests {
         }
     }
 
-    /// A profile of a machine with one way and one partition is whole with one run, and read by who reads measured profiles.
+    /// A profile of a machine with one way and one partition is whole with one run, and every reader of measured
+    /// profiles can read it.
     #[test]
     fn what_is_written_is_a_measured_profile() {
         let window = |ns: f64, instructions: f64| CountedWindow {

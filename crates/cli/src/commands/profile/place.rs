@@ -1,4 +1,4 @@
-//! Where a profile goes: its file, or one beside it that nobody takes for a whole profile.
+//! Where a profile goes: its file, or one beside it that no reader takes for a whole profile.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ pub fn beside(program: &OsString) -> PathBuf {
     name.into()
 }
 
-/// Writes what was counted of a program that did not end well to `path`.partial, and says so; nothing where nothing was counted.
+/// Writes what was counted of a program that did not end well to `path`.partial, and says so; nothing where nothing was
+/// counted.
 pub fn keep(
     path: &Path,
     windows: usize,

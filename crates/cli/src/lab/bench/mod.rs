@@ -1,9 +1,9 @@
 //! `punctual bench`: what `punctual` achieves on this machine. The others have files of their own.
 //!
-//! `store` measures the store beside the bare engine under it, in one run.
-//! All cases are measured in every round, in an order drawn anew, so that whatever disturbs the machine disturbs all of
-//! them alike; a case is compared with the bare engine within its round, and the median of these ratios is told. A case
-//! without any work is measured with the rest: nothing below its figures means anything.
+//! `store` measures the store beside the bare engine under it, in one run. All cases are measured in every round, in an
+//! order drawn anew, so that whatever disturbs the machine disturbs all of them alike; a case is compared with the bare
+//! engine within its round, and the median of these ratios is printed. A case without any work is measured with the
+//! rest: nothing below its figures means anything.
 
 mod allocation;
 mod cases;

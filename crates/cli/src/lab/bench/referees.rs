@@ -1,7 +1,7 @@
 //! `punctual bench referees`: tools that we did not write, outside and inside of the protection.
 
 use punctual_lab::movie::MovieError;
-use punctual_lab::referees::{Hearing, Referee, hear, present};
+use punctual_lab::referees::{Referee, RefereeRun, hear, present};
 use serde::Serialize;
 
 use super::series::{Interrupt, tell};
@@ -17,7 +17,7 @@ use crate::output::{Output, apart};
 struct Written {
     seconds: u32,
     hogs_per_core: u32,
-    runs: Vec<Hearing>,
+    runs: Vec<RefereeRun>,
     /// Those that are not installed, and how to get them.
     absent: Vec<String>,
 }

@@ -12,7 +12,7 @@ use super::cases::{Case, CaseError, GoingOn};
 
 /// Operations timed one by one in each round.
 const SINGLES: usize = 50;
-/// Longest operation that is told apart from longer ones.
+/// Longest operation that the histogram distinguishes from longer ones.
 const LONGEST_NS: u64 = 10_000_000_000;
 /// The order of cases is drawn from here; which order it is does not matter, that it changes does.
 const SEED: u64 = 1;

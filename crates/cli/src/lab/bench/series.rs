@@ -57,7 +57,7 @@ impl Interrupt {
     }
 }
 
-/// One run; none if the user broke it off, because the figures of a shorter run do not compare. Ends early after a
+/// One run; `None` if the user broke it off, because the figures of a shorter run do not compare. Ends early after a
 /// sample that is `enough`.
 ///
 /// # Errors

@@ -82,9 +82,9 @@ fn both_of_the_interactive_side_are_judged() {
 
 #[test]
 fn nothing_to_hold_it_against_is_not_a_number() {
-    let nobody = with(|run| (run.interactive_units, run.disk_bytes) = (0, 0));
-    assert_eq!(judgement(&nobody, "hogs"), Judgement::NotJudged);
-    assert!(!told(&nobody).contains("NaN"));
+    let idle_hogs = with(|run| (run.interactive_units, run.disk_bytes) = (0, 0));
+    assert_eq!(judgement(&idle_hogs, "hogs"), Judgement::NotJudged);
+    assert!(!told(&idle_hogs).contains("NaN"));
 }
 
 #[test]

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_whole_labelled_and_asks_nobody() {
+    fn the_page_is_whole_labelled_and_loads_nothing() {
         let page = experiment(&outcome(), "punctual experiment e");
         crate::page::tests::check_nesting(&page);
         for part in [

@@ -274,7 +274,7 @@ mod tests {
     use crate::lab::movie::tests::report;
 
     #[test]
-    fn the_page_is_whole_and_asks_nobody() {
+    fn the_page_is_whole_and_loads_nothing() {
         let report = report();
         let page = movie("m & n.toml", &report, &goals(&report), "punctual bench movie");
         crate::page::tests::check_nesting(&page);

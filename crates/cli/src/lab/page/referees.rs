@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_lab::referees::{Hearing, Referee};
+use punctual_lab::referees::{Referee, RefereeRun};
 
 use super::tail::{Tail, Tails};
 use super::{framed, sheet};
@@ -10,7 +10,7 @@ use crate::lab::referees::{THROTTLED, of, protection, side, table, together};
 use crate::page::escape;
 
 /// The page of `runs`; `command` is what was typed to get it.
-pub fn referees(runs: &[Hearing], absent: &[String], setting: &str, command: &str) -> String {
+pub fn referees(runs: &[RefereeRun], absent: &[String], setting: &str, command: &str) -> String {
     let mut body = String::new();
     let heard: Vec<Referee> = Referee::ALL
         .into_iter()
@@ -52,7 +52,7 @@ pub fn referees(runs: &[Hearing], absent: &[String], setting: &str, command: &st
 }
 
 /// The longest of each side.
-fn sentence(runs: &[Hearing], heard: &[Referee]) -> String {
+fn sentence(runs: &[RefereeRun], heard: &[Referee]) -> String {
     let of = |referee: &Referee| {
         let longest = |protected| time(together(runs, *referee, protected).1);
         format!(
@@ -72,7 +72,7 @@ fn time(us: f64) -> String {
     }
 }
 
-fn figure(page: &mut String, runs: &[Hearing], referee: Referee) {
+fn figure(page: &mut String, runs: &[RefereeRun], referee: Referee) {
     let tail = |(protected, class): (bool, &'static str)| {
         let (histogram, max_us) = together(runs, referee, protected);
         Tail {
@@ -106,7 +106,7 @@ mod tests {
     use crate::lab::referees::tests::run;
 
     #[test]
-    fn the_page_is_whole_and_asks_nobody() {
+    fn the_page_is_whole_and_loads_nothing() {
         let runs = [
             run(Referee::RtApp, false, 26_000.0),
             run(Referee::RtApp, true, 90.0),
@@ -128,7 +128,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "no {part}");
         }
-        assert_eq!(page.matches("<svg").count(), 2, "who was not heard has no figure");
+        assert_eq!(page.matches("<svg").count(), 2, "a mute referee has no figure");
         for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
             assert!(!page.contains(outside), "{outside}");
         }

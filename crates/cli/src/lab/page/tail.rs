@@ -1,5 +1,5 @@
-//! Distributions of times as inline SVG: which share took longer than so long, both logarithmic, so that one in a thousand is seen as
-//! well as the usual case.
+//! Distributions of times as inline SVG: which share took longer than so long, both logarithmic, so that one in a
+//! thousand is seen as well as the usual case.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub struct Tail {
     pub class: &'static str,
     /// Times in microseconds, ascending, and how many there are of each.
     pub bins: Vec<(f64, u64)>,
-    /// How many took longer than all of these; up to `max_us`, or who knows how long.
+    /// How many took longer than all of these: at most `max_us`, where it is known.
     pub beyond: u64,
     /// The longest, where it is known.
     pub max_us: Option<f64>,
@@ -28,7 +28,7 @@ pub struct Tail {
 /// Distributions in one chart.
 #[derive(Clone, Debug)]
 pub struct Tails {
-    /// What is drawn, in plain text for those who cannot see it.
+    /// What is drawn, in plain text for readers that cannot see it.
     pub description: String,
     /// Drawn in order.
     pub tails: Vec<Tail>,

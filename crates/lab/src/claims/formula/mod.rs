@@ -8,10 +8,11 @@
 //!             | aggregate "(" series {"," key "=" word} ")"
 //! ```
 //!
-//! A *function* combines numbers: `abs(x)`, `least(x, ...)`, `greatest(x, ...)`. An *aggregate* makes a number of the samples
-//! called `series`, of every run that has the given labels (`approach=mimo, cores=3`); see [`Aggregate`]. The keys `from`,
-//! `to`, `goal` and `band` are no labels but numbers: samples count from number `from` up to but without `to`, else from
-//! where the run has settled to its end; `goal` and `band` belong to the aggregates that compare with a goal.
+//! A *function* combines numbers: `abs(x)`, `least(x, ...)`, `greatest(x, ...)`. An *aggregate* makes a number of the
+//! samples called `series`, of every run that has the given labels (`approach=mimo, cores=3`); see [`Aggregate`]. The
+//! keys `from`, `to`, `goal` and `band` are no labels but numbers. Samples count from number `from` up to but without
+//! `to`, else from where the run has settled to its end. `goal` and `band` belong to the aggregates that compare with a
+//! goal.
 //!
 //! ```
 //! use punctual_lab::claims::Formula;
@@ -104,8 +105,8 @@ pub enum Aggregate {
     Off,
     /// `overshoot`: the largest excess of a sample over `goal`, as a share of `goal`; never negative.
     Overshoot,
-    /// `settling`: samples until [`STEADY`] in a row lie within `band` times `goal` of `goal`, counted from `from`; all of
-    /// them where that never happens. Of several runs, the slowest.
+    /// `settling`: samples until [`STEADY`] in a row lie within `band` times `goal` of `goal`, counted from `from`; all
+    /// of them where that never happens. Of several runs, the slowest.
     Settling,
 }
 

@@ -1,4 +1,5 @@
-//! A goal per task: the law follows the one that is furthest from it, and a checker that notices laws and monitors that do not.
+//! A goal per task: the law follows the one that is furthest from it, and a checker that notices laws and monitors that
+//! do not.
 
 use punctual_platform::Readings;
 use punctual_units::TaskId;
@@ -21,8 +22,8 @@ enum Fault {
     WrongSign,
 }
 
-/// Two tasks on a machine whose jobs take longer the slower the clock is: one ends every 10 ms at 0.3 of its deadline at full clock, the other
-/// every 100 ms at 0.6; both scatter by 4 %.
+/// Two tasks on a machine whose jobs take longer the slower the clock is: one ends every 10 ms at 0.3 of its deadline
+/// at full clock, the other every 100 ms at 0.6; both scatter by 4 %.
 struct Machine {
     regulator: Regulator,
     fault: Fault,
@@ -130,8 +131,8 @@ impl Machine {
     }
 }
 
-/// Whether every task held its goal, with the factor that the tail estimate promises, and without waste: the rare task needs 0.6 of its deadline at full
-/// clock and a tenth for the scatter, so 0.67 of the clock.
+/// Whether every task held its goal, with the factor that the tail estimate promises, and without waste: the rare task
+/// needs 0.6 of its deadline at full clock and a tenth for the scatter, so 0.67 of the clock.
 fn good(late: [f64; 2], clock: f64) -> bool {
     late.iter().all(|share| *share <= 1.5 * LATE) && clock < 0.8
 }

@@ -1,8 +1,8 @@
 //! Writing cache lines back to the medium behind memory.
 //!
-//! On persistent memory a store is durable once its cache line has been written back and a fence has passed (Intel SDM vol. 1,
-//! 10.6.3 and vol. 2, CLWB, CLFLUSHOPT). CLWB keeps the line in the cache; CLFLUSHOPT, its predecessor, drops it. Other
-//! architectures go through `msync`, which is right everywhere and slower.
+//! On persistent memory a store is durable once its cache line has been written back and a fence has passed (Intel SDM
+//! vol. 1, 10.6.3 and vol. 2, CLWB, CLFLUSHOPT). CLWB keeps the line in the cache; CLFLUSHOPT, its predecessor, drops
+//! it. Other architectures go through `msync`, which is right everywhere and slower.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,8 +41,8 @@ pub fn flush_instruction() -> Flush {
     Flush::Msync
 }
 
-/// Writes the lines of `bytes` back and waits until that is ordered before whatever follows. Does nothing for [`Flush::Msync`], which is
-/// the caller's to call.
+/// Writes the lines of `bytes` back and waits until that is ordered before whatever follows. Does nothing for
+/// [`Flush::Msync`], which is the caller's to call.
 pub(super) fn write_back(bytes: &[u8], how: Flush) {
     if bytes.is_empty() {
         return;
@@ -53,7 +53,8 @@ pub(super) fn write_back(bytes: &[u8], how: Flush) {
         let first = bytes.as_ptr() as usize & !(LINE - 1);
         let end = bytes.as_ptr() as usize + bytes.len();
         for line in (first..end).step_by(LINE) {
-            // SAFETY: `flush_instruction` found the instruction; it changes no memory, and the line holds a byte of ours.
+            // SAFETY: `flush_instruction` found the instruction; it changes no memory, and the line holds a byte of
+            // ours.
             unsafe {
                 match how {
                     Flush::Clwb => std::arch::asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),

@@ -1,14 +1,17 @@
 //! A partition of memory: a file that is mapped, prefaulted and locked, read by load and written by store.
 //!
-//! On persistent memory (a file system mounted with `dax`) the mapping is synchronous (`MAP_SYNC`, mmap(2)): what is stored and
-//! written back survives power loss. On shared memory (tmpfs) it survives the process, not the machine. On an ordinary file it survives
-//! power loss after `msync`. Which one it is, is found out, not asked for; what a write survives is named.
+//! On persistent memory (a file system mounted with `dax`) the mapping is synchronous (`MAP_SYNC`, mmap(2)): what is
+//! stored and written back survives power loss. On shared memory (tmpfs) it survives the process, not the machine. On
+//! an ordinary file it survives power loss after `msync`. Which one it is, is found out, not asked for; what a write
+//! survives is named.
 //!
-//! *Prefaulted* means for writing (`MADV_POPULATE_WRITE` in madvise(2)): reading never faults then, nor does writing to shared memory. On a file, and on
-//! persistent memory, the kernel takes the right to write a page away each time that it writes it back, and the next store to that page faults again.
+//! *Prefaulted* means for writing (`MADV_POPULATE_WRITE` in madvise(2)): reading never faults then, nor does writing to
+//! shared memory. On a file, and on persistent memory, the kernel takes the right to write a page away each time that
+//! it writes it back, and the next store to that page faults again.
 //!
-//! A partition has one owner at a time: the file is locked (flock(2)) while it is mapped, so that no second partition changes what a slice
-//! of the first shows. Programs that write the file without asking for the lock are the user's affair, as for any shared memory.
+//! A partition has one owner at a time: the file is locked (flock(2)) while it is mapped, so that no second partition
+//! changes what a slice of the first shows. Programs that write the file without asking for the lock are the user's
+//! affair, as for any shared memory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -49,7 +52,7 @@ impl Medium {
 const TMPFS: i64 = 0x0102_1994;
 const RAMFS: i64 = 0x8584_58f6;
 
-/// Memory left to everybody else, at least.
+/// Memory left to all other programs, at least.
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// A mapped partition. The file stays when it is dropped.
@@ -64,12 +67,13 @@ pub struct MappedPartition {
 }
 
 impl MappedPartition {
-    /// Makes (or takes over) the file at `path`, of `bytes` bytes, and maps it with every page in place, locked where allowed. When this returns, the file
-    /// itself survives what [`Medium::survives`] says.
+    /// Makes (or takes over) the file at `path`, of `bytes` bytes, and maps it with every page in place, locked where
+    /// allowed. When this returns, the file itself survives what [`Medium::survives`] says.
     ///
     /// # Errors
-    /// [`Refusal`] where there is not that much memory or room, another partition has the file, or it cannot be mapped; a file that was there is
-    /// as long as before then, and none is left that was not. Memory that may not be locked is no error: see [`MappedPartition::locked`].
+    /// [`Refusal`] where there is not that much memory or room, another partition has the file, or it cannot be mapped;
+    /// a file that existed has its old length again, and no new file is left. Memory that may not be locked is no
+    /// error: see [`MappedPartition::locked`].
     pub fn create(path: &Path, bytes: u64) -> Result<MappedPartition, Refusal> {
         let what = || format!("a memory partition of {bytes} bytes at {}", path.display());
         let refusal = |why: io::Error| match why.kind() {
@@ -116,8 +120,8 @@ impl MappedPartition {
 
     /// All of it.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: mapped until drop; bytes are valid whatever their value. The lock keeps other partitions off the file; programs that
-        // do not ask for it are the user's affair, as for any shared memory.
+        // SAFETY: mapped until drop; bytes are valid whatever their value. The lock keeps other partitions off the
+        // file; programs that do not ask for it are the user's affair, as for any shared memory.
         unsafe { std::slice::from_raw_parts(self.mapping.address.as_ptr(), self.mapping.bytes) }
     }
 
@@ -152,7 +156,7 @@ impl MappedPartition {
 struct Draft<'a> {
     path: &'a Path,
     file: File,
-    /// How long it was; none if it was not there.
+    /// How long it was; `None` if it was not there.
     found_bytes: Option<u64>,
     kept: bool,
 }
@@ -169,7 +173,7 @@ impl Draft<'_> {
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => (options().open(path)?, false),
             made => (made?, true),
         };
-        // Who has got the lock first has the file, whoever made it: it is not ours to remove.
+        // The process that got the lock first has the file, whichever process made it: it is not ours to remove.
         // SAFETY: plain numbers.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             return Err(last_error());
@@ -183,7 +187,8 @@ impl Draft<'_> {
         })
     }
 
-    /// Takes room for `bytes` bytes now, because a page that is missing later would be a SIGBUS, and makes that and the file's name durable.
+    /// Takes room for `bytes` bytes now, because a page that is missing later would be a SIGBUS, and makes that and the
+    /// file's name durable.
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         // SAFETY: plain numbers.
         let errno = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), 0, bytes as libc::off_t) };
@@ -277,7 +282,8 @@ impl Mapping {
     /// Writes a byte of every page as it is.
     fn touch(&self) {
         for offset in (0..self.bytes).step_by(page_bytes()) {
-            // SAFETY: within the mapping, whose room was taken; nobody else writes, because the file is locked. Volatile: the store is meant.
+            // SAFETY: within the mapping, whose room was taken; no other process writes, because the file is locked.
+            // Volatile: the store is meant.
             unsafe {
                 let byte = self.address.as_ptr().add(offset);
                 byte.write_volatile(byte.read_volatile());
@@ -315,7 +321,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Whether so much can be kept in memory now; why not. Persistent memory is its own: what lies there takes none of the machine's.
+/// Whether so much can be kept in memory now; why not. Persistent memory is its own: what lies there takes none of the
+/// machine's.
 fn fits(file: &File, bytes: u64) -> Result<(), String> {
     let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
     if bytes > 0 && (bytes.saturating_add(SPARE_BYTES) <= available || synchronous(file)) {

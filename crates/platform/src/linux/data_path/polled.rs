@@ -1,11 +1,11 @@
 //! A file read around the page cache, whose completion is looked for.
 //!
-//! Reads go through `io_uring` with `O_DIRECT`; the reader looks into the completion ring for as long as it is told and only then
-//! sleeps. The kernel's own polling (`IORING_SETUP_IOPOLL`) is not asked for: it needs a driver with polling queues, which few machines have
-//! switched on, and then every read of the ring must be polled.
+//! Reads go through `io_uring` with `O_DIRECT`; the reader looks into the completion ring for as long as the policy
+//! says and only then sleeps. The kernel's own polling (`IORING_SETUP_IOPOLL`) is not asked for: it needs a driver with
+//! polling queues, which few machines have switched on, and then every read of the ring must be polled.
 //!
-//! One read is under way at a time. Where the kernel took a read, or may have, and its completion was not seen, the ring is *broken*: the device may still
-//! write into the buffer, and the next completion would be of the older read.
+//! One read is under way at a time. Where the kernel took a read, or may have, and its completion was not seen, the
+//! ring is *broken*: the device may still write into the buffer, and the next completion would be of the older read.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -68,12 +68,13 @@ impl PolledFile {
         })
     }
 
-    /// Reads `bytes` at `offset`, both multiples of [`BLOCK_BYTES`], looking for the completion for `spin` before sleeping until it comes:
-    /// [`Nanos::ZERO`] blocks at once, [`Nanos::MAX`] polls. Shorter at the end of the file.
+    /// Reads `bytes` at `offset`, both multiples of [`BLOCK_BYTES`], looking for the completion for `spin` before
+    /// sleeping until it comes: [`Nanos::ZERO`] blocks at once, [`Nanos::MAX`] polls. Shorter at the end of the file.
     ///
     /// # Errors
-    /// What the device answers, and `InvalidInput` for a read that is not of whole blocks or is longer than the buffer. `BrokenPipe` once the kernel
-    /// has failed to take a read or to tell of its completion: open the file again, or read it blocking.
+    /// What the device answers, and `InvalidInput` for a read that is not of whole blocks or is longer than the buffer.
+    /// `BrokenPipe` once the kernel has failed to take a read or to tell of its completion: open the file again, or
+    /// read it blocking.
     pub fn read(&mut self, offset: u64, bytes: usize, spin: Nanos) -> io::Result<&[u8]> {
         if self.ring.is_some()
             && (!offset.is_multiple_of(BLOCK_BYTES as u64)
@@ -95,7 +96,8 @@ impl PolledFile {
         )
         .offset(offset)
         .build();
-        // SAFETY: the buffer and the file live in `self`, which is borrowed until the completion was seen; else the buffer is leaked.
+        // SAFETY: the buffer and the file live in `self`, which is borrowed until the completion was seen; else the
+        // buffer is leaked.
         let pushed = unsafe { ring.submission().push(&entry) }.map_err(io::Error::other);
         match pushed.and_then(|()| completed(ring, spin.min(SPIN_MAX))) {
             Ok(read) => match usize::try_from(read) {

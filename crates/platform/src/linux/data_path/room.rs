@@ -1,7 +1,8 @@
 //! How much memory there is to keep data in.
 //!
-//! The least of what the machine has (`MemAvailable` in proc_meminfo(5)) and of what the control groups of this process leave it: the limit
-//! of each, less what is in use and not merely cached (memory.max in Documentation/admin-guide/cgroup-v2.rst, memory.limit_in_bytes in version 1).
+//! The least of what the machine has (`MemAvailable` in proc_meminfo(5)) and of what the control groups of this process
+//! leave it: the limit of each, less what is in use and not merely cached (memory.max in
+//! Documentation/admin-guide/cgroup-v2.rst, memory.limit_in_bytes in version 1).
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use super::super::KernelTree;
 use super::super::cgroup::{Version, locate_controller, mount_point};
 use super::super::tree::read_trimmed;
 
-/// Memory that can be had without paging, in bytes; none where nothing tells.
+/// Memory that is free without paging, in bytes; `None` where the kernel does not say.
 pub(super) fn available(tree: &KernelTree) -> Option<u64> {
     [of_machine(tree), of_groups(tree)].into_iter().flatten().min()
 }
@@ -21,7 +22,7 @@ fn of_machine(tree: &KernelTree) -> Option<u64> {
     Some(kib.saturating_mul(1024))
 }
 
-/// The least room in the group of this process and those above it, as far as they are to be seen.
+/// The least room in the group of this process and those above it, as far as this process sees them.
 fn of_groups(tree: &KernelTree) -> Option<u64> {
     let text = |file: &str| tree.read(file).unwrap_or_default();
     let mountinfo = text("/proc/self/mountinfo");
@@ -34,7 +35,7 @@ fn of_groups(tree: &KernelTree) -> Option<u64> {
     way.filter_map(|group| room_in(&tree.path(group), home.version)).min()
 }
 
-/// None where the group has no limit.
+/// `None` where the group has no limit.
 fn room_in(group: &Path, version: Version) -> Option<u64> {
     let (limit, usage, cached) = match version {
         Version::V1 => (

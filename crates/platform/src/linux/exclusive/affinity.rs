@@ -1,12 +1,13 @@
 //! The exclusive core without cgroups: the affinity of every movable thread, one by one.
 //!
-//! Each thread's mask is recorded, then written without the core (sched_setaffinity(2)). Lending writes the former masks, taking
-//! back the narrow ones: two system calls per thread, whose cost is measured like that of any other way.
+//! Each thread's mask is recorded, then written without the core (sched_setaffinity(2)). Lending writes the former
+//! masks, taking back the narrow ones: two system calls per thread, whose cost is measured like that of any other way.
 //!
-//! **Heirs.** What a confined program starts inherits its narrow mask, and would keep it for ever. So a thread that was started since the
-//! core was taken, with exactly the mask that we gave its own process, its parent or, where that has ended, anybody, counts as confined, with the
-//! former mask of whom it inherits from. Giving back begins by lifting every confinement, so that none is inherited any more, and
-//! then finds the last heirs. After a kill, heirs of the last [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are missed.
+//! **Heirs.** What a confined program starts inherits its narrow mask, and would keep it for ever. So a thread counts
+//! as confined, too, if it was started since the core was taken and has exactly the mask that we gave its own process,
+//! its parent or, where the parent has ended, any thread. Its former mask is that of the thread that it inherits from.
+//! Giving back begins by lifting every confinement, so that none is inherited any more, and then finds the last heirs.
+//! After a kill, heirs of the last [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are missed.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -19,15 +20,15 @@ use super::super::journal::Journal;
 use super::super::thread::{self, Tid};
 use super::super::{KernelTree, refused};
 use super::Census;
-use super::population::{Identity, Roll, Spared, Status, Unmoved, everybody};
+use super::population::{Identity, Roll, Spared, Status, Unmoved, threads};
 use crate::Refusal;
 
-/// Passes over all threads for heirs once nobody is confined any more: they may have started others meanwhile.
+/// Passes over all threads for heirs once no thread is confined any more: heirs may have started others meanwhile.
 const HEIR_ROUNDS: usize = 8;
 /// Different former masks that are remembered of threads that have ended: a machine has few.
 const FORMER_MAX: usize = 64;
 
-/// Everybody else, by their masks.
+/// The way by affinity masks: every other thread's is narrowed.
 #[derive(Debug)]
 pub(super) struct Affinity {
     tree: KernelTree,
@@ -35,7 +36,7 @@ pub(super) struct Affinity {
     exclusive: Vec<CoreId>,
     others: CoreMask,
     spared: Spared,
-    /// When the first thread may have been confined, in ticks since boot: whoever is older has inherited nothing.
+    /// When the first thread may have been confined, in ticks since boot: an older thread has inherited nothing.
     since: u64,
     roll: Mutex<Roll>,
     threads: Mutex<Threads>,
@@ -46,7 +47,7 @@ struct Threads {
     confined: HashMap<Identity, Confined>,
     /// Threads that cannot be moved or are not to be.
     settled: HashSet<Identity>,
-    /// The masks of all who were ever confined.
+    /// The masks of all threads that were ever confined.
     former: Vec<CoreMask>,
     /// The exclusive cores that are lent.
     lent: Vec<CoreId>,
@@ -60,7 +61,7 @@ struct Confined {
 }
 
 impl Affinity {
-    /// Confines nobody yet.
+    /// Confines no thread yet.
     pub(super) fn new(
         tree: &KernelTree,
         journal: &Journal,
@@ -94,8 +95,8 @@ impl Affinity {
         })
     }
 
-    /// Confines everybody who has such a core and may be moved, heirs included. Holds the lock for one thread at a time: who takes the core
-    /// back waits for it.
+    /// Confines every thread that has such a core and may be moved, heirs included. Holds the lock for one thread at a
+    /// time, because the thread that takes the core back waits for it.
     pub(super) fn sweep(&self) -> Census {
         let mut census = Census::default();
         let here = self.here();
@@ -124,7 +125,7 @@ impl Affinity {
         census
     }
 
-    /// Puts `thread` among those who get the core lent only.
+    /// Puts `thread` among those that have the core only while it is lent.
     pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
         let ended = || io::Error::from_raw_os_error(libc::ESRCH);
         let thread = Identity::of(&self.tree, thread).ok_or_else(ended)?;
@@ -148,7 +149,8 @@ impl Affinity {
         Ok(())
     }
 
-    /// The former mask of whom `thread` has inherited its own from; none where it has inherited none of ours.
+    /// The affinity that the thread had before we changed it from which `thread` inherited its own; `None` if `thread`
+    /// inherited no mask of ours.
     fn inherited(&self, thread: Identity) -> Option<CoreMask> {
         if thread.started < self.since {
             return None;
@@ -163,10 +165,10 @@ impl Affinity {
 
     fn here(&self) -> HashSet<Identity> {
         let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
-        roll.call(&self.tree, &everybody(&self.tree)).into_iter().collect()
+        roll.call(&self.tree, &threads(&self.tree)).into_iter().collect()
     }
 
-    /// Gives everybody `core` who had it, or takes it from them again. Who has ended is forgotten.
+    /// Gives `core` to all threads that had it, or takes it from them again. Threads that have ended are forgotten.
     pub(super) fn set_lent(&self, core: CoreId, lent: bool) {
         let mut threads = self.threads();
         threads.lent.retain(|other| *other != core);
@@ -181,7 +183,7 @@ impl Affinity {
         self.exclusive.iter().any(|core| mask.has(*core))
     }
 
-    /// `found` without the cores that are not lent; who had no others gets all others.
+    /// `found` without the cores that are not lent; all other cores for a thread that had none but these.
     fn kept_off(&self, found: &CoreMask, lent: &[CoreId]) -> CoreMask {
         let mut mask = *found;
         let kept = self.exclusive.iter().filter(|core| !lent.contains(core));
@@ -204,20 +206,21 @@ impl Threads {
         self.settled.retain(|thread| here.contains(thread));
     }
 
-    /// The former mask of one who `gives_it` to the process of `status`: of that process itself, of its parent, or of anybody; of
-    /// several the widest, which most have.
+    /// The former mask of a thread that `gives_it` to the process of `status`: of that process itself, of its parent,
+    /// or of any thread; of several the widest, which most have.
     fn ancestor(&self, status: &Status, gives_it: impl Fn(&CoreMask) -> bool) -> Option<CoreMask> {
         let of = |process: i32| {
             let its = self.confined.values().filter(|it| it.process == process);
             its.map(|it| it.found).find(&gives_it)
         };
-        let anybody = || self.former.iter().copied().filter(&gives_it).max_by_key(CoreMask::len);
-        of(status.process).or_else(|| of(status.parent)).or_else(anybody)
+        let any = || self.former.iter().copied().filter(&gives_it).max_by_key(CoreMask::len);
+        of(status.process).or_else(|| of(status.parent)).or_else(any)
     }
 }
 
 impl Drop for Affinity {
-    /// Gives the cores back to everybody, so that nobody inherits a narrow mask any more, then to those who have inherited one.
+    /// Gives the cores back to all confined threads, so that no thread inherits a narrow mask any more, then to the
+    /// heirs.
     fn drop(&mut self) {
         let exclusive = self.exclusive.clone();
         exclusive.into_iter().for_each(|core| self.set_lent(core, true));
@@ -237,7 +240,7 @@ impl Drop for Affinity {
 
 /// When the thread that was started last did so: no thread that is started from now on is older. Ticks since boot.
 fn youngest(tree: &KernelTree) -> u64 {
-    let threads = everybody(tree).into_iter();
+    let threads = threads(tree).into_iter();
     let started = threads.filter_map(|tid| Identity::of(tree, tid)).map(|it| it.started);
     started.max().unwrap_or(0)
 }

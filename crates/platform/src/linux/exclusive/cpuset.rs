@@ -1,19 +1,21 @@
-//! The exclusive core by cgroup version 1: everybody else in cpusets without it.
+//! The exclusive core by cgroup version 1: all other threads are in cpusets without it.
 //!
-//! The kernel lets a thread run on the cores of its group only (Documentation/admin-guide/cgroup-v1/cpusets.rst). So, with *our way* being
-//! the groups from the topmost one down to that of this process:
+//! The kernel lets a thread run on the cores of its group only (Documentation/admin-guide/cgroup-v1/cpusets.rst). So,
+//! with *our way* being the groups from the topmost one down to that of this process:
 //!
-//! - *Groups on our way keep the core*, else this process could not be pinned there. In each of them a *pen* `punctual-<pid>-core-<n>`, without the
-//!   core, takes every movable thread, whatever the number of exclusive cores. In most cases that is one pen, in the topmost group.
-//! - *All other groups lose the core* for the while, programs that are to be left alone included; one that has no other core keeps it. Groups that are made
-//!   meanwhile are found by the sweep.
+//! - *Groups on our way keep the core*, else this process could not be pinned there. In each of them a *pen*
+//!   `punctual-<pid>-core-<n>`, without the core, takes every movable thread, whatever the number of exclusive cores.
+//!   In most cases that is one pen, in the topmost group.
+//! - *All other groups lose the core* for the while, programs that are to be left alone included; one that has no other
+//!   core keeps it. Groups that are made meanwhile are found by the sweep.
 //!
-//! The kernel remembers which cores a thread had chosen for itself and gives them back with the former group (`user_cpus_ptr`, since
-//! Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
+//! The kernel remembers which cores a thread had chosen for itself and gives them back with the former group
+//! (`user_cpus_ptr`, since Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
 //!
-//! Lending is one write of a longer list to the `cpuset.cpus` of every pen and every group that lost the core, the outer ones first; taking back is one of
-//! the shorter list, the inner ones first, which returns once every member has left the core. `sched_load_balance` is off in the pens, so
-//! that they do not make the kernel rebuild its scheduling domains; the topmost group's flag, left on, keeps balancing all the same.
+//! Lending is one write of a longer list to the `cpuset.cpus` of every pen and every group that lost the core, the
+//! outer ones first. Taking back is one write of the shorter list, the inner ones first; it returns once every member
+//! has left the core. `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its
+//! scheduling domains; the topmost group's flag, left on, keeps balancing all the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -36,7 +38,7 @@ use crate::Refusal;
 const GROUPS_MAX: usize = 1024;
 const CPUS: &str = "cpuset.cpus";
 
-/// Everybody else's groups.
+/// The groups of all other threads.
 #[derive(Debug)]
 pub(super) struct Cpuset {
     tree: KernelTree,
@@ -50,7 +52,7 @@ pub(super) struct Cpuset {
     settled: Mutex<HashSet<Identity>>,
 }
 
-/// A group of ours for everybody in the group above it.
+/// A group of ours for all threads of the group above it.
 #[derive(Debug)]
 struct Pen {
     above: PathBuf,
@@ -70,7 +72,8 @@ struct Found {
 }
 
 impl Cpuset {
-    /// Makes the pens, empty; `others` are the cores left to everybody else where the topmost group does not tell which it has.
+    /// Makes the pens, empty; `others` are the cores left to other threads where the topmost group does not tell which
+    /// it has.
     pub(super) fn create(
         tree: &KernelTree,
         journal: &Journal,
@@ -132,8 +135,8 @@ impl Cpuset {
         write(CPUS, &self.kept_off(&pen.cores, &BTreeSet::new()))
     }
 
-    /// Takes the cores that are not lent from groups that are no pens and not on our way, unless they have no others. Holds the lock
-    /// for one group at a time: who takes the core back waits for it.
+    /// Takes the cores that are not lent from groups that are no pens and not on our way, unless they have no others.
+    /// Holds the lock for one group at a time, because the thread that takes the core back waits for it.
     fn shrink_others(&self) {
         self.found().shrunk.retain(|group, _| group.is_dir());
         // A group must have what the groups in it have: the inner ones first.
@@ -170,7 +173,8 @@ impl Cpuset {
         groups
     }
 
-    /// Records the choices of threads that do not run everywhere, before anybody is moved: they are undone after the moves.
+    /// Records the choices of threads that do not run everywhere, before any thread is moved: they are undone after the
+    /// moves.
     fn remember_narrowed(&self, pen: &Pen) {
         for thread in members_of(&pen.above) {
             let narrowed = affinity_of(thread).is_ok_and(|mask| pen.cores.iter().any(|core| !mask.has(*core)));
@@ -180,7 +184,8 @@ impl Cpuset {
         }
     }
 
-    /// Moves everybody who is in no pen yet and may be moved, and takes the core from groups that were made meanwhile.
+    /// Moves every thread that is in no pen yet and may be moved, and takes the core from groups that were made
+    /// meanwhile.
     pub(super) fn sweep(&self) -> Census {
         self.shrink_others();
         let mut census = Census::default();
@@ -211,13 +216,13 @@ impl Cpuset {
         census
     }
 
-    /// Puts `thread`, of this process, among those who get the core lent only.
+    /// Puts `thread`, of this process, among those that have the core only while it is lent.
     pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
         let innermost = self.pens.last().ok_or(io::ErrorKind::NotFound)?;
         innermost.take(thread)
     }
 
-    /// Lends `core` to everybody else, or takes it back.
+    /// Lends `core` to all other threads, or takes it back.
     pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> io::Result<()> {
         // Held while writing: of two lists the one that is written last counts.
         let mut found = self.found();
@@ -265,7 +270,7 @@ impl Cpuset {
 }
 
 impl Pen {
-    /// Who is in the group above.
+    /// The threads in the group above.
     fn members(&self, tree: &KernelTree) -> Vec<Identity> {
         let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
         roll.call(tree, &members_of(&self.above))

@@ -1,4 +1,4 @@
-//! The way in which cores are kept: the best that is to be had.
+//! The way in which cores are kept: the best that this machine allows.
 
 use std::io;
 
@@ -24,7 +24,8 @@ pub(super) enum Fence {
 }
 
 impl Fence {
-    /// The best way to be had for all of `exclusive`, and whom it moved; why better ones were not goes to `better`.
+    /// The best way that this machine allows for all of `exclusive`, and the threads that it moved. `better` gets the
+    /// reasons against each better way.
     pub(super) fn best(
         tree: &KernelTree,
         journal: &Journal,
@@ -56,7 +57,7 @@ impl Fence {
             })
     }
 
-    /// One way: made, and everybody moved. Where that fails, all that it changed is put back.
+    /// One way: made, and all threads moved. Where that fails, all that it changed is put back.
     fn attempt(journal: &Journal, make: impl FnOnce() -> Result<Fence, Refusal>) -> Result<(Fence, Census), Refusal> {
         let mark = journal.mark();
         let made = make().and_then(|fence| {
@@ -78,7 +79,7 @@ impl Fence {
         }
     }
 
-    /// Moves everybody away who has not been moved yet.
+    /// Moves all threads away that have not been moved yet.
     pub(super) fn sweep(&self) -> Census {
         match self {
             Fence::Partition(_) => Census::default(),
@@ -95,16 +96,16 @@ impl Fence {
         }
     }
 
-    /// Puts `thread`, of this process, among those who get the cores lent only.
+    /// Puts `thread`, of this process, among those that have the cores only while they are lent.
     pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
         match self {
-            Fence::Partition(_) => Ok(()), // everybody outside of it is
+            Fence::Partition(_) => Ok(()), // every thread outside of it is
             Fence::Cpuset(cpuset) => cpuset.confine(thread),
             Fence::Affinity(affinity) => affinity.confine(thread),
         }
     }
 
-    /// Lends `core` to everybody else, or takes it back.
+    /// Lends `core` to all other threads, or takes it back.
     pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> io::Result<()> {
         match self {
             Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.set_lent(lent)),
@@ -122,7 +123,7 @@ fn of(partitions: &[(CoreId, Partition)], core: CoreId) -> impl Iterator<Item = 
     its.map(|(_, partition)| partition)
 }
 
-/// A way by which nobody may be moved keeps nothing.
+/// A way by which no thread may be moved keeps nothing.
 pub(super) fn judge(mechanism: Mechanism, census: Census) -> Result<(), Refusal> {
     if census.moved > 0 || census.not_ours == 0 {
         return Ok(());

@@ -1,8 +1,8 @@
 //! What the kernel itself does on a core and can do elsewhere: interrupts, and work that is bound to no core.
 //!
-//! Interrupts by `/proc/irq/<n>/smp_affinity_list` (Documentation/core-api/irq/irq-affinity.rst), unbound work by the mask in
-//! `/sys/devices/virtual/workqueue/cpumask` (Documentation/core-api/workqueue.rst). The core's own timer, and interrupts that
-//! the kernel manages itself (those of many multi-queue devices), stay.
+//! Interrupts by `/proc/irq/<n>/smp_affinity_list` (Documentation/core-api/irq/irq-affinity.rst), unbound work by the
+//! mask in `/sys/devices/virtual/workqueue/cpumask` (Documentation/core-api/workqueue.rst). The core's own timer, and
+//! interrupts that the kernel manages itself (those of many multi-queue devices), stay.
 
 use punctual_units::CoreId;
 
@@ -36,8 +36,8 @@ pub(super) fn move_interrupts(tree: &KernelTree, journal: &Journal, core: CoreId
     (moved, kept)
 }
 
-/// Keeps work that is bound to no core off `core`; whether that worked. Where the kernel does so already, as for an isolated partition, nothing
-/// is written: the kernel would take it for a wish that outlives the partition.
+/// Keeps work that is bound to no core off `core`; whether that worked. Where the kernel does so already, as for an
+/// isolated partition, nothing is written: the kernel would take it for a wish that outlives the partition.
 pub(super) fn move_unbound_work(tree: &KernelTree, journal: &Journal, core: CoreId) -> bool {
     let found = tree.read(WORK).unwrap_or_default();
     has_not(&found, core) || without(&found, core).is_some_and(|mask| journal.write(&tree.path(WORK), &mask).is_ok())
@@ -56,7 +56,8 @@ fn has_not(mask: &str, core: CoreId) -> bool {
     })
 }
 
-/// The mask, as 32-bit words in hexadecimal with the highest first, without `core`; none where it is not one, or would be empty.
+/// The mask, as 32-bit words in hexadecimal with the highest first, without `core`; `None` where it is not one, or
+/// would be empty.
 fn without(mask: &str, core: CoreId) -> Option<String> {
     let mut words = words_of(mask)?;
     let word = words.len().checked_sub(1 + core.index() / 32)?;

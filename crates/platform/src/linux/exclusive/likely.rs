@@ -9,8 +9,8 @@ use super::Mechanism;
 use super::partition::{REMOTE, groups};
 use crate::Refusal;
 
-/// The best way to keep a core that this machine seems to offer to this user. Changes nothing; what a kernel answers to the attempt may
-/// differ.
+/// The best way to keep a core that this machine seems to offer to this user. Changes nothing; what a kernel answers to
+/// the attempt may differ.
 ///
 /// # Errors
 /// [`Refusal`] where this user may make no cpuset and not move the threads of others.
@@ -100,8 +100,8 @@ mod tests {
     }
 
     /// What `likely` answers to a user without any rights: those of a thread are its own (capabilities(7)).
-    fn to_nobody(tree: &KernelTree) -> Option<Result<Mechanism, Refusal>> {
-        let asked = |tree: KernelTree| testing::as_nobody(move || likely(&tree));
+    fn without_rights(tree: &KernelTree) -> Option<Result<Mechanism, Refusal>> {
+        let asked = |tree: KernelTree| testing::as_user_without_rights(move || likely(&tree));
         asked(tree.clone())
     }
 
@@ -129,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn who_may_write_nothing_and_move_nobody_is_offered_nothing() {
+    fn a_user_without_rights_is_offered_nothing() {
         for (folder, tree) in [
             unified("cpuset cpu"),
             testing::tree(&[("/proc/self/mountinfo", V1), ("/cpuset/tasks", "")]),
         ] {
-            let Some(answer) = to_nobody(&tree) else {
+            let Some(answer) = without_rights(&tree) else {
                 return eprintln!("skipped: not root");
             };
             let refusal = answer.unwrap_err();
@@ -144,7 +144,7 @@ mod tests {
             );
             drop(folder);
         }
-        let refusal = to_nobody(&KernelTree::default()).map(Result::unwrap_err);
-        eprintln!("this machine to nobody: {refusal:?}");
+        let refusal = without_rights(&KernelTree::default()).map(Result::unwrap_err);
+        eprintln!("this machine to no user: {refusal:?}");
     }
 }

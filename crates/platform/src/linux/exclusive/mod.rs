@@ -1,21 +1,21 @@
-//! A core that belongs to real-time work: everybody else is moved away, and gets it lent while it is not needed.
+//! A core that belongs to real-time work: all other threads are moved away, and have it lent while it is not needed.
 //!
-//! **Problem.** A real-time thread preempts ordinary ones, but not what they have the kernel do on its core, nor their traces in its
-//! caches (the second paper, Sect. 2). **Method.** The best of three ways to keep a core for oneself, in this order, each
-//! better one's refusal kept and told:
+//! **Problem.** A real-time thread preempts ordinary ones, but not what they have the kernel do on its core, nor their
+//! traces in its caches (the second paper, Sect. 2). **Method.** The best of three ways to keep a core for oneself, in
+//! this order, each better one's refusal kept and told:
 //!
-//! 1. a cpuset *partition* (cgroup version 2; `partition.rs`): the kernel keeps everybody out,
-//! 2. a *cpuset* without the core for everybody else (version 1; `cpuset.rs`),
+//! 1. a cpuset *partition* (cgroup version 2; `partition.rs`): the kernel keeps other threads out,
+//! 2. a *cpuset* without the core for all other threads (version 1; `cpuset.rs`),
 //! 3. the *affinity* of every thread, one by one (`affinity.rs`).
 //!
-//! In the last two, threads that start later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is bound to no
-//! core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself, threads that the kernel
-//! binds to the core, and those of `population.rs`.
+//! In the last two, threads that start later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is
+//! bound to no core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself,
+//! threads that the kernel binds to the core, and those of `population.rs`.
 //!
 //! Several cores are kept in the same way, by one group or sweep for all; each is lent by itself.
 //!
-//! All of it is in the journal: on exit, panic and Ctrl-C this process puts it back, after a kill the guardian. Drop every
-//! [`ExclusiveCore`] first: the sweep would move away again whom the journal brings back.
+//! All of it is in the journal: on exit, panic and Ctrl-C this process puts it back, after a kill the guardian. Drop
+//! every [`ExclusiveCore`] first: otherwise the sweep would move threads that the journal has just restored.
 
 mod affinity;
 mod cpuset;
@@ -46,7 +46,8 @@ pub use obtained::{Census, Mechanism, Obtained};
 /// How soon a thread that was started meanwhile is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
 
-/// The environment variable that names programs, as `ps -o comm` shows them and with commas between, that are left where they are.
+/// The environment variable that names programs that stay where they are, as `ps -o comm` shows them, with commas
+/// between.
 pub const SPARE: &str = "PUNCTUAL_SPARE";
 
 /// The programs that [`SPARE`] names.
@@ -69,7 +70,8 @@ pub struct ExclusiveCore {
 }
 
 impl ExclusiveCore {
-    /// Takes `core` for this process; the programs named in `spare` (as `ps -o comm` shows them) are left where they are.
+    /// Takes `core` for this process; the programs named in `spare` (as `ps -o comm` shows them) are left where they
+    /// are.
     ///
     /// # Errors
     /// [`Refusal`] where there is no such core, no other one, or no way to keep it; nothing has changed then.
@@ -87,14 +89,15 @@ impl ExclusiveCore {
     /// Takes all of `exclusive`, in one way; answers them in this order. A process takes cores once.
     ///
     /// # Errors
-    /// [`Refusal`] where one of them is not there, none is left to others, or there is no way to keep them; nothing has changed then.
+    /// [`Refusal`] where one of them is not there, none is left to others, or there is no way to keep them; nothing has
+    /// changed then.
     pub fn take_all(
         tree: &KernelTree,
         journal: &Journal,
         exclusive: &[CoreId],
         spare: &[String],
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
-        // Our own threads stay within the cores of this process; everybody else has the whole machine but these.
+        // Our own threads stay within the cores of this process; all other threads have the whole machine but these.
         let mut own_others = cores::usable(tree);
         let all = list(&own_others);
         let refusal = |why: String, remedy: &str| refused(keeping(exclusive), why, remedy);
@@ -148,8 +151,8 @@ impl ExclusiveCore {
         &self.obtained
     }
 
-    /// Lets `thread`, of this process, onto the core; it still has to be pinned there. Others of this process stay off it by being
-    /// pinned elsewhere.
+    /// Lets `thread`, of this process, onto the core; it still has to be pinned there. Others of this process stay off
+    /// it by being pinned elsewhere.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not let it in.
@@ -158,7 +161,7 @@ impl ExclusiveCore {
         entered.map_err(|why| self.refuse("entering", thread, why))
     }
 
-    /// Puts `thread`, of this process, among those who get the core only while it is lent.
+    /// Puts `thread`, of this process, among those that have the core only while it is lent.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not move it.
@@ -167,7 +170,7 @@ impl ExclusiveCore {
         confined.map_err(|why| self.refuse("leaving", thread, why))
     }
 
-    /// Lends the core to everybody else. Lending twice is harmless.
+    /// Lends the core to all other threads. Lending twice is harmless.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not take it.
@@ -175,7 +178,7 @@ impl ExclusiveCore {
         self.set_lent(true)
     }
 
-    /// Takes the core back; when this returns, everybody who was moved away has left it.
+    /// Takes the core back; when this returns, all threads that were moved away have left it.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not give it.

@@ -17,7 +17,7 @@ pub enum Mechanism {
     IsolatedPartition,
     /// A cpuset partition (cgroup version 2).
     Partition,
-    /// Everybody else in a cpuset without the core (cgroup version 1).
+    /// All other threads in a cpuset without the core (cgroup version 1).
     Cpuset,
     /// The affinity of every thread.
     Affinity,
@@ -87,7 +87,7 @@ pub struct Obtained {
     pub unbound_work: bool,
     /// What bounds real-time threads on it.
     pub limits: RealTimeLimits,
-    /// Better mechanisms, and why they were not to be had.
+    /// Better mechanisms, and why this machine refused them.
     pub refused: Vec<Refusal>,
 }
 

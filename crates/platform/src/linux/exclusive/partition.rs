@@ -1,10 +1,11 @@
 //! The exclusive core by cgroup version 2: a cpuset partition of its own.
 //!
 //! A group below the one that this process is in becomes a *partition* with the core as its only one
-//! (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"): the kernel takes the core from every other group and moves
-//! their threads away by itself. `isolated` also keeps the load balancer off, `root` is tried next. Below a group that is no partition
-//! (the usual case) the core must be exclusive in every group from the topmost one down, a *remote* partition. The kernel answers a partition that it will
-//! not have with `KIND invalid (reason)` in the same file. The group is threaded, so that single threads of this process enter it.
+//! (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"): the kernel takes the core from every other group
+//! and moves their threads away by itself. `isolated` also keeps the load balancer off, `root` is tried next. Below a
+//! group that is no partition (the usual case) the core must be exclusive in every group from the topmost one down, a
+//! *remote* partition. The kernel answers a partition that it will not have with `KIND invalid (reason)` in the same
+//! file. The group is threaded, so that single threads of this process enter it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use super::super::journal::Journal;
 use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
-use super::population::everybody;
+use super::population::threads;
 use crate::Refusal;
 
 /// Kinds of partition, the better one first.
@@ -36,8 +37,8 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    /// Makes the partition, without threads. Where that is refused, groups above it may have been changed: the caller puts back what is in
-    /// the journal since.
+    /// Makes the partition, without threads. Where that is refused, groups above it may have been changed: the caller
+    /// puts back what is in the journal since.
     pub(super) fn create(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
         let (top, home) = groups(tree)?;
         let folder = home.join(super::group_name(core));
@@ -112,15 +113,15 @@ pub(super) fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
     Ok((tree.path(top), tree.path(home.folder)))
 }
 
-/// Records where threads run that do not run everywhere, before the partition and so undone after it: up to Linux 6.1 the kernel gives
-/// every thread all cores of its group once a partition comes or goes. Since 6.2 it remembers each one's own choice. Where the partition is
-/// refused, they are put back with all else, after it.
+/// Records where threads run that do not run everywhere, before the partition and so undone after it: up to Linux 6.1
+/// the kernel gives every thread all cores of its group once a partition comes or goes. Since 6.2 it remembers each
+/// one's own choice. Where the partition is refused, they are put back with all else, after it.
 fn remember_choices(tree: &KernelTree, journal: &Journal) {
     if !tree.is_live() || tree.release() >= Some(KEEPS_CHOICES) {
         return;
     }
     let all = cores::usable(tree);
-    for thread in everybody(tree) {
+    for thread in threads(tree) {
         let narrowed = affinity_of(thread).is_ok_and(|mask| all.iter().any(|core| !mask.has(*core)));
         if narrowed {
             // A full journal or a thread that has ended: then that choice is lost, as it would be without us.
@@ -129,10 +130,12 @@ fn remember_choices(tree: &KernelTree, journal: &Journal) {
     }
 }
 
-/// Asks for a partition of `kind` and has it dissolved before its group goes: going alone dissolves it some time later only.
+/// Asks for a partition of `kind` and has it dissolved before its group goes: going alone dissolves it some time later
+/// only.
 ///
-/// It is made once more before that. A process that is killed while it lends the core leaves the kernel with a dissolved partition whose
-/// core is still kept from unbound work ("Interrupted when creating a worker thread", Linux 6.12); dissolving it again mends that.
+/// It is made once more before that. A process that is killed while it lends the core leaves the kernel with a
+/// dissolved partition whose core is still kept from unbound work ("Interrupted when creating a worker thread", Linux
+/// 6.12); dissolving it again mends that.
 fn ask(journal: &Journal, file: &Path, kind: &str) -> Result<(), String> {
     let asked = journal
         .switch(file, kind, "member")
@@ -152,8 +155,9 @@ fn granted(folder: &Path, kind: &str) -> Result<(), String> {
     judge(kind, &answer)
 }
 
-/// Whether `answer`, read from `cpuset.cpus.partition` after `kind` was written, says that there is such a partition; the kernel's reason
-/// if not. It answers "KIND invalid (reason)" where it would not have the partition, or no longer has it.
+/// Whether `answer`, read from `cpuset.cpus.partition` after `kind` was written, says that there is such a partition;
+/// the kernel's reason if not. It answers "KIND invalid (reason)" where it would not have the partition, or no longer
+/// has it.
 fn judge(kind: &str, answer: &str) -> Result<(), String> {
     match answer.strip_prefix(kind).map(str::trim) {
         Some("") => Ok(()),

@@ -1,8 +1,9 @@
 //! Which threads the machine has, and which of them are left where they are.
 //!
-//! Left alone are: this process and its children, which it places itself (a child has this program's name until it executes its own);
-//! process 1 and those who started this process, because what they start later would inherit a confinement that nobody is left to lift;
-//! and programs that the user names. What such a program starts is moved at the next sweep.
+//! Left alone are this process and its children, which it places itself; a child has this program's name until it
+//! executes its own. So are process 1 and the processes that started this one, because what they start later would
+//! inherit a confinement that no process is left to lift. And so are programs that the user names; what such a program
+//! starts is moved at the next sweep.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,11 +31,12 @@ impl Identity {
     }
 }
 
-/// Looking at every thread's start is most of a sweep's cost, so it is remembered for as long as the number is listed. The kernel gives numbers in turn
-/// (pid_max in proc_sys_kernel(5)), so that one is hardly given again between two sweeps; each number is looked at again in one sweep of so many.
+/// Looking at every thread's start is most of a sweep's cost, so it is remembered for as long as the number is listed.
+/// The kernel gives numbers in turn (pid_max in proc_sys_kernel(5)), so that one is hardly given again between two
+/// sweeps; each number is looked at again in one sweep of so many.
 const RECHECK_EVERY: i32 = 32;
 
-/// Who was there at the last sweep.
+/// The threads that were there at the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct Roll {
     started: HashMap<Tid, u64>,
@@ -82,7 +84,7 @@ impl Unmoved {
     }
 }
 
-/// Who stays.
+/// The threads that stay.
 #[derive(Clone, Debug)]
 pub(super) struct Spared {
     tree: KernelTree,
@@ -151,7 +153,7 @@ impl Status {
 }
 
 /// Every thread of the machine, by `/proc`.
-pub(super) fn everybody(tree: &KernelTree) -> Vec<Tid> {
+pub(super) fn threads(tree: &KernelTree) -> Vec<Tid> {
     let numbers = |folder: std::path::PathBuf| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
@@ -168,7 +170,7 @@ mod tests {
     use crate::linux::testing;
 
     #[test]
-    fn this_process_and_who_started_it_and_named_programs_stay() {
+    fn this_process_its_ancestors_and_named_programs_stay() {
         let me = std::process::id();
         let status =
             |name: &str, process: i32, parent: i32| format!("Name:\t{name}\nTgid:\t{process}\nPPid:\t{parent}");
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_includes_this_thread() {
-        assert!(everybody(&KernelTree::default()).contains(&Tid::current()));
+    fn the_threads_include_this_one() {
+        assert!(threads(&KernelTree::default()).contains(&Tid::current()));
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Sweeps `fence` from one of `others`; none where the kernel keeps everybody out, or where no thread can be had.
+    /// Sweeps `fence` from one of `others`; `None` where the kernel keeps other threads out, or grants us no thread.
     pub(super) fn start(fence: &Arc<Fence>, others: &[CoreId]) -> Option<Sweeper> {
         if matches!(**fence, Fence::Partition(_)) {
             return None;

@@ -1,4 +1,4 @@
-//! Moving one helper program of ours: whoever else runs here is left alone, by name. A core is taken as a whole in
+//! Moving one helper program of ours: all other programs here are left alone, by name. A core is taken as a whole in
 //! `tests/exclusive_put_back.rs`, a program of its own: a partition takes it from the tests beside as well.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use super::affinity::Affinity;
 use super::fence::judge;
 use super::*;
 
-/// A program that sleeps, under a name that nobody else has.
+/// A program that sleeps, under a name that no other has.
 struct Helper {
     _folder: tempfile::TempDir,
     child: Child,
@@ -40,10 +40,10 @@ impl Drop for Helper {
     }
 }
 
-/// Everybody's programs but the helper's.
-fn everybody_else() -> Vec<String> {
+/// All programs but the helper.
+fn all_other_programs() -> Vec<String> {
     let name = |tid: Tid| std::fs::read_to_string(format!("/proc/{tid}/comm")).ok();
-    let names: BTreeSet<String> = population::everybody(&KernelTree::default())
+    let names: BTreeSet<String> = population::threads(&KernelTree::default())
         .into_iter()
         .filter_map(name)
         .map(|name| name.trim_end().to_owned())
@@ -66,7 +66,7 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     narrow.set(*core, true);
     set_affinity(helper.tid(), &narrow).unwrap();
     let journal = Journal::open(false).unwrap();
-    let spared = Spared::new(&tree, &everybody_else());
+    let spared = Spared::new(&tree, &all_other_programs());
     let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
         Ok(affinity) => affinity,
         Err(refusal) => {
@@ -77,7 +77,7 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     affinity.confine(helper.tid()).unwrap();
     assert!(
         !helper.may_use(*core) && helper.may_use(others[0]),
-        "who had this core only gets the others"
+        "a thread that had this core only gets the others"
     );
     affinity.set_lent(*core, true);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
@@ -88,15 +88,15 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
 }
 
 /// A shell that starts the helper program once for every line it gets, and tells its number.
-struct Starter {
+struct Shell {
     _folder: tempfile::TempDir,
     child: Child,
     told: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
     started: Vec<Tid>,
 }
 
-impl Starter {
-    fn start() -> Starter {
+impl Shell {
+    fn start() -> Shell {
         use std::io::BufRead;
         use std::process::Stdio;
         let folder = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ impl Starter {
             .spawn()
             .unwrap();
         let told = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
-        Starter {
+        Shell {
             _folder: folder,
             child,
             told,
@@ -139,7 +139,7 @@ impl Starter {
     }
 }
 
-impl Drop for Starter {
+impl Drop for Shell {
     fn drop(&mut self) {
         for tid in &self.started {
             // SAFETY: plain numbers of processes that this test has started.
@@ -156,47 +156,43 @@ fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };
-    let mut starter = Starter::start();
+    let mut shell = Shell::start();
     let journal = Journal::open(false).unwrap();
-    let spared = Spared::new(&tree, &everybody_else());
+    let spared = Spared::new(&tree, &all_other_programs());
     let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
         Ok(affinity) if !others.is_empty() => affinity,
         other => return eprintln!("skipped: one core only, or {:?}", other.err()),
     };
-    let had = affinity_of(starter.tid()).unwrap();
-    affinity.confine(starter.tid()).unwrap();
-    let narrow = affinity_of(starter.tid()).unwrap();
-    let [child, orphan] = ["child", "orphan"].map(|way| starter.starts(way));
+    let had = affinity_of(shell.tid()).unwrap();
+    affinity.confine(shell.tid()).unwrap();
+    let narrow = affinity_of(shell.tid()).unwrap();
+    let [child, orphan] = ["child", "orphan"].map(|way| shell.starts(way));
     let masks = |tids: &[Tid]| tids.iter().map(|tid| affinity_of(*tid).unwrap()).collect::<Vec<_>>();
     assert_eq!(masks(&[child, orphan]), [narrow; 2], "inherited");
     affinity.sweep();
     affinity.set_lent(*core, true);
-    assert_eq!(
-        masks(&[starter.tid(), child, orphan]),
-        [had; 3],
-        "lent to heirs as well"
-    );
+    assert_eq!(masks(&[shell.tid(), child, orphan]), [had; 3], "lent to heirs as well");
     affinity.set_lent(*core, false);
-    assert_eq!(masks(&[starter.tid(), child, orphan]), [narrow; 3]);
+    assert_eq!(masks(&[shell.tid(), child, orphan]), [narrow; 3]);
     // A choice of its own is not taken for an inheritance, nor lifted.
     let mut own = CoreMask::default();
     own.set(*core, true);
-    let chooses = starter.starts("child");
+    let chooses = shell.starts("child");
     set_affinity(chooses, &own).unwrap();
-    let [late, late_orphan] = ["child", "orphan"].map(|way| starter.starts(way));
+    let [late, late_orphan] = ["child", "orphan"].map(|way| shell.starts(way));
     drop(affinity);
-    assert_eq!(masks(&[starter.tid(), child, orphan, late, late_orphan]), [had; 5]);
+    assert_eq!(masks(&[shell.tid(), child, orphan, late, late_orphan]), [had; 5]);
     assert_eq!(affinity_of(chooses).unwrap(), own);
     assert_eq!(journal.restore(), []);
-    assert_eq!(masks(&[starter.tid(), child, orphan, late, late_orphan]), [had; 5]);
+    assert_eq!(masks(&[shell.tid(), child, orphan, late, late_orphan]), [had; 5]);
 }
 
 #[test]
-fn who_may_move_nobody_obtains_nothing() {
+fn a_user_that_may_move_no_thread_obtains_nothing() {
     let _alone = crate::linux::testing::taking_a_real_core();
     let tree = KernelTree::default();
     let core = *cores::usable(&tree).last().unwrap();
-    let taken = crate::linux::testing::as_nobody(move || {
+    let taken = crate::linux::testing::as_user_without_rights(move || {
         let journal = Journal::open(false).unwrap();
         let taken = ExclusiveCore::take(&KernelTree::default(), &journal, core, &[]);
         taken.map(|exclusive| exclusive.obtained().to_string())
@@ -211,7 +207,7 @@ fn who_may_move_nobody_obtains_nothing() {
 }
 
 #[test]
-fn a_way_by_which_nobody_moves_is_no_way() {
+fn a_way_by_which_no_thread_moves_is_no_way() {
     let census = |moved, not_ours| Census {
         moved,
         not_ours,
@@ -222,7 +218,7 @@ fn a_way_by_which_nobody_moves_is_no_way() {
     assert_eq!(
         judge(Mechanism::Cpuset, census(0, 0)),
         Ok(()),
-        "there was nobody to move"
+        "there was no thread to move"
     );
     assert_eq!(judge(Mechanism::Affinity, census(7, 3)), Ok(()));
     let told = census(7, 3).to_string();
@@ -237,7 +233,7 @@ fn bound_by_the_kernel() -> Option<Tid> {
         std::fs::read_to_string(format!("/proc/{tid}/comm"))
             .is_ok_and(|name| name.starts_with("ksoftirqd/") || name.starts_with("cpuhp/"))
     };
-    population::everybody(&KernelTree::default()).into_iter().find(bound)
+    population::threads(&KernelTree::default()).into_iter().find(bound)
 }
 
 #[test]
@@ -319,7 +315,8 @@ fn several_cores_are_taken_as_one_and_lent_one_by_one() {
     cores[0].take_back().unwrap();
     assert_eq!(others(), "0-2");
     drop(cores);
-    std::fs::remove_dir_all(tree.path(&group)).unwrap(); // ordinary files do not vanish with a folder as the kernel's do
+    // Ordinary files do not vanish with a folder as the kernel's do.
+    std::fs::remove_dir_all(tree.path(&group)).unwrap();
     assert_eq!(journal.restore(), []);
     assert_eq!((irq(24), irq(25)), ("0-3".into(), "3".into()));
 }

@@ -196,7 +196,7 @@ fn the_record_of_a_thread_that_has_ended_is_not_taken_for_a_later_one_of_its_num
     let helper = Helper::start();
     let journal = unguarded();
     let stat = PathBuf::from(format!("/proc/{}/stat", helper.tid()));
-    // As if this number had been somebody else's, who started at another time and might run nowhere.
+    // As if this number had been another thread's, which started at another time and might run nowhere.
     journal.record(Kind::Affinity, &stat, b"1 00").unwrap();
     let found = allowed_to(&KernelTree::default(), helper.tid()).unwrap();
     let mut narrow = CoreMask::default();

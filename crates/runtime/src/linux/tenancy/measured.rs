@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::occupy;
 
-/// Leases on which costs are measured, and that count while a core is in use: by nearest rank their 99th percentile is the third longest.
+/// Leases on which costs are measured, and that count while a core is in use: by nearest rank their 99th percentile is
+/// the third longest.
 const ROUNDS: usize = 200;
 /// The share of leases that may take longer than the policy reckons with: what is late then is late by the rest only.
 const QUANTILE: f64 = 0.99;
@@ -87,7 +88,7 @@ pub fn quantile(figures: &[Nanos], q: f64) -> Nanos {
 /// Measures what lending `core` costs, on a thread of its own that occupies it at `priority`.
 ///
 /// # Errors
-/// [`Refusal`] where that thread cannot be had or placed, or the core cannot be lent.
+/// [`Refusal`] where the kernel refuses that thread or its place, or the core cannot be lent.
 pub fn measure_lending(core: &ExclusiveCore, priority: u8) -> Result<LendingMeasured, Refusal> {
     let measuring = || occupy(core, priority).and_then(|()| LendingMeasured::measure(core));
     let measured = std::thread::scope(|scope| {

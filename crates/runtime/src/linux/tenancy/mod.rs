@@ -1,8 +1,9 @@
 //! The occupants of an exclusive core: lending it between their jobs, and what came of that.
 //!
-//! **When the kernel refuses.** A core that was not lent, or not given back, is not lent again: what this machine does with it is not known any more.
-//! One that was not given back is asked for again, a few times at once and then before every job; until it comes the jobs run beside
-//! everybody else. Both are told, with the kernel's answer and the number of such jobs.
+//! **When the kernel refuses.** A core that was not lent, or not given back, is not lent again: what this machine does
+//! with it is not known any more. One that was not given back is asked for again, a few times at once and then before
+//! every job; until it comes the jobs run beside other threads. The report has both, with the kernel's answer and the
+//! number of such jobs.
 
 mod measured;
 
@@ -20,7 +21,7 @@ pub use self::measured::{LendingMeasured, measure_lending, quantile};
 
 /// How often taking back is tried at once: a write that is refused for a passing reason (`EBUSY`) is not so twice.
 const TRIES: u32 = 3;
-/// The latest leases of which the cost of taking back is told; a movie has fewer.
+/// The latest leases of which the report has the cost of taking back; a movie has fewer.
 const TOLD: usize = 4096;
 
 /// A place on an exclusive core that is lent while none of its occupants has a job.
@@ -44,11 +45,12 @@ pub struct Account {
     pub late: u64,
     /// What the kernel refused first.
     pub refused: Option<Refusal>,
-    /// Releases before which the core was asked for and not given back: their jobs run beside everybody else.
+    /// Releases before which the core was asked for and not given back: their jobs run beside other threads.
     pub beside: u64,
 }
 
-/// What the occupants of a core share. Whoever is about to work passes the lock first, so nobody works while another lends.
+/// What the occupants of a core share. An occupant that is about to work passes the lock first, so none works while
+/// another lends.
 #[derive(Debug)]
 struct Home {
     core: ExclusiveCore,
@@ -94,7 +96,8 @@ impl Tenancy {
         (0..occupants).map(place).collect()
     }
 
-    /// Sleeps until `release` with `sleep`, which says whether to go on; the core is lent meanwhile where the policy says so.
+    /// Sleeps until `release` with `sleep`, which says whether to go on; the core is lent meanwhile where the policy
+    /// says so.
     pub fn wait(&mut self, release: Time, mut sleep: impl FnMut(Time) -> bool) -> bool {
         let Home { core, ledger } = &*self.home;
         let call = {
@@ -151,7 +154,7 @@ impl Accountant {
         let core = self.0.core.obtained().core;
         let beside = match beside {
             0 => String::new(),
-            releases => format!("; at {releases} releases it had not come back, and jobs ran beside everybody else"),
+            releases => format!("; at {releases} releases it had not come back, and jobs ran beside other threads"),
         };
         refused.map(|refusal| format!("core {core} was not lent to the end: {refusal}{beside}"))
     }
@@ -174,23 +177,23 @@ impl Home {
 }
 
 impl Ledger {
-    /// Once lending was refused nobody leaves any more: the core stays with its occupants.
-    fn leave(&mut self, core: &ExclusiveCore, who: usize, release: Time) {
+    /// Once lending was refused no occupant leaves any more: the core stays with its occupants.
+    fn leave(&mut self, core: &ExclusiveCore, tenant: usize, release: Time) {
         if self.account.refused.is_some() {
             return;
         }
         self.tenants.reprice(self.costs.costs());
         let now = MonotonicClock.now();
-        if self.tenants.leave(who, release, now) {
+        if self.tenants.leave(tenant, release, now) {
             self.lend(core, now);
         } else if self.tenants.is_kept_idle() {
             self.costs.kept();
         }
     }
 
-    fn end(&mut self, core: &ExclusiveCore, who: usize) {
+    fn end(&mut self, core: &ExclusiveCore, tenant: usize) {
         let now = MonotonicClock.now();
-        if self.tenants.end(who, now) && self.account.refused.is_none() {
+        if self.tenants.end(tenant, now) && self.account.refused.is_none() {
             self.lend(core, now);
         }
     }
@@ -213,9 +216,9 @@ impl Ledger {
         }
     }
 
-    /// `who` is about to work at `release` and asked to be woken at `asked`.
-    fn call(&mut self, core: &ExclusiveCore, who: usize, asked: Option<Time>, release: Time) {
-        let lease = match self.tenants.call(who) {
+    /// `tenant` is about to work at `release` and asked to be woken at `asked`.
+    fn call(&mut self, core: &ExclusiveCore, tenant: usize, asked: Option<Time>, release: Time) {
+        let lease = match self.tenants.call(tenant) {
             true => self.lease.take(),
             false => None,
         };

@@ -1,4 +1,5 @@
-//! On an emulated cpuset tree: what the kernel is told to do is what is in `cpuset.cpus`, and a file that is not there takes no writes.
+//! On an emulated cpuset tree: `cpuset.cpus` holds what the kernel was asked for, and a file that does not exist takes
+//! no writes.
 
 use std::path::PathBuf;
 
@@ -47,7 +48,7 @@ impl Emulated {
         }
     }
 
-    /// The cores of everybody else.
+    /// The cores of all other threads.
     fn others(&self) -> String {
         std::fs::read_to_string(&self.cpus).unwrap()
     }
@@ -65,7 +66,7 @@ fn free() -> LearntCosts {
     LearntCosts::new(&[], &[], Share::clamped(0.99), 200)
 }
 
-/// Time enough to lend, however slow the machine is; nobody really waits for it.
+/// Time enough to lend, however slow the machine is; no thread really waits for it.
 fn far() -> Time {
     MonotonicClock.now() + Nanos::from_secs(3600)
 }
@@ -184,7 +185,7 @@ fn a_core_that_is_not_lent_counts_as_not_lent_and_is_asked_for() {
 }
 
 #[test]
-fn of_two_occupants_the_one_who_is_released_first_gets_the_core_back() {
+fn of_two_occupants_the_one_that_is_released_first_gets_the_core_back() {
     let emulated = Emulated::new();
     let mut both = Tenancy::shared(emulated.core.clone(), free(), 2);
     let (mut late, mut early) = (both.pop().unwrap(), both.pop().unwrap());

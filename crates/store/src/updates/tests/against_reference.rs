@@ -69,7 +69,8 @@ impl Reference {
         self.sensors[sensor].avi >= self.sensors[sensor].period + self.options.margin
     }
 
-    /// The most objects that may be stale at an instant of the span, looked at where gaps begin: nowhere else are there more.
+    /// The most objects that may be stale at an instant of the span, looked at where gaps begin: nowhere else are there
+    /// more.
     fn stale_at_worst(&self, from: Time, to: Time) -> usize {
         let begins = self.gaps.iter().flatten().map(|gap| gap.0);
         let instants = begins.chain([from]).filter(|at| (from..to).contains(at));
@@ -168,7 +169,7 @@ impl Reference {
         }
     }
 
-    fn offer(&mut self, sensor: usize, seq: Seq, sampled_at: Time) -> Verdict {
+    fn offer(&mut self, sensor: usize, seq: Seq, sampled_at: Time) -> Offered {
         let spec = self.sensors[sensor];
         let next_installed_by = self.now.max(sampled_at + spec.period) + self.options.margin;
         self.pass();
@@ -210,9 +211,9 @@ impl Reference {
                 update.place = older.place;
             }
             (update.state, update.for_minimum) = (State::Pending, for_minimum);
-            Verdict::Admitted
+            Offered::Admitted
         } else {
-            Verdict::Shed
+            Offered::Shed
         };
         self.log.push(update);
         verdict

@@ -131,13 +131,14 @@ impl World {
                     Event::Offer { sensor, sampled_at } => {
                         let (sensor, seq) = (SensorId(sensor), Seq(updates.ledger.last(SensorId(sensor)).0 + 1));
                         let verdict = updates.offer(sensor, seq, Time(sampled_at), &[], Time(now));
-                        if verdict == Ok(Verdict::Admitted) {
+                        if verdict == Ok(Offered::Admitted) {
                             *events
                                 .entry((now + draw(self.installation_max), Event::Install))
                                 .or_default() += 1;
                         }
                     }
-                    // First in, first out: by then the longest waiting update is at least as old as the one this was for.
+                    // First in, first out: by then the longest waiting update is at least as old as the one this was
+                    // for.
                     Event::Install => {
                         if let Some(update) = updates.next(&mut value) {
                             store[update.sensor.index()] = Some(update.sampled_at);
@@ -218,15 +219,15 @@ fn the_checker_finds_an_installation_that_takes_longer_than_the_margin() {
     assert!(world.least_fresh_share(world.minimum, margin) < Share::clamped(world.minimum));
 }
 
-/// Ten sensors of period 10, whose objects are valid for four periods; sensors 3 and 4 fall silent in round 20. How many
-/// objects are fresh at the end of each of 60 rounds, with a knob at 0.
+/// Ten sensors of period 10, whose objects are valid for four periods; sensors 3 and 4 fall silent in round 20. How
+/// many objects are fresh at the end of each of 60 rounds, with a knob at 0.
 fn fresh_in_rounds(updates: &mut Updates) -> Vec<usize> {
     let mut admitted_at = [None; 10];
     let mut round_ends = Vec::new();
     for round in 0..60 {
         for sensor in 0..10 {
             let silent = round >= 20 && (sensor == 3 || sensor == 4);
-            if !silent && offer(updates, sensor, 10 * round) == Verdict::Admitted {
+            if !silent && offer(updates, sensor, 10 * round) == Offered::Admitted {
                 admitted_at[sensor as usize] = Some(10 * round);
             }
         }
@@ -265,7 +266,7 @@ fn reach(factor: f64, minimum: f64, knob: f64) -> (f64, f64) {
             settled = updates.counts();
         }
         for (sensor, period) in (0..).zip(&periods) {
-            if now % period == 0 && offer(&mut updates, sensor, now) == Verdict::Admitted {
+            if now % period == 0 && offer(&mut updates, sensor, now) == Offered::Admitted {
                 admitted_at[sensor as usize] = Some(Time(now));
             }
         }

@@ -27,7 +27,7 @@ fn options(minimum: f64, shedding: Shedding, margin: u64) -> AdmissionOptions {
 }
 
 /// Offers the next update of `sensor`, sampled `now`.
-fn offer(updates: &mut Updates, sensor: u32, now: u64) -> Verdict {
+fn offer(updates: &mut Updates, sensor: u32, now: u64) -> Offered {
     let sensor = SensorId(sensor);
     let seq = Seq(updates.ledger.last(sensor).0 + 1);
     updates

@@ -1,9 +1,10 @@
 //! Instants to decide: what runs and what waits on each core, at a moment of a task set's run.
 //!
-//! Task sets are drawn as in the fifth paper (section VIII-A): utilisations uniform in 0.1..0.4 of the reference WCET, a
-//! program for each task, worst-fit packing. A moment is drawn, not run: each core runs one of its tasks with a probability
-//! of its utilisation under an even split, and rests otherwise; how far a job is, is uniform in time; the core's other tasks
-//! wait with the probability of theirs. This visits phases as often as a run does, but not the coincidences of a schedule.
+//! Task sets are drawn as in the fifth paper (section VIII-A): utilisations uniform in 0.1..0.4 of the reference WCET,
+//! a program for each task, worst-fit packing. A moment is drawn, not run: each core runs one of its tasks with a
+//! probability of its utilisation under an even split, and rests otherwise. A job's progress is uniform in time. The
+//! core's other tasks wait with the probability of theirs. This visits phases as often as a run does, but not the
+//! coincidences of a schedule.
 
 use punctual_allocation::packing::worst_fit;
 use punctual_allocation::policy::equal;

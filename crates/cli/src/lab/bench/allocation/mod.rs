@@ -1,8 +1,8 @@
 //! `punctual bench allocation`: what a decision costs, and how near each policy comes to the optimum.
 //!
 //! Costs are of the instants that runs of the simulated machine asked about ([`runs`]), decided again in their order
-//! ([`timing`]) beside one that decides nothing: nothing below its figures means anything. Nearness is of random instants of many
-//! more task sets ([`instants`]), the same for every policy.
+//! ([`timing`]) beside one that decides nothing: nothing below its figures means anything. Nearness is of random
+//! instants of many more task sets ([`instants`]), the same for every policy.
 
 mod instants;
 mod nearness;

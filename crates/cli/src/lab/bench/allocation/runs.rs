@@ -1,8 +1,9 @@
-//! The instants that a run asks an allocator about: who runs on each core, how far, until when, and what waits behind.
+//! The instants that a run asks an allocator about: which job runs on each core, how far it is, until when, and what
+//! waits behind.
 //!
-//! Every policy has runs of its own, of the same task sets, because who splits the machine decides where jobs are at the next
-//! instant. A policy that reallocates at every change runs where ways cost nothing, as it would otherwise drown in what it
-//! moves; the rule with hysteresis runs where they cost what they cost.
+//! Every policy has runs of its own, of the same task sets, because the policy that splits the machine decides where
+//! jobs are at the next instant. A policy that reallocates at every change runs where ways cost nothing, as it would
+//! otherwise drown in what it moves; the rule with hysteresis runs where they cost what they cost.
 
 use punctual_allocation::{Allocator, Base, Event, Plan, Policy, Pool, Programs, Refill, Running, Settings, ZeroDelta};
 use punctual_lab::dna::{ProfileSet, TaskSet, draw};

@@ -11,7 +11,7 @@ fn scaled() -> (ProfileSet, Programs) {
 }
 
 #[test]
-fn random_instants_are_of_all_kinds_and_nobody_is_above_exact() {
+fn random_instants_are_of_all_kinds_and_no_policy_is_above_exact() {
     let (_, programs) = scaled();
     let instants = Instants::draw(&programs, Pool::PAPER, 4, 2.6, 1);
     let all: Vec<_> = instants.iter().collect();

@@ -1,9 +1,9 @@
 //! What decisions cost: every run decided again, instant by instant and in order, all policies interleaved.
 //!
-//! Each time a run is decided again, the allocator begins as it began then: with the tables that it makes at its beginning, and
-//! no others, so that whatever it computes when two phases meet for the first time is part of the decision. Decisions follow each
-//! other closer than in the run, in which programs would use the caches in between: so every [`SWEEP_EVERY`]th comes after
-//! the core's own caches were swept.
+//! Each time a run is decided again, the allocator begins as it began then: with the tables that it makes at its
+//! beginning, and no others. So what it computes when two phases meet for the first time is part of the decision.
+//! Decisions follow each other closer than in the run, in which programs would use the caches in between: so every
+//! [`SWEEP_EVERY`]th comes after the core's own caches were swept.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,7 +19,8 @@ use serde::Serialize;
 use super::super::series::Interrupt;
 use super::runs::{Run, step};
 
-/// One decision in so many finds the caches swept: more than one in a hundred, so that the 99th percentile knows of them.
+/// One decision in so many finds the caches swept: more than one in a hundred, so that the 99th percentile knows of
+/// them.
 pub const SWEEP_EVERY: usize = 64;
 /// What is written to sweep a core's own caches: twice the second-level cache of today's large cores.
 const SWEEP_BYTES: usize = 4 << 20;
@@ -47,7 +48,7 @@ struct Timed {
     swept: Histogram<u64>,
 }
 
-/// Decides the runs of each policy `rounds` times, after one that only warms up; none if the user broke it off.
+/// Decides the runs of each policy `rounds` times, after one that only warms up; `None` if the user broke it off.
 pub fn measure(
     programs: &Programs,
     policies: &[Vec<Run>],

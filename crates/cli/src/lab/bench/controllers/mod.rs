@@ -6,8 +6,8 @@
 
 mod table;
 
-use punctual_loop::{MadeFor, Mismatch, ModelDocument};
-use punctual_scenario::{ControllerSource, RunError, RunRequest};
+use punctual_loop::ModelDocument;
+use punctual_scenario::{ControllerSource, RunRequest, check_controller};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
@@ -44,12 +44,13 @@ struct Comparison {
 /// Carries out `punctual bench controllers`.
 pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
     let change = &arguments.change;
-    let loaded = scenario::load(arguments.scenario.as_deref(), &overrides(&[DURATION], change))?;
+    let plain = overrides(&[DURATION], change);
+    let loaded = scenario::load(arguments.scenario.as_deref(), &plain)?;
     check_length(&loaded)?;
     let output = Output::prepare_some(arguments.json.as_ref())?;
     let kinds: Vec<ControllerKind> = arguments.controllers.iter().copied().map(Controller::kind).collect();
-    let asked = run::request(&loaded, change)?;
-    let platform = asked.platform;
+    let columns = columns(arguments, &plain)?;
+    let platform = run::request(&loaded, change)?.platform;
     let interrupt = Interrupt::listen()?;
     let model = match arguments.identify && is_controlled(&kinds) {
         true => Some(learn(arguments, &interrupt)?),
@@ -60,16 +61,14 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
         None if is_controlled(&kinds) => run::given_controller(arguments.model.as_deref(), &loaded, platform)?,
         None => None,
     };
-    check_controller(&kinds, source.as_ref(), &loaded, &asked.made_for())?;
-
     tell(&announcement(&loaded, &kinds, arguments.repetitions));
     let series = Series {
         arguments,
-        loaded: &loaded,
-        kinds: &kinds,
+        columns: &columns,
         source,
         interrupt,
     };
+    series.check()?;
     let mut runs = Vec::new();
     let ended = series.measure(&mut runs);
     if runs.is_empty() {
@@ -121,30 +120,20 @@ fn is_controlled(kinds: &[ControllerKind]) -> bool {
     kinds.iter().any(|kind| *kind != ControllerKind::Open)
 }
 
-/// Refuses before the first run what would be refused at a later one.
-fn check_controller(
-    kinds: &[ControllerKind],
-    source: Option<&ControllerSource>,
-    loaded: &Loaded,
-    run: &MadeFor,
-) -> Result<(), Failure> {
-    let controlled = kinds.iter().find(|kind| **kind != ControllerKind::Open);
-    let checked = match (controlled, source) {
-        (None, _) => Ok(()),
-        (Some(kind), None) => Err(RunError::from(Mismatch::NoDesign {
-            controller: kind.name(),
-        })),
-        (Some(_), Some(source)) => fits(source, run),
+/// The scenario under each controller, as `run --controller` would load it: what a file leaves open, such as the pace,
+/// follows the controller.
+fn columns(arguments: &Controllers, plain: &[scenario::Override]) -> Result<Vec<Loaded>, Failure> {
+    let under = |controller: &Controller| {
+        let name = controller.kind().name();
+        let mut overrides = plain.to_vec();
+        overrides.push(scenario::Override::of_option(
+            "--controllers",
+            "control.controller",
+            name,
+        ));
+        scenario::load(arguments.scenario.as_deref(), &overrides)
     };
-    checked.map_err(|error| failures::of_run(error, loaded))
-}
-
-fn fits(source: &ControllerSource, run: &MadeFor) -> Result<(), RunError> {
-    match source {
-        ControllerSource::Model(model) => model.design()?.check(run)?,
-        ControllerSource::Controller(document) => document.check(run)?,
-    }
-    Ok(())
+    arguments.controllers.iter().map(under).collect()
 }
 
 /// Learns a model for every run, with both knobs moving.
@@ -213,21 +202,28 @@ fn order(repetition: u32, controllers: usize) -> impl Iterator<Item = usize> {
 
 struct Series<'a> {
     arguments: &'a Controllers,
-    loaded: &'a Loaded,
-    kinds: &'a [ControllerKind],
+    columns: &'a [Loaded],
     source: Option<ControllerSource>,
     interrupt: Interrupt,
 }
 
 impl Series<'_> {
+    /// Refuses before the first run what would be refused at a later one.
+    fn check(&self) -> Result<(), Failure> {
+        let refused = |loaded: &Loaded| {
+            let checked = check_controller(&self.request(0, loaded)?);
+            checked.map_err(|error| failures::of_run(error, loaded))
+        };
+        self.columns.iter().try_for_each(refused)
+    }
+
     /// Adds every complete run to `runs`, until the end or the user's.
     fn measure(&self, runs: &mut Vec<Run>) -> Result<(), Failure> {
         for repetition in 0..self.arguments.repetitions {
-            let request = self.request(repetition)?;
-            for column in order(repetition, self.kinds.len()) {
-                let mut request = request.clone();
-                request.scenario.control.kind = self.kinds[column];
-                let Some(report) = perform(&request, self.loaded, &self.interrupt, |_| false)? else {
+            for column in order(repetition, self.columns.len()) {
+                let loaded = &self.columns[column];
+                let request = self.request(repetition, loaded)?;
+                let Some(report) = perform(&request, loaded, &self.interrupt, |_| false)? else {
                     return Ok(());
                 };
                 let run = Run::new(repetition, column, report);
@@ -244,14 +240,14 @@ impl Series<'_> {
     }
 
     /// What a repetition runs. Made-up readings are drawn from its seed, as `punctual run --seed` would.
-    fn request(&self, repetition: u32) -> Result<RunRequest, Failure> {
-        let mut scenario = self.loaded.scenario.clone();
+    fn request(&self, repetition: u32, loaded: &Loaded) -> Result<RunRequest, Failure> {
+        let mut scenario = loaded.scenario.clone();
         scenario.seed = scenario.seed.wrapping_add(u64::from(repetition));
         let seeded = Loaded {
             scenario,
             model: None,
             store_path: None,
-            ..self.loaded.clone()
+            ..loaded.clone()
         };
         Ok(RunRequest {
             controller: self.source.clone(),
@@ -267,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_stands_equally_often_in_each_place(controllers in 1usize..6, rounds in 1u32..5) {
+        fn every_law_stands_equally_often_in_each_place(controllers in 1usize..6, rounds in 1u32..5) {
             let mut places = vec![vec![0; controllers]; controllers];
             for repetition in 0..rounds * controllers as u32 {
                 let order: Vec<usize> = order(repetition, controllers).collect();

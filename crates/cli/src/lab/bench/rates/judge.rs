@@ -6,8 +6,8 @@ use punctual_workload::{SensorStream, Trace};
 
 use crate::summary::{count, percent};
 
-/// The least fresh share of any sample after settling. A value is valid for longer than its sensor's period, so that
-/// whoever keeps up has all of them fresh; one in a hundred leaves room for a wake-up that comes late.
+/// The least fresh share of any sample after settling. A value is valid for longer than its sensor's period, so that a
+/// store that keeps up has all of them fresh; one in a hundred leaves room for a wake-up that comes late.
 const FRESH_LEAST: f64 = 0.99;
 /// The least part of the updates that were due to arrive which must have been offered: under it, the feeder (which
 /// stands in for the network) was the one that did not keep up.
@@ -72,8 +72,8 @@ pub fn failings(report: &RunReport, due: u64) -> Vec<String> {
     failings
 }
 
-/// How many updates of `replicas` copies of `trace` have arrived at least in the first `elapsed` of a run: replicas start
-/// within a second of trace time, and all are counted as if they were the last.
+/// How many updates of `replicas` copies of `trace` have arrived at least in the first `elapsed` of a run: replicas
+/// start within a second of trace time, and all are counted as if they were the last.
 pub fn due(trace: &Trace, speedup: f64, replicas: u32, elapsed: Nanos) -> u64 {
     let from_the_last = elapsed.saturating_sub(Nanos::from_secs(1).scaled(1.0 / speedup));
     let of_one = SensorStream::new(trace, speedup, 1).take_while(|update| update.at <= from_the_last);

@@ -45,7 +45,7 @@ struct Report {
     /// What the mean tardiness must not exceed.
     tardiness_goal: f64,
     modes: Vec<Mode>,
-    /// The rate of memory-first over that of transaction; none where either is not known.
+    /// The rate of memory-first over that of transaction; `None` where either is not known.
     ratio: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Mode {
     update_mode: &'static str,
-    /// The highest rate that was held, in updates per second; none where even the fewest sensors were too many.
+    /// The highest rate that was held, in updates per second; `None` where even the fewest sensors were too many.
     held_updates_per_s: Option<f64>,
     /// No rate was found that is not held.
     is_lower_bound: bool,

@@ -1,7 +1,7 @@
 //! Finds how much is held by trying: doubles until it fails, then halves the gap.
 //!
-//! Every try is a run of seconds, so that their number is bounded, not the precision: after [`BISECTIONS_MAX`] steps the
-//! gap between what is held and what is not is a sixteenth of the former or one, whichever is more.
+//! Every try is a run of seconds, so that their number is bounded, not the precision: after [`BISECTIONS_MAX`] steps
+//! the gap between what is held and what is not is a sixteenth of the former or one, whichever is more.
 
 /// The first try.
 const FIRST: u32 = 4;
@@ -32,7 +32,7 @@ impl Search {
         }
     }
 
-    /// What to try next; none if the search is over.
+    /// What to try next; `None` if the search is over.
     pub fn next(&self) -> Option<u32> {
         match self.failed {
             None if self.held == self.bound => None,
@@ -52,12 +52,12 @@ impl Search {
         }
     }
 
-    /// The largest number that was held; none if none was.
+    /// The largest number that was held; `None` if none was.
     pub fn held(&self) -> Option<u32> {
         (self.held > 0).then_some(self.held)
     }
 
-    /// The smallest number that was not held; none if none was.
+    /// The smallest number that was not held; `None` if none was.
     pub fn failed(&self) -> Option<u32> {
         self.failed
     }

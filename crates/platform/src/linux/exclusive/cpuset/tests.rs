@@ -64,7 +64,7 @@ const CONTAINERS: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn everybody_who_may_be_moved_is_and_other_groups_lose_the_core_but_for_leases() {
+fn every_movable_thread_is_moved_and_other_groups_lose_the_core_but_for_leases() {
     let (_folder, tree) = hierarchy(1, &["/cpuset"], &CONTAINERS);
     thread(&tree, 70_001, "browser", 1);
     thread(&tree, 70_002, "chronyd", 1);
@@ -190,7 +190,7 @@ fn several_cores_are_kept_by_one_group_and_lent_one_by_one() {
 }
 
 #[test]
-fn a_process_that_may_use_few_cores_leaves_everybody_else_all_others() {
+fn a_process_that_may_use_few_cores_leaves_other_threads_all_others() {
     let files = [
         ("/sys/devices/system/cpu/online", "0-7"),
         (
