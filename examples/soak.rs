@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use punctual::{ObjectSpec, Runtime, in_memory, ms};
 
-/// What may come once after the first quarter, in kB. Memory is locked, so a thread's stack of 2 MiB is resident as soon
-/// as the thread starts; the C library keeps it for the next thread, and needs one more where two threads overlap.
+/// What may come once after the first quarter, in kB. Memory is locked, so a thread's stack of 2 MiB is resident as
+/// soon as the thread starts; the C library keeps it for the next thread, and needs one more where two threads overlap.
 const GROWTH_MAX_KB: u64 = 2048 + 1024;
 
 const LINES: u32 = 12;

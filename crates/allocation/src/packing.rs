@@ -114,7 +114,8 @@ mod tests {
                 prop_assert!((load - told).abs() < 1e-9);
             }
             let largest = utilisations.iter().copied().fold(0.0, f64::max);
-            let (most, least) = (loads.iter().copied().fold(0.0, f64::max), loads.iter().copied().fold(f64::MAX, f64::min));
+            let (most, least) =
+                (loads.iter().copied().fold(0.0, f64::max), loads.iter().copied().fold(f64::MAX, f64::min));
             prop_assert!(most - least <= largest + 1e-9, "{loads:?}");
         }
     }

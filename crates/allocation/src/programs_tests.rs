@@ -58,7 +58,8 @@ proptest! {
         ] {
             prop_assert!(near(slow, slowdown * top), "{slow} {top}");
         }
-        let waits = |of: &Programs, left: fn(&Programs, f64, Share) -> f64| left(of, progress, share) - left(of, progress, all);
+        let waits =
+            |of: &Programs, left: fn(&Programs, f64, Share) -> f64| left(of, progress, share) - left(of, progress, all);
         let duration: fn(&Programs, f64, Share) -> f64 = |of, _, share| of.duration(0, share);
         let phase: fn(&Programs, f64, Share) -> f64 = |of, progress, share| of.phase_left(0, progress, share);
         let run: fn(&Programs, f64, Share) -> f64 = |of, progress, share| of.time_left(0, progress, share);

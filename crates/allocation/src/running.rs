@@ -136,12 +136,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_of_the_list_makes_no_difference(deadlines in prop::collection::vec(60_000_000_000u64..200_000_000_000, 0..150)) {
+        fn the_order_of_the_list_makes_no_difference(
+            deadlines in prop::collection::vec(60_000_000_000u64..200_000_000_000, 0..150),
+        ) {
             let waiting: Vec<Waiting> = deadlines.iter().map(|deadline| waits(*deadline)).collect();
             let mut sorted = waiting.clone();
             sorted.sort_by_key(|job| job.deadline);
             let mut places = [0; WAITING_MAX];
-            let found: Vec<Time> = earliest_first(&waiting, &mut places).iter().map(|&job| waiting[job].deadline).collect();
+            let found: Vec<Time> =
+                earliest_first(&waiting, &mut places).iter().map(|&job| waiting[job].deadline).collect();
             let expected: Vec<Time> = sorted.iter().take(WAITING_MAX).map(|job| job.deadline).collect();
             prop_assert_eq!(found, expected);
             prop_assert_eq!(virtual_deadline_of(&waiting), virtual_deadline_of(&sorted));

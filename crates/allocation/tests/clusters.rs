@@ -213,7 +213,10 @@ proptest! {
     }
 
     #[test]
-    fn probabilities_are_shares_of_one_and_the_label_has_the_largest((points, labels) in labelled(), far in -1e6..1e6f64) {
+    fn probabilities_are_shares_of_one_and_the_label_has_the_largest(
+        (points, labels) in labelled(),
+        far in -1e6..1e6f64,
+    ) {
         let mixture = Mixture::fit(&points, &labels, 4).mixture;
         for point in points.iter().chain([&[far, 0.0, -far][..]]) {
             let probabilities = mixture.probabilities(point);
@@ -225,7 +228,11 @@ proptest! {
 
     /// Neither index knows units, places or names.
     #[test]
-    fn indices_do_not_change_with_unit_place_or_name((points, labels) in labelled(), unit in 0.1..10.0f64, place in -9.0..9.0f64) {
+    fn indices_do_not_change_with_unit_place_or_name(
+        (points, labels) in labelled(),
+        unit in 0.1..10.0f64,
+        place in -9.0..9.0f64,
+    ) {
         let moved = Points::new(3, points.iter().flatten().map(|value| value * unit + place).collect());
         let renamed: Vec<usize> = labels.iter().map(|label| 7 - label).collect();
         for index in [davies_bouldin, calinski_harabasz] {

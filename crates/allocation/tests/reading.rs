@@ -298,7 +298,12 @@ proptest! {
 
     /// A byte of a good file changed, or the file cut there.
     #[test]
-    fn a_damaged_file_is_read_or_refused(text in windows(), place in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+    fn a_damaged_file_is_read_or_refused(
+        text in windows(),
+        place in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        cut in any::<bool>(),
+    ) {
         let mut bytes = text.into_bytes();
         let place = place.index(bytes.len());
         bytes[place] = byte;

@@ -278,7 +278,10 @@ mod tests {
 
         /// A late job is always drawn behind the deadline, one on time before it, and any job is seen.
         #[test]
-        fn a_histogram_has_late_jobs_behind_the_deadline(exponents in prop::collection::btree_set(0i32..120, 1..20), width in 3usize..50) {
+        fn a_histogram_has_late_jobs_behind_the_deadline(
+            exponents in prop::collection::btree_set(0i32..120, 1..20),
+            width in 3usize..50,
+        ) {
             let mut task = fixture::report().tasks.remove(0);
             let edge = |exponent: i32| 2f64.powf(f64::from(exponent) / 4.0);
             let bin = |exponent: i32| Bin { from_us: edge(exponent), to_us: edge(exponent + 1), jobs: 1 };

@@ -161,7 +161,10 @@ mod tests {
         }
 
         #[test]
-        fn nothing_else_in_the_box_is_cheaper((n, h, g, lower, upper) in problem(), at in prop::array::uniform3(0.0..1.0f64)) {
+        fn nothing_else_in_the_box_is_cheaper(
+            (n, h, g, lower, upper) in problem(),
+            at in prop::array::uniform3(0.0..1.0f64),
+        ) {
             let u = minimise(n, &h, &g, &lower, &upper);
             let other = [0, 1, 2].map(|i| lower[i] + at[i] * (upper[i] - lower[i]));
             prop_assert!(price(n, &h, &g, &u) <= price(n, &h, &g, &other) + 1e-9);

@@ -321,7 +321,8 @@ mod tests {
             let cores: Vec<CoreId> = (0..cores).map(CoreId).collect();
             if let Ok(placed) = first_fit(&tasks, &cores) {
                 for core in &cores {
-                    let there: Vec<Sporadic> = tasks.iter().zip(&placed).filter(|(_, on)| *on == core).map(|(t, _)| *t).collect();
+                    let there: Vec<Sporadic> =
+                        tasks.iter().zip(&placed).filter(|(_, on)| *on == core).map(|(t, _)| *t).collect();
                     prop_assert_eq!(fits(&there), Ok(()));
                 }
             }

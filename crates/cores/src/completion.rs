@@ -102,7 +102,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_else_costs_less(services in prop::collection::vec(0u64..200, 1..20), block in 0u64..200, other in 0u64..250) {
+        fn nothing_else_costs_less(
+            services in prop::collection::vec(0u64..200, 1..20),
+            block in 0u64..200,
+            other in 0u64..250,
+        ) {
             let services: Vec<Nanos> = services.into_iter().map(Nanos).collect();
             let block = Nanos(block);
             let ours = expected_cost(completion(&services, block).unwrap(), &services, block);
@@ -118,7 +122,10 @@ mod tests {
         }
 
         #[test]
-        fn it_costs_at_most_twice_what_hindsight_would(services in prop::collection::vec(1u64..200, 1..20), block in 1u64..200) {
+        fn it_costs_at_most_twice_what_hindsight_would(
+            services in prop::collection::vec(1u64..200, 1..20),
+            block in 1u64..200,
+        ) {
             // Spinning for as long as blocking costs is 2-competitive, and the best way costs no more than that.
             let services: Vec<Nanos> = services.into_iter().map(Nanos).collect();
             let hindsight: f64 = services.iter().map(|s| s.0.min(block) as f64).sum::<f64>() / services.len() as f64;

@@ -175,7 +175,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_test_agrees_with_the_schedule(tasks in prop::collection::vec(task(), 1..4)) {
-            let told = responses(&tasks, None).ok().map(|all| all.iter().map(|response| response.0).collect::<Vec<_>>());
+            let told =
+                responses(&tasks, None).ok().map(|all| all.iter().map(|response| response.0).collect::<Vec<_>>());
             prop_assert_eq!(told, simulated(&tasks), "{:?}", responses(&tasks, None));
         }
 
@@ -199,13 +200,18 @@ mod tests {
 
         /// The kernel's account: no span as long as its period holds more work than the bound that was accepted.
         #[test]
-        fn an_accepted_set_is_never_throttled(tasks in prop::collection::vec(task(), 1..4), runtime in 1u64..40, period in 1u64..40) {
+        fn an_accepted_set_is_never_throttled(
+            tasks in prop::collection::vec(task(), 1..4),
+            runtime in 1u64..40,
+            period in 1u64..40,
+        ) {
             let bandwidth = Bandwidth { runtime: Nanos(runtime), period: Nanos(period) };
             if responses(&tasks, Some(bandwidth)).is_ok() {
                 // Busy units of the worst case, whichever task has them.
                 let mut left = 0;
                 let busy: Vec<u64> = (0..600u64).map(|now| {
-                    left += tasks.iter().filter(|task| now % task.period.0 == 0).map(|task| task.execution.0).sum::<u64>();
+                    left +=
+                        tasks.iter().filter(|task| now % task.period.0 == 0).map(|task| task.execution.0).sum::<u64>();
                     let working = left.min(1);
                     left -= working;
                     working

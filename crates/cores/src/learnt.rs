@@ -90,7 +90,10 @@ mod tests {
     proptest! {
         /// After a window of leases only these count.
         #[test]
-        fn a_window_later_what_was_before_is_forgotten(before in prop::collection::vec(0u64..1000, 0..30), leases in prop::collection::vec(0u64..1000, 8)) {
+        fn a_window_later_what_was_before_is_forgotten(
+            before in prop::collection::vec(0u64..1000, 0..30),
+            leases in prop::collection::vec(0u64..1000, 8),
+        ) {
             let figures = |of: &[u64]| of.iter().copied().map(Nanos).collect::<Vec<_>>();
             let (before, leases) = (figures(&before), figures(&leases));
             let mut learnt = LearntCosts::new(&before, &before, p99(), leases.len());

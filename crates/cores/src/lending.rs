@@ -93,7 +93,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lease_is_of_use_and_ends_in_time(now in 0u64..1000, release in 0u64..1000, hand_over in 0u64..300, take_back in 0u64..300) {
+        fn a_lease_is_of_use_and_ends_in_time(
+            now in 0u64..1000,
+            release in 0u64..1000,
+            hand_over in 0u64..300,
+            take_back in 0u64..300,
+        ) {
             let costs = LendingCosts { hand_over: Nanos(hand_over), take_back: Nanos(take_back) };
             match lend(Time(now), NextRelease::At(Time(release)), costs) {
                 Lease::Until(end) => {
@@ -106,7 +111,10 @@ mod tests {
         }
 
         #[test]
-        fn no_more_than_the_rest_of_the_measured_costs_exceeds(samples in prop::collection::vec(0u64..100, 1..50), quantile in 0.0..=1.0f64) {
+        fn no_more_than_the_rest_of_the_measured_costs_exceeds(
+            samples in prop::collection::vec(0u64..100, 1..50),
+            quantile in 0.0..=1.0f64,
+        ) {
             let samples: Vec<Nanos> = samples.into_iter().map(Nanos).collect();
             let costs = LendingCosts::measured(&samples, &samples, Share::clamped(quantile)).unwrap();
             let above = samples.iter().filter(|sample| **sample > costs.take_back).count();

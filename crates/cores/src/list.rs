@@ -63,7 +63,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_leaves_a_core_and_names_each_once(list in prop::collection::vec(0u32..6, 0..6), cores in 0u32..6) {
+        fn what_is_accepted_leaves_a_core_and_names_each_once(
+            list in prop::collection::vec(0u32..6, 0..6),
+            cores in 0u32..6,
+        ) {
             let list: Vec<CoreId> = list.into_iter().map(CoreId).collect();
             let left = (0..cores).filter(|core| !list.contains(&CoreId(*core))).count();
             let sound = !list.is_empty() && left > 0 && left + list.len() == cores as usize;

@@ -172,19 +172,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lent_core_has_no_job_and_is_back_in_time(tasks in prop::collection::vec(jobs(), 1..4), hand_over in 0u64..5, take_back in 0u64..5) {
+        fn a_lent_core_has_no_job_and_is_back_in_time(
+            tasks in prop::collection::vec(jobs(), 1..4),
+            hand_over in 0u64..5,
+            take_back in 0u64..5,
+        ) {
             let costs = LendingCosts { hand_over: Nanos(hand_over), take_back: Nanos(take_back) };
             let played = played(&tasks, costs, 400);
             for (now, (working, lent)) in played.iter().enumerate() {
                 prop_assert!(!(*working && *lent), "lent beside a job at {}", now);
-                let soon = tasks.iter().flatten().any(|(release, _)| (now as u64..now as u64 + take_back).contains(release));
+                let soon =
+                    tasks.iter().flatten().any(|(release, _)| (now as u64..now as u64 + take_back).contains(release));
                 prop_assert!(!(*lent && soon), "lent at {}, within what taking back costs before a release", now);
             }
         }
 
         /// Of tasks with work to come, the core is lent whenever it is idle for long enough.
         #[test]
-        fn an_idle_core_is_lent(tasks in prop::collection::vec(jobs(), 1..4), hand_over in 0u64..5, take_back in 0u64..5) {
+        fn an_idle_core_is_lent(
+            tasks in prop::collection::vec(jobs(), 1..4),
+            hand_over in 0u64..5,
+            take_back in 0u64..5,
+        ) {
             let costs = LendingCosts { hand_over: Nanos(hand_over), take_back: Nanos(take_back) };
             let played = played(&tasks, costs, 400);
             let last = tasks.iter().flatten().map(|(release, _)| *release).max().unwrap_or(0);

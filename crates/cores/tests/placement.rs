@@ -148,14 +148,21 @@ proptest! {
     }
 
     #[test]
-    fn tasks_that_name_no_core_are_always_placed(requests in prop::collection::vec(any_request(), 1..7), count in 1u32..5) {
+    fn tasks_that_name_no_core_are_always_placed(
+        requests in prop::collection::vec(any_request(), 1..7),
+        count in 1u32..5,
+    ) {
         let open: Vec<Request> = requests.into_iter().map(|request| Request { core: None, ..request }).collect();
         prop_assert!(place(&open, &cores(count), &Limits::default()).is_ok());
     }
 
     /// Alike tasks may change seats; nothing else depends on the order of the list.
     #[test]
-    fn the_order_of_the_list_does_not_matter(requests in prop::collection::vec(any_request(), 1..7), count in 1u32..5, turn in 0usize..7) {
+    fn the_order_of_the_list_does_not_matter(
+        requests in prop::collection::vec(any_request(), 1..7),
+        count in 1u32..5,
+        turn in 0usize..7,
+    ) {
         let all = cores(count);
         let mut turned = requests.clone();
         turned.rotate_left(turn % requests.len());
@@ -186,7 +193,10 @@ proptest! {
         if can_be(&tasks, most, &|there| responses(there, None).is_ok()) {
             let bounded = placement.seats.iter().all(|seat| seat.chair().is_some_and(|chair| chair.response.is_some()));
             prop_assert!(bounded, "{:?}", placement);
-            prop_assert!(used == 1 || !can_be(&tasks, used - 1, &|there| responses(there, None).is_ok()), "{used} cores");
+            prop_assert!(
+                used == 1 || !can_be(&tasks, used - 1, &|there| responses(there, None).is_ok()),
+                "{used} cores"
+            );
         }
     }
 

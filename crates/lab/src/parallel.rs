@@ -51,7 +51,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn results_come_in_the_order_of_the_items(items in prop::collection::vec(0u32..1000, 0..50), workers in 0usize..9) {
+        fn results_come_in_the_order_of_the_items(
+            items in prop::collection::vec(0u32..1000, 0..50),
+            workers in 0usize..9,
+        ) {
             let seen = AtomicUsize::new(0);
             let squares = in_order(&items, workers, |item| item * item, &|_| { seen.fetch_add(1, Ordering::Relaxed); });
             prop_assert_eq!(squares, items.iter().map(|item| item * item).collect::<Vec<_>>());

@@ -195,7 +195,10 @@ mod tests {
     proptest! {
         /// The integral against a sum over every change, as far back as changes are remembered.
         #[test]
-        fn the_clock_s_integral_is_that_of_its_changes(changes in prop::collection::vec((1u64..1_000_000, 0.1..1.0f64), 1..40), from in 0.0..1.0f64) {
+        fn the_clock_s_integral_is_that_of_its_changes(
+            changes in prop::collection::vec((1u64..1_000_000, 0.1..1.0f64), 1..40),
+            from in 0.0..1.0f64,
+        ) {
             let mut clock = ClockOverTime::new(0.5, Time(0));
             let (mut now, mut pieces) = (0, vec![(0, 0.5)]);
             for (after, share) in &changes {

@@ -204,10 +204,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_nearest_step_is_a_step_and_none_is_nearer(mut mhz in prop::collection::vec(1u64..5000, 1..30), wanted in 0u64..6000) {
+        fn the_nearest_step_is_a_step_and_none_is_nearer(
+            mut mhz in prop::collection::vec(1u64..5000, 1..30),
+            wanted in 0u64..6000,
+        ) {
             mhz.sort_unstable();
             mhz.dedup();
-            let offer = ClockOffer { steps: mhz.iter().map(|m| Hertz::from_mhz(*m)).collect(), provenance: Provenance::Real };
+            let offer =
+                ClockOffer { steps: mhz.iter().map(|m| Hertz::from_mhz(*m)).collect(), provenance: Provenance::Real };
             let wanted = Hertz::from_mhz(wanted);
             let found = offer.nearest(wanted);
             prop_assert!(offer.steps.contains(&found));

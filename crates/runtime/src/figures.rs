@@ -331,7 +331,9 @@ mod tests {
         /// Counts add up, the parts add up to the mean response time, and percentiles are in order and, to three
         /// digits, those of the sorted list.
         #[test]
-        fn the_report_is_the_list_in_few_figures(responses in prop::collection::vec((0u64..1 << 24, 0u64..1 << 24), 1..200)) {
+        fn the_report_is_the_list_in_few_figures(
+            responses in prop::collection::vec((0u64..1 << 24, 0u64..1 << 24), 1..200),
+        ) {
             let mut figures = figures();
             responses.iter().for_each(|(lock, rest)| figures.job(&job(Nanos(*lock), Nanos(*rest)), true));
             let report = figures.report();
@@ -343,7 +345,12 @@ mod tests {
             let told = report.response_us.unwrap();
             for (share, told) in [(0.5, told.p50), (0.99, told.p99), (0.999, told.p999), (1.0, told.max)] {
                 let exact = percentile_of_rising(&sorted, share).unwrap().max(1) as f64 * 1e-3;
-                prop_assert!((told / exact - 1.0).abs() < 2e-3 || (told - exact).abs() < 2e-3, "{} for {}", told, exact);
+                prop_assert!(
+                    (told / exact - 1.0).abs() < 2e-3 || (told - exact).abs() < 2e-3,
+                    "{} for {}",
+                    told,
+                    exact
+                );
             }
             let parts = report.where_us.unwrap();
             let mean = sorted.iter().sum::<u64>() as f64 * 1e-3 / sorted.len() as f64;

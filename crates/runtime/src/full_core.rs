@@ -89,7 +89,10 @@ mod tests {
     proptest! {
         /// However often it is asked, the memory is bounded, and threads that use less than the share never fill it.
         #[test]
-        fn little_work_never_fills_a_core(gaps in prop::collection::vec(1u64..20_000_000, 1..3000), share in 0.0f64..0.93) {
+        fn little_work_never_fills_a_core(
+            gaps in prop::collection::vec(1u64..20_000_000, 1..3000),
+            share in 0.0f64..0.93,
+        ) {
             let mut core = FullCore::default();
             let mut now = Time::ZERO;
             for gap in gaps {

@@ -205,7 +205,11 @@ mod tests {
         }
 
         #[test]
-        fn filling_in_two_parts_is_filling_at_once(rounds in fetches(), live in prop::array::uniform3(0.0f64..20_000.0), cut in 0.0f64..1.0) {
+        fn filling_in_two_parts_is_filling_at_once(
+            rounds in fetches(),
+            live in prop::array::uniform3(0.0f64..20_000.0),
+            cut in 0.0f64..1.0,
+        ) {
             let mut cache = Cache::new(&model(&[]), CORES);
             rounds.iter().for_each(|(live, dead)| cache.fill(&lines(*live, *dead)));
             let mut parts = cache.clone();
@@ -217,7 +221,12 @@ mod tests {
         }
 
         #[test]
-        fn what_others_fetch_never_gives_a_core_a_line(rounds in fetches(), live in prop::array::uniform3(0.0f64..20_000.0), more in 0.0f64..20_000.0, masks in 0usize..3) {
+        fn what_others_fetch_never_gives_a_core_a_line(
+            rounds in fetches(),
+            live in prop::array::uniform3(0.0f64..20_000.0),
+            more in 0.0f64..20_000.0,
+            masks in 0usize..3,
+        ) {
             let mut less = Cache::new(&model(MASKS[masks]), CORES);
             rounds.iter().for_each(|(live, dead)| less.fill(&lines(*live, *dead)));
             let mut polluted = less.clone();

@@ -194,7 +194,11 @@ mod tests {
         }
 
         #[test]
-        fn two_cores_need_no_iteration(service in 1.0f64..500.0, think in prop::array::uniform2(0.0f64..5000.0), idle in 0usize..3) {
+        fn two_cores_need_no_iteration(
+            service in 1.0f64..500.0,
+            think in prop::array::uniform2(0.0f64..5000.0),
+            idle in 0usize..3,
+        ) {
             let mut all = think.to_vec();
             all.insert(idle, NEVER);
             let mut iterated = vec![service; 3];
@@ -205,7 +209,11 @@ mod tests {
         }
 
         #[test]
-        fn a_core_that_never_accesses_is_in_no_others_way(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..6), idle in 0usize..6) {
+        fn a_core_that_never_accesses_is_in_no_others_way(
+            service in 1.0f64..500.0,
+            think in prop::collection::vec(0.0f64..5000.0, 1..6),
+            idle in 0usize..6,
+        ) {
             let expected = solve(service, &think);
             let mut all = think.clone();
             let at = idle.min(think.len());
@@ -218,13 +226,20 @@ mod tests {
         }
 
         #[test]
-        fn the_solution_solves_the_equation(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 1..=crate::CORES_MAX as usize)) {
+        fn the_solution_solves_the_equation(
+            service in 1.0f64..500.0,
+            think in prop::collection::vec(0.0f64..5000.0, 1..=crate::CORES_MAX as usize),
+        ) {
             let found = solve(service, &think);
             prop_assert!(residual(service, &think, &found) < 1e-9);
         }
 
         #[test]
-        fn more_traffic_never_shortens_an_access(service in 1.0f64..500.0, think in prop::collection::vec(0.0f64..5000.0, 2..8), busier in 0.0f64..1.0) {
+        fn more_traffic_never_shortens_an_access(
+            service in 1.0f64..500.0,
+            think in prop::collection::vec(0.0f64..5000.0, 2..8),
+            busier in 0.0f64..1.0,
+        ) {
             let before = solve(service, &think);
             let mut more = think.clone();
             more[0] *= busier;

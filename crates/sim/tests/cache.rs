@@ -105,13 +105,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn no_core_is_faster_beside_a_neighbour(gets in 1u32..200, cycles in 0u64..300_000, kib in 128.0f64..4096.0, lines in 0.25f64..4.0, locality in 0.2f64..2.0) {
+    fn no_core_is_faster_beside_a_neighbour(
+        gets in 1u32..200,
+        cycles in 0u64..300_000,
+        kib in 128.0f64..4096.0,
+        lines in 0.25f64..4.0,
+        locality in 0.2f64..2.0,
+    ) {
         let model = || quad(|model| {
             model.store.others_working_set_kib = kib;
             model.cache.lines_per_miss = lines;
             model.cache.locality = locality;
         });
-        let (alone, beside) = (data_beside(model(), None), data_beside(model(), Some(&[get(gets), compute(cycles + 1)])));
+        let (alone, beside) =
+            (data_beside(model(), None), data_beside(model(), Some(&[get(gets), compute(cycles + 1)])));
         prop_assert!(beside >= alone - 1.0, "{} alone, {} beside", alone, beside);
     }
 

@@ -55,14 +55,16 @@ proptest! {
     #[test]
     fn the_same_seed_gives_the_same_bytes(seed in any::<u64>()) {
         let trace = trace(seed);
-        let [mut first, mut second] = [(); 2].map(|()| machine(MachineModel::exynos5422_a15(), busy_load(&trace, seed)));
+        let [mut first, mut second] =
+            [(); 2].map(|()| machine(MachineModel::exynos5422_a15(), busy_load(&trace, seed)));
         prop_assert!(same_bytes(&mut first, &mut second));
     }
 
     #[test]
     fn another_seed_gives_other_bytes(seed in 0..u64::MAX) {
         let trace = trace(seed);
-        let [mut first, mut second] = [seed, seed + 1].map(|seed| machine(MachineModel::duo(), busy_load(&trace, seed)));
+        let [mut first, mut second] =
+            [seed, seed + 1].map(|seed| machine(MachineModel::duo(), busy_load(&trace, seed)));
         prop_assert!(!same_bytes(&mut first, &mut second));
     }
 
@@ -97,7 +99,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn governors_and_the_cache_keep_the_bytes_however_a_run_is_sliced(seed in any::<u64>(), which in 0usize..4, slice_us in 50u64..30_000) {
+    fn governors_and_the_cache_keep_the_bytes_however_a_run_is_sliced(
+        seed in any::<u64>(),
+        which in 0usize..4,
+        slice_us in 50u64..30_000,
+    ) {
         let trace = trace(seed);
         let governor = ["ondemand-old:20..90", "ondemand", "schedutil", "userspace:900MHz"][which];
         let [mut whole, mut again, mut sliced] = [(); 3].map(|()| everything(&trace, seed, governor));

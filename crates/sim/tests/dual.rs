@@ -415,7 +415,12 @@ fn idle(report: &Report, core: usize) -> Nanos {
 
 proptest! {
     #[test]
-    fn every_job_and_every_io_ends_and_no_core_idles_beside_work(tasks in tasks(), io in 1.0..400.0f64, exclusive in any::<bool>(), switch in 0u32..40) {
+    fn every_job_and_every_io_ends_and_no_core_idles_beside_work(
+        tasks in tasks(),
+        io in 1.0..400.0f64,
+        exclusive in any::<bool>(),
+        switch in 0u32..40,
+    ) {
         let machine = machine(if exclusive { 3 } else { 2 }, &[1], f64::from(switch));
         for management in managements() {
             let report = run(&machine, &management, &tasks, devices(io));

@@ -153,7 +153,10 @@ fn energy_is_the_integral_worked_out_by_hand() {
 
 proptest! {
     #[test]
-    fn cycles_executed_are_busy_time_times_clock(cycles in prop::collection::vec(1u64..30_000_000, 1..6), step in 0usize..19) {
+    fn cycles_executed_are_busy_time_times_clock(
+        cycles in prop::collection::vec(1u64..30_000_000, 1..6),
+        step in 0usize..19,
+    ) {
         let trace = silence();
         let model = MachineModel::duo();
         let clock = model.steps[step].clock;
@@ -195,13 +198,24 @@ proptest! {
             prop_assert!(outcome.split.computation.0.abs_diff(demand.compute.0) <= segments);
             let short = demand.data.0 as f64 - outcome.split.data_response().0 as f64;
             let one_get_a_round = f64::from(rounds) * costs.get_ns;
-            prop_assert!((-(segments as f64)..=one_get_a_round + segments as f64).contains(&short), "short by {} ns", short);
+            prop_assert!(
+                (-(segments as f64)..=one_get_a_round + segments as f64).contains(&short),
+                "short by {} ns",
+                short
+            );
         }
     }
 
     #[test]
-    fn the_split_adds_up_to_the_response(seed in any::<u64>(), sensors in 1u32..40, rounds in 1usize..4, mode in 0..2, cores in 1u32..5) {
-        let trace = Trace::synthetic(sensors, Nanos::from_millis(1), Nanos::from_millis(20), Nanos::from_millis(700), seed);
+    fn the_split_adds_up_to_the_response(
+        seed in any::<u64>(),
+        sensors in 1u32..40,
+        rounds in 1usize..4,
+        mode in 0..2,
+        cores in 1u32..5,
+    ) {
+        let trace =
+            Trace::synthetic(sensors, Nanos::from_millis(1), Nanos::from_millis(20), Nanos::from_millis(700), seed);
         let rt = [get(200), compute(3_000_000), put(5)].repeat(rounds);
         let urgent = urgent(&[compute(400_000), put(1)]);
         let tasks = vec![real_time(&rt), interferer(&[get(100), compute(100_000)]), urgent];

@@ -53,14 +53,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn more_data_intensive_interferers_delay_more(cores in 1u32..4, cycles in 0u64..2_000_000, gets in 50u32..400, mhz in 2u64..=20) {
+    fn more_data_intensive_interferers_delay_more(
+        cores in 1u32..4,
+        cycles in 0u64..2_000_000,
+        gets in 50u32..400,
+        mhz in 2u64..=20,
+    ) {
         // The interferer's own mix changes with time; long stretches of each part would decide by luck which one meets
         // the job, so the parts are kept short.
         let ops = |gets, cycles| [get(gets / 50), compute(cycles / 50 + 1)].repeat(50);
         let less = split(cores, &ops(gets, 2 * cycles), 100 * mhz).data.0 as f64;
         let more = split(cores, &ops(gets, cycles), 100 * mhz).data.0 as f64;
         // A part of a round may meet the job's end by luck: 2 %.
-        prop_assert!(more >= less * 0.98, "{} ns of data beside the more data-intensive interferer, {} ns beside the other", more, less);
+        prop_assert!(
+            more >= less * 0.98,
+            "{} ns of data beside the more data-intensive interferer, {} ns beside the other",
+            more,
+            less
+        );
     }
 }
 

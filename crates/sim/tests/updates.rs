@@ -207,7 +207,8 @@ proptest! {
     fn fewer_updates_never_make_jobs_slower(
         seed in any::<u64>(), sensors in 10u32..400, share in 0.0f64..1.0, crowd in any::<bool>(), gets in 10u32..2000
     ) {
-        let trace = Trace::synthetic(sensors, Nanos::from_millis(15), Nanos::from_millis(90), Nanos::from_secs(1), seed);
+        let trace =
+            Trace::synthetic(sensors, Nanos::from_millis(15), Nanos::from_millis(90), Nanos::from_secs(1), seed);
         for mode in [UpdateMode::Transaction, UpdateMode::MemoryFirst] {
             let (all, _) = with_share(&trace, 1.0, mode, crowd, gets);
             let (some, _) = with_share(&trace, share, mode, crowd, gets);
@@ -216,7 +217,12 @@ proptest! {
     }
 
     #[test]
-    fn no_update_is_lost(seed in any::<u64>(), sensors in 10u32..400, share in 0.0f64..1.0, stop_us in 0u64..1_000_000) {
+    fn no_update_is_lost(
+        seed in any::<u64>(),
+        sensors in 10u32..400,
+        share in 0.0f64..1.0,
+        stop_us in 0u64..1_000_000,
+    ) {
         let trace = Trace::synthetic(sensors, Nanos::from_millis(5), Nanos::from_millis(90), Nanos::from_secs(1), seed);
         for mode in [UpdateMode::Transaction, UpdateMode::MemoryFirst] {
             let mut load = load(&trace, vec![real_time(&[get(100), compute(8_000_000), put(3)])]);

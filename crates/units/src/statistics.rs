@@ -53,7 +53,10 @@ mod tests {
     proptest! {
         /// At least the share does not exceed it, and less than the share is below it.
         #[test]
-        fn a_percentile_is_the_least_value_that_enough_do_not_exceed(values in prop::collection::vec(0u32..50, 1..60), share in 0.0f64..=1.0) {
+        fn a_percentile_is_the_least_value_that_enough_do_not_exceed(
+            values in prop::collection::vec(0u32..50, 1..60),
+            share in 0.0f64..=1.0,
+        ) {
             let found = percentile(values.iter().copied(), share).unwrap();
             let count = |holds: &dyn Fn(u32) -> bool| values.iter().filter(|value| holds(**value)).count() as f64;
             prop_assert!(values.contains(&found));

@@ -152,7 +152,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_compiled_program_costs_what_was_demanded(compute_us in 0u64..50_000, data_us in 100u64..50_000, rounds in 1u32..64, writes in 0u32..20) {
+        fn a_compiled_program_costs_what_was_demanded(
+            compute_us in 0u64..50_000,
+            data_us in 100u64..50_000,
+            rounds in 1u32..64,
+            writes in 0u32..20,
+        ) {
             let mut task = example().tasks[0].clone();
             task.demand = Demand {
                 compute: Nanos::from_micros(compute_us), data: Nanos::from_micros(data_us), rounds, reads: Table::Sensors, writes,

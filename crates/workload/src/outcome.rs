@@ -336,7 +336,11 @@ mod tests {
 
         /// A part that grows in the late jobs alone, by more than any other, is the cause.
         #[test]
-        fn the_part_that_grew_is_found(base in prop::array::uniform6(0u64..1 << 30), grown in 0usize..6, by in 1u64..1 << 30) {
+        fn the_part_that_grew_is_found(
+            base in prop::array::uniform6(0u64..1 << 30),
+            grown in 0usize..6,
+            by in 1u64..1 << 30,
+        ) {
             let mut late = base;
             late[grown] += by;
             prop_assert_eq!(top_cause(&sum(late, 3), &sum(base, 17), Nanos(1)), Some(Part::ALL[grown]));

@@ -155,7 +155,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn updates_arrive_in_order_with_gapless_sequence_numbers(seed in any::<u64>(), replicas in 1u32..6, speedup in 0.5f64..20.0) {
+        fn updates_arrive_in_order_with_gapless_sequence_numbers(
+            seed in any::<u64>(),
+            replicas in 1u32..6,
+            speedup in 0.5f64..20.0,
+        ) {
             let trace = Trace::synthetic(9, Nanos::from_millis(50), Nanos::from_millis(400), Nanos::from_secs(1), seed);
             let mut stream = SensorStream::new(&trace, speedup, replicas);
             let sensors = stream.sensors();

@@ -103,7 +103,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_best_is_that_of_brute_force(values in prop::collection::vec(prop::collection::vec(0.0f64..1.0, 8), 1..4)) {
+        fn the_best_is_that_of_brute_force(
+            values in prop::collection::vec(prop::collection::vec(0.0f64..1.0, 8), 1..4),
+        ) {
             let worth: Vec<Worth> = values.iter().map(|values| worth(values)).collect();
             let shares = best(&worth, 8).unwrap();
             prop_assert_eq!(shares.iter().map(|share| u32::from(*share)).sum::<u32>(), 8);

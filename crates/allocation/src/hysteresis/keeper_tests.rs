@@ -216,7 +216,8 @@ proptest! {
         aim in prop::sample::select(vec![Aim::Gradient, Aim::Deadlines, Aim::Speed]),
     ) {
         let programs = programs();
-        let shares = vec![Share { ways: 2, partitions: 3 }, Share { ways: 3, partitions: 2 }, Share { ways: 3, partitions: 3 }];
+        let shares =
+            vec![Share { ways: 2, partitions: 3 }, Share { ways: 3, partitions: 2 }, Share { ways: 3, partitions: 3 }];
         let base = Plan::side_by_side(shares);
         let mut keeper = Keeper::new(base.clone(), POOL, CHEAP, aim, GAP);
         let mut now = 0.0;
@@ -245,7 +246,12 @@ proptest! {
                     prop_assert!(rate(share) >= rate(own), "core {} of {:?}", core, plan);
                 }
                 if limits.lead < limits.debt - 0.0011 {
-                    prop_assert!(share.ways >= own.ways && share.partitions >= own.partitions, "core {} of {:?}", core, plan);
+                    prop_assert!(
+                        share.ways >= own.ways && share.partitions >= own.partitions,
+                        "core {} of {:?}",
+                        core,
+                        plan
+                    );
                 }
             }
         }

@@ -171,7 +171,10 @@ mod tests {
 
         /// The nearest point of a convex set sees every other point of the set at an obtuse angle.
         #[test]
-        fn no_growing_table_is_nearer(logarithms in prop::collection::vec(-2.0..2.0f64, 12), other in prop::collection::vec(-2.0..2.0f64, 12)) {
+        fn no_growing_table_is_nearer(
+            logarithms in prop::collection::vec(-2.0..2.0f64, 12),
+            other in prop::collection::vec(-2.0..2.0f64, 12),
+        ) {
             let rough = table(GRID, &logarithms);
             let smooth = Smoothing::Nearest.of(rough.clone());
             let other = table(GRID, &other).monotone();

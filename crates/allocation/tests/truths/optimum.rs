@@ -67,7 +67,10 @@ proptest! {
             let job = |(program, progress)| Some(Running { program, progress, deadline: Time(0), waiting: &[] });
             let cores: Vec<_> = instant.into_iter().map(job).collect();
             let shares = full.decide(&programs, &cores);
-            prop_assert_eq!(summed(&programs, &cores, &shares), best(&cores, |shares| summed(&programs, &cores, shares)));
+            prop_assert_eq!(
+                summed(&programs, &cores, &shares),
+                best(&cores, |shares| summed(&programs, &cores, shares))
+            );
         }
     }
 

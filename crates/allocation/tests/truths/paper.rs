@@ -74,7 +74,8 @@ proptest! {
         let jobs = busy(jobs);
         prop_assume!(!jobs.is_empty());
         let count = jobs.len() as u8;
-        let (ways, partitions) = (POOL.grid.ways - count * POOL.least.ways, POOL.grid.partitions - count * POOL.least.partitions);
+        let (ways, partitions) =
+            (POOL.grid.ways - count * POOL.least.ways, POOL.grid.partitions - count * POOL.least.partitions);
         let ours = dna(&programs, POOL, &on_cores(&jobs), ZeroDelta::OtherResource);
         prop_assert_eq!(ours, algorithm_1(&programs, &jobs, ways, partitions));
     }

@@ -247,14 +247,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_histogram_can_be_drawn(bins in prop::collection::btree_map(-40i32..60, 1u64..1 << 40, 1..30), deadline in 1.0..1e9f64) {
+        fn any_histogram_can_be_drawn(
+            bins in prop::collection::btree_map(-40i32..60, 1u64..1 << 40, 1..30),
+            deadline in 1.0..1e9f64,
+        ) {
             let mut task = fixture::report().tasks.remove(0);
             task.deadline_us = deadline;
             let edge = |number: i32| deadline * (f64::from(number) / 4.0).exp2();
-            let bin = |(number, jobs): (&i32, &u64)| Bin { from_us: edge(*number), to_us: edge(number + 1), jobs: *jobs };
+            let bin =
+                |(number, jobs): (&i32, &u64)| Bin { from_us: edge(*number), to_us: edge(number + 1), jobs: *jobs };
             task.histogram = bins.iter().map(bin).collect();
             let svg = svg(&task);
-            prop_assert!(svg.ends_with("</svg>") && !svg.contains("NaN") && !svg.contains("inf") && !svg.contains("=\"-"), "{}", svg);
+            prop_assert!(
+                svg.ends_with("</svg>") && !svg.contains("NaN") && !svg.contains("inf") && !svg.contains("=\"-"),
+                "{}",
+                svg
+            );
             prop_assert_eq!(svg.matches("<rect").count(), bins.len());
             prop_assert!((1..=12).contains(&Axes::of(&task).times().len()));
         }

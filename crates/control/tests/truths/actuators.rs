@@ -35,7 +35,11 @@ proptest! {
 
     /// Without steps and rates, actuators are knobs: bit by bit the same law.
     #[test]
-    fn a_law_on_bare_actuators_is_the_law_on_knobs(model in stable_arx(1..=2, 0..=1, 1..=2), seed: u64, limit in 0.05..3.0f64) {
+    fn a_law_on_bare_actuators_is_the_law_on_knobs(
+        model in stable_arx(1..=2, 0..=1, 1..=2),
+        seed: u64,
+        limit in 0.05..3.0f64,
+    ) {
         let gains = design(&model, &weights(&model)).map_err(|e| TestCaseError::reject(e.to_string()))?;
         let knobs = vec![Knob::new(-limit, limit, 0.1).unwrap(); model.inputs().len()];
         let mut plain = LqrPi::new(&gains, knobs.clone()).unwrap();
@@ -79,7 +83,11 @@ proptest! {
     /// A steady load: the knob alternates between two neighbours, and the mean is on the goal. Without the model inside
     /// of the law the mean is too, but the law answers its own rounding and the knob goes further.
     #[test]
-    fn a_limit_cycle_is_one_step_wide(gaps in prop::collection::vec(0.5..1.0f64, 6..19), a in 0.0..0.6f64, goal in -1.0..1.0f64) {
+    fn a_limit_cycle_is_one_step_wide(
+        gaps in prop::collection::vec(0.5..1.0f64, 6..19),
+        a in 0.0..0.6f64,
+        goal in -1.0..1.0f64,
+    ) {
         let model = siso(a, -1.0);
         let steps = uneven(&gaps);
         let gains = design(&model, &weights(&model)).unwrap();

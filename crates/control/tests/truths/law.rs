@@ -152,7 +152,8 @@ proptest! {
         let law = law_for(&model)?;
         let (mut limited, mut plant) = (LqrPi::new(&law, range(1, 1.0)).unwrap(), Plant::new(&model));
         run(&mut limited, &mut plant, &[1e3], stuck);
-        let (mut free, mut same_plant) = (LqrPi::new(&law, wide(1)).unwrap(), Plant { y: plant.y.clone(), ..Plant::new(&model) });
+        let (mut free, mut same_plant) =
+            (LqrPi::new(&law, wide(1)).unwrap(), Plant { y: plant.y.clone(), ..Plant::new(&model) });
         free.resume(limited.settings()).unwrap();
         let (limited, free) = (settling(&mut limited, &mut plant), settling(&mut free, &mut same_plant));
         prop_assert!(limited <= free + RECOVERY_SAMPLES, "{limited} samples against {free}");

@@ -122,7 +122,11 @@ proptest! {
     }
 
     #[test]
-    fn settings_are_on_the_steps(model in stable_arx(1..=1, 0..=0, 1..=1), gaps in prop::collection::vec(0.1..1.0f64, 2..19), seed: u64) {
+    fn settings_are_on_the_steps(
+        model in stable_arx(1..=1, 0..=0, 1..=1),
+        gaps in prop::collection::vec(0.1..1.0f64, 2..19),
+        seed: u64,
+    ) {
         let steps: Vec<f64> = gaps.iter().scan(0.0, |at, gap| { *at += gap; Some(*at) }).collect();
         prop_assume!(steps.len() >= 2);
         let knob = Actuator::on_steps(steps.clone()).unwrap();
@@ -170,7 +174,12 @@ proptest! {
 
     /// The claim on another pace: a quasi-static model of a machine with an unknown pole is never unstable.
     #[test]
-    fn an_unresolved_pole_only_slows_it_down(a in 0.0..0.95f64, gain in 0.2..2.0f64, filter in 0.05..1.0f64, d in -1.0..1.0f64) {
+    fn an_unresolved_pole_only_slows_it_down(
+        a in 0.0..0.95f64,
+        gain in 0.2..2.0f64,
+        filter in 0.05..1.0f64,
+        d in -1.0..1.0f64,
+    ) {
         let machine = siso(a, (1.0 - a) * gain);
         let mut law = law(&quasi_static(&machine, 10.0).unwrap(), 1e3, 1e-9, filter);
         let mut plant = Plant::new(&machine);

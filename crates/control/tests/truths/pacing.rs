@@ -76,7 +76,12 @@ proptest! {
     /// Slowed down in the middle: on its goal, or as early as the top clock allows from there on, but for what it takes
     /// to see it.
     #[test]
-    fn a_disturbance_within_the_job_is_met_within_the_job(seed: u64, count in 12usize..32, slow in 1.0..3.0f64, at in 0.0..0.7f64) {
+    fn a_disturbance_within_the_job_is_met_within_the_job(
+        seed: u64,
+        count in 12usize..32,
+        slow in 1.0..3.0f64,
+        at in 0.0..0.7f64,
+    ) {
         let parts = Parts::new(count, 0.0, seed);
         let from = (at * count as f64) as usize;
         let disturbed = |i: usize| if i >= from { slow } else { 1.0 };
@@ -104,7 +109,12 @@ proptest! {
 
     /// Whatever it is told, it asks for a step of the clock or for nothing.
     #[test]
-    fn nonsense_in_is_a_step_out(told in prop::collection::vec((0usize..40, any::<f64>()), 0..60), elapsed: f64, goal: f64, known: bool) {
+    fn nonsense_in_is_a_step_out(
+        told in prop::collection::vec((0usize..40, any::<f64>()), 0..60),
+        elapsed: f64,
+        goal: f64,
+        known: bool,
+    ) {
         let parts = Parts::new(8, 0.0, 1);
         let mut pacer = if known { parts.taught(0.5) } else { Pacer::new(steps(), 8).unwrap() };
         pacer.begin();

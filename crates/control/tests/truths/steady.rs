@@ -28,7 +28,10 @@ proptest! {
     }
 
     #[test]
-    fn at_another_pace_the_resting_points_stay_and_the_dynamics_go(model in stable_arx(1..=3, 0..=1, 1..=2), seed: u64) {
+    fn at_another_pace_the_resting_points_stay_and_the_dynamics_go(
+        model in stable_arx(1..=3, 0..=1, 1..=2),
+        seed: u64,
+    ) {
         let quick = quasi_static(&model, 10.0).map_err(|e| TestCaseError::reject(e.to_string()))?;
         let mut uniform = Uniform::new(seed);
         let (u, y) = (uniform.row(model.inputs().len()), uniform.row(model.outputs().len()));

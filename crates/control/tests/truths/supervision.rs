@@ -87,7 +87,13 @@ proptest! {
     /// Steps, periods and noise that the knobs can counter with ease, and gains off by up to two fifths. Beyond, noise
     /// alone swings a loop now and then, and the pause that follows is the price of noticing.
     #[test]
-    fn a_loop_that_settles_raises_no_doubt(seed: u64, size in 0.0..0.3f64, period in 10usize..100, noise in 0.0..0.08f64, off in 0.6..1.4f64) {
+    fn a_loop_that_settles_raises_no_doubt(
+        seed: u64,
+        size in 0.0..0.3f64,
+        period in 10usize..100,
+        noise in 0.0..0.08f64,
+        off in 0.6..1.4f64,
+    ) {
         let machine = machine(-1.5 * off, 0.5 * off, noise, seed);
         let (doubt, _) = closed(&model(seed), machine, |k| if k / period % 2 == 1 { size } else { 0.0 });
         prop_assert_eq!(doubt, None);
@@ -96,7 +102,8 @@ proptest! {
     /// A load that no setting brings back to the goal is not the model's fault.
     #[test]
     fn nor_does_a_goal_out_of_reach(seed: u64) {
-        let (doubt, outputs) = closed(&model(seed), machine(-1.5, 0.5, 0.05, seed), |k| if k > 100 { 2.0 } else { 0.0 });
+        let (doubt, outputs) =
+            closed(&model(seed), machine(-1.5, 0.5, 0.05, seed), |k| if k > 100 { 2.0 } else { 0.0 });
         prop_assert!(outputs[200..].iter().all(|y| *y > 1.0));
         prop_assert_eq!(doubt, None);
     }

@@ -133,7 +133,10 @@ proptest! {
     /// Whatever the jobs do, the set point keeps its bounds, and the late ones among those that count are q n, but for
     /// the bounds of the surplus, as long as it does not stand at its most.
     #[test]
-    fn late_jobs_are_those_aimed_at_but_for_the_surplus(asked in 0.001..0.2f64, jobs in prop::collection::vec(0.5..1.6f64, 1..400)) {
+    fn late_jobs_are_those_aimed_at_but_for_the_surplus(
+        asked in 0.001..0.2f64,
+        jobs in prop::collection::vec(0.5..1.6f64, 1..400),
+    ) {
         let mut tail = Tail::new(asked).unwrap();
         let (mut counted, mut late) = (0.0, 0.0);
         for job in jobs {

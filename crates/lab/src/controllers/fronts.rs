@@ -139,7 +139,8 @@ mod tests {
         /// is coarse.
         #[test]
         fn the_least_power_is_that_of_the_best_mixture(
-            points in prop::collection::vec((0.0..1.0f64, 0.0..1.0f64, 1.0..2.0f64), 3), wanted in (0.2..0.8f64, 0.2..0.8f64),
+            points in prop::collection::vec((0.0..1.0f64, 0.0..1.0f64, 1.0..2.0f64), 3),
+            wanted in (0.2..0.8f64, 0.2..0.8f64),
         ) {
             let points: Vec<Point> = points.into_iter().map(|(m, f, p)| point(m, f, p)).collect();
             let wanted = point(wanted.0, wanted.1, 1.0);
@@ -148,7 +149,8 @@ mod tests {
             for i in 0..=100u32 {
                 for j in 0..=100 - i {
                     let parts = [i, j, 100 - i - j].map(|part| f64::from(part) / 100.0);
-                    let mix = |read: fn(&Point) -> f64| parts.iter().zip(&points).map(|(l, p)| l * read(p)).sum::<f64>();
+                    let mix =
+                        |read: fn(&Point) -> f64| parts.iter().zip(&points).map(|(l, p)| l * read(p)).sum::<f64>();
                     let mixed = point(mix(|p| p.misses), mix(|p| p.fresh), mix(|p| p.power));
                     if mixed.lacks(&wanted).iter().all(|lack| *lack <= 0.0) {
                         on_grid = Some(on_grid.map_or(mixed.power, |least| least.min(mixed.power)));
@@ -168,7 +170,9 @@ mod tests {
         #[test]
         fn a_law_matches_itself(points in prop::collection::vec((0.0..1.0f64, 0.0..1.0f64, 1.0..2.0f64), 1..8)) {
             let points: Vec<Point> = points.into_iter().map(|(m, f, p)| point(m, f, p)).collect();
-            prop_assert!(power_ratios(&points, &points).iter().all(|ratio| ratio.is_some_and(|ratio| ratio <= 1.0 + 1e-9)));
+            prop_assert!(
+                power_ratios(&points, &points).iter().all(|ratio| ratio.is_some_and(|ratio| ratio <= 1.0 + 1e-9))
+            );
         }
     }
 }

@@ -280,7 +280,11 @@ mod tests {
     proptest! {
         /// A log written from loops is read as these loops, wherever the two columns stand.
         #[test]
-        fn a_log_says_what_was_written_into_it(loops in prop::collection::vec((-100i64..1000, 0i64..500), 1..60), before in 0usize..4, between in 0usize..4) {
+        fn a_log_says_what_was_written_into_it(
+            loops in prop::collection::vec((-100i64..1000, 0i64..500), 1..60),
+            before in 0usize..4,
+            between in 0usize..4,
+        ) {
             let fill = |n: usize, word: &str| format!(" {word}").repeat(n);
             let mut log = format!("# Policy\n#idx{} slack{} wu_lat\n", fill(before, "x"), fill(between, "y"));
             for (slack, latency) in &loops {
@@ -305,7 +309,11 @@ mod tests {
         }
 
         #[test]
-        fn merging_loses_nothing(a in prop::collection::vec(0u32..40, 0..40), b in prop::collection::vec(0u32..40, 0..40), q in 0.0..=1.0f64) {
+        fn merging_loses_nothing(
+            a in prop::collection::vec(0u32..40, 0..40),
+            b in prop::collection::vec(0u32..40, 0..40),
+            q in 0.0..=1.0f64,
+        ) {
             let of = |values: &[u32]| Histogram::of(values.iter().map(|value| f64::from(*value)));
             let together: Vec<u32> = a.iter().chain(&b).copied().collect();
             let merged = Histogram::merged([&of(&a), &of(&b)]);

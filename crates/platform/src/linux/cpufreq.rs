@@ -523,7 +523,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn common_steps_are_ascending_and_every_policy_has_them(policies in prop::collection::vec(frequencies(), 1..5)) {
+        fn common_steps_are_ascending_and_every_policy_has_them(
+            policies in prop::collection::vec(frequencies(), 1..5),
+        ) {
             let steps = common_steps(&policies);
             prop_assert!(steps.is_sorted_by(|a, b| a < b));
             for step in &steps {
@@ -533,7 +535,8 @@ mod tests {
             }
             // And none is missed: what all tables list and all ranges contain is a step.
             for mhz in (100..2000).step_by(50).map(Hertz::from_mhz) {
-                let in_a_table = policies.iter().any(|policy| matches!(policy, Frequencies::Table(_)) && policy.contain(mhz));
+                let in_a_table =
+                    policies.iter().any(|policy| matches!(policy, Frequencies::Table(_)) && policy.contain(mhz));
                 if in_a_table && policies.iter().all(|policy| policy.contain(mhz)) {
                     prop_assert!(steps.contains(&mhz));
                 }

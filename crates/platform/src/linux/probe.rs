@@ -316,7 +316,8 @@ mod tests {
             wakes(&oversleeps_us).iter().for_each(|wake| log.note(wake.start, wake.end));
             let summary = log.summary();
             oversleeps_us.sort_unstable();
-            let exact = |quantile| punctual_units::percentile_of_rising(&oversleeps_us, quantile).unwrap() as f64 * 1000.0;
+            let exact =
+                |quantile| punctual_units::percentile_of_rising(&oversleeps_us, quantile).unwrap() as f64 * 1000.0;
             prop_assert_eq!(summary.wakes, oversleeps_us.len() as u64);
             prop_assert_eq!(summary.max, Nanos::from_micros(*oversleeps_us.last().unwrap()));
             prop_assert!(summary.p50 <= summary.p99 && summary.p99 <= summary.max);

@@ -192,7 +192,11 @@ mod tests {
         /// No release is lost or made up, whatever the jobs take: the same draws give the same releases, of which each
         /// runs or is skipped, and at most the bound waits.
         #[test]
-        fn every_release_runs_or_is_skipped(seed: u64, kind in 0usize..2, took in prop::collection::vec(0u64..300, 1..60)) {
+        fn every_release_runs_or_is_skipped(
+            seed: u64,
+            kind in 0usize..2,
+            took in prop::collection::vec(0u64..300, 1..60),
+        ) {
             let arrival = arrivals()[kind];
             let (mut rng, mut twin) = (ChaCha8Rng::seed_from_u64(seed), ChaCha8Rng::seed_from_u64(seed));
             let mut releases = Releases::new(arrival, Time(0), &mut rng);

@@ -297,7 +297,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_clock_is_a_step_and_more_load_never_lowers_it(percent in 0u64..100, from in 0usize..19, down in 10u32..90, new in any::<bool>()) {
+        fn a_clock_is_a_step_and_more_load_never_lowers_it(
+            percent in 0u64..100,
+            from in 0usize..19,
+            down in 10u32..90,
+            new in any::<bool>(),
+        ) {
             let rule = if new { Ondemand::modern() } else { Ondemand::old_between(down, down + 9) };
             let from = steps()[from].0 / 1_000_000;
             let (less, more) = (after(rule, percent, from), after(rule, percent + 1, from));

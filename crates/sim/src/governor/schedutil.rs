@@ -151,7 +151,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_steady_core_is_worth_its_clock_and_looking_changes_nothing(level in 0.0f64..=1.0, look_us in prop::collection::vec(1u64..1_000_000, 0..8)) {
+        fn a_steady_core_is_worth_its_clock_and_looking_changes_nothing(
+            level in 0.0f64..=1.0,
+            look_us in prop::collection::vec(1u64..1_000_000, 0..8),
+        ) {
             let mut pelt = Pelt::default();
             let mut looked = pelt;
             pelt.work(level, Time::ZERO);

@@ -250,7 +250,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_full_blocks_are_known_with_their_valid_pages(pages in prop::collection::vec(0u32..40, 0..400), background in any::<bool>()) {
+        fn the_full_blocks_are_known_with_their_valid_pages(
+            pages in prop::collection::vec(0u32..40, 0..400),
+            background in any::<bool>(),
+        ) {
             let mut ftl = Ftl::new(Geometry { blocks: 16, pages_per_block: 4, logical_pages: 40, collect_below: 3 });
             for page in pages {
                 ftl.write(page);

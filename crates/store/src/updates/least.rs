@@ -91,12 +91,21 @@ mod tests {
     proptest! {
         #[test]
         fn more_updates_never_make_fewer_objects_fresh(
-            periods in prop::collection::vec((10..1000u64, 1.0..5.0f64), 1..10), share in 0.01..1.0f64, more in 0.0..1.0f64
+            periods in prop::collection::vec((10..1000u64, 1.0..5.0f64), 1..10),
+            share in 0.01..1.0f64,
+            more in 0.0..1.0f64,
         ) {
             let sensors = sensors(&periods);
             let fresh = |share| mean_fresh(&sensors, Nanos::ZERO, share);
             let more = share + more * (1.0 - share);
-            prop_assert!(fresh(more) >= fresh(share) - 1e-9, "{} at {}, {} at {}", fresh(share), share, fresh(more), more);
+            prop_assert!(
+                fresh(more) >= fresh(share) - 1e-9,
+                "{} at {}, {} at {}",
+                fresh(share),
+                share,
+                fresh(more),
+                more
+            );
         }
     }
 }

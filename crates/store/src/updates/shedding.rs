@@ -210,7 +210,9 @@ mod tests {
     proptest! {
         #[test]
         fn the_budget_goes_to_the_hottest_and_is_used_up(
-            objects in prop::collection::vec((1..1000u64, 0..6u64), 1..40), knob in 0.0..=1.0f64, stale_max in 0..40usize
+            objects in prop::collection::vec((1..1000u64, 0..6u64), 1..40),
+            knob in 0.0..=1.0f64,
+            stale_max in 0..40usize,
         ) {
             let (periods, reads): (Vec<_>, Vec<_>) = objects.into_iter().unzip();
             let mut shares = shares(&periods, stale_max);

@@ -63,12 +63,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn columns_keep_the_mean(lengths in prop::collection::vec((1..100u32, 0.0..9.0f64), 1..50), columns in 1..200usize) {
+        fn columns_keep_the_mean(
+            lengths in prop::collection::vec((1..100u32, 0.0..9.0f64), 1..50),
+            columns in 1..200usize,
+        ) {
             let whole: u32 = lengths.iter().map(|(length, _)| length).sum();
             let mut done = 0;
             let ends = lengths.iter().map(|(length, _)| { done += length; f64::from(done) / f64::from(whole) });
             let steps = Steps { ends: ends.collect(), values: lengths.iter().map(|(_, value)| *value).collect() };
-            let mean: f64 = lengths.iter().map(|(length, value)| f64::from(*length) * value).sum::<f64>() / f64::from(whole);
+            let mean: f64 =
+                lengths.iter().map(|(length, value)| f64::from(*length) * value).sum::<f64>() / f64::from(whole);
             let ours = steps.means(columns).iter().sum::<f64>() / columns as f64;
             prop_assert!((ours - mean).abs() < 1e-9, "{ours} {mean}");
         }

@@ -230,7 +230,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_distribution_can_be_drawn(bins in prop::collection::vec((0.0..1e9f64, 0u64..1_000_000), 0..60), beyond in 0u64..100, max in prop::option::of(0.0..1e10f64)) {
+        fn any_distribution_can_be_drawn(
+            bins in prop::collection::vec((0.0..1e9f64, 0u64..1_000_000), 0..60),
+            beyond in 0u64..100,
+            max in prop::option::of(0.0..1e10f64),
+        ) {
             let mut bins = bins;
             bins.sort_by(|a, b| a.0.total_cmp(&b.0));
             let tails = Tails { description: "x".into(), tails: vec![tail(bins, beyond, max)], mark_us: Some(41_666.0) };

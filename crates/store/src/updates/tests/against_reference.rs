@@ -294,7 +294,8 @@ proptest! {
                 Op::Offer { sensor, gap, age } => {
                     let (last, last_sampled_at) = model.last(sensor);
                     let (seq, sampled_at) = (Seq(last.0 + gap), (model.now - Nanos(age)).max(last_sampled_at));
-                    let verdict = updates.offer(SensorId(sensor as u32), seq, sampled_at, &seq.0.to_le_bytes(), model.now);
+                    let verdict =
+                        updates.offer(SensorId(sensor as u32), seq, sampled_at, &seq.0.to_le_bytes(), model.now);
                     prop_assert_eq!(verdict, Ok(model.offer(sensor, seq, sampled_at)));
                 }
                 Op::Next => {

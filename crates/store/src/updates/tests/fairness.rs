@@ -39,7 +39,10 @@ proptest! {
 
     #[test]
     fn with_two_periods_of_validity_half_of_the_updates_keep_everything_fresh(
-        periods in prop::collection::vec(1..50u64, 1..20), knob in 0.5..=1.0f64, minimum in 0.0..=1.0f64, length in 200..600u64,
+        periods in prop::collection::vec(1..50u64, 1..20),
+        knob in 0.5..=1.0f64,
+        minimum in 0.0..=1.0f64,
+        length in 200..600u64,
     ) {
         let specs: Vec<_> = periods.iter().map(|&period| spec(period, 2 * period)).collect();
         let mut updates = Updates::new(&specs, options(minimum, Shedding::Uniform, 0));
