@@ -2,9 +2,10 @@
 //!
 //! A wall-follower steers by its lidar. When the lidar stalls, a plain `get` would go on returning the last distance.
 
-use punctual::{
-    Clock, Freshness, Memory, Nanos, ObjectSpec, SensorId, Seq, Store, StoreError, StoreOptions, VirtualOs,
-};
+use std::thread::sleep;
+use std::time::Duration;
+
+use punctual::{Clock, Freshness, LinuxOs, Nanos, ObjectSpec, SensorId, Seq, StoreError, StoreOptions, in_memory};
 
 fn main() -> Result<(), StoreError> {
     let period = Nanos::from_millis(50);
@@ -14,28 +15,30 @@ fn main() -> Result<(), StoreError> {
         avi: period * 2,
         max_len: 8,
     };
-    let clock = VirtualOs::new(0);
     let options = StoreOptions {
         objects: vec![lidar],
         ..StoreOptions::default()
     };
-    let store = Store::open(Memory::default(), clock.clone(), options)?;
+    let store = in_memory(options)?;
 
     for step in 1..=8u64 {
         // The lidar reports every 50 ms, and falls silent after the fourth reading.
         if step <= 4 {
             let metres = 1.0 - 0.1 * step as f64;
-            store.offer(SensorId(0), Seq(step), clock.now(), &metres.to_le_bytes())?;
+            store.offer(SensorId(0), Seq(step), LinuxOs.now(), &metres.to_le_bytes())?;
             store.install_pending(1)?;
         }
-        clock.advance(Nanos::from_millis(40));
+        sleep(Duration::from_millis(40));
         let action = match store.get_fresh(b"lidar/left", Nanos::from_millis(100))? {
             Freshness::Fresh { age, .. } => format!("follow the wall (reading is {age} old)"),
             Freshness::Stale { age, .. } => format!("stop: the reading is {age} old"),
             Freshness::NotFound => "wait for the first reading".into(),
         };
-        println!("step {step}: fresh share {}, {action}", store.fresh_share(clock.now()));
-        clock.advance(Nanos::from_millis(10));
+        println!(
+            "step {step}: fresh share {}, {action}",
+            store.fresh_share(LinuxOs.now())
+        );
+        sleep(Duration::from_millis(10));
     }
     Ok(())
 }

@@ -13,10 +13,7 @@ use punctual_units::Time;
 use crate::grid::Share;
 use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
-use crate::policy::{
-    Exact, Loads, Policy, Task, ZeroDelta, algorithm_2, dadna, dna, equal, greedy, static_best, static_fewest, vc2m,
-    weighted,
-};
+use crate::policy::{Exact, Loads, Policy, Task, dadna, dna, equal, static_best, static_fewest, vc2m};
 use crate::pool::Pool;
 use crate::programs::Programs;
 use crate::running::Running;
@@ -73,7 +70,6 @@ impl Plan {
 /// ```
 /// use punctual_allocation::{
 ///     Allocator, Event, Grid, Objective, Phase, Policy, Pool, Profile, Programs, RateTable, Running, Settings, Task,
-///     ZeroDelta,
 /// };
 /// use punctual_units::{Nanos, Time};
 ///
@@ -90,7 +86,7 @@ impl Plan {
 /// let programs = Programs::new(&[program("eager", 1e8), program("content", 0.0)], Objective::Speed)?;
 /// let period = Nanos::from_millis(500);
 /// let tasks = [Task { program: 0, period, core: 0 }, Task { program: 1, period, core: 1 }];
-/// let settings = Settings { cores: 2, ..Settings::paper(Policy::Dna(ZeroDelta::OtherResource)) };
+/// let settings = Settings { cores: 2, ..Settings::paper(Policy::Dna) };
 /// let mut allocator = Allocator::new(&programs, &tasks, settings)?;
 ///
 /// let job = |program| Some(Running { program, progress: 0.0, deadline: Time(500_000_000), waiting: &[] });
@@ -184,10 +180,7 @@ impl Allocator {
         if self.settings.policy.is_static() {
             return None;
         }
-        let by_deadline = matches!(
-            self.settings.policy,
-            Policy::Dadna(_) | Policy::Algorithm2 | Policy::Weighted
-        );
+        let by_deadline = self.settings.policy == Policy::Dadna;
         let state = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
         let only_waits = || self.seen.iter().copied().eq(cores.iter().map(state));
         let looks_on = !by_deadline && self.keeper.is_none() && self.due.is_none();
@@ -219,11 +212,8 @@ impl Allocator {
         let pool = self.settings.pool;
         match self.settings.policy {
             Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest | Policy::StaticFewest => self.plan.shares.clone(),
-            Policy::Greedy => greedy(programs, pool, cores),
-            Policy::Dna(zero) => dna(programs, pool, cores, zero),
-            Policy::Dadna(zero) => dadna(programs, pool, cores, now, zero),
-            Policy::Algorithm2 => algorithm_2(programs, pool, cores, now, ZeroDelta::OtherResource),
-            Policy::Weighted => weighted(programs, pool, cores, now),
+            Policy::Dna => dna(programs, pool, cores),
+            Policy::Dadna => dadna(programs, pool, cores, now),
             Policy::Exact => match &mut self.exact {
                 Some(exact) => exact.decide(programs, cores),
                 None => self.plan.shares.clone(),
@@ -263,7 +253,7 @@ pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
 /// Where bandwidth goes that no core needs, under each policy.
 fn aim(policy: Policy) -> Aim {
     match policy {
-        Policy::Dadna(_) | Policy::Algorithm2 | Policy::Weighted => Aim::Deadlines,
+        Policy::Dadna => Aim::Deadlines,
         Policy::Exact => Aim::Speed,
         _ => Aim::Gradient,
     }

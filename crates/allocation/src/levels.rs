@@ -63,11 +63,6 @@ impl Levels {
         self.levels[self.grid.index(share)]
     }
 
-    /// All levels, in the order of [`Grid::index`].
-    pub fn all(&self) -> &[i32] {
-        &self.levels
-    }
-
     /// The sum of all levels from `from` up to `ways` and `partitions` more, both included.
     pub fn sum(&self, from: Share, ways: usize, partitions: usize) -> i32 {
         let width = usize::from(self.grid.partitions) + 1;

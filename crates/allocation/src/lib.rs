@@ -17,13 +17,11 @@
 
 mod allocator;
 pub mod cluster;
-pub mod edf;
 mod grid;
 mod here;
 pub mod hysteresis;
 mod levels;
 mod masks;
-pub mod packing;
 pub mod policy;
 mod pool;
 pub mod profile;
@@ -37,10 +35,10 @@ pub use grid::{Grid, PARTS_MAX, Share};
 pub use hysteresis::Refill;
 pub use levels::LEVELS;
 pub use masks::{WayMask, place, side_by_side};
-pub use policy::{Leftovers, Loads, Policy, Task, ZeroDelta};
+pub use policy::{Leftovers, Loads, Policy, Task};
 pub use pool::{CORES_MAX, Pool, PoolError};
 pub use profile::{Phase, Profile, ProfileError};
 pub use programs::{Objective, PHASES_MAX, Programs, ProgramsError};
-pub use running::{Running, WAITING_MAX, Waiting, virtual_deadline, virtual_deadline_with};
+pub use running::{Running, WAITING_MAX, Waiting, virtual_deadline_with};
 pub use settings::{Base, Settings, SettingsError};
 pub use table::RateTable;

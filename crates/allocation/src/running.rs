@@ -34,7 +34,7 @@ pub struct Waiting {
 pub const WAITING_MAX: usize = 64;
 
 /// The virtual deadline of a running job (fifth paper, section VI-B): the latest instant at which it can end without
-/// making a waiting one late, if those then have the whole machine:
+/// making a waiting one late, if those then have `share` (in the paper: the whole machine):
 ///
 /// ```text
 /// start(n) = D_n - WCET_n
@@ -43,11 +43,6 @@ pub const WAITING_MAX: usize = 64;
 /// ```
 ///
 /// with the waiting jobs 1..n in the order of their deadlines. WCET_i is what is left of a job that was pushed aside.
-pub fn virtual_deadline(running: &Running<'_>, programs: &Programs) -> Time {
-    virtual_deadline_with(running, programs, programs.grid().all())
-}
-
-/// The same, if those that wait then have `share`.
 pub fn virtual_deadline_with(running: &Running<'_>, programs: &Programs, share: Share) -> Time {
     let mut earliest = [0_usize; WAITING_MAX];
     let mut start = Time(u64::MAX);
@@ -120,7 +115,8 @@ mod tests {
             deadline: Time(u64::MAX),
             waiting,
         };
-        virtual_deadline(&running, &second())
+        let programs = second();
+        virtual_deadline_with(&running, &programs, programs.grid().all())
     }
 
     #[test]

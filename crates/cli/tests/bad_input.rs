@@ -258,7 +258,7 @@ fn a_wrong_command_line_is_refused_with_a_hint() {
         ),
         (
             &["run", "x.toml", "--profile", "answer=p.csv", "--allocate", "luck"],
-            "no such policy; there are equal, vc2m-frugal, vc2m, static-best, static-fewest, greedy, dna, dadna, exact, exact-weighted",
+            "no such policy; there are equal, vc2m-frugal, vc2m, static-best, static-fewest, dna, dadna, exact",
         ),
     ] {
         let error = refused(folder.path(), arguments);

@@ -16,7 +16,7 @@
 use std::fmt;
 
 use nalgebra::DMatrix;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::fingerprint::{Fingerprint, Hasher};
 use crate::rows;
@@ -27,7 +27,7 @@ pub const R2_ACCEPTED: f64 = 0.8;
 
 /// An ARX model, by construction consistent in its dimensions and free of NaN and infinities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
+#[serde(remote = "Self")]
 pub struct ArxModel {
     inputs: Vec<String>,
     outputs: Vec<String>,
@@ -50,21 +50,6 @@ pub struct Fit {
     pub residual_std: Vec<f64>,
     /// Rows of the record.
     pub samples: usize,
-}
-
-/// The parts of an [`ArxModel`] before they are checked against each other.
-#[derive(Deserialize)]
-struct Unchecked {
-    inputs: Vec<String>,
-    outputs: Vec<String>,
-    #[serde(with = "rows::many")]
-    a: Vec<DMatrix<f64>>,
-    #[serde(with = "rows::many")]
-    b: Vec<DMatrix<f64>>,
-    u0: Vec<f64>,
-    y0: Vec<f64>,
-    drift: Vec<f64>,
-    fit: Option<Fit>,
 }
 
 /// Parts that do not make up a model, or data that does not fit it.
@@ -101,16 +86,6 @@ pub enum ArxError {
         input: usize,
         /// Inputs of the model.
         inputs: usize,
-    },
-    /// Outputs and inputs given to a prediction are not records of equal length.
-    #[error("{got} rows of {what}, but at least {needed} are needed")]
-    TooShort {
-        /// Rows of what.
-        what: &'static str,
-        /// Rows given.
-        got: usize,
-        /// Rows needed.
-        needed: usize,
     },
 }
 
@@ -318,43 +293,6 @@ impl ArxModel {
         }
     }
 
-    /// One-step predictions: row k holds y(k) as foretold from the measured rows before it. Rows are absolute values;
-    /// the first [`order`](Self::order) rows, which cannot be foretold, are left out of the result.
-    ///
-    /// # Errors
-    /// [`ArxError`] if a row has the wrong length or there are fewer rows of `u` than of `y`.
-    pub fn predict(&self, y: &[Vec<f64>], u: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, ArxError> {
-        self.check_rows(y, u)?;
-        if u.len() < y.len() {
-            return Err(ArxError::TooShort {
-                what: "inputs",
-                got: u.len(),
-                needed: y.len(),
-            });
-        }
-        Ok((self.order()..y.len()).map(|k| self.next(&y[..k], &u[..k])).collect())
-    }
-
-    /// Free run: the outputs that follow from `start` (the first [`order`](Self::order) rows) and the inputs alone.
-    /// The result begins with `start` and has as many rows as `u`. Rows are absolute values.
-    ///
-    /// # Errors
-    /// [`ArxError`] if a row has the wrong length or `start` or `u` has fewer rows than the order.
-    pub fn simulate(&self, start: &[Vec<f64>], u: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, ArxError> {
-        self.check_rows(start, u)?;
-        let needed = self.order();
-        for (what, got) in [("starting outputs", start.len()), ("inputs", u.len())] {
-            if got < needed {
-                return Err(ArxError::TooShort { what, got, needed });
-            }
-        }
-        let mut y = start[..needed].to_vec();
-        while y.len() < u.len() {
-            y.push(self.next(&y, &u[..y.len()]));
-        }
-        Ok(y)
-    }
-
     /// A hash of everything a controller depends on: names, orders, matrices and operating point. The fit is left
     /// out, so a model judged anew keeps its controllers.
     pub fn fingerprint(&self) -> Fingerprint {
@@ -371,28 +309,6 @@ impl ArxModel {
             numbers.iter().for_each(|v| hasher.number(*v));
         }
         hasher.finish()
-    }
-
-    /// y(k) from the outputs and inputs before k, most recent last. Both slices end at row k - 1 and are long enough.
-    fn next(&self, y: &[Vec<f64>], u: &[Vec<f64>]) -> Vec<f64> {
-        let mut next: Vec<f64> = self.y0.iter().zip(&self.drift).map(|(y0, drift)| y0 + drift).collect();
-        add_products(&mut next, &self.a, y, &self.y0);
-        add_products(&mut next, &self.b, u, &self.u0);
-        next
-    }
-
-    fn check_rows(&self, y: &[Vec<f64>], u: &[Vec<f64>]) -> Result<(), ArxError> {
-        for (what, rows, needed) in [("outputs", y, self.outputs.len()), ("inputs", u, self.inputs.len())] {
-            if let Some(k) = rows.iter().position(|row| row.len() != needed) {
-                let what = format!("row {k} of the {what}");
-                return Err(ArxError::Size {
-                    what,
-                    got: vector(rows[k].len()),
-                    needed: vector(needed),
-                });
-            }
-        }
-        Ok(())
     }
 
     fn checked(self) -> Result<ArxModel, ArxError> {
@@ -428,20 +344,6 @@ impl ArxModel {
     }
 }
 
-/// to += M_1 (x(k-1) - x0) + M_2 (x(k-2) - x0) + ..., where `past` ends with x(k-1).
-fn add_products(to: &mut [f64], matrices: &[DMatrix<f64>], past: &[Vec<f64>], x0: &[f64]) {
-    for (matrix, x) in matrices.iter().zip(past.iter().rev()) {
-        for (row, sum) in to.iter_mut().enumerate() {
-            *sum += x
-                .iter()
-                .zip(x0)
-                .enumerate()
-                .map(|(j, (x, x0))| matrix[(row, j)] * (x - x0))
-                .sum::<f64>();
-        }
-    }
-}
-
 fn vector(rows: usize) -> Size {
     Size { rows, columns: 1 }
 }
@@ -468,30 +370,16 @@ fn check_part<'a>(
     }
 }
 
-impl TryFrom<Unchecked> for ArxModel {
-    type Error = ArxError;
+impl Serialize for ArxModel {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ArxModel::serialize(self, serializer)
+    }
+}
 
-    fn try_from(parts: Unchecked) -> Result<ArxModel, ArxError> {
-        let Unchecked {
-            inputs,
-            outputs,
-            a,
-            b,
-            u0,
-            y0,
-            drift,
-            fit,
-        } = parts;
-        ArxModel {
-            inputs,
-            outputs,
-            a,
-            b,
-            u0,
-            y0,
-            drift,
-            fit,
-        }
-        .checked()
+/// Refuses a document whose parts contradict each other.
+impl<'de> Deserialize<'de> for ArxModel {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ArxModel, D::Error> {
+        let model = ArxModel::deserialize(deserializer)?;
+        model.checked().map_err(serde::de::Error::custom)
     }
 }

@@ -18,8 +18,6 @@
 //!    reports the poles, of the free loop and of those with knobs pinned at a limit.
 //! 4. [`LqrPi`] is the law at work: limits, anti-windup, settings that the machine rounds or refuses.
 //!
-//! [`Pi`] is the plain law for one knob with gains from elsewhere.
-//!
 //! Beyond the paper, the law knows steps and rates of knobs ([`Actuator`]) and feeds set points forward
 //! ([`LqrPi::with_model`], [`SteadyState`]). Models exist for a shorter sample, too ([`quasi_static`]). [`OneStep`] is
 //! a law that inverts the model in one step. A [`Supervisor`] notices when a model is wrong, a [`Pacer`] sets the clock
@@ -80,7 +78,6 @@ mod lqr_pi;
 mod mimo;
 mod one_step;
 mod pacing;
-mod pi;
 mod riccati;
 mod rounding;
 mod rows;
@@ -105,7 +102,6 @@ pub use lqr_pi::{LqrPi, LqrPiError, StepError};
 pub use mimo::{Design, DesignError, Pinned, Weights, WrongModel, design};
 pub use one_step::{OneStep, OneStepError, OneStepTuning};
 pub use pacing::{LEARNT, PARTS_MAX, PRIOR, Pacer, SLOW_DOWN_MAX, TOLERANCE};
-pub use pi::{Pi, PiError, PiGains};
 pub use riccati::{Riccati, RiccatiError, dare};
 pub use spectrum::{NoSpectrum, Pole, SETTLED, Stability};
 pub use state_space::StateSpace;

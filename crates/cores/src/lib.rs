@@ -14,9 +14,7 @@
 //! exact test for earliest deadline first on one core, and [`first_fit`] packs by it; [`responses`] is the test for
 //! fixed priorities, which is what Linux runs. [`lend`] decides on a lease, and [`Tenants`] does so for several tasks:
 //! a lease ends as long before the next release as taking the core back takes. [`LearntCosts`] learns how long that
-//! took lately. [`completion`] finds the spinning time that costs least over the medium's measured service times, where
-//! others use the core meanwhile; [`completion_on_kept_core`] where they do not. Every figure is an argument; none is a
-//! constant of ours.
+//! took lately. Every figure is an argument; none is a constant of ours.
 
 mod admission;
 mod budget;
@@ -26,16 +24,14 @@ mod drawn;
 mod fixed_priority;
 mod learnt;
 mod lending;
-mod list;
 mod packing;
 mod placement;
 mod tenants;
 
 pub use admission::{FirstFitError, Sporadic, TASKS_MAX, Unfit, first_fit, fits};
-pub use completion::{Completion, NoFigures, completion, completion_on_kept_core, expected_cost};
+pub use completion::Completion;
 pub use fixed_priority::{Bandwidth, responses};
 pub use learnt::LearntCosts;
 pub use lending::{Lease, LendingCosts, NextRelease, lend};
-pub use list::{CoreListError, check_cores};
 pub use placement::{Chair, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX, first_set_apart, place};
 pub use tenants::Tenants;

@@ -5,7 +5,7 @@
 //!   store.
 //! - [`Memory`]: a map in memory. The conformance suite compares with it, and the examples run on it.
 //!
-//! Both pass `punctual_store::conformance`.
+//! Both pass the conformance suite of `punctual-testing`.
 
 #[cfg(target_os = "linux")]
 pub mod lmdb;

@@ -8,10 +8,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::{FORMAT, LmdbOptions};
-use punctual_os::VirtualOs;
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Store, StoreError, StoreOptions, UpdateMode};
+use punctual_testing::VirtualOs;
 use punctual_units::{Nanos, SensorId, Seq, Time};
 
 const OPTIONS: LmdbOptions = LmdbOptions {

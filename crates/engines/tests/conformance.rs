@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_store::conformance::{Step, check, check_limits};
 use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
+use punctual_testing::conformance::engine::{Step, check, check_limits};
 
 fn table() -> impl Strategy<Value = Table> {
     prop_oneof![Just(Table::Data), Just(Table::Temporal)]

@@ -12,13 +12,18 @@
 //! prints, writes and draws. The same settings give the same outcome, whatever the number of threads.
 
 pub mod claims;
+pub mod completion;
 pub mod controllers;
+#[cfg(target_os = "linux")]
+pub mod data_path;
 pub mod dna;
 pub mod dps;
+pub mod dual;
 pub mod goals;
 #[cfg(target_os = "linux")]
 pub mod movie;
 mod outcome;
+pub mod packing;
 mod parallel;
 pub mod qedb;
 #[cfg(target_os = "linux")]

@@ -7,18 +7,16 @@
 //! where a thread parks until another wakes it or until an instant ([`Park`]), and threads. There are two:
 //!
 //! - `LinuxOs`: the kernel's clock, its futexes and its threads;
-//! - [`VirtualOs`]: threads that take turns, and a clock that jumps. All that happens follows from a seed, and a
-//!   deadlock is a report instead of a test that hangs.
+//! - `VirtualOs`, for tests (`punctual-testing`): threads that take turns, and a clock that jumps. All that happens
+//!   follows from a seed, and a deadlock is a report instead of a test that hangs.
 //!
-//! Both pass [`conformance`]. What is generic over the `Os` costs nothing extra on Linux: `LinuxOs` has no size, and
-//! the compiler sees through it.
+//! Both pass the conformance suite of `punctual-testing`. What is generic over the `Os` costs nothing extra on Linux:
+//! `LinuxOs` has no size, and the compiler sees through it.
 
-pub mod conformance;
 #[cfg(target_os = "linux")]
 pub mod linux;
 mod refusal;
 mod thread;
-mod virtual_os;
 
 use std::ops::DerefMut;
 
@@ -28,9 +26,6 @@ use punctual_units::{Clock, Nanos, Time};
 pub use linux::LinuxOs;
 pub use refusal::Refusal;
 pub use thread::{REAL_TIME_PRIORITIES, Scheduling, Thread, Tid};
-pub use virtual_os::{
-    CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
-};
 
 /// An operating system, as far as threads wait in it. Clones are handles to the same one.
 pub trait Os: Clock + Clone + Send + Sync + 'static {

@@ -4,10 +4,9 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use punctual_os::conformance::{Violation, check, check_inheritance};
-use punctual_os::{
-    Lock, Os, Park, Refusal, Scheduling, Thread, Tid, VirtualLock, VirtualOs, VirtualParker, Wake, explore,
-};
+use punctual_os::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
+use punctual_testing::conformance::os::{Violation, check, check_inheritance};
+use punctual_testing::{VirtualLock, VirtualOs, VirtualParker, explore};
 use punctual_units::{Clock, Nanos, Time};
 
 const SEEDS: u64 = 20;

@@ -1,12 +1,12 @@
 //! What does the machine offer? Knobs to set, meters to read, and time.
 //!
 //! A [`Machine`] is a handful of methods. Two implementations exist: `linux::LinuxMachine` here, and the
-//! simulated machine of `punctual-sim`; both pass [`conformance::check`]. A knob that is missing or refused is a
-//! result, not an error: [`Offers`] says what there is, [`Refusal`] why something did not work and what would help.
+//! simulated machine of `punctual-sim`; both pass one conformance suite (`punctual-testing`). A knob that is missing or
+//! refused is a result, not an error: [`Offers`] says what there is, [`Refusal`] why something did not work and what
+//! would help.
 //!
 //! Only this crate knows kernel paths.
 
-pub mod conformance;
 mod knob;
 #[cfg(target_os = "linux")]
 pub mod linux;

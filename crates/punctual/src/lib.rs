@@ -19,7 +19,7 @@
 //! What most programs need is here at the top. Everything else is in the rooms, under their names: [`store`]
 //! (deadlines, freshness, admission of updates), [`engines`] (where bytes live), [`runtime`] (threads and reports),
 //! [`control`] (identification and laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`] (clock and
-//! waits; a virtual one for tests), [`workload`] and [`units`].
+//! waits), [`workload`] and [`units`]. A virtual clock for tests of your own is in `punctual-testing`.
 
 pub use punctual_control as control;
 pub use punctual_engines as engines;
@@ -35,7 +35,6 @@ pub use punctual_engines::lmdb::LmdbOptions;
 pub use punctual_engines::{Lmdb, Memory};
 #[cfg(target_os = "linux")]
 pub use punctual_os::LinuxOs;
-pub use punctual_os::VirtualOs;
 #[cfg(target_os = "linux")]
 pub use punctual_runtime::linux::{
     Bytes, Ended, Figures, Job, Learnt, Prepared, RunOptions, Runtime, RuntimeOptions, Sensor, SensorError, TaskHandle,

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use punctual_engines::Memory;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_runtime::linux::Prepared;
 use punctual_store::{Store, StoreOptions};
@@ -26,7 +26,7 @@ const SECONDS: u64 = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = LinuxMachine::open(LinuxOptions::default())?;
-    let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default())?);
+    let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default())?);
     let took: Arc<Mutex<[Vec<Nanos>; 2]>> = Arc::default();
     let mut runtime = Prepared::new(machine, store);
     let deadline = Nanos::from_millis(40);
@@ -37,12 +37,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     runtime.task("work", Class::RealTime { deadline }, every, move |job| {
         let mut costs = [Vec::new(), Vec::new()];
         for part in 1..PARTS {
-            let until = MonotonicClock.now() + PART;
-            while MonotonicClock.now() < until {}
-            let begun = MonotonicClock.now();
-            let before = MonotonicClock.now();
+            let until = LinuxOs.now() + PART;
+            while LinuxOs.now() < until {}
+            let begun = LinuxOs.now();
+            let before = LinuxOs.now();
             job.progress(part, PARTS);
-            let after = MonotonicClock.now();
+            let after = LinuxOs.now();
             costs[0].push(before.since(begun));
             costs[1].push(after.since(before));
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use punctual_engines::Memory;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_runtime::linux::{Bytes, Ended, Figures, Learnt, Runtime, RuntimeOptions, SensorError};
 use punctual_runtime::{Learning, RuntimeError};
 use punctual_store::temporal::ObjectSpec;
@@ -25,7 +25,7 @@ const fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
 }
 
-fn store(objects: &[&str]) -> Arc<Store<Memory, MonotonicClock>> {
+fn store(objects: &[&str]) -> Arc<Store<Memory, LinuxOs>> {
     let object = |key: &&str| ObjectSpec {
         key: key.as_bytes().into(),
         avi: ms(1000),
@@ -36,7 +36,7 @@ fn store(objects: &[&str]) -> Arc<Store<Memory, MonotonicClock>> {
         objects: objects.iter().map(object).collect(),
         ..StoreOptions::default()
     };
-    Arc::new(Store::open(Memory::default(), MonotonicClock, options).unwrap())
+    Arc::new(Store::open(Memory::default(), LinuxOs, options).unwrap())
 }
 
 /// Asks for figures until they are as told.

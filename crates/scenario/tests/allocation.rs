@@ -5,7 +5,7 @@
 mod common;
 
 use common::{request, unwatched};
-use punctual_allocation::{Grid, Phase, Policy, Profile, RateTable, Refill, Share, ZeroDelta};
+use punctual_allocation::{Grid, Phase, Policy, Profile, RateTable, Refill, Share};
 use punctual_loop::ModelDocument;
 use punctual_runtime::report::{RunReport, Sample};
 use punctual_scenario::{
@@ -149,12 +149,7 @@ fn told(what: &str, both: &RunReport, alone: &RunReport) -> String {
     )
 }
 
-const DYNAMIC: [Policy; 4] = [
-    Policy::Exact,
-    Policy::Weighted,
-    Policy::Dna(ZeroDelta::OtherResource),
-    Policy::Dadna(ZeroDelta::OtherResource),
-];
+const DYNAMIC: [Policy; 3] = [Policy::Exact, Policy::Dna, Policy::Dadna];
 
 #[test]
 fn both_together_hold_the_goal_in_peace_with_less_energy() {
@@ -200,7 +195,7 @@ fn an_allocator_that_thrashes_is_noticed() {
     let model = model();
     let controlled = |policy, changes| controlled(policy, Some(Refill::PAPER), changes, &model);
     let alone = controlled(Policy::Equal, Changes::Paying);
-    for policy in [Policy::Exact, Policy::Dna(ZeroDelta::OtherResource)] {
+    for policy in [Policy::Exact, Policy::Dna] {
         let thrashing = controlled(policy, Changes::Every);
         let told = told(&format!("{}, every change", policy.name()), &thrashing, &alone);
         println!("{told}");
@@ -254,7 +249,7 @@ fn a_policy_that_swings_with_the_windows_is_refused() {
         run(&request, &mut unwatched).expect("the run ends in order").report
     };
     let alone = controlled(Policy::Equal);
-    for policy in [Policy::Exact, Policy::Dna(ZeroDelta::OtherResource)] {
+    for policy in [Policy::Exact, Policy::Dna] {
         let swinging = controlled(policy);
         let told = told(policy.name(), &swinging, &alone);
         println!("{told}");

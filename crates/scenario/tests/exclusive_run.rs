@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{request, unwatched};
 use punctual_engines::Memory;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_runtime::linux::Prepared;
 use punctual_runtime::report::{Protection, RunReport};
@@ -35,7 +35,7 @@ fn all_programs() -> Vec<String> {
 /// often each ran.
 fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
-    let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap());
+    let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap());
     let ran: Vec<Arc<AtomicU64>> = tasks.iter().map(|_| Arc::default()).collect();
     let mut runtime = Prepared::new(machine, store);
     runtime.spare(all_programs());

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use common::unwatched;
 use punctual_loop::{Event, EventLog, ModelDocument};
 use punctual_scenario::{ControllerSource, PlatformChoice, RunRequest, identify, run};
+use punctual_testing::task_by_hand;
 use punctual_units::{Nanos, Share};
 use punctual_workload::{Arrival, Class, ControllerKind, Demand, Pace, Table, TaskGoal, TaskSpec, Volume};
 use rand::{RngExt, SeedableRng};
@@ -49,7 +50,7 @@ fn real_time(name: &str, period_us: u64, deadline: f64, share: f64) -> TaskSpec 
             reads: Table::Sensors,
             writes: 0,
         },
-        ..TaskSpec::by_hand(
+        ..task_by_hand(
             name,
             Class::RealTime {
                 deadline: period.scaled(deadline),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{request, unwatched};
 use punctual_engines::Memory;
 use punctual_loop::{AdmissionEvent, Answer, Event, EventLog, replay};
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_platform::{KnobId, Machine, Meter, Plan, Value};
 use punctual_runtime::Finished;
@@ -112,7 +112,7 @@ fn paced_jobs_replay_to_the_same_clocks() {
 #[test]
 fn closures_run_as_tasks_and_every_job_is_accounted_for() {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
-    let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap());
+    let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap());
     let scenario = request(PlatformChoice::Linux, ControllerKind::Open, 1).scenario;
     let mut runtime = Prepared::new(machine, Arc::clone(&store));
     let ten_ms = Nanos::from_millis(10);

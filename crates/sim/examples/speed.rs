@@ -8,8 +8,9 @@ use std::time::Instant;
 use punctual_platform::Machine;
 use punctual_sim::{Event, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
+use punctual_testing::task_by_hand;
 use punctual_units::{Nanos, Time};
-use punctual_workload::{Arrival, Class, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode};
+use punctual_workload::{Arrival, Class, Op, Program, SensorStream, Table, Trace, UpdateMode};
 
 const SECONDS: u64 = 60;
 
@@ -30,8 +31,8 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
     let period = Nanos::from_millis(100);
     let (pause_min, pause_max) = (Nanos::from_millis(50), Nanos::from_millis(150));
     let program = |ops: &[Op]| Program { ops: ops.to_vec() };
-    let analysis = TaskSpec::by_hand("analysis", Class::RealTime { deadline }, Arrival::Periodic { period });
-    let browse = TaskSpec::by_hand(
+    let analysis = task_by_hand("analysis", Class::RealTime { deadline }, Arrival::Periodic { period });
+    let browse = task_by_hand(
         "browse",
         Class::BestEffort,
         Arrival::AfterCompletion { pause_min, pause_max },

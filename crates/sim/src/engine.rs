@@ -324,14 +324,34 @@ impl<'t> Simulation<'t> {
         self.cores.iter().map(|core| core.times(self.now)).collect()
     }
 
+    /// What jobs ask for data.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// Requests that were submitted since the start.
+    pub fn requests_begun(&self) -> u64 {
+        self.io_begun
+    }
+
+    /// Requests after which their job went on.
+    pub fn requests_ended(&self) -> u64 {
+        self.io_ended
+    }
+
+    /// For how long a core idled while a job waited that might have run there.
+    pub fn idle_beside_work(&self) -> Nanos {
+        self.idle_beside_work
+    }
+
     /// What the jobs of each runner worked since the start.
-    pub(crate) fn worked(&self) -> Vec<Nanos> {
+    pub fn worked(&self) -> Vec<Nanos> {
         let worked = |r: usize| self.runners[r].worked + self.works_since(r);
         (0..self.runners.len()).map(worked).collect()
     }
 
     /// Requests that jobs wait for.
-    pub(crate) fn io_pending(&self) -> u64 {
+    pub fn io_pending(&self) -> u64 {
         let waits = |runner: &&Runner| runner.job.as_ref().is_some_and(Job::waits_for_io);
         self.runners.iter().filter(waits).count() as u64
     }

@@ -58,7 +58,10 @@ impl MachineModel {
 }
 
 /// Reads a file of ours from its text and checks it; `whole` is the key that complaints about the file as a whole name.
-pub(crate) fn read<T: DeserializeOwned>(
+///
+/// # Errors
+/// [`MachineFileError`] for the first thing that is wrong.
+pub fn read<T: DeserializeOwned>(
     text: &str,
     whole: &str,
     check: impl Fn(&T) -> Result<(), ModelError>,

@@ -17,8 +17,7 @@
 //!
 //! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work are the kernel's governors,
 //! which set the clock while no controller does (`governor`), and faults of knobs and meters (`faults`). [`split::run`]
-//! runs tasks from the first release to the end of the last job under an allocator, [`dual::simulate`] under dual
-//! management.
+//! runs tasks from the first release to the end of the last job under an allocator.
 //!
 //! **Left out.** Write-backs, the size of values, the cost of scheduling outside of queues and of turning a knob,
 //! interrupts: commits are volatile.
@@ -28,7 +27,6 @@ mod check;
 mod committer;
 mod cores;
 mod costs;
-pub mod dual;
 mod engine;
 mod faults;
 mod feed;
@@ -56,7 +54,7 @@ pub use cores::CoreTimes;
 pub use costs::costs;
 pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
-pub use file::MachineFileError;
+pub use file::{MachineFileError, read as read_file};
 pub use governor::{Governor, UnknownGovernor};
 pub use load::{Event, Load, SimulationError, placed};
 pub use model::{

@@ -206,9 +206,8 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use punctual_store::updates::AdmissionOptions;
-    use punctual_workload::{
-        Arrival, Class, JobOutcome, Op, Program, SensorStream, Table, TaskSpec, Trace, UpdateMode,
-    };
+    use punctual_testing::task_by_hand;
+    use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, SensorStream, Table, Trace, UpdateMode};
 
     use super::*;
     use crate::{Event, Load, Simulation};
@@ -223,11 +222,11 @@ mod tests {
                 count: 9_000,
             }],
         };
-        let analysis = TaskSpec::by_hand("analysis", Class::RealTime { deadline }, Arrival::Periodic { period });
+        let analysis = task_by_hand("analysis", Class::RealTime { deadline }, Arrival::Periodic { period });
         let pauses = Arrival::AfterCompletion { pause_min, pause_max };
         let tasks = vec![
             (analysis, gets.clone()),
-            (TaskSpec::by_hand("browse", Class::BestEffort, pauses), gets),
+            (task_by_hand("browse", Class::BestEffort, pauses), gets),
         ];
         let second = Nanos::from_secs(1);
         let trace = Trace::synthetic(300, Nanos::from_millis(10), Nanos::from_millis(90), second, 1);

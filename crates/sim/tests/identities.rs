@@ -4,8 +4,9 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use punctual_platform::{KnobId, Machine, Plan, Value, conformance};
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::{Event, Failing, Fault, Faults, Faulty, MachineModel, MeterName, Parts, Simulation, costs};
+use punctual_testing::conformance::machine as conformance;
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,

@@ -6,11 +6,12 @@ use common::{compute, load, put};
 use proptest::prelude::*;
 use punctual_cores::{Placement, Seat};
 use punctual_sim::{Event, MachineModel, Simulation, SimulationError, placed};
+use punctual_testing::task_by_hand;
 use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, TaskSpec, Trace};
 
 fn task(name: &str, class: Class, period: Nanos, ops: &[Op]) -> (TaskSpec, Program) {
-    let spec = TaskSpec::by_hand(name, class, Arrival::Periodic { period });
+    let spec = task_by_hand(name, class, Arrival::Periodic { period });
     (spec, Program { ops: ops.to_vec() })
 }
 

@@ -15,9 +15,9 @@
 //! - an account of each transaction's time ([`Split`]) and of each sensor's updates ([`Store::reconcile`]);
 //! - a durability that is promised only when it is there ([`Store::flush`], [`Store::durable_seq`]).
 //!
-//! [`Store`] begins with an example. Engines live in `punctual-engines` and pass [`conformance`].
+//! [`Store`] begins with an example. Engines live in `punctual-engines` and pass the conformance suite of
+//! `punctual-testing`.
 
-pub mod conformance;
 pub mod deadline;
 pub mod engine;
 mod error;

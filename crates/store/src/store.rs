@@ -90,9 +90,9 @@ type Reading<B> = (Sample, Value<B>);
 ///
 /// ```
 /// use punctual_engines::Memory;
-/// use punctual_os::VirtualOs;
 /// use punctual_store::temporal::ObjectSpec;
 /// use punctual_store::{Deadline, Freshness, Store, StoreOptions};
+/// use punctual_testing::VirtualOs;
 /// use punctual_units::{Clock, Nanos, SensorId, Seq};
 ///
 /// let avi = Nanos::from_millis(500);

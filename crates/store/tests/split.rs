@@ -6,9 +6,10 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Memory;
-use punctual_os::{Os, Thread, VirtualOs, explore};
+use punctual_os::{Os, Thread};
 use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
 use punctual_store::{Deadline, Split, Store, StoreError, StoreOptions};
+use punctual_testing::{VirtualOs, explore};
 use punctual_units::{Clock, Nanos, Time};
 
 /// An engine in which every call takes some virtual time.

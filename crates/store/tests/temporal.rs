@@ -7,11 +7,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Memory;
 use punctual_engines::lmdb::{Lmdb, LmdbOptions};
-use punctual_os::{Os, VirtualOs};
+use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, Sample};
 use punctual_store::updates::{AdmissionEvent, Offered, SensorSpec, Shedding, Updates};
 use punctual_store::{Deadline, Flushed, Freshness, GROUP_OBJECTS_MAX, Store, StoreError, StoreOptions, UpdateMode};
+use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Share, Time};
 
 const AVI: Nanos = Nanos(1_000);

@@ -7,8 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use punctual_os::{Os, Park, Refusal, Scheduling, Thread, Tid, VirtualLock, VirtualOs, VirtualParker, Wake, explore};
+use punctual_os::{Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
 use punctual_store::permit::{Denied, PermitQueue};
+use punctual_testing::{VirtualLock, VirtualOs, VirtualParker, explore};
 use punctual_units::{Clock, Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

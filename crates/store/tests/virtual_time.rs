@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_os::{Os, Thread, VirtualOs, explore};
+use punctual_os::{Os, Thread};
 use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::Offered;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
+use punctual_testing::{VirtualOs, explore};
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -139,15 +139,15 @@ mod tests {
 
     /// What a program costs on the machine it was compiled for: the inverse of compiling.
     fn cost_ns(program: &Program) -> (f64, f64) {
-        let mut data = 0.0;
+        let (mut compute, mut data) = (0.0, 0.0);
         for op in &program.ops {
-            data += match op {
-                Op::Get { count, .. } => COSTS.read_txn_ns + f64::from(*count) * COSTS.get_ns,
-                Op::Put { count, .. } => COSTS.write_txn_ns + f64::from(*count) * COSTS.put_ns,
-                Op::Compute { .. } => 0.0,
-            };
+            match op {
+                Op::Get { count, .. } => data += COSTS.read_txn_ns + f64::from(*count) * COSTS.get_ns,
+                Op::Put { count, .. } => data += COSTS.write_txn_ns + f64::from(*count) * COSTS.put_ns,
+                Op::Compute { cycles } => compute += *cycles as f64 / COSTS.top.0 as f64 * 1e9,
+            }
         }
-        (program.cycles() as f64 / COSTS.top.0 as f64 * 1e9, data)
+        (compute, data)
     }
 
     proptest! {

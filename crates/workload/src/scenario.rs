@@ -347,37 +347,9 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// A task whose program is written by hand: one on each core, always active. Its demand is a stand-in, which is
-    /// never compiled.
-    pub fn by_hand(name: &str, class: Class, arrival: Arrival) -> TaskSpec {
-        TaskSpec {
-            name: name.into(),
-            class,
-            arrival,
-            demand: Demand {
-                compute: Nanos(1),
-                data: Nanos::ZERO,
-                rounds: 1,
-                reads: Table::Sensors,
-                writes: 0,
-            },
-            goal: None,
-            per_core: 1,
-            cores: None,
-            core: None,
-            active: Active::ALWAYS,
-            profile: None,
-        }
-    }
-
     /// The relative deadline of a real-time task.
     pub fn deadline(&self) -> Option<Nanos> {
         self.class.deadline()
-    }
-
-    /// On how many of the `others` cores beside the real-time one a best-effort task runs.
-    pub fn cores_of(&self, others: usize) -> usize {
-        self.cores.map_or(others, |cores| others.min(cores as usize))
     }
 }
 

@@ -8,7 +8,7 @@
 //! **Method.** [`rescued`] helps jobs that would be late with DNA's split: the gains of others count less, as little as
 //! it takes. DNA's split stays where no job is late with it, or where help for one would make another late.
 //!
-//! **What departs from Algorithm 2** ([`super::algorithm_2()`] is the paper's text), and why. The paper first hands out
+//! **What departs from Algorithm 2**, and why. The paper first hands out
 //! to jobs that would be late with the least, until they are in time; only then the others get anything. That is dear:
 //! a share that is given whatever its gain costs the others many times what it brings, and most jobs that are late with
 //! the least would be in time with DNA's split. In overload the speed that is lost makes queues grow, and more jobs
@@ -24,14 +24,14 @@ use punctual_units::Time;
 
 use crate::grid::Share;
 use crate::policy::Busy;
-use crate::policy::dna::{ZeroDelta, hand_out_weighted};
+use crate::policy::dna::hand_out;
 use crate::policy::rescue::{Outlook, rescued};
 use crate::pool::Pool;
 use crate::programs::Programs;
 use crate::running::Running;
 
 /// Splits `pool` after DADNA among the jobs that run on `cores` at `now`.
-pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now: Time, zero: ZeroDelta) -> Vec<Share> {
+pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now: Time) -> Vec<Share> {
     let busy = Busy::of(programs, pool, cores);
     let (even, spare) = (even(pool, cores.len()), busy.spare());
     let most = Share {
@@ -49,7 +49,7 @@ pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now
     };
     let split = |weight: &dyn Fn(usize) -> i64| {
         let mut shares = busy.least();
-        hand_out_weighted(&busy.levels, &mut shares, spare, zero, weight);
+        hand_out(&busy.levels, &mut shares, spare, weight);
         shares
     };
     busy.spread(&rescued(&outlooks, time_left, split))

@@ -2,12 +2,11 @@
 //!
 //! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`],
 //! [`static_best`], [`static_fewest`]. **Dynamic** ones split anew whenever a core changes its job or its phase:
-//! [`greedy`], [`dna`], [`dadna`], [`algorithm_2`], [`Exact`] and [`weighted`]. They give each core only what raises
-//! its rate: what no core gains from stays spare, and [`crate::Allocator`] leaves it where it was.
+//! [`dna`], [`dadna`] and [`Exact`]. They give each core only what raises its rate: what no core gains from stays
+//! spare, and [`crate::Allocator`] leaves it where it was.
 //!
 //! All of them keep to a [`Pool`]: no core under its least, no resource beyond what there is.
 
-mod algorithm_2;
 mod dadna;
 mod dna;
 mod equal;
@@ -19,11 +18,9 @@ mod static_best;
 mod static_fewest;
 pub(crate) mod surface;
 mod vc2m;
-mod weighted;
 
-pub use algorithm_2::algorithm_2;
 pub use dadna::dadna;
-pub use dna::{ZeroDelta, dna, greedy};
+pub use dna::dna;
 pub use equal::equal;
 pub use exact::{Exact, PAIR_BYTES_MAX};
 pub use loads::{Loads, Task};
@@ -31,7 +28,6 @@ pub(crate) use rescue::{Outlook, rescued};
 pub use static_best::static_best;
 pub use static_fewest::static_fewest;
 pub use vc2m::{Leftovers, vc2m};
-pub use weighted::{WEIGHTS, weight, weighted};
 
 use crate::grid::Share;
 use crate::levels::Levels;
@@ -50,33 +46,25 @@ pub enum Policy {
     StaticBest,
     /// The static split that overloads the fewest cores, by exhaustion: [`static_fewest`].
     StaticFewest,
-    /// One partition at a time to the largest gain of the next one: [`greedy`].
-    Greedy,
     /// One partition at a time to the largest average gain: [`dna`].
-    Dna(ZeroDelta),
+    Dna,
     /// Jobs first that would otherwise be late, at the cost of jobs that can afford it: [`dadna`].
-    Dadna(ZeroDelta),
-    /// Jobs first that would otherwise be late, as the fifth paper has it: [`algorithm_2`].
-    Algorithm2,
+    Dadna,
     /// The largest summed rate that there is: [`Exact`].
     Exact,
-    /// The largest sum of rates weighted by urgency: [`weighted`].
-    Weighted,
 }
 
 impl Policy {
     /// All, as the experiments compare them, in the order of their tables.
-    pub const ALL: [Policy; 10] = [
+    pub const ALL: [Policy; 8] = [
         Policy::Equal,
         Policy::Vc2m(Leftovers::Kept),
         Policy::Vc2m(Leftovers::HandedOut),
         Policy::StaticBest,
         Policy::StaticFewest,
-        Policy::Greedy,
-        Policy::Dna(ZeroDelta::OtherResource),
-        Policy::Dadna(ZeroDelta::OtherResource),
+        Policy::Dna,
+        Policy::Dadna,
         Policy::Exact,
-        Policy::Weighted,
     ];
 
     /// What a user calls it.
@@ -87,28 +75,15 @@ impl Policy {
             Policy::Vc2m(Leftovers::Kept) => "vc2m-frugal",
             Policy::StaticBest => "static-best",
             Policy::StaticFewest => "static-fewest",
-            Policy::Greedy => "greedy",
-            Policy::Dna(ZeroDelta::OtherResource) => "dna",
-            Policy::Dna(ZeroDelta::Nothing) => "dna-zero",
-            Policy::Dadna(ZeroDelta::OtherResource) => "dadna",
-            Policy::Dadna(ZeroDelta::Nothing) => "dadna-zero",
-            Policy::Algorithm2 => "dadna-paper",
+            Policy::Dna => "dna",
+            Policy::Dadna => "dadna",
             Policy::Exact => "exact",
-            Policy::Weighted => "exact-weighted",
         }
     }
 
     /// The policy of this [`Policy::name`].
     pub fn named(name: &str) -> Option<Policy> {
-        let readings = [
-            Policy::Dna(ZeroDelta::Nothing),
-            Policy::Dadna(ZeroDelta::Nothing),
-            Policy::Algorithm2,
-        ];
-        Policy::ALL
-            .into_iter()
-            .chain(readings)
-            .find(|policy| policy.name() == name)
+        Policy::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
     /// Whether it splits once and for all.
@@ -123,7 +98,6 @@ impl Policy {
 /// The jobs that run, apart from the cores that rest: what dynamic policies see.
 #[derive(Clone, Debug)]
 pub(crate) struct Busy<'a> {
-    pub programs: &'a Programs,
     pub pool: Pool,
     /// The core and the job of each.
     pub jobs: Vec<(usize, &'a Running<'a>)>,
@@ -144,7 +118,6 @@ impl<'a> Busy<'a> {
             .map(|(_, job)| programs.levels(job.program, job.progress))
             .collect();
         Busy {
-            programs,
             pool,
             jobs,
             levels,

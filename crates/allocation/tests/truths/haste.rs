@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_allocation::policy::{dadna, dna};
 use punctual_allocation::{
-    Objective, Phase, Profile, Programs, RateTable, Running, Share, Waiting, ZeroDelta, virtual_deadline_with,
+    Objective, Phase, Profile, Programs, RateTable, Running, Share, Waiting, virtual_deadline_with,
 };
 use punctual_units::Time;
 
@@ -59,14 +59,12 @@ proptest! {
     #[test]
     fn no_job_is_made_late_and_what_changes_helps(programs in programs(), cores in cores(), queues in queues()) {
         let cores = with_queues(&cores, &queues);
-        for zero in [ZeroDelta::OtherResource, ZeroDelta::Nothing] {
-            let (before, after) = (dna(&programs, POOL, &cores, zero), dadna(&programs, POOL, &cores, NOW, zero));
-            let busy: Vec<bool> = cores.iter().map(Option::is_some).collect();
-            keeps_to_the_pool(POOL, &busy, &after)?;
-            let (was, is) = (late(&programs, &cores, &before), late(&programs, &cores, &after));
-            prop_assert!(was.iter().zip(&is).all(|(was, is)| *was || !is), "{:?} became {:?}", was, is);
-            prop_assert!(after == before || count(&is) < count(&was), "{:?} for {:?}", after, before);
-        }
+        let (before, after) = (dna(&programs, POOL, &cores), dadna(&programs, POOL, &cores, NOW));
+        let busy: Vec<bool> = cores.iter().map(Option::is_some).collect();
+        keeps_to_the_pool(POOL, &busy, &after)?;
+        let (was, is) = (late(&programs, &cores, &before), late(&programs, &cores, &after));
+        prop_assert!(was.iter().zip(&is).all(|(was, is)| *was || !is), "{:?} became {:?}", was, is);
+        prop_assert!(after == before || count(&is) < count(&was), "{:?} for {:?}", after, before);
     }
 
     #[test]
@@ -80,8 +78,7 @@ proptest! {
             .into_iter()
             .map(|job| job.map(|job| Running { deadline: job.deadline.max(NOW), ..job }))
             .collect();
-        let zero = ZeroDelta::OtherResource;
-        prop_assert_eq!(dadna(&programs, POOL, &cores, NOW, zero), dna(&programs, POOL, &cores, zero));
+        prop_assert_eq!(dadna(&programs, POOL, &cores, NOW), dna(&programs, POOL, &cores));
     }
 }
 
@@ -108,11 +105,10 @@ fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
         })
     };
     let cores = [job(first, waiting), job(2_500_000_000, &[])];
-    let zero = ZeroDelta::OtherResource;
     let of = |shares: Vec<Share>| shares[1].partitions;
     (
-        of(dna(&programs, POOL, &cores, zero)),
-        of(dadna(&programs, POOL, &cores, NOW, zero)),
+        of(dna(&programs, POOL, &cores)),
+        of(dadna(&programs, POOL, &cores, NOW)),
     )
 }
 

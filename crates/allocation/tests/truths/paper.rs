@@ -1,9 +1,9 @@
 //! DNA and DADNA against a plain reading of the fifth paper's algorithms, step by step, without tables of sums.
 
 use proptest::prelude::*;
-use punctual_allocation::policy::{algorithm_2, dadna, dna, summed};
-use punctual_allocation::{Programs, Running, Share, Waiting, ZeroDelta, virtual_deadline};
-use punctual_units::{Nanos, Time};
+use punctual_allocation::policy::{dadna, dna, summed};
+use punctual_allocation::{Programs, Running, Share, Waiting, virtual_deadline_with};
+use punctual_units::Time;
 
 use crate::common::{POOL, cores, programs};
 
@@ -63,11 +63,6 @@ fn on_cores<'a>(jobs: &[Running<'a>]) -> Vec<Option<Running<'a>>> {
     jobs.iter().copied().map(Some).collect()
 }
 
-/// Seconds until a job ends with a share.
-fn left(programs: &Programs, job: &Running<'_>, share: Share) -> f64 {
-    programs.time_left(job.program, job.progress, share)
-}
-
 proptest! {
     #[test]
     fn dna_is_algorithm_1(programs in programs(), jobs in cores()) {
@@ -76,36 +71,15 @@ proptest! {
         let count = jobs.len() as u8;
         let (ways, partitions) =
             (POOL.grid.ways - count * POOL.least.ways, POOL.grid.partitions - count * POOL.least.partitions);
-        let ours = dna(&programs, POOL, &on_cores(&jobs), ZeroDelta::OtherResource);
+        let ours = dna(&programs, POOL, &on_cores(&jobs));
         prop_assert_eq!(ours, algorithm_1(&programs, &jobs, ways, partitions));
     }
 
     #[test]
     fn without_haste_dadna_is_dna(programs in programs(), jobs in cores(), now in 0_u64..1_000_000_000) {
         let jobs = busy(jobs);
-        for zero in [ZeroDelta::OtherResource, ZeroDelta::Nothing] {
-            let cores = on_cores(&jobs);
-            let plain = dna(&programs, POOL, &cores, zero);
-            prop_assert_eq!(&dadna(&programs, POOL, &cores, Time(now), zero), &plain);
-            prop_assert_eq!(&algorithm_2(&programs, POOL, &cores, Time(now), zero), &plain);
-        }
-    }
-
-    #[test]
-    fn the_only_job_in_haste_is_saved_if_it_can_be(programs in programs(), jobs in cores(), haste in 0.0..1.0) {
-        let mut jobs = busy(jobs);
-        prop_assume!(!jobs.is_empty());
-        let count = jobs.len() as u8;
-        let most = Share {
-            ways: POOL.grid.ways - (count - 1) * POOL.least.ways,
-            partitions: POOL.grid.partitions - (count - 1) * POOL.least.partitions,
-        };
-        let (fast, slow) = (left(&programs, &jobs[0], most), left(&programs, &jobs[0], POOL.least));
-        let slack = fast + haste * (slow - fast) + 1e-6;
-        jobs[0].deadline = Time::ZERO + Nanos::from_secs_f64(slack);
-        let shares = algorithm_2(&programs, POOL, &on_cores(&jobs), Time::ZERO, ZeroDelta::OtherResource);
-        let late = left(&programs, &jobs[0], shares[0]) - slack;
-        prop_assert!(late <= 1e-6, "late by {late} s with {:?} of {most:?}", shares[0]);
+        let cores = on_cores(&jobs);
+        prop_assert_eq!(dadna(&programs, POOL, &cores, Time(now)), dna(&programs, POOL, &cores));
     }
 
     #[test]
@@ -119,7 +93,7 @@ proptest! {
             .map(|(program, progress, deadline)| Waiting { program, progress, deadline: Time(deadline) })
             .collect();
         let job = Running { program: 0, progress: 0.0, deadline: Time(deadline), waiting: &waiting };
-        let told = virtual_deadline(&job, &programs);
+        let told = virtual_deadline_with(&job, &programs, programs.grid().all());
         // Forwards: from the virtual deadline on, with everything, each is in time; a moment later, one of them is not.
         waiting.sort_by_key(|job| job.deadline);
         let ends_in_time = |from: f64| {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use punctual_lab::dps::{Ground, Part, parts};
+use punctual_lab::dual::DualMachine;
 use punctual_sim::MachineFileError;
-use punctual_sim::dual::DualMachine;
 use punctual_sim::media::Media;
 
 use super::experiment::read;

@@ -370,7 +370,7 @@ fn what_is_wrong_with_an_allocation_is_told() {
         ),
         (
             "profile = \"p.csv\"\n[allocation]\npolicy = \"luck\"",
-            "x.toml:16: allocation.policy: no such policy; there are equal, vc2m-frugal, vc2m, static-best, static-fewest, greedy, dna, dadna, exact, exact-weighted",
+            "x.toml:16: allocation.policy: no such policy; there are equal, vc2m-frugal, vc2m, static-best, static-fewest, dna, dadna, exact",
         ),
         (
             "profile = \"\"\n[allocation]\npolicy = \"dna\"",

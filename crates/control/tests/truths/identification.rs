@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_control::{ArxModel, DMatrix, IdentifyError, OperatingPoint, Orders, Recording, identify};
 
-use crate::systems::{Uniform, names, stable_arx};
+use crate::systems::{Uniform, foretold, free_run, names, one_step_predictions, stable_arx};
 
 const SAMPLES: usize = 400;
 
@@ -17,10 +17,7 @@ fn record(model: &ArxModel, noise: f64, seed: u64) -> Recording {
         let mut row = if k < model.order() {
             uniform.row(ny)
         } else {
-            // Predicts row k from the rows before it; the row itself is only a placeholder.
-            let (from, mut past) = (k - model.order(), y[k - model.order()..].to_vec());
-            past.push(vec![0.0; ny]);
-            model.predict(&past, &u[from..=k]).unwrap().remove(0)
+            foretold(model, &y, &u[..k])
         };
         row.iter_mut().for_each(|v| *v += noise * uniform.draw());
         y.push(row);
@@ -64,7 +61,7 @@ proptest! {
                     prop_assert!(distance(found.a(), model.a()) < 1e-6);
                     prop_assert!(distance(found.b(), model.b()) < 1e-6);
                     prop_assert!(found.fit().unwrap().r2.iter().all(|r2| (r2 - 1.0).abs() < 1e-9));
-                    let free_run = found.simulate(&record.y, &record.u).unwrap();
+                    let free_run = free_run(&found, &record.y, &record.u);
                     let worst = free_run.iter().flatten().zip(record.y.iter().flatten()).map(|(x, y)| (x - y).abs());
                     prop_assert!(worst.fold(0.0, f64::max) < 1e-5);
                 }
@@ -105,7 +102,7 @@ proptest! {
     fn predictions_err_by_what_the_fit_says(model in stable_arx(1..=2, 0..=1, 1..=2), seed: u64) {
         let record = record(&model, 0.3, seed);
         let found = identify(&record, orders(&model), &OperatingPoint::Mean).unwrap();
-        let predicted = found.predict(&record.y, &record.u).unwrap();
+        let predicted = one_step_predictions(&found, &record.y, &record.u);
         let measured = &record.y[found.order()..];
         prop_assert_eq!(predicted.len(), measured.len());
         for o in 0..found.outputs().len() {
@@ -251,14 +248,4 @@ fn a_poor_fit_is_refused_by_name() {
         model.check_fit(1.0).is_ok(),
         "a model without a record is vouched for by its author"
     );
-}
-
-#[test]
-fn simulation_needs_as_many_rows_as_the_order() {
-    let (model, record) = two_by_two();
-    assert!(model.simulate(&[], &record.u).is_err());
-    assert!(model.simulate(&record.y, &[]).is_err());
-    assert!(model.predict(&record.y, &record.u[1..]).is_err());
-    assert!(model.predict(&[vec![1.0]], &record.u).is_err());
-    assert_eq!(model.predict(&[], &[]).unwrap(), Vec::<Vec<f64>>::new());
 }

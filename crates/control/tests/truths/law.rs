@@ -2,11 +2,10 @@
 
 use proptest::prelude::*;
 use punctual_control::{
-    ArxModel, DMatrix, Design, DesignError, Knob, LqrPi, LqrPiError, Pi, PiError, PiGains, RiccatiError, StepError,
-    Weights, design,
+    ArxModel, DMatrix, Design, DesignError, Knob, LqrPi, LqrPiError, RiccatiError, StepError, Weights, design,
 };
 
-use crate::systems::{Plant, Uniform, names, stable_arx};
+use crate::systems::{Plant, Uniform, free_run, names, stable_arx};
 
 /// What limits may add to the samples that a law needs to recover: they slow down its first answers.
 const RECOVERY_SAMPLES: usize = 10;
@@ -118,7 +117,7 @@ proptest! {
         for _ in 0..1500 {
             u.push(law.step(y.last().unwrap(), &goal).unwrap().to_vec());
             let k = u.len() - model.order();
-            let next = model.simulate(&y[y.len() - model.order()..], &with_row(&u[k..])).unwrap();
+            let next = free_run(&model, &y[y.len() - model.order()..], &with_row(&u[k..]));
             y.push(next.last().unwrap().clone());
         }
         prop_assert!(worst(y.last().unwrap(), &goal) < 1e-6);
@@ -247,16 +246,21 @@ proptest! {
         let law = design(&model, &unit_weights(&model)).unwrap();
         let knob = Knob::new(-limit, limit, 0.0).unwrap();
         let mut lqr = LqrPi::new(&law, vec![knob]).unwrap();
-        let mut pi = Pi::new(PiGains::from_design(&law).unwrap(), knob, 0.0).unwrap();
+        // u(k) = u(k-1) + K_P [(K_I + 1) e(k) - e(k-1)], with which Chronos-C bounds its backlog.
+        let (kp, ki) = (law.ki[(0, 0)] - law.kp[(0, 0)], law.ki[(0, 0)] / (law.kp[(0, 0)] - law.ki[(0, 0)]));
+        let (mut u, mut before) = (0.0, 0.0);
         // Both begin at rest: the first error is zero.
         let mut uniform = Uniform::new(seed);
         for k in 0..100 {
             let y = if k == 0 { 0.5 } else { uniform.draw() };
-            let (x, u) = (lqr.step(&[y], &[0.5]).unwrap()[0], pi.step(y, 0.5).unwrap());
+            let x = lqr.step(&[y], &[0.5]).unwrap()[0];
+            let e = 0.5 - y;
+            u = (u + kp * ((ki + 1.0) * e - before)).clamp(-limit, limit);
+            before = e;
             prop_assert!((x - u).abs() < 1e-9, "{x} against {u} at sample {k}");
             let refused = if k % 9 == 4 { 0.0 } else { u };
             lqr.applied(&[refused]).unwrap();
-            pi.applied(refused).unwrap();
+            u = refused;
         }
     }
 
@@ -529,21 +533,4 @@ fn laws_and_knobs_that_do_not_fit_are_refused() {
     ] {
         assert!(Knob::new(min, max, quantum).is_err());
     }
-    assert_eq!(PiGains::from_design(&law), Err(PiError::NotFirstOrder));
-    let knob = Knob::new(0.0, 1.0, 0.0).unwrap();
-    assert!(Pi::new(PiGains { kp: f64::NAN, ki: 0.0 }, knob, 0.0).is_err());
-}
-
-#[test]
-fn the_plain_law_follows_its_formula_and_holds_on_a_missing_measurement() {
-    let mut law = Pi::new(PiGains { kp: 2.0, ki: 0.5 }, Knob::new(0.0, 10.0, 0.5).unwrap(), 4.0).unwrap();
-    assert_eq!(law.step(0.0, 1.0), Ok(4.0 + 2.0 * 0.5)); // the first error counts as an old one
-    assert_eq!(law.step(0.5, 1.0), Ok(5.0 + 2.0 * (1.5 * 0.5 - 1.0)));
-    assert!(law.step(f64::NAN, 1.0).is_err());
-    assert_eq!(law.setting(), 4.5);
-    law.applied(4.2).unwrap(); // rounding: ignored
-    assert_eq!(law.setting(), 4.5);
-    law.applied(1.0).unwrap(); // refused: gone on from
-    assert_eq!(law.setting(), 1.0);
-    assert_eq!(law.step(-100.0, 1.0), Ok(10.0));
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_control::{DMatrix, RiccatiError, StateSpace, dare, dlqr};
 
-use crate::systems::{Uniform, matrix, semidefinite, stable_arx};
+use crate::systems::{Uniform, free_run, matrix, semidefinite, stable_arx};
 
 type Problem = (DMatrix<f64>, DMatrix<f64>, DMatrix<f64>, DMatrix<f64>);
 
@@ -85,7 +85,7 @@ proptest! {
         let mut uniform = Uniform::new(seed);
         let start: Vec<Vec<f64>> = (0..model.order()).map(|_| uniform.row(ny)).collect();
         let u: Vec<Vec<f64>> = (0..30).map(|_| uniform.row(nu)).collect();
-        let y = model.simulate(&start, &u).unwrap();
+        let y = free_run(&model, &start, &u);
         let form = StateSpace::from(&model);
         // The state at sample k0: outputs from k0 back, inputs from k0 - 1 back.
         let k0 = model.order() - 1;

@@ -36,6 +36,40 @@ pub fn stable_arx(
     })
 }
 
+/// y(k) as `model` foretells it from the outputs and inputs before k, most recent last; absolute values.
+pub fn foretold(model: &ArxModel, y: &[Vec<f64>], u: &[Vec<f64>]) -> Vec<f64> {
+    let mut next: Vec<f64> = model
+        .y0()
+        .iter()
+        .zip(model.drift())
+        .map(|(y0, drift)| y0 + drift)
+        .collect();
+    for (matrices, past, origin) in [(model.a(), y, model.y0()), (model.b(), u, model.u0())] {
+        for (matrix, row) in matrices.iter().zip(past.iter().rev()) {
+            for (o, sum) in next.iter_mut().enumerate() {
+                let products = row.iter().zip(origin).enumerate();
+                *sum += products.map(|(i, (x, x0))| matrix[(o, i)] * (x - x0)).sum::<f64>();
+            }
+        }
+    }
+    next
+}
+
+/// One-step predictions of every row of `y` but the first ones, which cannot be foretold.
+pub fn one_step_predictions(model: &ArxModel, y: &[Vec<f64>], u: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let rows = model.order()..y.len();
+    rows.map(|k| foretold(model, &y[..k], &u[..k])).collect()
+}
+
+/// The outputs that follow from the first rows of `start` and the inputs alone, as many as `u`.
+pub fn free_run(model: &ArxModel, start: &[Vec<f64>], u: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let mut y = start[..model.order()].to_vec();
+    while y.len() < u.len() {
+        y.push(foretold(model, &y, &u[..y.len()]));
+    }
+    y
+}
+
 /// Uniform numbers in -1..1 from a seed (xorshift64), for excitations and noise much longer than a shrinkable input.
 pub struct Uniform(u64);
 

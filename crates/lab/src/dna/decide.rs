@@ -2,7 +2,7 @@
 
 use punctual_allocation::hysteresis::{Aim, Keeper};
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
-use punctual_allocation::{Leftovers, Loads, Plan, Pool, Refill, Running, Task, ZeroDelta, placed};
+use punctual_allocation::{Leftovers, Loads, Plan, Pool, Refill, Running, Task, placed};
 use punctual_sim::split::{Instant, Slice, SplitModel, slices};
 use punctual_units::Time;
 
@@ -91,8 +91,8 @@ impl<'p> Decider<'p> {
             Means::EveryChange(policy, plan, exact) => {
                 let wanted = match (policy, exact.as_mut()) {
                     (_, Some(exact)) => exact.decide(programs, cores),
-                    (Policy::Dadna, _) => dadna(programs, POOL, cores, now, ZeroDelta::OtherResource),
-                    _ => dna(programs, POOL, cores, ZeroDelta::OtherResource),
+                    (Policy::Dadna, _) => dadna(programs, POOL, cores, now),
+                    _ => dna(programs, POOL, cores),
                 };
                 let next = placed(&wanted, plan, POOL);
                 if next == *plan {

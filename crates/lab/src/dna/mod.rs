@@ -9,6 +9,8 @@ mod carry;
 mod columns;
 mod cost;
 mod decide;
+#[cfg(test)]
+mod edf;
 mod figures;
 mod half;
 mod measured;

@@ -7,11 +7,12 @@
 //! by reference WCETs is drawn again, because it could not be scheduled even if every core had everything.
 
 use punctual_allocation::Task;
-use punctual_allocation::packing::worst_fit;
 use punctual_sim::split::Program;
 use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::packing::worst_fit;
 
 /// Utilisations of one task.
 pub const TASK_UTILISATION: (f64, f64) = (0.1, 0.4);

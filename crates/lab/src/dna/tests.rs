@@ -80,10 +80,10 @@ fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
 }
 
 /// Under a split that never changes every job of a task takes the same time, and EDF on one core is all that is left to
-/// simulate: the machine and the schedulability analysis (`allocation::edf`) must say the same of every set.
+/// simulate: the machine and the schedulability analysis (`edf`) must say the same of every set.
 #[test]
 fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
-    use punctual_allocation::edf::{Schedulability, Timing, run};
+    use crate::dna::edf::{Schedulability, Timing, run};
     use punctual_units::Nanos;
 
     let sets = shipped().unwrap();

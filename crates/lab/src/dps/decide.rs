@@ -1,10 +1,12 @@
 //! Which job runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
 
-use punctual_cores::{Completion, LendingCosts, NoFigures, Sporadic, completion, first_fit};
-use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, computes};
+use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
 use punctual_sim::{Sharing, Step, Task};
 use punctual_units::Nanos;
 use thiserror::Error;
+
+use crate::completion::{NoFigures, completion};
+use crate::dual::{DualError, DualMachine, Exclusive, Management, computes};
 
 use super::plan::{Approach, Planned};
 use super::setting::PERIOD;
@@ -121,7 +123,7 @@ fn lending(machine: &DualMachine) -> LendingCosts {
 
 #[cfg(test)]
 mod tests {
-    use punctual_sim::dual::compute;
+    use crate::dual::compute;
     use punctual_sim::media::{Access, Request};
     use punctual_units::Time;
 

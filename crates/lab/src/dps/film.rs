@@ -10,8 +10,8 @@
 
 use std::num::NonZeroUsize;
 
+use crate::dual::compute;
 use punctual_sim::Step;
-use punctual_sim::dual::compute;
 use punctual_sim::media::{Access, Lookup, PageCache, Request};
 use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -187,7 +187,7 @@ mod tests {
         let ahead = jobs(&frames, cache(100), 32, 0);
         assert_eq!(pages(&ahead), pages(&small));
         assert!(ahead.iter().flatten().count() < small.iter().flatten().count());
-        let computed = |steps: &[Step]| -> Nanos { steps.iter().filter_map(punctual_sim::dual::computes).sum() };
+        let computed = |steps: &[Step]| -> Nanos { steps.iter().filter_map(crate::dual::computes).sum() };
         for (frame, steps) in frames[FRAMES_BEFORE..].iter().zip(&small) {
             assert_eq!(computed(steps), frame.decode + PERIOD.scaled(DISPLAY));
         }

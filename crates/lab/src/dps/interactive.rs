@@ -1,6 +1,6 @@
 //! The interactive side: jobs that compute, ask flash for something, and compute again, without rest.
 
-use punctual_sim::dual::compute;
+use crate::dual::compute;
 use punctual_sim::media::{Access, Request};
 use punctual_sim::{Jobs, Release, Step, Task};
 use punctual_units::Nanos;

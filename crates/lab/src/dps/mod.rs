@@ -16,7 +16,7 @@ mod rehearsal;
 mod replicate;
 mod setting;
 
-use punctual_sim::dual::DualMachine;
+use crate::dual::DualMachine;
 use punctual_sim::media::Media;
 
 use crate::claims::judge;

@@ -5,7 +5,7 @@
 //! runs: with another seed than during the film, which no scheduler knows before. The longest of these times is an
 //! estimate of the longest there can be, not a bound.
 
-use punctual_sim::dual::{DualError, DualMachine, Management, simulate};
+use crate::dual::{DualError, DualMachine, Management, simulate};
 use punctual_sim::media::{Access, Device, Request};
 use punctual_sim::{Sharing, Step, Task};
 use punctual_units::{Nanos, Time};
@@ -38,11 +38,12 @@ pub fn rehearse(machine: &DualMachine, others: Vec<Task>, devices: Vec<Device>) 
 
 #[cfg(test)]
 mod tests {
-    use punctual_cores::{Completion, completion};
+    use punctual_cores::Completion;
     use punctual_sim::media::{Media, Medium};
 
     use super::super::interactive;
     use super::*;
+    use crate::completion::completion;
 
     #[test]
     fn it_meets_the_collections_that_an_idle_device_never_shows() {

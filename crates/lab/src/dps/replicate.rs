@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use punctual_sim::dual::{DualMachine, Report, computes, simulate};
+use crate::dual::{DualMachine, Report, computes, simulate};
 use punctual_sim::media::{Device, Media, Medium};
 use punctual_sim::{Jobs, Release, Step, Task};
 use punctual_units::{Nanos, Time};

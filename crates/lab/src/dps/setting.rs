@@ -5,7 +5,7 @@
 //! that): the film's rate is that of a disc format, its variation that of a published trace of the same film, and the
 //! rest are orders of magnitude, marked "by hand".
 
-use punctual_sim::dual::DualMachine;
+use crate::dual::DualMachine;
 use punctual_sim::media::Media;
 use punctual_units::Nanos;
 

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use punctual_cores::first_set_apart;
+use punctual_os::LinuxOs;
 use punctual_platform::Refusal;
-use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{ExclusiveCore, spared};
 use punctual_platform::linux::journal::Journal;
@@ -249,7 +249,7 @@ impl<'p> Stage<'p> {
             .unwrap_or_else(|_| folder.clone());
         let film = Film::record(&folder.join("movie"), plan.frame_bytes, plan.file_bytes)?;
         // Calibrated before any load disturbs it.
-        let clock = Arc::new(EmulatedClock::of(tree, &MonotonicClock));
+        let clock = Arc::new(EmulatedClock::of(tree, &LinuxOs));
         let core = first_set_apart(&cores).unwrap_or_default();
         let probe = GapProbe::start(core, PROBE_PRIORITY, PROBE_PERIOD);
         let busy_disk = plan.busy_disk.then(|| folder.join("busy"));
@@ -412,16 +412,16 @@ impl<'p> Stage<'p> {
             });
             // Without a player, or with one that failed, no thread is left to say so.
             let _ = prepared.recv();
-            let start = MonotonicClock.now() + START_AFTER;
+            let start = LinuxOs.now() + START_AFTER;
             let end = start + self.plan.period * u64::from(self.plan.frames);
             let _ = go.send(start);
             let counting = scope.spawn(move || {
                 // On time even where hogs are many; where that is refused, the clock still gives the time.
                 let _ = thread::pin(self.cores[0]).and_then(|()| thread::real_time(COUNTER_PRIORITY));
-                MonotonicClock.sleep_until(start);
-                let (began, before) = (MonotonicClock.now(), self.load.done());
-                MonotonicClock.sleep_until(end);
-                let (ended, after) = (MonotonicClock.now(), self.load.done());
+                LinuxOs.sleep_until(start);
+                let (began, before) = (LinuxOs.now(), self.load.done());
+                LinuxOs.sleep_until(end);
+                let (ended, after) = (LinuxOs.now(), self.load.done());
                 (ended.since(began), after - before)
             });
             let played = playing.map(|playing| playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

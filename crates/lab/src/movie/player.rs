@@ -6,13 +6,15 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use punctual_cores::{Completion, completion, completion_on_kept_core};
-use punctual_platform::linux::clock::MonotonicClock;
-use punctual_platform::linux::data_path::{MappedPartition, PolledFile};
+use punctual_cores::Completion;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::thread;
 use punctual_runtime::linux::tenancy::{Account, Tenancy, quantile};
 use punctual_units::{Clock, Nanos, Time};
+
+use crate::completion::{completion, completion_on_kept_core};
+use crate::data_path::{MappedPartition, PolledFile};
 
 use super::{Frame, MovieError, failed};
 
@@ -156,9 +158,9 @@ impl Source {
         let mut services = |spin: Nanos| -> std::io::Result<Vec<Nanos>> {
             let one = |n: usize| -> std::io::Result<Nanos> {
                 let (offset, _) = film.frame(n as u32);
-                let began = MonotonicClock.now();
+                let began = LinuxOs.now();
                 file.read(offset as u64, film.frame_bytes, spin)?;
-                Ok(MonotonicClock.now().since(began))
+                Ok(LinuxOs.now().since(began))
             };
             (0..SERVICES).map(one).collect()
         };
@@ -284,20 +286,20 @@ impl Player<'_> {
         for number in 0..self.frames {
             let released = start + self.period * u64::from(number);
             self.sleep(released);
-            let woken = MonotonicClock.now();
+            let woken = LinuxOs.now();
             let (offset, expected) = self.film.frame(number);
             let mut read = None;
             if woken < released + self.deadline {
                 source
                     .read(offset, &mut frame)
                     .map_err(failed("reading", &self.film.path))?;
-                read = Some(MonotonicClock.now());
+                read = Some(LinuxOs.now());
                 played.wrong += u32::from(sum(&frame) != expected);
                 self.clock.compute(decode_cycles);
                 display.copy_from_slice(&frame);
                 std::hint::black_box(&display);
             }
-            let finished = MonotonicClock.now();
+            let finished = LinuxOs.now();
             let overrun = finished.since(released).saturating_sub(self.deadline);
             played.frames.push(Played {
                 released,
@@ -319,7 +321,7 @@ impl Player<'_> {
 
     fn sleep(&mut self, until: Time) {
         let sleep = |until| {
-            MonotonicClock.sleep_until(until);
+            LinuxOs.sleep_until(until);
             true
         };
         match &mut self.tenancy {

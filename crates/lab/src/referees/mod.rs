@@ -18,7 +18,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use punctual_cores::first_set_apart;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{ExclusiveCore, Mechanism, spared};
 use punctual_platform::linux::journal::Journal;
@@ -84,7 +84,7 @@ pub fn hear(
     if referees.contains(&Referee::RtApp) {
         setting.thousand_turns_us = thousand_turns_us(&setting)?;
     }
-    let clock = Arc::new(EmulatedClock::of(&tree, &MonotonicClock));
+    let clock = Arc::new(EmulatedClock::of(&tree, &LinuxOs));
     let load = Load::start(hogs_per_core as usize * cores.len(), None, &clock)?;
     let mut runs = Vec::new();
     for repetition in 0..repetitions {

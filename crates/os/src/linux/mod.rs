@@ -121,7 +121,7 @@ impl Park for Parker {
 }
 
 /// A refusal of `what` for the reason that the kernel gave.
-fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: impl Into<String>) -> Refusal {
+pub fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: impl Into<String>) -> Refusal {
     Refusal {
         what: what.into(),
         why: why.to_string(),
@@ -130,6 +130,6 @@ fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: impl In
 }
 
 /// What the last failed call of this thread into the C library said.
-fn last_error() -> std::io::Error {
+pub fn last_error() -> std::io::Error {
     std::io::Error::last_os_error()
 }

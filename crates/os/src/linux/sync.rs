@@ -264,7 +264,7 @@ fn futex_wake_one(word: &AtomicU32) {
     };
 }
 
-/// What only this lock promises; the rest of the contract is checked by [`crate::conformance`].
+/// What only this lock promises; the rest of the contract is checked by the conformance suite of `punctual-testing`.
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

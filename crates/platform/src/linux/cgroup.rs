@@ -13,7 +13,8 @@
 //!
 //! Kernels with group scheduling of real-time threads (they show `cpu.rt_runtime_us`) let no `SCHED_FIFO` thread into
 //! the version 1 group, and give none in it `SCHED_FIFO` (EINVAL, EPERM). Best-effort threads are none; and where one
-//! holds a [`PiMutex`](super::sync::PiMutex) that a real-time thread waits for, it inherits that priority all the same.
+//! holds a [`PiMutex`](punctual_os::linux::sync::PiMutex) that a real-time thread waits for, it inherits that priority
+//! all the same.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,7 +69,7 @@ pub fn locate(cgroup: &str, mountinfo: &str) -> Option<Location> {
 }
 
 /// As [`locate`], for any controller.
-pub(super) fn locate_controller(controller: &str, cgroup: &str, mountinfo: &str) -> Option<Location> {
+pub fn locate_controller(controller: &str, cgroup: &str, mountinfo: &str) -> Option<Location> {
     let groups = cgroup.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
         Some((fields.next()?, fields.next()?, fields.next()?))
@@ -93,7 +94,7 @@ pub(super) fn locate_controller(controller: &str, cgroup: &str, mountinfo: &str)
 }
 
 /// Where the topmost visible group of a version 1 hierarchy with `controller`, or of the unified one (none), is.
-pub(super) fn mount_point(controller: Option<&str>, mountinfo: &str) -> Option<PathBuf> {
+pub fn mount_point(controller: Option<&str>, mountinfo: &str) -> Option<PathBuf> {
     let wanted = |mount: &Mount| match controller {
         Some(controller) => mount.kind == "cgroup" && mount.options.split(',').any(|it| it == controller),
         None => mount.kind == "cgroup2",

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::{self, CpuGroup, Version};
 use super::cpufreq::CpuFreq;
-use super::data_path::{Flush, flush_instruction};
 use super::emulated::nominal_frequency;
 use super::exclusive::{self, Mechanism};
+use super::flush::{Flush, flush_instruction};
 use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::real_time::{FairServer, RealTimeLimits, Throttling};

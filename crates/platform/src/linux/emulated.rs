@@ -203,9 +203,9 @@ pub fn nominal_frequency(cpuinfo: &str) -> Hertz {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linux::clock::MonotonicClock;
     use crate::linux::thread::thread_cpu_time;
     use proptest::prelude::*;
+    use punctual_os::LinuxOs;
     use punctual_units::{ManualClock, Time};
 
     fn clock_of(mhz: u64, iterations_per_nano: f64) -> EmulatedClock {
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_calibrated() {
-        let calibration = Calibration::measure(&MonotonicClock);
+        let calibration = Calibration::measure(&LinuxOs);
         // Six dependent one-cycle steps: between 0.03 (200 MHz) and 2 (12 GHz) iterations per nanosecond.
         let per_micro = calibration.iterations(Nanos::from_micros(1000)) as f64 / 1000.0;
         eprintln!("{per_micro} iterations per us");

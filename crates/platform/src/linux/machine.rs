@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 
 use super::cgroup::CpuGroup;
-use super::clock::MonotonicClock;
 use super::cpufreq::CpuFreq;
 use super::emulated::EmulatedClock;
 use super::exclusive::{self, ExclusiveCore};
@@ -14,6 +13,7 @@ use super::powercap::EnergyMeter;
 use super::thread::Tid;
 use super::{KernelTree, busy, cores, refused};
 use crate::{Applied, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Provenance, Range, Readings, Refusal, Value};
+use punctual_os::LinuxOs;
 
 /// Where Linux keeps POSIX shared memory: a file system without a medium (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -108,7 +108,7 @@ impl LinuxMachine {
             ));
         }
         let journal = Journal::open(guardian)?;
-        let emulated = Arc::new(EmulatedClock::of(&tree, &MonotonicClock));
+        let emulated = Arc::new(EmulatedClock::of(&tree, &LinuxOs));
         let mut refusals = Vec::new();
         let clock = match clock {
             ClockPreference::None => ClockKnob::None,
@@ -238,7 +238,7 @@ impl LinuxMachine {
 
 impl Clock for LinuxMachine {
     fn now(&self) -> Time {
-        MonotonicClock.now()
+        LinuxOs.now()
     }
 }
 
@@ -417,151 +417,4 @@ fn name(tree: &KernelTree) -> String {
         .or_else(|| field("Hardware"))
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "unnamed Linux machine".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::conformance;
-    use crate::linux::testing;
-
-    fn open(tree: &KernelTree, clock: ClockPreference) -> LinuxMachine {
-        LinuxMachine::open(LinuxOptions {
-            tree: tree.clone(),
-            clock,
-            guardian: false,
-        })
-        .unwrap()
-    }
-
-    fn sleep(machine: &mut LinuxMachine) {
-        MonotonicClock.sleep_until(machine.now() + Nanos::from_millis(10));
-    }
-
-    const POLICY: &str = "/sys/devices/system/cpu/cpufreq/policy0";
-
-    /// A board with cpufreq and energy counters, and without cgroups.
-    fn board() -> (tempfile::TempDir, KernelTree) {
-        let cpufreq = [
-            ("scaling_available_frequencies", "200000 600000 1000000 1400000"),
-            ("cpuinfo_min_freq", "200000"),
-            ("cpuinfo_max_freq", "1400000"),
-            ("scaling_min_freq", "200000"),
-            ("scaling_max_freq", "1400000"),
-            ("scaling_available_governors", "ondemand userspace"),
-            ("scaling_governor", "ondemand"),
-            ("scaling_setspeed", "<unsupported>"),
-        ]
-        .map(|(file, content)| (format!("{POLICY}/{file}"), content));
-        let zone = "/sys/class/powercap/intel-rapl:0";
-        let energy = [
-            ("name", "package-0"),
-            ("energy_uj", "5000"),
-            ("max_energy_range_uj", "9000"),
-        ]
-        .map(|(file, content)| (format!("{zone}/{file}"), content));
-        let rest = [
-            ("/sys/devices/system/cpu/online".to_owned(), "0-1"),
-            ("/proc/stat".to_owned(), "cpu0 1 2 3 4\ncpu1 1 2 3 4"),
-            ("/proc/cpuinfo".to_owned(), "Hardware : SAMSUNG EXYNOS"),
-        ];
-        let files: Vec<(String, &str)> = cpufreq.into_iter().chain(energy).chain(rest).collect();
-        let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), *content)).collect();
-        testing::tree(&files)
-    }
-
-    #[test]
-    fn this_machine_conforms_with_every_choice_of_clock() {
-        for clock in [ClockPreference::Auto, ClockPreference::Emulated, ClockPreference::None] {
-            let mut machine = open(&KernelTree::default(), clock);
-            eprintln!("{:?}; not offered: {:#?}", machine.offers(), machine.refusals());
-            assert_eq!(conformance::check(&mut machine, sleep), [""; 0], "{clock:?}");
-        }
-    }
-
-    #[test]
-    fn a_board_with_cpufreq_conforms_and_is_put_back() {
-        let (_folder, tree) = board();
-        let mut machine = open(&tree, ClockPreference::Auto);
-        assert_eq!(machine.offers().machine, "SAMSUNG EXYNOS");
-        assert_eq!(machine.offers().clock().unwrap().provenance, Provenance::Real);
-        assert_eq!(machine.offers().energy, Some(Provenance::Real));
-        assert_eq!(machine.emulated_clock().ratio(), 1.0);
-        assert_eq!(conformance::check(&mut machine, sleep), [""; 0]);
-        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(200))));
-        drop(machine);
-        assert_eq!(tree.read(format!("{POLICY}/scaling_governor")).unwrap(), "ondemand");
-        assert_eq!(
-            tree.read(format!("{POLICY}/scaling_setspeed")).unwrap(),
-            "<unsupported>"
-        );
-    }
-
-    #[test]
-    fn planted_fault_a_clock_that_does_not_follow_is_noticed() {
-        let (_folder, tree) = board();
-        let mut machine = open(&tree, ClockPreference::Auto);
-        // A likely writer of the same file: a tuning daemon, thermal throttling.
-        let meddle = |machine: &mut LinuxMachine| {
-            std::fs::write(tree.path(format!("{POLICY}/scaling_setspeed")), "200000\n").unwrap();
-            sleep(machine);
-        };
-        let path = tree.path(format!("{POLICY}/scaling_setspeed"));
-        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(1400))));
-        meddle(&mut machine);
-        assert_eq!(machine.read().clock, Meter::Value(Hertz::from_mhz(200)));
-        std::fs::remove_file(path).unwrap();
-        assert_ne!(conformance::check(&mut machine, sleep), [""; 0]);
-    }
-
-    #[test]
-    fn a_tree_without_anything_is_refused_and_one_with_cores_only_offers_an_emulated_clock() {
-        let (_folder, empty) = testing::tree(&[]);
-        let options = LinuxOptions {
-            tree: empty,
-            guardian: false,
-            ..LinuxOptions::default()
-        };
-        assert!(LinuxMachine::open(options).unwrap_err().remedy.contains("/sys"));
-        let (_folder, bare) = testing::tree(&[("/sys/devices/system/cpu/online", "0")]);
-        let mut machine = open(&bare, ClockPreference::Auto);
-        assert_eq!(machine.offers().clock().unwrap().provenance, Provenance::Emulated);
-        assert_eq!(
-            machine.refusals().len(),
-            3,
-            "cpufreq, cgroup and powercap: {:?}",
-            machine.refusals()
-        );
-        assert!(machine.best_effort().adopt(Tid::current()).is_err());
-        assert!(machine.read().busy.failed());
-        assert_eq!(conformance::check(&mut machine, sleep), [""; 0]);
-    }
-
-    #[test]
-    fn best_effort_threads_can_be_signed_in_again_after_the_machine_was_put_back() {
-        let mut machine = open(&KernelTree::default(), ClockPreference::None);
-        if machine.offers().range(KnobId::BestEffortShare).is_none() {
-            return eprintln!("skipped best-effort shares: {:?}", machine.refusals());
-        }
-        let best_effort = machine.best_effort();
-        let half = Plan::of(KnobId::BestEffortShare, Value::Share(Share::clamped(0.5)));
-        assert_eq!(machine.apply(&half).obtained, half);
-        best_effort.runs_on(1).unwrap();
-        assert_eq!(machine.restore(), []);
-        let thread = std::thread::spawn(move || best_effort.adopt(Tid::current()));
-        assert_eq!(thread.join().unwrap(), Ok(()));
-        assert_eq!(machine.apply(&half).obtained, half);
-        assert_eq!(machine.restore(), []);
-    }
-
-    #[test]
-    fn busy_times_never_decrease_even_if_the_kernel_says_so() {
-        let (_folder, tree) = board();
-        let mut machine = open(&tree, ClockPreference::None);
-        let before = machine.read().busy;
-        std::fs::write(tree.path("/proc/stat"), "cpu0 0 0 0 4\ncpu1 0 0 0 4\n").unwrap();
-        assert_eq!(machine.read().busy, before);
-        std::fs::write(tree.path("/proc/stat"), "cpu0 0 0 0 4\n").unwrap();
-        assert!(machine.read().busy.failed(), "core 1 has gone");
-    }
 }

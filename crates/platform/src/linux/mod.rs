@@ -1,7 +1,7 @@
 //! Linux behind the [`Machine`](crate::Machine) contract: threads, clocks, CPU shares, meters, and putting it all back.
 //!
-//! Every module asks one thing of the kernel and answers with a value or a [`Refusal`] that says what would help.
-//! Nothing needs privileges to run; privileges only make more of it offered.
+//! Every module asks one thing of the kernel and answers with a value or a [`Refusal`](crate::Refusal) that says what
+//! would help. Nothing needs privileges to run; privileges only make more of it offered.
 
 pub mod busy;
 pub mod cgroup;
@@ -9,10 +9,10 @@ mod core_claim;
 mod core_mask;
 pub mod cores;
 pub mod cpufreq;
-pub mod data_path;
 pub mod doctor;
 pub mod emulated;
 pub mod exclusive;
+pub mod flush;
 mod guardian;
 pub mod journal;
 mod machine;
@@ -27,27 +27,6 @@ mod undo;
 
 pub use core_claim::CoreClaim;
 pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
-pub use punctual_os::linux::sync;
-
-/// The clock of Linux.
-pub mod clock {
-    pub use punctual_os::LinuxOs as MonotonicClock;
-}
-
 pub use tree::KernelTree;
 
-use crate::Refusal;
-
-/// A refusal of `what` for the reason that the kernel gave.
-fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: impl Into<String>) -> Refusal {
-    Refusal {
-        what: what.into(),
-        why: why.to_string(),
-        remedy: remedy.into(),
-    }
-}
-
-/// What the last failed call of this thread into the C library said.
-fn last_error() -> std::io::Error {
-    std::io::Error::last_os_error()
-}
+use punctual_os::linux::{last_error, refused};

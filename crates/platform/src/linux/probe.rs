@@ -20,12 +20,12 @@ use hdrhistogram::Histogram;
 use punctual_units::{Clock, CoreId, Nanos, Time};
 use serde::{Deserialize, Serialize};
 
-use super::clock::MonotonicClock;
 use super::exclusive::ExclusiveCore;
-use super::sync::PiMutex;
 use super::thread::Tid;
 use super::{refused, thread};
 use crate::Refusal;
+use punctual_os::LinuxOs;
+use punctual_os::linux::sync::PiMutex;
 
 /// A common choice of period: well below the deadlines it is to judge, at well below 1 % of a core.
 pub const PERIOD: Nanos = Nanos::from_millis(1);
@@ -235,10 +235,10 @@ impl Drop for GapProbe {
 
 /// The life of the probe's thread.
 fn wake_and_note(shared: &Shared, period: Nanos) {
-    let mut asked = MonotonicClock.now() + period;
+    let mut asked = LinuxOs.now() + period;
     while !shared.stop.load(Ordering::Relaxed) {
-        MonotonicClock.sleep_until(asked);
-        let woke = MonotonicClock.now();
+        LinuxOs.sleep_until(asked);
+        let woke = LinuxOs.now();
         shared.log.lock().note(asked, woke);
         asked = next_wake(asked, woke, period);
     }
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn a_probe_runs_on_this_machine_or_says_why_not() {
         let core = *allowed_cores().last().unwrap();
-        let start = MonotonicClock.now();
+        let start = LinuxOs.now();
         let probe = match GapProbe::start(core, 90, PERIOD) {
             Ok(probe) => probe,
             Err(refusal) => {
@@ -362,9 +362,9 @@ mod tests {
             }
         };
         while probe.summary().wakes < 20 {
-            MonotonicClock.sleep_until(MonotonicClock.now() + PERIOD);
+            LinuxOs.sleep_until(LinuxOs.now() + PERIOD);
         }
-        let (summary, end) = (probe.summary(), MonotonicClock.now());
+        let (summary, end) = (probe.summary(), LinuxOs.now());
         assert!(summary.max <= end.since(start));
         assert!(probe.longest_gap(start, end) <= summary.max);
         eprintln!("core {}: {summary:?}", probe.core());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use punctual_loop::{Answer, Decision, Event, Regulator, Step, Vitals};
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::thread::{Tid, thread_cpu_time};
 use punctual_platform::{Applied, KnobId, Machine, Plan, Value};
 use punctual_store::Store;
@@ -55,7 +55,7 @@ pub(super) struct Standing {
 /// The loop on a real machine.
 pub(super) struct Control<'r, M, E: Engine> {
     pub(super) machine: &'r mut M,
-    pub(super) store: &'r Store<E, MonotonicClock>,
+    pub(super) store: &'r Store<E, LinuxOs>,
     pub(super) shared: &'r Shared,
     pub(super) regulator: Regulator,
     pub(super) collector: Collector,
@@ -99,7 +99,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.act(self.regulator.plan());
         let mut due = self.first_due(start);
         while !self.shared.stopping() {
-            let now = MonotonicClock.now();
+            let now = LinuxOs.now();
             // The last period ends with the run, and counts.
             if now >= due {
                 self.tick();
@@ -115,7 +115,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     let pace = self.pace;
                     self.obey();
                     if self.pace != pace {
-                        due = self.first_due(MonotonicClock.now());
+                        due = self.first_due(LinuxOs.now());
                     }
                 }
                 Some(event) => {
@@ -123,7 +123,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     self.observe(event);
                     if steps {
                         self.tick();
-                        due = self.after(MonotonicClock.now());
+                        due = self.after(LinuxOs.now());
                     }
                 }
                 None => {}
@@ -157,7 +157,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             JobEvent::Outcome(outcome) => {
                 self.under_way.completed(outcome.task, outcome.job);
                 self.collector.job(&outcome);
-                self.step(Event::Completed(outcome), MonotonicClock.now());
+                self.step(Event::Completed(outcome), LinuxOs.now());
             }
             JobEvent::Failed { task, at } => self.collector.failed(task, at),
             JobEvent::Ended { task } => self.collector.ended(task),
@@ -165,7 +165,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             JobEvent::Skipped { task, releases, at } => {
                 self.collector.skipped(task, releases, at);
                 let jobs = u32::try_from(releases).unwrap_or(u32::MAX);
-                self.step(Event::Skipped { task, jobs }, MonotonicClock.now());
+                self.step(Event::Skipped { task, jobs }, LinuxOs.now());
             }
         }
     }
@@ -192,7 +192,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 }
                 Order::Tell => {
                     let standing = Standing {
-                        at: MonotonicClock.now(),
+                        at: LinuxOs.now(),
                         tasks: self.tasks(),
                         plan: self.regulator.plan(),
                         step: self.last.clone(),
@@ -225,12 +225,12 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     fn progressed(&mut self, job: JobProgress) {
         self.under_way.progressed(&job);
         let event = Event::Progressed(job);
-        let now = MonotonicClock.now();
+        let now = LinuxOs.now();
         let answer = self.regulator.step(&event, now);
         self.note(&event, now, &answer);
         if let Some(Answer::Pace(plan)) = answer {
             let applied = self.apply(&plan);
-            let turned = MonotonicClock.now();
+            let turned = LinuxOs.now();
             self.step(Event::Applied(applied), turned);
             self.collector.paced(turned, Some(turned.since(job.at)));
         }
@@ -261,10 +261,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     fn tick(&mut self) {
         // What goes through all objects comes first, so that nothing long lies between the other readings and the
         // knobs.
-        let fresh = self.store.fresh_share(MonotonicClock.now());
+        let fresh = self.store.fresh_share(LinuxOs.now());
         let counts = self.store.counts();
-        while let Some(overdue) = self.under_way.overdue(MonotonicClock.now()) {
-            self.step(overdue, MonotonicClock.now());
+        while let Some(overdue) = self.under_way.overdue(LinuxOs.now()) {
+            self.step(overdue, LinuxOs.now());
         }
         let readings = self.machine.read();
         let vitals = Vitals {
@@ -274,10 +274,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             updates_for_minimum: counts.for_minimum,
             machine: readings.clone(),
         };
-        let begun = MonotonicClock.now();
+        let begun = LinuxOs.now();
         let period = Event::Period(vitals);
         let answer = self.regulator.step(&period, begun);
-        let decided = MonotonicClock.now();
+        let decided = LinuxOs.now();
         self.note(&period, begun, &answer);
         let Some(step) = answer.and_then(Answer::step) else {
             return;
@@ -285,7 +285,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.act(step.plan);
         let took = Took {
             decision: Some(decided.since(begun)),
-            actuation: Some(MonotonicClock.now().since(decided)),
+            actuation: Some(LinuxOs.now().since(decided)),
             real_time: Some(self.witness.used()),
         };
         let witness = &self.witness;
@@ -314,7 +314,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
     fn act(&mut self, plan: Plan) {
         let applied = self.apply(&plan);
-        self.step(Event::Applied(applied), MonotonicClock.now());
+        self.step(Event::Applied(applied), LinuxOs.now());
     }
 
     /// The one door to the knobs: the admitted share is the store's, all others are the machine's.

@@ -7,7 +7,7 @@
 //! core in the slack of the jobs, as in the first paper; a job that begins a transaction helps it (see
 //! `punctual_store`).
 
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::engine::Engine;
 use punctual_store::sensors::TOGETHER;
 use punctual_store::updates::Offered;
@@ -48,7 +48,7 @@ impl Feed {
     /// Feeds until the run ends. Returns the first error.
     pub(super) fn run<E: Engine>(
         self,
-        store: &Store<E, MonotonicClock>,
+        store: &Store<E, LinuxOs>,
         shared: &Shared,
         thread: ThreadStart,
     ) -> Option<StoreError> {
@@ -62,12 +62,12 @@ impl Feed {
         failed
     }
 
-    fn feed<E: Engine>(self, store: &Store<E, MonotonicClock>, shared: &Shared, start: Time) -> Result<(), StoreError> {
+    fn feed<E: Engine>(self, store: &Store<E, LinuxOs>, shared: &Shared, start: Time) -> Result<(), StoreError> {
         let mut stream = self.stream.peekable();
         let mut value = vec![0; self.value_bytes.max(8)];
         let mut wake = start;
         while sleep_until(wake, || !shared.stopping()) {
-            let now = MonotonicClock.now();
+            let now = LinuxOs.now();
             // A feeder that cannot keep up still hears that the run is over.
             while !shared.stopping() {
                 let group: Vec<SensorUpdate> = std::iter::from_fn(|| stream.next_if(|update| start + update.at <= now))
@@ -97,7 +97,7 @@ impl Feed {
 
 /// Installs admitted updates until the run and its feed are over and nothing is pending. Returns the first error.
 pub(super) fn install<E: Engine>(
-    store: &Store<E, MonotonicClock>,
+    store: &Store<E, LinuxOs>,
     shared: &Shared,
     thread: ThreadStart,
 ) -> Option<StoreError> {
@@ -108,9 +108,7 @@ pub(super) fn install<E: Engine>(
         match store.install_pending(INSTALL_BATCH) {
             Ok(0) if over() => return None,
             Ok(0) => {
-                shared
-                    .updates
-                    .park_until(MonotonicClock.now() + Nanos::from_millis(100));
+                shared.updates.park_until(LinuxOs.now() + Nanos::from_millis(100));
             }
             // The lock was busy for long; the update in hand is kept, and tried again.
             Ok(_) | Err(StoreError::LockTimeout { .. } | StoreError::TooManyWaiters) => {}

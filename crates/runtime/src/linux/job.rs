@@ -1,6 +1,6 @@
 //! A job as its own code sees it: its deadline, the store, and a running account of where its time goes.
 
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::thread::thread_cpu_time;
 use punctual_store::engine::Engine;
 use punctual_store::{Deadline, ReadTransaction, Store, StoreError, WriteTransaction};
@@ -14,7 +14,7 @@ use super::shared::Shared;
 /// Store calls through [`Job::read`] and [`Job::write`] carry the job's deadline and are timed; all else counts as
 /// computation.
 pub struct Job<'r, E: Engine> {
-    store: &'r Store<E, MonotonicClock>,
+    store: &'r Store<E, LinuxOs>,
     /// Where checkpoints are reported, and under which task.
     told: Option<(&'r Shared, TaskId)>,
     /// The start of the run.
@@ -30,12 +30,7 @@ pub struct Job<'r, E: Engine> {
 
 impl<'r, E: Engine> Job<'r, E> {
     /// A job of no task, which begins now.
-    pub fn begin(
-        store: &'r Store<E, MonotonicClock>,
-        number: u64,
-        released: Time,
-        deadline: Option<Nanos>,
-    ) -> Job<'r, E> {
+    pub fn begin(store: &'r Store<E, LinuxOs>, number: u64, released: Time, deadline: Option<Nanos>) -> Job<'r, E> {
         Job {
             store,
             told: None,
@@ -43,7 +38,7 @@ impl<'r, E: Engine> Job<'r, E> {
             number,
             released,
             deadline,
-            begun: MonotonicClock.now(),
+            begun: LinuxOs.now(),
             cpu_before: thread_cpu_time(),
             in_store: Split::default(),
         }
@@ -94,14 +89,14 @@ impl<'r, E: Engine> Job<'r, E> {
             job: self.number,
             released: self.released,
             deadline,
-            at: MonotonicClock.now(),
+            at: LinuxOs.now(),
             done,
             of,
         });
     }
 
     /// The store, for calls that are not to be timed.
-    pub fn store(&self) -> &'r Store<E, MonotonicClock> {
+    pub fn store(&self) -> &'r Store<E, LinuxOs> {
         self.store
     }
 
@@ -111,7 +106,7 @@ impl<'r, E: Engine> Job<'r, E> {
     /// What the store or `body` returns.
     pub fn read<T>(
         &mut self,
-        body: impl FnOnce(&mut ReadTransaction<'_, E, MonotonicClock>) -> Result<T, StoreError>,
+        body: impl FnOnce(&mut ReadTransaction<'_, E, LinuxOs>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut transaction = self.store.read_transaction(self.soft_deadline())?;
         let result = body(&mut transaction);
@@ -125,7 +120,7 @@ impl<'r, E: Engine> Job<'r, E> {
     /// What the store or `body` returns; then nothing was written.
     pub fn write<T>(
         &mut self,
-        body: impl FnOnce(&mut WriteTransaction<'_, E, MonotonicClock>) -> Result<T, StoreError>,
+        body: impl FnOnce(&mut WriteTransaction<'_, E, LinuxOs>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut transaction = self.store.write_transaction(self.soft_deadline())?;
         match body(&mut transaction) {
@@ -156,7 +151,7 @@ impl<'r, E: Engine> Job<'r, E> {
     }
 
     pub(super) fn end(self, task: TaskId) -> JobOutcome {
-        let finished = MonotonicClock.now();
+        let finished = LinuxOs.now();
         let cpu = thread_cpu_time().saturating_sub(self.cpu_before);
         let in_store = self.in_store.data_response();
         let split = Split {
@@ -186,8 +181,8 @@ mod tests {
     const APART: Nanos = Nanos::from_micros(500);
 
     fn outcome(body: impl FnOnce(&mut Job<'_, Memory>)) -> JobOutcome {
-        let store = Store::open(Memory::default(), MonotonicClock, StoreOptions::default()).unwrap();
-        let mut job = Job::begin(&store, 0, MonotonicClock.now(), Some(Nanos::from_secs(1)));
+        let store = Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap();
+        let mut job = Job::begin(&store, 0, LinuxOs.now(), Some(Nanos::from_secs(1)));
         body(&mut job);
         job.end(TaskId(0))
     }
@@ -195,7 +190,7 @@ mod tests {
     #[test]
     fn time_off_the_core_is_told_apart_from_work() {
         let slept = Nanos::from_millis(5);
-        let asleep = outcome(|_| MonotonicClock.sleep_until(MonotonicClock.now() + slept));
+        let asleep = outcome(|_| LinuxOs.sleep_until(LinuxOs.now() + slept));
         assert!(asleep.split.preempted + APART >= slept, "{asleep:?}");
         assert_eq!(asleep.split.response(), asleep.response());
 

@@ -10,7 +10,7 @@ use std::thread::ScopedJoinHandle;
 
 use punctual_cores::{Limits, Placement, Request, Seat, place};
 use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, MadeFor, Regulator, RegulatorOptions};
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread::set_scheduling;
@@ -141,7 +141,7 @@ impl<E: Engine + 'static> Keeper<E> {
         } = ran?;
 
         let store = &self.prepared.store;
-        let elapsed = MonotonicClock.now().since(regulator.start);
+        let elapsed = LinuxOs.now().since(regulator.start);
         let ending = Ending {
             counts: store.counts(),
             reconciliation: store.reconcile(),
@@ -275,7 +275,7 @@ impl<E: Engine + 'static> Keeper<E> {
 
             // The control thread comes last: it reports under a header that says what all threads obtained.
             header.protection.extend(ward.group.ready());
-            let start = MonotonicClock.now() + LEAD;
+            let start = LinuxOs.now() + LEAD;
             regulator.start = start;
             let mut collector = Collector::new(header.clone(), watched, start, plan);
             if regulator.excite.is_some() {
@@ -427,7 +427,7 @@ impl<'scope> Ward<'scope, '_> {
         commands: &Receiver<Command<E>>,
         told: &Receiver<Told>,
         watcher: Option<SyncSender<Told>>,
-        store: &Store<E, MonotonicClock>,
+        store: &Store<E, LinuxOs>,
     ) {
         loop {
             match commands.recv_timeout(TURN.into()) {
@@ -459,7 +459,7 @@ impl<'scope> Ward<'scope, '_> {
         }
     }
 
-    fn hear<E: Engine>(&mut self, told: Told, watcher: Option<&SyncSender<Told>>, store: &Store<E, MonotonicClock>) {
+    fn hear<E: Engine>(&mut self, told: Told, watcher: Option<&SyncSender<Told>>, store: &Store<E, LinuxOs>) {
         match told {
             Told::Standing(standing) => {
                 let figures = self.figures(*standing, store);
@@ -477,7 +477,7 @@ impl<'scope> Ward<'scope, '_> {
         }
     }
 
-    fn figures<E: Engine>(&self, standing: Standing, store: &Store<E, MonotonicClock>) -> Figures {
+    fn figures<E: Engine>(&self, standing: Standing, store: &Store<E, LinuxOs>) -> Figures {
         let Standing { at, tasks, plan, step } = standing;
         Figures {
             running_for: at.since(self.base.start),
@@ -508,7 +508,7 @@ impl<'scope> Ward<'scope, '_> {
             real_time: self.group.take_real_time(),
             obtained,
         });
-        self.group.go(MonotonicClock.now() + LEAD);
+        self.group.go(LinuxOs.now() + LEAD);
         Ok(TaskHandle::new(name, state))
     }
 
@@ -563,7 +563,7 @@ impl<'scope> Ward<'scope, '_> {
     fn switch(&mut self, options: RegulatorOptions, pace: Pace, record: Option<Record>) -> Result<(), RuntimeError> {
         let regulator = Regulator::new(RegulatorOptions {
             goals: self.roster.goals(),
-            start: MonotonicClock.now(),
+            start: LinuxOs.now(),
             warm_up: Nanos::ZERO,
             ..options
         })?;
@@ -727,7 +727,7 @@ fn watched<E: Engine>(tasks: &[TaskSetup<E>], goal: Goal) -> Vec<Watched> {
     tasks.iter().map(|task| task.watched(goal)).collect()
 }
 
-fn made_for<E: Engine>(header: &RunHeader, store: &Store<E, MonotonicClock>, pace: Pace) -> MadeFor {
+fn made_for<E: Engine>(header: &RunHeader, store: &Store<E, LinuxOs>, pace: Pace) -> MadeFor {
     MadeFor {
         scenario: header.scenario.clone(),
         platform: header.platform.name().into(),
@@ -754,7 +754,7 @@ fn guarded(watched: bool) -> Result<(), Refusal> {
 
 /// Commits memory-first updates in groups until the run ends, and once more then. Returns the first error.
 fn flush<E: Engine>(
-    store: &Store<E, MonotonicClock>,
+    store: &Store<E, LinuxOs>,
     shared: &Shared,
     thread: ThreadStart,
     interval: Nanos,
@@ -775,7 +775,7 @@ fn flush<E: Engine>(
             return None;
         }
         // After a standstill one group is enough.
-        wake = wake.max(MonotonicClock.now());
+        wake = wake.max(LinuxOs.now());
     }
 }
 

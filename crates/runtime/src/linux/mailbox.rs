@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use punctual_platform::linux::sync::{Parker, PiMutex, Wake};
+use punctual_os::linux::sync::{Parker, PiMutex, Wake};
 use punctual_units::Time;
 
 /// A bounded queue that many fill and one thread empties.
@@ -62,7 +62,7 @@ impl<T> Mailbox<T> {
 
 #[cfg(test)]
 mod tests {
-    use punctual_platform::linux::clock::MonotonicClock;
+    use punctual_os::LinuxOs;
     use punctual_units::{Clock, Nanos};
 
     use super::*;
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn waiting_ends_at_its_instant() {
         let mailbox = Mailbox::<u8>::new(1);
-        let until = MonotonicClock.now() + Nanos::from_millis(5);
+        let until = LinuxOs.now() + Nanos::from_millis(5);
         assert_eq!(mailbox.wait(until), None);
-        assert!(MonotonicClock.now() >= until);
+        assert!(LinuxOs.now() >= until);
     }
 
     #[test]

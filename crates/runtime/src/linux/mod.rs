@@ -41,7 +41,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
 use punctual_cores::Request;
 use punctual_loop::{AdmissionSetup, RegulatorOptions};
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Refusal};
 use punctual_store::Store;
@@ -94,10 +94,10 @@ const TOLD_MAX: usize = 720;
 /// # use punctual_runtime::linux::Prepared;
 /// # use punctual_units::Nanos;
 /// # use punctual_workload::{Arrival, Class};
-/// # use punctual_platform::linux::clock::MonotonicClock;
+/// # use punctual_os::LinuxOs;
 /// # use punctual_store::{Store, engine::Engine};
 /// # type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-/// # fn example<E: Engine + 'static>(store: Arc<Store<E, MonotonicClock>>) -> Result<()> {
+/// # fn example<E: Engine + 'static>(store: Arc<Store<E, LinuxOs>>) -> Result<()> {
 /// let mut prepared = Prepared::here(store)?;
 /// let every_20_ms = Arrival::Periodic { period: Nanos::from_millis(20) };
 /// let within_5_ms = Class::Exclusive { deadline: Nanos::from_millis(5) };
@@ -109,7 +109,7 @@ const TOLD_MAX: usize = 720;
 /// ```
 pub struct Prepared<E: Engine> {
     machine: LinuxMachine,
-    store: Arc<Store<E, MonotonicClock>>,
+    store: Arc<Store<E, LinuxOs>>,
     tasks: Vec<TaskSetup<E>>,
     feed: Option<Feed>,
     group_commit: Option<Nanos>,
@@ -133,7 +133,7 @@ pub struct TaskSetup<E: Engine> {
     /// What it asks for; none asks for what the run's goal says.
     pub goal: Option<TaskGoal>,
     /// What its jobs work on.
-    pub store: Arc<Store<E, MonotonicClock>>,
+    pub store: Arc<Store<E, LinuxOs>>,
     /// What a job does.
     pub body: Body<E>,
     state: Arc<TaskState>,
@@ -145,7 +145,7 @@ impl<E: Engine> TaskSetup<E> {
         name: impl Into<String>,
         class: Class,
         arrival: Arrival,
-        store: Arc<Store<E, MonotonicClock>>,
+        store: Arc<Store<E, LinuxOs>>,
         mut body: impl FnMut(&mut Job<'_, E>) -> R + Send + 'static,
     ) -> TaskSetup<E> {
         TaskSetup {
@@ -213,7 +213,7 @@ pub struct RunOptions {
 
 impl<E: Engine + 'static> Prepared<E> {
     /// A runtime without tasks on `machine`. The machine's knobs are put back when the run ends or this is dropped.
-    pub fn new(machine: LinuxMachine, store: Arc<Store<E, MonotonicClock>>) -> Self {
+    pub fn new(machine: LinuxMachine, store: Arc<Store<E, LinuxOs>>) -> Self {
         Prepared {
             machine,
             store,
@@ -229,7 +229,7 @@ impl<E: Engine + 'static> Prepared<E> {
     ///
     /// # Errors
     /// [`Refusal`] where the machine cannot be looked at at all; the report says what it merely lacks.
-    pub fn here(store: Arc<Store<E, MonotonicClock>>) -> Result<Self, Refusal> {
+    pub fn here(store: Arc<Store<E, LinuxOs>>) -> Result<Self, Refusal> {
         let options = LinuxOptions {
             clock: ClockPreference::Real,
             ..LinuxOptions::default()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::engine::Engine;
 use punctual_store::updates::Offered;
 use punctual_store::{Store, StoreError};
@@ -63,7 +63,7 @@ pub struct Bytes<B>(pub B);
 /// superseded by a newer one, or under way ([`Store::reconcile`] checks it). The handle does not keep the runtime
 /// running.
 pub struct Sensor<E: Engine> {
-    store: Arc<Store<E, MonotonicClock>>,
+    store: Arc<Store<E, LinuxOs>>,
     shared: Arc<Shared>,
     id: SensorId,
     stopped: Arc<AtomicBool>,
@@ -81,7 +81,7 @@ impl<E: Engine> Clone for Sensor<E> {
 }
 
 impl<E: Engine> Sensor<E> {
-    pub(super) fn new(store: Arc<Store<E, MonotonicClock>>, shared: Arc<Shared>, id: SensorId) -> Self {
+    pub(super) fn new(store: Arc<Store<E, LinuxOs>>, shared: Arc<Shared>, id: SensorId) -> Self {
         Sensor {
             store,
             shared,
@@ -99,7 +99,7 @@ impl<E: Engine> Sensor<E> {
         self.take(None, &reading)
     }
 
-    /// Offers a reading that was sampled at `sampled_at`, by the clock of the store ([`MonotonicClock`]). An instant in
+    /// Offers a reading that was sampled at `sampled_at`, by the clock of the store ([`LinuxOs`]). An instant in
     /// the future is taken for now. Readings are to be offered in the order in which they were sampled.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual_loop::ModeName;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_store::updates::Counts;
@@ -36,7 +36,7 @@ const SETTLE: Nanos = Nanos::from_secs(1);
 
 /// How to start a [`Runtime`] that has no tasks yet.
 pub struct RuntimeOptions<E: Engine> {
-    store: Arc<Store<E, MonotonicClock>>,
+    store: Arc<Store<E, LinuxOs>>,
     goal: Goal,
     duration: Option<Nanos>,
     learning: Option<Learning>,
@@ -46,7 +46,7 @@ pub struct RuntimeOptions<E: Engine> {
 
 impl<E: Engine> RuntimeOptions<E> {
     /// Around `store`: no end, every task may have 1 % of its jobs late, nothing is learnt and no knob is turned.
-    pub fn new(store: Arc<Store<E, MonotonicClock>>) -> Self {
+    pub fn new(store: Arc<Store<E, LinuxOs>>) -> Self {
         RuntimeOptions {
             store,
             goal: default_goal(),
@@ -100,8 +100,8 @@ impl<E: Engine> RuntimeOptions<E> {
     }
 }
 
-impl<E: Engine> From<Arc<Store<E, MonotonicClock>>> for RuntimeOptions<E> {
-    fn from(store: Arc<Store<E, MonotonicClock>>) -> Self {
+impl<E: Engine> From<Arc<Store<E, LinuxOs>>> for RuntimeOptions<E> {
+    fn from(store: Arc<Store<E, LinuxOs>>) -> Self {
         RuntimeOptions::new(store)
     }
 }
@@ -165,12 +165,12 @@ impl Figures {
 /// ```
 /// use std::sync::Arc;
 /// use punctual_engines::Memory;
-/// use punctual_platform::linux::clock::MonotonicClock;
+/// use punctual_os::LinuxOs;
 /// use punctual_runtime::linux::Runtime;
 /// use punctual_store::{Store, StoreOptions};
 /// use punctual_units::Nanos;
 ///
-/// let store = Arc::new(Store::open(Memory::default(), MonotonicClock, StoreOptions::default())?);
+/// let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default())?);
 /// let runtime = Runtime::start(store)?;
 /// let ms = Nanos::from_millis;
 /// let task = runtime.task("balance").every(ms(20)).due_in(ms(15)).run(|job| {
@@ -196,7 +196,7 @@ impl<E: Engine + 'static> Clone for Runtime<E> {
 }
 
 struct Inner<E: Engine + 'static> {
-    store: Arc<Store<E, MonotonicClock>>,
+    store: Arc<Store<E, LinuxOs>>,
     shared: Arc<Shared>,
     commands: SyncSender<Command<E>>,
     header: RunHeader,
@@ -313,7 +313,7 @@ impl<E: Engine + 'static> Runtime<E> {
     }
 
     /// The store.
-    pub fn store(&self) -> &Arc<Store<E, MonotonicClock>> {
+    pub fn store(&self) -> &Arc<Store<E, LinuxOs>> {
         &self.inner.store
     }
 

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle, ThreadId};
 
 use punctual_loop::Regulator;
+use punctual_os::linux::sync::{Parker, PiMutex};
 use punctual_platform::Refusal;
 use punctual_platform::linux::BestEffort;
 use punctual_platform::linux::exclusive::ExclusiveCore;
-use punctual_platform::linux::sync::{Parker, PiMutex};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::thread::Tid;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
@@ -149,7 +149,7 @@ pub(super) struct Running<E: Engine> {
 
 impl<E: Engine> Running<E> {
     /// Runs the task until it or the run ends.
-    pub(super) fn run(mut self, store: &Store<E, MonotonicClock>, shared: &Shared, thread: ThreadStart) {
+    pub(super) fn run(mut self, store: &Store<E, LinuxOs>, shared: &Shared, thread: ThreadStart) {
         self.state.thread.get_or_init(Tid::current);
         shared.enter();
         let how = match thread.start() {
@@ -167,7 +167,7 @@ impl<E: Engine> Running<E> {
         shared.report(JobEvent::Ended { task: id });
     }
 
-    fn jobs(&mut self, store: &Store<E, MonotonicClock>, shared: &Shared, start: Time) -> Ended {
+    fn jobs(&mut self, store: &Store<E, LinuxOs>, shared: &Shared, start: Time) -> Ended {
         let mut releases = Releases::new(self.arrival, start + self.active.from, &mut self.rng);
         let mut number = 0;
         let mut tenancy = self.tenancy.take();
@@ -178,9 +178,9 @@ impl<E: Engine> Running<E> {
             None => sleep_until(release, going_on),
         };
         while self.active.admit(start, releases.next()).is_some() && wait(releases.next()) {
-            let missed = releases.resumed(MonotonicClock.now(), &mut self.rng);
+            let missed = releases.resumed(LinuxOs.now(), &mut self.rng);
             if missed > 0 {
-                self.skipped(shared, missed, MonotonicClock.now());
+                self.skipped(shared, missed, LinuxOs.now());
                 continue;
             }
             let job = Job::begin(store, number, releases.next(), self.deadline);
@@ -218,7 +218,7 @@ impl<E: Engine> Running<E> {
     fn panicked(&self, shared: &Shared, panic: &(dyn Any + Send)) -> Ended {
         let words = words(panic);
         self.state.fail(|| format!("panicked: {words}"));
-        let (task, at) = (self.id, MonotonicClock.now());
+        let (task, at) = (self.id, LinuxOs.now());
         shared.report(JobEvent::Failed { task, at });
         Ended::Panicked(words)
     }
@@ -237,10 +237,10 @@ pub(super) fn sleep_until(wake: Time, going_on: impl Fn() -> bool) -> bool {
         if !going_on() {
             return false;
         }
-        let now = MonotonicClock.now();
+        let now = LinuxOs.now();
         if now >= wake {
             return true;
         }
-        MonotonicClock.sleep_until(wake.min(now + NAP));
+        LinuxOs.sleep_until(wake.min(now + NAP));
     }
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use punctual_allocation::{Grid, Phase, Policy, RateTable};
+use punctual_testing::task_by_hand;
 use punctual_units::TaskId;
 use punctual_workload::Class;
 
@@ -10,7 +11,7 @@ use super::*;
 /// Two tasks on one core, of 100 ms and two phases each.
 fn allocating() -> Allocating {
     let period = Nanos::from_millis(500);
-    let task = |name: &str| TaskSpec::by_hand(name, Class::BestEffort, Arrival::Periodic { period });
+    let task = |name: &str| task_by_hand(name, Class::BestEffort, Arrival::Periodic { period });
     let phase = |ends| Phase {
         ends,
         rates: RateTable::new(Grid::PAPER, |share| 1e6 * f32::from(share.ways)),

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_runtime::linux::Job;
 use punctual_store::engine::Engine;
@@ -38,7 +38,7 @@ const BREATH: Nanos = Nanos::from_millis(2);
 /// Measures what accesses cost on `store`, which holds `sensors` temporal and `objects` ordinary objects of
 /// `object_bytes` bytes. Its contents change. None where `go_on` said no on the way.
 pub(super) fn costs<E: Engine>(
-    store: &Store<E, MonotonicClock>,
+    store: &Store<E, LinuxOs>,
     emulated: &Arc<EmulatedClock>,
     sensors: u32,
     objects: u32,
@@ -103,7 +103,7 @@ fn slope(one: f64, many: f64) -> f64 {
 
 /// Updates of one sensor after the other, from offer to installation.
 struct UpdateStream<'s, E: Engine> {
-    store: &'s Store<E, MonotonicClock>,
+    store: &'s Store<E, LinuxOs>,
     value: Vec<u8>,
     sensors: u32,
     seq: u64,
@@ -114,7 +114,7 @@ impl<E: Engine> UpdateStream<'_, E> {
     /// Offers and installs [`ARRIVALS`] updates, as they arrive in a run: together, at a tick of the feeder.
     fn arrive(&mut self) -> Result<(), StoreError> {
         for _ in 0..ARRIVALS {
-            let now = MonotonicClock.now();
+            let now = LinuxOs.now();
             self.store.offer(SensorId(self.next), Seq(self.seq), now, &self.value)?;
             // Sensors in no order of their keys, as they report: a stride that is coprime to their number visits all.
             self.next = (self.next + STRIDE) % self.sensors;
@@ -147,16 +147,16 @@ fn typical<const N: usize>(mut works: [Work<'_>; N], go_on: &dyn Fn() -> bool) -
 fn batch(work: &mut dyn FnMut() -> Result<(), StoreError>) -> Result<f64, StoreError> {
     let (warm, _) = repeat(work, WARM_UP)?;
     let (ended, calls) = repeat(work, BATCH)?;
-    MonotonicClock.sleep_until(ended + BREATH);
+    LinuxOs.sleep_until(ended + BREATH);
     Ok(ended.since(warm).0 as f64 / calls as f64)
 }
 
 /// Repeats `work` for at least `span`; when it ended and how often it was done.
 fn repeat(work: &mut dyn FnMut() -> Result<(), StoreError>, span: Nanos) -> Result<(Time, u64), StoreError> {
-    let begun = MonotonicClock.now();
+    let begun = LinuxOs.now();
     for done in 1.. {
         work()?;
-        let now = MonotonicClock.now();
+        let now = LinuxOs.now();
         if now.since(begun) >= span {
             return Ok((now, done));
         }

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
 use punctual_units::{Clock, Nanos};
@@ -53,9 +53,9 @@ impl Pace {
         if !self.slowed() {
             return (call(), Nanos::ZERO);
         }
-        let begun = MonotonicClock.stamp();
+        let begun = LinuxOs.stamp();
         let result = call();
-        (result, MonotonicClock.stamp().since(begun).min(STRETCHED_MAX))
+        (result, LinuxOs.stamp().since(begun).min(STRETCHED_MAX))
     }
 
     fn learn_get(&self, took: Nanos) {
@@ -218,7 +218,7 @@ impl<T: Write> Write for Paced<'_, T> {
 mod tests {
     use punctual_engines::Memory;
     use punctual_platform::linux::emulated::Calibration;
-    use punctual_store::conformance;
+    use punctual_testing::conformance::engine as conformance;
     use punctual_units::Hertz;
 
     use super::*;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use punctual_cores::Seat;
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
@@ -33,7 +33,7 @@ use crate::run::{RunError, Setup};
 
 /// The engine of every scenario: LMDB at the speed of the emulated clock.
 type ScenarioEngine = Emulated<Lmdb>;
-type ScenarioStore = Store<ScenarioEngine, MonotonicClock>;
+type ScenarioStore = Store<ScenarioEngine, LinuxOs>;
 
 /// Sensors of the scratch store on which costs are measured: the depth of its tree is that of any store between a
 /// thousand and a hundred thousand objects.
@@ -265,7 +265,7 @@ fn open_store(
     };
     Ok(Store::open(
         Emulated::new(engine, Arc::clone(emulated)),
-        MonotonicClock,
+        LinuxOs,
         options,
     )?)
 }

@@ -4,6 +4,7 @@
 use punctual_platform::Machine;
 use punctual_sim::{Event, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
+use punctual_testing::task_by_hand;
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Class, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace, UpdateMode,
@@ -37,7 +38,7 @@ pub fn readings(rows: &[(u64, u32)]) -> Trace {
 /// A task with a deadline of half a period, released every period.
 pub fn real_time(ops: &[Op]) -> (TaskSpec, Program) {
     let deadline = Nanos::from_millis(50);
-    let spec = TaskSpec::by_hand(
+    let spec = task_by_hand(
         "analysis",
         Class::RealTime { deadline },
         Arrival::Periodic { period: PERIOD },
@@ -51,7 +52,7 @@ pub fn interferer(ops: &[Op]) -> (TaskSpec, Program) {
         pause_min: Nanos::ZERO,
         pause_max: Nanos::from_micros(1),
     };
-    let spec = TaskSpec::by_hand("browse", Class::BestEffort, pauses);
+    let spec = task_by_hand("browse", Class::BestEffort, pauses);
     (spec, Program { ops: ops.to_vec() })
 }
 

@@ -10,7 +10,7 @@
 //!
 //! **Isolation.** A snapshot sees what was committed when it was taken, and nothing else, until it is dropped. A write
 //! transaction sees the latest commit and its own changes. Write transactions run one at a time, hence every history is
-//! serializable in commit order. [`conformance`](crate::conformance) checks all of this on any engine.
+//! serializable in commit order. The conformance suite of `punctual-testing` checks all of this on any engine.
 //!
 //! **Keys** have 1 to [`KEY_MAX_LEN`] bytes and are ordered bytewise. A key of any other length cannot exist: reading
 //! or deleting it finds nothing, writing it is an error. Values have 0 to [`VALUE_MAX_LEN`] bytes.

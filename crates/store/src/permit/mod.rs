@@ -39,8 +39,9 @@ pub enum Denied {
 /// Where the permit is handed out.
 ///
 /// ```
-/// use punctual_os::{Os, Thread, VirtualOs};
+/// use punctual_os::{Os, Thread};
 /// use punctual_store::permit::{Denied, PermitQueue};
+/// use punctual_testing::VirtualOs;
 /// use punctual_units::{Clock, Nanos, Time};
 /// let os = VirtualOs::new(1);
 /// let queue = PermitQueue::new(os.clone());

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithTls};
 use punctual_engines::lmdb::{Lmdb, LmdbOptions};
-use punctual_platform::linux::clock::MonotonicClock;
+use punctual_os::LinuxOs;
 use punctual_store::engine::EngineError;
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Freshness, Store, StoreError, StoreOptions};
@@ -52,7 +52,7 @@ const FILL: u32 = 10_000;
 const GETS: usize = 100;
 
 type Table<'e> = Database<'e, Bytes, Bytes>;
-type OurStore = Store<Lmdb, MonotonicClock>;
+type OurStore = Store<Lmdb, LinuxOs>;
 
 /// Why a case could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -245,7 +245,7 @@ fn transactional_get(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) 
 
 #[inline(never)]
 fn timed_get(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
-    gets_one_by_one(stores, at, n, Deadline::soft(MonotonicClock.now()))
+    gets_one_by_one(stores, at, n, Deadline::soft(LinuxOs.now()))
 }
 
 #[inline(always)]
@@ -276,7 +276,7 @@ fn transactional_gets(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>)
 
 #[inline(never)]
 fn timed_gets(stores: &Stores<'_>, at: usize, n: usize, _: &mut Vec<u8>) -> Result<(), CaseError> {
-    gets_together(stores, at, n, Deadline::soft(MonotonicClock.now()))
+    gets_together(stores, at, n, Deadline::soft(LinuxOs.now()))
 }
 
 #[inline(always)]
@@ -359,7 +359,7 @@ fn filled_store(
         objects: (0..TEMPORAL_OBJECTS).map(object).collect(),
         ..StoreOptions::default()
     };
-    let store = Store::open(engine.open(folder.path())?, MonotonicClock, options)?;
+    let store = Store::open(engine.open(folder.path())?, LinuxOs, options)?;
     for group in groups(records.objects) {
         going_on()?;
         let mut transaction = store.write_transaction(Deadline::NONE)?;
@@ -369,7 +369,7 @@ fn filled_store(
         transaction.commit()?;
     }
     for i in 0..TEMPORAL_OBJECTS {
-        store.offer(SensorId(i), Seq(1), MonotonicClock.now(), &[7; TEMPORAL_BYTES])?;
+        store.offer(SensorId(i), Seq(1), LinuxOs.now(), &[7; TEMPORAL_BYTES])?;
         store.install_pending(1)?;
     }
     Ok(store)

@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 
 use punctual_units::{Clock, CoreId};
 
-use super::super::clock::MonotonicClock;
 use super::super::thread;
 use super::{Fence, SWEEP_PERIOD};
+use punctual_os::LinuxOs;
 
 /// A thread that sweeps until it is dropped.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ fn sweep_until(fence: &Weak<Fence>, stop: &AtomicBool, others: &[CoreId]) {
     // Where that is refused, it sweeps from wherever it runs.
     let _ = thread::pin_to(others);
     while !stop.load(Ordering::Acquire) {
-        MonotonicClock.sleep_until(MonotonicClock.now() + SWEEP_PERIOD);
+        LinuxOs.sleep_until(LinuxOs.now() + SWEEP_PERIOD);
         match fence.upgrade() {
             Some(fence) => drop(fence.sweep()),
             None => return,

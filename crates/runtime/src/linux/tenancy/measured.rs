@@ -1,8 +1,8 @@
 //! What lending a core costs here, measured before it is needed.
 
 use punctual_cores::LearntCosts;
+use punctual_os::LinuxOs;
 use punctual_platform::Refusal;
-use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_units::{Clock, Nanos, Share, Time, percentile};
 use serde::Serialize;
@@ -38,17 +38,17 @@ impl LendingMeasured {
     pub fn measure(core: &ExclusiveCore) -> Result<LendingMeasured, Refusal> {
         let mut measured = LendingMeasured::default();
         for _ in 0..ROUNDS {
-            let began = MonotonicClock.now();
+            let began = LinuxOs.now();
             core.lend()?;
-            let lent = MonotonicClock.now();
+            let lent = LinuxOs.now();
             measured.hand_over.push(lent.since(began));
             let from = |asked: Time| -> Result<Nanos, Refusal> {
-                MonotonicClock.sleep_until(asked);
+                LinuxOs.sleep_until(asked);
                 core.take_back()?;
-                Ok(MonotonicClock.now().since(asked))
+                Ok(LinuxOs.now().since(asked))
             };
             measured.take_back.push(from(lent + LEASE)?);
-            measured.control.push(from(MonotonicClock.now() + PAUSE)?);
+            measured.control.push(from(LinuxOs.now() + PAUSE)?);
         }
         Ok(measured)
     }

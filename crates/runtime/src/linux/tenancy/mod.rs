@@ -10,10 +10,10 @@ mod measured;
 use std::sync::Arc;
 
 use punctual_cores::{LearntCosts, Tenants};
+use punctual_os::LinuxOs;
+use punctual_os::linux::sync::PiMutex;
 use punctual_platform::Refusal;
-use punctual_platform::linux::clock::MonotonicClock;
 use punctual_platform::linux::exclusive::ExclusiveCore;
-use punctual_platform::linux::sync::PiMutex;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{Clock, Nanos, Time};
 
@@ -183,7 +183,7 @@ impl Ledger {
             return;
         }
         self.tenants.reprice(self.costs.costs());
-        let now = MonotonicClock.now();
+        let now = LinuxOs.now();
         if self.tenants.leave(tenant, release, now) {
             self.lend(core, now);
         } else if self.tenants.is_kept_idle() {
@@ -192,7 +192,7 @@ impl Ledger {
     }
 
     fn end(&mut self, core: &ExclusiveCore, tenant: usize) {
-        let now = MonotonicClock.now();
+        let now = LinuxOs.now();
         if self.tenants.end(tenant, now) && self.account.refused.is_none() {
             self.lend(core, now);
         }
@@ -201,7 +201,7 @@ impl Ledger {
     fn lend(&mut self, core: &ExclusiveCore, now: Time) {
         match core.lend() {
             Ok(()) => {
-                let since = MonotonicClock.now();
+                let since = LinuxOs.now();
                 self.account.leases += 1;
                 self.lease = Some(Lent {
                     since,
@@ -225,9 +225,9 @@ impl Ledger {
         if lease.is_none() && !self.astray {
             return;
         }
-        let began = MonotonicClock.now();
+        let began = LinuxOs.now();
         self.take_back(core);
-        let back = MonotonicClock.now();
+        let back = LinuxOs.now();
         let Some(lease) = lease else { return };
         // An interrupted sleep ends before the instant asked for.
         let took = back.since(asked.unwrap_or(began).min(began));

@@ -68,7 +68,7 @@ fn free() -> LearntCosts {
 
 /// Time enough to lend, however slow the machine is; no thread really waits for it.
 fn far() -> Time {
-    MonotonicClock.now() + Nanos::from_secs(3600)
+    LinuxOs.now() + Nanos::from_secs(3600)
 }
 
 /// Sleeps through it in no time.
@@ -117,12 +117,12 @@ fn what_taking_back_takes_in_use_is_reckoned_with_at_the_next_release() {
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let mut calls = Vec::new();
     for _ in 0..2 {
-        let release = MonotonicClock.now() + Nanos::from_secs(1);
+        let release = LinuxOs.now() + Nanos::from_secs(1);
         let mut asked = None;
         // The sleep until the core is called back ends 20 ms late.
         tenancy.wait(release, |until| {
             if asked.is_none() {
-                MonotonicClock.sleep_until(until + MS * 20);
+                LinuxOs.sleep_until(until + MS * 20);
             }
             asked.get_or_insert(release.since(until));
             true

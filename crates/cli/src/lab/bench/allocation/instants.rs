@@ -6,9 +6,9 @@
 //! core's other tasks wait with the probability of theirs. This visits phases as often as a run does, but not the
 //! coincidences of a schedule.
 
-use punctual_allocation::packing::worst_fit;
 use punctual_allocation::policy::equal;
 use punctual_allocation::{Loads, Pool, Programs, Running, Share, Task, Waiting};
+use punctual_lab::packing::worst_fit;
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,7 +1,7 @@
 //! What each policy wants at an instant, whatever was in force before: to see how near it comes to the optimum.
 
-use punctual_allocation::policy::{Exact, dadna, dna, equal, greedy, static_best, static_fewest, vc2m, weighted};
-use punctual_allocation::{Leftovers, Pool, Programs, Running, Share, ZeroDelta};
+use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
+use punctual_allocation::{Leftovers, Pool, Programs, Running, Share};
 
 use super::instants::Instants;
 
@@ -26,27 +26,14 @@ pub fn all<'a>(programs: &'a Programs, pool: Pool, mut exact: Exact, instants: &
         Box::new(move |number, _| splits[Instants::set_of(number)].clone())
     };
     let loads = instants.loads();
-    let (other, nothing) = (ZeroDelta::OtherResource, ZeroDelta::Nothing);
-    let policies: [(&'static str, Box<Policy<'a>>); 11] = [
+    let policies: [(&'static str, Box<Policy<'a>>); 8] = [
         ("equal", fixed(&|_| equal(pool, cores))),
         ("vc2m-frugal", fixed(&|set| vc2m(&loads[set], pool, Leftovers::Kept))),
         ("vc2m", fixed(&|set| vc2m(&loads[set], pool, Leftovers::HandedOut))),
         ("static-best", fixed(&|set| static_best(&loads[set], pool))),
         ("static-fewest", fixed(&|set| static_fewest(&loads[set], pool))),
-        ("greedy", Box::new(move |_, cores| greedy(programs, pool, cores))),
-        ("dna", Box::new(move |_, cores| dna(programs, pool, cores, other))),
-        (
-            "dna-zero",
-            Box::new(move |_, cores| dna(programs, pool, cores, nothing)),
-        ),
-        (
-            "dadna",
-            Box::new(move |_, cores| dadna(programs, pool, cores, now, other)),
-        ),
-        (
-            "exact-weighted",
-            Box::new(move |_, cores| weighted(programs, pool, cores, now)),
-        ),
+        ("dna", Box::new(move |_, cores| dna(programs, pool, cores))),
+        ("dadna", Box::new(move |_, cores| dadna(programs, pool, cores, now))),
         (EXACT, Box::new(move |_, cores| exact.decide(programs, cores))),
     ];
     policies

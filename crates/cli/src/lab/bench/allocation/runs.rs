@@ -5,7 +5,7 @@
 //! jobs are at the next instant. A policy that reallocates at every change runs where ways cost nothing, as it would
 //! otherwise drown in what it moves; the rule with hysteresis runs where they cost what they cost.
 
-use punctual_allocation::{Allocator, Base, Event, Plan, Policy, Pool, Programs, Refill, Running, Settings, ZeroDelta};
+use punctual_allocation::{Allocator, Base, Event, Plan, Policy, Pool, Programs, Refill, Running, Settings};
 use punctual_lab::dna::{ProfileSet, TaskSet, draw};
 use punctual_sim::split::{self, Instant, Program, SplitModel, slices};
 use punctual_units::{Nanos, Time};
@@ -29,7 +29,7 @@ pub struct Decider {
 pub const CONTROL: &str = "control: a split that stays";
 
 /// All that are timed, the control first.
-pub const DECIDERS: [Decider; 10] = {
+pub const DECIDERS: [Decider; 7] = {
     const fn of(name: &'static str, policy: Policy, hysteresis: bool) -> Decider {
         Decider {
             name,
@@ -37,17 +37,11 @@ pub const DECIDERS: [Decider; 10] = {
             hysteresis,
         }
     }
-    let (dna, dadna) = (
-        Policy::Dna(ZeroDelta::OtherResource),
-        Policy::Dadna(ZeroDelta::OtherResource),
-    );
+    let (dna, dadna) = (Policy::Dna, Policy::Dadna);
     [
         of(CONTROL, Policy::Equal, false),
-        of("greedy", Policy::Greedy, false),
         of("dna", dna, false),
-        of("dna-zero", Policy::Dna(ZeroDelta::Nothing), false),
         of("dadna", dadna, false),
-        of("exact-weighted", Policy::Weighted, false),
         of("exact", Policy::Exact, false),
         of("dna, hysteresis", dna, true),
         of("dadna, hysteresis", dadna, true),

@@ -61,7 +61,6 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
         None if is_controlled(&kinds) => run::given_controller(arguments.model.as_deref(), &loaded, platform)?,
         None => None,
     };
-    tell(&announcement(&loaded, &kinds, arguments.repetitions));
     let series = Series {
         arguments,
         columns: &columns,
@@ -69,6 +68,7 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
         interrupt,
     };
     series.check()?;
+    tell(&announcement(&loaded, &kinds, arguments.repetitions));
     let mut runs = Vec::new();
     let ended = series.measure(&mut runs);
     if runs.is_empty() {

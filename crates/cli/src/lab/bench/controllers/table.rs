@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::super::rounds::quantile;
 use crate::columns::columns;
 use crate::summary::{count, figure, share};
-use crate::verdict::Verdict;
+use crate::verdict::{Standing, Verdict};
 
 /// One complete run.
 #[derive(Debug, Serialize)]
@@ -234,6 +234,10 @@ pub fn verdict(goal: &Goal, runs: &[&Run]) -> String {
         "every task holds its goal in {} of {all}",
         how_many(|run| run.goal_held)
     );
+    let untold = how_many(|run| !run.goal_held && !run.verdict.tasks.contains(&Standing::Missed));
+    if untold > 0 {
+        text += &format!(", cannot be told in {untold}");
+    }
     let fresh = how_many(|run| run.verdict.fresh_kept);
     text += &format!("; fresh share kept over {} in {fresh} of {all}", goal.min_fresh);
     text += &format!(
@@ -322,7 +326,7 @@ idle probe late, us, p99             61 (61 to 61)            61 (61 to 61)
         );
         assert_eq!(
             verdict(&goal, &of(1)),
-            "every task holds its goal in 2 of 3; fresh share kept over 50.0 % in 3 of 3; every update accounted for in 2 of 3; 1 inconclusive: over 1 % of the jobs excused, repeat on a quieter machine"
+            "every task holds its goal in 2 of 3, cannot be told in 1; fresh share kept over 50.0 % in 3 of 3; every update accounted for in 2 of 3; 1 inconclusive: over 1 % of the jobs excused, repeat on a quieter machine"
         );
     }
 }

@@ -19,12 +19,14 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 
+use punctual_platform::Refusal;
+use punctual_platform::linux::KernelTree;
+use punctual_platform::linux::flush::{Flush, flush_instruction};
 use serde::{Deserialize, Serialize};
 
-use super::super::{KernelTree, last_error, refused};
-use super::flush::{Flush, flush_instruction, write_back};
+use super::flush::write_back;
+use super::refused;
 use super::room::available;
-use crate::Refusal;
 
 /// What is behind the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,7 +178,7 @@ impl Draft<'_> {
         // The process that got the lock first has the file, whichever process made it: it is not ours to remove.
         // SAFETY: plain numbers.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            return Err(last_error());
+            return Err(io::Error::last_os_error());
         }
         let found_bytes = if made { None } else { Some(file.metadata()?.len()) };
         Ok(Draft {
@@ -245,7 +247,7 @@ impl Mapping {
             NonNull::new(address.cast::<u8>())
                 .filter(|_| address != libc::MAP_FAILED)
                 .map(|address| Mapping { address, bytes })
-                .ok_or_else(last_error)
+                .ok_or_else(io::Error::last_os_error)
         };
         if let Ok(mapping) = map(libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) {
             return Ok((mapping, Medium::PersistentMemory));
@@ -271,7 +273,7 @@ impl Mapping {
         if populated == 0 {
             return Ok(());
         }
-        let why = last_error();
+        let why = io::Error::last_os_error();
         if why.raw_os_error() != Some(libc::EINVAL) {
             return Err(why);
         }
@@ -297,7 +299,7 @@ impl Mapping {
             0 => Ok(()),
             _ => Err(refused(
                 format!("locking {} bytes of memory", self.bytes),
-                last_error(),
+                io::Error::last_os_error(),
                 "run as root, grant CAP_IPC_LOCK, or raise the limit on locked memory (ulimit -l)",
             )),
         }
@@ -309,7 +311,7 @@ impl Mapping {
         // SAFETY: the range lies within the mapping and begins at a page.
         match unsafe { libc::msync(self.address.as_ptr().add(from).cast(), to - from, libc::MS_SYNC) } {
             0 => Ok(()),
-            _ => Err(last_error()),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use punctual_units::{Hertz, Share};
 
-use crate::{Applied, DomainId, KnobId, Machine, Meter, Offers, Plan, Range, Value};
+use punctual_platform::{Applied, DomainId, KnobId, Machine, Meter, Offers, Plan, Range, Value};
 
 /// Checks the contract of [`Machine`] on `machine` and returns what was violated; empty means that it conforms.
 ///

@@ -4,9 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use punctual_os::{
-    CALLS_PER_INSTANT_MAX, Deadlock, Lock, Os, Park, Scheduling, Stopped, Thread, Tid, VirtualOs, Wake, explore,
-};
+use punctual_os::{Lock, Os, Park, Scheduling, Thread, Tid, Wake};
+use punctual_testing::{CALLS_PER_INSTANT_MAX, Deadlock, Stopped, VirtualOs, explore};
 use punctual_units::{Clock, Nanos, Time};
 
 const SECOND: Nanos = Nanos::from_secs(1);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::mpsc;
 
-use crate::engine::{Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table, Write};
+use punctual_store::engine::{Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table, Write};
 
 /// Something to do to an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]

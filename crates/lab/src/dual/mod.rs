@@ -18,23 +18,23 @@
 //! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the
 //! fair class.
 
+mod list;
 mod machine;
 mod report;
 
 use punctual_cores::{Completion, LendingCosts};
+use punctual_sim::media::Device;
+use punctual_sim::{
+    Dispatch, Event, Lending, MachineModel, ModelError, Queue, Release, Sharing, Simulation, SimulationError, Step,
+    Task, Work,
+};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 use punctual_workload::Op;
 use thiserror::Error;
 
+pub use list::{CoreListError, check_cores};
 pub use machine::DualMachine;
 pub use report::Report;
-
-use crate::check::ModelError;
-use crate::load::{Event, SimulationError};
-use crate::media::Device;
-use crate::model::MachineModel;
-use crate::task::{Dispatch, Release, Step, Task, Work};
-use crate::{Lending, Queue, Sharing, Simulation};
 
 /// What decides where jobs run and how they wait for their I/O.
 #[derive(Clone, Debug, PartialEq)]

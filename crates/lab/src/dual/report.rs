@@ -1,11 +1,9 @@
 //! What a run was like.
 
+use punctual_sim::media::{Device, DeviceReport};
+use punctual_sim::{CoreTimes, Simulation};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::JobOutcome;
-
-use crate::cores::CoreTimes;
-use crate::engine::Simulation;
-use crate::media::{Device, DeviceReport};
 
 /// What a run was like.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,12 +43,12 @@ impl Report {
             ended: now,
             cores: machine.core_times(),
             computed: machine.worked(),
-            devices: machine.devices.iter().map(Device::report).collect(),
-            write_amplification: machine.devices.iter().map(Device::write_amplification).collect(),
-            io_begun: machine.io_begun,
-            io_ended: machine.io_ended,
+            devices: machine.devices().iter().map(Device::report).collect(),
+            write_amplification: machine.devices().iter().map(Device::write_amplification).collect(),
+            io_begun: machine.requests_begun(),
+            io_ended: machine.requests_ended(),
             io_pending: machine.io_pending(),
-            idle_while_ready: machine.idle_beside_work,
+            idle_while_ready: machine.idle_beside_work(),
             ..self
         }
     }

@@ -1,10 +1,12 @@
 //! Partitions in memory and on a device.
 
+use punctual_testing::shared_folder;
+
 use super::*;
 
 #[test]
 fn what_is_written_is_there_for_the_next_one_on_memory_and_on_a_device() {
-    for folder in [crate::linux::testing::folder(), tempfile::tempdir().unwrap()] {
+    for folder in [shared_folder(), tempfile::tempdir().unwrap()] {
         let path = folder.path().join("partition");
         let mut partition = MappedPartition::create(&path, 10_000).unwrap();
         eprintln!("{:?}, locked: {:?}", partition.medium(), partition.locked());
@@ -24,7 +26,7 @@ fn what_is_written_is_there_for_the_next_one_on_memory_and_on_a_device() {
 
 #[test]
 fn more_than_there_is_and_nothing_at_all_are_refused() {
-    let folder = crate::linux::testing::folder();
+    let folder = shared_folder();
     for bytes in [0, u64::MAX] {
         let refusal = MappedPartition::create(&folder.path().join("partition"), bytes).unwrap_err();
         assert!(refusal.why.contains("can be kept in memory"), "{refusal}");
@@ -54,14 +56,14 @@ fn persistent_memory_is_found_and_does_not_count_as_memory() {
     let more_than_memory = available(&KernelTree::default()).unwrap();
     assert_eq!(fits(&File::open(&path).unwrap(), more_than_memory), Ok(()));
     std::fs::remove_file(path).unwrap();
-    let elsewhere = crate::linux::testing::folder();
+    let elsewhere = shared_folder();
     let file = File::create_new(elsewhere.path().join("partition")).unwrap();
     assert!(fits(&file, more_than_memory).is_err());
 }
 
 #[test]
 fn a_partition_has_one_owner_at_a_time() {
-    let folder = crate::linux::testing::folder();
+    let folder = shared_folder();
     let path = folder.path().join("partition");
     let first = MappedPartition::create(&path, 4096).unwrap();
     let refusal = MappedPartition::create(&path, 8192).unwrap_err();
@@ -76,7 +78,7 @@ fn a_partition_has_one_owner_at_a_time() {
 
 #[test]
 fn what_cannot_be_made_leaves_the_folder_as_it_was() {
-    let folder = crate::linux::testing::folder();
+    let folder = shared_folder();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("shorter"), "found").unwrap();
     // As if the disk had been full halfway.
@@ -114,7 +116,7 @@ fn write_each_page(mapping: &Mapping) -> i64 {
 #[test]
 fn no_store_faults_after_prefaulting_by_either_way() {
     const PAGES: usize = 512;
-    for folder in [crate::linux::testing::folder(), tempfile::tempdir().unwrap()] {
+    for folder in [shared_folder(), tempfile::tempdir().unwrap()] {
         let path = folder.path().join("partition");
         let mapped = |way: &dyn Fn(&Mapping)| {
             let draft = Draft::open(&path).unwrap();

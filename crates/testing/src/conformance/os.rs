@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use punctual_units::{Nanos, Time};
 
-use crate::{Lock, Os, Park, Scheduling, Thread, Tid, Wake};
+use punctual_os::{Lock, Os, Park, Scheduling, Thread, Tid, Wake};
 
 /// What an os did that it must not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
-use punctual_sim::dual::{DualError, DualMachine, Exclusive, Management, Report, computes, simulate};
+use punctual_lab::dual::{DualError, DualMachine, Exclusive, Management, Report, computes, simulate};
 use punctual_sim::media::{Access, Device, Disk, Medium, Request};
 use punctual_sim::{Jobs, Release, Sharing, Step, Task};
 use punctual_units::{CoreId, Nanos, Time};
@@ -33,7 +33,7 @@ fn us(us: u64) -> Nanos {
 }
 
 fn compute(micros: u64) -> Step {
-    punctual_sim::dual::compute(us(micros))
+    punctual_lab::dual::compute(us(micros))
 }
 
 fn read(device: usize) -> Step {

@@ -1,12 +1,10 @@
 //! The machine: cores, which of them are exclusive, quantum, switch and cache; from a file.
 
-use punctual_cores::check_cores;
+use punctual_sim::{CORES_MAX, MachineFileError, ModelError, read_file};
 use punctual_units::{CoreId, Nanos};
 use serde::{Deserialize, Serialize};
 
-use crate::check::ModelError;
-use crate::file::{MachineFileError, read};
-use crate::model::CORES_MAX;
+use super::list::check_cores;
 
 const DPS_DUAL_CORE: &str = include_str!("../../../../machines/dps-dual-core.toml");
 
@@ -49,7 +47,7 @@ impl DualMachine {
     /// [`MachineFileError`] for the first thing that is wrong; put the file's name and a colon before it.
     ///
     /// ```
-    /// use punctual_sim::dual::DualMachine;
+    /// use crate::dual::DualMachine;
     /// let text = include_str!("../../../../machines/dps-dual-core.toml");
     /// let text = text.replace("exclusive = [1]", "exclusive = [2]");
     /// let error = DualMachine::from_toml(&text).unwrap_err();
@@ -57,7 +55,7 @@ impl DualMachine {
     /// assert!(error.what.starts_with("there is no core 2: the machine has cores 0 to 1"));
     /// ```
     pub fn from_toml(text: &str) -> Result<DualMachine, MachineFileError> {
-        read(text, "machine", DualMachine::check)
+        read_file(text, "machine", DualMachine::check)
     }
 
     /// Whether the machine can be simulated.

@@ -2,16 +2,15 @@
 //! for.
 //!
 //! Two ways, the better one first. [`MappedPartition`]: a file on persistent or shared memory, read by load, in which
-//! no access faults. `PolledFile` (feature `polled`): a file on a device, read around the page cache, whose completion
+//! no access faults. [`PolledFile`]: a file on a device, read around the page cache, whose completion
 //! is awaited by looking for it, so that the reader keeps its core. Everything else may block.
 
 mod flush;
 mod mapped;
-#[cfg(feature = "polled")]
 mod polled;
 mod room;
 
-pub use flush::{Flush, flush_instruction};
 pub use mapped::{MappedPartition, Medium};
-#[cfg(feature = "polled")]
 pub use polled::{BLOCK_BYTES, PolledFile};
+
+use punctual_os::linux::refused;

@@ -33,15 +33,16 @@ use std::thread::Builder;
 
 use punctual_units::{Clock, Nanos, Time};
 
-use crate::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
 pub use deadlock::{Deadlock, Stopped};
 use kernel::Kernel;
 pub use kernel::{CALLS_PER_INSTANT_MAX, THREADS_MAX};
+use punctual_os::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
 
 /// A virtual operating system. The thread that makes it is its first task; [`Os::together`] starts more.
 ///
 /// ```
-/// use punctual_os::{Lock, Os, Thread, VirtualOs};
+/// use punctual_os::{Lock, Os, Thread};
+/// use punctual_testing::VirtualOs;
 /// use punctual_units::{Clock, Nanos, Time};
 /// let os = VirtualOs::new(7);
 /// let order = os.new_lock(Vec::new());

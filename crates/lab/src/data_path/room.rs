@@ -6,9 +6,8 @@
 
 use std::path::Path;
 
-use super::super::KernelTree;
-use super::super::cgroup::{Version, locate_controller, mount_point};
-use super::super::tree::read_trimmed;
+use punctual_platform::linux::KernelTree;
+use punctual_platform::linux::cgroup::{Version, locate_controller, mount_point};
 
 /// Memory that is free without paging, in bytes; `None` where the kernel does not say.
 pub(super) fn available(tree: &KernelTree) -> Option<u64> {
@@ -45,8 +44,9 @@ fn room_in(group: &Path, version: Version) -> Option<u64> {
         ),
         Version::V2 => ("memory.max", "memory.current", ["inactive_file ", "active_file "]),
     };
-    let number = |file: &str| read_trimmed(&group.join(file)).ok()?.parse::<u64>().ok();
-    let statistics = read_trimmed(&group.join("memory.stat")).unwrap_or_default();
+    let text = |file: &str| std::fs::read_to_string(group.join(file));
+    let number = |file: &str| text(file).ok()?.trim().parse::<u64>().ok();
+    let statistics = text("memory.stat").unwrap_or_default();
     let statistic = |name: &str| -> u64 {
         let value = statistics.lines().find_map(|line| line.strip_prefix(name));
         value.and_then(|value| value.parse().ok()).unwrap_or(0)
@@ -59,14 +59,20 @@ fn room_in(group: &Path, version: Version) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linux::testing;
+
+    /// A tree of the given kernel paths and contents.
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
+        let folder = punctual_testing::kernel_files(files);
+        let tree = KernelTree::at(folder.path());
+        (folder, tree)
+    }
 
     const MEMINFO: (&str, &str) = ("/proc/meminfo", "MemTotal: 9 kB\nMemAvailable:     12 kB");
 
     #[test]
     fn the_machine_tells_what_it_has() {
-        assert_eq!(available(&testing::tree(&[MEMINFO]).1), Some(12 * 1024));
-        assert_eq!(available(&testing::tree(&[]).1), None);
+        assert_eq!(available(&tree(&[MEMINFO]).1), Some(12 * 1024));
+        assert_eq!(available(&tree(&[]).1), None);
         assert!(available(&KernelTree::default()) > Some(0));
     }
 
@@ -80,7 +86,7 @@ mod tests {
                 ("/cg/outer/inner/memory.max", "max"),
                 ("/cg/outer/inner/memory.current", "4000"),
             ];
-            available(&testing::tree(&[&hierarchy, files].concat()).1)
+            available(&tree(&[&hierarchy, files].concat()).1)
         };
         assert_eq!(unified(&[]), Some(12 * 1024), "no limit");
         let outer = [("/cg/outer/memory.max", "8000"), ("/cg/outer/memory.current", "5000")];
@@ -100,7 +106,7 @@ mod tests {
 
     #[test]
     fn version_1_has_other_names_for_the_same() {
-        let (_folder, tree) = testing::tree(&[
+        let (_folder, tree) = tree(&[
             MEMINFO,
             ("/proc/self/mountinfo", "31 24 0:28 / /mem rw - cgroup cgroup rw,memory"),
             ("/proc/self/cgroup", "4:memory:/box"),

@@ -10,7 +10,7 @@ use punctual_units::Time;
 
 use super::deadlock::{Deadlock, Stopped};
 use super::random::{Random, mixed};
-use crate::{REAL_TIME_PRIORITIES, Refusal, Scheduling, Tid, Wake};
+use punctual_os::{REAL_TIME_PRIORITIES, Refusal, Scheduling, Tid, Wake};
 
 /// The most threads that a virtual system has at a time. Each is a real thread with a stack.
 pub const THREADS_MAX: usize = 1024;

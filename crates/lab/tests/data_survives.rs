@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use punctual_platform::linux::data_path::{MappedPartition, Medium};
+use punctual_lab::data_path::{MappedPartition, Medium};
 
 /// Partitions that the child writes, with colons between.
 const WRITE: &str = "PUNCTUAL_TEST_WRITE";
@@ -142,7 +142,7 @@ fn after_a_kill_what_was_acknowledged_is_there() {
         let path = folder.path().join("partition");
         let (acknowledged, medium) = written_until_killed(&path, 0);
         eprintln!("{medium}: {acknowledged} records acknowledged before the kill");
-        assert_eq!(lost(&fs::read(&path).unwrap(), acknowledged), []);
+        assert_eq!(lost(&fs::read(&path).unwrap(), acknowledged), [0_u64; 0]);
     }
 }
 
@@ -158,7 +158,7 @@ fn planted_fault_an_acknowledgement_that_comes_too_early_is_noticed() {
 fn the_checker_sees_a_record_that_is_missing_torn_or_old() {
     let mut content = vec![0; BYTES];
     (1..=100).for_each(|number| content[place(number)..][..16].copy_from_slice(&record(number)));
-    assert_eq!(lost(&content, 100), []);
+    assert_eq!(lost(&content, 100), [0_u64; 0]);
     assert_eq!(lost(&content, 101), [101]);
     let mut torn = content.clone();
     torn[place(77)] ^= 1;
@@ -175,7 +175,7 @@ fn after_a_power_cut_what_was_acknowledged_is_there() {
     let acknowledged = acknowledged.parse().unwrap();
     assert!(acknowledged >= ENOUGH);
     let content = fs::read(PathBuf::from(path)).unwrap();
-    assert_eq!(lost(&content, acknowledged), []);
+    assert_eq!(lost(&content, acknowledged), [0_u64; 0]);
     let partition = MappedPartition::create(Path::new(path), BYTES as u64).unwrap();
     assert_eq!(partition.as_slice(), content);
     assert_ne!(partition.medium(), Medium::SharedMemory);

@@ -14,11 +14,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use io_uring::{IoUring, opcode, types};
+use punctual_os::LinuxOs;
+use punctual_platform::Refusal;
 use punctual_units::{Clock, Nanos};
 
-use super::super::clock::MonotonicClock;
-use super::super::refused;
-use crate::Refusal;
+use super::refused;
 
 /// Offsets and lengths are multiples of this: what every device's `O_DIRECT` takes.
 pub const BLOCK_BYTES: usize = 4096;
@@ -118,12 +118,12 @@ impl PolledFile {
 /// Has the kernel begin the read that was pushed, and waits for its completion: looking for it for `spin`, then asleep.
 fn completed(ring: &mut IoUring, spin: Nanos) -> io::Result<i32> {
     uninterrupted(|| ring.submit())?;
-    let spin_until = MonotonicClock.now() + spin;
+    let spin_until = LinuxOs.now() + spin;
     loop {
         if let Some(completion) = ring.completion().next() {
             return Ok(completion.result());
         }
-        if MonotonicClock.now() < spin_until {
+        if LinuxOs.now() < spin_until {
             std::hint::spin_loop();
         } else {
             uninterrupted(|| ring.submit_and_wait(1))?;
