@@ -1,12 +1,12 @@
 //! The state machine that decides what each core has, from event to event.
 //!
 //! ```text
-//! event ─► policy (gains) ─► placed (few ways change hands) ─► plan            where changing is free
-//! event ─► keeper (lend bandwidth, move ways where it pays) ─► plan            where refilling ways costs
+//! what runs ─► policy (gains) ─► placed (few ways change hands) ─► plan        where changing is free
+//! what runs ─► keeper (lend bandwidth, move ways where it pays) ─► plan        where refilling ways costs
 //! ```
 //!
-//! It reads no clock: `now` comes with each event, and if it decided less than [`Settings::gap`] ago it only says when
-//! it wants to be asked again ([`Allocator::due`]).
+//! It reads no clock: `now` comes with each question, and if it decided less than [`Settings::gap`] ago it only says
+//! when it wants to be asked again ([`Allocator::due`]).
 
 use punctual_units::Time;
 
@@ -18,21 +18,6 @@ use crate::pool::Pool;
 use crate::programs::Programs;
 use crate::running::Running;
 use crate::settings::{Base, Settings, SettingsError};
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A job was released, on this core; it may run or wait.
-    Released(usize),
-    /// A job has ended, on this core.
-    Completed(usize),
-    /// The job on this core has entered another phase.
-    PhaseChange(usize),
-    /// Programs run at another clock ([`Programs::slow_down`]).
-    Clock,
-    /// The time that [`Allocator::due`] named has come.
-    Due,
-}
 
 /// What each core has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +54,7 @@ impl Plan {
 ///
 /// ```
 /// use punctual_allocation::{
-///     Allocator, Event, Grid, Objective, Phase, Policy, Pool, Profile, Programs, RateTable, Running, Settings, Task,
+///     Allocator, Grid, Objective, Phase, Policy, Pool, Profile, Programs, RateTable, Running, Settings, Task,
 /// };
 /// use punctual_units::{Nanos, Time};
 ///
@@ -90,7 +75,7 @@ impl Plan {
 /// let mut allocator = Allocator::new(&programs, &tasks, settings)?;
 ///
 /// let job = |program| Some(Running { program, progress: 0.0, deadline: Time(500_000_000), waiting: &[] });
-/// allocator.step(&programs, Event::Released(0), &[job(0), job(1)], Time(0));
+/// allocator.step(&programs, &[job(0), job(1)], Time(0));
 /// let shares: Vec<u8> = allocator.plan().shares.iter().map(|share| share.ways).collect();
 /// assert_eq!(shares, [17, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -156,35 +141,30 @@ impl Allocator {
         &self.plan
     }
 
-    /// When to ask again with [`Event::Due`], because an event came too soon after a decision.
+    /// When to ask again, because the last question came too soon after a decision.
     pub fn due(&self) -> Option<Time> {
         self.due
     }
 
     /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; `None` if all
-    /// stays as it is, or the last decision is too recent.
+    /// stays as it is, or the last decision is too recent. The caller asks when a job was released, has ended or has
+    /// entered another phase, when the clock has changed, and when [`due`](Self::due) says so.
     ///
-    /// A release that does not change the running jobs triggers a decision only if the policy uses deadlines. Of
-    /// several events at one instant, any will do: the allocator looks at every core.
+    /// Where every core is in the phase that it was in, the allocator decides anew only if its policy knows deadlines
+    /// or refilling costs.
     ///
     /// # Panics
     /// If `cores` are not as many as in the settings, or a program does not exist.
-    pub fn step(
-        &mut self,
-        programs: &Programs,
-        event: Event,
-        cores: &[Option<Running<'_>>],
-        now: Time,
-    ) -> Option<&Plan> {
+    pub fn step(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Option<&Plan> {
         assert_eq!(cores.len(), self.settings.cores, "one place for each core");
         if self.settings.policy.is_static() {
             return None;
         }
         let by_deadline = self.settings.policy == Policy::Dadna;
         let state = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
-        let only_waits = || self.seen.iter().copied().eq(cores.iter().map(state));
-        let looks_on = !by_deadline && self.keeper.is_none() && self.due.is_none();
-        if matches!(event, Event::Released(_)) && looks_on && only_waits() {
+        let all_the_same = || self.seen.iter().copied().eq(cores.iter().map(state));
+        let by_phases = !by_deadline && self.keeper.is_none() && self.due.is_none();
+        if by_phases && all_the_same() {
             return None;
         }
         let next = self.decided.map_or(now, |decided| decided + self.settings.gap);

@@ -30,7 +30,7 @@ mod running;
 mod settings;
 mod table;
 
-pub use allocator::{Allocator, Event, Plan, placed};
+pub use allocator::{Allocator, Plan, placed};
 pub use grid::{Grid, PARTS_MAX, Share};
 pub use hysteresis::Refill;
 pub use levels::LEVELS;
@@ -39,6 +39,6 @@ pub use policy::{Leftovers, Loads, Policy, Task};
 pub use pool::{CORES_MAX, Pool, PoolError};
 pub use profile::{Phase, Profile, ProfileError};
 pub use programs::{Objective, PHASES_MAX, Programs, ProgramsError};
-pub use running::{Running, WAITING_MAX, Waiting, virtual_deadline_with};
+pub use running::{CoreJobs, Running, WAITING_MAX, Waiting, virtual_deadline_with};
 pub use settings::{Base, Settings, SettingsError};
 pub use table::RateTable;

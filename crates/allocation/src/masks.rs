@@ -31,6 +31,12 @@ impl WayMask {
         WayMask((u64::MAX >> (64 - count as u32)) << first)
     }
 
+    /// The ways whose bits are set; `None` where there are none, or they do not lie side by side.
+    pub const fn from_bits(bits: u64) -> Option<WayMask> {
+        let holes = bits != 0 && (bits >> bits.trailing_zeros()).wrapping_add(1).count_ones() > 1;
+        if bits == 0 || holes { None } else { Some(WayMask(bits)) }
+    }
+
     /// The bits, as hardware and the kernel's `schemata` want them.
     pub const fn bits(self) -> u64 {
         self.0

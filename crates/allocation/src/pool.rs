@@ -1,5 +1,6 @@
 //! What is handed out, and the least that each core gets of it.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::grid::{Grid, PARTS_MAX, Share};
@@ -8,7 +9,7 @@ use crate::grid::{Grid, PARTS_MAX, Share};
 pub const CORES_MAX: usize = 16;
 
 /// What is handed out, and the least that each core gets of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     /// Everything there is.
     pub grid: Grid,

@@ -1,6 +1,7 @@
 //! What runs on a core, and what waits for it.
 
 use punctual_units::{Nanos, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::grid::Share;
 use crate::programs::Programs;
@@ -19,7 +20,7 @@ pub struct Running<'a> {
 }
 
 /// A job that waits for a core: released, or pushed aside by one with an earlier deadline.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
     /// Which program, by its place in [`Programs`].
     pub program: usize,
@@ -27,6 +28,27 @@ pub struct Waiting {
     pub progress: f64,
     /// When it should be done.
     pub deadline: Time,
+}
+
+/// The jobs of one core, as an allocator is told of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CoreJobs {
+    /// The job that runs; nothing where the core rests, or works for a task without a program.
+    pub runs: Option<Waiting>,
+    /// Jobs that wait for the core, in any order.
+    pub waits: Vec<Waiting>,
+}
+
+impl CoreJobs {
+    /// The job that runs, with those that wait for it.
+    pub fn running(&self) -> Option<Running<'_>> {
+        self.runs.map(|job| Running {
+            program: job.program,
+            progress: job.progress,
+            deadline: job.deadline,
+            waiting: &self.waits,
+        })
+    }
 }
 
 /// Most jobs that wait for one core and are looked at for its virtual deadline; those with the latest deadlines beyond

@@ -1,6 +1,7 @@
 //! How an allocator decides, and what settings cannot be.
 
 use punctual_units::Nanos;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::grid::Grid;
@@ -10,7 +11,7 @@ use crate::pool::{Pool, PoolError};
 use crate::programs::Programs;
 
 /// How an [`crate::Allocator`] decides.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// What is handed out.
     pub pool: Pool,
@@ -27,7 +28,7 @@ pub struct Settings {
 }
 
 /// The split that a dynamic policy begins with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Base {
     /// The static split that overloads the fewest cores: for periodic tasks whose jobs are all to be in time.
     #[default]
@@ -51,7 +52,10 @@ impl Settings {
     }
 
     /// Whether these programs and tasks can be allocated for.
-    pub(crate) fn check(&self, programs: &Programs, tasks: &[Task]) -> Result<(), SettingsError> {
+    ///
+    /// # Errors
+    /// [`SettingsError`] says what does not fit.
+    pub fn check(&self, programs: &Programs, tasks: &[Task]) -> Result<(), SettingsError> {
         let Settings {
             pool, cores, refill, ..
         } = *self;

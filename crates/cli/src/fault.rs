@@ -1,6 +1,7 @@
 //! Faults on the command line: `KIND:METER@FROM..UNTIL`, with `=VALUE` where the kind takes one.
 
-use punctual_scenario::{Failing, Fault, MeterName};
+use punctual_platform::MeterId;
+use punctual_scenario::{Failing, Fault};
 
 use crate::scenario::parse_time;
 
@@ -27,12 +28,7 @@ pub fn parse(text: &str) -> Result<Fault, String> {
 }
 
 fn failing(kind: &str, name: &str, value: Option<&str>) -> Result<Failing, String> {
-    let meters = [
-        MeterName::Clock,
-        MeterName::Busy,
-        MeterName::Energy,
-        MeterName::Response,
-    ];
+    let meters = [MeterId::Clock, MeterId::Busy, MeterId::Energy, MeterId::Response];
     let meter = meters.into_iter().find(|meter| meter.name() == name);
     let meter = meter.ok_or_else(|| format!("\"{name}\" is no meter: write clock, busy, energy or response"))?;
     let number = |most: f64| {
@@ -41,7 +37,7 @@ fn failing(kind: &str, name: &str, value: Option<&str>) -> Result<Failing, Strin
         number.ok_or_else(|| format!("`{kind}` needs a number from 0 to {most} after `=`; {FORM}"))
     };
     match (kind, value) {
-        ("stuck" | "refuse", _) if meter != MeterName::Clock => {
+        ("stuck" | "refuse", _) if meter != MeterId::Clock => {
             Err(format!("only the clock can be turned: {kind}:clock"))
         }
         ("stuck", None) => Ok(Failing::StuckClock),
@@ -67,11 +63,11 @@ mod tests {
             ("refuse:clock@10s..20s", Failing::RefusedClock),
             (
                 "late:response@10s..20s=500ms",
-                Failing::Late(MeterName::Response, Nanos::from_millis(500)),
+                Failing::Late(MeterId::Response, Nanos::from_millis(500)),
             ),
-            ("freeze:energy@10s..20s", Failing::Frozen(MeterName::Energy)),
-            ("wrong:busy@10s..20s=0.5", Failing::Wrong(MeterName::Busy, 0.5)),
-            ("lose:clock@10s..20s=0.3", Failing::Lost(MeterName::Clock, 0.3)),
+            ("freeze:energy@10s..20s", Failing::Frozen(MeterId::Energy)),
+            ("wrong:busy@10s..20s=0.5", Failing::Wrong(MeterId::Busy, 0.5)),
+            ("lose:clock@10s..20s=0.3", Failing::Lost(MeterId::Clock, 0.3)),
         ] {
             assert_eq!(parse(text), Ok(Fault { failing, from, until }));
         }

@@ -1,7 +1,7 @@
 //! A made-up run for tests of everything that shows one: 60 s at 0.2 s, disturbed from 25 s to 40 s.
 
 use punctual_loop::ModeName;
-use punctual_platform::{Provenance, Refusal};
+use punctual_platform::{KnobId, Provenance, Refusal};
 use punctual_runtime::report::{
     Bin, KnobReport, LoadReport, PlatformChoice, Protection, ResponseTimes, RunHeader, RunReport, Sample, StartUp,
     Summary, TaskReport, WhereTimeWent,
@@ -11,8 +11,8 @@ use punctual_workload::{ControllerKind, Goal, Part, TaskGoal, UpdateMode};
 
 /// What ran where.
 pub fn header() -> RunHeader {
-    let knob = |knob: &str, offered, used, range: &str| KnobReport {
-        knob: knob.into(),
+    let knob = |knob, offered, used, range: &str| KnobReport {
+        knob,
         offered,
         used,
         range: range.into(),
@@ -30,13 +30,13 @@ pub fn header() -> RunHeader {
         },
         knobs: vec![
             knob(
-                "clock",
+                KnobId::CLOCK,
                 Some(Provenance::Emulated),
                 true,
                 "1000 MHz to 2000 MHz in 11 steps",
             ),
-            knob("admitted-share", Some(Provenance::Real), true, "0 to 1"),
-            knob("best-effort-share", None, false, "0 to 1"),
+            knob(KnobId::AdmittedShare, Some(Provenance::Real), true, "0 to 1"),
+            knob(KnobId::BestEffortShare, None, false, "0 to 1"),
         ],
         protection: vec![
             Protection {

@@ -1,5 +1,6 @@
 //! The live view where there is no terminal: a line per second, two lines per task and ten seconds, and one per stage.
 
+use punctual_platform::KnobId;
 use punctual_runtime::report::{RunHeader, Sample, TaskReport};
 
 use crate::summary::figure;
@@ -23,11 +24,7 @@ pub struct Plain {
 impl Plain {
     /// The run proper begins: the line that says so.
     pub fn started(&mut self, header: &RunHeader) -> String {
-        let clock = header
-            .knobs
-            .iter()
-            .find(|knob| knob.knob == "clock")
-            .and_then(|knob| knob.offered);
+        let clock = header.offered(KnobId::CLOCK);
         *self = Plain {
             clock_note: clock.map_or(String::new(), |provenance| format!(" ({provenance})")),
             ..Plain::default()

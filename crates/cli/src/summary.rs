@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use punctual_platform::KnobId;
 use punctual_runtime::report::{KnobReport, RunReport, Summary};
 use punctual_units::Hertz;
 use punctual_workload::UpdateMode;
@@ -197,7 +198,7 @@ fn updates(report: &RunReport) -> Vec<String> {
 
 fn clock(report: &RunReport) -> String {
     let top = report.header.load.top_clock;
-    match (report.summary.clock_hz_mean, provenance(report, "clock")) {
+    match (report.summary.clock_hz_mean, provenance(report, KnobId::CLOCK)) {
         (Some(mean), Some(provenance)) => format!("{} on average, {provenance}; top {top}", Hertz(mean as u64)),
         (Some(mean), None) => format!("{} on average, not ours to set; top {top}", Hertz(mean as u64)),
         (None, _) => "nothing to read it from on this machine".into(),
@@ -205,23 +206,18 @@ fn clock(report: &RunReport) -> String {
 }
 
 /// How real a knob is, in a word; `None` where it is not offered.
-pub fn provenance(report: &RunReport, knob: &str) -> Option<String> {
-    let found = report.header.knobs.iter().find(|known| known.knob == knob)?;
-    Some(found.offered?.to_string())
+pub fn provenance(report: &RunReport, knob: KnobId) -> Option<String> {
+    Some(report.header.offered(knob)?.to_string())
 }
 
 fn knob(knob: &KnobReport) -> String {
+    let name = knob.knob.to_string();
     match knob.offered {
         Some(provenance) => {
             let used = if knob.used { "turned" } else { "left alone" };
-            format!(
-                "{:<18} {:<10} {used:<11} {}",
-                knob.knob,
-                provenance.to_string(),
-                knob.range
-            )
+            format!("{name:<18} {:<10} {used:<11} {}", provenance.to_string(), knob.range)
         }
-        None => format!("{:<18} not offered by this machine; see punctual doctor", knob.knob),
+        None => format!("{name:<18} not offered by this machine; see punctual doctor"),
     }
 }
 

@@ -1,9 +1,10 @@
 //! When an idle exclusive core is lent, and until when.
 
 use punctual_units::{Nanos, Share, Time, percentile};
+use serde::{Deserialize, Serialize};
 
 /// What lending costs, as measured on the machine (a high percentile, not a mean: the cost is paid by a deadline).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LendingCosts {
     /// From the decision to lend until other work runs there.
     pub hand_over: Nanos,

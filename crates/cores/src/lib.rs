@@ -34,4 +34,4 @@ pub use fixed_priority::{Bandwidth, responses};
 pub use learnt::LearntCosts;
 pub use lending::{Lease, LendingCosts, NextRelease, lend};
 pub use placement::{Chair, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX, first_set_apart, place};
-pub use tenants::Tenants;
+pub use tenants::{LendingDecision, LendingLog, TenantEvent, Tenants};

@@ -4,9 +4,10 @@
 //! taking it back costs ([`lend`]). A task that is released calls it back before it works, so it does not matter which
 //! task lent it.
 
-use punctual_units::Time;
+use punctual_units::{CoreId, Time};
+use serde::{Deserialize, Serialize};
 
-use super::{Lease, LendingCosts, NextRelease, lend};
+use super::{Lease, LendingCosts, NextRelease, TASKS_PER_CORE_MAX, lend};
 
 /// What a task of the core does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,61 @@ enum Tenant {
     Away(Time),
     /// It has no more jobs.
     Gone,
+}
+
+/// What a task of the core tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TenantEvent {
+    /// It has nothing to do until its next release.
+    Leaves {
+        /// When that is.
+        release: Time,
+        /// What lending has cost lately.
+        costs: LendingCosts,
+    },
+    /// It is about to work.
+    Called,
+    /// It has no more jobs.
+    Ended,
+}
+
+/// One decision about lending a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LendingDecision {
+    /// When it was taken.
+    pub now: Time,
+    /// Which task told something, from 0.
+    pub tenant: usize,
+    /// What it told.
+    pub event: TenantEvent,
+    /// Whether the core changed hands: see [`Tenants::step`].
+    pub answer: bool,
+}
+
+/// The decisions about lending one core, and all that it takes to take them again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LendingLog {
+    /// The core.
+    pub core: CoreId,
+    /// How many tasks share it.
+    pub tenants: usize,
+    /// What lending was to cost at first.
+    pub costs: LendingCosts,
+    /// The decisions, in their order.
+    pub decisions: Vec<LendingDecision>,
+    /// Later decisions, for which the log had no room.
+    pub lost: u64,
+}
+
+impl LendingLog {
+    /// What the same events lead to when they are decided again.
+    pub fn replayed(&self) -> impl Iterator<Item = bool> + '_ {
+        // A log that was tampered with may name any number of tasks.
+        let mut tenants = Tenants::new(self.tenants.min(TASKS_PER_CORE_MAX), self.costs);
+        let again = move |logged: &LendingDecision| tenants.step(logged.tenant, logged.event, logged.now);
+        self.decisions.iter().map(again)
+    }
 }
 
 /// The tasks of one core.
@@ -37,27 +93,36 @@ impl Tenants {
         }
     }
 
-    /// Task `tenant` has nothing to do from `now` to `release`. Returns whether to lend the core now.
+    /// Takes what task `tenant` tells at `now`. Returns whether the core changes hands: whether to lend it now, or,
+    /// where the task is called, whether to take it back first.
     ///
     /// ```
-    /// use punctual_cores::{LendingCosts, Tenants};
+    /// use punctual_cores::{LendingCosts, TenantEvent, Tenants};
     /// use punctual_units::{Nanos, Time};
     /// let costs = LendingCosts { hand_over: Nanos(10), take_back: Nanos(20) };
+    /// let away = |release| TenantEvent::Leaves { release: Time(release), costs };
     /// let mut tenants = Tenants::new(2, costs);
-    /// assert!(!tenants.leave(0, Time(900), Time(100)), "the other one may be at work");
-    /// assert!(tenants.leave(1, Time(500), Time(200)));
+    /// assert!(!tenants.step(0, away(900), Time(100)), "the other one may be at work");
+    /// assert!(tenants.step(1, away(500), Time(200)));
     /// assert_eq!(tenants.call_at(Time(500)), Time(480));
-    /// assert!(tenants.call(1), "it is to be taken back");
-    /// assert!(!tenants.call(0), "it has been");
+    /// assert!(tenants.step(1, TenantEvent::Called, Time(480)), "it is to be taken back");
+    /// assert!(!tenants.step(0, TenantEvent::Called, Time(880)), "it has been");
     /// ```
-    pub fn leave(&mut self, tenant: usize, release: Time, now: Time) -> bool {
-        self.set(tenant, Tenant::Away(release));
-        self.lend_if_free(now)
+    pub fn step(&mut self, tenant: usize, event: TenantEvent, now: Time) -> bool {
+        match event {
+            TenantEvent::Leaves { release, costs } => {
+                self.costs = costs;
+                self.leave(tenant, release, now)
+            }
+            TenantEvent::Called => self.call(tenant),
+            TenantEvent::Ended => self.end(tenant, now),
+        }
     }
 
-    /// From now on lending costs `costs`: what it cost lately.
-    pub fn reprice(&mut self, costs: LendingCosts) {
-        self.costs = costs;
+    /// Task `tenant` has nothing to do from `now` to `release`. Returns whether to lend the core now.
+    fn leave(&mut self, tenant: usize, release: Time, now: Time) -> bool {
+        self.set(tenant, Tenant::Away(release));
+        self.lend_if_free(now)
     }
 
     /// When a task that is released at `release` has to call the core back, so that it has it by then.
@@ -66,13 +131,13 @@ impl Tenants {
     }
 
     /// Task `tenant` is about to work. Returns whether to take the core back first.
-    pub fn call(&mut self, tenant: usize) -> bool {
+    fn call(&mut self, tenant: usize) -> bool {
         self.set(tenant, Tenant::Working);
         std::mem::take(&mut self.lent)
     }
 
     /// Task `tenant` has no more jobs. Returns whether to lend the core now, because others have jobs to come.
-    pub fn end(&mut self, tenant: usize, now: Time) -> bool {
+    fn end(&mut self, tenant: usize, now: Time) -> bool {
         self.set(tenant, Tenant::Gone);
         self.lend_if_free(now)
     }

@@ -39,6 +39,13 @@ const MOVES: f64 = 0.01;
 /// How far from its goal, relative to it, mean tardiness counts as late or early to the watcher over a model.
 const OFF_MARGIN: f64 = 0.1;
 
+/// The knobs that a model can be about: what it calls them, and what more of them must do to tardiness, whatever a
+/// record says.
+static KNOBS: [(KnobId, &str, Effect); KNOBS_MAX] = [
+    (KnobId::CLOCK, CLOCK, Effect::Lowers),
+    (KnobId::AdmittedShare, ADMITTED, Effect::Raises),
+];
+
 /// Knob positions as shares of their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Knobs {
@@ -48,6 +55,23 @@ pub struct Knobs {
     pub admitted: f64,
 }
 
+impl Knobs {
+    /// Where `knob` is; a clock that was left as it was found counts as at its top.
+    fn get(&self, knob: KnobId) -> f64 {
+        match knob {
+            KnobId::Clock(_) => self.clock.unwrap_or(1.0),
+            _ => self.admitted,
+        }
+    }
+
+    fn set(&mut self, knob: KnobId, position: f64) {
+        match knob {
+            KnobId::Clock(_) => self.clock = Some(position),
+            _ => self.admitted = position,
+        }
+    }
+}
+
 /// Where the law holds its meters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SetPoints {
@@ -55,13 +79,6 @@ pub(crate) struct SetPoints {
     pub(crate) tardiness: f64,
     /// Its data response ratio.
     pub(crate) drr: f64,
-}
-
-/// Which knobs a controller turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turns {
-    pub(crate) clock: bool,
-    pub(crate) admitted: bool,
 }
 
 /// The knobs that the law of a controller turns.
@@ -88,7 +105,7 @@ pub struct Controller {
 struct Law {
     pilot: Pilot,
     meters: Vec<MeterName>,
-    knobs: Vec<KnobName>,
+    knobs: Vec<KnobId>,
     goal: Vec<f64>,
     supervisor: Option<Supervisor>,
 }
@@ -104,12 +121,6 @@ enum Pilot {
 enum MeterName {
     Tardiness,
     Drr,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum KnobName {
-    Clock,
-    Admitted,
 }
 
 impl Controller {
@@ -167,12 +178,8 @@ impl Controller {
     }
 
     /// Which knobs the law turns.
-    pub(crate) fn turns(&self) -> Turns {
-        let turns = |knob| self.law.as_ref().is_some_and(|law| law.knobs.contains(&knob));
-        Turns {
-            clock: turns(KnobName::Clock),
-            admitted: turns(KnobName::Admitted),
-        }
+    pub(crate) fn turns(&self) -> &[KnobId] {
+        self.law.as_ref().map_or(&[], |law| law.knobs.as_slice())
     }
 
     /// The knobs for the next window. A window without a finished job teaches nothing: the knobs stay.
@@ -205,8 +212,8 @@ impl Controller {
     pub fn explain(&self, doubt: Doubt) -> String {
         let law = self.law.as_ref();
         let knob = |i: usize| {
-            law.and_then(|law| law.knobs.get(i))
-                .map_or("a knob", |knob| knob.name())
+            let knob = law.and_then(|law| law.knobs.get(i));
+            knob.and_then(|knob| known(*knob)).map_or("a knob", |known| known.1)
         };
         match doubt {
             Doubt::Mispredicts { missed, residual } => format!(
@@ -320,9 +327,9 @@ impl Law {
     ) -> Result<Option<Supervisor>, Mismatch> {
         let one_knob = |input: usize| model.tardiness.with_input(input).ok();
         let model = match self.knobs.as_slice() {
-            [KnobName::Clock, KnobName::Admitted] if self.meters.len() == 2 => Some(model.mimo.clone()),
-            [KnobName::Clock] => one_knob(0),
-            [KnobName::Admitted] => one_knob(1),
+            [KnobId::CLOCK, KnobId::AdmittedShare] if self.meters.len() == 2 => Some(model.mimo.clone()),
+            [KnobId::CLOCK] => one_knob(0),
+            [KnobId::AdmittedShare] => one_knob(1),
             _ => None,
         };
         let ranges = self
@@ -330,7 +337,7 @@ impl Law {
             .iter()
             .map(|knob| range(*knob, clock, kind))
             .collect::<Result<Vec<_>, _>>()?;
-        let natures = self.knobs.iter().map(|knob| knob.effect_on_tardiness()).collect();
+        let natures = self.knobs.iter().filter_map(|knob| Some(known(*knob)?.2)).collect();
         let tardiness_first = self.meters.first() == Some(&MeterName::Tardiness);
         let model = model.filter(|model| tardiness_first && model.outputs().len() == self.meters.len());
         Ok(model.and_then(|model| Supervisor::new(&model, ranges, natures, OFF_MARGIN)))
@@ -363,13 +370,9 @@ impl Law {
     }
 
     fn settings(&self, knobs: Knobs) -> [f64; KNOBS_MAX] {
-        let position = |knob: &KnobName| match knob {
-            KnobName::Clock => knobs.clock.unwrap_or(1.0),
-            KnobName::Admitted => knobs.admitted,
-        };
         let mut settings = [0.0; KNOBS_MAX];
         for (setting, knob) in settings.iter_mut().zip(&self.knobs) {
-            *setting = position(knob);
+            *setting = knobs.get(*knob);
         }
         settings
     }
@@ -377,10 +380,7 @@ impl Law {
     /// `held`, with the law's settings for the knobs that it turns.
     fn merge(&self, mut held: Knobs) -> Knobs {
         for (knob, setting) in self.knobs.iter().zip(self.pilot.settings()) {
-            match knob {
-                KnobName::Clock => held.clock = Some(*setting),
-                KnobName::Admitted => held.admitted = *setting,
-            }
+            held.set(*knob, *setting);
         }
         held
     }
@@ -432,21 +432,9 @@ impl MeterName {
     }
 }
 
-impl KnobName {
-    const fn name(self) -> &'static str {
-        match self {
-            KnobName::Clock => CLOCK,
-            KnobName::Admitted => ADMITTED,
-        }
-    }
-
-    /// What more of the knob must do, whatever a record says.
-    const fn effect_on_tardiness(self) -> Effect {
-        match self {
-            KnobName::Clock => Effect::Lowers,
-            KnobName::Admitted => Effect::Raises,
-        }
-    }
+/// What there is to know of a knob that a model can be about.
+fn known(knob: KnobId) -> Option<&'static (KnobId, &'static str, Effect)> {
+    KNOBS.iter().find(|known| known.0 == knob)
 }
 
 /// The knobs that were held, with the clock at its mean where jobs were paced from within.
@@ -471,7 +459,7 @@ pub(crate) fn check_names(outputs: &[String], inputs: &[String]) -> Result<(), M
 }
 
 /// Meters and knobs by their names in a model, in its order.
-fn names(outputs: &[String], inputs: &[String]) -> Result<(Vec<MeterName>, Vec<KnobName>), Mismatch> {
+fn names(outputs: &[String], inputs: &[String]) -> Result<(Vec<MeterName>, Vec<KnobId>), Mismatch> {
     let meters = outputs.iter().map(|name| meter(name)).collect::<Result<Vec<_>, _>>()?;
     let knobs = inputs.iter().map(|name| knob(name)).collect::<Result<Vec<_>, _>>()?;
     if meters.len() > METERS_MAX || knobs.len() > KNOBS_MAX {
@@ -491,19 +479,17 @@ fn meter(name: &str) -> Result<MeterName, Mismatch> {
     }
 }
 
-fn knob(name: &str) -> Result<KnobName, Mismatch> {
-    match name {
-        CLOCK => Ok(KnobName::Clock),
-        ADMITTED => Ok(KnobName::Admitted),
-        other => Err(Mismatch::UnknownName { name: other.into() }),
-    }
+fn knob(name: &str) -> Result<KnobId, Mismatch> {
+    let known = KNOBS.iter().find(|known| known.1 == name);
+    known
+        .map(|known| known.0)
+        .ok_or(Mismatch::UnknownName { name: name.into() })
 }
 
 /// A knob's range in shares, and how finely it can be set: the widest gap between two clock steps.
-fn range(knob: KnobName, clock: Option<&ClockOffer>, kind: ControllerKind) -> Result<Knob, Mismatch> {
+fn range(knob: KnobId, clock: Option<&ClockOffer>, kind: ControllerKind) -> Result<Knob, Mismatch> {
     let knob = match knob {
-        KnobName::Admitted => Knob::new(0.0, 1.0, 0.0),
-        KnobName::Clock => {
+        KnobId::Clock(_) => {
             let offer = clock.ok_or(Mismatch::NoClock {
                 controller: kind.name(),
             })?;
@@ -513,14 +499,15 @@ fn range(knob: KnobName, clock: Option<&ClockOffer>, kind: ControllerKind) -> Re
                 .map(|pair| (pair[1].0 - pair[0].0) as f64 / offer.top().0 as f64);
             Knob::new(offer.bottom().ratio(offer.top()), 1.0, gaps.fold(0.0, f64::max))
         }
+        _ => Knob::new(0.0, 1.0, 0.0),
     };
     Ok(knob?)
 }
 
 /// A knob with its steps, as shares of its range.
-fn actuator(knob: KnobName, clock: Option<&ClockOffer>, kind: ControllerKind) -> Result<Actuator, Mismatch> {
+fn actuator(knob: KnobId, clock: Option<&ClockOffer>, kind: ControllerKind) -> Result<Actuator, Mismatch> {
     match (knob, clock) {
-        (KnobName::Clock, Some(offer)) => {
+        (KnobId::CLOCK, Some(offer)) => {
             let steps = offer.steps.iter().map(|step| step.ratio(offer.top())).collect();
             Ok(Actuator::on_steps(steps)?)
         }

@@ -149,6 +149,12 @@ pub enum Mismatch {
     /// The levels of an excitation teach nothing.
     #[error(transparent)]
     Excitation(#[from] ExcitationError),
+    /// Ways and bandwidth cannot be split as asked.
+    #[error("allocation: {what}")]
+    Split {
+        /// Why.
+        what: String,
+    },
 }
 
 /// Why a model that was identified is not to be used.

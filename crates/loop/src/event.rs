@@ -1,12 +1,13 @@
 //! What the loop sees and what it answers: plain values, so that a log of them replays.
 
 use punctual_platform::{Applied, Plan, Readings};
-use punctual_units::{Nanos, Share, TaskId, Time};
+use punctual_units::{Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress};
 use serde::{Deserialize, Serialize};
 
 use crate::goals::Lead;
 use crate::mode::ModeName;
+use crate::split::CoreJobs;
 
 /// One thing that happened, as told to [`crate::Regulator::step`].
 #[expect(
@@ -38,6 +39,14 @@ pub enum Event {
         /// How many.
         jobs: u32,
     },
+    /// What runs on a core that splits cache and memory with others has changed, or the clock has, or
+    /// [`crate::Regulator::split_due`] has come.
+    Jobs {
+        /// The clock in force.
+        clock: Hertz,
+        /// The jobs of each core, in the order of the cores.
+        cores: Vec<CoreJobs>,
+    },
     /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should
     /// have.
     Period(Vitals),
@@ -66,9 +75,9 @@ pub struct Vitals {
 pub enum Answer {
     /// To [`Event::Period`].
     Step(Step),
-    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job: a plan of the clock
-    /// alone.
-    Pace(Plan),
+    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job, and to [`Event::Jobs`],
+    /// where ways and bandwidth are: a plan of those knobs alone.
+    Turn(Plan),
 }
 
 impl Answer {
@@ -76,7 +85,7 @@ impl Answer {
     pub fn step(self) -> Option<Step> {
         match self {
             Answer::Step(step) => Some(step),
-            Answer::Pace(_) => None,
+            Answer::Turn(_) => None,
         }
     }
 }

@@ -21,6 +21,7 @@ mod monitor;
 mod pacing;
 mod reach;
 mod record;
+mod split;
 mod tick;
 
 pub use best_effort::BestEffortRange;
@@ -37,4 +38,5 @@ pub use reach::Unheld;
 pub use record::{
     AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, LOG_KIND, LOG_VERSION, ReplayError, replay,
 };
+pub use split::{CoreJobs, SplitOptions};
 pub use tick::{Regulator, RegulatorOptions};

@@ -1,8 +1,11 @@
 //! The log of a run, and its replay: the same events through a fresh policy must give the same decisions.
 //!
-//! Two policies decide during a run, each in one thread: the [`Regulator`] where the knobs go, and admission
-//! ([`Updates`]) which sensor updates are let in. Their logs are kept apart; neither holds anything but values.
+//! Three policies decide during a run: the [`Regulator`] where the knobs go, admission ([`Updates`]) which sensor
+//! updates are let in, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is
+//! lent, at the very instants at which a job ends or begins. One log holds the events and answers of each in their own
+//! order, and nothing but values.
 
+use punctual_cores::LendingLog;
 pub use punctual_store::updates::AdmissionEvent;
 use punctual_store::updates::{AdmissionOptions, Offered, SensorSpec, Updates};
 use punctual_units::Time;
@@ -13,8 +16,8 @@ use crate::event::{Answer, Event};
 use crate::tick::{Regulator, RegulatorOptions};
 
 /// The version of the logs that this program writes and replays. It changes with what events and answers hold: 2 has
-/// plans as lists of knobs.
-pub const LOG_VERSION: u32 = 2;
+/// plans as lists of knobs, 3 has decisions about cache ways, bandwidth, and lending cores.
+pub const LOG_VERSION: u32 = 3;
 
 fn first_version() -> u32 {
     1
@@ -51,6 +54,9 @@ pub struct EventLog {
     pub admission: AdmissionSetup,
     /// Every event that admission saw, and its verdict.
     pub updates: Vec<AdmissionEvent>,
+    /// What was decided about lending each exclusive core.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lending: Vec<LendingLog>,
 }
 
 /// One event of the regulator.
@@ -77,14 +83,25 @@ impl EventLog {
     /// How many decisions the log holds: the regulator's answers, and the verdicts of admission.
     pub fn decisions(&self) -> usize {
         let offered = |event: &&AdmissionEvent| matches!(event, AdmissionEvent::Offered { .. });
-        self.steps.len() + self.updates.iter().filter(offered).count()
+        self.steps.len() + self.updates.iter().filter(offered).count() + self.lendings()
+    }
+
+    /// How many decisions about lending exclusive cores the log holds.
+    pub fn lendings(&self) -> usize {
+        self.lending.iter().map(|log| log.decisions.len()).sum()
+    }
+
+    /// How often the log says that cores were given other ways and bandwidth.
+    pub fn splits(&self) -> usize {
+        let split = |step: &&Decision| matches!(step.event, Event::Jobs { .. }) && step.answer.is_some();
+        self.steps.iter().filter(split).count()
     }
 }
 
 /// A decision that the replay takes differently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Index into [`EventLog::steps`] or [`EventLog::updates`].
+    /// Index into [`EventLog::steps`], [`EventLog::updates`] or the decisions of one of [`EventLog::lending`].
     pub index: usize,
     /// What was logged and what the replay decided.
     pub what: String,
@@ -130,6 +147,14 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
                         format!("sensor {sensor} update {seq}: logged admitted={admitted}, replayed {verdict:?}");
                     differences.push(Difference { index, what });
                 }
+            }
+        }
+    }
+    for log in &log.lending {
+        for (index, (logged, answer)) in log.decisions.iter().zip(log.replayed()).enumerate() {
+            if logged.answer != answer {
+                let what = format!("core {}: logged {logged:?}, replayed {answer}", log.core);
+                differences.push(Difference { index, what });
             }
         }
     }

@@ -23,9 +23,9 @@ const SHARE_ROUNDING: f64 = 0.05 + 1e-9;
 #[serde(transparent)]
 pub struct DomainId(pub u8);
 
-/// One thing that can be turned.
+/// One thing that can be turned. In files it has the name that people see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(into = "String", try_from = "String")]
 pub enum KnobId {
     /// The clock of a domain of cores.
     Clock(DomainId),
@@ -44,6 +44,39 @@ pub enum KnobId {
 impl KnobId {
     /// The clock of a machine with one clock for all cores.
     pub const CLOCK: KnobId = KnobId::Clock(DomainId(0));
+
+    /// The knobs that a user expects: a report has them whether the machine offers them or not.
+    pub const COMMON: [KnobId; 3] = [KnobId::CLOCK, KnobId::AdmittedShare, KnobId::BestEffortShare];
+}
+
+/// A name that is no knob's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is no knob; there are clock, admitted-share, best-effort-share, ways of core 2 and the like")]
+pub struct UnknownKnob(pub String);
+
+impl From<KnobId> for String {
+    fn from(knob: KnobId) -> String {
+        knob.to_string()
+    }
+}
+
+impl TryFrom<String> for KnobId {
+    type Error = UnknownKnob;
+
+    fn try_from(name: String) -> Result<KnobId, UnknownKnob> {
+        if let Some(knob) = KnobId::COMMON.into_iter().find(|knob| knob.to_string() == name) {
+            return Ok(knob);
+        }
+        let core = |before: &str| name.strip_prefix(before)?.parse().ok().map(CoreId);
+        let domain = name
+            .strip_prefix("clock of domain ")
+            .and_then(|number| number.parse().ok());
+        let knob = domain.map(|domain| KnobId::Clock(DomainId(domain)));
+        let knob = knob.or_else(|| core("ways of core ").map(KnobId::Ways));
+        let knob = knob.or_else(|| core("bandwidth of core ").map(KnobId::Bandwidth));
+        let knob = knob.or_else(|| core("lease of core ").map(KnobId::Lease));
+        knob.ok_or(UnknownKnob(name))
+    }
 }
 
 /// For people, as in reports: `clock`, `clock of domain 1`, `ways of core 2`.
@@ -119,7 +152,7 @@ impl fmt::Display for Value {
 
 /// Where knobs are to be until the next decision: at most one value for each, ascending by id, at most [`KNOBS_MAX`]. A
 /// knob that is not named is left alone.
-#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(KnobId, Value)>", into = "Vec<(KnobId, Value)>")]
 pub struct Plan {
     settings: [(KnobId, Value); KNOBS_MAX],
@@ -140,6 +173,13 @@ impl Default for Plan {
             settings: [NOTHING; KNOBS_MAX],
             len: 0,
         }
+    }
+}
+
+/// Whatever was planned before a [`Plan::clear`] does not count.
+impl PartialEq for Plan {
+    fn eq(&self, other: &Plan) -> bool {
+        self.settings[..self.len] == other.settings[..other.len]
     }
 }
 
@@ -178,6 +218,11 @@ impl Plan {
             }
         }
         true
+    }
+
+    /// Plans nothing any more.
+    pub fn clear(&mut self) {
+        self.len = 0;
     }
 
     /// What is planned for `knob`, if anything is.
@@ -306,6 +351,7 @@ mod tests {
             }
             prop_assert!(plan.iter().eq(map.iter().map(|(knob, value)| (*knob, *value))));
             for (knob, value) in &map {
+                prop_assert_eq!(KnobId::try_from(knob.to_string()), Ok(*knob));
                 prop_assert_eq!(plan.get(*knob), Some(*value));
                 prop_assert_eq!(plan.without(*knob).get(*knob), None);
             }

@@ -13,7 +13,7 @@ pub mod linux;
 mod machine;
 mod parts;
 
-pub use knob::{Applied, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, Value};
-pub use machine::{ClockOffer, KnobOffer, Machine, Meter, Offers, Provenance, Range, Readings};
+pub use knob::{Applied, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, UnknownKnob, Value};
+pub use machine::{ClockOffer, KnobOffer, Machine, Measure, MeterId, Offers, Provenance, Range, Reading, Readings};
 pub use parts::Parts;
 pub use punctual_os::Refusal;

@@ -80,6 +80,10 @@ pub enum Range {
     Clock(ClockOffer),
     /// At any share.
     Share(Provenance),
+    /// On ways that lie side by side, of so many in all, of which cores share none.
+    Ways(u8, Provenance),
+    /// At 1 to so many parts; all cores together have no more.
+    Parts(u8, Provenance),
 }
 
 impl Range {
@@ -87,7 +91,7 @@ impl Range {
     pub fn provenance(&self) -> Provenance {
         match self {
             Range::Clock(clock) => clock.provenance,
-            Range::Share(provenance) => *provenance,
+            Range::Share(provenance) | Range::Ways(_, provenance) | Range::Parts(_, provenance) => *provenance,
         }
     }
 }
@@ -101,6 +105,8 @@ impl fmt::Display for Range {
                 write!(f, "{} to {} in {steps} steps", clock.bottom(), clock.top())
             }
             Range::Share(_) => f.write_str("0 to 1"),
+            Range::Ways(ways, _) => write!(f, "of {ways} ways"),
+            Range::Parts(parts, _) => write!(f, "1 to {parts}"),
         }
     }
 }
@@ -116,7 +122,7 @@ impl Offers {
     pub fn clock(&self) -> Option<&ClockOffer> {
         match self.range(KnobId::CLOCK)? {
             Range::Clock(clock) => Some(clock),
-            Range::Share(_) => None,
+            Range::Share(_) | Range::Ways(..) | Range::Parts(..) => None,
         }
     }
 }
@@ -157,44 +163,98 @@ impl ClockOffer {
     }
 }
 
-/// What one meter says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One thing that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Meter<T> {
-    /// A value.
-    Value(T),
-    /// This machine has no such meter.
-    Absent,
-    /// The meter exists but could not be read this time; why.
-    Failed(String),
+pub enum MeterId {
+    /// The clock in force.
+    Clock,
+    /// Busy time of the cores.
+    Busy,
+    /// Energy.
+    Energy,
+    /// Response times of real-time jobs: told with each job's outcome, not read from a machine.
+    Response,
 }
 
-impl<T> Meter<T> {
-    /// The value, if there is one.
-    pub fn value(&self) -> Option<&T> {
+impl MeterId {
+    /// The meter's name for people.
+    pub const fn name(self) -> &'static str {
         match self {
-            Meter::Value(value) => Some(value),
-            Meter::Absent | Meter::Failed(_) => None,
+            MeterId::Clock => "clock",
+            MeterId::Busy => "busy",
+            MeterId::Energy => "energy",
+            MeterId::Response => "response",
         }
     }
+}
 
-    /// Whether the meter exists and could not be read.
-    pub fn failed(&self) -> bool {
-        matches!(self, Meter::Failed(_))
+/// What a meter measures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// A frequency.
+    Clock(Hertz),
+    /// Busy time per core since the clock's origin, in the order of [`Offers::cores`]; never decreases.
+    Busy(Vec<Nanos>),
+    /// Energy in joules since the machine was opened; never decreases.
+    Joules(f64),
+}
+
+impl Measure {
+    /// So many times as much.
+    #[must_use]
+    pub fn times(&self, factor: f64) -> Measure {
+        match self {
+            Measure::Clock(clock) => Measure::Clock(clock.scaled(factor)),
+            Measure::Busy(busy) => Measure::Busy(busy.iter().map(|busy| busy.scaled(factor)).collect()),
+            Measure::Joules(joules) => Measure::Joules(joules * factor),
+        }
     }
 }
+
+/// What one meter says, or why it could not be read this time.
+pub type Reading = Result<Measure, String>;
 
 /// One reading of all meters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Readings {
     /// When the meters were read.
     pub at: Time,
-    /// The clock that is in force.
-    pub clock: Meter<Hertz>,
-    /// Busy time per core since the clock's origin, in the order of [`Offers::cores`]; never decreases.
-    pub busy: Meter<Vec<Nanos>>,
-    /// Energy in joules since the machine was opened; never decreases.
-    pub energy_j: Meter<f64>,
+    /// What each said; a machine without a meter leaves it out.
+    pub meters: Vec<(MeterId, Reading)>,
+}
+
+impl Readings {
+    /// What `meter` says; `None` where there is no such meter.
+    pub fn get(&self, meter: MeterId) -> Option<&Reading> {
+        let found = self.meters.iter().find(|(other, _)| *other == meter)?;
+        Some(&found.1)
+    }
+
+    /// The clock that is in force, if it could be read.
+    pub fn clock(&self) -> Option<Hertz> {
+        match self.get(MeterId::Clock)? {
+            Ok(Measure::Clock(clock)) => Some(*clock),
+            _ => None,
+        }
+    }
+
+    /// Busy time of each core, if it could be read.
+    pub fn busy(&self) -> Option<&[Nanos]> {
+        match self.get(MeterId::Busy)? {
+            Ok(Measure::Busy(busy)) => Some(busy),
+            _ => None,
+        }
+    }
+
+    /// Energy in joules, if it could be read.
+    pub fn energy_j(&self) -> Option<f64> {
+        match self.get(MeterId::Energy)? {
+            Ok(Measure::Joules(joules)) => Some(*joules),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -324,14 +324,14 @@ impl Collector {
     }
 
     fn busy_since(&self, readings: &Readings) -> Vec<f64> {
-        let Some(now) = readings.busy.value() else {
+        let Some(now) = readings.busy() else {
             return Vec::new();
         };
         let Some(last) = &self.last else {
             return vec![0.0; now.len()];
         };
         let elapsed = readings.at.since(last.at);
-        let before = last.busy.value();
+        let before = last.busy();
         let share = |core: usize, busy: Nanos| {
             let before = before.and_then(|before| before.get(core)).copied().unwrap_or(busy);
             if elapsed == Nanos::ZERO {
@@ -345,14 +345,14 @@ impl Collector {
 
     /// The clock in force, in hertz: where jobs are paced from within, what they had on average.
     fn clock_over(&self, window: &Window, readings: &Readings) -> Option<u64> {
-        let read = readings.clock.value()?.0;
+        let read = readings.clock()?.0;
         let top = self.header.load.top_clock;
         Some(window.clock.map_or(read, |share| top.scaled(share).0))
     }
 
     fn energy_since(&self, readings: &Readings) -> Option<f64> {
-        let before = self.last.as_ref()?.energy_j.value()?;
-        Some(readings.energy_j.value()? - before)
+        let before = self.last.as_ref()?.energy_j()?;
+        Some(readings.energy_j()? - before)
     }
 
     fn settled(&self, at: Time) -> bool {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use punctual_cores::{Placement, Unfit};
 use punctual_loop::{EventLog, ModeName};
 pub use punctual_platform::Parts as EnergyParts;
-use punctual_platform::{Provenance, Refusal};
+use punctual_platform::{KnobId, Provenance, Refusal};
 use punctual_units::{Hertz, Share};
 use punctual_workload::{ControllerKind, Goal, Part, TaskGoal, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -229,11 +229,18 @@ pub struct RunHeader {
     pub settle_s: f64,
 }
 
+impl RunHeader {
+    /// How real `knob` is in this run; `None` where it is not offered.
+    pub fn offered(&self, knob: KnobId) -> Option<Provenance> {
+        self.knobs.iter().find(|known| known.knob == knob)?.offered
+    }
+}
+
 /// One knob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KnobReport {
-    /// `clock`, `admitted-share` or `best-effort-share`.
-    pub knob: String,
+    /// Which one.
+    pub knob: KnobId,
     /// How real it is; `None` where the machine does not offer it.
     pub offered: Option<Provenance>,
     /// Whether the controller of this run turns it.

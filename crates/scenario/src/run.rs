@@ -10,7 +10,7 @@ use punctual_loop::{
     ModelError, RegulatorOptions, SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
 };
 use punctual_platform::linux::KernelTree;
-use punctual_platform::{KnobId, Offers, Provenance, Refusal};
+use punctual_platform::{KnobId, KnobOffer, Offers, Provenance, Range, Refusal};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::collector::SETTLING;
 use punctual_runtime::figures::Watched;
@@ -231,6 +231,9 @@ fn at_a_period(request: &RunRequest) -> RunRequest {
     }
     request
 }
+
+/// The knobs that an excitation moves.
+const EXCITED: &[KnobId] = knobs_of(ControllerKind::Mimo);
 
 /// Asks [`perform`] to move the knobs instead of controlling.
 #[derive(Clone, Copy)]
@@ -475,6 +478,7 @@ impl Setup<'_> {
             within: scenario.control.within,
             design: self.design.clone(),
             best_effort: self.best_effort(),
+            split: None,
             excite: self.excite.then(|| held(&scenario.excitation, scenario)),
         }
     }
@@ -540,13 +544,15 @@ impl Setup<'_> {
         })
     }
 
-    /// How real a knob is here. The admitted share is the store's, which runs on every machine.
-    fn provenance(&self, offers: &Offers, knob: KnobId) -> Option<Provenance> {
-        match (offers.range(knob), knob) {
-            (Some(range), _) => Some(range.provenance()),
-            (None, KnobId::AdmittedShare) => Some(Provenance::Real),
-            (None, _) => None,
+    /// What the run has to turn: the machine's knobs, and the admitted share, which is the store's where the machine
+    /// does not simulate one.
+    pub(crate) fn offers(&self, machine: &Offers) -> Offers {
+        let mut offers = machine.clone();
+        if offers.range(KnobId::AdmittedShare).is_none() {
+            let (knob, range) = (KnobId::AdmittedShare, Range::Share(Provenance::Real));
+            offers.knobs.push(KnobOffer { knob, range });
         }
+        offers
     }
 
     /// Whether the run turns `knob`.
@@ -554,8 +560,9 @@ impl Setup<'_> {
         let control = &self.scenario().control;
         let once = knob == KnobId::BestEffortShare && control.best_effort_share < Share::ONE;
         let cascade = knob == KnobId::BestEffortShare && self.best_effort().is_some();
-        let by_law = self.excite && knob != KnobId::BestEffortShare || knobs_of(control.kind).contains(&knob);
-        once || cascade || by_law
+        let by_law = self.excite && EXCITED.contains(&knob) || knobs_of(control.kind).contains(&knob);
+        let split = matches!(knob, KnobId::Ways(_) | KnobId::Bandwidth(_)) && self.request.allocation.is_some();
+        once || cascade || by_law || split
     }
 
     /// Between which shares the loop holds best-effort work, where the scenario has it turned.
@@ -583,15 +590,13 @@ impl Setup<'_> {
     pub(crate) fn header(&self, offers: &Offers, costs: &Costs, replicas: u32) -> RunHeader {
         let scenario = self.scenario();
         let knob = |knob: KnobId| KnobReport {
-            knob: knob.to_string(),
-            offered: self.provenance(offers, knob),
+            knob,
+            offered: offers.range(knob).map(Range::provenance),
             used: self.turns(knob),
-            range: match (offers.range(knob), knob) {
-                (Some(range), _) => range.to_string(),
-                (None, KnobId::AdmittedShare) => "0 to 1".into(),
-                (None, _) => "none".into(),
-            },
+            range: offers.range(knob).map_or("none".into(), Range::to_string),
         };
+        let others = offers.knobs.iter().map(|offer| offer.knob);
+        let others = others.filter(|knob| !KnobId::COMMON.contains(knob));
         let sensors = self.request.trace.sensors.len() as u32 * replicas;
         RunHeader {
             scenario: scenario.name.clone(),
@@ -600,9 +605,7 @@ impl Setup<'_> {
             seed: scenario.seed,
             controller: scenario.control.kind,
             goal: scenario.goal,
-            knobs: [KnobId::CLOCK, KnobId::AdmittedShare, KnobId::BestEffortShare]
-                .map(knob)
-                .into(),
+            knobs: KnobId::COMMON.into_iter().chain(others).map(knob).collect(),
             protection: self.unsplit().into_iter().collect(),
             load: LoadReport {
                 sensors,

@@ -3,16 +3,16 @@
 use std::ops::ControlFlow;
 
 use punctual_cores::{Limits, Placement};
-use punctual_loop::{Answer, Decision, Event, EventLog, LOG_VERSION, Regulator, Vitals};
+use punctual_loop::{Answer, Decision, Event, EventLog, LOG_VERSION, Regulator, RegulatorOptions, Vitals};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::collector::{Collector, Ending, Took};
 use punctual_runtime::report::{EnergyParts, Finished, Progress, Protection, Watch, refused};
 use punctual_runtime::under_way::UnderWay;
 use punctual_sim::{self as sim, Faulty, Load, MachineModel, Simulation, costs};
-use punctual_units::{Clock, CoreId, Nanos, Share, Time};
+use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
-use crate::allocation::Allocating;
+use crate::allocation::splitting;
 use crate::run::{RunError, Setup};
 
 /// How much simulated time passes, at most about, before the watcher is asked whether to go on.
@@ -27,17 +27,13 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let request = setup.request;
     let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);
     let costs = costs(&model, scenario.store.update_mode)?;
-    let mut compiled = setup.compile(&costs)?;
+    let compiled = setup.compile(&costs)?;
     let cores: Vec<CoreId> = (0..model.cores).map(CoreId).collect();
     let placement = setup.place(&cores, &Limits::default())?;
     let told = placed(scenario, &placement);
-    let mut allocating = match &request.allocation {
-        Some(asked) => Some(Allocating::new(asked, &scenario.tasks, &model, &placement)?),
-        None => None,
-    };
-    if let Some(allocating) = &mut allocating {
-        allocating.replace(&mut compiled.programs);
-    }
+    let asked = request.allocation.as_ref();
+    let split = asked.map(|asked| splitting(asked, &scenario.tasks, &model, &placement));
+    let (decided, split) = split.transpose()?.unzip();
     let stream = setup.stream(compiled.replicas);
     setup.check_freshness(&stream)?;
     let log_setup = setup.log_setup(&stream);
@@ -49,6 +45,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         update_mode: scenario.store.update_mode,
         group_commit: scenario.store.group_commit,
         value_bytes: scenario.sensors.value_bytes,
+        split,
         seed: scenario.seed,
     };
     let mut machine = Simulation::new(model, load)?;
@@ -63,7 +60,10 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     }
     let machine = Faulty::new(machine, request.faults.clone());
     let start = machine.now();
-    let options = setup.regulator(machine.offers(), start);
+    let options = RegulatorOptions {
+        split: decided,
+        ..setup.regulator(machine.offers(), start)
+    };
     let regulator = Regulator::new(options.clone())?;
     let mut header = setup.header(machine.offers(), &costs, compiled.replicas);
     header.protection.extend(told);
@@ -82,7 +82,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let mut run = Run {
         machine,
         regulator,
-        allocating,
+        splits: options.split.is_some().then(Splits::default),
         collector,
         log,
         under_way: UnderWay::new(scenario.tasks.iter().map(TaskSpec::deadline)),
@@ -103,6 +103,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         steps: Vec::new(),
         admission,
         updates: Vec::new(),
+        lending: Vec::new(),
     })))
 }
 
@@ -118,10 +119,20 @@ fn placed(scenario: &Scenario, placement: &Placement) -> Vec<Protection> {
     told
 }
 
+/// What the split was last decided for.
+#[derive(Default)]
+struct Splits {
+    /// How much had happened on the machine then, and at which clock.
+    seen: Option<(u64, Hertz)>,
+    /// How often shares changed.
+    changes: u64,
+}
+
 struct Run<'t> {
     machine: Faulty<'t>,
     regulator: Regulator,
-    allocating: Option<Allocating>,
+    /// Where cores split cache and memory.
+    splits: Option<Splits>,
     collector: Collector,
     log: Option<Vec<Decision>>,
     under_way: UnderWay,
@@ -154,7 +165,7 @@ impl Run<'_> {
                     return;
                 }
             }
-            let until = due.min(end).min(now + PATIENCE).min(self.next_phase());
+            let until = due.min(end).min(now + PATIENCE).min(self.next_split());
             let ticked = match self.machine.machine.run_until(until) {
                 sim::Event::Completed(outcome) => {
                     self.completed(outcome);
@@ -182,17 +193,38 @@ impl Run<'_> {
                 }
             }
             // After the loop, which may have turned the clock.
-            if let Some(allocating) = &mut self.allocating {
-                allocating.step(&mut self.machine.machine);
-            }
+            self.split();
         }
     }
 
-    /// When a job may enter another phase; never where no policy allocates.
-    fn next_phase(&mut self) -> Time {
+    /// When the split may be due; never where nothing is split.
+    fn next_split(&mut self) -> Time {
+        if self.splits.is_none() {
+            return Time::MAX;
+        }
+        let due = self.regulator.split_due().unwrap_or(Time::MAX);
+        self.machine.machine.next_change().min(due)
+    }
+
+    /// Tells the loop what runs, where that or the clock has changed, or the loop asked to be told.
+    fn split(&mut self) {
         let machine = &mut self.machine.machine;
-        let next = self.allocating.as_ref().map(|allocating| allocating.next(machine));
-        next.unwrap_or(Time::MAX)
+        let seen = Some((machine.steps_passed(), machine.clock()));
+        let due = self.regulator.split_due().is_some_and(|due| due <= machine.now());
+        let Some(splits) = self.splits.as_mut().filter(|splits| due || splits.seen != seen) else {
+            return;
+        };
+        splits.seen = seen;
+        let jobs = Event::Jobs {
+            clock: machine.clock(),
+            cores: machine.instant().jobs,
+        };
+        if let Some(Answer::Turn(plan)) = self.step(jobs) {
+            if let Some(splits) = &mut self.splits {
+                splits.changes += 1;
+            }
+            self.act(plan);
+        }
     }
 
     /// The report counts the job as it was; the loop gets what the response meter says of it.
@@ -210,7 +242,7 @@ impl Run<'_> {
 
     /// A job under way may need another clock.
     fn progressed(&mut self, job: JobProgress) {
-        if let Some(Answer::Pace(plan)) = self.step(Event::Progressed(job)) {
+        if let Some(Answer::Turn(plan)) = self.step(Event::Progressed(job)) {
             let applied = self.machine.apply(&plan);
             self.step(Event::Applied(applied));
             self.collector.paced(self.machine.now(), None);
@@ -292,8 +324,7 @@ impl Run<'_> {
     }
 
     fn finish(mut self, log: Option<EventLog>) -> Finished {
-        if let Some(allocating) = &self.allocating {
-            let changes = allocating.changes();
+        if let Some(Splits { changes, .. }) = self.splits {
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));
         }

@@ -6,12 +6,13 @@ mod common;
 
 use common::{request, unwatched};
 use punctual_allocation::{Grid, Phase, Policy, Profile, RateTable, Refill, Share};
-use punctual_loop::ModelDocument;
+use punctual_loop::{Answer, Decision, Event, EventLog, ModelDocument, replay};
+use punctual_platform::{KnobId, Value};
 use punctual_runtime::report::{RunReport, Sample};
 use punctual_scenario::{
     AllocationError, AllocationRequest, Changes, ControllerSource, PlatformChoice, RunError, RunRequest, identify, run,
 };
-use punctual_units::Nanos;
+use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, ControllerKind, Volume};
 
 /// A program that alternates between computing, which nothing helps, and phases that want `ways`.
@@ -264,6 +265,47 @@ fn the_same_seed_gives_the_same_split() {
         serde_json::to_vec(&run(&request, &mut unwatched).unwrap().report).unwrap()
     };
     assert_eq!(bytes(), bytes());
+}
+
+/// The answer to this event, if it is about the split.
+fn of_the_split(decision: &mut Decision) -> Option<&mut Option<Answer>> {
+    matches!(decision.event, Event::Jobs { .. }).then_some(&mut decision.answer)
+}
+
+#[test]
+fn every_split_is_in_the_one_log_and_replays() {
+    let policies = [Policy::Exact, Policy::Dadna];
+    for (policy, refill) in policies.into_iter().zip([None, Some(Refill::PAPER)]) {
+        let mut request = asked(ControllerKind::Open, 3, policy, refill);
+        request.record = true;
+        let log = run(&request, &mut unwatched).expect("the run ends in order").log;
+        let written = serde_json::to_vec(&log.expect("it was asked for")).expect("values");
+        let log: EventLog = serde_json::from_slice(&written).expect("what was written");
+        assert_eq!(replay(&log), Ok(Vec::new()));
+
+        let mut planted = log.clone();
+        let answers: Vec<&mut Option<Answer>> = planted.steps.iter_mut().filter_map(of_the_split).collect();
+        let mut plans = answers.into_iter().flatten().filter_map(|answer| match answer {
+            Answer::Turn(plan) => Some(plan),
+            Answer::Step(_) => None,
+        });
+        let plan = plans.next().expect("the split changed");
+        plan.set(KnobId::Bandwidth(CoreId(0)), Value::Parts(0));
+        assert!(plans.count() > 10);
+        let differences = replay(&planted).expect("a regulator");
+        assert_eq!(differences.len(), 1, "one split was tampered with");
+
+        let mut planted = log;
+        for decision in &mut planted.steps {
+            if let Event::Jobs { cores, .. } = &mut decision.event {
+                cores.pop();
+            }
+        }
+        assert!(
+            !replay(&planted).expect("a regulator").is_empty(),
+            "cores that are not there"
+        );
+    }
 }
 
 #[test]

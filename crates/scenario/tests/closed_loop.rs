@@ -280,7 +280,7 @@ fn the_best_effort_share_is_lowered_where_the_law_has_no_more_to_give() {
     let log = with.log.expect("a log was asked for");
     let share = |step: &Decision| match step.answer.as_ref()? {
         Answer::Step(step) => step.plan.share(KnobId::BestEffortShare),
-        Answer::Pace(_) => None,
+        Answer::Turn(_) => None,
     };
     let least = log
         .steps

@@ -47,6 +47,7 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
         update_mode: UpdateMode::Transaction,
         group_commit: Nanos::from_millis(50),
         value_bytes: 64,
+        split: None,
         seed: 1,
     };
     let mut machine = Simulation::new(MachineModel::exynos5422_a15(), load)?;
@@ -79,6 +80,6 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
         machine.updates().reconcile().lost,
     );
     println!("{jobs} jobs, mean tardiness {:.3}", tardiness / f64::from(jobs));
-    println!("energy {:?} J", machine.read().energy_j.value());
+    println!("energy {:?} J", machine.read().energy_j());
     Ok(())
 }

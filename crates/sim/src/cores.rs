@@ -143,13 +143,6 @@ impl Core {
         self.doing
     }
 
-    /// From the next pace on, the running segment waits so many nanoseconds with each of its cycles.
-    pub fn stall(&mut self, ns_per_cycle: f64) {
-        if let Some((_, segment)) = &mut self.running {
-            segment.fixed_ns = segment.effort.cycles * ns_per_cycle;
-        }
-    }
-
     /// The running segment.
     pub fn segment(&self) -> Option<&Segment> {
         self.running.as_ref().map(|(_, segment)| segment)

@@ -31,7 +31,7 @@ use crate::power::EnergyMeter;
 use crate::queue::Lending;
 use crate::runner::Runner;
 use crate::scheduler::Lock;
-use crate::split::Split;
+use crate::split::{Holding, Split, SplitModel};
 use crate::task::{Dispatch, Jobs, Step, Task, Work};
 use crate::throttle::Throttle;
 use crate::traffic::Shared;
@@ -67,6 +67,7 @@ use crate::traffic::Shared;
 ///     update_mode: UpdateMode::Transaction,
 ///     group_commit: Nanos::from_millis(50),
 ///     value_bytes: 64,
+///     split: None,
 ///     seed: 1,
 /// };
 /// let mut machine = Simulation::new(MachineModel::exynos5422_a15(), load)?;
@@ -160,6 +161,7 @@ impl<'t> Simulation<'t> {
         }
         let placement = load.place(model.cores)?;
         let runners = runners(&load, &placement);
+        let even = load.split.as_ref().map(|split| split.model.even()).transpose()?;
         let [update_core, house] = [placement.update_core(), placement.house()].map(|core| core.0 as usize);
         // On one core by rank; jobs of several cores compare where one waits for another's lock.
         let rank = |task: TaskId| placement.seats[task.index()].chair().map(|chair| chair.rank);
@@ -176,14 +178,21 @@ impl<'t> Simulation<'t> {
             UpdateMode::MemoryFirst => Some(Committer::new(load.group_commit, feed.objects())),
             UpdateMode::Transaction => None,
         };
-        Ok(Simulation {
+        let mut machine = Simulation {
             committer,
             urgency,
             update_core,
             house,
             installer_home: update_core,
+            split: load.split.map(|split| Split::new(split.model, split.programs)),
             ..Simulation::assembled(model, runners, load.tasks.len(), feed)
-        })
+        };
+        for (core, slice) in machine.cores.iter_mut().zip(even.into_iter().flatten()) {
+            core.holding = Holding::new(slice);
+        }
+        let split = machine.split.as_ref().map(|split| split.model);
+        machine.offers.knobs.extend(split.iter().flat_map(SplitModel::offers));
+        Ok(machine)
     }
 
     /// A machine at instant zero for tasks without a store.
@@ -374,7 +383,7 @@ impl<'t> Simulation<'t> {
     }
 
     /// Steps that have ended and jobs that were released since the start.
-    pub(crate) fn steps_passed(&self) -> u64 {
+    pub fn steps_passed(&self) -> u64 {
         self.steps_passed
     }
 

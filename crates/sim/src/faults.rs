@@ -13,8 +13,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use punctual_platform::{Applied, KnobId, Machine, Meter, Offers, Plan, Readings, Refusal, Value};
-use punctual_units::{Clock, Hertz, Nanos, Time};
+use punctual_platform::{Applied, KnobId, Machine, MeterId, Offers, Plan, Reading, Readings, Refusal, Value};
+use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::{JobOutcome, Split};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -55,39 +55,13 @@ pub enum Failing {
     /// Setting the clock is an error.
     RefusedClock,
     /// The meter shows what was so long ago.
-    Late(MeterName, Nanos),
+    Late(MeterId, Nanos),
     /// The meter shows what was when the fault began.
-    Frozen(MeterName),
+    Frozen(MeterId),
     /// The meter is wrong by this factor, at least 0.
-    Wrong(MeterName, f64),
+    Wrong(MeterId, f64),
     /// Each reading fails with this probability.
-    Lost(MeterName, f64),
-}
-
-/// A meter that can fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MeterName {
-    /// The clock in force.
-    Clock,
-    /// Busy time of the cores.
-    Busy,
-    /// Energy.
-    Energy,
-    /// Response times of real-time jobs.
-    Response,
-}
-
-impl MeterName {
-    /// The meter's name for people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            MeterName::Clock => "clock",
-            MeterName::Busy => "busy",
-            MeterName::Energy => "energy",
-            MeterName::Response => "response",
-        }
-    }
+    Lost(MeterId, f64),
 }
 
 impl fmt::Display for Fault {
@@ -116,7 +90,7 @@ impl Faults {
     }
 
     /// Whether the reading of this meter at this instant is lost.
-    fn loses(&self, meter: MeterName, probability: f64, at: Time) -> bool {
+    fn loses(&self, meter: MeterId, probability: f64, at: Time) -> bool {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(at.0.wrapping_mul(4).wrapping_add(meter as u64));
         rng.random_bool(probability.clamp(0.0, 1.0))
@@ -157,16 +131,16 @@ impl<'t> Faulty<'t> {
         for fault in self.faults.active(now) {
             let Some(seen) = told else { break };
             told = match fault.failing {
-                Failing::Frozen(MeterName::Response) => Some(self.last.map_or(seen, |last| replace(seen, last.split))),
-                Failing::Wrong(MeterName::Response, factor) => {
+                Failing::Frozen(MeterId::Response) => Some(self.last.map_or(seen, |last| replace(seen, last.split))),
+                Failing::Wrong(MeterId::Response, factor) => {
                     Some(replace(seen, seen.split.map(|part| part.scaled(factor))))
                 }
-                Failing::Lost(MeterName::Response, probability)
-                    if self.faults.loses(MeterName::Response, probability, now) =>
+                Failing::Lost(MeterId::Response, probability)
+                    if self.faults.loses(MeterId::Response, probability, now) =>
                 {
                     None
                 }
-                Failing::Late(MeterName::Response, by) => {
+                Failing::Late(MeterId::Response, by) => {
                     self.late.push_back((now + by, seen));
                     None
                 }
@@ -236,47 +210,31 @@ impl<'t> Faulty<'t> {
     }
 
     /// Lets `meter` show what it showed in `past`.
-    fn show(&self, readings: &mut Readings, meter: MeterName, past: Option<&Readings>) {
+    fn show(&self, readings: &mut Readings, meter: MeterId, past: Option<&Readings>) {
         let Some(past) = past else {
             return fail(readings, meter, "nothing was read yet (simulated fault)");
         };
-        match meter {
-            MeterName::Clock => readings.clock = past.clock.clone(),
-            MeterName::Busy => readings.busy = past.busy.clone(),
-            MeterName::Energy => readings.energy_j = past.energy_j.clone(),
-            MeterName::Response => {}
+        if let Some(past) = past.get(meter) {
+            change(readings, meter, |_| past.clone());
         }
     }
 }
 
-fn multiply(readings: &mut Readings, meter: MeterName, factor: f64) {
-    match meter {
-        MeterName::Clock => readings.clock = map(&readings.clock, |clock: &Hertz| clock.scaled(factor)),
-        MeterName::Busy => {
-            readings.busy = map(&readings.busy, |busy: &Vec<Nanos>| {
-                busy.iter().map(|b| b.scaled(factor)).collect()
-            });
-        }
-        MeterName::Energy => readings.energy_j = map(&readings.energy_j, |joules: &f64| joules * factor),
-        MeterName::Response => {}
+/// Changes what `meter` says, where there is one.
+fn change(readings: &mut Readings, meter: MeterId, to: impl Fn(&Reading) -> Reading) {
+    for (_, reading) in readings.meters.iter_mut().filter(|(other, _)| *other == meter) {
+        *reading = to(reading);
     }
 }
 
-fn map<T>(meter: &Meter<T>, change: impl Fn(&T) -> T) -> Meter<T> {
-    match meter {
-        Meter::Value(value) => Meter::Value(change(value)),
-        Meter::Absent => Meter::Absent,
-        Meter::Failed(why) => Meter::Failed(why.clone()),
-    }
+fn multiply(readings: &mut Readings, meter: MeterId, factor: f64) {
+    change(readings, meter, |reading| {
+        reading.clone().map(|measure| measure.times(factor))
+    });
 }
 
-fn fail(readings: &mut Readings, meter: MeterName, why: &str) {
-    match meter {
-        MeterName::Clock => readings.clock = Meter::Failed(why.into()),
-        MeterName::Busy => readings.busy = Meter::Failed(why.into()),
-        MeterName::Energy => readings.energy_j = Meter::Failed(why.into()),
-        MeterName::Response => {}
-    }
+fn fail(readings: &mut Readings, meter: MeterId, why: &str) {
+    change(readings, meter, |_| Err(why.into()));
 }
 
 /// The same job with its time split otherwise: the parts still add up to the response time.

@@ -44,26 +44,25 @@ mod queue;
 mod runner;
 mod scheduler;
 pub mod split;
-mod stall;
 mod task;
 mod throttle;
 mod traffic;
+mod under_way;
 
 pub use check::ModelError;
 pub use cores::CoreTimes;
 pub use costs::costs;
 pub use engine::Simulation;
-pub use faults::{Failing, Fault, Faults, Faulty, MeterName};
+pub use faults::{Failing, Fault, Faults, Faulty};
 pub use file::{MachineFileError, read as read_file};
 pub use governor::{Governor, UnknownGovernor};
-pub use load::{Event, Load, SimulationError, placed};
+pub use load::{Event, Load, SimulationError, SplitLoad, placed};
 pub use model::{
     CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,
     StoreModel, UncorePower, WAYS_MAX,
 };
-pub use punctual_platform::Parts;
+pub use punctual_platform::{MeterId, Parts};
 pub use queue::{Lending, Queue, Sharing};
 pub use runner::BACKLOG_MAX;
-pub use stall::JobAt;
 pub use task::{Dispatch, Jobs, Release, Step, Task, Work};
 pub use throttle::THROTTLE_PERIOD;

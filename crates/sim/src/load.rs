@@ -1,12 +1,14 @@
 //! What a simulated machine has to do, and what it tells of it.
 
+use punctual_allocation::PoolError;
 use punctual_cores::{Limits, PlaceError, Placement, Request, Seat};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{CoreId, Nanos, TaskId, Time};
-use punctual_workload::{JobOutcome, JobProgress, Program, SensorStream, TaskSpec, UpdateMode};
+use punctual_workload::{JobOutcome, JobProgress, Op, Program, SensorStream, TaskSpec, UpdateMode};
 
 use crate::check::ModelError;
 use crate::runner::{BACKLOG_MAX, Runner};
+use crate::split::{self, SplitModel};
 use crate::task::{Jobs, Release, Step, Task};
 
 /// What a simulated machine has to do.
@@ -26,8 +28,22 @@ pub struct Load<'t> {
     pub group_commit: Nanos,
     /// Bytes of a temporal object's value.
     pub value_bytes: u32,
+    /// What the cores split, where they split anything; evenly at first.
+    pub split: Option<SplitLoad>,
     /// Seeds all that is drawn: gaps between jobs, objects read.
     pub seed: u64,
+}
+
+/// What cores split among them, and what of their work depends on that.
+#[derive(Clone, Debug)]
+pub struct SplitLoad {
+    /// What there is.
+    pub model: SplitModel,
+    /// What tasks compute under it.
+    pub programs: Vec<split::Program>,
+    /// The program of each task, by its place in `programs`: its jobs compute that, a step for each phase, after all
+    /// that they read and before all that they write. Tasks without one compute what their ops say.
+    pub program_of: Vec<Option<usize>>,
 }
 
 /// What happened.
@@ -81,6 +97,9 @@ pub enum SimulationError {
     /// The machine is not sound.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// There is too little to split.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// What tasks name contradicts each other or the machine.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -115,9 +134,10 @@ pub fn placed(tasks: &[(TaskSpec, Program)], cores: u32) -> Result<Placement, Pl
 pub(crate) fn runners(load: &Load, placement: &Placement) -> Vec<Runner> {
     let mut runners = Vec::new();
     for ((id, (spec, program)), seat) in (0..).zip(&load.tasks).zip(&placement.seats) {
+        let phases = load.split.as_ref().and_then(|split| split.phases(id as usize));
         for core in seat.cores() {
             for _ in 0..spec.per_core {
-                let task = pinned(spec, program, core.0 as usize);
+                let task = pinned(spec, steps(program, phases), core.0 as usize, phases.map(|(of, _)| of));
                 runners.push(Runner::new(TaskId(id), &task, load.seed, runners.len()));
             }
         }
@@ -125,16 +145,36 @@ pub(crate) fn runners(load: &Load, placement: &Placement) -> Vec<Runner> {
     runners
 }
 
+/// What each job does: where `phases` says which split program it runs, in so many phases, those in place of what it
+/// computes.
+fn steps(program: &Program, phases: Option<(usize, usize)>) -> Vec<Step> {
+    let ops = || program.ops.iter().copied();
+    let Some((_, phases)) = phases else {
+        return ops().map(Step::Op).collect();
+    };
+    let reads = ops().filter(|op| matches!(op, Op::Get { .. })).map(Step::Op);
+    let writes = ops().filter(|op| matches!(op, Op::Put { .. })).map(Step::Op);
+    reads.chain((0..phases).map(Step::Phase)).chain(writes).collect()
+}
+
+impl SplitLoad {
+    /// The program of this task, and how many phases that has.
+    fn phases(&self, task: usize) -> Option<(usize, usize)> {
+        let program = (*self.program_of.get(task)?)?;
+        Some((program, self.programs.get(program)?.phases()))
+    }
+}
+
 /// One copy of a scenario's task.
-fn pinned(spec: &TaskSpec, program: &Program, core: usize) -> Task {
+fn pinned(spec: &TaskSpec, steps: Vec<Step>, core: usize, program: Option<usize>) -> Task {
     Task {
         name: spec.name.clone(),
         deadline: spec.deadline(),
         release: Release::Arrival(spec.arrival),
         active: spec.active,
         core: Some(core),
-        jobs: Jobs::Alike(program.ops.iter().copied().map(Step::Op).collect()),
-        program: None,
+        jobs: Jobs::Alike(steps),
+        program,
         backlog_max: BACKLOG_MAX,
     }
 }

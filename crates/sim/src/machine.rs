@@ -1,7 +1,8 @@
 //! The simulated machine behind the same contract as a real one.
 
 use punctual_platform::{
-    Applied, ClockOffer, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Provenance, Range, Readings, Refusal, Value,
+    Applied, ClockOffer, KnobId, KnobOffer, Machine, Measure, MeterId, Offers, Plan, Provenance, Range, Readings,
+    Refusal, Value,
 };
 use punctual_units::{Clock, CoreId, Hertz, Share, Time};
 
@@ -39,6 +40,7 @@ impl Machine for Simulation<'_> {
 
     fn apply(&mut self, plan: &Plan) -> Applied {
         let mut applied = Applied::default();
+        let mut split = None;
         for (knob, value) in plan.iter() {
             let result = match (knob, value) {
                 (KnobId::CLOCK, Value::Clock(wanted)) => Ok(self.set_clock(wanted)),
@@ -50,6 +52,10 @@ impl Machine for Simulation<'_> {
                     self.throttle.share = share;
                     self.stale = true;
                     Ok(value)
+                }
+                (KnobId::Ways(_) | KnobId::Bandwidth(_), _) if self.offers.range(knob).is_some() => {
+                    let turned = split.get_or_insert_with(|| self.turn_split(plan));
+                    turned.clone().map(|()| value)
                 }
                 _ => Err(Refusal {
                     what: format!("setting the {knob} to {value}"),
@@ -63,17 +69,21 @@ impl Machine for Simulation<'_> {
     }
 
     fn read(&mut self) -> Readings {
+        let busy = self.cores.iter().map(|core| core.times(self.now).busy());
         Readings {
             at: self.now,
-            clock: Meter::Value(self.step.clock),
-            busy: Meter::Value(self.cores.iter().map(|core| core.times(self.now).busy()).collect()),
-            energy_j: Meter::Value(self.energy().total()),
+            meters: vec![
+                (MeterId::Clock, Ok(Measure::Clock(self.step.clock))),
+                (MeterId::Busy, Ok(Measure::Busy(busy.collect()))),
+                (MeterId::Energy, Ok(Measure::Joules(self.energy().total()))),
+            ],
         }
     }
 
     fn restore(&mut self) -> Vec<Refusal> {
         self.throttle.share = Share::ONE;
         self.stale = true;
+        self.restore_split();
         self.retune(self.model.top());
         self.resume_governor();
         Vec::new()

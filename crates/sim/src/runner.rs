@@ -29,8 +29,6 @@ pub(crate) struct Runner {
     remaining: usize,
     /// The program whose phases it runs.
     pub program: Option<usize>,
-    /// Nanoseconds that its jobs wait with each cycle that they compute.
-    pub stall: f64,
     /// The running job, or the one that runs next.
     pub job: Option<Job>,
     /// When the next job is released; never while one must end first.
@@ -79,7 +77,6 @@ impl Runner {
             at: 0,
             remaining: task.jobs.count().unwrap_or(usize::MAX),
             program: task.program,
-            stall: 0.0,
             job: None,
             next_release: first_release(task, &mut gaps),
             held: None,

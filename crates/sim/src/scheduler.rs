@@ -328,13 +328,16 @@ impl Simulation<'_> {
         self.runners[r].job.as_ref().is_some_and(nothing)
     }
 
+    /// How many times as much as usual a job of this runner has to do.
+    fn surge_of(&self, r: usize, job: &Job) -> f64 {
+        let surge = self.surge.filter(|_| self.runners[r].deadline.is_some());
+        surge.map_or(1.0, |surge| surge.factor_at(job.released.since(Time::ZERO)))
+    }
+
     /// The step that the job of a runner is at, with all that it has to do.
     fn step_of(&self, r: usize, job: &Job) -> Step {
-        let runner = &self.runners[r];
-        let surge = self.surge.filter(|_| runner.deadline.is_some());
-        let factor = surge.map_or(1.0, |surge| surge.factor_at(job.released.since(Time::ZERO)));
-        match runner.steps()[job.op] {
-            Step::Op(op) => Step::Op(op.times(factor)),
+        match self.runners[r].steps()[job.op] {
+            Step::Op(op) => Step::Op(op.times(self.surge_of(r, job))),
             step @ (Step::Phase(_) | Step::Io { .. }) => step,
         }
     }
@@ -368,7 +371,10 @@ impl Simulation<'_> {
                 let through = if self.transaction_mode() { self.feed.tail() } else { 0 };
                 (Stage::Lock { through }, Effort::default())
             }
-            Step::Phase(phase) => (Stage::Compute, self.phase_effort(runner.program, phase)),
+            Step::Phase(phase) => {
+                let effort = self.phase_effort(runner.program, phase);
+                (Stage::Compute, effort * self.surge_of(r, job))
+            }
             Step::Io { .. } => (Stage::Between, Effort::default()),
         }
     }
@@ -440,13 +446,13 @@ impl Simulation<'_> {
     /// What this core has to do next for the job of a runner: its step, once the ways that the step runs on are filled.
     fn job_segment(&mut self, core: usize, r: usize) -> Option<(Doing, Segment)> {
         let (holding, now) = (self.cores[core].holding, self.now);
+        let surge = self.runners[r].job.map_or(1.0, |job| self.surge_of(r, &job));
         let runner = &mut self.runners[r];
         let step = runner.job.as_ref().and_then(|job| runner.steps().get(job.op).copied());
         let job = runner.job.as_mut()?;
         if let Stage::Polling { until, .. } = job.stage {
             return Some((Doing::Poll, Segment::lasting(until.since(now))));
         }
-        job.segment.fixed_ns = job.segment.effort.cycles * runner.stall;
         let (Some(program), Some(Step::Phase(phase)), Some(split)) = (runner.program, step, &self.split) else {
             return Some((Doing::Work, job.segment));
         };
@@ -455,7 +461,7 @@ impl Simulation<'_> {
             return Some((Doing::Fill, fill));
         }
         job.enter(Stage::Compute, now);
-        job.segment.fixed_ns = split.waits_ns(program, phase, holding);
+        job.segment.fixed_ns = split.waits_ns(program, phase, holding) * surge;
         Some((Doing::Work, job.segment))
     }
 

@@ -238,6 +238,7 @@ mod tests {
             update_mode: UpdateMode::Transaction,
             group_commit: Nanos::from_millis(50),
             value_bytes: 64,
+            split: None,
             seed: 1,
         };
         let model = MachineModel::exynos5422_a15();

@@ -9,7 +9,7 @@ use punctual_units::{Hertz, Nanos};
 use punctual_workload::Trace;
 
 fn mhz(machine: &Simulation) -> u64 {
-    machine.clone().read().clock.value().unwrap().0 / 1_000_000
+    machine.clone().read().clock().unwrap().0 / 1_000_000
 }
 
 /// A machine under this governor, with a job of so many cycles every 100 ms and perhaps an interferer that never rests.

@@ -4,10 +4,14 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
+use punctual_allocation::{Grid, Objective, Phase, Profile, Programs, RateTable, Share as SplitShare};
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_sim::{Event, Failing, Fault, Faults, Faulty, MachineModel, MeterName, Parts, Simulation, costs};
+use punctual_sim::split::{Program, SplitModel};
+use punctual_sim::{
+    Event, Failing, Fault, Faults, Faulty, Load, MachineModel, MeterId, Parts, Simulation, SplitLoad, costs,
+};
 use punctual_testing::conformance::machine as conformance;
-use punctual_units::{Clock, Hertz, Nanos, Share, Time};
+use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
     SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, Trace, UpdateMode, Volume, compile,
@@ -45,12 +49,100 @@ fn the_machine_conforms() {
     }
 }
 
+/// What one task of two phases computes, of 30 ms with everything there is and slower with less.
+fn split() -> SplitLoad {
+    let phase = |ends| Phase {
+        ends,
+        rates: RateTable::new(Grid::PAPER, |share| 1e6 * f32::from(share.ways)),
+    };
+    let profile = Profile {
+        name: "hungry".into(),
+        grid: Grid::PAPER,
+        instructions: 6e5,
+        phases: vec![phase(0.3), phase(1.0)],
+    };
+    SplitLoad {
+        model: SplitModel::PAPER,
+        programs: vec![Program::new(profile).unwrap()],
+        program_of: vec![Some(0)],
+    }
+}
+
+#[test]
+fn a_machine_that_splits_its_cache_conforms() {
+    let trace = silence();
+    let load = Load {
+        split: Some(split()),
+        ..load(&trace, vec![real_time(&[get(100), compute(1), put(3)])])
+    };
+    let mut machine = machine(MachineModel::exynos5422_a15(), load);
+    let ways = |core| machine.offers().range(KnobId::Ways(CoreId(core))).is_some();
+    assert_eq!([0, 3, 4].map(ways), [true, true, false]);
+    let pass_time = |machine: &mut Simulation| {
+        let end = machine.now() + Nanos::from_millis(10);
+        while machine.run_until(end) != Event::Reached {}
+    };
+    assert_eq!(conformance::check(&mut machine, pass_time), Vec::<String>::new());
+}
+
+#[test]
+fn ways_change_hands_together_or_not_at_all() {
+    let trace = silence();
+    let load = Load {
+        split: Some(split()),
+        ..load(&trace, vec![real_time(&[compute(1)])])
+    };
+    let mut machine = machine(MachineModel::exynos5422_a15(), load);
+    let ways = |core, ways| (KnobId::Ways(CoreId(core)), Value::Ways(ways));
+    // The even split gives ways 0 to 4 to the first core, 5 to 9 to the second.
+    let swapped: Plan = [ways(0, 0x3e0), ways(1, 0x1f)].into_iter().collect();
+    assert_eq!(machine.apply(&swapped).refused, []);
+    let wrong = [
+        vec![ways(0, 0x3f0)],
+        vec![ways(0, 0b101)],
+        vec![ways(0, 0)],
+        vec![ways(0, 0x300), ways(1, 0x3ff)],
+    ];
+    for plan in wrong {
+        let plan: Plan = plan.into_iter().collect();
+        let applied = machine.apply(&plan);
+        assert_eq!(applied.refused.len(), plan.iter().count(), "{plan:?}: {applied:?}");
+    }
+}
+
+proptest! {
+    /// What the machine makes of cycles and of waiting is what an allocator reckons with, at every clock and with every
+    /// split.
+    #[test]
+    fn a_phase_takes_as_long_as_an_allocator_thinks(step in 0usize..13, ways in 1u8..=5, partitions in 1u8..=5) {
+        let (trace, split) = (silence(), split());
+        let mut programs = Programs::new(&[split.programs[0].profile().clone()], Objective::Speed).unwrap();
+        let load = Load { split: Some(split), ..load(&trace, vec![real_time(&[compute(1)])]) };
+        let mut machine = machine(MachineModel::exynos5422_a15(), load);
+        let clock = machine.offers().clock().unwrap().clone();
+        let set = clock.steps[step % clock.steps.len()];
+        let mut plan = Plan::of(KnobId::CLOCK, Value::Clock(set));
+        for core in 0..4 {
+            plan.set(KnobId::Ways(CoreId(core)), Value::Ways(((1 << ways) - 1) << (core * u32::from(ways))));
+            plan.set(KnobId::Bandwidth(CoreId(core)), Value::Parts(partitions));
+        }
+        prop_assert_eq!(machine.apply(&plan).refused, []);
+        let jobs = jobs(&mut machine, Nanos::from_secs(3));
+        let job = jobs[0];
+        programs.slow_down(clock.top().ratio(set));
+        let thinks = programs.duration(0, SplitShare { ways, partitions });
+        let takes = job.split.computation.as_secs_f64();
+        // Cycles are whole, and so are nanoseconds.
+        prop_assert!((takes - thinks).abs() < 1e-6 * thinks, "{takes} {thinks}");
+    }
+}
+
 /// The planted faults: the contract is broken where a knob or a meter fails.
 #[test]
 fn the_conformance_suite_sees_faults() {
     let trace = silence();
     let tasks = vec![real_time(&[compute(1_000_000)])];
-    let lie = Failing::Wrong(MeterName::Clock, 0.5);
+    let lie = Failing::Wrong(MeterId::Clock, 0.5);
     for failing in [Failing::StuckClock, Failing::RefusedClock, lie] {
         let fault = Fault {
             failing,

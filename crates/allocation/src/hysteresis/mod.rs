@@ -53,6 +53,8 @@
 //! released within the gap finds what the core was given for the one before. `punctual_sim::split` holds random task
 //! sets against both, job by job.
 
+use serde::{Deserialize, Serialize};
+
 mod account;
 mod bandwidth;
 mod keeper;
@@ -63,7 +65,7 @@ pub use keeper::{Aim, Keeper};
 pub use shadow::Shadow;
 
 /// What it takes to fill a way that was gained.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Refill {
     /// Bytes of one way, more than 0.
     pub way_bytes: f64,

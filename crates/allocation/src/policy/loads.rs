@@ -1,12 +1,13 @@
 //! What a task set needs of each core, under each share.
 
 use punctual_units::Nanos;
+use serde::{Deserialize, Serialize};
 
 use crate::grid::{Grid, Share};
 use crate::programs::Programs;
 
 /// A periodic task on its core; its deadline is its period.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// Which program, by its place in [`Programs`].
     pub program: usize,

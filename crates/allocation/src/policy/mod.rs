@@ -25,6 +25,7 @@ pub use equal::equal;
 pub use exact::{Exact, PAIR_BYTES_MAX};
 pub use loads::{Loads, Task};
 pub(crate) use rescue::{Outlook, rescued};
+use serde::{Deserialize, Serialize};
 pub use static_best::static_best;
 pub use static_fewest::static_fewest;
 pub use vc2m::{Leftovers, vc2m};
@@ -36,7 +37,7 @@ use crate::programs::Programs;
 use crate::running::Running;
 
 /// Which policy splits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
     /// Every core the same, once.
     Equal,

@@ -9,6 +9,7 @@
 //! Two departures. Where no single partition lowers any unschedulable core's load, the average over the partitions that
 //! are left decides, because a load may fall only after several. Where the result is worse than the even split, the
 //! even split is taken, so that this baseline is never a straw man.
+use serde::{Deserialize, Serialize};
 
 use crate::grid::Share;
 use crate::policy::equal::equal;
@@ -16,7 +17,7 @@ use crate::policy::loads::Loads;
 use crate::pool::Pool;
 
 /// What happens to what no core needs for its deadlines. The fifth paper does not say how its baseline did it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Leftovers {
     /// It stays unused.
     Kept,

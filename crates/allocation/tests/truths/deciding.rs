@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use punctual_allocation::{
-    Allocator, Event, Objective, Phase, Policy, Profile, Programs, RateTable, Refill, Running, Settings,
+    Allocator, Objective, Phase, Policy, Profile, Programs, RateTable, Refill, Running, Settings,
 };
 use punctual_units::{Nanos, Time};
 
@@ -29,7 +29,7 @@ proptest! {
             now = now + Nanos(later);
             cores.resize(4, None);
             let before = allocator.plan().clone();
-            let changed = allocator.step(&programs, Event::PhaseChange(0), &cores, now).is_some();
+            let changed = allocator.step(&programs, &cores, now).is_some();
             let plan = allocator.plan();
             prop_assert_eq!(changed, *plan != before);
             let busy: Vec<bool> = cores.iter().map(Option::is_some).collect();
@@ -54,7 +54,7 @@ proptest! {
         let mut allocator = Allocator::new(&programs, &[], settings).expect("fine settings");
         for (second, mut cores) in instants.into_iter().enumerate() {
             cores.resize(4, None);
-            allocator.step(&programs, Event::PhaseChange(0), &cores, Time(1_000_000_000 * second as u64));
+            allocator.step(&programs, &cores, Time(1_000_000_000 * second as u64));
             let busy: Vec<bool> = cores.iter().map(Option::is_some).collect();
             keeps_to_the_pool(POOL, &busy, &allocator.plan().shares)?;
         }
@@ -70,7 +70,7 @@ proptest! {
         for (mut cores, later) in instants {
             now = now + Nanos(later);
             cores.resize(4, None);
-            let changed = allocator.step(&programs, Event::Released(0), &cores, now).is_some();
+            let changed = allocator.step(&programs, &cores, now).is_some();
             if changed {
                 prop_assert!(last.is_none_or(|last: Time| now.since(last) >= Nanos::from_millis(1)));
                 last = Some(now);
@@ -82,7 +82,7 @@ proptest! {
 
 /// A core that gets a job like the one before has no news, but what happened elsewhere in the same instant has.
 #[test]
-fn of_two_events_at_once_none_is_lost() {
+fn a_phase_that_changed_is_noticed_on_any_core() {
     let rate = |wants_ways: bool| {
         RateTable::new(GRID, move |share| {
             1e6 * f32::from(if wants_ways { share.ways } else { share.partitions })
@@ -111,16 +111,8 @@ fn of_two_events_at_once_none_is_lost() {
         })
     };
     let mut allocator = Allocator::new(&programs, &[], settings(Policy::Exact)).unwrap();
-    allocator.step(
-        &programs,
-        Event::Released(0),
-        &[job(0, 0.1), job(1, 0.9), None, None],
-        Time(0),
-    );
+    allocator.step(&programs, &[job(0, 0.1), job(1, 0.9), None, None], Time(0));
     let cores = [job(0, 0.6), job(1, 0.0), None, None];
-    let mut other = allocator.clone();
-    let told = |allocator: &mut Allocator, event| allocator.step(&programs, event, &cores, Time(5_000_000)).cloned();
-    let decided = told(&mut allocator, Event::PhaseChange(0));
-    assert!(decided.is_some());
-    assert_eq!(told(&mut other, Event::Released(1)), decided);
+    assert!(allocator.step(&programs, &cores, Time(5_000_000)).is_some());
+    assert_eq!(allocator.step(&programs, &cores, Time(10_000_000)), None, "no news");
 }

@@ -44,7 +44,15 @@ pub fn replay(arguments: &Replay) -> Result<(), Failure> {
         .map_err(|error| refused(path, &format!("makes no regulator: {error}; record the run again")))?;
     let decisions = log.decisions();
     match differences.first() {
-        None => super::print(&format!("{decisions} decisions, identical\n")),
+        None => {
+            let among = [
+                (log.splits(), "split cache ways and bandwidth anew"),
+                (log.lendings(), "are about lending exclusive cores"),
+            ];
+            let among = among.into_iter().filter(|(count, _)| *count > 0);
+            let among: String = among.map(|(count, what)| format!("; {count} of them {what}")).collect();
+            super::print(&format!("{decisions} decisions, identical{among}\n"))
+        }
         Some(first) => Err(Failure::Refuted(format!(
             "{}: {} of {decisions} decisions differ; the first is number {}: {}",
             path.display(),

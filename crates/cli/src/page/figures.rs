@@ -1,6 +1,7 @@
 //! Which curves the page shows of a run.
 
 use punctual_loop::ModeName;
+use punctual_platform::KnobId;
 use punctual_runtime::report::{RunReport, Sample};
 use punctual_workload::TaskGoal;
 
@@ -76,7 +77,7 @@ fn shares(report: &RunReport) -> Figure {
         unit: " %",
         ..Chart::default()
     };
-    let badge = provenance(report, "admitted-share").filter(|provenance| provenance != "real");
+    let badge = provenance(report, KnobId::AdmittedShare).filter(|provenance| provenance != "real");
     Figure {
         title: "Admitted and fresh",
         badge,
@@ -112,7 +113,7 @@ fn clock(report: &RunReport) -> Figure {
         at_least: (0.5 * top, top),
         ..Chart::default()
     };
-    let badge = provenance(report, "clock").unwrap_or("no knob".into());
+    let badge = provenance(report, KnobId::CLOCK).unwrap_or("no knob".into());
     Figure {
         title: "Clock",
         badge: Some(badge),

@@ -159,7 +159,7 @@ fn knobs(page: &mut String, knobs: &[KnobReport]) {
         let _ = writeln!(
             page,
             "<tr><th>{}</th><td>{provenance}</td><td>{used}</td><td>{range}</td></tr>",
-            escape(&knob.knob)
+            escape(&knob.knob.to_string())
         );
     }
     *page += "</tbody></table></div>\n";

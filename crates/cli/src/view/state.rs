@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use punctual_platform::Provenance;
+use punctual_platform::{KnobId, Provenance};
 use punctual_runtime::report::{Progress, RunHeader, Sample, TaskReport};
 
 /// Samples kept for the curves: more than a wide terminal has columns of dots.
@@ -119,8 +119,7 @@ impl ViewState {
 
     /// How real the clock knob is; `None` where there is none.
     pub fn clock_provenance(&self) -> Option<Provenance> {
-        let header = self.header.as_ref()?;
-        header.knobs.iter().find(|knob| knob.knob == "clock")?.offered
+        self.header.as_ref()?.offered(KnobId::CLOCK)
     }
 }
 

@@ -14,17 +14,18 @@
 //! the loop starts up at the safe setting (full clock, the least updates that keep data fresh) and eases from there.
 //!
 //! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`).
+//! Where cores split cache ways and bandwidth, a change of what they run is answered with another split (`split/`).
 //!
 //! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
 //! time (`distrust.rs`).
 
-use punctual_platform::{Applied, ClockOffer, KnobId, Meter, Offers, Plan, Value};
-use punctual_units::{Nanos, Share, Time};
+use punctual_platform::{Applied, ClockOffer, KnobId, MeterId, Offers, Plan, Value};
+use punctual_units::{Hertz, Nanos, Share, Time};
 use punctual_workload::{ControllerKind, Excitation, Goal, JobOutcome, JobProgress, TaskGoal};
 use serde::{Deserialize, Serialize};
 
 use crate::best_effort::{BestEffortLaw, BestEffortRange};
-use crate::controller::{Controller, Knobs, SetPoints, Turns};
+use crate::controller::{Controller, Knobs, SetPoints, knobs_of};
 use crate::document::{ControllerDocument, Mismatch};
 use crate::event::{Answer, Event, Step, Vitals, Window};
 use crate::exciter::Exciter;
@@ -33,6 +34,7 @@ use crate::mode::Mode;
 use crate::monitor::Monitor;
 use crate::pacing::Pacing;
 use crate::reach::Unheld;
+use crate::split::{SplitOptions, Splitting};
 
 mod distrust;
 
@@ -70,6 +72,9 @@ pub struct RegulatorOptions {
     /// Between which shares best-effort work may be held; `None` leaves it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_effort: Option<BestEffortRange>,
+    /// What cache ways and bandwidth are split by; `None` leaves them alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<SplitOptions>,
     /// Instead of controlling, move the knobs to learn a model.
     pub excite: Option<Excitation>,
 }
@@ -95,6 +100,9 @@ pub struct Regulator {
     safe_since: Option<Time>,
     driver: Driver,
     pacing: Option<Pacing>,
+    /// Turns ways and bandwidth, where cores split them.
+    splitting: Option<Box<Splitting>>,
+    /// All knobs but those of the split.
     plan: Plan,
     refused: Option<String>,
     /// Whether the law's model is to be left alone for a while.
@@ -130,6 +138,7 @@ impl Regulator {
             within,
             design,
             best_effort,
+            split,
             excite,
         } = options;
         let goals = Goals::new(&asked, goal.tasks, silence);
@@ -147,12 +156,14 @@ impl Regulator {
         } else {
             driver.operating_point()
         };
-        let mut plan = to_plan(knobs, offers.clock());
+        let mut plan = Plan::default();
+        replan(&mut plan, knobs, offers.clock());
         let turned = offers.range(KnobId::BestEffortShare).is_some() && driver.controls();
         let best_effort = best_effort.filter(|_| turned).map(BestEffortLaw::new);
         if let Some(law) = &best_effort {
             plan.set(KnobId::BestEffortShare, Value::Share(law.share()));
         }
+        let splitting = split.map(|split| Splitting::new(&split, offers.clock())).transpose()?;
         let paced = offers.clock().zip(knobs.clock).filter(|_| within && driver.controls());
         let mut regulator = Regulator {
             min_fresh: goal.min_fresh,
@@ -163,6 +174,7 @@ impl Regulator {
             law_clock: None,
             safe_since: None,
             pacing: paced.map(|(offer, share)| Pacing::new(offer, share, start)),
+            splitting: splitting.map(Box::new),
             clock: offers.clock().cloned(),
             mode: Mode::WarmUp { until: start + warm_up },
             monitor: Monitor::default(),
@@ -180,7 +192,13 @@ impl Regulator {
 
     /// The plan in force: at first, where the loop starts up.
     pub fn plan(&self) -> Plan {
-        self.plan
+        let split = self.splitting.as_ref().map(|splitting| splitting.plan());
+        self.plan.iter().chain(split.iter().flat_map(Plan::iter)).collect()
+    }
+
+    /// When [`Event::Jobs`] is due although nothing has changed, because a change came too soon after a decision.
+    pub fn split_due(&self) -> Option<Time> {
+        self.splitting.as_ref()?.due()
     }
 
     /// The jobs of each task in the window that was closed last, without tasks that had none.
@@ -193,10 +211,15 @@ impl Regulator {
         self.goals.unheld()
     }
 
-    /// Takes one event; answers [`Event::Period`] with a step, and [`Event::Progressed`] where the clock is to change.
+    /// Takes one event; answers [`Event::Period`] with a step, [`Event::Progressed`] where the clock is to change, and
+    /// [`Event::Jobs`] where the split is.
     pub fn step(&mut self, event: &Event, now: Time) -> Option<Answer> {
         match event {
-            Event::Progressed(job) => return self.pace(job).map(Answer::Pace),
+            Event::Progressed(job) => return self.pace(job).map(Answer::Turn),
+            Event::Jobs { clock, cores } => {
+                let splitting = self.splitting.as_mut()?;
+                return splitting.decide(cores, *clock, now).map(Answer::Turn);
+            }
             Event::Completed(job) => self.completed(job),
             Event::Overdue {
                 task,
@@ -231,12 +254,17 @@ impl Regulator {
     /// Takes note of whether the plan is the safe setting, from `now` on. A knob that the controller does not turn is
     /// not asked about.
     fn watch_safety(&mut self, now: Time) {
-        let safe = to_plan(self.driver.safe(self.min_fresh), self.clock.as_ref());
+        let safe = self.driver.safe(self.min_fresh);
+        let top = safe
+            .clock
+            .zip(self.clock.as_ref())
+            .map(|(ratio, offer)| on_step(ratio, offer));
         let turns = self.driver.turns();
-        let controls = turns.clock || turns.admitted;
-        let clock = !turns.clock || self.plan.clock() == safe.clock();
-        let admitted = !turns.admitted || admitted(&self.plan) <= admitted(&safe);
-        self.others_safe = clock && admitted;
+        let controls = !turns.is_empty();
+        self.others_safe = turns.iter().all(|knob| match knob {
+            KnobId::Clock(_) => self.plan.clock() == top,
+            _ => admitted(&self.plan) <= Share::clamped(safe.admitted),
+        });
         let share = self.plan.share(KnobId::BestEffortShare);
         let best_effort = self
             .best_effort
@@ -255,12 +283,12 @@ impl Regulator {
         // for more.
         let floor = self.law_clock.filter(|_| !self.goals.one_task());
         let wanted = wanted.map(|wanted| floor.map_or(wanted, |floor| wanted.max(floor)));
-        let knobs = Knobs {
-            clock: Some(wanted.filter(|_| self.mode == Mode::Running)?),
-            admitted: admitted(&self.plan).get(),
-        };
-        let plan = to_plan(knobs, self.clock.as_ref());
-        let clock = Value::Clock(plan.clock().filter(|clock| self.plan.clock() != Some(*clock))?);
+        let wanted = wanted.filter(|_| self.mode == Mode::Running)?;
+        let clock = on_step(wanted, self.clock.as_ref()?);
+        if self.plan.clock() == Some(clock) {
+            return None;
+        }
+        let clock = Value::Clock(clock);
         self.plan.set(KnobId::CLOCK, clock);
         self.watch_safety(job.at);
         Some(Plan::of(KnobId::CLOCK, clock))
@@ -292,7 +320,8 @@ impl Regulator {
         };
         self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
         if self.mode == Mode::Running && !was_running {
-            self.driver.resume(to_knobs(self.plan, self.clock.as_ref()));
+            self.driver
+                .resume(to_knobs(&self.plan, &Plan::default(), self.clock.as_ref()));
         }
         let mut knobs = match &self.mode {
             Mode::WarmUp { .. } if !self.cautious => self.driver.operating_point(),
@@ -303,7 +332,7 @@ impl Regulator {
         if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
             knobs.clock = knobs.clock.map(|clock| clock.max(wanted));
         }
-        self.plan = to_plan(knobs, self.clock.as_ref());
+        replan(&mut self.plan, knobs, self.clock.as_ref());
         if let Some(share) = self.best_effort_share(&read) {
             self.plan.set(KnobId::BestEffortShare, Value::Share(share));
         }
@@ -346,12 +375,9 @@ impl Regulator {
     fn settle(&mut self, applied: &Applied, now: Time) {
         // Within a job the clock may be turned again before the window ends: what was refused once stays a fault of
         // this window.
-        self.refused = applied.failed(&self.plan).or(self.refused.take());
-        let mut really = self.plan;
-        for (knob, value) in applied.obtained.iter() {
-            really.set(knob, value);
-        }
-        let knobs = to_knobs(really, self.clock.as_ref());
+        let split = || applied.failed(&self.splitting.as_ref()?.plan());
+        self.refused = applied.failed(&self.plan).or_else(split).or(self.refused.take());
+        let knobs = to_knobs(&self.plan, &applied.obtained, self.clock.as_ref());
         if let (Some(pacing), Some(share), Some(_)) = (&mut self.pacing, knobs.clock, applied.obtained.clock()) {
             pacing.turned(share, now);
         }
@@ -378,7 +404,7 @@ impl Regulator {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
         }
-        if let (true, Meter::Failed(why)) = (self.clock.is_some(), &vitals.machine.clock) {
+        if let (true, Some(Err(why))) = (self.clock.is_some(), vitals.machine.get(MeterId::Clock)) {
             return Some(format!("clock meter: {why}"));
         }
         let senseless = |mean: Option<f64>| mean.is_some_and(|mean| !mean.is_finite());
@@ -395,13 +421,10 @@ impl Driver {
     }
 
     /// Which knobs this driver moves.
-    fn turns(&self) -> Turns {
+    fn turns(&self) -> &[KnobId] {
         match self {
             Driver::Control(controller) => controller.turns(),
-            Driver::Excite(_) => Turns {
-                clock: true,
-                admitted: true,
-            },
+            Driver::Excite(_) => knobs_of(ControllerKind::Mimo),
         }
     }
 
@@ -452,13 +475,19 @@ impl Driver {
     }
 }
 
-/// Knob positions as the machine can take them: the clock on one of its steps.
-fn to_plan(knobs: Knobs, clock: Option<&ClockOffer>) -> Plan {
-    let mut plan = Plan::of(KnobId::AdmittedShare, Value::Share(Share::clamped(knobs.admitted)));
+/// The step of the clock that is nearest to this share of the top one.
+fn on_step(ratio: f64, clock: &ClockOffer) -> Hertz {
+    clock.nearest(clock.top().scaled(ratio))
+}
+
+/// Plans these positions, as the machine can take them, and nothing else. In place: copies of plans are most of what a
+/// decision would touch.
+fn replan(plan: &mut Plan, knobs: Knobs, clock: Option<&ClockOffer>) {
+    plan.clear();
+    plan.set(KnobId::AdmittedShare, Value::Share(Share::clamped(knobs.admitted)));
     if let Some((ratio, offer)) = knobs.clock.zip(clock) {
-        plan.set(KnobId::CLOCK, Value::Clock(offer.nearest(offer.top().scaled(ratio))));
+        plan.set(KnobId::CLOCK, Value::Clock(on_step(ratio, offer)));
     }
-    plan
 }
 
 /// The admitted share that a plan asks for: every update, where it says nothing.
@@ -466,12 +495,13 @@ fn admitted(plan: &Plan) -> Share {
     plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE)
 }
 
-/// The inverse of [`to_plan`].
-fn to_knobs(plan: Plan, clock: Option<&ClockOffer>) -> Knobs {
-    let ratio = plan.clock().zip(clock).map(|(set, offer)| set.ratio(offer.top()));
+/// The inverse of [`replan`]; a knob that obtained another value is there.
+fn to_knobs(plan: &Plan, obtained: &Plan, clock: Option<&ClockOffer>) -> Knobs {
+    let set = obtained.clock().or(plan.clock());
+    let admitted = obtained.share(KnobId::AdmittedShare).unwrap_or(admitted(plan));
     Knobs {
-        clock: ratio,
-        admitted: admitted(&plan).get(),
+        clock: set.zip(clock).map(|(set, offer)| set.ratio(offer.top())),
+        admitted: admitted.get(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The loop under faults, and the law's manners: all from values.
 
-use punctual_platform::{KnobOffer, Provenance, Range, Readings, Refusal};
+use punctual_platform::{KnobOffer, Measure, Provenance, Range, Readings, Refusal};
 use punctual_units::{CoreId, Hertz, TaskId};
 use punctual_workload::{JobOutcome, Pace, Split, TaskGoal, UpdateMode};
 
@@ -70,6 +70,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
         within: false,
         design: Some(design()),
         best_effort: None,
+        split: None,
         excite: None,
     }
 }
@@ -115,13 +116,11 @@ impl Bench {
         assert_eq!(self.regulator.step(&Event::Completed(job), finished), None);
     }
 
-    fn period(&mut self, clock: Meter<Hertz>) -> Step {
+    fn period(&mut self, clock: Result<Hertz, String>) -> Step {
         self.now = self.now + STEP;
         let machine = Readings {
             at: self.now,
-            clock,
-            busy: Meter::Absent,
-            energy_j: Meter::Absent,
+            meters: vec![(MeterId::Clock, clock.map(Measure::Clock))],
         };
         let vitals = Vitals {
             machine,
@@ -145,7 +144,7 @@ impl Bench {
 
     fn good(&mut self) -> Step {
         self.job(0.85, 0.6);
-        self.period(Meter::Value(TOP))
+        self.period(Ok(TOP))
     }
 }
 
@@ -180,7 +179,7 @@ fn closed(bench: &mut Bench, windows: usize, plant: impl Fn(f64, f64, f64) -> [f
     let mut steps: Vec<Step> = Vec::new();
     for _ in 0..windows {
         bench.job(y[0], y[1]);
-        let step = bench.period(Meter::Value(TOP));
+        let step = bench.period(Ok(TOP));
         y = plant(y[0], step.plan.clock().unwrap().ratio(TOP), admitted(&step.plan).get());
         steps.push(step);
     }
@@ -297,7 +296,7 @@ fn a_failed_clock_meter_falls_back_to_the_safe_setting_until_it_is_trusted_again
     let mut bench = Bench::new(ControllerKind::Mimo);
     bench.good();
     bench.job(0.85, 0.6);
-    let step = bench.period(Meter::Failed("no such file".into()));
+    let step = bench.period(Err("no such file".into()));
     assert!(is_safe(step.plan) && step.mode.as_str() == "fallback", "{step:?}");
     assert!(step.fallback.unwrap().contains("no such file"));
     for _ in 0..crate::mode::GOOD_WINDOWS - 1 {
@@ -311,7 +310,7 @@ fn a_refused_knob_a_senseless_reading_and_silence_fall_back_and_say_why() {
     let mut bench = Bench::new(ControllerKind::Qod);
     bench.good();
     bench.job(f64::INFINITY, 0.6);
-    let step = bench.period(Meter::Value(TOP));
+    let step = bench.period(Ok(TOP));
     assert!(is_safe(step.plan) && step.fallback.unwrap().contains("senseless"));
 
     let mut bench = Bench::new(ControllerKind::Clock);
@@ -322,7 +321,7 @@ fn a_refused_knob_a_senseless_reading_and_silence_fall_back_and_say_why() {
 
     let mut bench = Bench::new(ControllerKind::Qod);
     bench.good();
-    let silence: Vec<Step> = (0..SILENT_WINDOWS).map(|_| bench.period(Meter::Value(TOP))).collect();
+    let silence: Vec<Step> = (0..SILENT_WINDOWS).map(|_| bench.period(Ok(TOP))).collect();
     let (last, before) = silence.split_last().unwrap();
     assert!(
         before
@@ -339,7 +338,7 @@ fn open_never_turns_a_knob_whatever_fails() {
     let untouched = planned(None, 1.0);
     assert_eq!(bench.regulator.plan(), untouched);
     bench.job(3.0, 0.9);
-    assert_eq!(bench.period(Meter::Failed("gone".into())).plan, untouched);
+    assert_eq!(bench.period(Err("gone".into())).plan, untouched);
 }
 
 #[test]
@@ -353,11 +352,11 @@ fn warm_up_holds_the_operating_point() {
     let held = bench.regulator.plan();
     for _ in 0..4 {
         bench.job(2.0, 0.9);
-        let step = bench.period(Meter::Value(TOP));
+        let step = bench.period(Ok(TOP));
         assert_eq!((step.mode.as_str(), step.plan), ("warm-up", held));
     }
     bench.job(2.0, 0.9);
-    let step = bench.period(Meter::Value(TOP));
+    let step = bench.period(Ok(TOP));
     assert_eq!(step.mode.as_str(), "running");
     assert!(step.plan.clock() > held.clock(), "late jobs ask for a faster clock");
     assert!(admitted(&step.plan) < admitted(&held), "and for fewer updates");

@@ -12,7 +12,10 @@ use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::thread::Tid;
 use super::{KernelTree, busy, cores, refused};
-use crate::{Applied, KnobId, KnobOffer, Machine, Meter, Offers, Plan, Provenance, Range, Readings, Refusal, Value};
+use crate::{
+    Applied, KnobId, KnobOffer, Machine, Measure, MeterId, Offers, Plan, Provenance, Range, Reading, Readings, Refusal,
+    Value,
+};
 use punctual_os::LinuxOs;
 
 /// Where Linux keeps POSIX shared memory: a file system without a medium (shm_overview(7)).
@@ -221,18 +224,15 @@ impl LinuxMachine {
         }
     }
 
-    fn read_busy(&mut self) -> Meter<Vec<Nanos>> {
-        let times = match busy::read(&self.tree) {
-            Ok(times) => times,
-            Err(why) => return Meter::Failed(why),
-        };
+    fn read_busy(&mut self) -> Reading {
+        let times = busy::read(&self.tree)?;
         for (core, busy) in self.offers.cores.iter().zip(&mut self.busy) {
             match times.binary_search_by_key(core, |times| times.core) {
                 Ok(found) => *busy = (*busy).max(times[found].busy),
-                Err(_) => return Meter::Failed(format!("core {core} is not online any more")),
+                Err(_) => return Err(format!("core {core} is not online any more")),
             }
         }
-        Meter::Value(self.busy.clone())
+        Ok(Measure::Busy(self.busy.clone()))
     }
 }
 
@@ -265,18 +265,19 @@ impl Machine for LinuxMachine {
     }
 
     fn read(&mut self) -> Readings {
+        let at = LinuxOs.now();
+        let clock = match &mut self.clock {
+            ClockKnob::Real(knob) => Some(knob.read()),
+            ClockKnob::Emulated => Some(Ok(self.emulated.clock())),
+            ClockKnob::None => None,
+        };
+        let clock = clock.map(|read| (MeterId::Clock, read.map(Measure::Clock)));
+        let energy = self.energy.as_mut().map(EnergyMeter::read);
+        let energy = energy.map(|read| (MeterId::Energy, read.map(Measure::Joules)));
+        let busy = (MeterId::Busy, self.read_busy());
         Readings {
-            at: self.now(),
-            clock: match &self.clock {
-                ClockKnob::Real(knob) => knob.read().map_or_else(Meter::Failed, Meter::Value),
-                ClockKnob::Emulated => Meter::Value(self.emulated.clock()),
-                ClockKnob::None => Meter::Absent,
-            },
-            busy: self.read_busy(),
-            energy_j: match &mut self.energy {
-                Some(meter) => meter.read().map_or_else(Meter::Failed, Meter::Value),
-                None => Meter::Absent,
-            },
+            at,
+            meters: clock.into_iter().chain([busy]).chain(energy).collect(),
         }
     }
 

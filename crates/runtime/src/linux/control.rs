@@ -228,7 +228,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let now = LinuxOs.now();
         let answer = self.regulator.step(&event, now);
         self.note(&event, now, &answer);
-        if let Some(Answer::Pace(plan)) = answer {
+        if let Some(Answer::Turn(plan)) = answer {
             let applied = self.apply(&plan);
             let turned = LinuxOs.now();
             self.step(Event::Applied(applied), turned);

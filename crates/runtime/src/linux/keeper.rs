@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::ScopedJoinHandle;
 
-use punctual_cores::{Limits, Placement, Request, Seat, place};
+use punctual_cores::{LendingLog, Limits, Placement, Request, Seat, place};
 use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, MadeFor, Regulator, RegulatorOptions};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::exclusive::ExclusiveCore;
@@ -75,6 +75,8 @@ struct Ran {
     controlled: Controlled,
     regulator: RegulatorOptions,
     record: Option<AdmissionSetup>,
+    /// What was decided about lending each exclusive core.
+    lending: Vec<LendingLog>,
 }
 
 impl<E: Engine + 'static> Keeper<E> {
@@ -138,6 +140,7 @@ impl<E: Engine + 'static> Keeper<E> {
             controlled,
             regulator,
             record,
+            lending,
         } = ran?;
 
         let store = &self.prepared.store;
@@ -158,6 +161,7 @@ impl<E: Engine + 'static> Keeper<E> {
             steps,
             admission,
             updates: store.take_admission_log(),
+            lending,
         });
         Ok(Finished {
             report: controlled.collector.finish(ending),
@@ -231,6 +235,7 @@ impl<E: Engine + 'static> Keeper<E> {
         store.set_admitted_share(plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE));
         if record.is_some() {
             store.keep_admission_log();
+            accountants.iter().for_each(Accountant::record);
         }
 
         std::thread::scope(|scope| {
@@ -340,10 +345,17 @@ impl<E: Engine + 'static> Keeper<E> {
             for note in accountants.iter().flat_map(lent).flatten() {
                 controlled.collector.note(note);
             }
+            let lending: Vec<LendingLog> = accountants.iter().map(Accountant::log).collect();
+            for log in lending.iter().filter(|log| record.is_some() && log.lost > 0) {
+                let (lost, core) = (log.lost, log.core);
+                let note = format!("{lost} decisions about lending core {core} found no room in the log");
+                controlled.collector.note(note);
+            }
             Ok(Ran {
                 controlled,
                 regulator,
                 record,
+                lending,
             })
         })
     }

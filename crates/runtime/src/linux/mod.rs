@@ -352,6 +352,7 @@ impl<E: Engine + 'static> Prepared<E> {
             within: false,
             design: None,
             best_effort: None,
+            split: None,
             excite: None,
         };
         let (pace, best_effort_share) = (Pace::Job, Share::ONE);

@@ -1,8 +1,8 @@
-//! What a user asks of an allocator beside the loop, and what the machine cannot give.
+//! What a user asks of a split, and what the machine cannot give.
 
 use std::collections::BTreeMap;
 
-use punctual_allocation::{Policy, Profile, Programs, ProgramsError, Refill, SettingsError};
+use punctual_allocation::{Policy, Profile, ProfileError, Programs, ProgramsError, Refill, SettingsError};
 use punctual_cores::Placement;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, TaskSpec};
@@ -71,6 +71,9 @@ pub enum AllocationError {
     /// Profiles that cannot be.
     #[error("profiles: {0}")]
     Programs(#[from] ProgramsError),
+    /// A profile that cannot be run.
+    #[error("profiles: {0}")]
+    Profile(#[from] ProfileError),
     /// A machine that cannot be split so.
     #[error("allocation: {0}")]
     Settings(#[from] SettingsError),

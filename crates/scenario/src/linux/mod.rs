@@ -69,10 +69,11 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let store = Arc::new(open_store(setup, &place.main(), map_bytes, &sensors, &emulated)?);
     fill(&store, &scenario.store, watch)?;
 
-    let header = setup.header(machine.offers(), &costs, compiled.replicas);
+    let offers = setup.offers(machine.offers());
+    let header = setup.header(&offers, &costs, compiled.replicas);
     let mut options = RunOptions {
         header,
-        regulator: setup.regulator(machine.offers(), Time::ZERO),
+        regulator: setup.regulator(&offers, Time::ZERO),
         pace: scenario.control.pace,
         patience: setup.patience(),
         duration: Some(scenario.duration),

@@ -1,8 +1,12 @@
 //! What each core holds of a split cache and memory, and how long its job waits for that.
 
-use punctual_units::{Nanos, Time};
+use punctual_allocation::policy::equal;
+use punctual_allocation::{Grid, Plan, Pool, PoolError, Share, WayMask};
+use punctual_platform::{KnobId, KnobOffer, Plan as Knobs, Provenance, Range, Refusal, Value};
+use punctual_units::{CoreId, Nanos, Time};
 
 use super::error::SplitError;
+use super::instant::slices;
 use super::model::{Refill, Slice, SplitModel};
 use super::program::Program;
 use crate::cores::{Core, Segment};
@@ -57,6 +61,11 @@ impl Split {
 }
 
 impl Holding {
+    /// Holds `slice`, of which every way is filled.
+    pub fn new(slice: Option<Slice>) -> Holding {
+        Holding { slice, cold: 0.0 }
+    }
+
     /// Takes `slice`; how many of its ways are new. They are cold if they are charged for.
     fn take(&mut self, slice: Option<Slice>, charged: bool, way_bytes: f64) -> u32 {
         let [old, new] = [self.slice, slice].map(|slice| slice.map_or(0, Slice::mask));
@@ -75,7 +84,75 @@ impl Holding {
     }
 }
 
+impl SplitModel {
+    /// The even split among all cores.
+    pub(crate) fn even(&self) -> Result<Vec<Option<Slice>>, PoolError> {
+        let one = Share { ways: 1, partitions: 1 };
+        let pool = Pool {
+            grid: self.grid,
+            least: one,
+            idle: one,
+        };
+        pool.check(self.cores)?;
+        Ok(slices(&Plan::side_by_side(equal(pool, self.cores))))
+    }
+
+    /// The knobs of each core.
+    pub(crate) fn offers(&self) -> impl Iterator<Item = KnobOffer> {
+        let Grid { ways, partitions } = self.grid;
+        let knob = |knob, range| KnobOffer { knob, range };
+        let of = move |core| {
+            [
+                knob(KnobId::Ways(core), Range::Ways(ways, Provenance::Simulated)),
+                knob(KnobId::Bandwidth(core), Range::Parts(partitions, Provenance::Simulated)),
+            ]
+        };
+        (0..self.cores as u32).flat_map(move |core| of(CoreId(core)))
+    }
+}
+
 impl Simulation<'_> {
+    /// Turns the knobs of the split that `plan` names: all together, because a way that one core gains another one
+    /// loses.
+    pub(crate) fn turn_split(&mut self, plan: &Knobs) -> Result<(), Refusal> {
+        let mut slices: Vec<Option<Slice>> = self.cores.iter().map(|core| core.holding.slice).collect();
+        let mut known = true;
+        for (knob, value) in plan.iter() {
+            let (KnobId::Ways(core) | KnobId::Bandwidth(core)) = knob else {
+                continue;
+            };
+            let slice = slices.get_mut(core.0 as usize).and_then(Option::as_mut);
+            match (slice, value) {
+                (Some(slice), Value::Parts(partitions)) => slice.share.partitions = partitions,
+                (Some(slice), Value::Ways(bits)) => match WayMask::from_bits(bits) {
+                    Some(ways) => *slice = Slice::of(ways, slice.share.partitions),
+                    None => known = false,
+                },
+                _ => known = false,
+            }
+        }
+        let refusal = |why: String| Refusal {
+            what: "splitting ways and bandwidth".into(),
+            why,
+            remedy: "give each core ways that lie side by side, each way to one core, and no more than there is".into(),
+        };
+        if !known {
+            return Err(refusal(format!("{plan:?} names what this machine cannot split")));
+        }
+        self.hand_out(&slices)
+            .map(drop)
+            .map_err(|error| refusal(error.to_string()))
+    }
+
+    /// Gives back what was handed out.
+    pub(crate) fn restore_split(&mut self) {
+        let even = self.split.as_ref().map(|split| split.model.even());
+        if let Some(Ok(even)) = even {
+            // The split that the machine began with.
+            let _ = self.hand_out(&even);
+        }
+    }
+
     /// What a phase of this program is with everything there is.
     pub(crate) fn phase_effort(&self, program: Option<usize>, phase: usize) -> Effort {
         let top_hz = self.model.top().clock.0 as f64;
@@ -130,7 +207,7 @@ impl Simulation<'_> {
     }
 
     /// When the next event is, if nothing is handed out before.
-    pub(super) fn next_change(&mut self) -> Time {
+    pub fn next_change(&mut self) -> Time {
         self.settle();
         self.next_event()
     }

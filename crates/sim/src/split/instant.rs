@@ -1,7 +1,7 @@
 //! From what the machine shows to what an allocator is asked, and back: so that a run's own instants can be kept, and
 //! decided again by another policy that is to be compared or timed.
 
-use punctual_allocation::{Plan, Running, Share, Waiting, WayMask};
+use punctual_allocation::{CoreJobs, Plan, Running, Share, Waiting, WayMask};
 use punctual_units::Time;
 
 use super::model::Slice;
@@ -12,29 +12,14 @@ use crate::engine::Simulation;
 pub struct Instant {
     /// When.
     pub now: Time,
-    cores: Vec<Jobs>,
-}
-
-/// What a core runs, and what waits for it, the earliest deadline first.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Jobs {
-    runs: Option<Waiting>,
-    wait: Vec<Waiting>,
+    /// The jobs of each core; those that wait, the earliest deadline first.
+    pub jobs: Vec<CoreJobs>,
 }
 
 impl Instant {
     /// What each core runs, with what waits for it; nothing where it rests.
     pub fn cores(&self) -> Vec<Option<Running<'_>>> {
-        let mut cores = Vec::with_capacity(self.cores.len());
-        for Jobs { runs, wait } in &self.cores {
-            cores.push(runs.map(|job| Running {
-                program: job.program,
-                progress: job.progress,
-                deadline: job.deadline,
-                waiting: wait,
-            }));
-        }
-        cores
+        self.jobs.iter().map(CoreJobs::running).collect()
     }
 }
 
@@ -42,7 +27,7 @@ impl Simulation<'_> {
     /// What an allocator sees now: jobs of tasks with profiles.
     pub fn instant(&mut self) -> Instant {
         self.settle();
-        let mut cores = vec![Jobs::default(); self.cores.len()];
+        let mut cores = vec![CoreJobs::default(); self.cores.len()];
         for (number, runner) in self.runners.iter().enumerate() {
             let Some(first) = self.first_job(number) else { continue };
             let Some(seen) = self.seen(&first) else { continue };
@@ -57,9 +42,12 @@ impl Simulation<'_> {
                 ..seen
             });
             let waits = (!first.runs).then_some(seen);
-            jobs.wait = merged(&jobs.wait, waits.into_iter().chain(behind));
+            jobs.waits = merged(&jobs.waits, waits.into_iter().chain(behind));
         }
-        Instant { now: self.now, cores }
+        Instant {
+            now: self.now,
+            jobs: cores,
+        }
     }
 }
 
@@ -82,11 +70,6 @@ fn merged(some: &[Waiting], others: impl Iterator<Item = Waiting>) -> Vec<Waitin
 
 /// What each core gets by `plan`.
 pub fn slices(plan: &Plan) -> Vec<Option<Slice>> {
-    let slice = |(share, mask): (&Share, &WayMask)| {
-        Some(Slice {
-            first: mask.first(),
-            share: *share,
-        })
-    };
+    let slice = |(share, mask): (&Share, &WayMask)| Some(Slice::of(*mask, share.partitions));
     plan.shares.iter().zip(&plan.masks).map(slice).collect()
 }

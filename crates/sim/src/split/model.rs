@@ -1,6 +1,6 @@
 //! What is split, and what a split costs.
 
-use punctual_allocation::{Grid, Share};
+use punctual_allocation::{Grid, Share, WayMask};
 use punctual_units::Nanos;
 
 /// What the cores of a machine split among them.
@@ -39,6 +39,17 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// These ways, with so many partitions.
+    pub(crate) fn of(ways: WayMask, partitions: u8) -> Slice {
+        Slice {
+            first: ways.first(),
+            share: Share {
+                ways: ways.count(),
+                partitions,
+            },
+        }
+    }
+
     /// The ways as a bit mask.
     pub fn mask(self) -> u64 {
         (u64::MAX >> (64 - u32::from(self.share.ways))) << self.first

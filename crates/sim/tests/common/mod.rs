@@ -84,6 +84,7 @@ pub fn load(trace: &Trace, tasks: Vec<(TaskSpec, Program)>) -> Load<'_> {
         update_mode: UpdateMode::Transaction,
         group_commit: Nanos::from_millis(50),
         value_bytes: 64,
+        split: None,
         seed: 1,
     }
 }
@@ -123,11 +124,11 @@ pub fn jobs(machine: &mut Simulation, end: Nanos) -> Vec<JobOutcome> {
 }
 
 pub fn busy(machine: &mut Simulation) -> Vec<Nanos> {
-    machine.read().busy.value().unwrap().clone()
+    machine.read().busy().unwrap().to_vec()
 }
 
 pub fn energy(machine: &mut Simulation) -> f64 {
-    *machine.read().energy_j.value().unwrap()
+    machine.read().energy_j().unwrap()
 }
 
 /// Whether two numbers agree to one part in a million.

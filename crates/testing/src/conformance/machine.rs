@@ -2,7 +2,7 @@
 
 use punctual_units::{Hertz, Share};
 
-use punctual_platform::{Applied, DomainId, KnobId, Machine, Meter, Offers, Plan, Range, Value};
+use punctual_platform::{Applied, DomainId, KnobId, KnobOffer, Machine, MeterId, Offers, Plan, Range, Value};
 
 /// Checks the contract of [`Machine`] on `machine` and returns what was violated; empty means that it conforms.
 ///
@@ -49,16 +49,16 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
         format!("time passes: {:?} then {:?}", before.at, after.at),
     );
     require(
-        matches!(after.energy_j, Meter::Absent) == offers.energy.is_none(),
-        format!("energy: offered {:?}, read {:?}", offers.energy, after.energy_j),
+        after.get(MeterId::Energy).is_some() == offers.energy.is_some(),
+        format!("energy: offered {:?}, read {after:?}", offers.energy),
     );
-    if let (Some(before), Some(after)) = (before.energy_j.value(), after.energy_j.value()) {
+    if let (Some(before), Some(after)) = (before.energy_j(), after.energy_j()) {
         require(
-            after >= before && *before >= 0.0,
+            after >= before && before >= 0.0,
             format!("energy never decreases: {before} then {after}"),
         );
     }
-    if let (Some(earlier), Some(later)) = (before.busy.value(), after.busy.value()) {
+    if let (Some(earlier), Some(later)) = (before.busy(), after.busy()) {
         require(
             later.len() == offers.cores.len(),
             format!("one busy time per core, not {}", later.len()),
@@ -81,10 +81,11 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
     );
     let restored = machine.read();
     require(
-        restored.clock == found.clock,
+        restored.clock() == found.clock(),
         format!(
             "restore puts the clock back to {:?}, not {:?}",
-            found.clock, restored.clock
+            found.clock(),
+            restored.clock()
         ),
     );
     require(machine.restore().is_empty(), "restoring twice is harmless".into());
@@ -95,7 +96,7 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
 fn turning<M: Machine>(machine: &mut M, offers: &Offers) -> Vec<String> {
     let mut violations = Vec::new();
     for offer in &offers.knobs {
-        for (wanted, expected) in wanted(&offer.range) {
+        for (wanted, expected) in wanted(offer) {
             let mut plan = Plan::of(offer.knob, wanted);
             plan.set(NOT_THERE, Value::Clock(Hertz::from_mhz(1000)));
             let applied = machine.apply(&plan);
@@ -114,9 +115,9 @@ fn turning<M: Machine>(machine: &mut M, offers: &Offers) -> Vec<String> {
                     "the {NOT_THERE} is not offered and was not refused: {applied:?}"
                 ));
             }
-            let read = machine.read().clock;
+            let read = machine.read().clock();
             if let (Value::Clock(expected), KnobId::CLOCK) = (expected, offer.knob)
-                && read != Meter::Value(expected)
+                && read != Some(expected)
             {
                 violations.push(format!("the clock was set to {expected} but reads {read:?}"));
             }
@@ -143,8 +144,8 @@ fn turning<M: Machine>(machine: &mut M, offers: &Offers) -> Vec<String> {
 const NOT_THERE: KnobId = KnobId::Clock(DomainId(u8::MAX));
 
 /// Values to ask for, within the range and beyond, each with the one that is to be obtained.
-fn wanted(range: &Range) -> Vec<(Value, Value)> {
-    match range {
+fn wanted(offer: &KnobOffer) -> Vec<(Value, Value)> {
+    match &offer.range {
         Range::Clock(clock) => {
             let (bottom, top) = (clock.bottom(), clock.top());
             let middle = Hertz(bottom.0.midpoint(top.0));
@@ -153,6 +154,12 @@ fn wanted(range: &Range) -> Vec<(Value, Value)> {
                 .map(|wanted| (Value::Clock(wanted), Value::Clock(clock.nearest(wanted))))
                 .into()
         }
+        // Of each core another way, so that no way is asked for twice.
+        Range::Ways(..) => match offer.knob {
+            KnobId::Ways(core) => vec![(Value::Ways(1 << core.0), Value::Ways(1 << core.0))],
+            _ => Vec::new(),
+        },
+        Range::Parts(..) => vec![(Value::Parts(1), Value::Parts(1))],
         Range::Share(_) => {
             let share = |share| Value::Share(Share::clamped(share));
             [0.5, 0.25, 1.0].map(|wanted| (share(wanted), share(wanted))).into()

@@ -1,7 +1,7 @@
 //! A goal per task: the law follows the one that is furthest from it, and a checker that notices laws and monitors that
 //! do not.
 
-use punctual_platform::Readings;
+use punctual_platform::{Measure, Readings};
 use punctual_units::TaskId;
 use punctual_workload::{JobOutcome, Split, TaskGoal};
 
@@ -93,9 +93,7 @@ impl Machine {
         let vitals = Vitals {
             machine: Readings {
                 at: now,
-                clock: Meter::Value(TOP.scaled(self.clock)),
-                busy: Meter::Absent,
-                energy_j: Meter::Absent,
+                meters: vec![(MeterId::Clock, Ok(Measure::Clock(TOP.scaled(self.clock))))],
             },
             fresh: Share::ONE,
             updates_offered: 0,

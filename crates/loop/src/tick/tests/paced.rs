@@ -1,6 +1,6 @@
 //! Jobs paced from within, and a loop at every job that is asked although none has ended: all from values.
 
-use punctual_platform::Readings;
+use punctual_platform::{Measure, Readings};
 use punctual_units::TaskId;
 use punctual_workload::{JobOutcome, Split};
 
@@ -53,9 +53,7 @@ impl Bench {
     fn period(&mut self) -> Step {
         let machine = Readings {
             at: self.now,
-            clock: Meter::Value(TOP.scaled(self.clock)),
-            busy: Meter::Absent,
-            energy_j: Meter::Absent,
+            meters: vec![(MeterId::Clock, Ok(Measure::Clock(TOP.scaled(self.clock))))],
         };
         let vitals = Vitals {
             machine,
@@ -89,7 +87,7 @@ impl Bench {
                 done,
                 of: PARTS,
             };
-            if let Some(Answer::Pace(plan)) = self.regulator.step(&Event::Progressed(progress), self.now) {
+            if let Some(Answer::Turn(plan)) = self.regulator.step(&Event::Progressed(progress), self.now) {
                 self.apply(plan);
             }
         }

@@ -9,7 +9,7 @@ mod measured;
 
 use std::sync::Arc;
 
-use punctual_cores::{LearntCosts, Tenants};
+use punctual_cores::{LearntCosts, LendingDecision, LendingLog, TenantEvent, Tenants};
 use punctual_os::LinuxOs;
 use punctual_os::linux::sync::PiMutex;
 use punctual_platform::Refusal;
@@ -23,6 +23,9 @@ pub use self::measured::{LendingMeasured, measure_lending, quantile};
 const TRIES: u32 = 3;
 /// The latest leases of which the report has the cost of taking back; a movie has fewer.
 const TOLD: usize = 4096;
+
+/// Decisions about a core that a log holds: 10 minutes of 50 jobs a second.
+const LOGGED_MAX: usize = 1 << 16;
 
 /// A place on an exclusive core that is lent while none of its occupants has a job.
 #[derive(Debug)]
@@ -65,6 +68,8 @@ struct Ledger {
     /// The kernel has not given the core back.
     astray: bool,
     account: Account,
+    /// The decisions so far, as many as there is room for: none where no log is kept.
+    log: LendingLog,
 }
 
 /// The lease that is on.
@@ -135,6 +140,16 @@ impl Accountant {
         self.0.ledger.lock().account.clone()
     }
 
+    /// Keeps a log from now on. The room is taken at once: no job is to wait for memory.
+    pub fn record(&self) {
+        self.0.ledger.lock().log.decisions.reserve_exact(LOGGED_MAX);
+    }
+
+    /// The decisions since [`record`](Self::record).
+    pub fn log(&self) -> LendingLog {
+        self.0.ledger.lock().log.clone()
+    }
+
     /// What lending cost, in words; nothing where nothing was lent.
     pub fn told(&self) -> Option<String> {
         let account = self.account();
@@ -162,8 +177,16 @@ impl Accountant {
 
 impl Home {
     fn new(core: ExclusiveCore, mut costs: LearntCosts, occupants: usize) -> Home {
+        let at_first = costs.costs();
         let ledger = Ledger {
-            tenants: Tenants::new(occupants, costs.costs()),
+            tenants: Tenants::new(occupants, at_first),
+            log: LendingLog {
+                core: core.obtained().core,
+                tenants: occupants,
+                costs: at_first,
+                decisions: Vec::new(),
+                lost: 0,
+            },
             costs,
             lease: None,
             astray: false,
@@ -182,18 +205,35 @@ impl Ledger {
         if self.account.refused.is_some() {
             return;
         }
-        self.tenants.reprice(self.costs.costs());
+        let costs = self.costs.costs();
         let now = LinuxOs.now();
-        if self.tenants.leave(tenant, release, now) {
+        if self.step(tenant, TenantEvent::Leaves { release, costs }, now) {
             self.lend(core, now);
         } else if self.tenants.is_kept_idle() {
             self.costs.kept();
         }
     }
 
+    /// Decides, and logs the decision where there is room.
+    fn step(&mut self, tenant: usize, event: TenantEvent, now: Time) -> bool {
+        let answer = self.tenants.step(tenant, event, now);
+        let LendingLog { decisions, lost, .. } = &mut self.log;
+        if decisions.len() < decisions.capacity() {
+            decisions.push(LendingDecision {
+                now,
+                tenant,
+                event,
+                answer,
+            });
+        } else {
+            *lost += 1;
+        }
+        answer
+    }
+
     fn end(&mut self, core: &ExclusiveCore, tenant: usize) {
         let now = LinuxOs.now();
-        if self.tenants.end(tenant, now) && self.account.refused.is_none() {
+        if self.step(tenant, TenantEvent::Ended, now) && self.account.refused.is_none() {
             self.lend(core, now);
         }
     }
@@ -218,7 +258,7 @@ impl Ledger {
 
     /// `tenant` is about to work at `release` and asked to be woken at `asked`.
     fn call(&mut self, core: &ExclusiveCore, tenant: usize, asked: Option<Time>, release: Time) {
-        let lease = match self.tenants.call(tenant) {
+        let lease = match self.step(tenant, TenantEvent::Called, LinuxOs.now()) {
             true => self.lease.take(),
             false => None,
         };

@@ -189,6 +189,8 @@ fn of_two_occupants_the_one_that_is_released_first_gets_the_core_back() {
     let emulated = Emulated::new();
     let mut both = Tenancy::shared(emulated.core.clone(), free(), 2);
     let (mut late, mut early) = (both.pop().unwrap(), both.pop().unwrap());
+    let accountant = early.accountant();
+    accountant.record();
     let mut seen = Vec::new();
     late.wait(far() + MS, |_| {
         if seen.is_empty() {
@@ -203,4 +205,16 @@ fn of_two_occupants_the_one_that_is_released_first_gets_the_core_back() {
     });
     assert_eq!(seen, ["0", "0-1", "0", "0"]);
     assert_eq!(early.accountant().account().leases, 1);
+
+    // Every decision is in the log, and taken again; one that was tampered with is found.
+    let mut log = accountant.log();
+    let again = |log: &LendingLog| {
+        log.replayed()
+            .zip(&log.decisions)
+            .filter(|(again, logged)| *again != logged.answer)
+            .count()
+    };
+    assert_eq!((log.decisions.len(), log.lost, again(&log)), (4, 0, 0), "{log:?}");
+    log.decisions[1].answer = !log.decisions[1].answer;
+    assert_eq!(again(&log), 1);
 }

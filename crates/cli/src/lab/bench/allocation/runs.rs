@@ -5,7 +5,7 @@
 //! jobs are at the next instant. A policy that reallocates at every change runs where ways cost nothing, as it would
 //! otherwise drown in what it moves; the rule with hysteresis runs where they cost what they cost.
 
-use punctual_allocation::{Allocator, Base, Event, Plan, Policy, Pool, Programs, Refill, Running, Settings};
+use punctual_allocation::{Allocator, Base, Plan, Policy, Pool, Programs, Refill, Running, Settings};
 use punctual_lab::dna::{ProfileSet, TaskSet, draw};
 use punctual_sim::split::{self, Instant, Program, SplitModel, slices};
 use punctual_units::{Nanos, Time};
@@ -161,5 +161,5 @@ impl<'b> Bench<'b> {
 
 /// One decision; whether it is another split.
 pub fn step(allocator: &mut Allocator, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> bool {
-    allocator.step(programs, Event::Due, cores, now).is_some()
+    allocator.step(programs, cores, now).is_some()
 }

@@ -7,6 +7,7 @@
 mod table;
 
 use punctual_loop::ModelDocument;
+use punctual_platform::KnobId;
 use punctual_scenario::{ControllerSource, RunRequest, check_controller};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
@@ -102,7 +103,7 @@ fn told(comparison: &Comparison) -> String {
     } = comparison;
     let header = runs.first().map(|run| &run.header);
     let machine = header.map_or("", |header| &header.machine);
-    let clock = header.and_then(|header| header.knobs.iter().find(|knob| knob.knob == "clock")?.offered);
+    let clock = header.and_then(|header| header.offered(KnobId::CLOCK));
     let mut text = format!(
         "\n{} on {} ({machine}), {} repetitions of {:.1} s; median (least to most) over the repetitions\n\n",
         comparison.scenario, comparison.platform, comparison.repetitions, comparison.duration_s

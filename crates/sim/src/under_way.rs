@@ -1,24 +1,16 @@
-//! Jobs that wait for a split cache and memory: how an allocator sees them, and how long they stall.
-//!
-//! **Problem.** A program with an execution profile has a rate under each share of ways and bandwidth. Here jobs are
-//! cycles at a clock that changes. How do the two join?
-//!
-//! **Method.** With everything there is, a job is its cycles, which scale with the clock. What a smaller share makes it
-//! slower is time in which the core waits, which does not: so many nanoseconds with each cycle. The allocating caller
-//! tells them ([`Simulation::stall`]) whenever a job's share or phase changes; that is why it may ask where jobs are
-//! ([`Simulation::jobs`]) and when the next of them may be elsewhere ([`Simulation::next_end`]).
+//! The jobs that are under way.
 
 use punctual_allocation::Waiting;
 use punctual_units::{Hertz, TaskId, Time};
 
 use crate::Simulation;
-use crate::cores::{Core, Doing, Occupant};
+use crate::cores::{Doing, Occupant};
 use crate::task::Step;
 
 /// A released job that is not complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct JobAt {
-    /// Which copy of the task; the argument of [`Simulation::stall`].
+pub(crate) struct JobAt {
+    /// Which copy of the task.
     pub runner: usize,
     /// Whose job.
     pub task: TaskId,
@@ -38,7 +30,7 @@ pub struct JobAt {
 
 impl Simulation<'_> {
     /// The jobs that are under way: by runner, in the order of their release.
-    pub fn jobs(&mut self) -> Vec<JobAt> {
+    pub(crate) fn jobs(&mut self) -> Vec<JobAt> {
         self.settle();
         let mut jobs = Vec::with_capacity(self.runners.len());
         for (runner, copy) in self.runners.iter().enumerate() {
@@ -94,35 +86,8 @@ impl Simulation<'_> {
         })
     }
 
-    /// From now on, the jobs of this runner wait so many nanoseconds with each cycle that they compute; 0 at first.
-    /// Negative and infinite numbers count as 0.
-    pub fn stall(&mut self, runner: usize, ns_per_cycle: f64) {
-        let stall = if ns_per_cycle.is_finite() {
-            ns_per_cycle.max(0.0)
-        } else {
-            0.0
-        };
-        if let Some(copy) = self.runners.get_mut(runner)
-            && copy.stall != stall
-        {
-            copy.stall = stall;
-            let runs = |core: &&mut Core| core.occupant() == Some(Occupant::Runner(runner));
-            if let Some(core) = self.cores.iter_mut().find(runs) {
-                core.stall(stall);
-            }
-            self.unpaced = true;
-        }
-    }
-
     /// The clock in force.
     pub fn clock(&self) -> Hertz {
         self.step.clock
-    }
-
-    /// When the next op of any job ends if nothing changes before.
-    pub fn next_end(&mut self) -> Time {
-        self.settle();
-        let ends = self.cores.iter().map(Core::finish);
-        ends.min().unwrap_or(Time::MAX)
     }
 }

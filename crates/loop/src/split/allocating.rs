@@ -1,0 +1,90 @@
+//! The allocator behind the loop's door: values of an event in, knobs of a plan out.
+
+pub use punctual_allocation::CoreJobs;
+use punctual_allocation::{Allocator, Objective, Profile, Programs, Running, Settings, Task};
+use punctual_platform::{ClockOffer, KNOBS_MAX, KnobId, Plan, Value};
+use punctual_units::{CoreId, Hertz, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::document::Mismatch;
+
+/// Cores among which a split is planned at most: two knobs each of the [`KNOBS_MAX`] of a plan, and eight for others.
+const SPLIT_CORES_MAX: usize = (KNOBS_MAX - 8) / 2;
+
+/// What a split is decided from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SplitOptions {
+    /// What tasks compute; events name programs by their place here.
+    pub profiles: Vec<Profile>,
+    /// The periodic tasks among those that run them, by which a static split is found.
+    pub tasks: Vec<Task>,
+    /// What is handed out, and how.
+    pub settings: Settings,
+}
+
+/// Which core has which ways and how much bandwidth.
+#[derive(Clone, Debug)]
+pub(crate) struct Splitting {
+    programs: Programs,
+    allocator: Allocator,
+    cores: usize,
+    /// The clock that profiles are for; none where the clock is no knob.
+    top: Option<Hertz>,
+}
+
+impl Splitting {
+    /// # Errors
+    /// [`Mismatch::Split`] where profiles, tasks and settings do not fit together.
+    pub(crate) fn new(options: &SplitOptions, clock: Option<&ClockOffer>) -> Result<Splitting, Mismatch> {
+        let SplitOptions {
+            profiles,
+            tasks,
+            settings,
+        } = options;
+        let refused = |what: String| Mismatch::Split { what };
+        if settings.cores > SPLIT_CORES_MAX {
+            let cores = settings.cores;
+            return Err(refused(format!(
+                "a split among {cores} cores; a plan has room for {SPLIT_CORES_MAX}: use a machine with fewer cores"
+            )));
+        }
+        let programs = Programs::new(profiles, Objective::Speed).map_err(|error| refused(error.to_string()))?;
+        let allocator = Allocator::new(&programs, tasks, *settings).map_err(|error| refused(error.to_string()))?;
+        Ok(Splitting {
+            programs,
+            allocator,
+            cores: settings.cores,
+            top: clock.map(ClockOffer::top),
+        })
+    }
+
+    /// The split in force.
+    pub(crate) fn plan(&self) -> Plan {
+        let plan = self.allocator.plan();
+        let knobs = |(core, (share, ways)): (u32, (&punctual_allocation::Share, &punctual_allocation::WayMask))| {
+            [
+                (KnobId::Ways(CoreId(core)), Value::Ways(ways.bits())),
+                (KnobId::Bandwidth(CoreId(core)), Value::Parts(share.partitions)),
+            ]
+        };
+        (0..).zip(plan.shares.iter().zip(&plan.masks)).flat_map(knobs).collect()
+    }
+
+    /// When it wants to be asked again, because it was asked too soon after a decision.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.allocator.due()
+    }
+
+    /// Another split for what runs now at `clock`, where there is one. What cores or programs an event names that there
+    /// are not, as a log may that was tampered with, changes nothing.
+    pub(crate) fn decide(&mut self, cores: &[CoreJobs], clock: Hertz, now: Time) -> Option<Plan> {
+        let jobs = || cores.iter().flat_map(|core| core.runs.iter().chain(&core.waits));
+        if cores.len() != self.cores || jobs().any(|job| job.program >= self.programs.len()) {
+            return None;
+        }
+        self.programs.slow_down(self.top.map_or(1.0, |top| top.ratio(clock)));
+        let running: Vec<Option<Running<'_>>> = cores.iter().map(CoreJobs::running).collect();
+        self.allocator.step(&self.programs, &running, now)?;
+        Some(self.plan())
+    }
+}

@@ -1,0 +1,37 @@
+//! Without the feature `allocation`: types without values, because nothing can be split.
+
+use punctual_platform::{ClockOffer, Plan};
+use punctual_units::{Hertz, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::document::Mismatch;
+
+/// What a split is decided from: nothing, without the feature `allocation`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum SplitOptions {}
+
+/// The jobs of one core, where that matters for a split.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum CoreJobs {}
+
+/// Decides nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum Splitting {}
+
+impl Splitting {
+    pub(crate) fn new(options: &SplitOptions, _: Option<&ClockOffer>) -> Result<Splitting, Mismatch> {
+        match *options {}
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        match *self {}
+    }
+
+    pub(crate) fn due(&self) -> Option<Time> {
+        match *self {}
+    }
+
+    pub(crate) fn decide(&mut self, _: &[CoreJobs], _: Hertz, _: Time) -> Option<Plan> {
+        match *self {}
+    }
+}
