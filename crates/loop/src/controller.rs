@@ -39,8 +39,8 @@ const MOVES: f64 = 0.01;
 /// How far from its goal, relative to it, mean tardiness counts as late or early to the watcher over a model.
 const OFF_MARGIN: f64 = 0.1;
 
-/// The knobs that a model can be about: what it calls them, and what more of them must do to tardiness, whatever a record
-/// says.
+/// The knobs that a model can be about: what it calls them, and what more of them must do to tardiness, whatever a
+/// record says.
 static KNOBS: [(KnobId, &str, Effect); KNOBS_MAX] = [
     (KnobId::CLOCK, CLOCK, Effect::Lowers),
     (KnobId::AdmittedShare, ADMITTED, Effect::Raises),

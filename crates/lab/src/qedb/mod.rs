@@ -26,7 +26,7 @@ use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
 pub use approach::{Approach, DrrGoal};
 pub use columns::SERIES;
 pub use disturbed::{CONTROLLERS, Course, disturbed};
-pub use ensemble::ensemble;
+pub use ensemble::{FIRST_MACHINES, ensemble};
 pub use plan::{Part, Planned, plan};
 pub use replicate::IDENTIFIED;
 pub use setting::{Interference, Mix, Work};

@@ -22,7 +22,7 @@ pub struct SplitOptions {
     pub settings: Settings,
 }
 
-/// Who has which ways and how much bandwidth.
+/// Which core has which ways and how much bandwidth.
 #[derive(Clone, Debug)]
 pub(crate) struct Splitting {
     programs: Programs,
