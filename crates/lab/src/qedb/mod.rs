@@ -34,7 +34,7 @@ pub use setting::{Interference, Mix, Work};
 pub(crate) use plan::identify_ask;
 pub(crate) use replicate::Place;
 pub(crate) use request::{Clocking, request};
-pub(crate) use setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, rows, weights};
+pub(crate) use setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, PERIOD, rows, weights};
 
 use plan::{identify_labels, longest, needs_model};
 use replicate::Learnt;
