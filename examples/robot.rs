@@ -1,12 +1,13 @@
 //! A robot of one's own: two periodic tasks and a live sensor; the runtime learns how jobs answer to its knobs, then
 //! controls.
-use std::{error::Error, thread::spawn, time::Duration};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{error::Error, thread::sleep, thread::spawn, time::Duration};
 
 use punctual::{Learning, ObjectSpec, Runtime, RuntimeOptions, in_memory, ms};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let seconds: u64 = std::env::args().nth(1).map_or(Ok(15), |text| text.parse())?;
-    let store = in_memory([ObjectSpec::number("battery", ms(10))])?;
+    let seconds: u64 = std::env::args().nth(1).map_or(Ok(20), |text| text.parse())?;
+    let store = in_memory([ObjectSpec::number("camera", ms(10))])?;
     let options = RuntimeOptions::new(store).run_for(ms(1000 * seconds));
     let runtime = Runtime::start(options.learn(Learning::default()))?;
 
@@ -15,16 +16,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         let torque = (job.number() as f64 * 0.1).sin();
         job.write(|store| store.put(b"torque", &torque.to_le_bytes()))
     })?;
-    let plan = runtime.task("plan").every(ms(50));
-    plan.run(|job| job.read(|store| store.get(b"battery").map(drop)))?;
+    // Each picture that was let in since the last job takes 3 ms to look at: the fewer are let in, the earlier the job
+    // ends.
+    let seen = AtomicU64::new(0);
+    runtime.task("plan").every(ms(50)).run(move |job| {
+        let pictures = job.store().counts().admitted;
+        sleep(Duration::from_millis(
+            3 * (pictures - seen.swap(pictures, Relaxed)).min(16),
+        ));
+    })?;
 
-    let battery = runtime.sensor("battery")?;
+    let camera = runtime.sensor("camera")?;
     spawn(move || {
-        while battery.offer(12.6).is_ok() {
-            std::thread::sleep(Duration::from_millis(10));
+        while camera.offer(12.6).is_ok() {
+            sleep(Duration::from_millis(5));
         }
     });
 
+    sleep(Duration::from_secs(seconds * 3 / 4));
+    println!("learnt: {:?}", runtime.figures()?.learnt);
     let report = runtime.wait()?.report;
     for task in &report.tasks {
         println!("{}: {} of {} jobs late", task.name, task.late, task.jobs);

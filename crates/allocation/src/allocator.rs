@@ -112,8 +112,8 @@ impl Allocator {
         let shares = match (policy, base) {
             (Policy::Equal, _) => equal(pool, cores),
             (Policy::Vc2m(leftovers), _) => vc2m(&loads, pool, leftovers),
-            (Policy::StaticFewest, _) => static_fewest(&loads, pool),
-            (Policy::StaticBest, _) | (_, Base::StaticBest) => static_best(&loads, pool),
+            (Policy::StaticBest, _) => static_best(&loads, pool),
+            (Policy::StaticFewest, _) | (_, Base::StaticFewest) => static_fewest(&loads, pool),
             (_, Base::Even) => equal(pool, cores),
         };
         let plan = Plan::side_by_side(shares);

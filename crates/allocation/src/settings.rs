@@ -30,9 +30,9 @@ pub struct Settings {
 /// The split that a dynamic policy begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Base {
-    /// The static split that loads the busiest core least: for periodic tasks whose jobs are all to be in time.
+    /// The static split that overloads the fewest cores: for periodic tasks whose jobs are all to be in time.
     #[default]
-    StaticBest,
+    StaticFewest,
     /// As much for every core: where not every task has a deadline, so that balancing loads would slow those that have.
     Even,
 }
@@ -45,7 +45,7 @@ impl Settings {
             pool: Pool::PAPER,
             cores: 4,
             policy,
-            base: Base::StaticBest,
+            base: Base::StaticFewest,
             refill: None,
             gap: Nanos::from_millis(1),
         }

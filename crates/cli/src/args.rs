@@ -14,6 +14,17 @@ use crate::lab::args::{Bench, Experiment};
 use crate::scenario::{Override, WAY_KIB_MAX, parse_policy};
 use crate::size;
 
+/// Where `--json` writes to: a file, or "-" for standard output.
+///
+/// # Errors
+/// In words, for the name of a scenario: `--json` without FILE may stand before one, and would write over it.
+pub fn json_file(name: &str) -> Result<PathBuf, String> {
+    if name.ends_with(".toml") {
+        return Err("JSON would be written over this scenario: name the scenario before --json".into());
+    }
+    Ok(name.into())
+}
+
 /// Keeps soft real-time work on time on multicore Linux.
 #[derive(Debug, Parser)]
 #[command(
@@ -95,8 +106,8 @@ pub struct Run {
     /// Run all the same if the loop is unstable, or a knob of the model works backwards; the report says so
     #[arg(long)]
     pub force: bool,
-    /// Write everything about the run as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write everything about the run as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write a page with the curves, for any browser
     #[arg(long, value_name = "FILE")]
@@ -134,8 +145,9 @@ pub struct Identify {
     pub output: PathBuf,
     #[command(flatten)]
     pub change: Change,
-    /// Write what was recorded, sample by sample, as JSON: also where the model is not accepted
-    #[arg(long, value_name = "FILE")]
+    /// Write what was recorded as JSON, also where the model is not accepted; without FILE to standard output, and the
+    /// text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// One line per second in place of the live view
     #[arg(long)]
@@ -255,8 +267,8 @@ pub struct Show {
     /// Bandwidth partitions of the machine [default: those of the profile; 20 for one by window]
     #[arg(long, value_name = "N", requires = "ways", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub partitions: Option<u8>,
-    /// Write phases, rates and errors as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write phases, rates and errors as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write a page with the curves, for any browser
     #[arg(long, value_name = "FILE")]

@@ -3,8 +3,9 @@
 //! A run takes a minute; that its report cannot be written should be said before it. The file appears complete or not
 //! at all: it is written beside its place and then renamed.
 
-use std::fs::Permissions;
-use std::io::{BufWriter, Write};
+use std::fs::{File, Permissions};
+use std::io::{BufWriter, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -24,8 +25,10 @@ pub struct Output {
 enum Place {
     /// Renamed to its name at the end.
     Beside(NamedTempFile),
+    /// What standard output was at the beginning.
+    StandardOutput(File),
     /// Not a regular file (a terminal, a pipe, /dev/null): opened and written as it is.
-    InPlace,
+    AsItIs,
 }
 
 /// Refuses a file that is named twice: what is written last would be all that is left.
@@ -65,11 +68,19 @@ pub fn apart(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
 }
 
 impl Output {
-    /// Makes sure that `path` can be written; nothing is there yet.
+    /// Makes sure that `path` can be written; nothing is there yet. "-" is standard output: what is printed there goes
+    /// to standard error from now on, so that a program can read what is written.
     ///
     /// # Errors
     /// [`Failure::Input`] naming the path.
     pub fn prepare(path: &Path) -> Result<Output, Failure> {
+        if path == Path::new("-") {
+            let place = standard_output().map_err(|error| refused(path, format!("no standard output: {error}")))?;
+            return Ok(Output {
+                path: "standard output".into(),
+                place: Place::StandardOutput(place),
+            });
+        }
         // A link stays a link: what it leads to is replaced.
         let followed = path.canonicalize();
         let path = followed.as_deref().unwrap_or(path);
@@ -82,7 +93,7 @@ impl Output {
             _ => Path::new("."),
         };
         let place = if special {
-            Place::InPlace
+            Place::AsItIs
         } else {
             let cannot = |error: std::io::Error| {
                 let why = if folder.is_dir() {
@@ -132,7 +143,12 @@ impl Output {
             )
         };
         match self.place {
-            Place::InPlace => {
+            Place::StandardOutput(file) => match fill_buffered(file, fill) {
+                // A reader that has gone away (`| head`) is no failure.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+                written => written.map_err(failed),
+            },
+            Place::AsItIs => {
                 let file = std::fs::OpenOptions::new()
                     .write(true)
                     .open(&self.path)
@@ -146,6 +162,16 @@ impl Output {
             }
         }
     }
+}
+
+/// What standard output leads to; from now on it leads to standard error.
+fn standard_output() -> std::io::Result<File> {
+    let before = std::io::stdout().as_fd().try_clone_to_owned()?;
+    // SAFETY: `dup2` touches no memory, and both descriptors stay open for the life of the process.
+    if unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(before.into())
 }
 
 fn fill_buffered(file: impl Write, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> std::io::Result<()> {

@@ -42,6 +42,31 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
     );
 }
 
+/// `--json` without a file: JSON alone on standard output, the words on standard error.
+#[test]
+fn json_without_a_file_goes_to_standard_output() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let arguments = [
+        "run",
+        "robot",
+        "--platform",
+        "sim",
+        "--controller",
+        "open",
+        "--duration",
+        "4s",
+        "--json",
+    ];
+    let output = punctual(folder.path(), &arguments);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON, and nothing else");
+    assert_eq!(report["scenario"], "robot");
+    let words = String::from_utf8(output.stderr).expect("text");
+    assert!(words.contains("robot on sim ("), "{words}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    let refused = common::refused(folder.path(), &["run", "--json", "robot.toml"]);
+    assert!(refused.contains("name the scenario before --json"), "{refused}");
+}
+
 #[test]
 fn a_run_is_told_summed_up_and_written() {
     let folder = tempfile::tempdir().expect("a folder");

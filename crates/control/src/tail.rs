@@ -3,32 +3,39 @@
 //! **Problem.** Users ask for a share of late jobs, p; a law holds a mean. How far the mean must stay from the deadline
 //! depends on the tail of the jobs' tardiness, which differs by machine and load, and changes.
 //!
-//! **Terms.** T is a job's tardiness (response time / deadline; late above 1), r the *set point* of its mean. The
-//! *headroom* h is how far the deadline lies above the set point, relative to it: r = 1 / (1 + h). The *spread* b is
-//! the mean of |T / m - 1|, with m the running mean of T. The *surplus* E is how many jobs more than aimed at were
-//! late.
+//! **Terms.** T is a job's tardiness (response time / deadline; late above 1), r the *set point* of its mean, m the
+//! running mean of T, x = T / m - 1 a job's *deviation*. The *headroom* h is how far the deadline lies above the set
+//! point, relative to it: r = 1 / (1 + h). The *spread* b is the mean of |x|. The *tail* is what lies beyond t =
+//! TAIL_FROM b; a is the share of jobs there, e their mean excess over t. The *surplus* E is how many jobs more than
+//! aimed at were late.
 //!
 //! **Method.** Two estimates, one quick and one sure:
 //!
 //! ```text
-//! b <- b + (min(|T / m - 1|, CLIP b) - b) / n        n = PRIOR_JOBS + jobs so far, at most MEMORY
-//! E <- E + 1{late} - q                               q = AIM p, within SURPLUS_MIN .. SURPLUS_MAX
-//! h  = b ln(1 / 2q) exp(g E + BURST max(E, 0)^2)     g = 1 / ln(1 / 2q)
+//! b <- b + (min(|x|, CLIP b) - b) / n                     n = PRIOR_JOBS + jobs so far, at most MEMORY
+//! a <- a + (1{x > t} - a) / n',  a e likewise             n' the same, at most TAIL_MEMORY
+//! E <- E + 1{late} - q                                    q = AIM p, within SURPLUS_MIN .. SURPLUS_MAX
+//! h  = X(q exp(-E)) exp(BURST max(E, 0)^2)
+//! X(s) = t + e ln(a / s)            for s < a: the deviation that a share s of the jobs exceeds
+//!      = t ln(1 / 2s) / ln(1 / 2a)  for s >= a
 //! ```
 //!
-//! - *Spread.* If T / m - 1 had the Laplace distribution with mean deviation b, the (1 - q)-quantile would be b ln(1 /
-//!   2q). The tail of that distribution is heavier than a normal one's, so the first guess is on the safe side (at 1 %
-//!   3.3 instead of 2.4 standard deviations). Deviations are cut at CLIP times the spread (Huber, "Robust estimation of
-//!   a location parameter", Annals of Mathematical Statistics 35(1), 1964), so that a single job moves it little.
+//! - *Tail.* Excesses over a high threshold are distributed nearly exponentially, whatever the jobs' own distribution,
+//!   if its tail is neither bounded nor a power law (Pickands, "Statistical inference using extreme order statistics",
+//!   Annals of Statistics 3(1), 1975, with shape 0). So a few jobs in a hundred say where one in a thousand lies. Only
+//!   the upper side counts: jobs that are paced from within end shortly before their goal or well before it, and early
+//!   ones are no risk. Below the threshold X is the exponential through half of the jobs at the mean. Excesses are cut
+//!   at CLIP times their mean, and deviations at CLIP times the spread (Huber, "Robust estimation of a location
+//!   parameter", Annals of Mathematical Statistics 35(1), 1964), so that a single job moves them little.
 //! - *Surplus.* The step E <- E + 1{late} - q is the stochastic approximation of a quantile (Robbins and Monro, "A
 //!   stochastic approximation method", Annals of Mathematical Statistics 22(3), 1951) with a constant gain, as in
 //!   adaptive conformal inference (Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS
 //!   2021); a nonlinear function of the summed errors is the integrator of conformal PID control (Angelopoulos, Candès
 //!   and Tibshirani, NeurIPS 2023). The sum telescopes: over any n jobs that are counted and leave E within its bounds,
 //!   late jobs = q n + change of E, whatever their distribution and however it drifts.
-//! - *Gain.* With a Laplace tail one late job more changes the predicted share by a factor of e: the optimal gain of
-//!   the stochastic approximation after 1 / q jobs, kept from there on. The square term answers bursts: SURPLUS_MAX -
-//!   SURPLUS_MIN late jobs in a row end at [`HEADROOM_MAX`] wherever they began.
+//! - *Gain.* One late job more asks for a share that is smaller by a factor of e. With an exponential tail that is the
+//!   optimal gain of the stochastic approximation after 1 / q jobs, kept from there on. The square term answers bursts:
+//!   SURPLUS_MAX - SURPLUS_MIN late jobs in a row end at [`HEADROOM_MAX`] wherever they began.
 //!
 //! **Margin.** Linearised around rest, with 1 / q jobs as the unit of time, E is dE = -E dt + dW: its variance is 1/2,
 //! and that of the difference between two instants far apart is 1. So n jobs have q n late ones, with a standard
@@ -43,28 +50,35 @@
 
 /// The part of the asked share that is aimed at; see the module's text.
 pub const AIM: f64 = 0.8;
-/// Spread before any job has been seen. Chosen by hand: jobs at a fixed clock beside interferers scatter by less.
+/// Spread, and mean excess, before any job has been seen. Chosen by hand: jobs at a fixed clock beside interferers
+/// scatter by less.
 pub const PRIOR_SPREAD: f64 = 0.1;
-/// Jobs that the prior spread counts for. Chosen by hand.
+/// Jobs that the prior counts for. Chosen by hand.
 pub const PRIOR_JOBS: u32 = 8;
+/// Where the tail begins, in spreads above the mean: about a job in twenty lies beyond, of a normal and of a Laplace
+/// distribution.
+pub const TAIL_FROM: f64 = 2.0;
+/// Jobs over which the tail is averaged: some twenty of them are beyond its begin. Chosen by hand.
+pub const TAIL_MEMORY: u32 = 400;
+/// The part of the jobs in the tail at least, where none was seen there for long.
+const TAIL_MIN: f64 = 1e-3;
+/// The same at most: beyond half of the jobs there is no tail.
+const TAIL_MAX: f64 = 0.4;
 /// Jobs over which means run once as many have been seen: a few seconds of a task at 10 to 100 Hz. Chosen by hand.
 pub const MEMORY: u32 = 100;
 /// Deviations count for at most so many times the spread.
 pub const CLIP: f64 = 4.0;
-/// The least spread: finer than clocks can be set.
+/// The least spread, and twice the least mean excess: finer than clocks can be set.
 pub const SPREAD_MIN: f64 = 0.005;
-/// Headroom at least, whatever is learnt: the set point is at most 0.98, the tolerance within which a
-/// [`Pacer`](crate::Pacer) holds it.
-pub const HEADROOM_MIN: f64 = 0.02;
 /// Headroom at most: the set point is at least 0.4. Work that scatters by more is beyond what a mean can hold.
 pub const HEADROOM_MAX: f64 = 1.5;
-/// Surplus at least: exp(g E) is then about a half, for a tail much lighter than was taken for it.
+/// Surplus at least, for a tail much lighter than was taken for it.
 pub const SURPLUS_MIN: f64 = -4.0;
 /// Surplus at most.
 pub const SURPLUS_MAX: f64 = 8.0;
 /// Weight of the squared surplus: with SURPLUS_MAX late jobs too many the headroom is at its most even from the least
 /// spread.
-pub const BURST: f64 = 0.06;
+pub const BURST: f64 = 0.07;
 /// Part of the set point that the running mean has to reach for a job on time to speak for more.
 pub const HELD: f64 = 0.9;
 
@@ -90,9 +104,13 @@ pub struct Tail {
     mean: f64,
     /// b.
     spread: f64,
+    /// a.
+    share: f64,
+    /// a e.
+    excess: f64,
     /// E.
     surplus: f64,
-    /// Jobs seen, up to [`MEMORY`].
+    /// Jobs seen, up to [`TAIL_MEMORY`].
     jobs: u32,
 }
 
@@ -103,6 +121,8 @@ impl Tail {
             aim: AIM * late,
             mean: 0.0,
             spread: PRIOR_SPREAD,
+            share: 0.5 * (-TAIL_FROM).exp(),
+            excess: 0.5 * (-TAIL_FROM).exp() * PRIOR_SPREAD,
             surplus: 0.0,
             jobs: 0,
         })
@@ -123,13 +143,18 @@ impl Tail {
         if self.mean <= 0.0 {
             self.mean = tardiness;
         }
-        let deviation = (tardiness / self.mean.max(f64::MIN_POSITIVE) - 1.0).abs();
-        let counted = deviation.min(CLIP * self.spread);
-        let seen = f64::from((PRIOR_JOBS + self.jobs + 1).min(MEMORY));
-        self.spread = (self.spread + (counted - self.spread) / seen).max(SPREAD_MIN);
+        let deviation = tardiness / self.mean.max(f64::MIN_POSITIVE) - 1.0;
+        let beyond = deviation - TAIL_FROM * self.spread;
+        let seen = |memory: u32| f64::from((PRIOR_JOBS + self.jobs + 1).min(memory));
+        let (quick, slow) = (seen(MEMORY), seen(TAIL_MEMORY));
+        let excess = beyond.clamp(0.0, CLIP * self.mean_excess());
+        self.excess += (excess - self.excess) / slow;
+        self.share += (f64::from(u8::from(beyond > 0.0)) - self.share) / slow;
+        let counted = deviation.abs().min(CLIP * self.spread);
+        self.spread = (self.spread + (counted - self.spread) / quick).max(SPREAD_MIN);
         // The mean has no prior: it begins with the first job.
         self.mean += (tardiness - self.mean) / f64::from((self.jobs + 1).min(MEMORY));
-        self.jobs = (self.jobs + 1).min(MEMORY);
+        self.jobs = (self.jobs + 1).min(TAIL_MEMORY);
     }
 
     /// A job is late before it is complete, or will never be: it runs past its deadline, or was skipped.
@@ -148,14 +173,29 @@ impl Tail {
         self.surplus = (self.surplus + change).clamp(SURPLUS_MIN, SURPLUS_MAX);
     }
 
-    /// r: where the mean has to be, [`HEADROOM_MAX`] and [`HEADROOM_MIN`] from the deadline at most and at least.
+    /// r: where the mean has to be: at the deadline at most, [`HEADROOM_MAX`] below it at least.
     pub fn set_point(&self) -> f64 {
-        let decades = (0.5 / self.aim).ln().max(f64::MIN_POSITIVE);
-        // A goal of half of the jobs or more needs no headroom, and has no gain.
-        let gain = if decades > 1.0 { 1.0 / decades } else { 1.0 };
         let burst = BURST * self.surplus.max(0.0).powi(2);
-        let headroom = self.spread * decades * (gain * self.surplus + burst).exp();
-        1.0 / (1.0 + headroom.clamp(HEADROOM_MIN, HEADROOM_MAX))
+        let headroom = self.exceeded_by(self.aim * (-self.surplus).exp()) * burst.exp();
+        1.0 / (1.0 + headroom.clamp(0.0, HEADROOM_MAX))
+    }
+
+    /// X: the deviation that this share of the jobs exceeds.
+    fn exceeded_by(&self, share: f64) -> f64 {
+        let (from, beyond) = (TAIL_FROM * self.spread, self.tail_share());
+        if share < beyond {
+            return from + self.mean_excess() * (beyond / share).ln();
+        }
+        from * (0.5 / share).ln() / (0.5 / beyond).ln()
+    }
+
+    fn tail_share(&self) -> f64 {
+        self.share.clamp(TAIL_MIN, TAIL_MAX)
+    }
+
+    /// e.
+    fn mean_excess(&self) -> f64 {
+        (self.excess / self.tail_share()).max(0.5 * SPREAD_MIN)
     }
 
     /// E: late jobs beyond those aimed at, among the jobs that were counted.

@@ -510,6 +510,16 @@ fn the_checker_sees_planted_faults() {
 }
 
 #[test]
+fn a_job_that_ends_with_a_request_is_told_though_nothing_follows() {
+    let tasks = [periodic(20_000, vec![vec![compute(300), read(0)]])];
+    for sharing in [Sharing::Quantum, Sharing::Fair, Sharing::Fifo] {
+        let report = run(&machine(2, &[1], 0.0), &shared(sharing), &tasks, vec![disk(1.0)]);
+        assert_eq!(fault(&report, &tasks), None);
+        assert_eq!(report.ended, Time::ZERO + us(301), "told when it ends");
+    }
+}
+
+#[test]
 fn a_slice_whose_job_blocks_at_once_leaves_its_core_idle() {
     // Where a switch costs nothing, the player has a core and blocks at one instant; nothing else is ready until its
     // request ends.

@@ -2,7 +2,7 @@
 
 use punctual_platform::{Applied, Plan, Readings};
 use punctual_units::{Hertz, Nanos, Share, TaskId, Time};
-use punctual_workload::{JobOutcome, JobProgress};
+use punctual_workload::{JobOutcome, JobProgress, TaskGoal};
 use serde::{Deserialize, Serialize};
 
 use crate::goals::Lead;
@@ -31,6 +31,13 @@ pub enum Event {
         released: Time,
         /// Relative deadline.
         deadline: Nanos,
+    },
+    /// A task was added to the run, before its first job.
+    Added {
+        /// Which.
+        task: TaskId,
+        /// What it asks for; nothing if it has no deadline.
+        goal: Option<TaskGoal>,
     },
     /// Releases of a real-time task were skipped, because too many of its jobs waited: each counts as a late job.
     Skipped {

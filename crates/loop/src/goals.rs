@@ -152,14 +152,12 @@ impl TaskState {
         window.tardiness_max = window.tardiness_max.max(tardiness);
         window.drr += job.drr();
         window.late += u32::from(tardiness > 1.0 && !counted);
-        if let SetPoint::Late { tail, .. } = &mut self.set_point {
+        if let SetPoint::Late { asked, tail } = &mut self.set_point {
             match counted {
                 true => tail.measure(tardiness),
                 false => tail.observe(tardiness, safe),
             }
-        }
-        if safe {
-            self.reach.observe(job, tardiness);
+            self.reach.observe(job, tardiness, safe, *asked);
         }
     }
 
@@ -211,16 +209,29 @@ impl Goals {
     /// For tasks that ask for `asked`, by [`TaskId`], and further ones that ask for `default`.
     pub(crate) fn new(asked: &[Option<TaskGoal>], default: TaskGoal, forget_after: Nanos) -> Goals {
         let first = asked.iter().flatten().next().copied().unwrap_or(default);
+        // All that a step ever needs: it allocates nothing.
+        let mut by_task = Vec::with_capacity(TASKS_MAX.max(asked.len()));
+        by_task.extend_from_slice(asked);
         Goals {
             nominal: first.nominal(),
             default,
-            asked: asked.to_vec(),
-            // All that a step ever needs: it allocates nothing.
+            asked: by_task,
             tasks: Vec::with_capacity(TASKS_MAX),
             windows: Vec::with_capacity(TASKS_MAX),
             seen: 0,
             forget_after,
         }
+    }
+
+    /// A task was added, which asks for `goal`; nothing if it has no deadline. One too many is passed over.
+    pub(crate) fn added(&mut self, task: TaskId, goal: Option<TaskGoal>) {
+        let index = task.index();
+        if index >= TASKS_MAX {
+            return;
+        }
+        let default = Some(self.default);
+        self.asked.resize(self.asked.len().max(index + 1), default);
+        self.asked[index] = goal;
     }
 
     /// The set point that the law is given.

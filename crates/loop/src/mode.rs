@@ -3,10 +3,12 @@
 //! ```text
 //!            warm-up is over            a reading, a knob or the model fails
 //!  WarmUp ────────────────────► Running ────────────────────────────────► Fallback
-//!     │                            ▲                                          │
-//!     │ a reading or a knob fails  │  GOOD_WINDOWS good windows in a row      │
-//!     └────────────────────────────┼──────────────────────────────────────────┤
-//!                                  └──────────────────────────────────────────┘
+//!   ▲  │                           ▲                                       │  │  ▲
+//!   │  │ a reading or a knob fails │ GOOD_WINDOWS good windows in a row    │  │  │
+//!   │  │                           └───────────────────────────────────────┘  │  │
+//!   │  └──────────────────────────────────────────────────────────────────────┼──┘
+//!   └─────────────────────────────────────────────────────────────────────────┘
+//!     the same, while warm-up is not over
 //! ```
 //!
 //! In fallback the knobs go to the safe setting (see [`crate::Regulator`]), and the report says why. Readings may be
@@ -41,6 +43,8 @@ pub enum Mode {
         reason: String,
         /// Good windows since.
         good: u32,
+        /// When warm-up is over: a fault does not shorten it.
+        until: Time,
     },
 }
 
@@ -72,11 +76,29 @@ impl Mode {
     /// The mode after a window that ended at `now` with the given `fault`, if any.
     pub fn next(self, fault: Option<String>, now: Time) -> Mode {
         match (self, fault) {
-            (_, Some(reason)) => Mode::Fallback { reason, good: 0 },
-            (Mode::WarmUp { until }, None) if now < until => Mode::WarmUp { until },
-            (Mode::WarmUp { .. } | Mode::Running, None) => Mode::Running,
-            (Mode::Fallback { good, .. }, None) if good + 1 >= GOOD_WINDOWS => Mode::Running,
-            (Mode::Fallback { reason, good }, None) => Mode::Fallback { reason, good: good + 1 },
+            (Mode::Running, Some(reason)) => Mode::fallback(reason, now),
+            (Mode::WarmUp { until } | Mode::Fallback { until, .. }, Some(reason)) => Mode::fallback(reason, until),
+            (Mode::WarmUp { until }, None) => Mode::starting(until, now),
+            (Mode::Running, None) => Mode::Running,
+            (Mode::Fallback { good, until, .. }, None) if good + 1 >= GOOD_WINDOWS => Mode::starting(until, now),
+            (Mode::Fallback { reason, good, until }, None) => Mode::Fallback {
+                reason,
+                good: good + 1,
+                until,
+            },
+        }
+    }
+
+    fn fallback(reason: String, until: Time) -> Mode {
+        Mode::Fallback { reason, good: 0, until }
+    }
+
+    /// Warm-up, or running once it is over.
+    fn starting(until: Time, now: Time) -> Mode {
+        if now < until {
+            Mode::WarmUp { until }
+        } else {
+            Mode::Running
         }
     }
 
@@ -118,6 +140,17 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_does_not_shorten_warm_up() {
+        let mut mode = Mode::WarmUp { until: Time(100) }.next(fault(FAULT), Time(1));
+        for _ in 0..GOOD_WINDOWS {
+            assert_eq!(mode.name(), ModeName::Fallback);
+            mode = mode.next(None, Time(2));
+        }
+        assert_eq!(mode, Mode::WarmUp { until: Time(100) });
+        assert_eq!(mode.next(None, Time(100)), Mode::Running);
+    }
+
+    #[test]
     fn fallback_ends_only_after_enough_good_windows_in_a_row() {
         let mut mode = Mode::Running.next(fault(FAULT), Time(1));
         for _ in 0..GOOD_WINDOWS - 1 {
@@ -129,7 +162,8 @@ mod tests {
             relapsed,
             Mode::Fallback {
                 reason: FAULT.unwrap().into(),
-                good: 0
+                good: 0,
+                until: Time(1)
             }
         );
         assert_eq!(mode.next(None, Time(3)), Mode::Running);

@@ -346,3 +346,40 @@ fn where_nothing_can_be_learnt_it_says_so_and_goes_on() {
         );
     }
 }
+
+/// A task that handles each reading answers to the admitted share: a model of it is learnt while it runs, and the law
+/// turns the knob. The task sleeps in place of computing, so that other programs take little from the record; a record
+/// that they spoil is not judged.
+#[test]
+fn what_answers_to_the_knob_is_learnt_in_place_and_then_controlled() {
+    let learning = Learning {
+        period: ms(50),
+        hold: 1,
+        ..Learning::default()
+    };
+    let runtime = Runtime::start(RuntimeOptions::new(store(&["camera"])).learn(learning)).unwrap();
+    let seen = AtomicU64::new(0);
+    let look = runtime.task("look").every(ms(25)).late("1 %");
+    look.run(move |job| {
+        let pictures = job.store().counts().admitted;
+        let new = pictures - seen.swap(pictures, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(2500 * new.min(9)));
+    })
+    .unwrap();
+    let camera = runtime.sensor("camera").unwrap();
+    let offering = std::thread::spawn(move || {
+        while camera.offer(0.0).is_ok() {
+            std::thread::sleep(Duration::from_micros(2500));
+        }
+    });
+    let figures = until(&runtime, "learning ends", |figures| figures.learnt != Learnt::UnderWay);
+    eprintln!("{:?}", figures.learnt);
+    if let Learnt::Controls(_) = figures.learnt {
+        // With all readings jobs end close to their deadline: a law that leaves room to it lets fewer in.
+        until(&runtime, "the law turns the knob", |figures| {
+            figures.admitted < Share::ONE
+        });
+    }
+    runtime.stop().unwrap();
+    offering.join().unwrap();
+}

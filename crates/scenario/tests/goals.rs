@@ -152,7 +152,7 @@ fn a_goal_out_of_a_controller_s_reach_is_told_with_its_task() {
         let (jobs, notes, _) = counted(&request);
         let told = notes
             .iter()
-            .any(|note| note.contains("late 1 % cannot be held") && note.contains("\"analysis\""));
+            .any(|note| note.contains("late 1 % was not held") && note.contains("\"analysis\""));
         let holds = held(jobs[0], LATE) && held(jobs[2], LATE);
         assert_eq!(
             (holds, told),

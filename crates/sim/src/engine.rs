@@ -271,6 +271,10 @@ impl<'t> Simulation<'t> {
                 return event;
             }
             self.settle();
+            // A job whose last step is a request, or nothing, ends as it gets a core.
+            if !self.untold.is_empty() {
+                continue;
+            }
             let next = self.next_event();
             if next > until {
                 self.now = self.now.max(until);

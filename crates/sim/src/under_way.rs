@@ -34,33 +34,39 @@ impl Simulation<'_> {
         self.settle();
         let mut jobs = Vec::with_capacity(self.runners.len());
         for (runner, copy) in self.runners.iter().enumerate() {
-            let Some(job) = &copy.job else { continue };
-            let core = &self.cores[copy.core];
-            let runs = core.occupant() == Some(Occupant::Runner(runner));
-            // What is left of a job that was put off, or stands still, is kept with it.
-            let works = runs && core.doing() == Doing::Work;
-            let left = if works { core.left(self.now) } else { job.left() };
-            let at = JobAt {
-                runner,
-                task: copy.task,
-                core: copy.core,
-                op: job.op,
-                done: 1.0 - left,
-                deadline: copy.deadline.map(|deadline| job.released + deadline),
-                released: job.released,
-                runs,
-            };
-            jobs.push(at);
+            let Some(first) = self.first_job(runner) else { continue };
+            jobs.push(first);
             jobs.extend(copy.backlog.iter().map(|(_, released)| JobAt {
                 op: 0,
                 done: 0.0,
                 deadline: copy.deadline.map(|deadline| *released + deadline),
                 released: *released,
                 runs: false,
-                ..at
+                ..first
             }));
         }
         jobs
+    }
+
+    /// The job of this runner that runs, or runs next.
+    pub(crate) fn first_job(&self, runner: usize) -> Option<JobAt> {
+        let copy = &self.runners[runner];
+        let job = copy.job.as_ref()?;
+        let core = &self.cores[copy.core];
+        let runs = core.occupant() == Some(Occupant::Runner(runner));
+        // What is left of a job that was put off, or stands still, is kept with it.
+        let works = runs && core.doing() == Doing::Work;
+        let left = if works { core.left(self.now) } else { job.left() };
+        Some(JobAt {
+            runner,
+            task: copy.task,
+            core: copy.core,
+            op: job.op,
+            done: 1.0 - left,
+            deadline: copy.deadline.map(|deadline| job.released + deadline),
+            released: job.released,
+            runs,
+        })
     }
 
     /// What an allocator sees of a job whose task has a program.

@@ -6,12 +6,12 @@
 //! in speed with the cost of filling is not enough either: a policy that refuses changes one by one gets stuck in
 //! splits that starve a core, because the change that would free it no longer pays.
 //!
-//! **Terms.** The *base* is the best static split, in which jobs run earliest deadline first on each core. W(d) is the
-//! work on a core that is due by d, in seconds under the base share. The core's *lead* is by how much less of it is
-//! left in the real run than in a replay of the base, at the deadline where that is least ([`Shadow`]); its *debt* is
-//! the time to have the base's ways back and full, at the base's bandwidth: its cold bytes, and those of the base's
-//! ways that it has not. The *gap* is the least time between two decisions: the keeper learns at its end what happened
-//! within it.
+//! **Terms.** The *base* is a split that never changes: of periodic tasks the one that overloads the fewest cores
+//! ([`static_fewest`](crate::policy::static_fewest)). Jobs run earliest deadline first on each core. W(d) is the work
+//! on a core that is due by d, in seconds under the base share. The core's *lead* is by how much less of it is left in
+//! the real run than in a replay of the base, at the deadline where that is least ([`Shadow`]); its *debt* is the time
+//! to have the base's ways back and full, at the base's bandwidth: its cold bytes, and those of the base's ways that it
+//! has not. The *gap* is the least time between two decisions: the keeper learns at its end what happened within it.
 //!
 //! **Method** ([`Keeper`]), at each event:
 //!

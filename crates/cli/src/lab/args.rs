@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use punctual_lab::dna;
 
-use crate::args::{Change, Controller, Platform};
+use crate::args::{Change, Controller, Platform, json_file};
 use crate::scenario::Override;
 
 /// `experiment`
@@ -42,8 +42,8 @@ pub struct Experiment {
     /// A file of claims, in place of the shipped one
     #[arg(long, value_name = "FILE")]
     pub claims: Option<PathBuf>,
-    /// Write claims, means and samples as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write claims, means and samples as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write a page with the figures and the claims, for any browser
     #[arg(long, value_name = "FILE")]
@@ -64,8 +64,8 @@ pub enum Bench {
         /// Bytes of each record's value
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=65_536))]
         value_bytes: u32,
-        /// Write the figures as JSON
-        #[arg(long, value_name = "FILE")]
+        /// Write the figures as JSON; without FILE to standard output, and the text to standard error
+        #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
         json: Option<PathBuf>,
     },
     /// Run a scenario under each controller in turn, several times, and compare them
@@ -107,8 +107,8 @@ pub struct AllocationBench {
     /// The seed of task sets and instants
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the figures as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write the figures as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -123,8 +123,8 @@ pub struct Movie {
     /// How often each way is played
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
-    /// Write every frame of every run and the summary as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write every frame and the summary as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write a page with distributions, figures and goals, for any browser
     #[arg(long, value_name = "FILE")]
@@ -143,8 +143,8 @@ pub struct Referees {
     /// Threads that never rest, on each core
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=64))]
     pub hogs: u32,
-    /// Write the runs as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write the runs as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write a page with distributions and figures, for any browser
     #[arg(long, value_name = "FILE")]
@@ -185,8 +185,8 @@ pub struct Controllers {
         allow_hyphen_values = true
     )]
     pub identify_duration: String,
-    /// Write every run's summary and the table as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write every run's summary and the table as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -197,7 +197,7 @@ pub struct Rates {
     pub scenario: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
-    /// Write every run's summary and the result as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write all summaries and the result as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }

@@ -60,7 +60,7 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) 
         machines: if dual.is_some() {
             Vec::new()
         } else {
-            machines(arguments)?
+            machines(arguments, experiment)?
         },
         profiles: profiles(arguments, experiment)?,
         seed: arguments.seed,
@@ -157,10 +157,13 @@ fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Re
     }
 }
 
-/// The machines of the command line, else those that were calibrated.
-fn machines(arguments: &Experiment) -> Result<Vec<Subject>, Failure> {
+/// The machines of the command line, else those that were calibrated; all of them for the paper that they were fitted
+/// to.
+fn machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Vec<Subject>, Failure> {
     if arguments.machines.is_empty() {
-        return Ok(qedb::ensemble());
+        let fitted = qedb::EXPERIMENTS.iter().any(|other| other.name == experiment.name);
+        let most = if fitted { usize::MAX } else { qedb::FIRST_MACHINES };
+        return Ok(qedb::ensemble().into_iter().take(most).collect());
     }
     arguments.machines.iter().map(|path| machine(path)).collect()
 }

@@ -12,7 +12,7 @@ use super::variant::{Policy, Variant};
 pub const TAIL: f64 = 0.9999;
 
 /// Columns of a run of task sets, one sample per set.
-pub const PER_SET: [&str; 16] = [
+pub const PER_SET: [&str; 17] = [
     "schedulable",
     "misses",
     "latency",
@@ -20,6 +20,7 @@ pub const PER_SET: [&str; 16] = [
     "worst",
     "relative-latency",
     "misses-over-static",
+    "misses-over-fewest",
     "misses-over-vc2m",
     "misses-over-dna",
     "latency-over-static",
@@ -95,6 +96,7 @@ fn row(set: &SetResults, variant: Variant) -> Vec<(&'static str, Option<f64>)> {
         own.map(|own| quantile(&own.responses, 1.0)),
         own.map(|own| mean(&own.relative)),
         over(Measured::misses, Policy::StaticBest),
+        over(Measured::misses, Policy::StaticFewest),
         over(Measured::misses, Policy::Vc2m),
         over(Measured::misses, Policy::Dna).filter(|_| !variant.policy.is_static()),
         own.zip(beside(Policy::StaticBest))

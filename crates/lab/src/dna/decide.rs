@@ -37,11 +37,11 @@ impl<'p> Decider<'p> {
     pub fn new(prepared: &'p Prepared, machine: &SplitModel, tasks: &[Task], variant: Variant) -> Decider<'p> {
         let loads = Loads::new(&prepared.compiled, tasks, machine.cores);
         let even = equal(POOL, machine.cores);
-        let split = Plan::side_by_side(match variant.policy {
-            Policy::Equal => even.clone(),
-            Policy::Vc2m => vc2m(&loads, POOL, Leftovers::HandedOut),
-            Policy::StaticFewest => static_fewest(&loads, POOL),
-            Policy::Vc2mStrict => vc2m(&loads, POOL, Leftovers::Kept),
+        let split = Plan::side_by_side(match (variant.policy, variant.rule) {
+            (Policy::Equal, _) => even.clone(),
+            (Policy::Vc2m, _) => vc2m(&loads, POOL, Leftovers::HandedOut),
+            (Policy::Vc2mStrict, _) => vc2m(&loads, POOL, Leftovers::Kept),
+            (Policy::StaticFewest, _) | (_, Rule::Hysteresis) => static_fewest(&loads, POOL),
             _ => static_best(&loads, POOL),
         });
         let refill = Refill {

@@ -58,7 +58,7 @@ fn rows(part: Part) -> Vec<(String, String)> {
                 ));
             }
             for (what, series) in [
-                ("wait in the ready queue a frame, of the period", "waited"),
+                ("wait for a core a frame, switches included, of the period", "waited"),
                 ("wait for flash a frame, of the period", "io"),
                 ("time of the flash spent on garbage", "collecting"),
                 ("write amplification", "amplification"),

@@ -26,7 +26,7 @@ use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Subject};
 pub use approach::{Approach, DrrGoal};
 pub use columns::SERIES;
 pub use disturbed::{CONTROLLERS, Course, disturbed};
-pub use ensemble::ensemble;
+pub use ensemble::{FIRST_MACHINES, ensemble};
 pub use plan::{Part, Planned, plan};
 pub use replicate::IDENTIFIED;
 pub use setting::{Interference, Mix, Work};
@@ -34,7 +34,7 @@ pub use setting::{Interference, Mix, Work};
 pub(crate) use plan::identify_ask;
 pub(crate) use replicate::Place;
 pub(crate) use request::{Clocking, request};
-pub(crate) use setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, rows, weights};
+pub(crate) use setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, PERIOD, rows, weights};
 
 use plan::{identify_labels, longest, needs_model};
 use replicate::Learnt;

@@ -231,6 +231,7 @@ impl Regulator {
                 self.goals
                     .overdue(*task, *job, now.since(*released).ratio(*deadline), safe);
             }
+            Event::Added { task, goal } => self.goals.added(*task, *goal),
             Event::Skipped { task, jobs } => self.goals.skipped(*task, *jobs, self.safe_since.is_some()),
             Event::Applied(applied) => self.settle(applied, now),
             Event::Period(vitals) => return Some(Answer::Step(self.decide(vitals, now))),

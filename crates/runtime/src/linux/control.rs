@@ -133,10 +133,6 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         while let Some(event) = self.shared.job_events.take() {
             self.observe(event);
         }
-        for unheld in self.regulator.unheld() {
-            let told = unheld.told(self.collector.name(unheld.task).unwrap_or("?"));
-            self.collector.note(told);
-        }
         let witness = &self.witness;
         self.collector.judge_late(|job| witness.explains(job));
         for unheld in self.regulator.unheld() {
@@ -176,12 +172,14 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             match order {
                 Order::Watch {
                     task,
+                    goal,
                     figures,
                     state,
                     core,
                     real_time,
                     obtained,
                 } => {
+                    self.step(Event::Added { task, goal }, LinuxOs.now());
                     self.collector.protected(obtained);
                     self.witness.watch(task, core);
                     self.under_way

@@ -508,12 +508,14 @@ impl<'scope> Ward<'scope, '_> {
         let request = task.request();
         let seat = self.roster.seat(&task.name, request)?;
         let (name, watched) = (task.name.clone(), task.watched(self.roster.goal));
+        let goal = task.asks(self.roster.goal);
         let core = first_core(&seat);
         let (id, state) = self.spawn(task, request, seat, None)?;
         let obtained = self.group.ready();
         self.roster.reorder();
         self.shared.order(Order::Watch {
             task: id,
+            goal,
             figures: TaskFigures::new(watched, self.roster.settle_s).map(Box::new),
             state: Arc::clone(&state),
             core,

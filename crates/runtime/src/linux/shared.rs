@@ -13,7 +13,7 @@ use punctual_platform::linux::BestEffort;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, TaskId, Time};
-use punctual_workload::{JobOutcome, JobProgress, Pace};
+use punctual_workload::{JobOutcome, JobProgress, Pace, TaskGoal};
 
 use super::mailbox::Mailbox;
 use super::tasks::TaskState;
@@ -89,6 +89,8 @@ pub(super) enum Order {
     /// Watch a task that was added.
     Watch {
         task: TaskId,
+        /// What it asks for; nothing if it has no deadline.
+        goal: Option<TaskGoal>,
         /// Its figures; none of a best-effort task.
         figures: Option<Box<TaskFigures>>,
         state: Arc<TaskState>,

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use punctual_allocation::hysteresis::{Aim, Keeper};
+use punctual_allocation::policy::static_fewest;
 use punctual_allocation::{
-    Grid, Objective, Phase, Plan, Pool, Profile, Programs, RateTable, Refill as Cost, Share, Task,
+    Grid, Loads, Objective, Phase, Plan, Pool, Profile, Programs, RateTable, Refill as Cost, Share, Task,
 };
 use punctual_units::Nanos;
 use punctual_workload::JobOutcome;
@@ -74,8 +75,14 @@ fn parts(random: &mut ChaCha8Rng, cores: usize, all: u8, least: u8) -> Vec<u8> {
     parts
 }
 
+fn compiled(programs: &[Program]) -> Programs {
+    let profiles: Vec<Profile> = programs.iter().map(|program| program.profile().clone()).collect();
+    Programs::new(&profiles, Objective::Speed).unwrap()
+}
+
 /// Two to four cores, gaps of 1 and 10 ms, ways that take from 10 us to 50 ms to fill with one partition, loads from
-/// light to overload.
+/// light to overload. The base of one half of the cases is drawn, that of the other half gives up as few cores as it
+/// can.
 fn case(seed: u64) -> Case {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let cores = random.random_range(2..=4);
@@ -114,9 +121,14 @@ fn case(seed: u64) -> Case {
             tasks.push(Task { program, period, core });
         }
     }
+    let pool = Pool { grid, least, idle };
+    let base = match random.random_bool(0.5) {
+        true => Plan::side_by_side(static_fewest(&Loads::new(&compiled(&programs), &tasks, cores), pool)),
+        false => base,
+    };
     Case {
         machine,
-        pool: Pool { grid, least, idle },
+        pool,
         programs,
         tasks,
         base,
@@ -132,8 +144,7 @@ fn kept(keeper: &mut Keeper, compiled: &Programs, instant: &Instant) -> Vec<Opti
 
 /// Runs `case` under its base and under a keeper that believes in these costs and this gap.
 fn compared(case: &Case, cost: Cost, gap: Nanos) -> Vec<Compared> {
-    let profiles: Vec<Profile> = case.programs.iter().map(|program| program.profile().clone()).collect();
-    let compiled = Programs::new(&profiles, Objective::Speed).unwrap();
+    let compiled = compiled(&case.programs);
     let mut keeper = Keeper::new(case.base.clone(), case.pool, cost, case.aim, gap);
     let longest = case.tasks.iter().map(|task| task.period).max().unwrap();
     let run = |allocate: &mut dyn FnMut(&Instant) -> Option<Vec<Option<Slice>>>| {

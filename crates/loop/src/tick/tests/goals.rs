@@ -231,3 +231,21 @@ fn jobs_are_late_before_they_are_complete_and_only_once() {
         "it was counted before"
     );
 }
+
+/// A task that is added while the loop runs is held to its own goal from its first job on, and one without a deadline to none.
+#[test]
+fn a_task_that_is_added_brings_its_goal() {
+    let mut machine = Machine::new(Fault::None, 1);
+    machine.job(0, 0, 0.3, Time(1));
+    let mut add = |task: u32, goal: Option<TaskGoal>| {
+        let task = TaskId(task);
+        machine.regulator.step(&Event::Added { task, goal }, Time(2));
+    };
+    add(2, Some(TaskGoal::Tardiness(0.5)));
+    add(3, None);
+    machine.job(2, 0, 0.3, Time(3));
+    let window = machine.regulator.task_windows()[0];
+    assert_eq!((window.task, window.set_point), (TaskId(2), 0.5));
+    machine.job(3, 0, 0.3, Time(4));
+    assert_eq!(machine.regulator.task_windows(), []);
+}

@@ -150,7 +150,7 @@ impl<'b> Bench<'b> {
             pool: self.pool,
             cores: self.machine.cores,
             policy: decider.policy,
-            base: Base::StaticBest,
+            base: Base::StaticFewest,
             refill: decider.hysteresis.then_some(refill),
             // The machine keeps it.
             gap: Nanos::ZERO,
