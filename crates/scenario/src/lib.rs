@@ -15,8 +15,6 @@ pub use allocation::{AllocationError, AllocationRequest, Changes};
 #[cfg(target_os = "linux")]
 pub use linux::Emulated;
 pub use punctual_runtime::report::PlatformChoice;
-pub use punctual_sim::{
-    Failing, Fault, Faults, Governor, MachineFileError, MachineModel, MeterId as MeterName, UnknownGovernor,
-};
+pub use punctual_sim::{Failing, Fault, Faults, Governor, MachineFileError, MachineModel, MeterId, UnknownGovernor};
 pub use run::{ControllerSource, RunError, RunRequest, check_controller, identify, run};
 pub use without_effect::{WithoutEffect, without_effect};

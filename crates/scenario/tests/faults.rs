@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use common::{request, unwatched};
 use punctual_loop::{GOOD_WINDOWS, ModeName, ModelDocument};
 use punctual_runtime::report::{RunReport, Sample};
-use punctual_scenario::{ControllerSource, Failing, Fault, Faults, MeterName, PlatformChoice, RunRequest};
+use punctual_scenario::{ControllerSource, Failing, Fault, Faults, MeterId, PlatformChoice, RunRequest};
 use punctual_units::Nanos;
 use punctual_workload::{Active, ControllerKind, Surge};
 
@@ -160,7 +160,7 @@ fn a_refused_clock_is_noticed_at_once() {
 
 #[test]
 fn a_lost_clock_meter_is_noticed_at_once() {
-    let report = run_with(&[Failing::Lost(MeterName::Clock, 1.0)]);
+    let report = run_with(&[Failing::Lost(MeterId::Clock, 1.0)]);
     assert_eq!(
         falls_back_and_recovers(&report, "clock meter: the reading was lost", 0.2),
         Ok(())
@@ -169,7 +169,7 @@ fn a_lost_clock_meter_is_noticed_at_once() {
 
 #[test]
 fn a_clock_meter_that_mostly_fails_is_mistrusted_until_it_has_not_for_a_while() {
-    let report = run_with(&[Failing::Lost(MeterName::Clock, 0.8)]);
+    let report = run_with(&[Failing::Lost(MeterId::Clock, 0.8)]);
     assert_eq!(
         falls_back_and_recovers(&report, "clock meter: the reading was lost", 1.6),
         Ok(())
@@ -178,14 +178,14 @@ fn a_clock_meter_that_mostly_fails_is_mistrusted_until_it_has_not_for_a_while() 
 
 #[test]
 fn lost_response_times_are_noticed_once_they_were_silent_for_long() {
-    let report = run_with(&[Failing::Lost(MeterName::Response, 1.0)]);
+    let report = run_with(&[Failing::Lost(MeterId::Response, 1.0)]);
     assert_eq!(falls_back_and_recovers(&report, "no real-time job ended", 2.4), Ok(()));
 }
 
 #[test]
 fn response_times_that_come_too_late_are_silence_first() {
     // Those of the fault's first seconds arrive 5 s later, when silence was noticed; the loop then acts on old news.
-    let report = run_with(&[Failing::Late(MeterName::Response, Nanos::from_secs(5))]);
+    let report = run_with(&[Failing::Late(MeterId::Response, Nanos::from_secs(5))]);
     let silent = between(&report, FROM + 2.4, FROM + 5.0);
     assert!(silent.iter().all(|sample| sample.mode == ModeName::Fallback));
     assert_eq!(keeps_its_promises(&report), Ok(()));
@@ -194,21 +194,21 @@ fn response_times_that_come_too_late_are_silence_first() {
 
 #[test]
 fn half_of_the_response_times_are_enough() {
-    let report = run_with(&[Failing::Lost(MeterName::Response, 0.5)]);
+    let report = run_with(&[Failing::Lost(MeterId::Response, 0.5)]);
     assert_eq!(never_falls_back(&report), Ok(()));
     assert_eq!(reaches_the_goal(&report, FROM), Ok(()));
 }
 
 #[test]
 fn a_response_meter_two_windows_late_is_not_noticed_and_does_no_harm_that_lasts() {
-    let report = run_with(&[Failing::Late(MeterName::Response, Nanos::from_millis(400))]);
+    let report = run_with(&[Failing::Late(MeterId::Response, Nanos::from_millis(400))]);
     assert_eq!(never_falls_back(&report), Ok(()));
     assert_eq!(reaches_the_goal(&report, UNTIL + 5.0), Ok(()));
 }
 
 #[test]
 fn a_response_meter_that_flatters_is_believed() {
-    let report = run_with(&[Failing::Wrong(MeterName::Response, 0.7)]);
+    let report = run_with(&[Failing::Wrong(MeterId::Response, 0.7)]);
     assert_eq!(
         never_falls_back(&report),
         Ok(()),
@@ -226,7 +226,7 @@ fn a_response_meter_that_flatters_is_believed() {
 
 #[test]
 fn a_frozen_response_meter_is_believed_and_the_integrators_stay_bounded() {
-    let report = run_with(&[Failing::Frozen(MeterName::Response)]);
+    let report = run_with(&[Failing::Frozen(MeterId::Response)]);
     assert_eq!(never_falls_back(&report), Ok(()));
     assert_eq!(
         reaches_the_goal(&report, UNTIL + 5.0),
@@ -245,11 +245,11 @@ fn decisions(report: &RunReport) -> Vec<(f64, ModeName)> {
 fn meters_that_no_decision_reads_change_no_decision() {
     let sound = run_with(&[]);
     let report = run_with(&[
-        Failing::Wrong(MeterName::Energy, 3.0),
-        Failing::Lost(MeterName::Energy, 0.5),
-        Failing::Late(MeterName::Busy, Nanos::from_secs(1)),
-        Failing::Wrong(MeterName::Clock, 0.5),
-        Failing::Frozen(MeterName::Clock),
+        Failing::Wrong(MeterId::Energy, 3.0),
+        Failing::Lost(MeterId::Energy, 0.5),
+        Failing::Late(MeterId::Busy, Nanos::from_secs(1)),
+        Failing::Wrong(MeterId::Clock, 0.5),
+        Failing::Frozen(MeterId::Clock),
     ]);
     assert_eq!(decisions(&report), decisions(&sound));
     assert_eq!(report.summary.misses, sound.summary.misses);
@@ -263,7 +263,7 @@ fn meters_that_no_decision_reads_change_no_decision() {
 
 #[test]
 fn faults_come_from_their_seed() {
-    let bytes = || serde_json::to_vec(&run_with(&[Failing::Lost(MeterName::Clock, 0.5)])).unwrap();
+    let bytes = || serde_json::to_vec(&run_with(&[Failing::Lost(MeterId::Clock, 0.5)])).unwrap();
     assert_eq!(bytes(), bytes());
 }
 
@@ -273,7 +273,7 @@ fn the_checkers_see_what_is_not_there() {
     let sound = run_with(&[]);
     assert_eq!(never_falls_back(&sound), Ok(()));
     assert!(falls_back_and_recovers(&sound, "the knob does not answer", 0.4).is_err());
-    let lost = run_with(&[Failing::Lost(MeterName::Clock, 1.0)]);
+    let lost = run_with(&[Failing::Lost(MeterId::Clock, 1.0)]);
     assert!(never_falls_back(&lost).is_err());
     assert!(falls_back_and_recovers(&lost, "another reason", 0.4).is_err());
 }

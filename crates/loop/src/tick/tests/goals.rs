@@ -232,7 +232,8 @@ fn jobs_are_late_before_they_are_complete_and_only_once() {
     );
 }
 
-/// A task that is added while the loop runs is held to its own goal from its first job on, and one without a deadline to none.
+/// A task that is added while the loop runs is held to its own goal from its first job on, and one without a deadline
+/// to none.
 #[test]
 fn a_task_that_is_added_brings_its_goal() {
     let mut machine = Machine::new(Fault::None, 1);
