@@ -7,7 +7,7 @@ use punctual::{Learning, ObjectSpec, Runtime, RuntimeOptions, in_memory, ms};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let seconds: u64 = std::env::args().nth(1).map_or(Ok(20), |text| text.parse())?;
-    let store = in_memory([ObjectSpec::number("camera", ms(10))])?;
+    let store = in_memory([ObjectSpec::number("camera", ms(100))])?;
     let options = RuntimeOptions::new(store).run_for(ms(1000 * seconds));
     let runtime = Runtime::start(options.learn(Learning::default()))?;
 

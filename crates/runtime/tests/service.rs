@@ -354,16 +354,19 @@ fn where_nothing_can_be_learnt_it_says_so_and_goes_on() {
 fn what_answers_to_the_knob_is_learnt_in_place_and_then_controlled() {
     let learning = Learning {
         period: ms(50),
-        hold: 1,
+        // A level lasts longer than a job and the one before it, which it finds under way.
+        hold: 4,
         ..Learning::default()
     };
     let runtime = Runtime::start(RuntimeOptions::new(store(&["camera"])).learn(learning)).unwrap();
-    let seen = AtomicU64::new(0);
+    // Offered and admitted so far: the share between two jobs does not depend on how fast the offering thread is.
+    let seen = [const { AtomicU64::new(0) }; 2];
     let look = runtime.task("look").every(ms(25)).late("1 %");
     look.run(move |job| {
-        let pictures = job.store().counts().admitted;
-        let new = pictures - seen.swap(pictures, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_micros(2500 * new.min(9)));
+        let counts = job.store().counts();
+        let [offered, admitted] = [(0, counts.offered), (1, counts.admitted)]
+            .map(|(which, count)| count - seen[which].swap(count, Ordering::Relaxed));
+        std::thread::sleep(ms(22).scaled(admitted as f64 / offered.max(1) as f64).into());
     })
     .unwrap();
     let camera = runtime.sensor("camera").unwrap();
