@@ -8,11 +8,11 @@
 //! set point is *tuned by hand*, as a careful engineer would: of a grid, the one of the least power at which the jobs
 //! of all seeds together keep the goal. It is judged on the runs that it was tuned in, which is to its favour.
 //!
-//! **How many jobs.** One seed shows little: at 0.1 %, [`Asked::judged`] jobs have two or three late ones. So the jobs
+//! **How many jobs.** One seed shows little: at 0.1 %, `Asked::judged` jobs have two or three late ones. So the jobs
 //! of all seeds are pooled, machine by machine: 30 seeds give 75 late jobs of 75,000 where exactly 0.1 % are late, and
 //! Wilson's interval at 95 % (E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
 //! Journal of the American Statistical Association 22(158), 1927) then reaches from 0.8 to 1.25 of that. It takes jobs
-//! for independent. Before the first judged job the estimate has [`Asked::learning`] jobs to learn the tail.
+//! for independent. Before the first judged job the estimate has `Asked::learning` jobs to learn the tail.
 //!
 //! **Figures** of each machine and goal: `late`, the share of late jobs; `of-asked`, the same over the asked share,
 //! with its interval from `of-asked-low` to `of-asked-high`; `power`, the mean in watts; `power-of-tuned`, over that of
