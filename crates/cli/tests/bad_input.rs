@@ -315,9 +315,11 @@ fn a_file_named_twice_is_refused_before_anything_runs() {
         "./out: is named as --html, but also as --json: name another file\n"
     );
     assert_eq!(
-        refused(folder.path(), &["run", "x.toml", "--json", "x.toml"]),
-        "x.toml: is named as --json, but also as the scenario: name another file\n"
+        refused(folder.path(), &["run", "x.toml", "--html", "x.toml"]),
+        "x.toml: is named as --html, but also as the scenario: name another file\n"
     );
+    let said = refused(folder.path(), &["run", "--json", "x.toml"]);
+    assert!(said.contains("name the scenario before --json"), "{said}");
     assert_eq!(
         fs::read_to_string(folder.path().join("x.toml")).expect("the scenario"),
         SMALL

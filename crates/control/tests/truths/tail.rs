@@ -80,8 +80,8 @@ fn the_reached_share_is_near_the_asked_one_for_every_tail() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The same for any seed and width of the scatter. Below, the bound is wider: rare large deviations, whose tail is no
-    /// exponential, came down to 0.64 times the asked share.
+    /// The same for any seed and width of the scatter. Below, the bound is wider: rare large deviations, whose tail is
+    /// no exponential, came down to 0.64 times the asked share.
     #[test]
     fn the_reached_share_is_near_the_asked_one_for_any_seed(
         seed: u64, scale in 0.01..0.15f64, asked in 0.005..0.1f64, scatter in prop::sample::select(&Scatter::ALL[..]),
