@@ -47,7 +47,7 @@ impl DualMachine {
     /// [`MachineFileError`] for the first thing that is wrong; put the file's name and a colon before it.
     ///
     /// ```
-    /// use crate::dual::DualMachine;
+    /// use punctual_lab::dual::DualMachine;
     /// let text = include_str!("../../../../machines/dps-dual-core.toml");
     /// let text = text.replace("exclusive = [1]", "exclusive = [2]");
     /// let error = DualMachine::from_toml(&text).unwrap_err();
