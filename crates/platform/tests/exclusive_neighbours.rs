@@ -2,8 +2,8 @@
 //! has it at a time, and after the last one the machine is as it was found: the affinity, policy and groups of every
 //! thread that was there before, interrupts, unbound kernel work, groups.
 //!
-//! Every thread of this machine is moved, as by a program in use. For as long as that takes, the test claims the core in
-//! the ledger of the machine, so that other programs leave it alone; its own children share a ledger of their own.
+//! Every thread of this machine is moved, as by a program in use. For so long the test claims the core in the ledger of
+//! the machine, so that other programs leave it alone; its own children share a ledger of their own.
 
 #![cfg(target_os = "linux")]
 

@@ -98,8 +98,11 @@ impl ExclusiveCore {
         spare: &[String],
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
         let machine = cores::online(tree);
-        // First of all: another process may have this one within its fence, also one that is dead.
-        journal.claim(exclusive, &machine)?;
+        let there = exclusive.iter().all(|core| machine.contains(core));
+        if there && machine.iter().any(|core| !exclusive.contains(core)) {
+            // First of all: another process, even a dead one, may have this process within its fence.
+            journal.claim(exclusive, &machine)?;
+        }
         let taken = ExclusiveCore::take_claimed(tree, journal, exclusive, &machine, spare);
         taken.inspect_err(|_| journal.release(exclusive))
     }
