@@ -29,7 +29,7 @@ use super::feeder::install;
 use super::service::{Figures, Learnt, TaskHandle};
 use super::shared::{Order, Shared, Tenure, ThreadGroup, ThreadPlace, ThreadStart, join, protection};
 use super::tasks::{Running, TaskState, sleep_until};
-use super::tenancy::Accountant;
+use super::tenancy::{Accountant, Observer};
 use super::witness::Witness;
 use super::{
     CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, SILENCE, TOLD_MAX,
@@ -103,7 +103,7 @@ impl<E: Engine + 'static> Keeper<E> {
         let obtained = &mut self.options.header.protection;
         let requests = self.prepared.requests();
         let placed =
-            Placed::take(&self.prepared.machine, &requests, &self.prepared.spare, obtained).map_err(|error| {
+            Placed::take(&self.prepared.machine, &requests, &self.prepared.neighbours, obtained).map_err(|error| {
                 let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
                 RuntimeError::Place { name, error }
             })?;
@@ -316,6 +316,7 @@ impl<E: Engine + 'static> Keeper<E> {
             let control_obtained = ward.group.ready();
             header.protection.extend(control_obtained.iter().cloned());
             ward.group.go(start);
+            let observer = Observer::start(accountants.clone());
             if let Some(learning) = learning {
                 ward.learn(learning)?;
             }
@@ -325,6 +326,7 @@ impl<E: Engine + 'static> Keeper<E> {
 
             let controlled = join(control);
             shared.stop();
+            drop(observer);
             ward.threads.drain(..).for_each(join);
             let fed = feeding.and_then(join);
             let installed = installing.and_then(join);
@@ -705,7 +707,7 @@ impl Roster {
             Seat::BestEffort(_) => ThreadPlace {
                 bounded: self.bounded.clone(),
                 // A thread that is kept off one of the exclusive cores is kept off all.
-                tenure: self.exclusive.first().cloned().map(Tenure::Guest),
+                tenure: self.exclusive.first().cloned().map(Tenure::Lendee),
                 ..thread
             },
         }
@@ -773,7 +775,7 @@ fn flush<E: Engine>(
     thread: ThreadStart,
     interval: Nanos,
 ) -> Option<StoreError> {
-    let mut wake = thread.start()?;
+    let mut wake = thread.start()?.at;
     loop {
         wake = wake + interval;
         let going_on = sleep_until(wake, || !shared.stopping());

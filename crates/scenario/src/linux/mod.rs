@@ -95,7 +95,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         placing.add(&mut runtime, task, program, seat, watch)?;
     }
     options.regulator.goals = placing.goals;
-    runtime.spare(setup.request.spare.iter().cloned());
+    runtime.neighbours(setup.request.neighbours.clone());
     runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     if scenario.store.update_mode == workload::UpdateMode::MemoryFirst {
         runtime.group_commit_every(scenario.store.group_commit);
