@@ -11,7 +11,7 @@ use std::thread::ScopedJoinHandle;
 use punctual_cores::{LendingLog, Limits, Placement, Request, Seat, place};
 use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, MadeFor, Regulator, RegulatorOptions};
 use punctual_os::LinuxOs;
-use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::exclusive::{ExclusiveCore, check_groups};
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread::set_scheduling;
 use punctual_platform::linux::{BestEffort, CoreClaim, KernelTree, busy, thread};
@@ -39,7 +39,7 @@ use crate::collector::{Collector, Ending};
 use crate::error::RuntimeError;
 use crate::figures::{TaskFigures, Watched};
 use crate::learn::{Learning, Record};
-use crate::report::{Finished, Protection, RunHeader};
+use crate::report::{Finished, LendingReport, Protection, RunHeader};
 use crate::under_way::UnderWay;
 
 /// How often the keeper looks at what the control thread tells, where no caller wants anything.
@@ -77,6 +77,8 @@ struct Ran {
     record: Option<AdmissionSetup>,
     /// What was decided about lending each exclusive core.
     lending: Vec<LendingLog>,
+    /// What came of it.
+    lent: Vec<LendingReport>,
 }
 
 impl<E: Engine + 'static> Keeper<E> {
@@ -100,6 +102,7 @@ impl<E: Engine + 'static> Keeper<E> {
     }
 
     fn keep(&mut self) -> Result<Finished, RuntimeError> {
+        check_groups(&KernelTree::default(), &self.prepared.neighbours)?;
         let obtained = &mut self.options.header.protection;
         let requests = self.prepared.requests();
         let placed =
@@ -141,6 +144,7 @@ impl<E: Engine + 'static> Keeper<E> {
             regulator,
             record,
             lending,
+            lent,
         } = ran?;
 
         let store = &self.prepared.store;
@@ -163,10 +167,9 @@ impl<E: Engine + 'static> Keeper<E> {
             updates: store.take_admission_log(),
             lending,
         });
-        Ok(Finished {
-            report: controlled.collector.finish(ending),
-            log,
-        })
+        let mut report = controlled.collector.finish(ending);
+        report.lending = lent;
+        Ok(Finished { report, log })
     }
 
     /// Bounds best-effort work for the run, where it is to be bounded or the loop turns its bound.
@@ -358,6 +361,7 @@ impl<E: Engine + 'static> Keeper<E> {
                 regulator,
                 record,
                 lending,
+                lent: accountants.iter().map(Accountant::report).collect(),
             })
         })
     }

@@ -12,10 +12,10 @@
 //! The kernel remembers which cores a thread had chosen for itself and gives them back with the former group
 //! (`user_cpus_ptr`, since Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
 //!
-//! Nothing of this changes when a core is lent: lendees alone are given it (`lendees.rs`). A group that is one is off our
-//! way; the groups above it keep the core like those on our way, because a group must have what the groups in it have.
-//! `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its scheduling domains; the
-//! topmost group's flag, left on, keeps balancing all the same.
+//! Nothing of this changes when a core is lent: lendees alone are given it (`lendees.rs`). A group that is one is off
+//! our way; the groups above it keep the core like those on our way, because a group must have what the groups in it
+//! have. `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its scheduling domains;
+//! the topmost group's flag, left on, keeps balancing all the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;

@@ -12,7 +12,7 @@ use super::affinity::Affinity;
 use super::cpuset::Cpuset;
 use super::partition::Partition;
 use super::population::Spared;
-use super::{Census, Mechanism};
+use super::{Census, Mechanism, likely};
 use crate::Refusal;
 
 /// What is to be kept, and from which threads.
@@ -48,11 +48,7 @@ impl Fence {
     ) -> Result<(Fence, Census), Refusal> {
         let partition = |core: &CoreId| Partition::create(tree, journal, *core).map(|partition| (*core, partition));
         let partitions = || match wanted.lend {
-            true => Err(refused(
-                "a cpuset partition of its own (cgroup version 2)",
-                "the kernel keeps a partition's core from all other threads, so it cannot be lent",
-                "set exclusive.lend = false where the best protection is worth more than the core's idle time",
-            )),
+            true => Err(not_while_lending(tree)),
             false => {
                 let all = wanted.exclusive.iter().map(partition).collect::<Result<_, _>>();
                 all.map(Fence::Partition)
@@ -127,6 +123,19 @@ impl Fence {
 fn of(partitions: &[(CoreId, Partition)], core: CoreId) -> impl Iterator<Item = &Partition> {
     let its = partitions.iter().filter(move |(of, _)| *of == core);
     its.map(|(_, partition)| partition)
+}
+
+/// Why a core that is to be lent has no partition.
+fn not_while_lending(tree: &KernelTree) -> Refusal {
+    let what = "a cpuset partition of its own (cgroup version 2)";
+    match likely::partition(tree) {
+        Ok(()) => refused(
+            what,
+            "the kernel keeps a partition's core from all other threads, so it cannot be lent",
+            "set exclusive.lend = false where better protection is worth more than the time that the core is idle",
+        ),
+        Err(why) => refused(what, why, "nothing: the core is to be lent, and a partition cannot be"),
+    }
 }
 
 /// A way by which no thread may be moved keeps nothing.

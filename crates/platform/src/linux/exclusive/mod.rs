@@ -30,7 +30,7 @@ mod partition;
 mod population;
 mod sweeper;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use punctual_units::{CoreId, Nanos};
@@ -246,6 +246,14 @@ impl ExclusiveCore {
             "name a thread of this process that is alive, and run as root",
         )
     }
+}
+
+/// Whether there are the groups that the cores are to be lent to.
+///
+/// # Errors
+/// [`Refusal`] where one is not there, or cannot be lent to.
+pub fn check_groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<(), Refusal> {
+    groups(tree, neighbours).map(drop)
 }
 
 /// The folders of the groups to lend to.

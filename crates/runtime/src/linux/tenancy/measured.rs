@@ -25,8 +25,8 @@ const PAUSE: Nanos = Nanos::from_micros(200);
 /// What lending was measured to cost, on the occupant's thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LendingMeasured {
-    /// From the decision to lend until a lendee ran on the core, in the order of measurement; as long as the lease where
-    /// none came. None where nothing was lent.
+    /// From the decision to lend until a lendee ran on the core, in the order of measurement; as long as the lease
+    /// where none came. None where nothing was lent.
     pub hand_over: Vec<Nanos>,
     /// Waking up at a given instant and taking the core back, from that instant to the end of the call, likewise.
     pub take_back: Vec<Nanos>,
@@ -60,8 +60,8 @@ impl Visitor {
 }
 
 impl LendingMeasured {
-    /// Measures on the calling thread, which is to be pinned to `core` and real-time; takes half a second. `visitor` has
-    /// it lent meanwhile; without one only the control is measured.
+    /// Measures on the calling thread, which is to be pinned to `core` and real-time; takes half a second. `visitor`
+    /// has it lent meanwhile; without one only the control is measured.
     fn measure(core: &ExclusiveCore, visitor: Option<&Visitor>) -> Result<LendingMeasured, Refusal> {
         let mut measured = LendingMeasured::default();
         let from = |asked: Time| -> Result<Nanos, Refusal> {

@@ -18,6 +18,8 @@ use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{Clock, CoreId, Nanos, Share, Time};
 
+use crate::report::{LendingReport, Quantiles};
+
 pub use self::measured::{LendingMeasured, measure_lending, quantile};
 pub use self::observer::Observer;
 
@@ -175,6 +177,24 @@ impl Accountant {
     /// The decisions since [`record`](Self::record).
     pub fn log(&self) -> LendingLog {
         self.0.ledger.lock().log.clone()
+    }
+
+    /// What came of it, in figures.
+    pub fn report(&self) -> LendingReport {
+        let account = self.account();
+        let us = |q| quantile(&account.take_back, q).as_micros_f64();
+        LendingReport {
+            core: self.core(),
+            leases: account.leases,
+            lent_s: account.lent.as_secs_f64(),
+            used_share: account.used_share().map(Share::get),
+            take_back_us: (!account.take_back.is_empty()).then(|| Quantiles {
+                p50: us(0.5),
+                p99: us(0.99),
+                max: us(1.0),
+            }),
+            late: account.late,
+        }
     }
 
     /// What lending cost, in words; nothing where nothing was lent.
