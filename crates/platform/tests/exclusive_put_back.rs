@@ -156,7 +156,7 @@ fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (tree, helper) = (KernelTree::default(), Grandchild::start(folder.path()));
     let core = *cores::usable(&tree).last().unwrap();
-    let journal = Journal::open(false).unwrap();
+    let journal = Journal::alone().unwrap();
     let neighbours = Neighbours {
         spare: all_programs_but(HELPER),
         ..Neighbours::default()

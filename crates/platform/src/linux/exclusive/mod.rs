@@ -130,7 +130,8 @@ impl ExclusiveCore {
                 ),
             });
         }
-        let mut others = cores::online(tree);
+        let machine = cores::online(tree);
+        let mut others = machine.clone();
         others.retain(|other| !exclusive.contains(other));
         let spared = Spared::new(tree, &neighbours.spare);
         let mut better = Vec::new();
@@ -141,10 +142,13 @@ impl ExclusiveCore {
             lend: neighbours.lend,
             lend_to: &groups(tree, neighbours)?,
         };
+        journal.claim(exclusive, &machine)?;
         let mark = journal.mark();
-        let (fence, threads) = Fence::best(tree, journal, &wanted, &mut better)?;
+        let (fence, threads) =
+            Fence::best(tree, journal, &wanted, &mut better).inspect_err(|_| journal.release(exclusive))?;
         let lendees = Lendees::new(exclusive, &own_others, fence.groups_to_lend_to(&wanted)).map_err(|why| {
             drop(journal.restore_since(mark));
+            journal.release(exclusive);
             refusal(
                 format!("a group to lend to: {why}"),
                 "run as root, or name groups of this user's",
@@ -155,7 +159,7 @@ impl ExclusiveCore {
             core: *core,
             mechanism: fence.mechanism(),
             threads,
-            interrupts: kernel_work::move_interrupts(tree, journal, *core, &others),
+            interrupts: kernel_work::move_interrupts(tree, journal, *core),
             unbound_work: kernel_work::move_unbound_work(tree, journal, *core),
             limits,
             refused: better.clone(),
@@ -299,7 +303,7 @@ fn group_name(core: CoreId) -> String {
 }
 
 /// `cores` as the kernel takes them, e.g. "0-2,5".
-fn list(cores: &[CoreId]) -> String {
+pub(super) fn list(cores: &[CoreId]) -> String {
     let mut sorted: Vec<u32> = cores.iter().map(|core| core.0).collect();
     sorted.sort_unstable();
     let runs = sorted.chunk_by(|a, b| a + 1 == *b).map(|run| match run {

@@ -50,7 +50,7 @@ impl Emulated {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let journal = Journal::open(false).unwrap();
+        let journal = Journal::alone().unwrap();
         let neighbours = Neighbours {
             lend_to: vec!["/render".into()],
             ..Neighbours::default()
