@@ -2,16 +2,16 @@
 //!
 //! Strangers (programs in a loop, whose failures are counted, and hogs that never rest) run by turns
 //!
-//! | arm         | strangers have                                    | the exclusive tasks      |
-//! |-------------|---------------------------------------------------|--------------------------|
-//! | `alone`     | all cores                                         | do not run               |
-//! | `by-hand`   | all cores but the last (`taskset`)                | do not run               |
-//! | `exclusive` | what [`punctual_scenario::run`] leaves and lends   | run; hogs are lent to    |
+//! | arm         | strangers have                                   | the exclusive tasks   |
+//! |-------------|--------------------------------------------------|-----------------------|
+//! | `alone`     | all cores                                        | do not run            |
+//! | `by-hand`   | all cores but the last (`taskset`)               | do not run            |
+//! | `exclusive` | what [`punctual_scenario::run`] leaves and lends | run; hogs are lent to |
 //!
-//! `by-hand` is what a careful engineer would set up without us. Of each arm the work per second is told, and what it is
-//! of an equal share: work over what is left of the machine (all cores less the core time of this process, or the cores
-//! that `by-hand` leaves), against the same of `alone` in the same repetition. After each arm the machine is compared with
-//! what it was before the first.
+//! `by-hand` is what a careful engineer would set up without us. Of each arm the work per second is told, and what it
+//! is of an equal share: work over what is left of the machine (all cores less the core time of this process, or the
+//! cores that `by-hand` leaves), against the same of `alone` in the same repetition. After each arm the machine is
+//! compared with what it was before the first.
 
 mod snapshot;
 mod strangers;
