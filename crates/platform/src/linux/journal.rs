@@ -190,8 +190,7 @@ impl Journal {
         core: CoreId,
         parse: impl Fn(&str) -> Option<CoreMask>,
     ) -> Result<bool, Refusal> {
-        let what = "the cores that no process claims";
-        let refusal = |why: std::io::Error| refuse_write(path, what, why);
+        let refusal = |why: std::io::Error| refuse_write(path, UNCLAIMED, why);
         let mut table = self.0.ledger.lock()?;
         let now = read_trimmed(path).map_err(refusal)?;
         let original = find(&table, kind, path).map(|change| table.original(change).to_string_lossy().into_owned());
@@ -201,10 +200,37 @@ impl Journal {
             has |= cores.has(core);
         }
         if has {
-            let change = self.join_file(&mut table, kind, path, what)?;
+            let change = self.join_file(&mut table, kind, path, UNCLAIMED)?;
             self.act(&mut table, change).map_err(refusal)?;
         }
         Ok(has)
+    }
+
+    /// Has the file at `path`, of a group of ours, list those of `cores` that no process which uses the group claims.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the file cannot be written.
+    pub(super) fn list_unclaimed(&self, path: &Path, cores: &str) -> Result<(), Refusal> {
+        let mut table = self.0.ledger.lock()?;
+        let change = self.join(&mut table, Kind::OffList, path, cores.as_bytes())?;
+        self.act(&mut table, change)
+            .map_err(|why| refuse_write(path, UNCLAIMED, why))
+    }
+
+    /// Other living processes that claim cores for themselves alone, and these cores.
+    pub(super) fn neighbours(&self) -> Vec<(i32, CoreMask)> {
+        let Ok(table) = self.0.ledger.lock() else {
+            return Vec::new(); // the next sweep asks again
+        };
+        let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
+        let others = others.filter(|(_, holder)| !holder.exclusive().is_empty());
+        others.map(|(_, holder)| (holder.pid(), *holder.exclusive())).collect()
+    }
+
+    /// The cores that other processes claim for themselves alone.
+    pub fn claimed_by_others(&self) -> Vec<CoreId> {
+        let claims = self.neighbours().into_iter().map(|(_, cores)| cores);
+        claims.fold(CoreMask::default(), |all, cores| all.with(&cores)).cores()
     }
 
     /// Adds the cores that this process claims to the list in the kernel file at `path`.
@@ -589,6 +615,9 @@ fn forget_ended(table: &mut Table) {
     let ended: Vec<usize> = threads.filter(ended).collect();
     ended.into_iter().for_each(|change| table.forget(change));
 }
+
+/// What is written into lists and masks that lose cores, for messages.
+const UNCLAIMED: &str = "the cores that no process claims";
 
 /// Set of threads whose cores no process may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
