@@ -107,6 +107,23 @@ impl ExclusiveCore {
         exclusive: &[CoreId],
         neighbours: &Neighbours,
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
+        let machine = cores::online(tree);
+        let there = exclusive.iter().all(|core| machine.contains(core));
+        if there && machine.iter().any(|core| !exclusive.contains(core)) {
+            // First of all: another process, even a dead one, may have this process within its fence.
+            journal.claim(exclusive, &machine)?;
+        }
+        let taken = ExclusiveCore::take_claimed(tree, journal, exclusive, &machine, neighbours);
+        taken.inspect_err(|_| journal.release(exclusive))
+    }
+
+    fn take_claimed(
+        tree: &KernelTree,
+        journal: &Journal,
+        exclusive: &[CoreId],
+        machine: &[CoreId],
+        neighbours: &Neighbours,
+    ) -> Result<Vec<ExclusiveCore>, Refusal> {
         // Our own threads stay within the cores of this process; all other threads have the whole machine but these.
         let mut own_others = cores::usable(tree);
         let all = list(&own_others);
@@ -130,8 +147,7 @@ impl ExclusiveCore {
                 ),
             });
         }
-        let machine = cores::online(tree);
-        let mut others = machine.clone();
+        let mut others = machine.to_vec();
         others.retain(|other| !exclusive.contains(other));
         let spared = Spared::new(tree, &neighbours.spare);
         let mut better = Vec::new();
@@ -142,13 +158,10 @@ impl ExclusiveCore {
             lend: neighbours.lend,
             lend_to: &groups(tree, neighbours)?,
         };
-        journal.claim(exclusive, &machine)?;
         let mark = journal.mark();
-        let (fence, threads) =
-            Fence::best(tree, journal, &wanted, &mut better).inspect_err(|_| journal.release(exclusive))?;
+        let (fence, threads) = Fence::best(tree, journal, &wanted, &mut better)?;
         let lendees = Lendees::new(exclusive, &own_others, fence.groups_to_lend_to(&wanted)).map_err(|why| {
             drop(journal.restore_since(mark));
-            journal.release(exclusive);
             refusal(
                 format!("a group to lend to: {why}"),
                 "run as root, or name groups of this user's",
