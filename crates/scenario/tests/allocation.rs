@@ -132,7 +132,7 @@ fn joules(report: &RunReport) -> f64 {
 fn in_peace(both: &RunReport, alone: &RunReport) -> bool {
     let goal = alone.header.goal.tasks.nominal();
     let held = [alone, both].map(|report| (tardiness(report).0 - goal).abs() < 0.05);
-    let calm = tardiness(both).1 <= tardiness(alone).1 + 0.035 && clock(both).1 <= clock(alone).1 + 0.05;
+    let calm = tardiness(both).1 <= tardiness(alone).1 + 0.03 && clock(both).1 <= clock(alone).1 + 0.05;
     held == [true; 2] && calm
 }
 
