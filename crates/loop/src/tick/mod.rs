@@ -30,7 +30,7 @@ use crate::document::{ControllerDocument, Mismatch};
 use crate::event::{Answer, Event, Step, Vitals, Window};
 use crate::exciter::Exciter;
 use crate::goals::{Goals, TaskWindow};
-use crate::mode::Mode;
+use crate::mode::{Mode, ModeName};
 use crate::monitor::Monitor;
 use crate::pacing::Pacing;
 use crate::reach::Unheld;
@@ -109,6 +109,8 @@ pub struct Regulator {
     distrust: Distrust,
     /// When a window last held a finished job.
     heard: Time,
+    /// Whether the loop is in fallback because of silence.
+    was_silent: bool,
     silence: Nanos,
     impatient: bool,
 }
@@ -183,6 +185,7 @@ impl Regulator {
             refused: None,
             distrust: Distrust::default(),
             heard: start,
+            was_silent: false,
             silence,
             impatient,
         };
@@ -319,7 +322,10 @@ impl Regulator {
         } else {
             failed.or(distrusted)
         };
-        self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
+        let late = self.goals.windows().iter().any(|task| task.late > 0);
+        let good = !(self.was_silent && late);
+        self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, good, now);
+        self.was_silent &= self.mode.name() == ModeName::Fallback;
         if self.mode == Mode::Running && !was_running {
             self.driver
                 .resume(to_knobs(&self.plan, &Plan::default(), self.clock.as_ref()));
@@ -412,7 +418,9 @@ impl Regulator {
         if senseless(window.tardiness) || senseless(window.drr) {
             return Some("the response-time meter gave a senseless value".into());
         }
-        (silent >= self.silence).then(|| format!("no real-time job ended for {silent}"))
+        let is_silent = silent >= self.silence;
+        self.was_silent |= is_silent;
+        is_silent.then(|| format!("no real-time job ended for {silent}"))
     }
 }
 

@@ -6,7 +6,7 @@ use punctual_workload::{JobOutcome, Pace, Split, TaskGoal, UpdateMode};
 
 use super::*;
 use crate::document::{MadeFor, ModelDocument};
-use crate::mode::SILENT_WINDOWS;
+use crate::mode::{GOOD_WINDOWS, SILENT_WINDOWS};
 
 mod goals;
 mod paced;
@@ -61,7 +61,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
                     provenance: Provenance::Simulated,
                 }),
             }],
-            energy: None,
+            meters: Vec::new(),
         },
         start: Time::ZERO,
         warm_up: Nanos::ZERO,
@@ -299,7 +299,7 @@ fn a_failed_clock_meter_falls_back_to_the_safe_setting_until_it_is_trusted_again
     let step = bench.period(Err("no such file".into()));
     assert!(is_safe(step.plan) && step.mode.as_str() == "fallback", "{step:?}");
     assert!(step.fallback.unwrap().contains("no such file"));
-    for _ in 0..crate::mode::GOOD_WINDOWS - 1 {
+    for _ in 0..GOOD_WINDOWS - 1 {
         assert!(is_safe(bench.good().plan));
     }
     assert_eq!(bench.good().mode.as_str(), "running");
@@ -330,6 +330,33 @@ fn a_refused_knob_a_senseless_reading_and_silence_fall_back_and_say_why() {
         "the knobs stay meanwhile"
     );
     assert!(is_safe(last.plan) && last.fallback.as_ref().unwrap().contains("no real-time job"));
+}
+
+/// Jobs that waited while none ended are late one after the other: the law does not begin again amidst them.
+#[test]
+fn windows_with_late_jobs_are_not_good_after_silence_but_are_after_another_fault() {
+    let late = |bench: &mut Bench| {
+        bench.job(1.5, 0.6);
+        bench.period(Ok(TOP)).mode
+    };
+    let mut bench = Bench::new(ControllerKind::Qod);
+    bench.good();
+    (0..SILENT_WINDOWS).for_each(|_| drop(bench.period(Ok(TOP))));
+    for _ in 0..3 * GOOD_WINDOWS {
+        assert_eq!(late(&mut bench), ModeName::Fallback);
+    }
+    for _ in 0..GOOD_WINDOWS - 1 {
+        assert_eq!(bench.good().mode, ModeName::Fallback);
+    }
+    assert_eq!(bench.good().mode, ModeName::Running);
+
+    let mut bench = Bench::new(ControllerKind::Clock);
+    bench.good();
+    bench.period(Err("no such file".into()));
+    for _ in 0..GOOD_WINDOWS - 1 {
+        assert_eq!(late(&mut bench), ModeName::Fallback);
+    }
+    assert_eq!(late(&mut bench), ModeName::Running);
 }
 
 #[test]
