@@ -63,7 +63,7 @@ pub fn options() -> RegulatorOptions {
                     range: Range::Share(Provenance::Simulated),
                 },
             ],
-            energy: None,
+            meters: Vec::new(),
         },
         start: Time::ZERO,
         warm_up: Nanos::ZERO,

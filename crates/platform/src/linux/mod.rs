@@ -21,6 +21,7 @@ pub mod probe;
 pub mod real_time;
 #[cfg(test)]
 mod testing;
+mod thermal;
 pub mod thread;
 mod tree;
 mod undo;
