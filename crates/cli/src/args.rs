@@ -388,8 +388,6 @@ pub enum Controller {
     Clock,
     /// Both.
     Mimo,
-    /// Both, by inverting the model at every step.
-    OneStep,
 }
 
 #[cfg(feature = "lab")]
@@ -401,7 +399,6 @@ impl Controller {
             Controller::Qod => ControllerKind::Qod,
             Controller::Clock => ControllerKind::Clock,
             Controller::Mimo => ControllerKind::Mimo,
-            Controller::OneStep => ControllerKind::OneStep,
         }
     }
 }

@@ -1,22 +1,21 @@
 //! The controllers by name: which meters a law reads, which knobs it turns, and which law it is.
 //!
-//! | name       | reads            | turns                 | law             | in the paper |
-//! |------------|------------------|-----------------------|-----------------|--------------|
-//! | `open`     | nothing          | nothing               | none            | Open         |
-//! | `qod`      | tardiness        | admitted share        | LQR-PI          | QoDxxx       |
-//! | `clock`    | tardiness        | clock                 | LQR-PI          | DVFSonly     |
-//! | `mimo`     | tardiness, drr   | clock, admitted share | LQR-PI          | MIMO         |
-//! | `one-step` | tardiness, drr   | clock, admitted share | model inversion | none         |
+//! | name    | reads          | turns                 | in the paper |
+//! |---------|----------------|-----------------------|--------------|
+//! | `open`  | nothing        | nothing               | Open         |
+//! | `qod`   | tardiness      | admitted share        | QoDxxx       |
+//! | `clock` | tardiness      | clock                 | DVFSonly     |
+//! | `mimo`  | tardiness, drr | clock, admitted share | MIMO         |
 //!
-//! The laws are those of `punctual-control`; `qod` and `clock` are the one-by-one case of `mimo`. Knobs are shares of
+//! The law is LQR-PI, of `punctual-control`; `qod` and `clock` are the one-by-one case of `mimo`. Knobs are shares of
 //! their range: the clock as a share of the top clock, so that a model says the same on machines of different speed.
 //!
-//! At `pace = "period"` the LQR-PI laws are the paper's, which round the clock only when the plan is made. At
-//! `pace = "job"` they know the clock's steps and carry the rounding (a single job answers to a single step, so there
-//! is no mean over a period to hide it in), and `mimo` feeds changes of the goal forward. `one-step` does so at any
-//! pace. What goes beyond the paper is also watched: see [`Controller::watch`].
+//! At `pace = "period"` the laws are the paper's, which round the clock only when the plan is made. At `pace = "job"`
+//! they know the clock's steps and carry the rounding (a single job answers to a single step, so there is no mean over
+//! a period to hide it in), and feed changes of the goal forward. What goes beyond the paper is also watched: see
+//! [`Controller::watch`].
 
-use punctual_control::{Actuator, Design, Doubt, Effect, Knob, LqrPi, OneStep, OneStepTuning, StepError, Supervisor};
+use punctual_control::{Actuator, Design, Doubt, Effect, Knob, LqrPi, Supervisor};
 use punctual_platform::{ClockOffer, KnobId, Offers};
 use punctual_workload::{ControllerKind, Pace};
 
@@ -27,14 +26,6 @@ use crate::event::Window;
 pub const METERS_MAX: usize = 2;
 /// Knobs that there are.
 pub const KNOBS_MAX: usize = 2;
-
-/// Filter gain of `one-step`: the part of a surprise that is believed at once. Chosen by hand between 1 (a surprise
-/// gone after one sample, noise sqrt(2) times as large) and the slowness of small values: 0.6 leaves 16 % of a step
-/// after two samples, lets gains be 3.3 times the model's, and adds 20 % to the noise.
-const FILTER: f64 = 0.6;
-/// Price of moves of `one-step`: half of a knob's range costs what an error of 0.05 in tardiness does. It slows down
-/// what the knobs can hardly do; chosen by hand, one value for all machines and goals.
-const MOVES: f64 = 0.01;
 
 /// How far from its goal, relative to it, mean tardiness counts as late or early to the watcher over a model.
 const OFF_MARGIN: f64 = 0.1;
@@ -87,7 +78,7 @@ pub const fn knobs_of(kind: ControllerKind) -> &'static [KnobId] {
         ControllerKind::Open => &[],
         ControllerKind::Qod => &[KnobId::AdmittedShare],
         ControllerKind::Clock => &[KnobId::CLOCK],
-        ControllerKind::Mimo | ControllerKind::OneStep => &[KnobId::CLOCK, KnobId::AdmittedShare],
+        ControllerKind::Mimo => &[KnobId::CLOCK, KnobId::AdmittedShare],
     }
 }
 
@@ -103,18 +94,11 @@ pub struct Controller {
 
 #[derive(Clone, Debug)]
 struct Law {
-    pilot: Pilot,
+    pilot: Box<LqrPi>,
     meters: Vec<MeterName>,
     knobs: Vec<KnobId>,
     goal: Vec<f64>,
     supervisor: Option<Supervisor>,
-}
-
-/// The mathematics of a law.
-#[derive(Clone, Debug)]
-enum Pilot {
-    LqrPi(Box<LqrPi>),
-    OneStep(Box<OneStep>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,7 +138,6 @@ impl Controller {
             (_, Some(document)) => document,
         };
         let law = match kind {
-            ControllerKind::OneStep => Law::one_step(goal, offers.clock(), document)?,
             ControllerKind::Qod => Law::lqr_pi(kind, &document.qod, goal, offers.clock(), document)?,
             ControllerKind::Clock => Law::lqr_pi(kind, &document.clock, goal, offers.clock(), document)?,
             _ => Law::lqr_pi(kind, &document.mimo, goal, offers.clock(), document)?,
@@ -279,7 +262,7 @@ impl Law {
         };
         let watched = document.made_for.pace == Pace::Job;
         let mut law = Law {
-            pilot: Pilot::LqrPi(Box::new(pilot)),
+            pilot: Box::new(pilot),
             goal: meters.iter().map(|meter| meter.goal(goal)).collect(),
             meters,
             knobs,
@@ -288,32 +271,6 @@ impl Law {
         if let (true, Some(model)) = (watched, &document.model) {
             law.supervisor = law.supervisor(model, clock, kind)?;
         }
-        Ok(law)
-    }
-
-    /// The law that inverts the document's model.
-    fn one_step(goal: SetPoints, clock: Option<&ClockOffer>, document: &ControllerDocument) -> Result<Law, Mismatch> {
-        let kind = ControllerKind::OneStep;
-        let document_model = document.model.as_ref().ok_or(Mismatch::NoModel {
-            controller: kind.name(),
-        })?;
-        let model = &document_model.mimo;
-        let (meters, knobs) = names(model.outputs(), model.inputs())?;
-        let actuators = knobs.iter().map(|knob| actuator(*knob, clock, kind));
-        let tuning = OneStepTuning {
-            error: document.mimo.weights.error.clone(),
-            moves: vec![MOVES; knobs.len()],
-            filter: vec![FILTER; meters.len()],
-        };
-        let pilot = OneStep::new(model, actuators.collect::<Result<_, _>>()?, tuning)?;
-        let mut law = Law {
-            pilot: Pilot::OneStep(Box::new(pilot)),
-            goal: meters.iter().map(|meter| meter.goal(goal)).collect(),
-            meters,
-            knobs,
-            supervisor: None,
-        };
-        law.supervisor = law.supervisor(document_model, clock, kind)?;
         Ok(law)
     }
 
@@ -383,43 +340,6 @@ impl Law {
             held.set(*knob, *setting);
         }
         held
-    }
-}
-
-impl Pilot {
-    fn step(&mut self, y: &[f64], goal: &[f64]) -> Result<(), StepError> {
-        match self {
-            Pilot::LqrPi(law) => law.step(y, goal).map(drop),
-            Pilot::OneStep(law) => law.step(y, goal, &[]).map(drop),
-        }
-    }
-
-    fn applied(&mut self, u: &[f64]) -> Result<(), StepError> {
-        match self {
-            Pilot::LqrPi(law) => law.applied(u),
-            Pilot::OneStep(law) => law.applied(u),
-        }
-    }
-
-    fn follow(&mut self, u: &[f64]) -> Result<(), StepError> {
-        match self {
-            Pilot::LqrPi(law) => law.follow(u),
-            Pilot::OneStep(law) => law.follow(u),
-        }
-    }
-
-    fn resume(&mut self, u: &[f64]) -> Result<(), StepError> {
-        match self {
-            Pilot::LqrPi(law) => law.resume(u),
-            Pilot::OneStep(law) => law.resume(u),
-        }
-    }
-
-    fn settings(&self) -> &[f64] {
-        match self {
-            Pilot::LqrPi(law) => law.settings(),
-            Pilot::OneStep(law) => law.settings(),
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The two files that outlive a run: a model that was identified, and the controller designed from it.
 
 use punctual_control::{
-    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OneStepError, OperatingPoint,
-    Orders, PoorFit, R2_ACCEPTED, Recording, Stability, Weights, design, identify, quasi_static, steady_gain,
+    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OperatingPoint, Orders,
+    PoorFit, R2_ACCEPTED, Recording, Stability, Weights, design, identify, quasi_static, steady_gain,
 };
 use punctual_workload::{ControllerKind, Pace, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -93,17 +93,6 @@ pub enum Mismatch {
         /// The controller.
         controller: &'static str,
     },
-    /// Gains alone do not make this law.
-    #[error(
-        "the controller `{controller}` works with the model itself, which this controller file does not hold: give the model, or design it again with `punctual design`"
-    )]
-    NoModel {
-        /// The controller.
-        controller: &'static str,
-    },
-    /// The model cannot be inverted.
-    #[error(transparent)]
-    OneStep(#[from] OneStepError),
     /// The machine has no clock knob.
     #[error(
         "the controller `{controller}` turns the clock, but this machine offers no clock knob: use `qod` or `open`"
@@ -306,7 +295,7 @@ impl ModelDocument {
             ControllerKind::Open => None,
             ControllerKind::Qod => Some((&self.tardiness, &[ADMITTED])),
             ControllerKind::Clock => Some((&self.tardiness, &[CLOCK])),
-            ControllerKind::Mimo | ControllerKind::OneStep => Some((&self.mimo, &[CLOCK, ADMITTED])),
+            ControllerKind::Mimo => Some((&self.mimo, &[CLOCK, ADMITTED])),
         }
     }
 
@@ -415,10 +404,10 @@ impl ControllerDocument {
         }
     }
 
-    /// The gains of this controller; none of `open`, and of `one-step`, which has a model in their place.
+    /// The gains of this controller; none of `open`.
     fn design_of(&self, kind: ControllerKind) -> Option<&Design> {
         match kind {
-            ControllerKind::Open | ControllerKind::OneStep => None,
+            ControllerKind::Open => None,
             ControllerKind::Qod => Some(&self.qod),
             ControllerKind::Clock => Some(&self.clock),
             ControllerKind::Mimo => Some(&self.mimo),

@@ -11,12 +11,11 @@ use punctual_workload::{
 use super::allocation::{Allocation, allocation};
 use super::section::Section;
 
-const CONTROLLERS: [(&str, ControllerKind); 5] = [
+const CONTROLLERS: [(&str, ControllerKind); 4] = [
     (ControllerKind::Open.name(), ControllerKind::Open),
     (ControllerKind::Qod.name(), ControllerKind::Qod),
     (ControllerKind::Clock.name(), ControllerKind::Clock),
     (ControllerKind::Mimo.name(), ControllerKind::Mimo),
-    (ControllerKind::OneStep.name(), ControllerKind::OneStep),
 ];
 
 /// What a scenario file says, with its paths as written.

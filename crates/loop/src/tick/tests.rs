@@ -198,30 +198,6 @@ fn both_goals_are_reached_and_held() {
     );
 }
 
-/// The plant's clock steps are 5 % of the top and move tardiness by 0.06; the share takes up what rounding leaves of
-/// it, and drr is off by that.
-#[test]
-fn the_one_step_law_is_there_in_a_few_windows_and_stays() {
-    let mut bench = Bench::new(ControllerKind::OneStep);
-    let (early, y) = closed(&mut bench, 8, plant);
-    assert!((y[0] - 0.85).abs() < 0.08, "{y:?} after {early:?}");
-    let (steps, _) = closed(&mut bench, 400, plant);
-    let late = &steps[200..];
-    let mean = |read: fn(&Window) -> Option<f64>| {
-        late.iter().filter_map(|step| read(&step.window)).sum::<f64>() / late.len() as f64
-    };
-    let (tardiness, drr) = (mean(|window| window.tardiness), mean(|window| window.drr));
-    assert!(
-        (tardiness - 0.85).abs() < 0.01 && (drr - 0.6).abs() < 0.02,
-        "{tardiness} {drr}"
-    );
-    assert!(steps.iter().all(|step| step.fallback.is_none()));
-    assert!(late.windows(2).all(|pair| {
-        let [a, b] = [&pair[0], &pair[1]].map(|step| step.plan.clock().unwrap().0);
-        a.abs_diff(b) <= TOP.0 / 20
-    }));
-}
-
 /// The gains that suit the paper's period, at the pace of jobs: on the clock's steps, and the mean on the goal.
 #[test]
 fn at_the_pace_of_jobs_mimo_carries_the_rounding() {
@@ -243,8 +219,8 @@ fn at_the_pace_of_jobs_mimo_carries_the_rounding() {
 /// A machine whose knobs do the opposite of what the model says. The law would hold the clock at its bottom.
 #[test]
 fn a_wrong_model_falls_back_says_why_and_is_tried_less_and_less() {
-    let mut bench = Bench::new(ControllerKind::OneStep);
-    let mut turned = options(ControllerKind::OneStep);
+    let mut bench = Bench::new(ControllerKind::Mimo);
+    let mut turned = options(ControllerKind::Mimo);
     turned.design = Some(opposite_design());
     bench.regulator = Regulator::new(turned).unwrap();
     let (steps, _) = closed(&mut bench, 2000, plant);
@@ -281,14 +257,7 @@ fn opposite_design() -> ControllerDocument {
         model.check_nature(ControllerKind::Mimo).is_err(),
         "a model file like that is refused"
     );
-    model.design().unwrap()
-}
-
-#[test]
-fn gains_without_their_model_do_not_make_a_one_step_law() {
-    let mut options = options(ControllerKind::OneStep);
-    options.design.as_mut().unwrap().model = None;
-    assert!(matches!(Regulator::new(options), Err(Mismatch::NoModel { .. })));
+    model.for_every_job(1.0).unwrap().design().unwrap()
 }
 
 #[test]
