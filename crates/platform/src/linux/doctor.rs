@@ -66,8 +66,6 @@ pub enum Facility {
     /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the
     /// profiler.
     CacheProfiles,
-    /// The processor's own counters, for this user. Examined by the command as well.
-    Counters,
 }
 
 impl fmt::Display for Facility {
@@ -93,7 +91,6 @@ impl fmt::Display for Facility {
             Facility::BareMetal => "bare metal",
             Facility::NoSteal => "no stolen time",
             Facility::CacheProfiles => "cache profiles",
-            Facility::Counters => "hardware counters",
         })
     }
 }
