@@ -166,7 +166,10 @@ impl Regulator {
             plan.set(KnobId::BestEffortShare, Value::Share(law.share()));
         }
         let splitting = split.map(|split| Splitting::new(&split, offers.clock())).transpose()?;
-        let paced = offers.clock().zip(knobs.clock).filter(|_| within && driver.controls());
+        let paced = offers
+            .clock()
+            .zip(knobs.get(KnobId::CLOCK))
+            .filter(|_| within && driver.controls());
         let mut regulator = Regulator {
             min_fresh: goal.min_fresh,
             goals,
@@ -259,16 +262,10 @@ impl Regulator {
     /// not asked about.
     fn watch_safety(&mut self, now: Time) {
         let safe = self.driver.safe(self.min_fresh);
-        let top = safe
-            .clock
-            .zip(self.clock.as_ref())
-            .map(|(ratio, offer)| on_step(ratio, offer));
+        let planned = to_knobs(&self.plan, &Plan::default(), self.clock.as_ref());
         let turns = self.driver.turns();
         let controls = !turns.is_empty();
-        self.others_safe = turns.iter().all(|knob| match knob {
-            KnobId::Clock(_) => self.plan.clock() == top,
-            _ => admitted(&self.plan) <= Share::clamped(safe.admitted),
-        });
+        self.others_safe = turns.iter().all(|knob| planned.as_safe_as(&safe, *knob));
         let share = self.plan.share(KnobId::BestEffortShare);
         let best_effort = self
             .best_effort
@@ -337,7 +334,7 @@ impl Regulator {
         };
         // Jobs of other tasks may be under way, and one without a result has more to say than the window without it.
         if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
-            knobs.clock = knobs.clock.map(|clock| clock.max(wanted));
+            knobs.set(KnobId::CLOCK, knobs.get(KnobId::CLOCK).map(|clock| clock.max(wanted)));
         }
         replan(&mut self.plan, knobs, self.clock.as_ref());
         if let Some(share) = self.best_effort_share(&read) {
@@ -370,10 +367,10 @@ impl Regulator {
     fn step_law(&mut self, read: &Window, measured: bool) -> Knobs {
         let mut knobs = self.driver.step(read);
         if measured {
-            self.law_clock = knobs.clock;
+            self.law_clock = knobs.get(KnobId::CLOCK);
         } else if let (Some(_), true) = (&self.pacing, read.jobs > 0) {
             // Jobs of other tasks were paced meanwhile: that clock was for them.
-            knobs.clock = self.law_clock.or(knobs.clock);
+            knobs.set(KnobId::CLOCK, self.law_clock.or(knobs.get(KnobId::CLOCK)));
         }
         knobs
     }
@@ -385,7 +382,9 @@ impl Regulator {
         let split = || applied.failed(&self.splitting.as_ref()?.plan());
         self.refused = applied.failed(&self.plan).or_else(split).or(self.refused.take());
         let knobs = to_knobs(&self.plan, &applied.obtained, self.clock.as_ref());
-        if let (Some(pacing), Some(share), Some(_)) = (&mut self.pacing, knobs.clock, applied.obtained.clock()) {
+        if let (Some(pacing), Some(share), Some(_)) =
+            (&mut self.pacing, knobs.get(KnobId::CLOCK), applied.obtained.clock())
+        {
             pacing.turned(share, now);
         }
         self.driver.applied(knobs);
@@ -471,15 +470,11 @@ impl Driver {
         }
     }
 
-    /// The setting that is right whatever failed: full clock, and only the updates that the user's minimum needs.
-    /// An open-loop run stays open-loop in fallback.
+    /// The setting that is right whatever failed ([`Knobs::safe`]). An open-loop run stays open-loop in fallback.
     fn safe(&self, min_fresh: Share) -> Knobs {
         match self {
             Driver::Control(controller) if !controller.turns_knobs() => controller.operating_point(),
-            _ => Knobs {
-                clock: Some(1.0),
-                admitted: min_fresh.get(),
-            },
+            _ => Knobs::safe(min_fresh),
         }
     }
 }
@@ -493,25 +488,22 @@ fn on_step(ratio: f64, clock: &ClockOffer) -> Hertz {
 /// decision would touch.
 fn replan(plan: &mut Plan, knobs: Knobs, clock: Option<&ClockOffer>) {
     plan.clear();
-    plan.set(KnobId::AdmittedShare, Value::Share(Share::clamped(knobs.admitted)));
-    if let Some((ratio, offer)) = knobs.clock.zip(clock) {
-        plan.set(KnobId::CLOCK, Value::Clock(on_step(ratio, offer)));
+    for (knob, position) in knobs.iter() {
+        match (knob, clock) {
+            (KnobId::Clock(_), Some(offer)) => plan.set(knob, Value::Clock(on_step(position, offer))),
+            (KnobId::Clock(_), None) => false,
+            _ => plan.set(knob, Value::Share(Share::clamped(position))),
+        };
     }
 }
 
-/// The admitted share that a plan asks for: every update, where it says nothing.
-fn admitted(plan: &Plan) -> Share {
-    plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE)
-}
-
-/// The inverse of [`replan`]; a knob that obtained another value is there.
+/// The inverse of [`replan`]; a knob that obtained another value is there, and one that is not planned at rest.
 fn to_knobs(plan: &Plan, obtained: &Plan, clock: Option<&ClockOffer>) -> Knobs {
-    let set = obtained.clock().or(plan.clock());
-    let admitted = obtained.share(KnobId::AdmittedShare).unwrap_or(admitted(plan));
-    Knobs {
-        clock: set.zip(clock).map(|(set, offer)| set.ratio(offer.top())),
-        admitted: admitted.get(),
-    }
+    Knobs::each(|knob| match obtained.get(knob).or(plan.get(knob))? {
+        Value::Clock(set) => Some(set.ratio(clock?.top())),
+        Value::Share(share) => Some(share.get()),
+        Value::Ways(_) | Value::Parts(_) | Value::Lent(_) => None,
+    })
 }
 
 #[cfg(test)]

@@ -155,6 +155,10 @@ fn planned(clock: Option<Hertz>, admitted: f64) -> Plan {
     clock.into_iter().chain([admitted]).collect()
 }
 
+fn admitted(plan: &Plan) -> Share {
+    plan.share(KnobId::AdmittedShare).unwrap()
+}
+
 /// An answer of a machine whose clock cannot be turned.
 fn read_only() -> Applied {
     let refusal = Refusal {
