@@ -55,7 +55,8 @@ pub enum PoolError {
     },
     /// A least share of nothing, or idle cores that keep more than busy ones.
     #[error(
-        "idle cores keep {idle:?} and busy ones at least {least:?}: give 1 or more, and idle cores no more than busy ones"
+        "idle cores keep {idle:?} and busy ones at least {least:?}: give 1 or more, and idle cores no more than busy \
+         ones"
     )]
     Least {
         /// What busy cores keep.

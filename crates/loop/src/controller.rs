@@ -248,7 +248,8 @@ impl Controller {
         };
         match doubt {
             Doubt::Mispredicts { missed, residual } => format!(
-                "the model is wrong here: it misses changes of tardiness by {missed:.3}, its own record by {residual:.3}; identify again"
+                "the model is wrong here: it misses changes of tardiness by {missed:.3}, its own record by \
+                 {residual:.3}; identify again"
             ),
             Doubt::Swings { knob: i, times } => format!(
                 "the model is wrong here: {} swung to and fro {times} times in a row; identify again",
@@ -257,7 +258,8 @@ impl Controller {
             Doubt::Backwards { late, samples } => {
                 let (off, more) = if late { ("late", "later") } else { ("early", "earlier") };
                 format!(
-                    "the model is wrong here: jobs stayed {off} for {samples} windows while the knobs made them {more}; identify again"
+                    "the model is wrong here: jobs stayed {off} for {samples} windows while the knobs made them \
+                     {more}; identify again"
                 )
             }
         }

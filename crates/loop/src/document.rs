@@ -121,7 +121,8 @@ pub enum Mismatch {
     },
     /// A document with the same name twice.
     #[error(
-        "the model has {meters} meters and {knobs} knobs, but there are only {METERS_MAX} and {KNOBS_MAX}: identify again"
+        "the model has {meters} meters and {knobs} knobs, but there are only {METERS_MAX} and {KNOBS_MAX}: identify \
+         again"
     )]
     TooMany {
         /// Its meters.
@@ -154,7 +155,8 @@ pub enum Unfit {
     Poor(#[from] PoorFit),
     /// A knob works against its nature, at once or in the long run.
     #[error(
-        "the model says that more of `{knob}` makes jobs {effect}{when}, which cannot be: something else moved the jobs; identify again while nothing else uses the real-time core"
+        "the model says that more of `{knob}` makes jobs {effect}{when}, which cannot be: something else moved the \
+         jobs; identify again while nothing else uses the real-time core"
     )]
     Backwards {
         /// The knob.
@@ -166,7 +168,8 @@ pub enum Unfit {
     },
     /// The closed loop does not settle.
     #[error(
-        "the loop that `{controller}` closes around its model is {verdict}: its knobs would swing ever further; identify again, or design from another model"
+        "the loop that `{controller}` closes around its model is {verdict}: its knobs would swing ever further; \
+         identify again, or design from another model"
     )]
     Unstable {
         /// The controller.
@@ -421,8 +424,16 @@ impl ControllerDocument {
         match (&made.machine, &run.machine) {
             _ if made.platform == "sim" => None,
             (Some(on), Some(run)) if on == run => None,
-            _ if made.shipped => Some("the model is the one that comes with punctual, learnt elsewhere: --identify learns one on this machine".into()),
-            (None, Some(_)) => Some("the model does not say on which machine it was learnt: --identify learns one on this machine".into()),
+            _ if made.shipped => Some(
+                "the model is the one that comes with punctual, learnt elsewhere: --identify \
+                learns one on this machine"
+                    .into(),
+            ),
+            (None, Some(_)) => Some(
+                "the model does not say on which machine it was learnt: --identify learns one on \
+                this machine"
+                    .into(),
+            ),
             _ => None,
         }
     }

@@ -318,7 +318,9 @@ impl Collector {
     fn throttled(&self) -> Option<String> {
         (self.full > 0).then(|| {
             format!(
-                "this run's own real-time threads filled their core for over 94 % of a second, in {} of {} windows, where the kernel throttles them (at 95 % by default): ask for less, or raise /proc/sys/kernel/sched_rt_runtime_us",
+                "this run's own real-time threads filled their core for over 94 % of a second, in {} of {} windows, \
+                 where the kernel throttles them (at 95 % by default): ask for less, or raise \
+                 /proc/sys/kernel/sched_rt_runtime_us",
                 self.full, self.steps
             )
         })

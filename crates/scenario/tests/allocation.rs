@@ -139,7 +139,8 @@ fn in_peace(both: &RunReport, alone: &RunReport) -> bool {
 /// What came out, beside the controller alone.
 fn told(what: &str, both: &RunReport, alone: &RunReport) -> String {
     format!(
-        "{what}: tardiness (mean, deviation) {:.3?} against {:.3?}, clock {:.3?} against {:.3?} GHz, {:.1} against {:.1} J; {:?}",
+        "{what}: tardiness (mean, deviation) {:.3?} against {:.3?}, clock {:.3?} against {:.3?} GHz, {:.1} against \
+         {:.1} J; {:?}",
         tardiness(both),
         tardiness(alone),
         clock(both),

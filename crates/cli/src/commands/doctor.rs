@@ -33,7 +33,8 @@ fn cache_profiles() -> Finding {
         Err(ProfilerError::NoPlugins { version, .. }) => format!("QEMU {version} takes no plugins"),
         Err(error) => error.to_string(),
     };
-    let remedy = "put QEMU's user-mode emulation with plugins into PATH (Debian 12: apt-get install qemu-user; docs/profiling.md)";
+    let remedy = "put QEMU's user-mode emulation with plugins into PATH (Debian 12: apt-get install qemu-user; \
+        docs/profiling.md)";
     finding(Facility::CacheProfiles, Status::Missing, detail, remedy)
 }
 

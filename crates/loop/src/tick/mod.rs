@@ -396,9 +396,14 @@ impl Regulator {
         let silent = now.since(self.heard);
         let at_top = self.plan.clock() == self.clock.as_ref().map(ClockOffer::top);
         let silenced = self.impatient && window.jobs == 0 && silent >= self.silence && !at_top;
-        watched.or_else(|| silenced.then(|| format!(
-                "the model is wrong here, or the machine stood still: under the law's settings no real-time job ended for {silent}"
-            )))
+        watched.or_else(|| {
+            silenced.then(|| {
+                format!(
+                    "the model is wrong here, or the machine stood still: under the law's settings no real-time job \
+                 ended for {silent}"
+                )
+            })
+        })
     }
 
     /// What went wrong in this window, if anything.
