@@ -56,6 +56,11 @@ pub enum Command {
     Replay(Replay),
     /// Say what this machine offers, what is missing, and how to get it
     Doctor(Doctor),
+    /// Put back what dead programs of punctual have left changed on this machine
+    ///
+    /// What a living program wants stays. Ends with 2 if something could not be put back, and says how to do it by
+    /// hand.
+    Restore(Restore),
     /// Measure parts of `punctual` on this machine
     #[cfg(feature = "lab")]
     #[command(subcommand)]
@@ -177,6 +182,14 @@ pub struct Replay {
 /// `doctor`
 #[derive(Debug, Args)]
 pub struct Doctor {
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `restore`
+#[derive(Debug, Args)]
+pub struct Restore {
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,

@@ -50,6 +50,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Design(design) => commands::design::design(&design),
         Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
+        Command::Restore(restore) => commands::restore::restore(&restore),
         #[cfg(feature = "lab")]
         Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),
         #[cfg(feature = "lab")]

@@ -108,7 +108,7 @@ fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (tree, helper) = (KernelTree::default(), start_helper(folder.path()));
     let core = *cores::usable(&tree).last().unwrap();
-    let journal = Journal::open(false).unwrap();
+    let journal = Journal::alone().unwrap();
     let exclusive = match ExclusiveCore::take(&tree, &journal, core, &all_programs_but(HELPER)) {
         Ok(exclusive) => exclusive,
         Err(refusal) => {

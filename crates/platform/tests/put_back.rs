@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use punctual_platform::linux::recovery;
 use punctual_platform::linux::thread::Tid;
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cgroup};
 use punctual_platform::{KnobId, Machine, Plan, Value};
@@ -189,11 +190,12 @@ fn board() -> tempfile::TempDir {
 }
 
 /// Starts a child, waits until it has changed everything, and returns it with the folders that it made.
-fn start(end: End, guardian: &str, tree: &Path) -> (Kept, Vec<PathBuf>) {
+fn start(end: End, guardian: &str, tree: &Path, ledger: &Path) -> (Kept, Vec<PathBuf>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ORDER, format!("{} {guardian} {}", end.name(), tree.display()))
+        .env(recovery::FOLDER, ledger) // so that no other test recovers what is to be seen here
         .env("RUST_BACKTRACE", "0") // printing one takes longer than what is measured
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -217,7 +219,8 @@ fn start(end: End, guardian: &str, tree: &Path) -> (Kept, Vec<PathBuf>) {
 fn run(end: End, guardian: &str, patience: Duration) -> Result<Duration, (Vec<String>, Vec<PathBuf>)> {
     let tree = board();
     let before = snapshot(tree.path());
-    let (mut child, made) = start(end, guardian, tree.path());
+    let ledger = tempfile::tempdir().unwrap();
+    let (mut child, made) = start(end, guardian, tree.path(), ledger.path());
     if let Some(signal) = end.signal() {
         let left = left_changed(&before, tree.path(), &made);
         assert!(

@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod identify;
 pub mod profile;
 pub mod replay;
+pub mod restore;
 pub mod run;
 pub mod scenario;
 

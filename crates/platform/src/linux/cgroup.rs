@@ -103,6 +103,13 @@ pub fn mount_point(controller: Option<&str>, mountinfo: &str) -> Option<PathBuf>
     Some(PathBuf::from(mount.point))
 }
 
+/// Where the topmost visible groups of all hierarchies are.
+pub(super) fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
+    let mounts = mountinfo.lines().filter_map(Mount::parse);
+    let groups = mounts.filter(|mount| matches!(mount.kind, "cgroup" | "cgroup2"));
+    groups.map(|mount| PathBuf::from(mount.point)).collect()
+}
+
 /// One line of a mountinfo.
 struct Mount<'a> {
     /// Which folder of the file system is mounted.
@@ -276,15 +283,12 @@ pub(super) fn enable_below(home: &Path, controller: &str, journal: &Journal) -> 
             delegate(Version::V2),
         ));
     }
+    let (control, off) = (home.join(SUBTREE_CONTROL), format!("-{controller}"));
     if lists_it(SUBTREE_CONTROL) {
-        return Ok(());
+        return journal.stays_on(&control, &off);
     }
     journal
-        .switch(
-            &home.join(SUBTREE_CONTROL),
-            &format!("+{controller}"),
-            &format!("-{controller}"),
-        )
+        .switch(&control, &format!("+{controller}"), &off)
         .map_err(|refusal| Refusal {
             remedy: delegate(Version::V2).into(),
             ..refusal
@@ -398,7 +402,7 @@ mod tests {
 
     fn emulated(version: Version) -> (tempfile::TempDir, CpuGroup) {
         let home = testing::folder();
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal();
         let group = CpuGroup {
             version,
             folder: emulate_group(home.path(), version),
@@ -438,7 +442,7 @@ mod tests {
     #[test]
     fn version_2_without_delegation_is_refused_with_a_remedy() {
         let home = testing::folder();
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal();
         let refused_at = || CpuGroup::create_at(Version::V2, home.path().to_owned(), &journal).unwrap_err();
         fs::write(home.path().join("cgroup.controllers"), "memory pids\n").unwrap();
         assert!(refused_at().why.contains("no cpu controller"));
@@ -453,7 +457,7 @@ mod tests {
     #[test]
     fn version_2_enables_the_controller_below_and_disables_it_again() {
         let home = testing::folder();
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal();
         let control = home.path().join(SUBTREE_CONTROL);
         fs::write(home.path().join("cgroup.controllers"), "cpu memory\n").unwrap();
         fs::write(&control, "\n").unwrap();
@@ -493,7 +497,7 @@ mod tests {
 
     #[test]
     fn this_machine_bounds_a_share_or_says_why_not() {
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal();
         let group = match CpuGroup::create(&KernelTree::default(), &journal) {
             Ok(group) => group,
             Err(refusal) => {
@@ -522,7 +526,7 @@ mod tests {
             version: Version::V2,
             folder: location.folder.join(name()),
             home: location.folder,
-            journal: Journal::open(false).unwrap(),
+            journal: testing::journal(),
         };
         match group.set_up() {
             Ok(()) => adopt_and_put_back(group),

@@ -19,6 +19,14 @@ impl Default for CoreMask {
     }
 }
 
+impl FromIterator<CoreId> for CoreMask {
+    fn from_iter<I: IntoIterator<Item = CoreId>>(cores: I) -> CoreMask {
+        let mut mask = CoreMask::default();
+        cores.into_iter().for_each(|core| mask.set(core, true));
+        mask
+    }
+}
+
 impl CoreMask {
     /// Puts `core` into the set, or takes it out. A core beyond the set's size is ignored.
     pub(super) fn set(&mut self, core: CoreId, within: bool) {
@@ -51,6 +59,31 @@ impl CoreMask {
             }
         }
         Some(mask)
+    }
+
+    /// The cores of both.
+    pub(super) fn with(mut self, other: &CoreMask) -> CoreMask {
+        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own |= other);
+        self
+    }
+
+    /// The cores of this set that are not in `other`.
+    pub(super) fn without(mut self, other: &CoreMask) -> CoreMask {
+        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own &= !other);
+        self
+    }
+
+    /// The lowest core of both.
+    pub(super) fn first_shared(&self, other: &CoreMask) -> Option<CoreId> {
+        (0..libc::CPU_SETSIZE as u32)
+            .map(CoreId)
+            .find(|core| self.has(*core) && other.has(*core))
+    }
+
+    /// The cores, the lowest first.
+    pub(super) fn cores(&self) -> Vec<CoreId> {
+        let all = (0..libc::CPU_SETSIZE as u32).map(CoreId);
+        all.filter(|core| self.has(*core)).collect()
     }
 
     /// How many cores are in the set.

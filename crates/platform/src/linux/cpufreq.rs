@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn acpi_cpufreq_is_driven_by_the_userspace_governor_and_put_back() {
         let (_folder, tree) = machine(&[&ACPI, &ACPI]);
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal();
         let mut knob = CpuFreq::open(&tree, &journal).unwrap();
         assert_eq!(mhz(&knob.offer().steps), [800, 1200, 1800, 2300, 2400]);
         assert_eq!(knob.read(), Ok(Hertz::from_mhz(2400)));
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn intel_pstate_is_driven_by_its_limits_and_put_back() {
         let (_folder, tree) = machine(&[&INTEL_PSTATE]);
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal();
         let mut knob = CpuFreq::open(&tree, &journal).unwrap();
         let steps = mhz(&knob.offer().steps);
         assert_eq!((steps[0], steps[1], steps[39], steps[40]), (800, 900, 4700, 4750));
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn clusters_share_the_steps_that_both_have() {
         let (_folder, tree) = machine(&[&EXYNOS_A7, &EXYNOS_A15]);
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal();
         let mut knob = CpuFreq::open(&tree, &journal).unwrap();
         assert_eq!(mhz(&knob.offer().steps), [200, 300, 400, 800, 1400]);
         assert_eq!(
@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn a_policy_that_does_not_follow_leaves_the_others_as_they_were() {
         let (_folder, tree) = machine(&[&ACPI, &ACPI]);
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal();
         let mut knob = CpuFreq::open(&tree, &journal).unwrap();
         let second = tree.path(format!("{POLICIES}/policy4"));
         std::fs::rename(second.join("scaling_setspeed"), second.join("hidden")).unwrap();
@@ -476,7 +476,7 @@ mod tests {
 
     #[test]
     fn machines_without_a_common_knob_are_refused_with_a_remedy() {
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal();
         let (_folder, none) = testing::tree(&[]);
         assert!(
             CpuFreq::open(&none, &journal)
@@ -504,7 +504,7 @@ mod tests {
         let (_folder, tree) = machine(&[&ACPI]);
         let path = tree.path(format!("{POLICIES}/policy0/scaling_setspeed"));
         std::fs::remove_file(&path).unwrap(); // mode bits would not stop root
-        let refusal = CpuFreq::open(&tree, &Journal::open(false).unwrap()).unwrap_err();
+        let refusal = CpuFreq::open(&tree, &testing::journal()).unwrap_err();
         assert!(refusal.why.contains("scaling_setspeed"), "{refusal}");
         assert_eq!(file(&tree, 0, "scaling_governor"), "schedutil");
     }

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use super::flush::{Flush, flush_instruction};
 use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::real_time::{FairServer, RealTimeLimits, Throttling};
+use super::recovery::{self, Ledgered};
 use super::{KernelTree, busy, cores, thread};
 use crate::Refusal;
 
@@ -63,6 +65,8 @@ pub enum Facility {
     BareMetal,
     /// Cores that no hypervisor takes away.
     NoSteal,
+    /// No change of the machine that a dead process has left.
+    AsFound,
     /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the
     /// profiler.
     CacheProfiles,
@@ -90,6 +94,7 @@ impl fmt::Display for Facility {
             Facility::BusyTime => "busy time per core",
             Facility::BareMetal => "bare metal",
             Facility::NoSteal => "no stolen time",
+            Facility::AsFound => "machine as it was found",
             Facility::CacheProfiles => "cache profiles",
         })
     }
@@ -122,7 +127,7 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// Examines every facility up to [`Facility::NoSteal`], in the order of [`Facility`]. Whatever is tried on the way is
+/// Examines every facility up to [`Facility::AsFound`], in the order of [`Facility`]. Whatever is tried on the way is
 /// undone.
 pub fn examine(tree: &KernelTree) -> Vec<Finding> {
     vec![
@@ -145,6 +150,7 @@ pub fn examine(tree: &KernelTree) -> Vec<Finding> {
         busy_time(tree),
         bare_metal(tree),
         steal(tree),
+        as_found(tree),
     ]
 }
 
@@ -183,7 +189,7 @@ impl Facility {
 fn clock(tree: &KernelTree) -> Finding {
     let folder = tree.path("/sys/devices/system/cpu/cpufreq");
     let present = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-    match Journal::open(false).and_then(|journal| CpuFreq::open(tree, &journal)) {
+    match Journal::alone().and_then(|journal| CpuFreq::open(tree, &journal)) {
         Ok(knob) => {
             let offer = knob.offer();
             let detail = format!("{} steps from {} to {}", offer.steps.len(), offer.bottom(), offer.top());
@@ -211,7 +217,7 @@ fn cpu_share(tree: &KernelTree) -> Finding {
         let detail = format!("{}, not tried: this tree is a record", describe(location.version));
         return Facility::CpuShare.offered(detail);
     }
-    let tried = Journal::open(false).and_then(|journal| {
+    let tried = Journal::alone().and_then(|journal| {
         let group = CpuGroup::create(tree, &journal)?;
         match group.restore().pop() {
             None => Ok(group.version()),
@@ -531,6 +537,37 @@ fn steal(tree: &KernelTree) -> Finding {
         ),
         "pin the virtual cores on the host, or measure on bare metal",
     )
+}
+
+/// Which process holds what on this machine, and what dead ones have left. Undoes nothing.
+fn as_found(tree: &KernelTree) -> Finding {
+    let facility = Facility::AsFound;
+    if !tree.is_live() {
+        return facility.offered("not looked at: this tree is a record");
+    }
+    let own = recovery::folder();
+    let system = Some(PathBuf::from(recovery::SYSTEM)).filter(|system| *system != own);
+    let mut found = Ledgered::default();
+    for folder in system.into_iter().chain([own]) {
+        match recovery::look(&folder) {
+            Ok(more) => {
+                found.holders.extend(more.holders);
+                found.left.extend(more.left);
+            }
+            Err(refusal) => return facility.refused(refusal),
+        }
+    }
+    let holders = found.holders.iter().map(ToString::to_string);
+    let left = found.left.iter().map(|path| format!("{path} could not be put back"));
+    let told: Vec<String> = holders.chain(left).collect();
+    match (told.is_empty(), found.has_leftovers()) {
+        (true, _) => facility.offered("no program of punctual has changed anything"),
+        (_, false) => facility.offered(told.join("; ")),
+        (_, true) => facility.missing(
+            told.join("; "),
+            "punctual restore puts back what dead programs have left",
+        ),
+    }
 }
 
 #[cfg(test)]

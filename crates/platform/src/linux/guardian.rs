@@ -4,7 +4,8 @@
 //! there. **Method.** A child, forked when the journal is opened, sleeps until the process is gone: it
 //! holds the read end of a pipe whose only write end is the process's, and a pidfd of the process. The byte `DONE`
 //! through the pipe is a clean farewell; its end without that byte, or the pidfd, means death: then the guardian
-//! undoes what is pending in the shared table (`undo.rs`), newest first, and exits.
+//! gives back what the ledger records of that process, newest first, and exits. A thread of the process sleeps until
+//! the guardian dies and starts another one ([`Watch`]).
 //!
 //! Choices, and what they avoid:
 //! - *Forked, not executed.* A helper program would have to be installed, and found, beside every program that embeds
@@ -14,18 +15,25 @@
 //! - *Twice forked.* The guardian is no child of the process, whose own `wait` calls never meet it.
 //! - *A pidfd beside the pipe.* A child that the process forked without executing holds a copy of the write end and
 //!   would hide its death. Kernels before 5.3 have no pidfd; there the guardian waits for such children too.
-//! - *The changes in shared memory, not sent through the pipe.* Registering one is a store, cannot block and needs no
-//!   answer.
+//! - *The changes in shared memory, not sent through the pipe.* Registering one needs no answer.
 //! - *A session of its own, all signals blocked, no files open, ordinary scheduling on all cores, at `/`.* Ctrl-C, a
 //!   closed terminal and `kill` of the process group pass it by; it holds no pipe of the parent open and no mount busy.
+//! - *In the topmost control groups, where it may.* A service manager kills all of a service's group; a guardian in
+//!   that group would die with the process. Where that is refused it stays.
 //!
-//! What it cannot do: survive a SIGKILL of its own (a cgroup that is killed as a whole), or regain rights that the
-//! process had given up before the journal was opened.
+//! What it cannot do: survive a SIGKILL of its own together with the process (then `recovery.rs` finds what is left),
+//! or regain rights that the process had given up before the journal was opened.
 
+use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
-use super::undo::Table;
+use super::cgroup::mount_points;
+use super::ledger::{Handle, HolderId, Ledger};
+use super::undo::{Patience, carry_out, write_file};
 use super::{last_error, refused};
 use crate::Refusal;
 
@@ -36,15 +44,118 @@ const NAME: &std::ffi::CStr = c"punctual-guard";
 /// Descriptors closed one by one on kernels without close_range (before 5.9).
 const FDS_MAX: libc::c_int = 65_536;
 
+/// Guardians that a process starts in place of ones that died: more than a few deaths are no accident.
+const REPLACEMENTS_MAX: u32 = 1000;
+/// How long the watching thread waits between two of them.
+const REPLACEMENT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+/// The stack of the watching thread: memory that may be locked.
+const WATCH_STACK: usize = 64 * 1024;
+/// Control group hierarchies that a guardian leaves: more than the kernel has controllers.
+const HIERARCHIES_MAX: usize = 32;
+
+/// The guardian of a process, and the thread that replaces it when it dies.
+#[derive(Debug)]
+pub(super) struct Watch {
+    guardian: Arc<Mutex<Guardian>>,
+    /// The thread ends when this is written to.
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Starts a guardian for `holder`, and the thread.
+    pub(super) fn start(ledger: &Arc<Ledger>, holder: HolderId) -> Result<Watch, Refusal> {
+        let guardian = Arc::new(Mutex::new(Guardian::start(ledger, holder)?));
+        let refusal =
+            |why: std::io::Error| refused("watching the guardian", why, "raise the limit on threads (ulimit -u)");
+        let (stopped, stop) = pipe().map_err(refusal)?;
+        let (watched, ledger) = (Arc::clone(&guardian), Arc::clone(ledger));
+        let thread = { std::thread::Builder::new() }
+            .name("guard-watch".into())
+            .stack_size(WATCH_STACK)
+            .spawn(move || replace_until(&stopped, &watched, &ledger, holder))
+            .map_err(refusal)?;
+        Ok(Watch {
+            guardian,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Whether a guardian is there.
+    pub(super) fn watching(&self) -> bool {
+        guardian_of(&self.guardian).watching()
+    }
+
+    /// Says farewell: everything has been put back. Dropping it without makes the guardian undo what is left.
+    pub(super) fn dismiss(mut self) {
+        self.end(); // else it would replace the guardian that takes its leave
+        guardian_of(&self.guardian).dismiss();
+    }
+
+    fn end(&mut self) {
+        // A byte, because a child that was forked without executing may hold a copy of this end.
+        // SAFETY: the byte is valid.
+        unsafe { libc::write(self.stop.as_raw_fd(), DONE.as_ptr().cast(), DONE.len()) };
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn guardian_of(guardian: &Mutex<Guardian>) -> MutexGuard<'_, Guardian> {
+    guardian.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts another guardian each time that one dies, until there is something to read in `stopped`.
+fn replace_until(stopped: &OwnedFd, guardian: &Mutex<Guardian>, ledger: &Ledger, holder: HolderId) {
+    for _ in 0..REPLACEMENTS_MAX {
+        let line = guardian_of(guardian).pipe.as_raw_fd();
+        let watch = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        // A pipe without a reader reports POLLERR on its write end (poll(2)), whatever is asked for.
+        let mut ends = [watch(stopped.as_raw_fd(), libc::POLLIN), watch(line, 0)];
+        // SAFETY: two valid entries.
+        unsafe { libc::poll(ends.as_mut_ptr(), 2, -1) };
+        if ends[0].revents != 0 {
+            return;
+        }
+        if ends[1].revents != 0 {
+            // Where another one is refused, it is asked for again.
+            if let Ok(new) = Guardian::start(ledger, holder) {
+                *guardian_of(guardian) = new;
+            }
+            std::thread::sleep(REPLACEMENT_PAUSE);
+        }
+    }
+}
+
 /// The process's end of the line to its guardian.
 #[derive(Debug)]
-pub(super) struct Guardian {
+struct Guardian {
     pipe: OwnedFd,
 }
 
+/// What a guardian takes along.
+struct Kit<'a> {
+    ledger: Handle,
+    holder: HolderId,
+    pipe: RawFd,
+    /// A pidfd of the process; negative where the kernel has none.
+    process: RawFd,
+    /// Files that take the guardian into the topmost control groups.
+    groups: &'a [CString],
+}
+
 impl Guardian {
-    /// Starts a guardian over `table`, which stays mapped for as long as this process lives.
-    pub(super) fn start(table: &Table) -> Result<Guardian, Refusal> {
+    /// Starts a guardian for `holder`; the ledger stays mapped for as long as this process lives.
+    fn start(ledger: &Ledger, holder: HolderId) -> Result<Guardian, Refusal> {
         let refusal = |why: std::io::Error| {
             refused(
                 "starting the guardian that puts the machine back after a kill",
@@ -53,16 +164,19 @@ impl Guardian {
             )
         };
         let (read_end, write_end) = pipe().map_err(refusal)?;
-        let process = pidfd_of_this_process();
+        let (process, groups) = (pidfd_of_this_process(), topmost_groups());
+        let kit = Kit {
+            ledger: ledger.handle(),
+            holder,
+            pipe: read_end.as_raw_fd(),
+            process: process.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            groups: &groups,
+        };
         let blocked = SignalsBlocked::new(); // the guardian inherits the mask: no signal ever finds it unprepared
         // SAFETY: the child calls nothing but `become_guardian`, which makes plain system calls and never returns.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            become_guardian(
-                table,
-                read_end.as_raw_fd(),
-                process.as_ref().map_or(-1, AsRawFd::as_raw_fd),
-            );
+            become_guardian(&kit);
         }
         let why = last_error();
         drop(blocked);
@@ -77,8 +191,7 @@ impl Guardian {
         Ok(Guardian { pipe: write_end })
     }
 
-    /// Whether the guardian is still there.
-    pub(super) fn watching(&self) -> bool {
+    fn watching(&self) -> bool {
         let mut poll = libc::pollfd {
             fd: self.pipe.as_raw_fd(),
             events: 0,
@@ -89,14 +202,23 @@ impl Guardian {
         poll.revents & libc::POLLERR == 0
     }
 
-    /// Says farewell: everything has been put back. Dropping the guardian without it makes it undo what is pending.
-    pub(super) fn dismiss(self) {
+    fn dismiss(&self) {
         // A pipe without a reader would answer with SIGPIPE.
         if self.watching() {
             // SAFETY: the byte is valid.
             unsafe { libc::write(self.pipe.as_raw_fd(), DONE.as_ptr().cast(), DONE.len()) };
         }
     }
+}
+
+/// The files that take a process into the topmost group of each hierarchy.
+fn topmost_groups() -> Vec<CString> {
+    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let files = mount_points(&mountinfo).into_iter().take(HIERARCHIES_MAX);
+    let files = files.map(|point| point.join("cgroup.procs"));
+    files
+        .filter_map(|file| CString::new(file.as_os_str().as_bytes()).ok())
+        .collect()
 }
 
 fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
@@ -143,31 +265,50 @@ impl Drop for SignalsBlocked {
 
 /// The life of the guardian, from the fork on. `extern "C"`, so that a panic would abort here instead of unwinding
 /// into a copy of the parent's stack.
-extern "C" fn become_guardian(table: &Table, pipe: RawFd, process: RawFd) -> ! {
+extern "C" fn become_guardian(kit: &Kit<'_>) -> ! {
     // SAFETY: plain system calls on descriptors that this process owns; it has one thread and no destructors to run.
     unsafe {
         if libc::fork() != 0 {
             libc::_exit(0);
         }
-        leave_the_parent(pipe, process);
+        leave_the_parent(kit);
     }
     // A negative descriptor is skipped by poll.
-    if wait_for_the_end(PIPE, if process < 0 { -1 } else { PROCESS }) == End::Died {
-        table.undo_all(|_| true, |_, _| {}); // no caller is left to tell
+    if wait_for_the_end(PIPE, if kit.process < 0 { -1 } else { PROCESS }) == End::Died {
+        put_back(kit); // no caller is left to tell
     }
     // SAFETY: ends this process.
     unsafe { libc::_exit(0) }
 }
 
+/// Gives back all that the dead process had changed. What cannot be undone stays in the ledger.
+fn put_back(kit: &Kit<'_>) {
+    // A descriptor of its own: an inherited one shares its locks with the processes that have it.
+    // SAFETY: the path ends with a zero; the descriptor is used while it is open, which is to the end.
+    unsafe {
+        let own = libc::open(c"/proc/self/fd/2".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        let own = if own < 0 { LEDGER } else { own };
+        let Some(mut table) = kit.ledger.lock(own) else { return };
+        // Another process may have been faster, and a third one may be in the same place.
+        if table.knows(kit.holder) {
+            let mut act = |step: super::ledger::Step<'_>| carry_out(step, Patience::Waits);
+            table.release_all(kit.holder.place);
+            table.give_back(kit.holder.place, &|_, _| true, &mut act, &mut |_, _, _| {});
+            table.strike(kit.holder.place);
+        }
+    }
+}
+
 /// The numbers that the guardian's only descriptors get.
 const PIPE: RawFd = 0;
 const PROCESS: RawFd = 1;
+const LEDGER: RawFd = 2;
 
-/// Cuts every tie to the parent but the pipe and the pidfd.
+/// Cuts every tie to the parent but the pipe, the pidfd and the ledger.
 ///
 /// # Safety
 /// Closes every other descriptor: for a process of its own only.
-unsafe fn leave_the_parent(pipe: RawFd, process: RawFd) {
+unsafe fn leave_the_parent(kit: &Kit<'_>) {
     // SAFETY: plain system calls; the affinity mask and the priority are valid for their sizes.
     unsafe {
         libc::setsid();
@@ -175,16 +316,24 @@ unsafe fn leave_the_parent(pipe: RawFd, process: RawFd) {
         libc::chdir(c"/".as_ptr());
         let ordinary = libc::sched_param { sched_priority: 0 };
         libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary);
+        // Refused by groups that are not this user's: then it stays.
+        for group in kit.groups {
+            let _ = write_file(group, b"0");
+        }
         let everywhere = [0xffu8; size_of::<libc::cpu_set_t>()];
         libc::sched_setaffinity(0, everywhere.len(), everywhere.as_ptr().cast());
 
-        // Via numbers above both targets, because the parent may run without standard streams, and these be 0 or 1.
-        let high_pipe = libc::fcntl(pipe, libc::F_DUPFD_CLOEXEC, 3);
-        let high_process = libc::fcntl(process, libc::F_DUPFD_CLOEXEC, 3);
-        libc::dup2(high_pipe, PIPE);
-        libc::dup2(high_process, PROCESS);
-        if libc::syscall(libc::SYS_close_range, 2, libc::c_uint::MAX, 0) != 0 {
-            for fd in 2..FDS_MAX {
+        // Via numbers above the targets, because the parent may run without standard streams, and these be 0 to 2.
+        let above = |fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 4);
+        let high = [above(kit.pipe), above(kit.process), above(kit.ledger.file)];
+        for (high, low) in high.iter().zip([PIPE, PROCESS, LEDGER]) {
+            match *high {
+                high if high >= 0 => libc::dup2(high, low),
+                _ => libc::close(low),
+            };
+        }
+        if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) != 0 {
+            for fd in 3..FDS_MAX {
                 libc::close(fd);
             }
         }

@@ -1,33 +1,40 @@
 //! Putting the machine back: every change is written down here before it is made.
 //!
 //! **Problem.** A run turns knobs that outlive it: a governor, a clock limit, a cgroup. They must be put back on exit,
-//! on Ctrl-C, on a panic and after a kill. **Method.** A [`Journal`] records how to take a change back *before* the
-//! change is made; [`Journal::restore`], or dropping the last clone, takes them back newest first. For deaths without
-//! destructors there is the guardian (`guardian.rs`), which reads the same records from shared memory and runs the same
-//! code. Each record is withdrawn once undone, so restoring twice is harmless, whichever process does it.
+//! on Ctrl-C, on a panic and after a kill, and not while another process wants them so. **Method.** A [`Journal`] is a
+//! holder in the ledger that all processes share (`ledger/mod.rs`). It records how to take a change back *before* the
+//! change is made; [`Journal::restore`], or dropping the last clone, gives all of its changes back, newest first: what
+//! no other holder wants is put back as it was found, what others want becomes what they want. For deaths without
+//! destructors there is the guardian (`guardian.rs`), which runs the same code on the same records. For deaths of both,
+//! whichever process opens a journal next does so (`recovery.rs`). Each record goes once undone, so restoring twice is
+//! harmless, whichever process does it.
 //!
-//! One record per thing: the journal remembers a file as it was found, however often it is written afterwards. Its
-//! start time distinguishes a thread from a later one of the same number.
+//! One record per thing: the ledger remembers a file as it was found, however often it is written afterwards, and by
+//! however many processes. Its start time distinguishes a thread from a later one of the same number.
 //!
 //! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have
 //! had them from its group; widening the group later does not widen it. Records of threads that have ended are
 //! forgotten only once the table is full.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use punctual_units::CoreId;
+
 use super::core_mask::{CoreMask, allowed_to, set_affinity};
-use super::guardian::Guardian;
+use super::guardian::Watch;
+use super::ledger::{self, CHANGES, Claim, Conflict, Entrant, HOLDERS, HolderId, Kind, Ledger, Locked, Table};
+use super::recovery::{self, Recovered};
 use super::thread::Tid;
-use super::tree::{read_trimmed, write_existing};
-use super::undo::{Errno, Kind, SLOTS, Slot, Table, flags, start_time};
-use super::{KernelTree, last_error, refused};
+use super::tree::read_trimmed;
+use super::undo::{Errno, Patience, carry_out, flags, start_time};
+use super::{KernelTree, refused};
 use crate::Refusal;
 
 /// What was changed and how to take it back. Clones share the records.
@@ -36,37 +43,112 @@ pub struct Journal(Arc<Records>);
 
 /// A point in the life of a [`Journal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark(u32);
+pub struct Mark(u64);
 
 #[derive(Debug)]
 struct Records {
-    table: SharedTable,
-    /// Serialises the threads that append to the table.
-    appending: Mutex<()>,
-    guardian: Option<Guardian>,
+    ledger: Arc<Ledger>,
+    holder: HolderId,
+    /// When this journal wanted each change for the first time, by the change's place.
+    since: Mutex<HashMap<usize, u64>>,
+    guardian: Option<Watch>,
+    recovered: Recovered,
     /// A process forked by the user's code inherits this value, but not the duty.
     owner: u32,
 }
 
 impl Journal {
-    /// An empty journal, with a guardian if asked for. Open it before loading much data: see `guardian.rs`.
+    /// A journal in this user's ledger, with a guardian if asked for; puts back what dead processes have left. Open it
+    /// before loading much data: see `guardian.rs`.
     ///
     /// # Errors
-    /// [`Refusal`] where the kernel refuses the memory or the process for it.
+    /// [`Refusal`] where there is no ledger to be had, no place in it, or the kernel refuses the process.
     pub fn open(guardian: bool) -> Result<Journal, Refusal> {
-        let table = SharedTable::new()?;
-        let guardian = guardian.then(|| Guardian::start(&table)).transpose()?;
-        Ok(Journal(Arc::new(Records {
-            table,
-            appending: Mutex::new(()),
-            guardian,
+        Journal::open_in(&ledger::folder(), guardian)
+    }
+
+    /// As [`Journal::open`], in the ledger of that folder.
+    ///
+    /// # Errors
+    /// As for [`Journal::open`].
+    pub fn open_in(folder: &Path, guardian: bool) -> Result<Journal, Refusal> {
+        Journal::within(Ledger::open(folder)?, guardian)
+    }
+
+    /// A journal in a ledger that no other process knows: for what needs no recovery.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the kernel refuses the memory.
+    pub fn alone() -> Result<Journal, Refusal> {
+        Journal::within(Ledger::alone()?, false)
+    }
+
+    fn within(ledger: Ledger, guardian: bool) -> Result<Journal, Refusal> {
+        let ledger = Arc::new(ledger);
+        let (holder, recovered) = {
+            let mut table = ledger.lock()?;
+            let recovered = recovery::recover(&mut table, Patience::Tries);
+            (enter(&mut table)?, recovered)
+        };
+        let mut records = Records {
+            ledger,
+            holder,
+            since: Mutex::default(),
+            guardian: None,
+            recovered,
             owner: std::process::id(),
-        })))
+        };
+        if guardian {
+            records.guardian = Some(Watch::start(&records.ledger, holder)?);
+        }
+        Ok(Journal(Arc::new(records)))
     }
 
     /// Whether a guardian is watching right now.
     pub fn guarded(&self) -> bool {
-        self.0.guardian.as_ref().is_some_and(Guardian::watching)
+        self.0.guardian.as_ref().is_some_and(Watch::watching)
+    }
+
+    /// What processes that died without being able to put the machine back had left, when this journal was opened.
+    pub fn recovered(&self) -> &Recovered {
+        &self.0.recovered
+    }
+
+    /// Claims `cores` of those of the `machine` for this process alone, until they are released or all is restored.
+    ///
+    /// # Errors
+    /// [`Refusal`] where another process claims one of them, or none would be left to others.
+    pub fn claim(&self, cores: &[CoreId], machine: &[CoreId]) -> Result<(), Refusal> {
+        let machine = machine.iter().copied().collect();
+        self.claim_as(cores, Claim::Exclusive { machine })
+    }
+
+    /// Claims `core` for real-time work beside that of processes that do the same.
+    ///
+    /// # Errors
+    /// [`Refusal`] where another process claims it for itself alone. Where one shares it, both have it, and the refusal
+    /// tells so.
+    pub fn share(&self, core: CoreId) -> Result<(), Refusal> {
+        self.claim_as(&[core], Claim::Shared)?;
+        let table = self.0.ledger.lock()?;
+        let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
+        let sharing = { others }.find(|(_, holder)| holder.shared().has(core));
+        sharing.map_or(Ok(()), |(_, holder)| Err(shared(core, holder)))
+    }
+
+    fn claim_as(&self, cores: &[CoreId], claim: Claim) -> Result<(), Refusal> {
+        let mut table = self.0.ledger.lock()?;
+        recovery::recover(&mut table, Patience::Tries);
+        let claimed = table.claim(self.0.holder, &cores.iter().copied().collect(), claim);
+        claimed.map_err(|conflict| refuse_claim(&table, cores, conflict))
+    }
+
+    /// Gives up the claims to `cores`.
+    pub fn release(&self, cores: &[CoreId]) {
+        // A lock that is not to be had: the claims go with this journal.
+        if let (Ok(mut table), true) = (self.0.ledger.lock(), self.0.owned()) {
+            table.release(self.0.holder, &cores.iter().copied().collect());
+        }
     }
 
     /// Writes `content` into the kernel file at `path`, having remembered how it was found.
@@ -75,16 +157,66 @@ impl Journal {
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
     pub fn write(&self, path: &Path, content: &str) -> Result<(), Refusal> {
         let refusal = |why: std::io::Error| refuse_write(path, content, why);
-        let record = if self.0.table.find(Kind::Write, path).is_some() {
-            None
-        } else {
-            let found = read_trimmed(path).map_err(refusal)?;
-            Some(self.record(Kind::Write, path, found.as_bytes())?)
-        };
-        write_existing(path, content).map_err(|why| {
-            self.withdraw(record);
-            refusal(why)
-        })
+        let mut table = self.0.ledger.lock()?;
+        let change = self.join_file(&mut table, Kind::Write, path, content)?;
+        if !table.wish(self.0.holder, change.place, content.as_bytes()) {
+            self.withdraw(&mut table, change);
+            return Err(full(path));
+        }
+        self.act(&mut table, change).map_err(refusal)
+    }
+
+    /// Keeps work off the cores that this process claims, by the list of cores in the kernel file at `path`, where the
+    /// list has `core`, one of them, or would have it without us; whether that is so.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
+    pub fn keep_off_list(&self, path: &Path, core: CoreId) -> Result<bool, Refusal> {
+        self.keep_off(Kind::OffList, path, core, |text| ledger::parse_list(text.as_bytes()))
+    }
+
+    /// As [`Journal::keep_off_list`], by a mask in hexadecimal words.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
+    pub fn keep_off_words(&self, path: &Path, core: CoreId) -> Result<bool, Refusal> {
+        self.keep_off(Kind::OffWords, path, core, CoreMask::parse)
+    }
+
+    fn keep_off(
+        &self,
+        kind: Kind,
+        path: &Path,
+        core: CoreId,
+        parse: impl Fn(&str) -> Option<CoreMask>,
+    ) -> Result<bool, Refusal> {
+        let what = "the cores that no process claims";
+        let refusal = |why: std::io::Error| refuse_write(path, what, why);
+        let mut table = self.0.ledger.lock()?;
+        let now = read_trimmed(path).map_err(refusal)?;
+        let original = find(&table, kind, path).map(|change| table.original(change).to_string_lossy().into_owned());
+        let mut has = false;
+        for text in [Some(now), original].into_iter().flatten() {
+            let cores = parse(&text).ok_or_else(|| refusal(std::io::ErrorKind::InvalidData.into()))?;
+            has |= cores.has(core);
+        }
+        if has {
+            let change = self.join_file(&mut table, kind, path, what)?;
+            self.act(&mut table, change).map_err(refusal)?;
+        }
+        Ok(has)
+    }
+
+    /// Adds the cores that this process claims to the list in the kernel file at `path`.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
+    pub fn add_to_list(&self, path: &Path) -> Result<(), Refusal> {
+        let what = "the exclusive cores as well";
+        let mut table = self.0.ledger.lock()?;
+        let change = self.join_file(&mut table, Kind::OnList, path, what)?;
+        self.act(&mut table, change)
+            .map_err(|why| refuse_write(path, what, why))
     }
 
     /// Writes `on` into a kernel file that is not put back by its former content, but by writing `off`.
@@ -92,11 +224,25 @@ impl Journal {
     /// # Errors
     /// [`Refusal`] where the file cannot be written; it is unchanged then.
     pub fn switch(&self, path: &Path, on: &str, off: &str) -> Result<(), Refusal> {
-        let record = self.record(Kind::Write, path, off.as_bytes())?;
-        write_existing(path, on).map_err(|why| {
-            self.withdraw(Some(record));
+        let mut table = self.0.ledger.lock()?;
+        let change = self.join(&mut table, Kind::Switch, path, off.as_bytes())?;
+        super::tree::write_existing(path, on).map_err(|why| {
+            self.withdraw(&mut table, change);
             refuse_write(path, on, why)
         })
+    }
+
+    /// As [`Journal::switch`], for a file that is on already: where another process has switched it on, it stays on as
+    /// long as this one needs it.
+    ///
+    /// # Errors
+    /// [`Refusal`] where that cannot be recorded.
+    pub fn stays_on(&self, path: &Path, off: &str) -> Result<(), Refusal> {
+        let mut table = self.0.ledger.lock()?;
+        match table.find(Kind::Switch, absolute(path).as_os_str().as_bytes(), off.as_bytes()) {
+            Some(_) => self.join(&mut table, Kind::Switch, path, off.as_bytes()).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Makes a directory of the kernel's (a cgroup), to be removed again. One that is there already is taken over.
@@ -104,10 +250,11 @@ impl Journal {
     /// # Errors
     /// [`Refusal`] where it cannot be made.
     pub fn make_dir(&self, path: &Path) -> Result<(), Refusal> {
-        let record = self.record(Kind::RemoveDir, path, b"")?;
+        let mut table = self.0.ledger.lock()?;
+        let change = self.join(&mut table, Kind::MakeDir, path, b"")?;
         match fs::create_dir(path) {
             Err(why) if why.kind() != std::io::ErrorKind::AlreadyExists => {
-                self.withdraw(Some(record));
+                self.withdraw(&mut table, change);
                 Err(refused(
                     format!("making {}", path.display()),
                     why,
@@ -123,8 +270,9 @@ impl Journal {
     /// # Errors
     /// [`Refusal`] where that cannot be recorded.
     pub fn move_tasks_back(&self, from: &Path, to: &Path) -> Result<(), Refusal> {
-        self.record(Kind::MoveTasks, from, to.as_os_str().as_bytes())
-            .map(|_| ())
+        let mut table = self.0.ledger.lock()?;
+        self.join(&mut table, Kind::MoveTasks, from, to.as_os_str().as_bytes())
+            .map(drop)
     }
 
     /// Remembers on which cores `thread`, of any process, may run: putting back lets it run there again, unless it has
@@ -152,12 +300,16 @@ impl Journal {
     /// What the kernel answers: `ESRCH` of a thread that has ended, `EINVAL` of one that is bound where it runs,
     /// `EPERM` of one that is not ours to move. Its cores are unchanged then.
     pub(super) fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
-        let record = self.record_affinity(thread, found)?;
-        set_affinity(thread, wanted).inspect_err(|_| self.withdraw(record))
+        let change = self.record_affinity(thread, found)?;
+        set_affinity(thread, wanted).inspect_err(|_| {
+            if let Ok(mut table) = self.0.ledger.lock() {
+                self.withdraw(&mut table, change);
+            }
+        })
     }
 
-    /// Records that `thread` is to run on the cores of `mask` again. `None` where that is recorded already.
-    fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<Option<usize>> {
+    /// Records that `thread` is to run on the cores of `mask` again, unless something is recorded of it already.
+    fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<Joined> {
         let stat = PathBuf::from(format!("/proc/{thread}/stat"));
         let content = fs::read(&stat).map_err(|why| match why.kind() {
             std::io::ErrorKind::NotFound => std::io::Error::from_raw_os_error(libc::ESRCH),
@@ -168,31 +320,20 @@ impl Journal {
             return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
         }
         let started = start_time(&content).unwrap_or_default();
-        if let Some(record) = self.0.table.find(Kind::Affinity, &stat) {
-            if started_in(record) == started {
-                return Ok(None);
-            }
-            record.retire(); // of a thread that has ended
+        let mut table = self.0.ledger.lock().map_err(std::io::Error::other)?;
+        if let Some(change) = find(&table, Kind::Affinity, &stat)
+            && started_in(&table, change) != started
+        {
+            table.forget(change); // of a thread that has ended
         }
         let mut text = String::from_utf8_lossy(started).into_owned() + " ";
         mask.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
-        let record = || self.record(Kind::Affinity, &stat, text.as_bytes());
-        let recorded = record().or_else(|_| {
-            self.forget_ended();
-            record()
+        let joined = self.join(&mut table, Kind::Affinity, &stat, text.as_bytes());
+        let joined = joined.or_else(|_| {
+            forget_ended(&mut table);
+            self.join(&mut table, Kind::Affinity, &stat, text.as_bytes())
         });
-        recorded.map(Some).map_err(std::io::Error::other)
-    }
-
-    /// Withdraws what is remembered of threads that have ended.
-    fn forget_ended(&self) {
-        let ended = |slot: &&Slot| {
-            let stat = fs::read(OsStr::from_bytes(slot.path().to_bytes())).unwrap_or_default();
-            start_time(&stat) != Some(started_in(slot))
-        };
-        let threads = self.0.table.slots().iter();
-        let threads = threads.filter(|slot| slot.pending() && slot.kind() == Some(Kind::Affinity));
-        threads.filter(ended).for_each(Slot::retire);
+        joined.map_err(std::io::Error::other)
     }
 
     /// Makes a temporary folder in `within`, readable by this user only, to be removed with all that is in it.
@@ -203,9 +344,10 @@ impl Journal {
         // 64 random bits, so that the name recorded before the folder exists can belong to no other process.
         let name = RandomState::new().hash_one(std::process::id());
         let path = within.join(format!("punctual-{name:016x}"));
-        let record = self.record(Kind::RemoveTree, &path, b"")?;
+        let mut table = self.0.ledger.lock()?;
+        let change = self.join(&mut table, Kind::MakeTree, &path, b"")?;
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(|why| {
-            self.withdraw(Some(record));
+            self.withdraw(&mut table, change);
             refused(
                 format!("making the temporary folder {}", path.display()),
                 why,
@@ -215,95 +357,245 @@ impl Journal {
         Ok(path)
     }
 
-    /// Takes back every change, newest first, and returns what could not be taken back; that stays recorded.
-    /// In a process forked from the one that opened the journal it does nothing.
+    /// Gives back every change, newest first, and every claim, and returns what could not be taken back; that stays
+    /// recorded. In a process forked from the one that opened the journal it does nothing.
     pub fn restore(&self) -> Vec<Refusal> {
-        self.restore_below(Path::new("/"))
+        self.restore_if(true, &|_, _| true)
     }
 
-    /// As [`Journal::restore`], for changes at and below `folder` alone.
+    /// Gives back the changes at and below `folder` alone, and no claim.
     pub fn restore_below(&self, folder: &Path) -> Vec<Refusal> {
         let folder = absolute(folder);
-        self.restore_if(|slot| Path::new(OsStr::from_bytes(slot.path().to_bytes())).starts_with(&folder))
+        self.restore_if(false, &|table, change| path_of(table, change).starts_with(&folder))
     }
 
     /// Where the journal stands, for [`Journal::restore_since`].
     pub fn mark(&self) -> Mark {
-        Mark(self.0.table.mark())
+        // Without the lock nothing can be changed either.
+        Mark(self.0.ledger.lock().map_or(u64::MAX, |mut table| table.next_serial()))
     }
 
-    /// As [`Journal::restore`], for things that were changed for the first time since `mark`, by whichever thread.
+    /// As [`Journal::restore_below`], for things that were changed for the first time since `mark`, by any thread.
     pub fn restore_since(&self, mark: Mark) -> Vec<Refusal> {
-        self.restore_if(|slot| slot.since(mark.0))
+        let since = self.since().clone();
+        self.restore_if(false, &|_, change| {
+            since.get(&change).is_some_and(|since| *since >= mark.0)
+        })
     }
 
-    fn restore_if(&self, meant: impl Fn(&Slot) -> bool) -> Vec<Refusal> {
+    fn restore_if(&self, claims: bool, meant: &dyn Fn(&Table, usize) -> bool) -> Vec<Refusal> {
         if !self.0.owned() {
             return Vec::new();
         }
         let mut left_over = Vec::new();
-        let _serial = self.appending();
-        self.0
-            .table
-            .undo_all(meant, |slot, errno| left_over.push(left_changed(slot, errno)));
+        match self.0.ledger.lock() {
+            Ok(mut table) => {
+                if claims {
+                    table.release_all(self.0.holder.place);
+                }
+                self.0.give_back(&mut table, meant, &mut left_over);
+            }
+            Err(refusal) => left_over.push(refusal),
+        }
         left_over
     }
 
-    /// Records how to take back a change that is about to be made.
-    fn record(&self, kind: Kind, path: &Path, text: &[u8]) -> Result<usize, Refusal> {
-        let path = absolute(path);
-        let _serial = self.appending();
-        self.0
-            .table
-            .append(kind, path.as_os_str().as_bytes(), text)
-            .ok_or_else(|| {
-                refused(
-                    format!("changing {}", path.display()),
-                    format!("the journal holds {SLOTS} changes with paths and contents below 512 bytes"),
-                    "shorten the path; if there are that many changes, this is a defect worth reporting",
-                )
-            })
+    /// Has this journal want the file at `path` changed, as it is found now.
+    fn join_file(&self, table: &mut Locked<'_>, kind: Kind, path: &Path, content: &str) -> Result<Joined, Refusal> {
+        let original = match find(table, kind, path) {
+            Some(_) => String::new(), // it is recorded
+            // Files of the kernel's cannot be emptied by writing nothing.
+            None => match read_trimmed(path).map_err(|why| refuse_write(path, content, why))? {
+                found if found.is_empty() => "\n".into(),
+                found => found,
+            },
+        };
+        self.join(table, kind, path, original.as_bytes())
     }
 
-    fn withdraw(&self, record: Option<usize>) {
-        if let Some(slot) = record.and_then(|slot| self.0.table.slots().get(slot)) {
-            slot.retire();
+    /// Records a change that is about to be made.
+    fn join(&self, table: &mut Locked<'_>, kind: Kind, path: &Path, original: &[u8]) -> Result<Joined, Refusal> {
+        let path = absolute(path);
+        let bytes = path.as_os_str().as_bytes();
+        let had = table.find(kind, bytes, original);
+        let had = had.is_some_and(|change| table.wants(change, self.0.holder.place));
+        let joined = table.join(self.0.holder, kind, bytes, original);
+        let place = joined.ok_or_else(|| full(&path))?;
+        if !had {
+            let now = table.next_serial();
+            self.since().insert(place, now);
+        }
+        Ok(Joined { place, new: !had })
+    }
+
+    /// Brings what was changed to what its holders want; withdraws this one where it cannot be done.
+    fn act(&self, table: &mut Locked<'_>, change: Joined) -> std::io::Result<()> {
+        let done = table.carry_out(change.place, &mut |step| carry_out(step, Patience::Tries));
+        done.map_err(|errno| {
+            self.withdraw(table, change);
+            std::io::Error::from_raw_os_error(errno)
+        })
+    }
+
+    fn withdraw(&self, table: &mut Locked<'_>, change: Joined) {
+        if change.new {
+            table.withdraw(self.0.holder.place, change.place);
         }
     }
 
-    fn appending(&self) -> MutexGuard<'_, ()> {
-        // The lock guards no data of its own; a panic elsewhere must not keep the machine from being put back.
-        self.0.appending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn since(&self) -> MutexGuard<'_, HashMap<usize, u64>> {
+        // Every entry is whole; a panic elsewhere must not keep the machine from being put back.
+        self.0.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A change that this journal wants.
+#[derive(Clone, Copy, Debug)]
+struct Joined {
+    place: usize,
+    /// It did not before.
+    new: bool,
 }
 
 impl Records {
     fn owned(&self) -> bool {
         self.owner == std::process::id()
     }
+
+    fn give_back(&self, table: &mut Table, meant: &dyn Fn(&Table, usize) -> bool, left_over: &mut Vec<Refusal>) {
+        let mut act = |step: ledger::Step<'_>| carry_out(step, Patience::Waits);
+        let mut failed = |table: &Table, change, errno| left_over.push(left_changed(table, change, errno));
+        table.give_back(self.holder.place, meant, &mut act, &mut failed);
+    }
 }
 
 impl Drop for Records {
     fn drop(&mut self) {
+        let guardian = self.guardian.take();
         if !self.owned() {
-            return;
+            // The process that opened the journal has the guardian's thread, this one has not.
+            return std::mem::forget(guardian);
         }
-        let mut left_over = false;
-        self.table.undo_all(|_| true, |_, _| left_over = true);
-        // What is left over is left to the guardian, which tries again at the end of the line without farewell.
-        if let (Some(guardian), false) = (self.guardian.take(), left_over) {
+        let mut left_over = Vec::new();
+        if let Ok(mut table) = self.ledger.lock() {
+            table.release_all(self.holder.place);
+            self.give_back(&mut table, &|_, _| true, &mut left_over);
+            // What is left over is left to the guardian, which tries again at the end of the line without farewell,
+            // and to the next recovery.
+            if left_over.is_empty() || guardian.is_none() {
+                table.strike(self.holder.place);
+            }
+        }
+        if let (Some(guardian), true) = (guardian, left_over.is_empty()) {
             guardian.dismiss();
         }
     }
+}
+
+/// Enters this process as a holder.
+fn enter(table: &mut Table) -> Result<HolderId, Refusal> {
+    let refusal = |why: String| {
+        refused(
+            "taking a place in the ledger of changes",
+            why,
+            "end some of the programs that `punctual doctor` lists",
+        )
+    };
+    let text = |file: &str| fs::read(file).unwrap_or_default();
+    let (stat, name) = (text("/proc/self/stat"), text("/proc/self/comm"));
+    let started = recovery::started(&stat).ok_or_else(|| refusal("/proc/self/stat cannot be read".into()))?;
+    let entrant = Entrant {
+        pid: std::process::id() as i32,
+        started,
+        name: name.trim_ascii_end(),
+    };
+    let entered = table.enter(entrant);
+    entered.ok_or_else(|| refusal(format!("all {} places are taken", HOLDERS - 1)))
+}
+
+fn refuse_claim(table: &Table, wanted: &[CoreId], conflict: Conflict) -> Refusal {
+    let list: Vec<String> = wanted.iter().map(|core| core.to_string()).collect();
+    let what = format!(
+        "claiming core{} {}",
+        if wanted.len() == 1 { "" } else { "s" },
+        list.join(",")
+    );
+    match conflict {
+        Conflict::Claimed { core, by } => {
+            let holder = table.holder_at(by);
+            let name = holder.map_or_else(|| "another program".into(), named);
+            let kind = match holder.is_some_and(|holder| holder.exclusive().has(core)) {
+                true => "for itself alone",
+                false => "for real-time work",
+            };
+            refused(
+                what,
+                format!("{name} claims core {core} {kind}"),
+                "choose another core, wait until that program has ended, or see what each holds: punctual doctor",
+            )
+        }
+        Conflict::NoneLeft => refused(
+            what,
+            "no core would be left to everything else",
+            "leave at least one core to others; see what is held: punctual doctor",
+        ),
+        Conflict::Gone => refused(
+            what,
+            "the ledger does not list this process any more",
+            "this is a defect worth reporting",
+        ),
+    }
+}
+
+fn shared(core: CoreId, holder: &ledger::Holder) -> Refusal {
+    refused(
+        format!("core {core} for the real-time work of this run only"),
+        format!("{} has its real-time work there, so both will be late", named(holder)),
+        "wait until it has ended, or run only one at a time on this machine",
+    )
+}
+
+/// A holder as users know it.
+fn named(holder: &ledger::Holder) -> String {
+    format!("{} (process {})", holder.name().to_string_lossy(), holder.pid())
+}
+
+fn full(path: &Path) -> Refusal {
+    refused(
+        format!("changing {}", path.display()),
+        format!("the ledger holds {CHANGES} changes with paths and contents below 512 bytes (values below 256)"),
+        "shorten the path; if there are that many changes, this is a defect worth reporting",
+    )
+}
+
+/// The change of that kind to `path`, of whichever holders.
+fn find(table: &Table, kind: Kind, path: &Path) -> Option<usize> {
+    table.find(kind, absolute(path).as_os_str().as_bytes(), b"")
+}
+
+fn path_of(table: &Table, change: usize) -> &Path {
+    Path::new(OsStr::from_bytes(table.path(change).to_bytes()))
+}
+
+/// Forgets what is remembered of threads that have ended, for whichever holders.
+fn forget_ended(table: &mut Table) {
+    let ended = |change: &usize| {
+        let stat = fs::read(path_of(table, *change)).unwrap_or_default();
+        start_time(&stat) != Some(started_in(table, *change))
+    };
+    let threads = table
+        .all_changes()
+        .filter(|change| table.kind(*change) == Some(Kind::Affinity));
+    let ended: Vec<usize> = threads.filter(ended).collect();
+    ended.into_iter().for_each(|change| table.forget(change));
 }
 
 /// Set of threads whose cores no process may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
 /// When the thread of an affinity record started.
-fn started_in(record: &Slot) -> &[u8] {
-    let text = record.text().to_bytes();
-    text.split(|byte| *byte == b' ').next().unwrap_or_default()
+fn started_in(table: &Table, change: usize) -> &[u8] {
+    ledger::affinity(table.original(change).to_bytes()).map_or(b"", |(started, _)| started)
 }
 
 /// `path` from the root on: the guardian works at `/`.
@@ -323,17 +615,21 @@ fn refuse_write(path: &Path, content: &str, why: std::io::Error) -> Refusal {
     refused(format!("writing '{content}' to {}", path.display()), why, remedy)
 }
 
-fn left_changed(slot: &Slot, errno: Errno) -> Refusal {
+/// What could not be put back, and how to do it by hand.
+pub(super) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusal {
     let show = |text: &CStr| String::from_utf8_lossy(text.to_bytes()).into_owned();
-    let (path, text) = (show(slot.path()), show(slot.text()));
-    let (what, by_hand) = match slot.kind() {
-        Some(Kind::Write) => (format!("putting {path} back"), format!("echo '{text}' > {path}")),
+    let (path, text) = (show(table.path(change)), show(table.original(change)));
+    let (what, by_hand) = match table.kind(change) {
+        Some(Kind::Write | Kind::Switch | Kind::OffList | Kind::OffWords | Kind::OnList) => (
+            format!("putting {path} back"),
+            format!("echo '{}' > {path}", text.trim_end()),
+        ),
         Some(Kind::MoveTasks) => (
             format!("moving tasks out of {path}"),
             format!("write each number in {path} to {text}"),
         ),
-        Some(Kind::RemoveDir) => (format!("removing {path}"), format!("rmdir {path}")),
-        Some(Kind::RemoveTree) => (format!("removing {path}"), format!("rm -r {path}")),
+        Some(Kind::MakeDir) => (format!("removing {path}"), format!("rmdir {path}")),
+        Some(Kind::MakeTree) => (format!("removing {path}"), format!("rm -r {path}")),
         Some(Kind::Affinity) => (
             format!("letting the thread of {path} run where it did"),
             "taskset -p, with the number of the thread".to_owned(),
@@ -348,62 +644,6 @@ fn left_changed(slot: &Slot, errno: Errno) -> Refusal {
         std::io::Error::from_raw_os_error(errno),
         format!("by hand: {by_hand}"),
     )
-}
-
-/// A [`Table`] in anonymous shared memory.
-#[derive(Debug)]
-struct SharedTable(NonNull<Table>);
-
-// SAFETY: the mapping is owned by this value and `Table` is `Sync`.
-unsafe impl Send for SharedTable {}
-// SAFETY: as above.
-unsafe impl Sync for SharedTable {}
-
-impl SharedTable {
-    fn new() -> Result<SharedTable, Refusal> {
-        // SAFETY: a fresh anonymous mapping of a table's size, aligned to a page.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<Table>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        match NonNull::new(address.cast::<Table>()) {
-            Some(table) if address != libc::MAP_FAILED => Ok(SharedTable(table)),
-            _ => Err(refused(
-                "mapping 4 MB for the journal of changes",
-                last_error(),
-                "raise the limits on memory (ulimit -v, ulimit -l)",
-            )),
-        }
-    }
-
-    /// The pending change of that kind to `path`.
-    fn find(&self, kind: Kind, path: &Path) -> Option<&Slot> {
-        let path = absolute(path);
-        self.slots().iter().find(|slot| {
-            slot.pending() && slot.kind() == Some(kind) && slot.path().to_bytes() == path.as_os_str().as_bytes()
-        })
-    }
-}
-
-impl std::ops::Deref for SharedTable {
-    type Target = Table;
-    fn deref(&self) -> &Table {
-        // SAFETY: mapped until drop, and zeroed memory is a valid empty table.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for SharedTable {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this size, and unmapped once.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Table>()) };
-    }
 }
 
 #[cfg(test)]

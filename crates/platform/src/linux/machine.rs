@@ -204,6 +204,14 @@ impl LinuxMachine {
         ExclusiveCore::take_all(&self.tree, &self.journal, cores, &spare)
     }
 
+    /// Tells other processes that this one has real-time work on `core`, beside that of others.
+    ///
+    /// # Errors
+    /// [`Refusal`] where another process has real-time work there, or claims the core for itself alone.
+    pub fn share_core(&self, core: CoreId) -> Result<(), Refusal> {
+        self.journal.share(core)
+    }
+
     /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the
     /// folder that `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in
     /// shared memory, where the traffic of other programs with the disk does not slow down the threads that write to

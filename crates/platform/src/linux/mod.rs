@@ -5,7 +5,6 @@
 
 pub mod busy;
 pub mod cgroup;
-mod core_claim;
 mod core_mask;
 pub mod cores;
 pub mod cpufreq;
@@ -15,10 +14,12 @@ pub mod exclusive;
 pub mod flush;
 mod guardian;
 pub mod journal;
+mod ledger;
 mod machine;
 pub mod powercap;
 pub mod probe;
 pub mod real_time;
+pub mod recovery;
 #[cfg(test)]
 mod testing;
 mod thermal;
@@ -26,7 +27,6 @@ pub mod thread;
 mod tree;
 mod undo;
 
-pub use core_claim::CoreClaim;
 pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
 pub use tree::KernelTree;
 

@@ -4,7 +4,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(super) use punctual_testing::shared_folder as folder;
 
+use punctual_units::CoreId;
+
 use super::KernelTree;
+use super::journal::Journal;
+
+/// A journal in a ledger of its own.
+pub(super) fn journal() -> Journal {
+    Journal::alone().unwrap()
+}
+
+/// A journal in a ledger of its own, that claims `cores` of a machine that has so many.
+pub(super) fn journal_claiming(cores: &[u32], machine: u32) -> Journal {
+    let journal = journal();
+    let cores: Vec<CoreId> = cores.iter().copied().map(CoreId).collect();
+    let machine: Vec<CoreId> = (0..machine).map(CoreId).collect();
+    journal.claim(&cores, &machine).unwrap();
+    journal
+}
 
 /// A tree of the given kernel paths and contents.
 pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {

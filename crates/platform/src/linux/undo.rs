@@ -1,23 +1,15 @@
-//! What was changed on the machine, in a form that any process that is left can undo.
+//! Carrying out what the ledger's table decides.
 //!
-//! A table of slots in shared memory: the process appends to it before each change, and the guardian, which shares
-//! the mapping, finds there what to undo when the process has died. Undoing therefore runs in a process forked from a
-//! multi-threaded one, where a lock of the allocator may be held for ever by a thread that no longer exists. So
-//! **everything reachable from [`Table::undo_all`] makes plain system calls only**: no allocation, no lock, no panic.
+//! The guardian does that in a process forked from a multi-threaded one, where a lock of the allocator may be held for
+//! ever by a thread that no longer exists. So **everything reachable from [`carry_out`] and from the table's steps
+//! (`ledger/table.rs`) makes plain system calls only**: no allocation, no lock of the C library, no panic.
 
-use std::cell::UnsafeCell;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::core_mask::{self, CoreMask, affinity_of};
 use super::last_error;
-
-/// Changes that one journal remembers: two files for each of 256 cpufreq policies, and the cores of as many threads as
-/// a busy desktop has.
-pub(super) const SLOTS: usize = 4096;
-/// The longest path, with its terminating zero: several times that of a user's cgroup under systemd.
-pub(super) const PATH_BYTES: usize = 512;
-/// The longest content or second path, with its terminating zero.
-pub(super) const TEXT_BYTES: usize = 512;
+use super::ledger::{Step, number};
+use super::thread::Tid;
 
 /// A directory of the kernel stays busy until the last task in it has died: try again this often...
 const RMDIR_TRIES: u32 = 200;
@@ -32,175 +24,25 @@ const TREE_ROUNDS: u32 = 100_000;
 /// An error number of the kernel (errno(3)).
 pub(super) type Errno = i32;
 
-/// How to take one change back.
+/// How long an undoing process waits for what may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Kind {
-    /// Write the text into the file.
-    Write = 1,
-    /// Move every task listed in the file at the path to the file at the text.
-    MoveTasks = 2,
-    /// Remove the empty directory.
-    RemoveDir = 3,
-    /// Remove the directory, which belongs to this user, with all that is in it.
-    RemoveTree = 4,
-    /// Let the thread whose `/proc/<tid>/stat` is at the path run on the cores of the text: when the thread started, a
-    /// blank, and the mask as hexadecimal bytes.
-    Affinity = 5,
+pub(super) enum Patience {
+    /// For the last tasks of a group to die.
+    Waits,
+    /// Not at all.
+    Tries,
 }
 
-/// One change. Published by `state`; filled in only while that is free.
-#[repr(C)]
-pub(super) struct Slot {
-    state: AtomicU32,
-    kind: AtomicU32,
-    /// How many changes the table had seen before this one.
-    serial: AtomicU32,
-    path: UnsafeCell<[u8; PATH_BYTES]>,
-    text: UnsafeCell<[u8; TEXT_BYTES]>,
-}
-
-const FREE: u32 = 0;
-const PENDING: u32 = 1;
-
-/// The table in shared memory. All zeros is an empty one.
-#[repr(C)]
-pub(super) struct Table {
-    len: AtomicU32,
-    /// Changes appended so far.
-    appended: AtomicU32,
-    slots: [Slot; SLOTS],
-}
-
-// SAFETY: a slot's bytes are written only by `Table::append`, which its callers serialise, while the slot is free;
-// they are read only once `state` says that it is pending (release, acquire).
-unsafe impl Sync for Table {}
-
-impl Slot {
-    pub(super) fn pending(&self) -> bool {
-        self.state.load(Ordering::Acquire) == PENDING
+/// Carries `step` out.
+pub(super) fn carry_out(step: Step<'_>, patience: Patience) -> Result<(), Errno> {
+    match step {
+        Step::Keep => Ok(()),
+        Step::Write { path, text } => write_file(path, text),
+        Step::Affinity { stat, started, mask } => set_affinity(stat, started, &mask),
+        Step::MoveTasks { from, to } => move_tasks(from, to),
+        Step::RemoveDir { path } => remove_dir(path, patience),
+        Step::RemoveTree { path } => remove_tree(path),
     }
-
-    pub(super) fn retire(&self) {
-        self.state.store(FREE, Ordering::Release);
-    }
-
-    pub(super) fn kind(&self) -> Option<Kind> {
-        match self.kind.load(Ordering::Relaxed) {
-            1 => Some(Kind::Write),
-            2 => Some(Kind::MoveTasks),
-            3 => Some(Kind::RemoveDir),
-            4 => Some(Kind::RemoveTree),
-            5 => Some(Kind::Affinity),
-            _ => None,
-        }
-    }
-
-    /// Whether the change was made when the table had seen `mark` changes, or later.
-    pub(super) fn since(&self, mark: u32) -> bool {
-        self.serial.load(Ordering::Relaxed) >= mark
-    }
-
-    /// The path of a pending slot.
-    pub(super) fn path(&self) -> &CStr {
-        // SAFETY: the bytes of a pending slot do not change.
-        until_zero(unsafe { &*self.path.get() })
-    }
-
-    /// The content, or the second path, of a pending slot.
-    pub(super) fn text(&self) -> &CStr {
-        // SAFETY: as for `path`.
-        until_zero(unsafe { &*self.text.get() })
-    }
-
-    /// Takes the change back. What is gone already needs no taking back.
-    pub(super) fn undo(&self) -> Result<(), Errno> {
-        let undone = match self.kind() {
-            Some(Kind::Write) => write_file(self.path(), self.text().to_bytes()),
-            Some(Kind::MoveTasks) => move_tasks(self.path(), self.text()),
-            Some(Kind::RemoveDir) => remove_dir(self.path()),
-            Some(Kind::RemoveTree) => remove_tree(self.path()),
-            Some(Kind::Affinity) => set_affinity(self.path(), self.text().to_bytes()),
-            None => Err(libc::EINVAL),
-        };
-        match undone {
-            Err(libc::ENOENT) => Ok(()),
-            other => other,
-        }
-    }
-}
-
-impl Table {
-    /// Adds a pending change and returns its slot, or `None` where the table is full or `path` or `text` too long.
-    /// Callers serialise.
-    pub(super) fn append(&self, kind: Kind, path: &[u8], text: &[u8]) -> Option<usize> {
-        // Retired slots at the end are free again: a change that is undone and done again takes no further room.
-        let mut len = self.len();
-        while len > 0 && !self.slots[len - 1].pending() {
-            len -= 1;
-        }
-        // A thread's cores are put back after all else, so its record may stand in any free slot further down: threads
-        // come and go.
-        let free = |slots: &[Slot]| slots.iter().position(|slot| !slot.pending());
-        let place = match kind {
-            Kind::Affinity => free(&self.slots[..len]).unwrap_or(len),
-            _ => len,
-        };
-        let slot = self.slots.get(place)?;
-        if path.len() >= PATH_BYTES || text.len() >= TEXT_BYTES || path.contains(&0) || text.contains(&0) {
-            return None;
-        }
-        slot.kind.store(kind as u32, Ordering::Relaxed);
-        slot.serial
-            .store(self.appended.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        // SAFETY: the slot is free and callers serialise, so no other thread touches its bytes; lengths were checked.
-        unsafe {
-            fill(&mut *slot.path.get(), path);
-            fill(&mut *slot.text.get(), text);
-        }
-        slot.state.store(PENDING, Ordering::Release);
-        self.len.store(len.max(place + 1) as u32, Ordering::Release);
-        Some(place)
-    }
-
-    /// Where the table stands: what is appended from now on is [`Slot::since`] it.
-    pub(super) fn mark(&self) -> u32 {
-        self.appended.load(Ordering::Relaxed)
-    }
-
-    fn len(&self) -> usize {
-        (self.len.load(Ordering::Acquire) as usize).min(SLOTS)
-    }
-
-    /// The slots in use, oldest first; some may be retired.
-    pub(super) fn slots(&self) -> &[Slot] {
-        self.slots.get(..self.len()).unwrap_or(&[])
-    }
-
-    /// Undoes every pending change that is `meant`, newest first, and tells `failed` what could not be undone, which
-    /// stays pending. Writes that fail are tried once more when all else is undone: a group may have a core again only
-    /// after the group around it.
-    pub(super) fn undo_all(&self, meant: impl Fn(&Slot) -> bool, mut failed: impl FnMut(&Slot, Errno)) {
-        let pending = || self.slots().iter().rev().filter(|slot| slot.pending() && meant(slot));
-        for slot in pending() {
-            match slot.undo() {
-                Ok(()) => slot.retire(),
-                Err(_) if slot.kind() == Some(Kind::Write) => {}
-                Err(errno) => failed(slot, errno),
-            }
-        }
-        for slot in pending().filter(|slot| slot.kind() == Some(Kind::Write)) {
-            match slot.undo() {
-                Ok(()) => slot.retire(),
-                Err(errno) => failed(slot, errno),
-            }
-        }
-    }
-}
-
-fn fill(field: &mut [u8], bytes: &[u8]) {
-    field.fill(0);
-    field[..bytes.len()].copy_from_slice(bytes);
 }
 
 fn until_zero(field: &[u8]) -> &CStr {
@@ -231,7 +73,8 @@ impl Drop for Fd {
     }
 }
 
-fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
+/// Writes `content` in one `write`, as kernel files want it.
+pub(super) fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
     let file = Fd::open(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC)?;
     // SAFETY: the buffer is valid for its length.
     match unsafe { libc::write(file.0, content.as_ptr().cast(), content.len()) } {
@@ -293,12 +136,13 @@ fn each_line(path: &CStr, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
     }
 }
 
-fn remove_dir(path: &CStr) -> Result<(), Errno> {
+fn remove_dir(path: &CStr, patience: Patience) -> Result<(), Errno> {
     let pause = libc::timespec {
         tv_sec: 0,
         tv_nsec: RMDIR_PAUSE_NANOS,
     };
-    for _ in 0..RMDIR_TRIES {
+    let tries = if patience == Patience::Waits { RMDIR_TRIES } else { 1 };
+    for _ in 0..tries {
         // SAFETY: `path` ends with a zero.
         if unsafe { libc::rmdir(path.as_ptr()) } == 0 {
             return Ok(());
@@ -335,65 +179,46 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// The longest affinity mask: of 1024 cores.
-const MASK_BYTES: usize = 128;
-/// Which fields of a thread's `stat` tell its flags and when it started, counted behind the program's name
-/// (proc_pid_stat(5), fields 9 and 22).
+/// Which fields of a thread's `stat` tell its state, its flags and when it started, counted behind the program's name
+/// (proc_pid_stat(5), fields 3, 9 and 22).
+const STATE: usize = 0;
 const FLAGS: usize = 6;
 const START_TIME: usize = 19;
 
 /// Lets a thread run again where it did. A thread of the same number that was started later is another one: it is left
 /// alone. So is one that runs there already: setting the same would make it the thread's own choice, and threads that
 /// the kernel binds take no setting.
-fn set_affinity(stat: &CStr, text: &[u8]) -> Result<(), Errno> {
-    let mut content = [0u8; 1024];
-    let file = match Fd::open(libc::AT_FDCWD, stat, libc::O_RDONLY) {
-        Err(libc::ESRCH) => return Ok(()),
+fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask) -> Result<(), Errno> {
+    let mut content = [0u8; STAT_BYTES];
+    let content = match read_file(stat, &mut content) {
+        Err(libc::ESRCH) => return Ok(()), // died meanwhile
         other => other?,
     };
-    // SAFETY: the buffer is valid for its length.
-    let read = unsafe { libc::read(file.0, content.as_mut_ptr().cast(), content.len()) };
-    let Ok(read) = usize::try_from(read) else {
-        return Ok(()); // died meanwhile
-    };
-    let blank = text.iter().position(|byte| *byte == b' ').ok_or(libc::EINVAL)?;
-    let (started, mask) = (text.get(..blank), text.get(blank + 1..).unwrap_or(&[]));
-    if start_time(content.get(..read).unwrap_or(&[])) != started {
+    if start_time(content) != Some(started) {
         return Ok(());
     }
-    let tid = stat
-        .to_bytes()
-        .rsplit(|byte| *byte == b'/')
-        .nth(1)
-        .ok_or(libc::EINVAL)?;
-    let tid = tid.iter().try_fold(0i32, |tid, digit| {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        tid.checked_mul(10)?.checked_add(i32::from(digit))
-    });
-    let mut bytes = [0u8; MASK_BYTES];
-    for (byte, pair) in bytes.iter_mut().zip(mask.chunks(2)) {
-        *byte = pair.iter().fold(0, |byte, digit| byte << 4 | hex_digit(*digit));
+    let tid = stat.to_bytes().rsplit(|byte| *byte == b'/').nth(1);
+    let tid = tid.and_then(number).and_then(|tid| i32::try_from(tid).ok());
+    let tid = Tid(tid.ok_or(libc::EINVAL)?);
+    if affinity_of(tid).is_ok_and(|now| now == *mask) {
+        return Ok(());
     }
-    let (tid, mut now) = (tid.ok_or(libc::EINVAL)?, [0u8; MASK_BYTES]);
-    // SAFETY: the masks are valid for their sizes.
-    let set = unsafe {
-        if libc::sched_getaffinity(tid, now.len(), now.as_mut_ptr().cast()) == 0 && now == bytes {
-            return Ok(());
-        }
-        libc::sched_setaffinity(tid, bytes.len(), bytes.as_ptr().cast())
-    };
-    match (set, errno()) {
-        (0, _) | (_, libc::ESRCH) => Ok(()),
-        (_, errno) => Err(errno),
+    match core_mask::set_affinity(tid, mask).map_err(|why| why.raw_os_error()) {
+        Ok(()) | Err(Some(libc::ESRCH)) => Ok(()),
+        Err(errno) => Err(errno.unwrap_or(libc::EIO)),
     }
 }
 
-fn hex_digit(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        _ => 0,
-    }
+/// The longest `stat` of a thread.
+pub(super) const STAT_BYTES: usize = 1024;
+
+/// What the file holds, as far as the buffer goes.
+pub(super) fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let file = Fd::open(libc::AT_FDCWD, path, libc::O_RDONLY)?;
+    // SAFETY: the buffer is valid for its length.
+    let read = unsafe { libc::read(file.0, into.as_mut_ptr().cast(), into.len()) };
+    let read = usize::try_from(read).map_err(|_| errno())?;
+    Ok(into.get(..read).unwrap_or(&[]))
 }
 
 /// When the thread of this `stat` started, in ticks since boot.
@@ -404,6 +229,11 @@ pub(super) fn start_time(stat: &[u8]) -> Option<&[u8]> {
 /// The kernel's flags of the thread of this `stat`.
 pub(super) fn flags(stat: &[u8]) -> Option<u32> {
     std::str::from_utf8(field(stat, FLAGS)?).ok()?.parse().ok()
+}
+
+/// Whether the thread of this `stat` has ended and is still to be waited for.
+pub(super) fn ended(stat: &[u8]) -> bool {
+    matches!(field(stat, STATE), Some(b"Z" | b"X"))
 }
 
 fn field(stat: &[u8], number: usize) -> Option<&[u8]> {

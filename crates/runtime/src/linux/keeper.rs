@@ -14,7 +14,7 @@ use punctual_os::LinuxOs;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread::set_scheduling;
-use punctual_platform::linux::{BestEffort, CoreClaim, KernelTree, busy, thread};
+use punctual_platform::linux::{BestEffort, KernelTree, busy, thread};
 use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
@@ -212,10 +212,8 @@ impl<E: Engine + 'static> Keeper<E> {
         let kept_cores: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
         let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
         let (house, update_core) = (placement.house(), placement.update_core());
-        // Held to the end of the run.
-        let claim = CoreClaim::of(update_core);
-        if let Err(refusal) = &claim {
-            let refused = protection(refusal.what.clone(), Err(refusal.clone()));
+        if let Err(refusal) = prepared.machine.share_core(update_core) {
+            let refused = protection(refusal.what.clone(), Err(refusal));
             header.protection.push(refused);
         }
         let roster = Roster {

@@ -120,17 +120,20 @@ impl ExclusiveCore {
                 ),
             });
         }
-        let mut others = cores::online(tree);
+        let machine = cores::online(tree);
+        let mut others = machine.clone();
         others.retain(|other| !exclusive.contains(other));
+        journal.claim(exclusive, &machine)?;
         let spared = Spared::new(tree, spare);
         let mut better = Vec::new();
-        let (fence, threads) = Fence::best(tree, journal, exclusive, &others, &spared, &mut better)?;
+        let (fence, threads) = Fence::best(tree, journal, exclusive, &others, &spared, &mut better)
+            .inspect_err(|_| journal.release(exclusive))?;
         let limits = RealTimeLimits::read(tree);
         let kept = exclusive.iter().map(|core| Obtained {
             core: *core,
             mechanism: fence.mechanism(),
             threads,
-            interrupts: kernel_work::move_interrupts(tree, journal, *core, &others),
+            interrupts: kernel_work::move_interrupts(tree, journal, *core),
             unbound_work: kernel_work::move_unbound_work(tree, journal, *core),
             limits,
             refused: better.clone(),
@@ -218,7 +221,7 @@ fn group_name(core: CoreId) -> String {
 }
 
 /// `cores` as the kernel takes them, e.g. "0-2,5".
-fn list(cores: &[CoreId]) -> String {
+pub(super) fn list(cores: &[CoreId]) -> String {
     let mut sorted: Vec<u32> = cores.iter().map(|core| core.0).collect();
     sorted.sort_unstable();
     let runs = sorted.chunk_by(|a, b| a + 1 == *b).map(|run| match run {

@@ -53,11 +53,9 @@ impl Partition {
         for group in way {
             enable_below(group, "cpuset", journal)?;
             let exclusive = group.join(EXCLUSIVE);
-            match read_trimmed(&exclusive) {
-                // Empty files cannot be put back by writing nothing.
-                Ok(found) if found.is_empty() => journal.switch(&exclusive, &core, "\n")?,
-                Ok(found) if found != core => journal.write(&exclusive, &format!("{found},{core}"))?,
-                _ => {} // the topmost group has none; kernels before 6.7 know no remote partitions
+            // The topmost group has none; kernels before 6.7 know no remote partitions.
+            if exclusive.exists() {
+                journal.add_to_list(&exclusive)?;
             }
         }
         journal.make_dir(folder)?;
@@ -207,7 +205,7 @@ mod tests {
     #[test]
     fn a_partition_is_exclusive_all_the_way_down_and_given_back() {
         let (_folder, tree) = hierarchy();
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal_claiming(&[1], 2);
         let partition = Partition::create(&tree, &journal, CoreId(1)).unwrap();
         let content = |file: &str| tree.read(format!("/cg/{file}")).unwrap();
         assert_eq!(partition.kind(), "isolated");
@@ -235,7 +233,7 @@ mod tests {
     fn without_the_controller_it_is_refused_and_nothing_stays_changed() {
         let (_folder, tree) = hierarchy();
         std::fs::write(tree.path("/cg/cgroup.controllers"), "cpu memory\n").unwrap();
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal_claiming(&[1], 2);
         let refusal = Partition::create(&tree, &journal, CoreId(1)).unwrap_err();
         assert!(refusal.why.contains("no cpuset controller"), "{refusal}");
         assert_eq!(tree.read("/cg/cgroup.subtree_control").unwrap(), "cpu");
@@ -247,7 +245,7 @@ mod tests {
         // All is there but the last file, in which a kernel without partitions has nothing either.
         let group = tree.path("/cg/user.slice").join(super::super::group_name(CoreId(1)));
         std::fs::remove_file(group.join(PARTITION)).unwrap();
-        let journal = Journal::open(false).unwrap();
+        let journal = testing::journal_claiming(&[1], 2);
         let mark = journal.mark();
         let refusal = Partition::create(&tree, &journal, CoreId(1)).unwrap_err();
         assert!(

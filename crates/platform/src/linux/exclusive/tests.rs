@@ -8,6 +8,7 @@ use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::affinity::Affinity;
 use super::fence::judge;
 use super::*;
+use crate::linux::testing;
 
 /// A program that sleeps, under a name that no other has.
 struct Helper {
@@ -54,7 +55,7 @@ fn all_other_programs() -> Vec<String> {
 
 #[test]
 fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
-    let _alone = crate::linux::testing::taking_a_real_core();
+    let _alone = testing::taking_a_real_core();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };
@@ -65,7 +66,7 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     let mut narrow = CoreMask::default();
     narrow.set(*core, true);
     set_affinity(helper.tid(), &narrow).unwrap();
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     let spared = Spared::new(&tree, &all_other_programs());
     let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
         Ok(affinity) => affinity,
@@ -152,12 +153,12 @@ impl Drop for Shell {
 
 #[test]
 fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
-    let _alone = crate::linux::testing::taking_a_real_core();
+    let _alone = testing::taking_a_real_core();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };
     let mut shell = Shell::start();
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     let spared = Spared::new(&tree, &all_other_programs());
     let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
         Ok(affinity) if !others.is_empty() => affinity,
@@ -189,11 +190,11 @@ fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
 
 #[test]
 fn a_user_that_may_move_no_thread_obtains_nothing() {
-    let _alone = crate::linux::testing::taking_a_real_core();
+    let _alone = testing::taking_a_real_core();
     let tree = KernelTree::default();
     let core = *cores::usable(&tree).last().unwrap();
-    let taken = crate::linux::testing::as_user_without_rights(move || {
-        let journal = Journal::open(false).unwrap();
+    let taken = testing::as_user_without_rights(move || {
+        let journal = testing::journal();
         let taken = ExclusiveCore::take(&KernelTree::default(), &journal, core, &[]);
         taken.map(|exclusive| exclusive.obtained().to_string())
     });
@@ -241,16 +242,16 @@ fn a_thread_that_the_kernel_binds_leaves_no_record() {
     let Some(thread) = bound_by_the_kernel() else {
         return eprintln!("skipped: no kernel thread is to be seen");
     };
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     assert!(journal.remember_affinity(thread).is_err());
     assert_eq!(journal.restore(), []);
 }
 
 #[test]
 fn a_choice_that_the_kernel_forgets_is_put_back() {
-    let _alone = crate::linux::testing::taking_a_real_core();
+    let _alone = testing::taking_a_real_core();
     let all = cores::usable(&KernelTree::default());
-    let (helper, journal) = (Helper::start(), Journal::open(false).unwrap());
+    let (helper, journal) = (Helper::start(), testing::journal());
     let mut narrow = CoreMask::default();
     narrow.set(all[0], true);
     let found = affinity_of(helper.tid()).unwrap();
@@ -263,8 +264,8 @@ fn a_choice_that_the_kernel_forgets_is_put_back() {
 
 #[test]
 fn a_core_that_is_not_there_and_the_only_one_are_refused() {
-    let journal = Journal::open(false).unwrap();
-    let (_folder, tree) = crate::linux::testing::tree(&[("/sys/devices/system/cpu/online", "0")]);
+    let journal = testing::journal();
+    let (_folder, tree) = testing::tree(&[("/sys/devices/system/cpu/online", "0")]);
     let only = ExclusiveCore::take(&tree, &journal, CoreId(0), &[]).unwrap_err();
     assert!(only.why.contains("only one"), "{only}");
     let absent = ExclusiveCore::take(&tree, &journal, CoreId(7), &[]).unwrap_err();
@@ -290,8 +291,8 @@ fn several_cores_are_taken_as_one_and_lent_one_by_one() {
         (format!("{group}/tasks"), ""),
     ];
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-    let (_folder, tree) = crate::linux::testing::tree(&files);
-    let journal = Journal::open(false).unwrap();
+    let (_folder, tree) = testing::tree(&files);
+    let journal = testing::journal();
     let none_left: Vec<CoreId> = (0..4).map(CoreId).collect();
     let refusal = ExclusiveCore::take_all(&tree, &journal, &none_left, &[]).unwrap_err();
     assert!(
@@ -327,6 +328,6 @@ fn lists_are_written_as_the_kernel_reads_them() {
     assert_eq!(written(&[0, 1, 2, 5]), "0-2,5");
     assert_eq!(written(&[7, 3, 4]), "3-4,7");
     assert_eq!(written(&[1]), "1");
-    let (_folder, tree) = crate::linux::testing::tree(&[("/sys/devices/system/cpu/online", "0-3,8")]);
+    let (_folder, tree) = testing::tree(&[("/sys/devices/system/cpu/online", "0-3,8")]);
     assert_eq!(list(&cores::usable(&tree)), "0-3,8");
 }

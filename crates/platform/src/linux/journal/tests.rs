@@ -1,11 +1,23 @@
 //! Changes to ordinary files, and to helper programs of ours.
 
+use super::super::ledger::WISHES;
 use super::*;
 use crate::linux::testing;
 use proptest::prelude::*;
 
 fn unguarded() -> Journal {
-    Journal::open(false).unwrap()
+    testing::journal()
+}
+
+/// How many things the journal has changed.
+fn changed(journal: &Journal) -> usize {
+    let table = journal.0.ledger.lock().unwrap();
+    table.changes_of(journal.0.holder.place).count()
+}
+
+fn record(journal: &Journal, kind: Kind, path: &Path, original: &[u8]) {
+    let mut table = journal.0.ledger.lock().unwrap();
+    journal.join(&mut table, kind, path, original).unwrap();
 }
 
 proptest! {
@@ -43,7 +55,7 @@ fn a_file_written_for_ever_takes_one_record() {
     let path = folder.path().join("scaling_setspeed");
     fs::write(&path, "1400000\n").unwrap();
     let journal = unguarded();
-    for step in 0..2 * SLOTS {
+    for step in 0..2 * CHANGES {
         journal.write(&path, &step.to_string()).unwrap();
     }
     assert_eq!(journal.restore(), []);
@@ -56,19 +68,26 @@ fn a_failed_write_leaves_no_record_and_says_what_to_do() {
     let journal = unguarded();
     let refusal = journal.write(&folder.path().join("absent"), "1").unwrap_err();
     assert!(refusal.remedy.contains("no such knob"), "{refusal}");
-    assert!(!journal.0.table.slots().iter().any(Slot::pending));
+    assert_eq!(changed(&journal), 0);
 }
 
 #[test]
-fn a_full_journal_refuses_before_anything_is_changed() {
+fn a_full_ledger_refuses_before_anything_is_changed() {
     let folder = testing::folder();
     let journal = unguarded();
     let file = |i: usize| folder.path().join(i.to_string());
-    for i in 0..=SLOTS {
+    for i in 0..=WISHES {
         fs::write(file(i), "found").unwrap();
-        assert_eq!(journal.write(&file(i), "changed").is_ok(), i < SLOTS);
+        assert_eq!(journal.write(&file(i), "changed").is_ok(), i < WISHES);
     }
-    assert_eq!(read_trimmed(&file(SLOTS)).unwrap(), "found");
+    assert_eq!(read_trimmed(&file(WISHES)).unwrap(), "found");
+    for i in WISHES..=CHANGES {
+        fs::write(file(i), "found").unwrap();
+        assert_eq!(journal.switch(&file(i), "on", "off").is_ok(), i < CHANGES);
+    }
+    assert_eq!(read_trimmed(&file(CHANGES)).unwrap(), "found");
+    assert_eq!(journal.restore(), []);
+    assert_eq!(changed(&journal), 0);
     let long = folder
         .path()
         .join("x".repeat(200))
@@ -119,7 +138,7 @@ fn a_write_that_must_wait_for_an_older_change_is_put_back_after_it() {
     let journal = unguarded();
     journal.make_dir(&path).unwrap();
     // A folder takes no writing. The newer change is undone first, in vain until the folder is gone.
-    journal.record(Kind::Write, &path, b"found").unwrap();
+    record(&journal, Kind::Write, &path, b"found");
     assert_eq!(journal.restore(), []);
     assert!(!path.exists());
 }
@@ -197,7 +216,7 @@ fn the_record_of_a_thread_that_has_ended_is_not_taken_for_a_later_one_of_its_num
     let journal = unguarded();
     let stat = PathBuf::from(format!("/proc/{}/stat", helper.tid()));
     // As if this number had been another thread's, which started at another time and might run nowhere.
-    journal.record(Kind::Affinity, &stat, b"1 00").unwrap();
+    record(&journal, Kind::Affinity, &stat, b"1 00");
     let found = allowed_to(&KernelTree::default(), helper.tid()).unwrap();
     let mut narrow = CoreMask::default();
     narrow.set(super::super::thread::allowed_cores()[0], true);
@@ -205,20 +224,19 @@ fn the_record_of_a_thread_that_has_ended_is_not_taken_for_a_later_one_of_its_num
     assert_eq!(allowed_to(&KernelTree::default(), helper.tid()).unwrap(), narrow);
     assert_eq!(journal.restore(), []);
     assert_eq!(allowed_to(&KernelTree::default(), helper.tid()).unwrap(), found);
-    assert!(!journal.0.table.slots().iter().any(Slot::pending));
+    assert_eq!(changed(&journal), 0);
 }
 
 #[test]
 fn threads_that_have_ended_make_room_for_others() {
     let helper = Helper::start();
     let journal = unguarded();
-    for number in 0..SLOTS {
+    for number in 0..CHANGES {
         let stat = PathBuf::from(format!("/proc/{}/stat", 5_000_000 + number)); // beyond the kernel's largest pid
-        journal.record(Kind::Affinity, &stat, b"1 00").unwrap();
+        record(&journal, Kind::Affinity, &stat, b"1 00");
     }
     journal.remember_affinity(helper.tid()).unwrap();
-    let pending = journal.0.table.slots().iter().filter(|slot| slot.pending());
-    assert_eq!(pending.count(), 1);
+    assert_eq!(changed(&journal), 1);
 }
 
 #[test]
@@ -230,7 +248,7 @@ fn what_cannot_be_confined_leaves_no_record() {
     assert_eq!(nowhere.unwrap_err().raw_os_error(), Some(libc::EINVAL));
     let ended = journal.confine(Tid(i32::MAX), &found, &found);
     assert_eq!(ended.unwrap_err().raw_os_error(), Some(libc::ESRCH));
-    assert!(!journal.0.table.slots().iter().any(Slot::pending));
+    assert_eq!(changed(&journal), 0);
 }
 
 #[test]
@@ -258,7 +276,8 @@ fn a_forked_process_puts_nothing_back() {
 
 #[test]
 fn a_guardian_watches_while_the_journal_lives() {
-    let journal = Journal::open(true).unwrap();
+    let folder = testing::folder();
+    let journal = Journal::open_in(folder.path(), true).unwrap();
     assert!(journal.guarded());
     assert!(!unguarded().guarded());
 }

@@ -38,7 +38,7 @@ impl Emulated {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let journal = Journal::open(false).unwrap();
+        let journal = Journal::alone().unwrap();
         let core = ExclusiveCore::take(&KernelTree::at(folder.path()), &journal, CoreId(1), &[]).unwrap();
         Emulated {
             cpus: folder.path().join(group).join("cpuset.cpus"),

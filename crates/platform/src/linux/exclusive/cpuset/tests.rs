@@ -68,7 +68,7 @@ fn every_movable_thread_is_moved_and_other_groups_lose_the_core_but_for_leases()
     let (_folder, tree) = hierarchy(1, &["/cpuset"], &CONTAINERS);
     thread(&tree, 70_001, "browser", 1);
     thread(&tree, 70_002, "chronyd", 1);
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     let cpuset = keep(&tree, &journal, 1, &["chronyd".into()]);
     let content = |file: &str| tree.read(format!("/cpuset/{file}")).unwrap();
     let boxes = || (content("box/cpuset.cpus"), content("box/inner/cpuset.cpus"));
@@ -95,7 +95,7 @@ fn every_movable_thread_is_moved_and_other_groups_lose_the_core_but_for_leases()
 #[test]
 fn a_group_that_is_made_meanwhile_loses_the_core_too() {
     let (_folder, tree) = hierarchy(1, &["/cpuset"], &CONTAINERS);
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     let cpuset = keep(&tree, &journal, 1, &[]);
     let late = tree.path("/cpuset/late");
     fs::create_dir(&late).unwrap();
@@ -126,7 +126,7 @@ fn the_group_of_this_process_keeps_the_core_and_its_other_members_do_not() {
     let (_folder, tree) = hierarchy(1, &["/cpuset", "/cpuset/box"], &files);
     thread(&tree, 70_001, "browser", 1);
     thread(&tree, 70_002, "neighbour", 1);
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     let cpuset = keep(&tree, &journal, 1, &[]);
     assert_eq!(cpuset.sweep().moved, 2);
     let [outer, inner] = cpuset.pens.as_slice() else {
@@ -166,7 +166,7 @@ fn several_cores_are_kept_by_one_group_and_lent_one_by_one() {
         ("/cpuset/holder/cpuset.cpus", "2-3"),
     ];
     let (_folder, tree) = hierarchy(3, &["/cpuset"], &files);
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     let [exclusive, others] = [[CoreId(2), CoreId(3)], [CoreId(0), CoreId(1)]];
     let cpuset = Cpuset::create(&tree, &journal, &exclusive, &others, Spared::new(&tree, &[])).unwrap();
     let both = || {
@@ -203,7 +203,7 @@ fn a_process_that_may_use_few_cores_leaves_other_threads_all_others() {
         ("/cpuset/tasks", ""),
     ];
     let (_folder, tree) = hierarchy(3, &["/cpuset"], &files);
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     let exclusive = ExclusiveCore::take(&tree, &journal, CoreId(3), &[]).unwrap();
     let pen = tree.path("/cpuset").join(group_name(CoreId(3)));
     let has = || read_trimmed(&pen.join(CPUS)).unwrap();
@@ -221,7 +221,7 @@ fn a_process_that_may_use_few_cores_leaves_other_threads_all_others() {
 fn a_number_that_is_given_again_is_another_thread() {
     let (_folder, tree) = hierarchy(1, &["/cpuset"], &CONTAINERS);
     thread(&tree, 70_001, "chronyd", 1);
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     let cpuset = keep(&tree, &journal, 1, &["chronyd".into()]);
     assert_eq!(cpuset.sweep().spared, 1);
     assert_eq!(cpuset.sweep(), Census::default(), "told once");
@@ -237,7 +237,7 @@ fn a_number_that_is_given_again_is_another_thread() {
 #[test]
 fn a_machine_without_the_hierarchy_is_told_so() {
     let (_folder, tree) = testing::tree(&[("/proc/self/mountinfo", "")]);
-    let journal = Journal::open(false).unwrap();
+    let journal = testing::journal();
     let spared = Spared::new(&tree, &[]);
     let refusal = Cpuset::create(&tree, &journal, &[CoreId(1)], &[CoreId(0)], spared).unwrap_err();
     assert!(refusal.why.contains("no cpuset hierarchy"), "{refusal}");

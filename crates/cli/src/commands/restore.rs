@@ -1,0 +1,93 @@
+//! `punctual restore`: put back what dead programs of punctual have left changed.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use punctual_platform::Refusal;
+use punctual_platform::linux::recovery::{self, Recovered};
+
+use crate::args::Restore;
+use crate::failure::Failure;
+
+/// Carries out `punctual restore`. What could not be put back is for the user to mend.
+pub fn restore(arguments: &Restore) -> Result<(), Failure> {
+    let folder = recovery::folder();
+    let recovered = recovery::restore(&folder).map_err(|refusal| Failure::input([refusal.to_string()]))?;
+    let out_of_reach = match recovery::is_superuser() {
+        true => None,
+        false => out_of_reach()?,
+    };
+    if arguments.json {
+        let json = serde_json::to_string_pretty(&recovered).map_err(|error| Failure::Internal(error.to_string()))?;
+        super::print(&format!("{json}\n"))?;
+    } else {
+        super::print(&told(&recovered, &folder))?;
+    }
+    let left: Vec<String> = { recovered.left.iter().chain(&out_of_reach) }
+        .map(Refusal::to_string)
+        .collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::input(left)),
+    }
+}
+
+/// What the superuser's programs have left.
+fn out_of_reach() -> Result<Option<Refusal>, Failure> {
+    let found = recovery::look(Path::new(recovery::SYSTEM)).map_err(|refusal| Failure::input([refusal.to_string()]))?;
+    let dead = found.holders.iter().find(|holder| !holder.alive);
+    Ok(found.has_leftovers().then(|| Refusal {
+        what: "putting back what programs of the superuser have left".into(),
+        why: dead.map_or_else(|| found.left.join(", "), ToString::to_string),
+        remedy: "run as root: punctual restore".into(),
+    }))
+}
+
+fn told(recovered: &Recovered, folder: &Path) -> String {
+    let mut text = String::new();
+    for dead in &recovered.dead {
+        let _ = writeln!(text, "found     {dead}");
+    }
+    for path in &recovered.undone {
+        let _ = writeln!(text, "put back  {path}");
+    }
+    if recovered.undone.is_empty() && recovered.left.is_empty() {
+        let _ = writeln!(
+            text,
+            "nothing to put back: no dead program has left anything changed ({})",
+            folder.display()
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_platform::linux::recovery::Holding;
+    use punctual_units::CoreId;
+
+    use super::*;
+
+    #[test]
+    fn what_was_found_and_undone_is_told() {
+        let mut recovered = Recovered::default();
+        assert_eq!(
+            told(&recovered, Path::new("/run/punctual")),
+            "nothing to put back: no dead program has left anything changed (/run/punctual)\n"
+        );
+        recovered.dead.push(Holding {
+            name: "robot".into(),
+            process: 12,
+            alive: false,
+            exclusive: vec![CoreId(1), CoreId(3)],
+            shared: vec![],
+            changes: 1,
+        });
+        recovered.undone.push("/proc/irq/4/smp_affinity_list".into());
+        assert_eq!(
+            told(&recovered, Path::new("/run/punctual")),
+            "found     robot (process 12, ended), exclusive core 1,3, 1 change\n\
+             put back  /proc/irq/4/smp_affinity_list\n"
+        );
+    }
+}

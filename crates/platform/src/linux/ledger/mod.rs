@@ -1,0 +1,403 @@
+//! The ledger: what all processes of this program hold and have changed on this machine, in one file.
+//!
+//! **Problem.** What one process changes (interrupts, groups, clock limits) outlives it, and other processes take it
+//! for the machine's own. A table per process does not help: the order in which processes end decides what
+//! stays, and after the death of a process and its guardian no record is left. **Method.** One table for all
+//! ([`Table`]), in a file in the folder for run-time data, mapped by every process and changed only under its lock
+//! (flock(2)). The kernel releases the lock when a process dies; the records stay until the machine is off.
+//!
+//! The header names the boot, because what was changed before the last one is no longer so, and the layout. Limits: a
+//! process that is stopped (SIGSTOP) while it has the lock makes others wait, for [`LOCK_WAIT`] at most. So does a
+//! process that dies there while a child that it forked without executing lives on.
+
+mod table;
+mod text;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use punctual_units::Nanos;
+
+use super::{last_error, refused};
+use crate::Refusal;
+
+#[cfg(test)]
+pub(super) use table::WISHES;
+pub(super) use table::{
+    CHANGES, Claim, Conflict, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, Step, Table, affinity,
+};
+pub(super) use text::{number, parse_list};
+
+/// The environment variable that names the folder of the ledger, for tests and for machines where the usual one cannot
+/// be written.
+pub const FOLDER: &str = "PUNCTUAL_RUN_DIR";
+/// Where the ledger of the superuser is (file-hierarchy(7)).
+pub(super) const SYSTEM: &str = "/run/punctual";
+const NAME: &str = "ledger";
+/// Of the file: changed with every change of a type in `table.rs`.
+const LAYOUT: u32 = 1;
+const MAGIC: [u8; 8] = *b"punctual";
+/// How long the lock is waited for: longer than a group takes to become empty (`undo.rs`).
+pub(super) const LOCK_WAIT: Nanos = Nanos::from_millis(5000);
+const LOCK_PAUSE: Nanos = Nanos::from_millis(1);
+
+#[repr(C)]
+struct Header {
+    layout: u32,
+    size: u32,
+    /// As the kernel prints it, in 36 bytes.
+    boot: [u8; 40],
+    /// Written last.
+    magic: [u8; 8],
+}
+
+#[repr(C)]
+struct Image {
+    header: Header,
+    table: Table,
+}
+
+/// The ledger, mapped.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    image: NonNull<Image>,
+    file: File,
+    /// The lock of the file does not keep threads that share the descriptor apart.
+    threads: Mutex<()>,
+}
+
+// SAFETY: the mapping is owned by this value, and read or written only under its lock.
+unsafe impl Send for Ledger {}
+// SAFETY: as above.
+unsafe impl Sync for Ledger {}
+
+/// The folder of this user's ledger: the one that the environment names ([`FOLDER`]); `/run/punctual` for the
+/// superuser; else `punctual` in the user's folder for run-time data, or a folder in the temporary one.
+pub fn folder() -> PathBuf {
+    let named = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    if let Some(folder) = named(FOLDER) {
+        return folder;
+    }
+    // SAFETY: takes nothing.
+    let user = unsafe { libc::geteuid() };
+    let own = || match user {
+        0 => Some(PathBuf::from(SYSTEM)).filter(|folder| folder.is_dir() || writable(Path::new("/run"))),
+        _ => named("XDG_RUNTIME_DIR").map(|folder| folder.join("punctual")),
+    };
+    own().unwrap_or_else(|| std::env::temp_dir().join(format!("punctual-{user}")))
+}
+
+fn writable(folder: &Path) -> bool {
+    super::tree::writable(folder).is_ok()
+}
+
+impl Ledger {
+    /// Opens the ledger in `folder`, or makes it.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it cannot be made or mapped, belongs to another user, or has another layout.
+    pub(super) fn open(folder: &Path) -> Result<Ledger, Refusal> {
+        let path = folder.join(NAME);
+        let cannot = |why: io::Error| {
+            refused(
+                format!("opening the ledger of changes, {}", path.display()),
+                why,
+                format!("set {FOLDER} to a folder of this user that can be written"),
+            )
+        };
+        if !folder.is_dir() {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+            made.map_err(cannot)?;
+        }
+        let options = { OpenOptions::new() }
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o644)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path);
+        let file = options.map_err(cannot)?;
+        let ledger = Ledger::map(file).map_err(cannot)?;
+        ledger.prepare(&path)?;
+        Ok(ledger)
+    }
+
+    /// What the table of the ledger in `folder` holds now, for any user that may read it; `None` where there is no
+    /// ledger, or one of another boot.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it cannot be read or has another layout.
+    pub(super) fn read(folder: &Path) -> Result<Option<Reading>, Refusal> {
+        let path = folder.join(NAME);
+        let cannot = |why: io::Error| {
+            let what = format!("reading the ledger of changes, {}", path.display());
+            refused(what, why, "run as the file's owner, or as root")
+        };
+        let mut file = match File::open(&path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(cannot)?,
+        };
+        // SAFETY: all zeros is an image.
+        let mut image: Box<Image> = unsafe { zeroed() };
+        // SAFETY: any bytes are an image, and these are as many as it has.
+        let bytes = unsafe { std::slice::from_raw_parts_mut((&raw mut *image).cast::<u8>(), size_of::<Image>()) };
+        if !wait_for_lock(file.as_raw_fd(), libc::LOCK_SH) {
+            return Err(busy());
+        }
+        let read = file.read_exact(bytes);
+        let known = image.header.magic == MAGIC && image.header.boot == this_boot();
+        match read {
+            _ if !known => Ok(None),
+            Ok(()) if image.header.layout == LAYOUT => Ok(Some(Reading(image))),
+            _ => Err(other_layout(&path, image.header.layout)),
+        }
+    }
+
+    /// A ledger without a name: only this process and its guardian know it.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the kernel refuses the memory.
+    pub(super) fn alone() -> Result<Ledger, Refusal> {
+        // SAFETY: the name ends with a zero; a new descriptor is ours.
+        let file = unsafe {
+            match libc::memfd_create(c"punctual-ledger".as_ptr(), libc::MFD_CLOEXEC) {
+                fd if fd >= 0 => Ok(File::from_raw_fd(fd)),
+                _ => Err(last_error()),
+            }
+        };
+        let mapped = file.and_then(Ledger::map);
+        mapped.map_err(|why| {
+            refused(
+                "mapping 5 MB for the ledger of changes",
+                why,
+                "raise the limits on memory (ulimit -v, ulimit -l)",
+            )
+        })
+    }
+
+    fn map(file: File) -> io::Result<Ledger> {
+        // SAFETY: takes nothing.
+        let user = unsafe { libc::geteuid() };
+        let found = file.metadata()?;
+        if !found.is_file() || found.uid() != user {
+            return Err(io::Error::other("it is no file of this user"));
+        }
+        // All of it, so that no later write meets a full file system.
+        // SAFETY: the descriptor is open.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size_of::<Image>() as libc::off_t) } {
+            0 => {}
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+        // SAFETY: a fresh mapping of an image's size, aligned to a page, of a file that has this size at least.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Image>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        let image = NonNull::new(address.cast::<Image>()).filter(|_| address != libc::MAP_FAILED);
+        Ok(Ledger {
+            image: image.ok_or_else(last_error)?,
+            file,
+            threads: Mutex::new(()),
+        })
+    }
+
+    /// Empties a ledger of another boot, refuses one of another layout, writes the header of a new one.
+    fn prepare(&self, path: &Path) -> Result<(), Refusal> {
+        let locked = self.lock()?;
+        // SAFETY: mapped and locked, and any bytes are a valid header.
+        let header = unsafe { &mut (*locked.image.as_ptr()).header };
+        let (boot, size) = (this_boot(), size_of::<Image>() as u32);
+        match header.magic == MAGIC && header.boot == boot {
+            true if (header.layout, header.size) == (LAYOUT, size) => return Ok(()),
+            true => return Err(other_layout(path, header.layout)),
+            false => {}
+        }
+        *header = Header {
+            layout: LAYOUT,
+            size,
+            boot,
+            magic: [0; 8],
+        };
+        // What an earlier boot changed is no longer changed.
+        // SAFETY: mapped, locked, and the table is valid as all zeros.
+        unsafe { std::ptr::write_bytes(&raw mut (*locked.image.as_ptr()).table, 0, 1) };
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        header.magic = MAGIC;
+        Ok(())
+    }
+
+    /// Waits until no other process and no other thread reads or changes the table.
+    ///
+    /// # Errors
+    /// [`Refusal`] where that takes longer than [`LOCK_WAIT`].
+    pub(super) fn lock(&self) -> Result<Locked<'_>, Refusal> {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the descriptor is that of the mapping and lives as long as the lock.
+        let locked = unsafe { Locked::wait(self.image, self.file.as_raw_fd(), Some(threads)) };
+        locked.ok_or_else(busy)
+    }
+
+    /// What a guardian needs to use it.
+    pub(super) fn handle(&self) -> Handle {
+        Handle {
+            image: self.image,
+            file: self.file.as_raw_fd(),
+        }
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this size, and unmapped once.
+        unsafe { libc::munmap(self.image.as_ptr().cast(), size_of::<Image>()) };
+    }
+}
+
+/// A value that is all zeros, never on the stack.
+///
+/// # Safety
+/// All zeros is a valid value of the type, which has a size.
+unsafe fn zeroed<T>() -> Box<T> {
+    let layout = std::alloc::Layout::new::<T>();
+    // SAFETY: by contract; the allocation has the value's layout, as a box wants it.
+    unsafe {
+        let memory = std::alloc::alloc_zeroed(layout);
+        if memory.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Box::from_raw(memory.cast())
+    }
+}
+
+fn this_boot() -> [u8; 40] {
+    let mut boot = [0u8; 40];
+    let found = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let found = found.trim_ascii();
+    boot.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
+    boot
+}
+
+fn busy() -> Refusal {
+    refused(
+        "changing the machine",
+        format!("another process has had the ledger of changes for {LOCK_WAIT}"),
+        "see whether a program that uses punctual is stopped (ps -o pid,stat,comm), and continue or end it",
+    )
+}
+
+fn other_layout(path: &Path, layout: u32) -> Refusal {
+    let path = path.display();
+    refused(
+        format!("reading the ledger of changes, {path}"),
+        format!("another version of this program wrote it (layout {layout}, this program has {LAYOUT})"),
+        format!("end the programs that use that version and run its `punctual restore`, then: rm {path}"),
+    )
+}
+
+/// A table as it was when it was read.
+pub(super) struct Reading(Box<Image>);
+
+impl Deref for Reading {
+    type Target = Table;
+    fn deref(&self) -> &Table {
+        &self.0.table
+    }
+}
+
+/// A ledger for a forked process: its mapping, and a descriptor of the file.
+#[derive(Clone, Copy)]
+pub(super) struct Handle {
+    image: NonNull<Image>,
+    pub(super) file: RawFd,
+}
+
+impl Handle {
+    /// Waits for the ledger, as [`Ledger::lock`] does, by a descriptor that this process opened itself: forked
+    /// processes share the locks of inherited ones. Makes plain system calls only.
+    ///
+    /// # Safety
+    /// `own` is such a descriptor, open while the result lives, and the mapping is inherited.
+    pub(super) unsafe fn lock<'a>(self, own: RawFd) -> Option<Locked<'a>> {
+        // SAFETY: by contract.
+        unsafe { Locked::wait(self.image, own, None) }
+    }
+}
+
+/// The table, while no other process and no other thread has it.
+pub(super) struct Locked<'a> {
+    image: NonNull<Image>,
+    file: RawFd,
+    _threads: Option<MutexGuard<'a, ()>>,
+}
+
+impl<'a> Locked<'a> {
+    /// # Safety
+    /// `file` is open and `image` mapped while the result lives.
+    unsafe fn wait(image: NonNull<Image>, file: RawFd, threads: Option<MutexGuard<'a, ()>>) -> Option<Locked<'a>> {
+        wait_for_lock(file, libc::LOCK_EX).then(|| Locked {
+            image,
+            file,
+            _threads: threads,
+        })
+    }
+}
+
+/// Waits for that kind of lock; whether it was granted within [`LOCK_WAIT`].
+fn wait_for_lock(file: RawFd, kind: libc::c_int) -> bool {
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: LOCK_PAUSE.0 as libc::c_long,
+    };
+    for _ in 0..LOCK_WAIT.0 / LOCK_PAUSE.0 {
+        // SAFETY: plain numbers; `pause` is valid, and no remainder is asked for.
+        unsafe {
+            if libc::flock(file, kind | libc::LOCK_NB) == 0 {
+                return true;
+            }
+            libc::nanosleep(&pause, std::ptr::null_mut());
+        }
+    }
+    false
+}
+
+impl Deref for Locked<'_> {
+    type Target = Table;
+    fn deref(&self) -> &Table {
+        // SAFETY: mapped and locked, and any bytes are a valid table.
+        unsafe { &(*self.image.as_ptr()).table }
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        // SAFETY: as above, and no other reference is given out while this one lives.
+        unsafe { &mut (*self.image.as_ptr()).table }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // SAFETY: plain numbers.
+        unsafe { libc::flock(self.file, libc::LOCK_UN) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,642 @@
+//! The ledger's table: which holder has which cores, what was changed for which holder, and how it was found.
+//!
+//! **Terms.** A *holder* is a process that keeps cores or turns knobs. A *change* is one thing of the machine, with the
+//! value that it was found with and the set of holders that want it changed. **Method.** What the thing holds at any
+//! time is a function of the original and of the holders that want it changed ([`Table::step`]): cores without all
+//! those that they claim; of plain values the one that was wished for last. So it does not matter in which order the
+//! holders leave: the last one to leave puts the original back.
+//!
+//! The steps decide, the caller acts: [`Table::give_back`] hands each [`Step`] to a function that carries it out
+//! (`undo.rs`; a map in tests). A thing is brought to its next value *before* the holder is struck from it, and each
+//! entry comes about and goes by one store: a process that dies between any two instructions leaves a table from which
+//! the next one goes on.
+//!
+//! Everything here runs in the guardian, too: no allocation, no lock, no panic (see `undo.rs`).
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use punctual_units::CoreId;
+
+use super::super::core_mask::CoreMask;
+use super::super::undo::Errno;
+use super::text::{TEXT_BYTES, Text, parse_list, print_list, print_words};
+
+/// Processes that may hold something at the same time, and the place of what the dead have left: [`LEFT`].
+pub(in super::super) const HOLDERS: usize = 64;
+/// Things that may be changed at the same time: two files for each of 256 cpufreq policies, and the cores of as many
+/// threads as a busy desktop has.
+pub(in super::super) const CHANGES: usize = 4096;
+/// Plain values that may be wished for at the same time: four files of 256 cpufreq policies, by two holders.
+pub(in super::super) const WISHES: usize = 2048;
+/// The longest path, with its terminating zero: several times that of a user's cgroup under systemd.
+pub(in super::super) const PATH_BYTES: usize = 512;
+/// The longest plain value, with its terminating zero.
+const WISH_BYTES: usize = 256;
+/// The longest name of a process, with its terminating zero (proc_pid_comm(5)).
+const NAME_BYTES: usize = 16;
+/// The longest affinity mask in hexadecimal digits: of 1024 cores.
+const MASK_DIGITS: usize = 2 * libc::CPU_SETSIZE as usize / 8;
+/// Whose place it is in a change that could not be undone when its last holder left. No process has it, so the next
+/// recovery tries again.
+pub(in super::super) const LEFT: usize = 0;
+
+/// What kind of thing was changed, and so what it holds and how it is put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(in super::super) enum Kind {
+    /// A file with a plain value: the wish of the newest holder; the original.
+    Write = 1,
+    /// A file that was switched on: it stays so as long as a holder wants it; then the original is written, which
+    /// switches it off.
+    Switch = 2,
+    /// A file with a list of cores: the original without the claimed ones; where no core would be left, the cores that
+    /// no holder claims.
+    OffList = 3,
+    /// A file with a mask of cores, in hexadecimal words: likewise.
+    OffWords = 4,
+    /// A file with a list of cores: the original and the claimed ones.
+    OnList = 5,
+    /// A thread, by the path of its `stat`, and its affinity: as for lists. The original is when the thread started, a
+    /// blank, and the mask as hexadecimal bytes.
+    Affinity = 6,
+    /// A group to which tasks were moved: every task listed in the file at the path goes to the file in the text.
+    MoveTasks = 7,
+    /// A directory of the kernel's, empty by then: it is removed.
+    MakeDir = 8,
+    /// A directory of this user: it is removed with all that is in it.
+    MakeTree = 9,
+}
+
+impl Kind {
+    const ALL: [Kind; 9] = [
+        Kind::Write,
+        Kind::Switch,
+        Kind::OffList,
+        Kind::OffWords,
+        Kind::OnList,
+        Kind::Affinity,
+        Kind::MoveTasks,
+        Kind::MakeDir,
+        Kind::MakeTree,
+    ];
+
+    /// Whether undoing is a write to a file, which may work once the changes around it are undone.
+    fn is_write(self) -> bool {
+        matches!(
+            self,
+            Kind::Write | Kind::Switch | Kind::OffList | Kind::OffWords | Kind::OnList
+        )
+    }
+}
+
+/// What is to be done to a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Step<'a> {
+    /// It stays as it is.
+    Keep,
+    Write {
+        path: &'a CStr,
+        text: &'a [u8],
+    },
+    Affinity {
+        stat: &'a CStr,
+        started: &'a [u8],
+        mask: CoreMask,
+    },
+    MoveTasks {
+        from: &'a CStr,
+        to: &'a CStr,
+    },
+    RemoveDir {
+        path: &'a CStr,
+    },
+    RemoveTree {
+        path: &'a CStr,
+    },
+}
+
+/// A process that holds something.
+#[repr(C)]
+pub(in super::super) struct Holder {
+    /// Its number in the order in which holders came; 0: the place is free.
+    id: AtomicU64,
+    pid: i32,
+    /// When the process started, in ticks since boot: tells it from a later one of its number.
+    started: u64,
+    name: [u8; NAME_BYTES],
+    exclusive: CoreMask,
+    shared: CoreMask,
+    /// The cores of the machine.
+    machine: CoreMask,
+}
+
+/// A holder, told from a later one in the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct HolderId {
+    pub(in super::super) place: usize,
+    number: u64,
+}
+
+/// A process to be entered as a holder.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Entrant<'a> {
+    pub(in super::super) pid: i32,
+    /// In ticks since boot.
+    pub(in super::super) started: u64,
+    /// Cut to what fits.
+    pub(in super::super) name: &'a [u8],
+}
+
+/// A claim to cores.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum Claim {
+    /// No other claim stands beside it. `machine` is all cores, of which one at least must be left.
+    Exclusive { machine: CoreMask },
+    /// Others may share the cores.
+    Shared,
+}
+
+#[repr(C)]
+struct Change {
+    /// The holders that want it, a bit each; 0: the place is free.
+    holders: AtomicU64,
+    /// How many entries the table had seen before this one.
+    serial: u64,
+    kind: u32,
+}
+
+#[repr(C)]
+struct Texts {
+    path: [u8; PATH_BYTES],
+    original: [u8; TEXT_BYTES],
+}
+
+#[repr(C)]
+struct Wish {
+    /// The holder's place; 0: this one is free.
+    holder: AtomicU32,
+    change: u32,
+    serial: u64,
+    text: [u8; WISH_BYTES],
+}
+
+/// The table. All zeros is an empty one.
+#[repr(C)]
+pub(in super::super) struct Table {
+    /// Entries seen so far.
+    serial: u64,
+    /// The changes beyond were never used.
+    used: u64,
+    holders: [Holder; HOLDERS],
+    changes: [Change; CHANGES],
+    wishes: [Wish; WISHES],
+    texts: [Texts; CHANGES],
+}
+
+/// Why a core cannot be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Conflict {
+    /// The holder in this place claims it.
+    Claimed { core: CoreId, by: usize },
+    /// No core would be left unclaimed.
+    NoneLeft,
+    /// The table does not know the holder any more.
+    Gone,
+}
+
+impl Holder {
+    pub(in super::super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(in super::super) fn started(&self) -> u64 {
+        self.started
+    }
+
+    pub(in super::super) fn name(&self) -> &CStr {
+        until_zero(&self.name)
+    }
+
+    pub(in super::super) fn exclusive(&self) -> &CoreMask {
+        &self.exclusive
+    }
+
+    pub(in super::super) fn shared(&self) -> &CoreMask {
+        &self.shared
+    }
+}
+
+/// Holders.
+impl Table {
+    /// Enters a holder; `None` where there is no place.
+    pub(in super::super) fn enter(&mut self, entrant: Entrant<'_>) -> Option<HolderId> {
+        let serial = self.next_serial();
+        let places = self.holders.iter_mut().enumerate().skip(LEFT.saturating_add(1));
+        let (place, holder) = { places }.find(|(_, holder)| holder.id.load(Ordering::Acquire) == 0)?;
+        holder.pid = entrant.pid;
+        holder.started = entrant.started;
+        let name = entrant.name.get(..NAME_BYTES - 1).unwrap_or(entrant.name);
+        fill(&mut holder.name, name);
+        (holder.exclusive, holder.shared) = (CoreMask::default(), CoreMask::default());
+        holder.machine = CoreMask::default();
+        holder.id.store(serial, Ordering::Release);
+        Some(HolderId { place, number: serial })
+    }
+
+    /// The holders, with their places.
+    pub(in super::super) fn holders(&self) -> impl Iterator<Item = (HolderId, &Holder)> {
+        let entered = |(place, holder): (usize, &'_ Holder)| match holder.id.load(Ordering::Acquire) {
+            0 => None,
+            number => Some(HolderId { place, number }),
+        };
+        let places = self.holders.iter().enumerate();
+        places.filter_map(move |(place, holder)| Some((entered((place, holder))?, holder)))
+    }
+
+    /// The holder in this place.
+    pub(in super::super) fn holder_at(&self, place: usize) -> Option<&Holder> {
+        self.holders
+            .get(place)
+            .filter(|holder| holder.id.load(Ordering::Acquire) != 0)
+    }
+
+    /// Whether the table knows the holder still.
+    pub(in super::super) fn knows(&self, id: HolderId) -> bool {
+        let holder = self.holders.get(id.place);
+        holder.is_some_and(|holder| holder.id.load(Ordering::Acquire) == id.number)
+    }
+
+    fn holder(&mut self, id: HolderId) -> Option<&mut Holder> {
+        let known = self.knows(id);
+        self.holders.get_mut(id.place).filter(|_| known)
+    }
+
+    /// Claims `cores` for the holder.
+    pub(in super::super) fn claim(&mut self, id: HolderId, cores: &CoreMask, claim: Claim) -> Result<(), Conflict> {
+        let clash = |holder: &Holder| {
+            let shared = || {
+                holder
+                    .shared
+                    .first_shared(cores)
+                    .filter(|_| !matches!(claim, Claim::Shared))
+            };
+            holder.exclusive.first_shared(cores).or_else(shared)
+        };
+        let others = self.holders().filter(|(other, _)| other.place != id.place);
+        if let Some((core, by)) = { others }.find_map(|(other, holder)| Some((clash(holder)?, other.place))) {
+            return Err(Conflict::Claimed { core, by });
+        }
+        let claimed = self.claimed();
+        let holder = self.holder(id).ok_or(Conflict::Gone)?;
+        match claim {
+            Claim::Shared => holder.shared = holder.shared.with(cores),
+            Claim::Exclusive { machine } if machine.without(&claimed).without(cores).is_empty() => {
+                return Err(Conflict::NoneLeft);
+            }
+            Claim::Exclusive { machine } => {
+                holder.machine = machine;
+                holder.exclusive = holder.exclusive.with(cores);
+            }
+        }
+        Ok(())
+    }
+
+    /// Withdraws the claims of the holder to `cores`, of both kinds.
+    pub(in super::super) fn release(&mut self, id: HolderId, cores: &CoreMask) {
+        if let Some(holder) = self.holder(id) {
+            holder.exclusive = holder.exclusive.without(cores);
+            holder.shared = holder.shared.without(cores);
+        }
+    }
+
+    /// The cores that any holder claims for itself alone.
+    pub(in super::super) fn claimed(&self) -> CoreMask {
+        let claims = self.holders().map(|(_, holder)| &holder.exclusive);
+        claims.fold(CoreMask::default(), |all, claim| all.with(claim))
+    }
+
+    /// Withdraws all claims of the holder in `place`, which is about to give everything back: what others fall back to
+    /// may have them at once.
+    pub(in super::super) fn release_all(&mut self, place: usize) {
+        if let Some(holder) = self.holders.get_mut(place) {
+            (holder.exclusive, holder.shared) = (CoreMask::default(), CoreMask::default());
+        }
+    }
+
+    /// Strikes a holder whose changes have been given back. What could not be undone stays, without holder.
+    pub(in super::super) fn strike(&mut self, place: usize) {
+        for change in 0..self.used() {
+            if self.wants(change, place) {
+                let holders = self.wanted_by(change);
+                self.set_holders(change, holders & !bit(place) | bit(LEFT));
+            }
+        }
+        for wish in &mut self.wishes {
+            if wish.holder.load(Ordering::Acquire) as usize == place {
+                wish.holder.store(0, Ordering::Release);
+            }
+        }
+        if let Some(holder) = self.holders.get_mut(place) {
+            holder.id.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Changes.
+impl Table {
+    /// Where the table stands: entries that are made from now on have this number or a higher one.
+    pub(in super::super) fn next_serial(&mut self) -> u64 {
+        self.serial = self.serial.saturating_add(1);
+        self.serial
+    }
+
+    /// The change of that kind to `path`. Switches of one path differ by how they are switched off.
+    pub(in super::super) fn find(&self, kind: Kind, path: &[u8], off: &[u8]) -> Option<usize> {
+        let same = |change: &usize| {
+            self.kind(*change) == Some(kind)
+                && self.wanted_by(*change) != 0
+                && self.path(*change).to_bytes() == path
+                && (kind != Kind::Switch || self.original(*change).to_bytes() == off)
+        };
+        (0..self.used()).find(same)
+    }
+
+    /// Has the holder want the thing changed. `original` is how it was found, which counts only where no other holder
+    /// wants it changed already. `None` where there is no place or a text is too long.
+    pub(in super::super) fn join(&mut self, id: HolderId, kind: Kind, path: &[u8], original: &[u8]) -> Option<usize> {
+        if !self.knows(id) {
+            return None;
+        }
+        if let Some(change) = self.find(kind, path, original) {
+            let holders = self.wanted_by(change);
+            self.set_holders(change, holders | bit(id.place));
+            return Some(change);
+        }
+        if path.len() >= PATH_BYTES || original.len() >= TEXT_BYTES || path.contains(&0) || original.contains(&0) {
+            return None;
+        }
+        let serial = self.next_serial();
+        let place = self
+            .changes
+            .iter()
+            .position(|change| change.holders.load(Ordering::Acquire) == 0)?;
+        let (change, texts) = (self.changes.get_mut(place)?, self.texts.get_mut(place)?);
+        change.serial = serial;
+        change.kind = kind as u32;
+        fill(&mut texts.path, path);
+        fill(&mut texts.original, original);
+        self.used = self.used.max(place as u64 + 1);
+        self.set_holders(place, bit(id.place));
+        Some(place)
+    }
+
+    /// Records the plain value that the holder wants; whether there is a place for it.
+    pub(in super::super) fn wish(&mut self, id: HolderId, change: usize, text: &[u8]) -> bool {
+        if text.len() >= WISH_BYTES || text.contains(&0) {
+            return false;
+        }
+        let serial = self.next_serial();
+        let of = |wish: &Wish| (wish.holder.load(Ordering::Acquire) as usize, wish.change as usize);
+        let its = self.wishes.iter().position(|wish| of(wish) == (id.place, change));
+        let free = || self.wishes.iter().position(|wish| of(wish).0 == 0);
+        let Some(wish) = its.or_else(free).and_then(|place| self.wishes.get_mut(place)) else {
+            return false;
+        };
+        wish.change = change as u32;
+        wish.serial = serial;
+        fill(&mut wish.text, text);
+        wish.holder.store(id.place as u32, Ordering::Release);
+        true
+    }
+
+    /// the holder does not want the thing changed after all; nothing is done to it.
+    pub(in super::super) fn withdraw(&mut self, place: usize, change: usize) {
+        for wish in &mut self.wishes {
+            if wish.holder.load(Ordering::Acquire) as usize == place && wish.change as usize == change {
+                wish.holder.store(0, Ordering::Release);
+            }
+        }
+        let holders = self.wanted_by(change);
+        self.set_holders(change, holders & !bit(place));
+    }
+
+    /// Forgets a change without undoing it: the thing is gone.
+    pub(in super::super) fn forget(&mut self, change: usize) {
+        for wish in &mut self.wishes {
+            if wish.holder.load(Ordering::Acquire) != 0 && wish.change as usize == change {
+                wish.holder.store(0, Ordering::Release);
+            }
+        }
+        self.set_holders(change, 0);
+    }
+
+    /// Brings the thing to what its holders want.
+    pub(in super::super) fn carry_out(
+        &self,
+        change: usize,
+        act: &mut dyn FnMut(Step<'_>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        self.carry_out_for(change, self.wanted_by(change), act)
+    }
+
+    fn carry_out_for(
+        &self,
+        change: usize,
+        holders: u64,
+        act: &mut dyn FnMut(Step<'_>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut text = Text::EMPTY;
+        act(self.step(change, holders, &mut text).ok_or(libc::EOVERFLOW)?)
+    }
+
+    /// Takes the holder in `place` out of every change that is `meant`, newest first: each thing is brought to what the
+    /// other holders want, or put back where there is none. `failed` hears of what could not be done, which stays as it
+    /// is. Writes that fail are tried once more when all else is done: a group may have a core again only after the
+    /// group around it.
+    pub(in super::super) fn give_back(
+        &mut self,
+        place: usize,
+        meant: &dyn Fn(&Table, usize) -> bool,
+        act: &mut dyn FnMut(Step<'_>) -> Result<(), Errno>,
+        failed: &mut dyn FnMut(&Table, usize, Errno),
+    ) {
+        let mut order = [0u16; CHANGES];
+        let count = self.newest_first(place, meant, &mut order);
+        for again in [false, true] {
+            for change in order.iter().take(count).map(|change| usize::from(*change)) {
+                let write = self.kind(change).is_some_and(Kind::is_write);
+                if !self.wants(change, place) || again && !write {
+                    continue;
+                }
+                let rest = self.wanted_by(change) & !bit(place);
+                match self.carry_out_for(change, rest, act) {
+                    // What is gone already needs no taking back.
+                    Ok(()) | Err(libc::ENOENT | libc::ENODEV) => self.withdraw(place, change),
+                    Err(_) if write && !again => {}
+                    Err(errno) => failed(self, change, errno),
+                }
+            }
+        }
+    }
+
+    fn newest_first(&self, place: usize, meant: &dyn Fn(&Table, usize) -> bool, order: &mut [u16; CHANGES]) -> usize {
+        let its = (0..self.used()).filter(|change| self.wants(*change, place) && meant(self, *change));
+        let mut count = 0usize;
+        for (room, change) in order.iter_mut().zip(its) {
+            *room = u16::try_from(change).unwrap_or(u16::MAX);
+            count = count.saturating_add(1);
+        }
+        let serial = |change: &u16| self.changes.get(usize::from(*change)).map_or(0, |change| change.serial);
+        if let Some(order) = order.get_mut(..count) {
+            order.sort_unstable_by_key(|change| std::cmp::Reverse(serial(change)));
+        }
+        count
+    }
+
+    /// What `change` asks for when `holders` want it; `None` where that is no text of bounded length.
+    fn step<'a>(&'a self, change: usize, holders: u64, text: &'a mut Text) -> Option<Step<'a>> {
+        let (path, original) = (self.path(change), self.original(change).to_bytes());
+        let claimed = self.claimed_by(holders);
+        let off = |mask: CoreMask| match mask.without(&claimed) {
+            left if left.is_empty() => self.unclaimed(holders),
+            left => left,
+        };
+        let write = |text: &'a [u8]| Some(Step::Write { path, text });
+        let wanted = holders & !bit(LEFT) != 0;
+        match self.kind(change)? {
+            Kind::Write => write(self.newest_wish(change, holders).unwrap_or(original)),
+            Kind::Switch | Kind::MoveTasks | Kind::MakeDir | Kind::MakeTree if wanted => Some(Step::Keep),
+            Kind::OffList | Kind::OffWords | Kind::OnList if !wanted => write(original),
+            Kind::Switch => write(original),
+            Kind::OffList => {
+                print_list(&off(parse_list(original)?), text);
+                write(text.whole()?)
+            }
+            Kind::OffWords => {
+                let mask = CoreMask::parse(std::str::from_utf8(original).ok()?)?;
+                let words = original.split(|byte| *byte == b',').count();
+                print_words(&off(mask), words, text);
+                write(text.whole()?)
+            }
+            Kind::OnList => {
+                print_list(&parse_list(original)?.with(&claimed), text);
+                write(text.whole()?)
+            }
+            Kind::Affinity => {
+                let (started, mask) = affinity(original)?;
+                let mask = if wanted { off(mask) } else { mask };
+                Some(Step::Affinity {
+                    stat: path,
+                    started,
+                    mask,
+                })
+            }
+            Kind::MoveTasks => Some(Step::MoveTasks {
+                from: path,
+                to: self.original(change),
+            }),
+            Kind::MakeDir => Some(Step::RemoveDir { path }),
+            Kind::MakeTree => Some(Step::RemoveTree { path }),
+        }
+    }
+
+    /// The cores that these holders claim for themselves alone.
+    fn claimed_by(&self, holders: u64) -> CoreMask {
+        let theirs = self.holders().filter(|(id, _)| holders & bit(id.place) != 0);
+        theirs.fold(CoreMask::default(), |all, (_, holder)| all.with(&holder.exclusive))
+    }
+
+    /// The cores of the machine, as these holders know it, that no holder claims.
+    fn unclaimed(&self, holders: u64) -> CoreMask {
+        let theirs = self.holders().filter(|(id, _)| holders & bit(id.place) != 0);
+        let machine = theirs.fold(CoreMask::default(), |all, (_, holder)| all.with(&holder.machine));
+        machine.without(&self.claimed())
+    }
+
+    fn newest_wish(&self, change: usize, holders: u64) -> Option<&[u8]> {
+        let of = |wish: &&Wish| {
+            let holder = wish.holder.load(Ordering::Acquire) as usize;
+            holder != 0 && holders & bit(holder) != 0 && wish.change as usize == change
+        };
+        let newest = self.wishes.iter().filter(of).max_by_key(|wish| wish.serial)?;
+        Some(until_zero(&newest.text).to_bytes())
+    }
+
+    fn used(&self) -> usize {
+        usize::try_from(self.used).unwrap_or(CHANGES).min(CHANGES)
+    }
+
+    /// The changes that the holder in `place` wants.
+    pub(in super::super) fn changes_of(&self, place: usize) -> impl Iterator<Item = usize> {
+        (0..self.used()).filter(move |change| self.wants(*change, place))
+    }
+
+    /// The changes of all holders.
+    pub(in super::super) fn all_changes(&self) -> impl Iterator<Item = usize> {
+        (0..self.used()).filter(|change| self.wanted_by(*change) != 0)
+    }
+
+    /// Whether the holder in `place` wants the change.
+    pub(in super::super) fn wants(&self, change: usize, place: usize) -> bool {
+        self.wanted_by(change) & bit(place) != 0
+    }
+
+    fn wanted_by(&self, change: usize) -> u64 {
+        let holders = self.changes.get(change).map(|change| &change.holders);
+        holders.map_or(0, |holders| holders.load(Ordering::Acquire))
+    }
+
+    fn set_holders(&mut self, change: usize, holders: u64) {
+        if let Some(change) = self.changes.get(change) {
+            change.holders.store(holders, Ordering::Release);
+        }
+    }
+
+    pub(in super::super) fn kind(&self, change: usize) -> Option<Kind> {
+        let number = self.changes.get(change)?.kind;
+        Kind::ALL.into_iter().find(|kind| *kind as u32 == number)
+    }
+
+    pub(in super::super) fn path(&self, change: usize) -> &CStr {
+        self.texts.get(change).map_or(c"", |texts| until_zero(&texts.path))
+    }
+
+    /// How the thing was found; of a switch how it is switched off, of tasks where they go.
+    pub(in super::super) fn original(&self, change: usize) -> &CStr {
+        self.texts.get(change).map_or(c"", |texts| until_zero(&texts.original))
+    }
+}
+
+/// When a thread started, and its affinity, of what [`Kind::Affinity`] records.
+pub(in super::super) fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
+    let blank = original.iter().position(|byte| *byte == b' ')?;
+    let (started, digits) = (original.get(..blank)?, original.get(blank.checked_add(1)?..)?);
+    let mut mask = CoreMask::default();
+    for (number, digit) in digits.iter().take(MASK_DIGITS).enumerate() {
+        let digit = char::from(*digit).to_digit(16)?;
+        // The lowest byte first, and of each byte the higher digit first.
+        let lowest = u32::try_from(number / 2).ok()?.checked_mul(8)?;
+        let lowest = lowest.checked_add(if number % 2 == 0 { 4 } else { 0 })?;
+        for at in (0..4).filter(|at| digit >> at & 1 == 1) {
+            mask.set(CoreId(lowest.checked_add(at)?), true);
+        }
+    }
+    Some((started, mask))
+}
+
+fn bit(place: usize) -> u64 {
+    u32::try_from(place)
+        .ok()
+        .and_then(|place| 1u64.checked_shl(place))
+        .unwrap_or(0)
+}
+
+fn fill(field: &mut [u8], bytes: &[u8]) {
+    field.fill(0);
+    field.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+}
+
+fn until_zero(field: &[u8]) -> &CStr {
+    CStr::from_bytes_until_nul(field).unwrap_or(c"")
+}
