@@ -6,13 +6,16 @@
 
 #![cfg(target_os = "linux")]
 
+mod neighbours;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use neighbours::{LIFE, Way, draw, end, eventually, guardians, kill, rounds};
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::recovery;
 use punctual_testing::Kept;
@@ -20,16 +23,9 @@ use punctual_units::CoreId;
 
 /// What the child is to do: the folder of the files, the core to take, the value to write.
 const ORDER: &str = "PUNCTUAL_TEST_NEIGHBOUR";
-/// The environment variable that says how many rounds to try.
-const ROUNDS: &str = "PUNCTUAL_TEST_ROUNDS";
-const ROUNDS_USUAL: u32 = 20;
 const CORES: u32 = 6;
 /// Processes at the same time.
 const NEIGHBOURS: u64 = 5;
-/// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a child may live: far longer than any does on a busy machine.
-const LIFE: Duration = Duration::from_secs(120);
 
 const FILES: [(&str, &str); 5] = [
     ("irq1", "0-5"),
@@ -137,41 +133,6 @@ fn start(files: &Path, ledger: &Path, core: u32, value: &str) -> Neighbour {
     }
 }
 
-/// The processes that have the ledger of `folder` mapped and are not in `tests`: its guardians.
-fn guardians(folder: &Path) -> Vec<i32> {
-    let ledger = folder.join("ledger").display().to_string();
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let guards = |pid: &i32| {
-        let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        text("comm").trim_end() == "punctual-guard" && text("maps").contains(&ledger)
-    };
-    numbers.filter(guards).collect()
-}
-
-fn kill(pid: i32) {
-    // SAFETY: plain numbers.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-}
-
-/// Waits until `holds`; says after how long it does not.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "{what} not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The next number of a sequence that a seed begins (the multiplier is Knuth's: The Art of Computer Programming,
-/// section 3.3.4).
-fn draw(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed
-        .wrapping_mul(6_364_136_223_846_793_005)
-        .wrapping_add(1_442_695_040_888_963_407);
-    (*seed >> 33) % below
-}
-
 fn cores_in(content: &str, words: bool) -> BTreeSet<u32> {
     if words {
         let word = u32::from_str_radix(content, 16).unwrap();
@@ -191,8 +152,7 @@ fn trespasses(now: &BTreeMap<String, String>, claimed: &BTreeSet<u32>) -> Vec<St
 
 #[test]
 fn in_whatever_order_processes_end_the_machine_is_in_the_end_as_it_was_found() {
-    let rounds = std::env::var(ROUNDS).map_or(ROUNDS_USUAL, |rounds| rounds.parse().unwrap());
-    for round in 0..rounds {
+    for round in 0..rounds() {
         let mut seed = u64::from(round);
         play_round(&mut seed, &format!("round {round}"));
     }
@@ -205,7 +165,7 @@ fn play_round(seed: &mut u64, round: &str) {
         let full = neighbours.len() as u64 == NEIGHBOURS;
         if full || !neighbours.is_empty() && draw(seed, 3) == 0 {
             let at = draw(seed, neighbours.len() as u64) as usize;
-            end(neighbours.swap_remove(at), Way::draw(seed), ledger.path());
+            end(neighbours.swap_remove(at).child, Way::draw(seed), ledger.path());
         } else {
             let (core, value) = (draw(seed, u64::from(CORES)) as u32, format!("value{}", draw(seed, 9)));
             let claimed: BTreeSet<u32> = neighbours.iter().filter_map(|it| it.core).collect();
@@ -221,7 +181,7 @@ fn play_round(seed: &mut u64, round: &str) {
         assert!(bad.is_empty(), "{round}: {bad:?}");
     }
     while let Some(last) = neighbours.pop() {
-        end(last, Way::draw(seed), ledger.path());
+        end(last.child, Way::draw(seed), ledger.path());
     }
     let unchanged = || snapshot(files.path()) == found();
     if !unchanged() {
@@ -234,49 +194,11 @@ fn play_round(seed: &mut u64, round: &str) {
     }
 }
 
-fn all_stopped(process: u32) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
-    let stat = |task: fs::DirEntry| fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-    { tasks }.map(stat).all(|stat| stat.contains(") T "))
-}
-
-/// How a process ends.
-#[derive(Clone, Copy)]
-enum Way {
-    Returns,
-    Killed,
-    /// And all guardians before it.
-    KilledWithGuardians,
-}
-
-impl Way {
-    fn draw(seed: &mut u64) -> Way {
-        [Way::Returns, Way::Killed, Way::KilledWithGuardians][draw(seed, 3) as usize]
-    }
-}
-
-fn end(neighbour: Neighbour, way: Way, ledger: &Path) {
-    let Neighbour { mut child, .. } = neighbour;
-    match way {
-        Way::Returns => drop(child.stdin()),
-        Way::Killed => child.kill().unwrap(),
-        Way::KilledWithGuardians => {
-            // Stopped, so that it starts no other guardian in between.
-            // SAFETY: plain numbers; the child has not been waited for.
-            unsafe { libc::kill(child.id() as i32, libc::SIGSTOP) };
-            eventually("every thread stopped", || all_stopped(child.id()));
-            guardians(ledger).into_iter().for_each(kill);
-            child.kill().unwrap();
-        }
-    }
-    child.wait().unwrap();
-}
-
 #[test]
 fn planted_fault_a_process_that_is_killed_with_its_guardian_leaves_the_machine_changed_until_it_is_restored() {
     let (files, ledger) = (files(), tempfile::tempdir().unwrap());
     let neighbour = start(files.path(), ledger.path(), 1, "powersave");
-    end(neighbour, Way::KilledWithGuardians, ledger.path());
+    end(neighbour.child, Way::KilledWithGuardians, ledger.path());
     let looked = recovery::look(ledger.path()).unwrap();
     assert!(looked.has_leftovers(), "{looked:?}");
     assert_eq!(snapshot(files.path())["governor"], "powersave");

@@ -283,12 +283,11 @@ extern "C" fn become_guardian(kit: &Kit<'_>) -> ! {
 
 /// Gives back all that the dead process had changed. What cannot be undone stays in the ledger.
 fn put_back(kit: &Kit<'_>) {
-    // A descriptor of its own: an inherited one shares its locks with the processes that have it.
-    // SAFETY: the path ends with a zero; the descriptor is used while it is open, which is to the end.
+    // SAFETY: the descriptor is this process's own and open to its end; the mapping is inherited.
     unsafe {
-        let own = libc::open(c"/proc/self/fd/2".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-        let own = if own < 0 { LEDGER } else { own };
-        let Some(mut table) = kit.ledger.lock(own) else { return };
+        let Some(mut table) = kit.ledger.lock(LEDGER) else {
+            return;
+        };
         // Another process may have been faster, and a third one may be in the same place.
         if table.knows(kit.holder) {
             let mut act = |step: super::ledger::Step<'_>| carry_out(step, Patience::Waits);
@@ -336,6 +335,12 @@ unsafe fn leave_the_parent(kit: &Kit<'_>) {
             for fd in 3..FDS_MAX {
                 libc::close(fd);
             }
+        }
+        // An inherited descriptor shares its lock with the process, and would keep it locked when the process dies.
+        let own = libc::open(c"/proc/self/fd/2".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if own >= 0 {
+            libc::dup2(own, LEDGER);
+            libc::close(own);
         }
     }
 }

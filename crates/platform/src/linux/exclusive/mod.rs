@@ -97,6 +97,23 @@ impl ExclusiveCore {
         exclusive: &[CoreId],
         spare: &[String],
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
+        let machine = cores::online(tree);
+        let there = exclusive.iter().all(|core| machine.contains(core));
+        if there && machine.iter().any(|core| !exclusive.contains(core)) {
+            // First of all: another process, even a dead one, may have this process within its fence.
+            journal.claim(exclusive, &machine)?;
+        }
+        let taken = ExclusiveCore::take_claimed(tree, journal, exclusive, &machine, spare);
+        taken.inspect_err(|_| journal.release(exclusive))
+    }
+
+    fn take_claimed(
+        tree: &KernelTree,
+        journal: &Journal,
+        exclusive: &[CoreId],
+        machine: &[CoreId],
+        spare: &[String],
+    ) -> Result<Vec<ExclusiveCore>, Refusal> {
         // Our own threads stay within the cores of this process; all other threads have the whole machine but these.
         let mut own_others = cores::usable(tree);
         let all = list(&own_others);
@@ -120,14 +137,11 @@ impl ExclusiveCore {
                 ),
             });
         }
-        let machine = cores::online(tree);
-        let mut others = machine.clone();
+        let mut others = machine.to_vec();
         others.retain(|other| !exclusive.contains(other));
-        journal.claim(exclusive, &machine)?;
         let spared = Spared::new(tree, spare);
         let mut better = Vec::new();
-        let (fence, threads) = Fence::best(tree, journal, exclusive, &others, &spared, &mut better)
-            .inspect_err(|_| journal.release(exclusive))?;
+        let (fence, threads) = Fence::best(tree, journal, exclusive, &others, &spared, &mut better)?;
         let limits = RealTimeLimits::read(tree);
         let kept = exclusive.iter().map(|core| Obtained {
             core: *core,

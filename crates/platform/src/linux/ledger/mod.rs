@@ -67,7 +67,8 @@ struct Image {
 #[derive(Debug)]
 pub(super) struct Ledger {
     image: NonNull<Image>,
-    file: File,
+    /// The file, for its lock only.
+    lock: File,
     /// The lock of the file does not keep threads that share the descriptor apart.
     threads: Mutex<()>,
 }
@@ -211,10 +212,21 @@ impl Ledger {
             )
         };
         let image = NonNull::new(address.cast::<Image>()).filter(|_| address != libc::MAP_FAILED);
-        Ok(Ledger {
-            image: image.ok_or_else(last_error)?,
-            file,
+        let image = image.ok_or_else(last_error)?;
+        // Opened once more for locking: a mapping holds on to the file that it is of, and so does the guardian, which
+        // inherits it. A lock on that file would outlive the process.
+        let again = { OpenOptions::new() }
+            .read(true)
+            .write(true)
+            .open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let ledger = |lock| Ledger {
+            image,
+            lock,
             threads: Mutex::new(()),
+        };
+        again.map(ledger).inspect_err(|_| {
+            // SAFETY: mapped above with this size.
+            unsafe { libc::munmap(image.as_ptr().cast(), size_of::<Image>()) };
         })
     }
 
@@ -250,7 +262,7 @@ impl Ledger {
     pub(super) fn lock(&self) -> Result<Locked<'_>, Refusal> {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the descriptor is that of the mapping and lives as long as the lock.
-        let locked = unsafe { Locked::wait(self.image, self.file.as_raw_fd(), Some(threads)) };
+        let locked = unsafe { Locked::wait(self.image, self.lock.as_raw_fd(), Some(threads)) };
         locked.ok_or_else(busy)
     }
 
@@ -258,7 +270,7 @@ impl Ledger {
     pub(super) fn handle(&self) -> Handle {
         Handle {
             image: self.image,
-            file: self.file.as_raw_fd(),
+            file: self.lock.as_raw_fd(),
         }
     }
 }

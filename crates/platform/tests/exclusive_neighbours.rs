@@ -1,0 +1,307 @@
+//! Several programs want the same core for real, and end or are killed at random, with or without their guardians: one
+//! has it at a time, and after the last one the machine is as it was found: the affinity, policy and groups of every
+//! thread that was there before, interrupts, unbound kernel work, groups.
+//!
+//! Every thread of this machine is moved, as by a program in use. For so long the test claims the core in the ledger of
+//! the machine, so that other programs leave it alone; its own children share a ledger of their own.
+
+#![cfg(target_os = "linux")]
+
+mod neighbours;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use neighbours::{LIFE, PATIENCE, Way, draw, end, eventually, rounds};
+use punctual_platform::linux::journal::Journal;
+use punctual_platform::linux::thread::{self, Tid};
+use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, recovery};
+use punctual_testing::Kept;
+
+const ORDER: &str = "PUNCTUAL_TEST_WANTS_A_CORE";
+/// Programs at the same time: two in every other round, five in the others.
+const NEIGHBOURS: [usize; 2] = [2, 5];
+/// How long a program takes to begin and to take the core, and longer.
+const BEGINNING_MS: u64 = 60;
+/// A core is taken by one test at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// What takes the core may be at work on this machine when the test begins.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// The child's part; a test of its own name only when told so.
+#[test]
+fn child() {
+    if std::env::var(ORDER).is_err() {
+        return;
+    }
+    let machine = LinuxMachine::open(LinuxOptions {
+        clock: ClockPreference::None,
+        ..LinuxOptions::default()
+    })
+    .unwrap();
+    // Not of those that this process may use: another child may have it in its fence.
+    let core = *cores::online(&KernelTree::default()).last().unwrap();
+    match machine.exclusive_core(core) {
+        Ok(exclusive) => {
+            let pinned = exclusive.enter(Tid::current()).and_then(|()| thread::pin(core));
+            println!("\nTAKEN {pinned:?}");
+            let _ = std::io::stdin().read_line(&mut String::new());
+        }
+        Err(refusal) => {
+            println!("\nREFUSED {refusal}");
+            let _ = std::io::stdin().read_line(&mut String::new());
+        }
+    }
+}
+
+/// What is to be as it was: by name, and threads by number and start.
+type Snapshot = BTreeMap<String, String>;
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
+}
+
+fn numbers(folder: impl AsRef<Path>) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .collect()
+}
+
+/// Affinity, policy, priority and groups of a thread; `None` of one that has ended, and of a worker of the kernel's,
+/// which comes and goes with the work that it is given.
+fn thread_now(process: &str, tid: &str) -> Option<(String, String)> {
+    let folder = PathBuf::from(format!("/proc/{process}/task/{tid}"));
+    let (stat, status, groups) = (
+        read(folder.join("stat")),
+        read(folder.join("status")),
+        read(folder.join("cgroup")),
+    );
+    let (name, fields) = stat.rsplit_once(") ")?;
+    if name.contains("(kworker") {
+        return None;
+    }
+    // proc_pid_stat(5): nice, start time, priority and policy are fields 19, 22, 40 and 41.
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
+    let allowed = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let key = format!("thread {tid} started {} {}", field(22), name.split_once('(')?.1);
+    let groups = groups.replace('\n', " ");
+    let now = format!(
+        "on {} nice {} priority {} policy {} in {groups}",
+        allowed.trim(),
+        field(19),
+        field(40),
+        field(41)
+    );
+    Some((key, now))
+}
+
+fn snapshot() -> Snapshot {
+    let processes = numbers("/proc");
+    let threads = processes.iter().flat_map(|process| {
+        let tids = numbers(format!("/proc/{process}/task"));
+        tids.into_iter().filter_map(move |tid| thread_now(process, &tid))
+    });
+    let irqs = numbers("/proc/irq").into_iter();
+    let irqs = irqs.map(|irq| format!("/proc/irq/{irq}/smp_affinity_list"));
+    let files = irqs.chain(["/sys/devices/virtual/workqueue/cpumask".into()]);
+    let files = files.map(|file| (file.clone(), read(&file)));
+    threads.chain(files).chain(groups()).collect()
+}
+
+/// The groups that have cores, with their lists; in other hierarchies those of our name.
+fn groups() -> Vec<(String, String)> {
+    let (mut groups, mut next) = (vec![PathBuf::from("/sys/fs/cgroup")], 0);
+    while let Some(group) = groups.get(next) {
+        let below = fs::read_dir(group).into_iter().flatten().flatten();
+        let below: Vec<PathBuf> = below.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+        groups.extend(below);
+        next += 1;
+    }
+    let cpus = |group: &PathBuf| {
+        Some((
+            group.display().to_string(),
+            fs::read_to_string(group.join("cpuset.cpus")).ok()?,
+        ))
+    };
+    groups.iter().filter_map(cpus).collect()
+}
+
+/// What differs, but for what has ended or begun since: threads, and groups of other programs.
+fn differences(before: &Snapshot, now: &Snapshot) -> Vec<String> {
+    let changed = before.iter().filter_map(|(key, was)| {
+        let is = now.get(key)?;
+        (is != was).then(|| format!("{key}: {is}, was {was}"))
+    });
+    let new = now
+        .keys()
+        .filter(|key| key.contains("/punctual") && !before.contains_key(*key));
+    changed.chain(new.map(|key| format!("{key} is new"))).collect()
+}
+
+struct Wanting(Kept);
+
+impl Wanting {
+    fn start(ledger: &Path) -> Wanting {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(ORDER, "1")
+            .env(recovery::FOLDER, ledger)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        Wanting(punctual_testing::start(&mut command, LIFE).unwrap())
+    }
+
+    /// Whether it has got the core; it says so once it has tried.
+    fn has_it(&mut self) -> bool {
+        let lines = BufReader::new(self.0.stdout().unwrap()).lines();
+        let said =
+            { lines.map_while(Result::ok) }.find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"));
+        let said = said.expect("the child ended before it said anything");
+        if said.starts_with("REFUSED") {
+            assert!(said.contains("claims core"), "{said}");
+            return false;
+        }
+        assert_eq!(said, "TAKEN Ok(())");
+        true
+    }
+}
+
+/// Claims the last core in the ledger of the machine; `None` where that is refused for longer than a test takes.
+fn claim_of_the_machine() -> Option<(Journal, MutexGuard<'static, ()>)> {
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let tree = KernelTree::default();
+    let (all, start) = (cores::usable(&tree), Instant::now());
+    let last = *all.last()?;
+    let journal = Journal::open(false).unwrap();
+    while let Err(refusal) = journal.claim(&[last], &all) {
+        if start.elapsed() > QUIET || all.len() < 2 {
+            eprintln!("skipped: {refusal}");
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Some((journal, alone))
+}
+
+/// Puts the machine back when a test fails: its ledger goes with it.
+struct Restored<'l>(&'l Path);
+
+impl Drop for Restored<'_> {
+    fn drop(&mut self) {
+        let _ = recovery::restore(self.0);
+    }
+}
+
+#[test]
+fn programs_that_want_one_core_and_are_killed_at_random_leave_no_difference() {
+    let Some(_claimed) = claim_of_the_machine() else { return };
+    let ledger = tempfile::tempdir().unwrap();
+    let _restored = Restored(ledger.path());
+    let mut tried = Wanting::start(ledger.path());
+    let possible = tried
+        .0
+        .stdout()
+        .map(BufReader::new)
+        .unwrap()
+        .lines()
+        .map_while(Result::ok);
+    let said = { possible }
+        .find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"))
+        .unwrap();
+    end(tried.0, Way::Returns, ledger.path());
+    if said.starts_with("REFUSED") {
+        return eprintln!("skipped: {said}");
+    }
+    let before = snapshot();
+    for round in 0..rounds() {
+        let mut seed = u64::from(round);
+        play_round(
+            &mut seed,
+            NEIGHBOURS[round as usize % 2],
+            ledger.path(),
+            &format!("round {round}"),
+        );
+        recovery::restore(ledger.path()).unwrap();
+    }
+    settle(&before, ledger.path(), "after the last round");
+    eprintln!("{} rounds, {} things compared: 0 differences", rounds(), before.len());
+}
+
+/// Programs want the core at the same time; they end one after the other, and others start in between.
+fn play_round(seed: &mut u64, count: usize, ledger: &Path, round: &str) {
+    let mut all: Vec<Wanting> = (0..count).map(|_| Wanting::start(ledger)).collect();
+    let owners = all.iter_mut().filter_map(|it| it.has_it().then_some(())).count();
+    assert_eq!(owners, 1, "{round}: each core has one owner");
+    while !all.is_empty() {
+        let at = draw(seed, all.len() as u64) as usize;
+        let way = Way::draw(seed);
+        end(all.swap_remove(at).0, way, ledger);
+        match draw(seed, 6) {
+            0 | 1 => {
+                let mut late = Wanting::start(ledger);
+                late.has_it();
+                all.push(late);
+            }
+            // Killed while it begins, takes the core, or has just taken it.
+            2 => {
+                let late = Wanting::start(ledger);
+                std::thread::sleep(Duration::from_millis(draw(seed, BEGINNING_MS)));
+                end(late.0, Way::Killed, ledger);
+            }
+            _ => {}
+        }
+    }
+    let looked = recovery::look(ledger).unwrap();
+    assert!(looked.holders.iter().all(|holder| !holder.alive), "{round}: {looked:?}");
+}
+
+/// Waits for 0 differences; guardians may be at work still, and other programs may change what is theirs.
+fn settle(before: &Snapshot, ledger: &Path, when: &str) {
+    let start = Instant::now();
+    loop {
+        let recovered = recovery::restore(ledger).unwrap();
+        let different = differences(before, &snapshot());
+        if different.is_empty() && recovered.left.is_empty() {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{when}: {different:#?} {recovered:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn planted_fault_the_snapshot_shows_what_a_program_that_has_the_core_changes() {
+    let Some(_claimed) = claim_of_the_machine() else { return };
+    let ledger = tempfile::tempdir().unwrap();
+    let _restored = Restored(ledger.path());
+    let before = snapshot();
+    let mut program = Wanting::start(ledger.path());
+    let lines = BufReader::new(program.0.stdout().unwrap()).lines();
+    let said = { lines.map_while(Result::ok) }.find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"));
+    if said.as_deref().is_none_or(|said| said.starts_with("REFUSED")) {
+        return eprintln!("skipped: {said:?}");
+    }
+    let moved = differences(&before, &snapshot());
+    assert!(moved.iter().any(|it| it.starts_with("thread")), "{moved:#?}");
+    assert!(moved.iter().any(|it| it.contains("smp_affinity_list")), "{moved:#?}");
+    // Killed with its guardian: only a recovery puts the machine back.
+    end(program.0, Way::KilledWithGuardians, ledger.path());
+    let left = differences(&before, &snapshot());
+    assert!(left.len() > moved.len() / 2, "{left:#?}");
+    settle(&before, ledger.path(), "after punctual restore");
+    eventually("nothing left", || {
+        !recovery::look(ledger.path()).unwrap().has_leftovers()
+    });
+}
