@@ -14,7 +14,7 @@ use crate::grid::Share;
 use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
 use crate::policy::{Exact, Loads, Policy, Task, dadna, dna, equal, static_best, static_fewest, vc2m};
-use crate::pool::Pool;
+use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
 use crate::running::Running;
 use crate::settings::{Base, Settings, SettingsError};
@@ -23,9 +23,9 @@ use crate::settings::{Base, Settings, SettingsError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How much.
-    pub shares: Vec<Share>,
+    pub shares: PerCore<Share>,
     /// Which ways; as many as the share says.
-    pub masks: Vec<WayMask>,
+    pub masks: PerCore<WayMask>,
 }
 
 impl Plan {
@@ -33,8 +33,8 @@ impl Plan {
     ///
     /// # Panics
     /// If a core has no way, or all together have more than 64.
-    pub fn side_by_side(shares: Vec<Share>) -> Plan {
-        let ways: Vec<u8> = shares.iter().map(|share| share.ways).collect();
+    pub fn side_by_side(shares: PerCore<Share>) -> Plan {
+        let ways: PerCore<u8> = shares.iter().map(|share| share.ways).collect();
         Plan {
             shares,
             masks: side_by_side(&ways),
@@ -91,7 +91,7 @@ pub struct Allocator {
     /// Decides where refilling ways costs.
     keeper: Option<Keeper>,
     /// The phase that each core was in when it was last decided.
-    seen: Vec<Option<usize>>,
+    seen: PerCore<Option<usize>>,
 }
 
 impl Allocator {
@@ -132,7 +132,7 @@ impl Allocator {
             exact: (policy == Policy::Exact && settings.refill.is_none()).then(filled),
             decided: None,
             due: None,
-            seen: Vec::new(),
+            seen: PerCore::new(),
         })
     }
 
@@ -188,7 +188,7 @@ impl Allocator {
     }
 
     /// What the policy wants each core to have.
-    fn wanted(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Vec<Share> {
+    fn wanted(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> PerCore<Share> {
         let pool = self.settings.pool;
         match self.settings.policy {
             Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest | Policy::StaticFewest => self.plan.shares.clone(),
@@ -204,9 +204,9 @@ impl Allocator {
 
 /// The plan in which every core has what it wants. What no core wants stays with the core that had it, where it can.
 pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
-    let ways: Vec<u8> = wanted.iter().map(|share| share.ways).collect();
+    let ways: PerCore<u8> = wanted.iter().map(|share| share.ways).collect();
     let masks = place(&ways, &before.masks, pool.grid);
-    let mut shares: Vec<Share> = wanted
+    let mut shares: PerCore<Share> = wanted
         .iter()
         .zip(&masks)
         .map(|(share, mask)| Share {

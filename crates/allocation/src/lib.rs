@@ -36,7 +36,7 @@ pub use hysteresis::Refill;
 pub use levels::LEVELS;
 pub use masks::{WayMask, place, side_by_side};
 pub use policy::{Leftovers, Loads, Policy, Task};
-pub use pool::{CORES_MAX, Pool, PoolError};
+pub use pool::{CORES_MAX, PerCore, Pool, PoolError};
 pub use profile::{Phase, Profile, ProfileError};
 pub use programs::{Objective, PHASES_MAX, Programs, ProgramsError};
 pub use running::{CoreJobs, Running, WAITING_MAX, Waiting, virtual_deadline_with};

@@ -14,7 +14,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::grid::Grid;
-use crate::pool::CORES_MAX;
+use crate::pool::{CORES_MAX, PerCore};
 
 /// A contiguous set of cache ways; bit *i* is way *i*.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ impl fmt::Debug for WayMask {
 ///
 /// # Panics
 /// If a core has none, or all together have more than 64.
-pub fn side_by_side(ways: &[u8]) -> Vec<WayMask> {
+pub fn side_by_side(ways: &[u8]) -> PerCore<WayMask> {
     let mut first = 0;
     let mask = |&count: &u8| {
         let mask = WayMask::new(first, count);
@@ -92,7 +92,7 @@ pub fn side_by_side(ways: &[u8]) -> Vec<WayMask> {
 ///
 /// # Panics
 /// In debug builds, if more is needed than there is, or there are more than [`CORES_MAX`] cores.
-pub fn place(needed: &[u8], before: &[WayMask], grid: Grid) -> Vec<WayMask> {
+pub fn place(needed: &[u8], before: &[WayMask], grid: Grid) -> PerCore<WayMask> {
     let (cores, all) = (needed.len(), usize::from(grid.ways));
     debug_assert!(cores <= CORES_MAX && needed.iter().map(|need| usize::from(*need)).sum::<usize>() <= all);
     // least[x]: the least that boundaries up to this one move, if this one lies at x; u16::MAX where it cannot.
@@ -120,7 +120,7 @@ pub fn place(needed: &[u8], before: &[WayMask], grid: Grid) -> Vec<WayMask> {
         }
         least = next;
     }
-    let mut masks = vec![WayMask::new(0, 1); cores];
+    let mut masks = PerCore::from_elem(WayMask::new(0, 1), cores);
     let mut end = all;
     for core in (0..cores).rev() {
         let begin = usize::from(came_from[core][end]);
@@ -138,7 +138,7 @@ mod tests {
     const GRID: Grid = Grid { ways: 8, partitions: 1 };
 
     /// All ways to lay `needed` side by side over all of the grid, by enumeration.
-    fn placements(needed: &[u8]) -> Vec<Vec<WayMask>> {
+    fn placements(needed: &[u8]) -> Vec<PerCore<WayMask>> {
         fn rest(needed: &[u8], from: u8) -> Vec<Vec<u8>> {
             match needed {
                 [] => Vec::new(),

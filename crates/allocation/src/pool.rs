@@ -1,12 +1,16 @@
 //! What is handed out, and the least that each core gets of it.
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::grid::{Grid, PARTS_MAX, Share};
 
 /// Most cores that split one cache: what the fixed-size tables of a decision hold.
 pub const CORES_MAX: usize = 16;
+
+/// One value for each core, kept in place: a decision must not wait for the allocator of memory.
+pub type PerCore<T> = SmallVec<[T; CORES_MAX]>;
 
 /// What is handed out, and the least that each core gets of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +55,8 @@ pub enum PoolError {
     },
     /// A least share of nothing, or idle cores that keep more than busy ones.
     #[error(
-        "idle cores keep {idle:?} and busy ones at least {least:?}: give 1 or more, and idle cores no more than busy ones"
+        "idle cores keep {idle:?} and busy ones at least {least:?}: give 1 or more, and idle cores no more than busy \
+         ones"
     )]
     Least {
         /// What busy cores keep.

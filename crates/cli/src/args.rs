@@ -211,8 +211,6 @@ pub struct Profile {
 pub enum ProfileCommand {
     /// Profile a program; the word may be left out
     Trace(Trace),
-    /// Measure a program by the processor's counters, under the allocation in force
-    Measure(Measure),
     /// Draw rate, misses and phases of a profile, and tell what it costs to keep few phases
     Show(Show),
 }
@@ -234,26 +232,6 @@ pub struct Trace {
     pub l2: u64,
     /// Instructions of a window; it ends with the block of instructions in which it gets full
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
-    pub window: u64,
-    /// Where to write the profile [default: PROGRAM.profile.csv]
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// The program, and what to give it
-    #[arg(last = true, required = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
-    pub command: Vec<std::ffi::OsString>,
-}
-
-/// `profile measure`
-#[derive(Debug, Args)]
-pub struct Measure {
-    /// Cache ways that the program has now: what its rows say
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub ways: u8,
-    /// Bandwidth partitions that it has now
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub partitions: u8,
-    /// Instructions of a window
-    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
     pub window: u64,
     /// Where to write the profile [default: PROGRAM.profile.csv]
     #[arg(short, long, value_name = "FILE")]
@@ -401,8 +379,6 @@ pub enum Controller {
     Clock,
     /// Both.
     Mimo,
-    /// Both, by inverting the model at every step.
-    OneStep,
 }
 
 #[cfg(feature = "lab")]
@@ -414,7 +390,6 @@ impl Controller {
             Controller::Qod => ControllerKind::Qod,
             Controller::Clock => ControllerKind::Clock,
             Controller::Mimo => ControllerKind::Mimo,
-            Controller::OneStep => ControllerKind::OneStep,
         }
     }
 }

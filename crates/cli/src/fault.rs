@@ -30,7 +30,9 @@ pub fn parse(text: &str) -> Result<Fault, String> {
 fn failing(kind: &str, name: &str, value: Option<&str>) -> Result<Failing, String> {
     let meters = [MeterId::Clock, MeterId::Busy, MeterId::Energy, MeterId::Response];
     let meter = meters.into_iter().find(|meter| meter.name() == name);
-    let meter = meter.ok_or_else(|| format!("\"{name}\" is no meter: write clock, busy, energy or response"))?;
+    let meter = meter.ok_or_else(|| {
+        format!("\"{name}\" is no meter of the simulated machine: write clock, busy, energy or response")
+    })?;
     let number = |most: f64| {
         let number = value.and_then(|value| value.parse::<f64>().ok());
         let number = number.filter(|number| (0.0..=most).contains(number));

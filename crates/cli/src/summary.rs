@@ -86,11 +86,13 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
         ("clock", vec![clock(report)]),
         (
             "energy",
-            vec![
-                summary
-                    .energy_j
-                    .map_or("no meter on this machine".into(), |joules| format!("{joules:.1} J")),
-            ],
+            vec![metered(summary.energy_j, |joules| format!("{joules:.1} J"))],
+        ),
+        (
+            "temperature",
+            vec![metered(summary.celsius_max, |celsius| {
+                format!("{celsius:.1} °C at most, in the hottest zone")
+            })],
         ),
     ];
     if let Some(decision) = summary.decision_us_median {
@@ -241,6 +243,11 @@ pub fn figure(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.2}"))
 }
 
+/// What a meter said, or that there is none.
+fn metered(value: Option<f64>, told: impl Fn(f64) -> String) -> String {
+    value.map_or("no meter on this machine".into(), told)
+}
+
 /// A share in percent, or a dash.
 pub fn share(value: Option<f64>) -> String {
     value.map_or("-".into(), percent)
@@ -300,6 +307,7 @@ All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs 
                 69.0 % admitted on average
   clock         1880 MHz on average, emulated; top 2000 MHz
   energy        no meter on this machine
+  temperature   61.5 °C at most, in the hottest zone
   controller    1.1 us per decision (median), 0.04 % of a core
   no-op control an idle probe woke 4 us late (median), 61 us (p99), 912 us (max); no latency below that means anything
   stolen        1.2 % of the cores' time went to other guests of the host

@@ -279,23 +279,4 @@ mod tests {
             ControlFlow::Break(())
         );
     }
-
-    /// To look at the live view: `cargo test -p punctual show_the_live_view -- --ignored --nocapture` in a terminal.
-    #[test]
-    #[ignore = "takes a terminal and a minute"]
-    fn show_the_live_view() {
-        let watcher = Watcher::start(false).unwrap();
-        watcher.begin(60.0);
-        for stage in ["reading the trace", "calibrating this machine", "filling the store"] {
-            let _ = watcher.see(Progress::Stage(stage));
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        let _ = watcher.see(Progress::Started(&fixture::header()));
-        for k in 0..300 {
-            std::thread::sleep(Duration::from_millis(200));
-            if watcher.see(Progress::Sample(&fixture::sample(k))).is_break() {
-                break;
-            }
-        }
-    }
 }

@@ -237,7 +237,7 @@ fn a_wrong_command_line_is_refused_with_a_hint() {
         (&["run", "x.toml", "--platform", "mac"], "[possible values: linux, sim]"),
         (
             &["run", "x.toml", "--controller", "pid"],
-            "[possible values: open, qod, clock, mimo, one-step]",
+            "[possible values: open, qod, clock, mimo]",
         ),
         (
             &["run", "x.toml", "--model", "m.json", "--identify"],

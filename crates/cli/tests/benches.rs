@@ -222,6 +222,6 @@ fn what_cannot_be_compared_is_refused_before_the_first_run() {
     }
     assert!(
         refused(&["controllers", "small.toml", "--controllers", "open,pid"])
-            .contains("[possible values: open, qod, clock, mimo, one-step]")
+            .contains("[possible values: open, qod, clock, mimo]")
     );
 }

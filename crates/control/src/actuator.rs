@@ -1,4 +1,4 @@
-//! What holds a knob back: its limits, its steps, and how far it may move per sample.
+//! What holds a knob back: its limits and its steps.
 //!
 //! **Problem.** A law asks for any number; a clock has nineteen settings. Plain rounding leaves an error of up to half
 //! a step for good, unless an integrator drives the knob over the edge now and then, in a limit cycle as slow and as
@@ -20,21 +20,14 @@
 //! back and forth between neighbours is the cheapest way to a mean between them; a change of the clock takes 140 us on
 //! the Exynos 5422 (mainline's device tree), against samples of 100 ms. Noise shaping by error feedback is the known
 //! name (Spang and Schultheiss, "Reduction of quantizing noise by use of feedback", 1962).
-//!
-//! *Rate.* A knob bound to r per sample moves from s to within [s - r, s + r]. Because r is no less than a step, one of
-//! the two candidates always lies within, and a law that keeps asking gets ahead by at least a step per sample.
 
 use crate::knob::{Knob, KnobError};
-
-/// A rate may be exceeded by this part of itself: 0.7 + 0.1 falls short of the setting 0.8 by rounding, and a knob
-/// bound to its own step would never take it.
-const RATE_ROUNDING: f64 = 1e-9;
 
 /// A knob with all that holds it back, and the carry of its rounding.
 ///
 /// ```
 /// use punctual_control::Actuator;
-/// let clock = Actuator::on_steps(vec![0.8, 0.9, 1.0]).unwrap().with_rate(0.1).unwrap();
+/// let clock = Actuator::on_steps(vec![0.8, 0.9, 1.0]).unwrap();
 /// assert_eq!((clock.knob().min(), clock.knob().max(), clock.steps().len()), (0.8, 1.0, 3));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +35,6 @@ pub struct Actuator {
     knob: Knob,
     /// Ascending; empty for a knob whose rounding is left to the machine.
     steps: Vec<f64>,
-    /// Largest change per sample; infinite if it is not bound.
-    rate: f64,
     /// Sum of wanted minus set; at most half a gap.
     carry: f64,
 }
@@ -54,7 +45,6 @@ impl From<Knob> for Actuator {
         Actuator {
             knob,
             steps: Vec::new(),
-            rate: f64::INFINITY,
             carry: 0.0,
         }
     }
@@ -84,19 +74,6 @@ impl Actuator {
         })
     }
 
-    /// The same knob, moved by at most `rate` per sample.
-    ///
-    /// # Errors
-    /// [`KnobError::Rate`] for a bound under one step: the knob would never leave it.
-    pub fn with_rate(self, rate: f64) -> Result<Actuator, KnobError> {
-        let quantum = self.knob.quantum();
-        if rate.is_finite() && rate > 0.0 && rate >= quantum {
-            Ok(Actuator { rate, ..self })
-        } else {
-            Err(KnobError::Rate { rate, quantum })
-        }
-    }
-
     /// Limits and the widest step.
     pub fn knob(&self) -> Knob {
         self.knob
@@ -107,46 +84,16 @@ impl Actuator {
         &self.steps
     }
 
-    /// Largest change per sample, in the knob's unit; infinite if it is not bound.
-    pub fn rate(&self) -> f64 {
-        self.rate
-    }
-
-    /// The lowest and highest value that can be asked for when the knob is at `from`. A knob found beyond its limits
-    /// comes back to them at once.
-    pub(crate) fn reach(&self, from: f64) -> (f64, f64) {
-        let most = self.rate * (1.0 + RATE_ROUNDING);
-        (self.knob.clamp(from - most), self.knob.clamp(from + most))
-    }
-
-    /// The setting for `wanted`, which lies within `reach`; the rounding is carried.
-    pub(crate) fn set(&mut self, wanted: f64, reach: (f64, f64)) -> f64 {
+    /// The setting for `wanted`, which lies within the limits; the rounding is carried.
+    pub(crate) fn set(&mut self, wanted: f64) -> f64 {
         let Some((below, above)) = self.around(wanted) else {
             return wanted;
         };
         let half = 0.5 * (above - below);
         let carry = self.carry.clamp(-half, half);
-        let nearest = if wanted + carry < below + half { below } else { above };
-        let set = if nearest > reach.1 {
-            below
-        } else if nearest < reach.0 {
-            above
-        } else {
-            nearest
-        };
+        let set = if wanted + carry < below + half { below } else { above };
         self.carry = (carry + wanted - set).clamp(-half, half);
         set
-    }
-
-    /// The setting below `wanted`, or above it, unless that is out of `reach`: then the other. `None` without steps.
-    pub(crate) fn beside(&self, wanted: f64, reach: (f64, f64), above: bool) -> Option<f64> {
-        let (low, high) = self.around(wanted)?;
-        Some(match above {
-            true if high > reach.1 => low,
-            false if low < reach.0 => high,
-            true => high,
-            false => low,
-        })
     }
 
     /// Forgets the rounding so far.

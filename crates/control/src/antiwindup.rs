@@ -63,7 +63,7 @@ pub(crate) fn relief(ki: &DMatrix<f64>, weights: &[f64], pinned: usize) -> Resul
 }
 
 /// True if knob `i` belongs to the set.
-pub(crate) fn is_in(set: usize, i: usize) -> bool {
+fn is_in(set: usize, i: usize) -> bool {
     set >> i & 1 == 1
 }
 

@@ -108,7 +108,7 @@ fn solve(free: &[usize], h: &Square, x: &mut Vector) -> Option<()> {
 }
 
 /// 1/2 u'H u - g'u.
-pub(crate) fn price(n: usize, h: &Square, g: &Vector, u: &Vector) -> f64 {
+fn price(n: usize, h: &Square, g: &Vector, u: &Vector) -> f64 {
     (0..n)
         .map(|i| u[i] * (0.5 * (0..n).map(|j| h[i][j] * u[j]).sum::<f64>() - g[i]))
         .sum()

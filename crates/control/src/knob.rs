@@ -45,17 +45,6 @@ pub enum KnobError {
         /// Its value.
         value: f64,
     },
-    /// The knob could never leave a step, or not move at all.
-    #[error(
-        "a knob with steps of up to {quantum} cannot be bound to {rate} per sample: the bound must be finite, above 0 \
-         and no less than a step"
-    )]
-    Rate {
-        /// The bound, in the knob's unit per sample.
-        rate: f64,
-        /// The widest gap between two settings.
-        quantum: f64,
-    },
 }
 
 impl Knob {

@@ -18,10 +18,10 @@
 //!    reports the poles, of the free loop and of those with knobs pinned at a limit.
 //! 4. [`LqrPi`] is the law at work: limits, anti-windup, settings that the machine rounds or refuses.
 //!
-//! Beyond the paper, the law knows steps and rates of knobs ([`Actuator`]) and feeds set points forward
-//! ([`LqrPi::with_model`], [`SteadyState`]). Models exist for a shorter sample, too ([`quasi_static`]). [`OneStep`] is
-//! a law that inverts the model in one step. A [`Supervisor`] notices when a model is wrong, a [`Pacer`] sets the clock
-//! while a job runs, and a [`Tail`] says which mean keeps a share of jobs on time.
+//! Beyond the paper, the law knows the steps of knobs ([`Actuator`]) and feeds set points forward
+//! ([`LqrPi::with_model`], [`SteadyState`]). Models exist for a shorter sample, too ([`quasi_static`]). A
+//! [`Supervisor`] notices when a model is wrong, a [`Pacer`] sets the clock while a job runs, and a [`Tail`] says which
+//! mean keeps a share of jobs on time.
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
 //! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
@@ -76,7 +76,6 @@ mod knob;
 mod lqr;
 mod lqr_pi;
 mod mimo;
-mod one_step;
 mod pacing;
 mod riccati;
 mod rounding;
@@ -100,7 +99,6 @@ pub use knob::{Knob, KnobError};
 pub use lqr::{Lqr, dlqr};
 pub use lqr_pi::{LqrPi, LqrPiError, StepError};
 pub use mimo::{Design, DesignError, Pinned, Weights, WrongModel, design};
-pub use one_step::{OneStep, OneStepError, OneStepTuning};
 pub use pacing::{LEARNT, PARTS_MAX, PRIOR, Pacer, SLOW_DOWN_MAX, TOLERANCE};
 pub use riccati::{Riccati, RiccatiError, dare};
 pub use spectrum::{NoSpectrum, Pole, SETTLED, Stability};

@@ -11,12 +11,11 @@
 //! nearest setting is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean
 //! is the right one.
 //!
-//! The law can do more. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the rounding carried,
-//! and change by no more than the knobs' rates (`actuator.rs`). A rate is a limit like any other: v is moved to where
-//! the law asks exactly what the rate allows. With [`LqrPi::with_model`] the effect of rounding is not taken for an
-//! error (`rounding.rs`), and goals are fed forward (`feed_forward.rs`). The operating point moves with the goal, to
-//! the settings that the new goal needs in the long run. The error is that from the *trajectory* t on which the model
-//! goes there under these settings,
+//! The law can do more. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the rounding carried
+//! (`actuator.rs`). With [`LqrPi::with_model`] the effect of rounding is not taken for an error (`rounding.rs`), and
+//! goals are fed forward (`feed_forward.rs`). The operating point moves with the goal, to the settings that the new
+//! goal needs in the long run. The error is that from the *trajectory* t on which the model goes there under these
+//! settings,
 //!
 //! ```text
 //! e = t - (y + x);  u = u0 + s(goal) - s(first goal) - K [e; v];  t <- goal + A (t - goal)
@@ -60,7 +59,7 @@ pub struct LqrPi {
     layout: Layout,
     /// Settings asked for last, absolute, before the knobs' steps.
     u: Vec<f64>,
-    /// The same on the knobs' steps, or what the machine made of them: where rates count from.
+    /// The same on the knobs' steps, or what the machine made of them.
     set: Vec<f64>,
     /// What the law asked beyond what was possible; scratch space.
     excess: Vec<f64>,
@@ -167,7 +166,7 @@ impl LqrPi {
         LqrPi::on_actuators(design, knobs.into_iter().map(Actuator::from).collect())
     }
 
-    /// The law of `design` for knobs with steps and rates, at rest at the operating point.
+    /// The law of `design` for knobs with steps, at rest at the operating point.
     ///
     /// # Errors
     /// As [`LqrPi::new`].
@@ -310,8 +309,7 @@ impl LqrPi {
         self.settle_within_limits();
         self.advance();
         for (i, actuator) in self.actuators.iter_mut().enumerate() {
-            let reach = actuator.reach(self.set[i]);
-            self.set[i] = actuator.set(self.u[i], reach);
+            self.set[i] = actuator.set(self.u[i]);
         }
         if let Some(model) = &mut self.model {
             model.rounding.advance(&self.u, &self.set);
@@ -387,8 +385,7 @@ impl LqrPi {
             let before = pinned;
             for i in 0..self.actuators.len() {
                 let asked = law(&self.gain, &self.u0, &self.state, i);
-                let (lowest, highest) = self.actuators[i].reach(self.set[i]);
-                self.u[i] = asked.clamp(lowest, highest);
+                self.u[i] = self.actuators[i].knob().clamp(asked);
                 self.excess[i] = asked - self.u[i];
                 if self.excess[i] != 0.0 {
                     pinned |= 1 << i;
@@ -437,7 +434,7 @@ fn law(gain: &DMatrix<f64>, u0: &[f64], state: &[f64], i: usize) -> f64 {
 }
 
 /// Refuses values before they can touch the state of a law.
-pub(crate) fn check(what: &'static str, values: &[f64], needed: usize) -> Result<(), StepError> {
+fn check(what: &'static str, values: &[f64], needed: usize) -> Result<(), StepError> {
     if values.len() != needed {
         return Err(StepError::Count {
             what,

@@ -17,10 +17,9 @@
 //! under.
 //!
 //! *It is safe where it is wrong.* Let the true machine move slower than that, y(k+1) = a y(k) + (1 - a) g u(k) + d
-//! with 0 <= a < 1, and the one-step law ([`OneStep`](crate::OneStep)) work with the quasi-static model, filter gain l
-//! in (0, 1]. Then g u = goal - d^, d^ <- d^ + l (y - goal). The loop's characteristic polynomial is z^2 - (a + 1 - l
-//! (1 - a)) z + a, and Jury's conditions |a| < 1, l (1 - a) > 0 and l (1 - a) < 2 (1 + a) all hold. So the unknown pole
-//! makes it slower, never unstable.
+//! with 0 <= a < 1, and let an integral law made from the quasi-static model set u(k) = u(k-1) + (l / g) (goal - y(k)),
+//! l in (0, 1]. The loop's characteristic polynomial is z^2 - (a + 1 - l (1 - a)) z + a, and Jury's conditions |a| < 1,
+//! l (1 - a) > 0 and l (1 - a) < 2 (1 + a) all hold. So the unknown pole makes it slower, never unstable.
 
 use nalgebra::DMatrix;
 

@@ -3,9 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use punctual_control::{
-    Actuator, ArxModel, DMatrix, Effect, Knob, LqrPi, OneStep, OneStepTuning, Supervisor, Weights, design,
-};
+use punctual_control::{Actuator, ArxModel, DMatrix, Effect, Knob, LqrPi, Supervisor, Weights, design};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -72,7 +70,7 @@ fn a_step_allocates_nothing_within_limits_at_them_and_on_errors() {
 }
 
 #[test]
-fn nor_do_the_one_step_law_feed_forward_and_the_supervisor() {
+fn nor_do_feed_forward_and_the_supervisor() {
     let model = ArxModel::from_matrices(
         vec!["clock".into(), "share".into()],
         vec!["tardiness".into(), "drr".into()],
@@ -82,18 +80,12 @@ fn nor_do_the_one_step_law_feed_forward_and_the_supervisor() {
     .unwrap();
     let clock = Actuator::on_steps((0..=20).map(|i| f64::from(i) * 0.1 - 1.0).collect()).unwrap();
     let share = Knob::new(-1.0, 1.0, 0.0).unwrap();
-    let actuators = vec![clock.with_rate(0.3).unwrap(), Actuator::from(share)];
-    let tuning = OneStepTuning {
-        error: vec![1.0, 0.1],
-        moves: vec![0.01; 2],
-        filter: vec![0.6; 2],
-    };
+    let actuators = vec![clock, Actuator::from(share)];
     let weights = Weights {
         error: vec![10.0, 1.0],
         accumulated: vec![10.0, 1.0],
         effort: vec![1.0, 1.0],
     };
-    let mut law = OneStep::new(&model, actuators.clone(), tuning).unwrap();
     let gains = design(&model, &weights).unwrap();
     let pi = LqrPi::on_actuators(&gains, actuators).unwrap();
     let mut pi = pi.with_model(&model, &gains).unwrap();
@@ -102,11 +94,8 @@ fn nor_do_the_one_step_law_feed_forward_and_the_supervisor() {
         for k in 0..100 {
             let y = [if k % 10 == 0 { 50.0 } else { 0.1 }, 0.3];
             let goal = [0.2 + 0.01 * f64::from(k), 0.3];
-            law.step(&y, &goal, &[]).unwrap();
-            law.applied(&[0.2, -0.2]).unwrap();
-            law.step(&[f64::NAN, 0.3], &goal, &[]).unwrap_err();
             pi.step(&y, &goal).unwrap();
-            supervisor.observe(&y, goal[0], law.settings(), law.settings());
+            supervisor.observe(&y, goal[0], pi.settings(), pi.settings());
         }
     });
     assert_eq!(steps, 0);

@@ -8,7 +8,7 @@
 //!
 //! *Cold*: between two decisions 64 MiB are written, more than the caches of a core hold, so that neither what the loop
 //! knows nor its code is in them: as after a period in which other programs ran. Nothing is rehearsed. *Warm*: one
-//! decision right after the other.
+//! decision right after the other. The *control* reads the clock twice, with nothing in between.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -16,61 +16,16 @@ mod common;
 use std::hint::black_box;
 use std::time::Instant;
 
-use punctual_allocation::{Base, CoreJobs, Grid, Phase, Policy, Pool, Profile, RateTable, Refill, Settings, Waiting};
-use punctual_loop::{Event, Regulator, SplitOptions};
-use punctual_units::{Hertz, Nanos, Time};
+use punctual_allocation::{Policy, Refill};
+use punctual_loop::{Event, Regulator};
+use punctual_units::{Nanos, Time};
 
 const DECISIONS: u64 = 400;
 const SWEPT_BYTES: usize = 64 << 20;
 
-/// Two programs, one of which wants ways in its second half.
-fn split() -> SplitOptions {
-    let profile = |name: &str, gains: [f32; 2]| Profile {
-        name: name.into(),
-        grid: Grid::PAPER,
-        instructions: 1e8,
-        phases: gains
-            .iter()
-            .zip([0.5, 1.0])
-            .map(|(gain, ends)| Phase {
-                ends,
-                rates: RateTable::new(Grid::PAPER, |share| 1e9 + gain * f32::from(share.ways)),
-            })
-            .collect(),
-    };
-    SplitOptions {
-        profiles: vec![profile("turns", [0.0, 2e8]), profile("steady", [1e8, 1e8])],
-        tasks: Vec::new(),
-        settings: Settings {
-            pool: Pool::PAPER,
-            cores: 2,
-            policy: Policy::Exact,
-            base: Base::Even,
-            refill: Some(Refill::PAPER),
-            gap: Nanos::ZERO,
-        },
-    }
-}
-
-/// What runs at `now`: on the first core another half of a job each time.
-fn jobs(number: u64, now: Time) -> Event {
-    let job = |program, progress| CoreJobs {
-        runs: Some(Waiting {
-            program,
-            progress,
-            deadline: now + Nanos::from_millis(100),
-        }),
-        waits: Vec::new(),
-    };
-    Event::Jobs {
-        clock: Hertz::from_mhz(2000),
-        cores: vec![job(0, if number.is_multiple_of(2) { 0.1 } else { 0.6 }), job(1, 0.5)],
-    }
-}
-
-fn timed(regulator: &mut Regulator, event: &Event, now: Time) -> Nanos {
+fn timed<T>(what: impl FnOnce() -> T) -> Nanos {
     let begun = Instant::now();
-    black_box(regulator.step(event, now));
+    black_box(what());
     Nanos(begun.elapsed().as_nanos() as u64)
 }
 
@@ -84,11 +39,11 @@ fn main() {
     let mut swept = vec![0_u8; SWEPT_BYTES];
     for cold in [false, true] {
         let mut regulator = Regulator::new(punctual_loop::RegulatorOptions {
-            split: Some(split()),
+            split: Some(common::split(Policy::Exact, Some(Refill::PAPER))),
             ..common::options()
         })
         .expect("options of this program");
-        let (mut periods, mut splits) = (Vec::new(), Vec::new());
+        let (mut periods, mut splits, mut control) = (Vec::new(), Vec::new(), Vec::new());
         let mut sweep = || {
             if cold {
                 swept
@@ -102,13 +57,18 @@ fn main() {
             let mut now = Time::ZERO;
             (0..common::TASKS).for_each(|task| now = common::job(&mut regulator, number, task));
             sweep();
-            periods.push(timed(&mut regulator, &Event::Period(common::vitals(now)), now));
-            common::decide(&mut regulator, now);
+            control.push(timed(|| ()));
+            let period = Event::Period(common::vitals(now));
             sweep();
-            splits.push(timed(&mut regulator, &jobs(number, now), now));
+            periods.push(timed(|| regulator.step(&period, now)));
+            common::decide(&mut regulator, now);
+            let jobs = common::jobs(number, now);
+            sweep();
+            splits.push(timed(|| regulator.step(&jobs, now)));
         }
         let heat = if cold { "cold" } else { "warm" };
         told(&format!("decision per period, {heat}"), periods);
         told(&format!("decision of a split, {heat}"), splits);
+        told(&format!("control, {heat}"), control);
     }
 }

@@ -1,23 +1,23 @@
 //! The controllers by name: which meters a law reads, which knobs it turns, and which law it is.
 //!
-//! | name       | reads            | turns                 | law             | in the paper |
-//! |------------|------------------|-----------------------|-----------------|--------------|
-//! | `open`     | nothing          | nothing               | none            | Open         |
-//! | `qod`      | tardiness        | admitted share        | LQR-PI          | QoDxxx       |
-//! | `clock`    | tardiness        | clock                 | LQR-PI          | DVFSonly     |
-//! | `mimo`     | tardiness, drr   | clock, admitted share | LQR-PI          | MIMO         |
-//! | `one-step` | tardiness, drr   | clock, admitted share | model inversion | none         |
+//! | name    | reads          | turns                 | in the paper |
+//! |---------|----------------|-----------------------|--------------|
+//! | `open`  | nothing        | nothing               | Open         |
+//! | `qod`   | tardiness      | admitted share        | QoDxxx       |
+//! | `clock` | tardiness      | clock                 | DVFSonly     |
+//! | `mimo`  | tardiness, drr | clock, admitted share | MIMO         |
 //!
-//! The laws are those of `punctual-control`; `qod` and `clock` are the one-by-one case of `mimo`. Knobs are shares of
+//! The law is LQR-PI, of `punctual-control`; `qod` and `clock` are the one-by-one case of `mimo`. Knobs are shares of
 //! their range: the clock as a share of the top clock, so that a model says the same on machines of different speed.
 //!
-//! At `pace = "period"` the LQR-PI laws are the paper's, which round the clock only when the plan is made. At
-//! `pace = "job"` they know the clock's steps and carry the rounding (a single job answers to a single step, so there
-//! is no mean over a period to hide it in), and `mimo` feeds changes of the goal forward. `one-step` does so at any
-//! pace. What goes beyond the paper is also watched: see [`Controller::watch`].
+//! At `pace = "period"` the laws are the paper's, which round the clock only when the plan is made. At `pace = "job"`
+//! they know the clock's steps and carry the rounding (a single job answers to a single step, so there is no mean over
+//! a period to hide it in), and feed changes of the goal forward. What goes beyond the paper is also watched: see
+//! [`Controller::watch`].
 
-use punctual_control::{Actuator, Design, Doubt, Effect, Knob, LqrPi, OneStep, OneStepTuning, StepError, Supervisor};
+use punctual_control::{Actuator, Design, Doubt, Effect, Knob, LqrPi, Supervisor};
 use punctual_platform::{ClockOffer, KnobId, Offers};
+use punctual_units::Share;
 use punctual_workload::{ControllerKind, Pace};
 
 use crate::document::{ADMITTED, CLOCK, ControllerDocument, DRR, Mismatch, ModelDocument, TARDINESS};
@@ -28,46 +28,88 @@ pub const METERS_MAX: usize = 2;
 /// Knobs that there are.
 pub const KNOBS_MAX: usize = 2;
 
-/// Filter gain of `one-step`: the part of a surprise that is believed at once. Chosen by hand between 1 (a surprise
-/// gone after one sample, noise sqrt(2) times as large) and the slowness of small values: 0.6 leaves 16 % of a step
-/// after two samples, lets gains be 3.3 times the model's, and adds 20 % to the noise.
-const FILTER: f64 = 0.6;
-/// Price of moves of `one-step`: half of a knob's range costs what an error of 0.05 in tardiness does. It slows down
-/// what the knobs can hardly do; chosen by hand, one value for all machines and goals.
-const MOVES: f64 = 0.01;
-
 /// How far from its goal, relative to it, mean tardiness counts as late or early to the watcher over a model.
 const OFF_MARGIN: f64 = 0.1;
 
-/// The knobs that a model can be about: what it calls them, and what more of them must do to tardiness, whatever a
-/// record says.
-static KNOBS: [(KnobId, &str, Effect); KNOBS_MAX] = [
-    (KnobId::CLOCK, CLOCK, Effect::Lowers),
-    (KnobId::AdmittedShare, ADMITTED, Effect::Raises),
-];
-
-/// Knob positions as shares of their range.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Knobs {
-    /// The clock over the top clock; none leaves it as it was found.
-    pub clock: Option<f64>,
-    /// The admitted share of sensor updates.
-    pub admitted: f64,
+/// A knob that laws turn and models are about. All that is particular to one is here, and in its [`range`].
+struct Known {
+    knob: KnobId,
+    /// What models call it.
+    name: &'static str,
+    /// What more of it must do to tardiness, whatever a record says.
+    effect: Effect,
+    /// Where it belongs while no law turns it; none leaves it as it was found.
+    rest: Option<f64>,
+    /// The position that is right whatever failed, given the least share of fresh data.
+    safe: fn(Share) -> f64,
 }
 
+static KNOBS: [Known; KNOBS_MAX] = [
+    Known {
+        knob: KnobId::CLOCK,
+        name: CLOCK,
+        effect: Effect::Lowers,
+        rest: None,
+        safe: |_| 1.0,
+    },
+    Known {
+        knob: KnobId::AdmittedShare,
+        name: ADMITTED,
+        effect: Effect::Raises,
+        rest: Some(1.0),
+        safe: Share::get,
+    },
+];
+
+/// Positions of the knobs that laws turn, as shares of their range: the clock over the top clock. A knob without one is
+/// left as it was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Knobs([Option<f64>; KNOBS_MAX]);
+
 impl Knobs {
-    /// Where `knob` is; a clock that was left as it was found counts as at its top.
-    fn get(&self, knob: KnobId) -> f64 {
-        match knob {
-            KnobId::Clock(_) => self.clock.unwrap_or(1.0),
-            _ => self.admitted,
+    /// Each knob where `position` says, or at rest.
+    pub(crate) fn each(position: impl Fn(KnobId) -> Option<f64>) -> Knobs {
+        Knobs(KNOBS.each_ref().map(|known| position(known.knob).or(known.rest)))
+    }
+
+    /// Every knob at the setting that is right whatever failed: full clock, and only the updates that the least share
+    /// of fresh data needs.
+    pub(crate) fn safe(min_fresh: Share) -> Knobs {
+        Knobs(KNOBS.each_ref().map(|known| Some((known.safe)(min_fresh))))
+    }
+
+    /// Where knobs belong that no law turns.
+    fn rest() -> Knobs {
+        Knobs::each(|_| None)
+    }
+
+    /// Where `knob` is; none for one that was left as it was found, or that no law turns.
+    pub fn get(&self, knob: KnobId) -> Option<f64> {
+        let place = KNOBS.iter().position(|known| known.knob == knob)?;
+        self.0[place]
+    }
+
+    /// The same with `knob` at this position, if laws turn it.
+    pub(crate) fn set(&mut self, knob: KnobId, position: Option<f64>) {
+        if let Some(place) = KNOBS.iter().position(|known| known.knob == knob) {
+            self.0[place] = position;
         }
     }
 
-    fn set(&mut self, knob: KnobId, position: f64) {
-        match knob {
-            KnobId::Clock(_) => self.clock = Some(position),
-            _ => self.admitted = position,
+    /// The knobs that have a position.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (KnobId, f64)> {
+        let all = KNOBS.iter().zip(self.0);
+        all.filter_map(|(known, position)| Some((known.knob, position?)))
+    }
+
+    /// Whether `knob` is at least as safe here as it is in `safe`; so it is where it was left as it was found.
+    pub(crate) fn as_safe_as(&self, safe: &Knobs, knob: KnobId) -> bool {
+        let Some((known, (here, there))) = known(knob).zip(self.get(knob).zip(safe.get(knob))) else {
+            return true;
+        };
+        match known.effect {
+            Effect::Lowers => here >= there,
+            Effect::Raises => here <= there,
         }
     }
 }
@@ -87,7 +129,7 @@ pub const fn knobs_of(kind: ControllerKind) -> &'static [KnobId] {
         ControllerKind::Open => &[],
         ControllerKind::Qod => &[KnobId::AdmittedShare],
         ControllerKind::Clock => &[KnobId::CLOCK],
-        ControllerKind::Mimo | ControllerKind::OneStep => &[KnobId::CLOCK, KnobId::AdmittedShare],
+        ControllerKind::Mimo => &[KnobId::CLOCK, KnobId::AdmittedShare],
     }
 }
 
@@ -103,18 +145,11 @@ pub struct Controller {
 
 #[derive(Clone, Debug)]
 struct Law {
-    pilot: Pilot,
+    pilot: Box<LqrPi>,
     meters: Vec<MeterName>,
     knobs: Vec<KnobId>,
     goal: Vec<f64>,
     supervisor: Option<Supervisor>,
-}
-
-/// The mathematics of a law.
-#[derive(Clone, Debug)]
-enum Pilot {
-    LqrPi(Box<LqrPi>),
-    OneStep(Box<OneStep>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,10 +169,7 @@ impl Controller {
         offers: &Offers,
         document: Option<&ControllerDocument>,
     ) -> Result<Controller, Mismatch> {
-        let rest = Knobs {
-            clock: None,
-            admitted: 1.0,
-        };
+        let rest = Knobs::rest();
         let document = match (kind, document) {
             (ControllerKind::Open, _) => {
                 return Ok(Controller {
@@ -154,7 +186,6 @@ impl Controller {
             (_, Some(document)) => document,
         };
         let law = match kind {
-            ControllerKind::OneStep => Law::one_step(goal, offers.clock(), document)?,
             ControllerKind::Qod => Law::lqr_pi(kind, &document.qod, goal, offers.clock(), document)?,
             ControllerKind::Clock => Law::lqr_pi(kind, &document.clock, goal, offers.clock(), document)?,
             _ => Law::lqr_pi(kind, &document.mimo, goal, offers.clock(), document)?,
@@ -213,11 +244,12 @@ impl Controller {
         let law = self.law.as_ref();
         let knob = |i: usize| {
             let knob = law.and_then(|law| law.knobs.get(i));
-            knob.and_then(|knob| known(*knob)).map_or("a knob", |known| known.1)
+            knob.and_then(|knob| known(*knob)).map_or("a knob", |known| known.name)
         };
         match doubt {
             Doubt::Mispredicts { missed, residual } => format!(
-                "the model is wrong here: it misses changes of tardiness by {missed:.3}, its own record by {residual:.3}; identify again"
+                "the model is wrong here: it misses changes of tardiness by {missed:.3}, its own record by \
+                 {residual:.3}; identify again"
             ),
             Doubt::Swings { knob: i, times } => format!(
                 "the model is wrong here: {} swung to and fro {times} times in a row; identify again",
@@ -226,7 +258,8 @@ impl Controller {
             Doubt::Backwards { late, samples } => {
                 let (off, more) = if late { ("late", "later") } else { ("early", "earlier") };
                 format!(
-                    "the model is wrong here: jobs stayed {off} for {samples} windows while the knobs made them {more}; identify again"
+                    "the model is wrong here: jobs stayed {off} for {samples} windows while the knobs made them \
+                     {more}; identify again"
                 )
             }
         }
@@ -279,7 +312,7 @@ impl Law {
         };
         let watched = document.made_for.pace == Pace::Job;
         let mut law = Law {
-            pilot: Pilot::LqrPi(Box::new(pilot)),
+            pilot: Box::new(pilot),
             goal: meters.iter().map(|meter| meter.goal(goal)).collect(),
             meters,
             knobs,
@@ -288,32 +321,6 @@ impl Law {
         if let (true, Some(model)) = (watched, &document.model) {
             law.supervisor = law.supervisor(model, clock, kind)?;
         }
-        Ok(law)
-    }
-
-    /// The law that inverts the document's model.
-    fn one_step(goal: SetPoints, clock: Option<&ClockOffer>, document: &ControllerDocument) -> Result<Law, Mismatch> {
-        let kind = ControllerKind::OneStep;
-        let document_model = document.model.as_ref().ok_or(Mismatch::NoModel {
-            controller: kind.name(),
-        })?;
-        let model = &document_model.mimo;
-        let (meters, knobs) = names(model.outputs(), model.inputs())?;
-        let actuators = knobs.iter().map(|knob| actuator(*knob, clock, kind));
-        let tuning = OneStepTuning {
-            error: document.mimo.weights.error.clone(),
-            moves: vec![MOVES; knobs.len()],
-            filter: vec![FILTER; meters.len()],
-        };
-        let pilot = OneStep::new(model, actuators.collect::<Result<_, _>>()?, tuning)?;
-        let mut law = Law {
-            pilot: Pilot::OneStep(Box::new(pilot)),
-            goal: meters.iter().map(|meter| meter.goal(goal)).collect(),
-            meters,
-            knobs,
-            supervisor: None,
-        };
-        law.supervisor = law.supervisor(document_model, clock, kind)?;
         Ok(law)
     }
 
@@ -337,7 +344,11 @@ impl Law {
             .iter()
             .map(|knob| range(*knob, clock, kind))
             .collect::<Result<Vec<_>, _>>()?;
-        let natures = self.knobs.iter().filter_map(|knob| Some(known(*knob)?.2)).collect();
+        let natures = self
+            .knobs
+            .iter()
+            .filter_map(|knob| Some(known(*knob)?.effect))
+            .collect();
         let tardiness_first = self.meters.first() == Some(&MeterName::Tardiness);
         let model = model.filter(|model| tardiness_first && model.outputs().len() == self.meters.len());
         Ok(model.and_then(|model| Supervisor::new(&model, ranges, natures, OFF_MARGIN)))
@@ -372,7 +383,8 @@ impl Law {
     fn settings(&self, knobs: Knobs) -> [f64; KNOBS_MAX] {
         let mut settings = [0.0; KNOBS_MAX];
         for (setting, knob) in settings.iter_mut().zip(&self.knobs) {
-            *setting = knobs.get(*knob);
+            // A clock that was left as it was found counts as at its top.
+            *setting = knobs.get(*knob).unwrap_or(1.0);
         }
         settings
     }
@@ -380,46 +392,9 @@ impl Law {
     /// `held`, with the law's settings for the knobs that it turns.
     fn merge(&self, mut held: Knobs) -> Knobs {
         for (knob, setting) in self.knobs.iter().zip(self.pilot.settings()) {
-            held.set(*knob, *setting);
+            held.set(*knob, Some(*setting));
         }
         held
-    }
-}
-
-impl Pilot {
-    fn step(&mut self, y: &[f64], goal: &[f64]) -> Result<(), StepError> {
-        match self {
-            Pilot::LqrPi(law) => law.step(y, goal).map(drop),
-            Pilot::OneStep(law) => law.step(y, goal, &[]).map(drop),
-        }
-    }
-
-    fn applied(&mut self, u: &[f64]) -> Result<(), StepError> {
-        match self {
-            Pilot::LqrPi(law) => law.applied(u),
-            Pilot::OneStep(law) => law.applied(u),
-        }
-    }
-
-    fn follow(&mut self, u: &[f64]) -> Result<(), StepError> {
-        match self {
-            Pilot::LqrPi(law) => law.follow(u),
-            Pilot::OneStep(law) => law.follow(u),
-        }
-    }
-
-    fn resume(&mut self, u: &[f64]) -> Result<(), StepError> {
-        match self {
-            Pilot::LqrPi(law) => law.resume(u),
-            Pilot::OneStep(law) => law.resume(u),
-        }
-    }
-
-    fn settings(&self) -> &[f64] {
-        match self {
-            Pilot::LqrPi(law) => law.settings(),
-            Pilot::OneStep(law) => law.settings(),
-        }
     }
 }
 
@@ -432,25 +407,26 @@ impl MeterName {
     }
 }
 
-/// What there is to know of a knob that a model can be about.
-fn known(knob: KnobId) -> Option<&'static (KnobId, &'static str, Effect)> {
-    KNOBS.iter().find(|known| known.0 == knob)
+/// What there is to know of a knob that laws turn.
+fn known(knob: KnobId) -> Option<&'static Known> {
+    KNOBS.iter().find(|known| known.knob == knob)
 }
 
 /// The knobs that were held, with the clock at its mean where jobs were paced from within.
-fn over_window(held: Knobs, window: &Window) -> Knobs {
-    Knobs {
-        clock: held.clock.map(|clock| window.clock.unwrap_or(clock)),
-        ..held
-    }
+fn over_window(mut held: Knobs, window: &Window) -> Knobs {
+    let clock = held.get(KnobId::CLOCK);
+    held.set(KnobId::CLOCK, clock.map(|clock| window.clock.unwrap_or(clock)));
+    held
 }
 
 /// The knobs as they really were in a window: admission lets in more than asked where the freshness minimum forces it.
-fn in_force(held: Knobs, forced: f64) -> Knobs {
-    Knobs {
-        admitted: (held.admitted + forced).min(1.0),
-        ..held
-    }
+fn in_force(mut held: Knobs, forced: f64) -> Knobs {
+    let admitted = held.get(KnobId::AdmittedShare);
+    held.set(
+        KnobId::AdmittedShare,
+        admitted.map(|admitted| (admitted + forced).min(1.0)),
+    );
+    held
 }
 
 /// Refuses names of meters and knobs that this version does not know.
@@ -480,9 +456,9 @@ fn meter(name: &str) -> Result<MeterName, Mismatch> {
 }
 
 fn knob(name: &str) -> Result<KnobId, Mismatch> {
-    let known = KNOBS.iter().find(|known| known.1 == name);
+    let known = KNOBS.iter().find(|known| known.name == name);
     known
-        .map(|known| known.0)
+        .map(|known| known.knob)
         .ok_or(Mismatch::UnknownName { name: name.into() })
 }
 

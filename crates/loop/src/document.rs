@@ -1,8 +1,8 @@
 //! The two files that outlive a run: a model that was identified, and the controller designed from it.
 
 use punctual_control::{
-    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OneStepError, OperatingPoint,
-    Orders, PoorFit, R2_ACCEPTED, Recording, Stability, Weights, design, identify, quasi_static, steady_gain,
+    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OperatingPoint, Orders,
+    PoorFit, R2_ACCEPTED, Recording, Stability, Weights, design, identify, quasi_static, steady_gain,
 };
 use punctual_workload::{ControllerKind, Pace, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -93,17 +93,6 @@ pub enum Mismatch {
         /// The controller.
         controller: &'static str,
     },
-    /// Gains alone do not make this law.
-    #[error(
-        "the controller `{controller}` works with the model itself, which this controller file does not hold: give the model, or design it again with `punctual design`"
-    )]
-    NoModel {
-        /// The controller.
-        controller: &'static str,
-    },
-    /// The model cannot be inverted.
-    #[error(transparent)]
-    OneStep(#[from] OneStepError),
     /// The machine has no clock knob.
     #[error(
         "the controller `{controller}` turns the clock, but this machine offers no clock knob: use `qod` or `open`"
@@ -132,7 +121,8 @@ pub enum Mismatch {
     },
     /// A document with the same name twice.
     #[error(
-        "the model has {meters} meters and {knobs} knobs, but there are only {METERS_MAX} and {KNOBS_MAX}: identify again"
+        "the model has {meters} meters and {knobs} knobs, but there are only {METERS_MAX} and {KNOBS_MAX}: identify \
+         again"
     )]
     TooMany {
         /// Its meters.
@@ -165,7 +155,8 @@ pub enum Unfit {
     Poor(#[from] PoorFit),
     /// A knob works against its nature, at once or in the long run.
     #[error(
-        "the model says that more of `{knob}` makes jobs {effect}{when}, which cannot be: something else moved the jobs; identify again while nothing else uses the real-time core"
+        "the model says that more of `{knob}` makes jobs {effect}{when}, which cannot be: something else moved the \
+         jobs; identify again while nothing else uses the real-time core"
     )]
     Backwards {
         /// The knob.
@@ -177,7 +168,8 @@ pub enum Unfit {
     },
     /// The closed loop does not settle.
     #[error(
-        "the loop that `{controller}` closes around its model is {verdict}: its knobs would swing ever further; identify again, or design from another model"
+        "the loop that `{controller}` closes around its model is {verdict}: its knobs would swing ever further; \
+         identify again, or design from another model"
     )]
     Unstable {
         /// The controller.
@@ -306,7 +298,7 @@ impl ModelDocument {
             ControllerKind::Open => None,
             ControllerKind::Qod => Some((&self.tardiness, &[ADMITTED])),
             ControllerKind::Clock => Some((&self.tardiness, &[CLOCK])),
-            ControllerKind::Mimo | ControllerKind::OneStep => Some((&self.mimo, &[CLOCK, ADMITTED])),
+            ControllerKind::Mimo => Some((&self.mimo, &[CLOCK, ADMITTED])),
         }
     }
 
@@ -415,10 +407,10 @@ impl ControllerDocument {
         }
     }
 
-    /// The gains of this controller; none of `open`, and of `one-step`, which has a model in their place.
+    /// The gains of this controller; none of `open`.
     fn design_of(&self, kind: ControllerKind) -> Option<&Design> {
         match kind {
-            ControllerKind::Open | ControllerKind::OneStep => None,
+            ControllerKind::Open => None,
             ControllerKind::Qod => Some(&self.qod),
             ControllerKind::Clock => Some(&self.clock),
             ControllerKind::Mimo => Some(&self.mimo),
@@ -432,8 +424,16 @@ impl ControllerDocument {
         match (&made.machine, &run.machine) {
             _ if made.platform == "sim" => None,
             (Some(on), Some(run)) if on == run => None,
-            _ if made.shipped => Some("the model is the one that comes with punctual, learnt elsewhere: --identify learns one on this machine".into()),
-            (None, Some(_)) => Some("the model does not say on which machine it was learnt: --identify learns one on this machine".into()),
+            _ if made.shipped => Some(
+                "the model is the one that comes with punctual, learnt elsewhere: --identify \
+                learns one on this machine"
+                    .into(),
+            ),
+            (None, Some(_)) => Some(
+                "the model does not say on which machine it was learnt: --identify learns one on \
+                this machine"
+                    .into(),
+            ),
             _ => None,
         }
     }

@@ -46,8 +46,8 @@ pub enum Event {
         /// How many.
         jobs: u32,
     },
-    /// What runs on a core that splits cache and memory with others has changed, or the clock has, or
-    /// [`crate::Regulator::split_due`] has come.
+    /// What runs on a core that splits cache and memory with others has changed (updates that take it from a job are a
+    /// change, too), or the clock has, or [`crate::Regulator::split_due`] has come.
     Jobs {
         /// The clock in force.
         clock: Hertz,

@@ -1,9 +1,13 @@
 //! Moves the knobs of a running system so that a model can be learnt from it.
 
 use punctual_control::{Excitation, ExcitationError};
-use punctual_workload as workload;
+use punctual_platform::KnobId;
+use punctual_workload::{self as workload, ControllerKind};
 
-use crate::controller::Knobs;
+use crate::controller::{Knobs, knobs_of};
+
+/// The knobs that are moved, in the order of their levels.
+const EXCITED: &[KnobId] = knobs_of(ControllerKind::Mimo);
 
 /// Runs the knobs through relatively prime cycles of levels, one sample at a time.
 #[derive(Clone, Debug)]
@@ -41,9 +45,9 @@ impl Exciter {
 
     fn level(&self, k: u64) -> Knobs {
         let levels = self.excitation.at(k);
-        Knobs {
-            clock: Some(levels[0]),
-            admitted: levels[1],
-        }
+        Knobs::each(|knob| {
+            let place = EXCITED.iter().position(|excited| *excited == knob)?;
+            levels.get(place).copied()
+        })
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct Goals {
     asked: Vec<Option<TaskGoal>>,
     /// By [`TaskId`]; none for tasks without a deadline, and before their first job.
     tasks: Vec<Option<TaskState>>,
+    /// By [`TaskId`], as many: what no decision reads, kept apart so that none drags it through the caches.
+    reaches: Vec<Reach>,
     /// The last window, without tasks that had nothing in it.
     windows: Vec<TaskWindow>,
     /// How many tasks have had a job.
@@ -77,7 +79,7 @@ pub(crate) struct Goals {
     forget_after: Nanos,
 }
 
-/// What is kept of a task.
+/// What a decision reads of a task.
 #[derive(Clone, Copy, Debug)]
 struct TaskState {
     set_point: SetPoint,
@@ -85,7 +87,6 @@ struct TaskState {
     /// A job that was counted as late while it ran.
     overdue: Option<u64>,
     last: Option<Measured>,
-    reach: Reach,
 }
 
 /// What a task's jobs said last.
@@ -140,11 +141,10 @@ impl TaskState {
             window: Sums::default(),
             overdue: None,
             last: None,
-            reach: Reach::default(),
         }
     }
 
-    fn completed(&mut self, job: &JobOutcome, tardiness: f64, safe: bool) {
+    fn completed(&mut self, job: &JobOutcome, tardiness: f64, safe: bool, reach: &mut Reach) {
         let counted = self.overdue.take_if(|overdue| *overdue == job.job).is_some();
         let window = &mut self.window;
         window.jobs += 1;
@@ -157,7 +157,7 @@ impl TaskState {
                 true => tail.measure(tardiness),
                 false => tail.observe(tardiness, safe),
             }
-            self.reach.observe(job, tardiness, safe, *asked);
+            reach.observe(job, tardiness, safe, *asked);
         }
     }
 
@@ -217,6 +217,7 @@ impl Goals {
             default,
             asked: by_task,
             tasks: Vec::with_capacity(TASKS_MAX),
+            reaches: Vec::with_capacity(TASKS_MAX),
             windows: Vec::with_capacity(TASKS_MAX),
             seen: 0,
             forget_after,
@@ -257,14 +258,15 @@ impl Goals {
     /// A job is complete; `safe` tells that the safe setting was in force all the while.
     pub(crate) fn completed(&mut self, job: &JobOutcome, safe: bool) {
         let Some(tardiness) = job.tardiness() else { return };
-        if let Some(state) = self.state(job.task) {
-            state.completed(job, tardiness, safe);
-        }
+        let Some((state, reach)) = self.state(job.task) else {
+            return;
+        };
+        state.completed(job, tardiness, safe, reach);
     }
 
     /// A job still runs, past its deadline. Told once for each job.
     pub(crate) fn overdue(&mut self, task: TaskId, job: u64, tardiness: f64, safe: bool) {
-        let Some(state) = self.state(task) else { return };
+        let Some((state, _)) = self.state(task) else { return };
         if state.overdue == Some(job) {
             return;
         }
@@ -278,7 +280,7 @@ impl Goals {
 
     /// Releases of a task were skipped because too many of its jobs waited.
     pub(crate) fn skipped(&mut self, task: TaskId, jobs: u32, safe: bool) {
-        if let Some(state) = self.state(task) {
+        if let Some((state, _)) = self.state(task) {
             state.missed(jobs, safe);
         }
     }
@@ -316,14 +318,10 @@ impl Goals {
 
     /// The goals of late jobs that the safe setting did not hold.
     pub(crate) fn unheld(&self) -> impl Iterator<Item = Unheld> {
-        let tasks = self.tasks.iter().enumerate();
-        tasks.filter_map(|(index, state)| match state {
-            Some(TaskState {
-                set_point: SetPoint::Late { asked, .. },
-                reach,
-                ..
-            }) => reach.unheld(TaskId(index as u32), *asked),
-            _ => None,
+        let tasks = self.tasks.iter().zip(&self.reaches).enumerate();
+        tasks.filter_map(|(index, (state, reach))| match state.as_ref()?.set_point {
+            SetPoint::Late { asked, .. } => reach.unheld(TaskId(index as u32), asked),
+            SetPoint::Mean(_) => None,
         })
     }
 
@@ -332,7 +330,7 @@ impl Goals {
     }
 
     /// The state of a task, which is made at its first job; none for one too many, and for one without a deadline.
-    fn state(&mut self, task: TaskId) -> Option<&mut TaskState> {
+    fn state(&mut self, task: TaskId) -> Option<(&mut TaskState, &mut Reach)> {
         let index = task.index();
         let best_effort = matches!(self.asked.get(index), Some(None));
         if index >= TASKS_MAX || best_effort {
@@ -340,10 +338,11 @@ impl Goals {
         }
         if self.tasks.len() <= index {
             self.tasks.resize(index + 1, None);
+            self.reaches.resize_with(index + 1, Reach::default);
         }
         let goal = self.goal(task);
-        let state = &mut self.tasks[index];
+        let (state, reach) = (&mut self.tasks[index], &mut self.reaches[index]);
         self.seen += usize::from(state.is_none());
-        Some(state.get_or_insert_with(|| TaskState::new(goal)))
+        Some((state.get_or_insert_with(|| TaskState::new(goal)), reach))
     }
 }

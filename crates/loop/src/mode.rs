@@ -24,7 +24,8 @@ pub const SILENT_WINDOWS: u64 = 10;
 /// The same in releases of the rarest real-time task: a job may be late, or outlive a few windows.
 pub const SILENT_RELEASES: u64 = 10;
 
-/// Good windows in a row after which the loop trusts its meters and knobs again.
+/// Good windows in a row after which the loop trusts its meters and knobs again. After silence a window with late jobs
+/// is not good: the jobs that waited meanwhile are still being worked off.
 pub const GOOD_WINDOWS: u32 = 5;
 
 /// What the loop is doing.
@@ -73,13 +74,15 @@ impl ModeName {
 }
 
 impl Mode {
-    /// The mode after a window that ended at `now` with the given `fault`, if any.
-    pub fn next(self, fault: Option<String>, now: Time) -> Mode {
+    /// The mode after a window that ended at `now` with the given `fault`, if any; `good` tells that it speaks for the
+    /// end of a fallback.
+    pub fn next(self, fault: Option<String>, good: bool, now: Time) -> Mode {
         match (self, fault) {
             (Mode::Running, Some(reason)) => Mode::fallback(reason, now),
             (Mode::WarmUp { until } | Mode::Fallback { until, .. }, Some(reason)) => Mode::fallback(reason, until),
             (Mode::WarmUp { until }, None) => Mode::starting(until, now),
             (Mode::Running, None) => Mode::Running,
+            (Mode::Fallback { reason, until, .. }, None) if !good => Mode::fallback(reason, until),
             (Mode::Fallback { good, until, .. }, None) if good + 1 >= GOOD_WINDOWS => Mode::starting(until, now),
             (Mode::Fallback { reason, good, until }, None) => Mode::Fallback {
                 reason,
@@ -133,31 +136,34 @@ mod tests {
     #[test]
     fn warm_up_ends_on_time_and_any_fault_falls_back() {
         let warm = Mode::WarmUp { until: Time(100) };
-        assert_eq!(warm.clone().next(None, Time(99)), warm);
-        assert_eq!(warm.clone().next(None, Time(100)), Mode::Running);
-        assert_eq!(warm.next(fault(FAULT), Time(1)).reason(), FAULT);
-        assert_eq!(Mode::Running.next(fault(FAULT), Time(1)).name(), ModeName::Fallback);
+        assert_eq!(warm.clone().next(None, true, Time(99)), warm);
+        assert_eq!(warm.clone().next(None, true, Time(100)), Mode::Running);
+        assert_eq!(warm.next(fault(FAULT), true, Time(1)).reason(), FAULT);
+        assert_eq!(
+            Mode::Running.next(fault(FAULT), true, Time(1)).name(),
+            ModeName::Fallback
+        );
     }
 
     #[test]
     fn a_fault_does_not_shorten_warm_up() {
-        let mut mode = Mode::WarmUp { until: Time(100) }.next(fault(FAULT), Time(1));
+        let mut mode = Mode::WarmUp { until: Time(100) }.next(fault(FAULT), true, Time(1));
         for _ in 0..GOOD_WINDOWS {
             assert_eq!(mode.name(), ModeName::Fallback);
-            mode = mode.next(None, Time(2));
+            mode = mode.next(None, true, Time(2));
         }
         assert_eq!(mode, Mode::WarmUp { until: Time(100) });
-        assert_eq!(mode.next(None, Time(100)), Mode::Running);
+        assert_eq!(mode.next(None, true, Time(100)), Mode::Running);
     }
 
     #[test]
     fn fallback_ends_only_after_enough_good_windows_in_a_row() {
-        let mut mode = Mode::Running.next(fault(FAULT), Time(1));
+        let mut mode = Mode::Running.next(fault(FAULT), true, Time(1));
         for _ in 0..GOOD_WINDOWS - 1 {
-            mode = mode.next(None, Time(2));
+            mode = mode.next(None, true, Time(2));
             assert_eq!(mode.name(), ModeName::Fallback);
         }
-        let relapsed = mode.clone().next(fault(FAULT), Time(3));
+        let relapsed = mode.clone().next(fault(FAULT), true, Time(3));
         assert_eq!(
             relapsed,
             Mode::Fallback {
@@ -166,6 +172,16 @@ mod tests {
                 until: Time(1)
             }
         );
-        assert_eq!(mode.next(None, Time(3)), Mode::Running);
+        assert_eq!(mode.next(None, true, Time(3)), Mode::Running);
+    }
+    #[test]
+    fn a_window_that_is_not_good_begins_the_count_anew() {
+        let mut mode = Mode::Running.next(fault(FAULT), true, Time(1));
+        let goods = [true, true, true, true, false, true, true, true, true];
+        for good in goods {
+            mode = mode.next(None, good, Time(2));
+            assert_eq!(mode.name(), ModeName::Fallback);
+        }
+        assert_eq!(mode.next(None, true, Time(3)), Mode::Running);
     }
 }

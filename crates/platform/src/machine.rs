@@ -59,8 +59,9 @@ pub struct Offers {
     pub cores: Vec<CoreId>,
     /// The knobs that there are, each once.
     pub knobs: Vec<KnobOffer>,
-    /// A meter of energy, if there is one.
-    pub energy: Option<Provenance>,
+    /// The meters that not every machine has, each once: energy, temperature.
+    #[serde(default)]
+    pub meters: Vec<(MeterId, Provenance)>,
 }
 
 /// A knob that a machine has.
@@ -118,6 +119,11 @@ impl Offers {
         Some(&offer.range)
     }
 
+    /// Whether the machine has `meter`.
+    pub fn reads(&self, meter: MeterId) -> bool {
+        self.meters.iter().any(|(other, _)| *other == meter)
+    }
+
     /// The steps of the clock that all cores share (as on the A15 cluster of the paper), if there is such a knob.
     pub fn clock(&self) -> Option<&ClockOffer> {
         match self.range(KnobId::CLOCK)? {
@@ -173,6 +179,8 @@ pub enum MeterId {
     Busy,
     /// Energy.
     Energy,
+    /// Temperature of the hottest place that is metered.
+    Temperature,
     /// Response times of real-time jobs: told with each job's outcome, not read from a machine.
     Response,
 }
@@ -184,6 +192,7 @@ impl MeterId {
             MeterId::Clock => "clock",
             MeterId::Busy => "busy",
             MeterId::Energy => "energy",
+            MeterId::Temperature => "temperature",
             MeterId::Response => "response",
         }
     }
@@ -199,6 +208,8 @@ pub enum Measure {
     Busy(Vec<Nanos>),
     /// Energy in joules since the machine was opened; never decreases.
     Joules(f64),
+    /// Degrees Celsius.
+    Celsius(f64),
 }
 
 impl Measure {
@@ -209,6 +220,7 @@ impl Measure {
             Measure::Clock(clock) => Measure::Clock(clock.scaled(factor)),
             Measure::Busy(busy) => Measure::Busy(busy.iter().map(|busy| busy.scaled(factor)).collect()),
             Measure::Joules(joules) => Measure::Joules(joules * factor),
+            Measure::Celsius(celsius) => Measure::Celsius(celsius * factor),
         }
     }
 }
@@ -244,6 +256,14 @@ impl Readings {
     pub fn busy(&self) -> Option<&[Nanos]> {
         match self.get(MeterId::Busy)? {
             Ok(Measure::Busy(busy)) => Some(busy),
+            _ => None,
+        }
+    }
+
+    /// The temperature of the hottest place in degrees Celsius, if it could be read.
+    pub fn celsius(&self) -> Option<f64> {
+        match self.get(MeterId::Temperature)? {
+            Ok(Measure::Celsius(celsius)) => Some(*celsius),
             _ => None,
         }
     }

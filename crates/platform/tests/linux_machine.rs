@@ -55,6 +55,7 @@ fn board() -> (tempfile::TempDir, KernelTree) {
     let rest = [
         ("/sys/devices/system/cpu/online".to_owned(), "0-1"),
         ("/proc/stat".to_owned(), "cpu0 1 2 3 4\ncpu1 1 2 3 4"),
+        ("/sys/class/thermal/thermal_zone0/temp".to_owned(), "41500"),
         ("/proc/cpuinfo".to_owned(), "Hardware : SAMSUNG EXYNOS"),
     ];
     let files: Vec<(String, &str)> = cpufreq.into_iter().chain(energy).chain(rest).collect();
@@ -77,7 +78,13 @@ fn a_board_with_cpufreq_conforms_and_is_put_back() {
     let mut machine = open(&tree, ClockPreference::Auto);
     assert_eq!(machine.offers().machine, "SAMSUNG EXYNOS");
     assert_eq!(machine.offers().clock().unwrap().provenance, Provenance::Real);
-    assert_eq!(machine.offers().energy, Some(Provenance::Real));
+    assert_eq!(
+        machine.offers().meters,
+        [
+            (MeterId::Energy, Provenance::Real),
+            (MeterId::Temperature, Provenance::Real)
+        ]
+    );
     assert_eq!(machine.emulated_clock().ratio(), 1.0);
     assert_eq!(conformance::check(&mut machine, sleep), [""; 0]);
     machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(200))));
@@ -120,8 +127,8 @@ fn a_tree_without_anything_is_refused_and_one_with_cores_only_offers_an_emulated
     assert_eq!(machine.offers().clock().unwrap().provenance, Provenance::Emulated);
     assert_eq!(
         machine.refusals().len(),
-        3,
-        "cpufreq, cgroup and powercap: {:?}",
+        4,
+        "cpufreq, cgroup, powercap and thermal zones: {:?}",
         machine.refusals()
     );
     assert!(machine.best_effort().adopt(Tid::current()).is_err());

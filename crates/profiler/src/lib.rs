@@ -14,7 +14,6 @@
 //!
 //! The program's standard input, output and error are its own.
 
-pub mod counters;
 mod emulator;
 mod ending;
 mod error;

@@ -248,6 +248,7 @@ impl Collector {
             fresh_share: window.fresh,
             clock_hz: self.clock_over(window, readings),
             energy_j: self.energy_since(readings),
+            celsius: readings.celsius(),
             jobs: window.jobs,
             misses: window.misses,
             decision_us: micros(took.decision),
@@ -318,7 +319,9 @@ impl Collector {
     fn throttled(&self) -> Option<String> {
         (self.full > 0).then(|| {
             format!(
-                "this run's own real-time threads filled their core for over 94 % of a second, in {} of {} windows, where the kernel throttles them (at 95 % by default): ask for less, or raise /proc/sys/kernel/sched_rt_runtime_us",
+                "this run's own real-time threads filled their core for over 94 % of a second, in {} of {} windows, \
+                 where the kernel throttles them (at 95 % by default): ask for less, or raise \
+                 /proc/sys/kernel/sched_rt_runtime_us",
                 self.full, self.steps
             )
         })
@@ -374,6 +377,7 @@ struct Span {
     admitted: Mean,
     clock: Mean,
     energy_j: Option<f64>,
+    celsius_max: Option<f64>,
     best_effort_jobs: u64,
     decisions: OwnTimes,
     /// Times that the clock was changed within a job, and what deciding that took.
@@ -394,6 +398,7 @@ impl Default for Span {
             admitted: Mean::default(),
             clock: Mean::default(),
             energy_j: None,
+            celsius_max: None,
             best_effort_jobs: 0,
             decisions: OwnTimes::default(),
             paced: 0,
@@ -423,6 +428,7 @@ impl Span {
         if let Some(joules) = sample.energy_j {
             self.energy_j = Some(self.energy_j.unwrap_or(0.0) + joules);
         }
+        self.celsius_max = sample.celsius.into_iter().chain(self.celsius_max).reduce(f64::max);
         self.decisions.extend(decision);
     }
 
@@ -455,6 +461,7 @@ impl Span {
             updates_lost: ending.reconciliation.lost,
             sensors_unreconciled: ending.reconciliation.unbalanced.len() as u64,
             energy_j: self.energy_j,
+            celsius_max: self.celsius_max,
             energy_parts_j: ending.energy_parts_j,
             best_effort_jobs: self.best_effort_jobs,
             decision_us_median: self.decisions.median_us(),

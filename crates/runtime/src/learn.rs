@@ -137,6 +137,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use punctual_platform::KnobId;
     use punctual_units::Nanos;
     use punctual_workload::{Pace, UpdateMode};
 
@@ -170,7 +171,7 @@ mod tests {
             if let Some(record) = record.take(&sample) {
                 return record;
             }
-            admitted = exciter.step().admitted;
+            admitted = exciter.step().get(KnobId::AdmittedShare).unwrap();
         }
         panic!("a record is complete after a bounded number of windows");
     }

@@ -360,6 +360,10 @@ pub struct Sample {
     pub clock_hz: Option<u64>,
     /// Energy drawn in the window, in joules; `None` where there is no meter.
     pub energy_j: Option<f64>,
+    /// Temperature of the hottest thermal zone at the end of the window, in degrees Celsius; `None` where there is no
+    /// meter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub celsius: Option<f64>,
     /// Real-time jobs that finished in this window.
     pub jobs: u32,
     /// Of those, late.
@@ -425,6 +429,9 @@ pub struct Summary {
     /// The same by parts of the machine, in joules; simulated machine only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_parts_j: Option<EnergyParts>,
+    /// The highest temperature of any thermal zone, in degrees Celsius, where there is a meter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub celsius_max: Option<f64>,
     /// Best-effort jobs that finished.
     pub best_effort_jobs: u64,
     /// Median decision time in microseconds, to three digits.

@@ -134,6 +134,7 @@ fn merged(began: f64, a: Sample, a_steps: u64, b: &Sample, b_steps: u64) -> Samp
         fresh_share: a.fresh_share.min(b.fresh_share),
         clock_hz: either(hertz(a.clock_hz), hertz(b.clock_hz), time).map(|hz| hz.round() as u64),
         energy_j: either(a.energy_j, b.energy_j, |x, y| x + y),
+        celsius: either(a.celsius, b.celsius, f64::max),
         jobs: a.jobs.saturating_add(b.jobs),
         misses: a.misses.saturating_add(b.misses),
         decision_us: either(a.decision_us, b.decision_us, steps),
@@ -186,6 +187,7 @@ mod tests {
             fresh_share: 0.5 + noise / 2.0,
             clock_hz: Some(1_000_000_000 + k % 7 * 100_000_000),
             energy_j: Some(noise),
+            celsius: Some(40.0 + noise),
             jobs,
             misses: jobs / 2,
             decision_us: Some(noise),
@@ -230,6 +232,7 @@ mod tests {
                 fresh_share: chunk.iter().map(|sample| sample.fresh_share).fold(1.0, f64::min),
                 clock_hz: mean(&lengths, &|sample| hertz(sample.clock_hz)).map(|hz| hz as u64),
                 energy_j: chunk.iter().map(|sample| sample.energy_j).sum(),
+                celsius: chunk.iter().filter_map(|sample| sample.celsius).reduce(f64::max),
                 jobs: chunk.iter().map(|sample| sample.jobs).sum(),
                 misses: chunk.iter().map(|sample| sample.misses).sum(),
                 decision_us: mean(&alike, &|sample| sample.decision_us),
@@ -264,7 +267,7 @@ mod tests {
                 s.busy[1],
             ]
         };
-        let means = |s: &Sample| [s.tardiness, s.drr, s.energy_j, s.decision_us];
+        let means = |s: &Sample| [s.tardiness, s.drr, s.energy_j, s.celsius, s.decision_us];
         figures(a).into_iter().zip(figures(b)).all(|(a, b)| close(a, b))
             && means(a).into_iter().zip(means(b)).all(|(a, b)| both(a, b))
             // Each halving rounds to a hertz.

@@ -209,7 +209,7 @@ impl Run<'_> {
     /// Tells the loop what runs, where that or the clock has changed, or the loop asked to be told.
     fn split(&mut self) {
         let machine = &mut self.machine.machine;
-        let seen = Some((machine.steps_passed(), machine.clock()));
+        let seen = Some((machine.work_changes(), machine.clock()));
         let due = self.regulator.split_due().is_some_and(|due| due <= machine.now());
         let Some(splits) = self.splits.as_mut().filter(|splits| due || splits.seen != seen) else {
             return;

@@ -87,7 +87,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         }
     }
     let kind = scenario.control.kind;
-    if let Some(governor) = request.governor.filter(|_| turns_clock(kind)) {
+    if let Some(governor) = request.governor.filter(|_| kind.turns_clock()) {
         let why = format!(
             "`{}` sets the clock; leave the governor out, or choose a controller that does not, such as `qod`",
             kind.name()
@@ -99,7 +99,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         if fault.from >= scenario.duration {
             let why = format!("the run ends at {}, before it begins", scenario.duration);
             found.push(WithoutEffect::of(format!("--fault {fault}"), why));
-        } else if of_clock_knob && !turns_clock(kind) {
+        } else if of_clock_knob && !kind.turns_clock() {
             let why = format!(
                 "`{}` never sets the clock, so the run never meets a knob that fails",
                 kind.name()
@@ -115,7 +115,7 @@ fn of_the_controller(request: &RunRequest) -> Vec<WithoutEffect> {
     let scenario = &request.scenario;
     let control = &scenario.control;
     let mut found = Vec::new();
-    if control.within && !turns_clock(control.kind) {
+    if control.within && !control.kind.turns_clock() {
         let why = format!(
             "`{}` never sets the clock, so it cannot do so within jobs",
             control.kind.name()
@@ -139,16 +139,6 @@ fn of_the_controller(request: &RunRequest) -> Vec<WithoutEffect> {
     found
 }
 
-fn turns_clock(kind: ControllerKind) -> bool {
-    matches!(
-        kind,
-        ControllerKind::Clock | ControllerKind::Mimo | ControllerKind::OneStep
-    )
-}
-
 fn sheds(kind: ControllerKind) -> bool {
-    matches!(
-        kind,
-        ControllerKind::Qod | ControllerKind::Mimo | ControllerKind::OneStep
-    )
+    matches!(kind, ControllerKind::Qod | ControllerKind::Mimo)
 }

@@ -132,14 +132,15 @@ fn joules(report: &RunReport) -> f64 {
 fn in_peace(both: &RunReport, alone: &RunReport) -> bool {
     let goal = alone.header.goal.tasks.nominal();
     let held = [alone, both].map(|report| (tardiness(report).0 - goal).abs() < 0.05);
-    let calm = tardiness(both).1 <= tardiness(alone).1 + 0.035 && clock(both).1 <= clock(alone).1 + 0.05;
+    let calm = tardiness(both).1 <= tardiness(alone).1 + 0.03 && clock(both).1 <= clock(alone).1 + 0.05;
     held == [true; 2] && calm
 }
 
 /// What came out, beside the controller alone.
 fn told(what: &str, both: &RunReport, alone: &RunReport) -> String {
     format!(
-        "{what}: tardiness (mean, deviation) {:.3?} against {:.3?}, clock {:.3?} against {:.3?} GHz, {:.1} against {:.1} J; {:?}",
+        "{what}: tardiness (mean, deviation) {:.3?} against {:.3?}, clock {:.3?} against {:.3?} GHz, {:.1} against \
+         {:.1} J; {:?}",
         tardiness(both),
         tardiness(alone),
         clock(both),

@@ -22,6 +22,13 @@ pub(crate) enum Occupant {
     TakeBack,
 }
 
+impl Occupant {
+    /// Whether the store takes the core for its own work: then no job runs there.
+    pub fn is_store(self) -> bool {
+        matches!(self, Occupant::Installer | Occupant::Committer)
+    }
+}
+
 /// A piece of work on its way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Segment {

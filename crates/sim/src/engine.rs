@@ -126,8 +126,9 @@ pub struct Simulation<'t> {
     pub(crate) governed: Option<Governed>,
     /// Jobs released per task.
     released: Vec<u64>,
-    /// Steps that have ended and jobs that were released: what runs is the same for as long as this is.
-    steps_passed: u64,
+    /// Steps that have ended, jobs that were released, and cores that work for the store was given or left: what runs
+    /// is the same for as long as this is.
+    pub(crate) work_changes: u64,
     /// When a runner is next to be looked at of itself: a release, or the end of a request or of a wait.
     pub(crate) next_wake: Time,
     /// What is lent, where cores take from a queue.
@@ -246,7 +247,7 @@ impl<'t> Simulation<'t> {
             shared: Shared::new(&model),
             governed: None,
             released: vec![0; tasks],
-            steps_passed: 0,
+            work_changes: 0,
             next_wake: Time::ZERO,
             lending: None,
             devices: Vec::new(),
@@ -382,9 +383,10 @@ impl<'t> Simulation<'t> {
         }
     }
 
-    /// Steps that have ended and jobs that were released since the start.
-    pub fn steps_passed(&self) -> u64 {
-        self.steps_passed
+    /// How often what runs may have changed since the start: a step has ended, a job was released, or the store took a
+    /// core for its own work or gave it back.
+    pub fn work_changes(&self) -> u64 {
+        self.work_changes
     }
 
     pub(crate) fn next_event(&self) -> Time {
@@ -453,7 +455,7 @@ impl<'t> Simulation<'t> {
         let Some(job) = &mut runner.job else { return };
         job.enter(Stage::Between, now);
         job.op += 1;
-        self.steps_passed += 1;
+        self.work_changes += 1;
         if let (true, Some(deadline)) = (self.tells_progress, runner.deadline)
             && let Some((done, of)) = checkpoint(job.op, steps)
         {
@@ -549,7 +551,7 @@ impl<'t> Simulation<'t> {
     /// Releases a job of this runner now, or skips it.
     fn release(&mut self, r: usize) {
         let (runner, at) = (&mut self.runners[r], self.now);
-        self.steps_passed += 1;
+        self.work_changes += 1;
         let task = runner.task;
         let job = self.released[task.index()];
         let event = match runner.release(job, at) {

@@ -106,6 +106,6 @@ pub(crate) fn offers(model: &MachineModel) -> Offers {
         ]
         .map(|(knob, range)| KnobOffer { knob, range })
         .into(),
-        energy: Some(Provenance::Simulated),
+        meters: vec![(MeterId::Energy, Provenance::Simulated)],
     }
 }

@@ -142,6 +142,7 @@ impl Simulation<'_> {
     /// Lets this occupant do on an empty core what it has to do next.
     pub(crate) fn start(&mut self, core: usize, occupant: Occupant) {
         if let Some((doing, segment)) = self.segment(core, occupant) {
+            self.work_changes += u64::from(occupant.is_store());
             self.cores[core].start(occupant, doing, segment, self.now);
         }
     }
@@ -179,7 +180,9 @@ impl Simulation<'_> {
 
     /// Takes the occupant off this core, and books what it worked.
     pub(crate) fn clear(&mut self, core: usize) -> Option<(Occupant, Segment)> {
-        if let Some(Occupant::Runner(r)) = self.cores[core].occupant() {
+        let occupant = self.cores[core].occupant();
+        self.work_changes += u64::from(occupant.is_some_and(Occupant::is_store));
+        if let Some(Occupant::Runner(r)) = occupant {
             let worked = self.works_since(r);
             self.runners[r].virtual_runtime += worked;
             self.runners[r].worked += worked;

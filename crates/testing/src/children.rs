@@ -205,16 +205,15 @@ mod tests {
     fn a_child_of_a_shell_that_ignores_interrupts_is_interrupted_all_the_same() {
         // The shell ignores SIGINT, and what it starts inherits that: so does this test's own shell, were it not for
         // `start`.
-        let script = "trap '' INT; exec \"$0\" --exact tests::interrupts_itself --nocapture --include-ignored";
+        let script = "trap '' INT; exec \"$0\" --exact tests::interrupts_itself --nocapture";
         let program = std::env::current_exe().expect("a path");
         let shell = ["-c", script].map(std::ffi::OsString::from);
         let told = output(Command::new("sh").args(shell).arg(program), BOUND).expect("a shell");
         assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
     }
 
-    /// Run by the test above in a process that ignores SIGINT.
+    /// The test above runs it once more, in a process that ignores SIGINT.
     #[test]
-    #[ignore = "a part of another test"]
     fn interrupts_itself() {
         let mut child = start(Command::new("sleep").arg("50"), BOUND).expect("a child");
         // SAFETY: a plain system call; the child has not been waited for, so the id is its own.

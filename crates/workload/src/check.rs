@@ -36,7 +36,7 @@ const SPEEDUP_MAX: f64 = 20.0;
 /// The largest map: half of what x86-64 and 64-bit Arm give a process (2^47 bytes).
 const MAP_BYTES_MAX: u64 = 1 << 46;
 /// Replicas of 1024 sensors beyond which the sensors no longer fit the id space that tests cover.
-const REPLICAS_MAX: u32 = 1000;
+const REPLICAS_MAX: u64 = 1000;
 
 struct Checker(Vec<Problem>);
 
@@ -60,6 +60,17 @@ impl Checker {
         let what =
             format!("{span} is out of range: write a time of at least {SHORTEST} and at most 24 h, such as \"100ms\"");
         self.require(span >= SHORTEST && span <= LONGEST, key, what);
+    }
+
+    fn between(&mut self, value: impl Into<u64>, (least, most): (u64, u64), key: impl Into<String>) {
+        let value = value.into();
+        let what = format!("{value} is out of range: {least} to {most}");
+        self.require((least..=most).contains(&value), key, what);
+    }
+
+    fn positive(&mut self, value: f64, most: f64, key: impl Into<String>) {
+        let what = format!("{value} is out of range: above 0, at most {most}");
+        self.require(value > 0.0 && value <= most, key, what);
     }
 
     /// For what people read: a terminal must not obey it.
@@ -92,12 +103,7 @@ impl Scenario {
         let store = &self.store;
         check.interval(store.group_commit, "store.group_commit");
         check.require(store.objects > 0, "store.objects", "a store needs at least 1 object");
-        let size = 1..=65_536;
-        check.require(
-            size.contains(&store.object_bytes),
-            "store.object_bytes",
-            "must lie between 1 and 65536",
-        );
+        check.between(store.object_bytes, (1, 65_536), "store.object_bytes");
         let least = StoreNeeds::MAP_BYTES_MIN;
         check.require(
             (least..=MAP_BYTES_MAX).contains(&store.map_bytes),
@@ -156,11 +162,7 @@ fn check_task_goal(check: &mut Checker, goal: TaskGoal, table: &str) {
             key,
             format!("{late} of jobs late is no goal: write a share above 0 and below 100 %, such as \"1 %\""),
         ),
-        TaskGoal::Tardiness(mean) => check.require(
-            mean > 0.0 && mean <= TaskGoal::TARDINESS_MAX,
-            key,
-            format!("{mean} is out of range: above 0, at most {}", TaskGoal::TARDINESS_MAX),
-        ),
+        TaskGoal::Tardiness(mean) => check.positive(mean, TaskGoal::TARDINESS_MAX, key),
     }
 }
 
@@ -175,7 +177,8 @@ const fn goal_key(goal: TaskGoal) -> &'static str {
 fn check_control(check: &mut Checker, scenario: &Scenario) {
     if let Pace::Period(period) = scenario.control.pace {
         check.interval(period, "control.period");
-        let what = "jobs are paced from within on top of a loop that steps at every job: set `pace` to \"job\", or leave it out";
+        let what = "jobs are paced from within on top of a loop that steps at every job: set `pace` to \"job\", or \
+            leave it out";
         check.require(!scenario.control.within, "control.within", what);
     }
     let share = scenario.control.best_effort_share.get();
@@ -198,38 +201,20 @@ fn check_control(check: &mut Checker, scenario: &Scenario) {
 }
 
 fn check_sensors(check: &mut Checker, sensors: &SensorLoad) {
-    let speedup = sensors.speedup > 0.0 && sensors.speedup <= SPEEDUP_MAX;
-    let what = format!("{} is out of range: above 0, at most {SPEEDUP_MAX}", sensors.speedup);
-    check.require(speedup, "trace.speedup", what);
+    check.positive(sensors.speedup, SPEEDUP_MAX, "trace.speedup");
     match sensors.volume {
-        Volume::Replicas(n) => check.require(
-            (1..=REPLICAS_MAX).contains(&n),
-            "trace.replicas",
-            format!("{n} is out of range: 1 to {REPLICAS_MAX}"),
-        ),
-        Volume::Utilisation(u) => check.require(
-            u > 0.0 && u <= 1.0,
-            "trace.utilisation",
-            format!("{u} is out of range: above 0, at most 1 (one whole core)"),
-        ),
+        Volume::Replicas(n) => check.between(n, (1, REPLICAS_MAX), "trace.replicas"),
+        // Of one whole core.
+        Volume::Utilisation(u) => check.positive(u, 1.0, "trace.utilisation"),
     }
-    let bytes = (8..=1024).contains(&sensors.value_bytes);
-    check.require(
-        bytes,
-        "trace.value_bytes",
-        format!("{} is out of range: 8 to 1024", sensors.value_bytes),
-    );
+    check.between(sensors.value_bytes, (8, 1024), "trace.value_bytes");
     if let SensorSource::Synthetic {
         count,
         period_min,
         period_max,
     } = &sensors.source
     {
-        check.require(
-            (1..=1_000_000).contains(count),
-            "trace.sensors",
-            "must lie between 1 and 1000000",
-        );
+        check.between(*count, (1, 1_000_000), "trace.sensors");
         check.span(*period_min, "trace.period");
         check.span(*period_max, "trace.period");
         check.ordered(*period_min, *period_max, "trace.period");
@@ -276,7 +261,8 @@ fn check_alone(check: &mut Checker, task: &TaskSpec, alone: f64, goal: TaskGoal,
     match goal {
         TaskGoal::Late(_) => {
             let what = format!(
-                "a goal out of reach: alone at full clock a job ends at {alone:.2} of its deadline, so every one is late; ask for less of the jobs, or for a later deadline"
+                "a goal out of reach: alone at full clock a job ends at {alone:.2} of its deadline, so every one is \
+                 late; ask for less of the jobs, or for a later deadline"
             );
             check.require(alone < 1.0, format!("task[{index}].deadline"), what);
         }
@@ -286,7 +272,8 @@ fn check_alone(check: &mut Checker, task: &TaskSpec, alone: f64, goal: TaskGoal,
                 None => "goal.tardiness".into(),
             };
             let what = format!(
-                "a goal out of reach: alone at full clock the tardiness of \"{}\" is {alone:.2}, but {mean} is asked for; ask for more, or for less of the jobs",
+                "a goal out of reach: alone at full clock the tardiness of \"{}\" is {alone:.2}, but {mean} is asked \
+                 for; ask for more, or for less of the jobs",
                 task.name
             );
             check.require(alone < mean || mean.is_nan() || mean <= 0.0, key, what);
@@ -311,11 +298,7 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
             key("name"),
             format!("\"{}\" is taken by an earlier task", task.name),
         );
-        check.require(
-            (1..=64).contains(&task.per_core),
-            key("per_core"),
-            "must lie between 1 and 64",
-        );
+        check.between(task.per_core, (1, 64), key("per_core"));
         if let Some(goal) = task.goal {
             check_task_goal(check, goal, &format!("task[{i}]"));
             let what =
@@ -364,11 +347,7 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
 }
 
 fn check_demand(check: &mut Checker, task: &TaskSpec, demand: &Demand, key: &dyn Fn(&str) -> String) {
-    check.require(
-        (1..=10_000).contains(&demand.rounds),
-        key("rounds"),
-        "must lie between 1 and 10000",
-    );
+    check.between(demand.rounds, (1, 10_000), key("rounds"));
     let needs = demand.compute + demand.data;
     check.require(needs > Nanos::ZERO, key("compute"), "a job must compute or access data");
     check.require(needs <= LONGEST, key("compute"), "a job takes at most 24 h");

@@ -72,8 +72,7 @@ pub struct Goal {
     /// What each real-time task asks for that has no goal of its own ([`crate::TaskSpec::goal`]).
     #[serde(flatten)]
     pub tasks: TaskGoal,
-    /// Data response ratio (data response time / response time), 0 to 1; only `mimo` and
-    /// `one-step` control it.
+    /// Data response ratio (data response time / response time), 0 to 1; only `mimo` controls it.
     pub drr: f64,
     /// The least share of temporal objects that must be fresh in every period (QoD in the paper).
     pub min_fresh: Share,

@@ -37,7 +37,7 @@ impl Scenario {
     }
 }
 
-/// The controllers of the first paper, and one beyond it: see `runtime::controller`.
+/// The controllers of the first paper: see `runtime::controller`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControllerKind {
@@ -49,8 +49,6 @@ pub enum ControllerKind {
     Clock,
     /// Clock and admitted share from tardiness and data response ratio (LQR-PI).
     Mimo,
-    /// The same meters and knobs, by inverting the model in one step.
-    OneStep,
 }
 
 impl ControllerKind {
@@ -61,7 +59,6 @@ impl ControllerKind {
             ControllerKind::Qod => "qod",
             ControllerKind::Clock => "clock",
             ControllerKind::Mimo => "mimo",
-            ControllerKind::OneStep => "one-step",
         }
     }
 
@@ -69,7 +66,7 @@ impl ControllerKind {
     pub const fn turns_clock(self) -> bool {
         match self {
             ControllerKind::Open | ControllerKind::Qod => false,
-            ControllerKind::Clock | ControllerKind::Mimo | ControllerKind::OneStep => true,
+            ControllerKind::Clock | ControllerKind::Mimo => true,
         }
     }
 }

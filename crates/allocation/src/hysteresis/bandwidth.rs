@@ -1,6 +1,6 @@
 //! Bandwidth partitions among cores whose ways are given.
 
-use crate::pool::CORES_MAX;
+use crate::pool::{CORES_MAX, PerCore};
 
 /// Most partitions of a machine.
 pub(super) const PARTITIONS_MAX: usize = 64;
@@ -15,7 +15,7 @@ pub(super) const NOTHING: Worth = [f64::NEG_INFINITY; PARTITIONS_MAX + 1];
 /// is allowed.
 ///
 /// By dynamic programming over the cores: best_n(p) = max over q <= p of best_(n-1)(p - q) + worth_n(q).
-pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
+pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<PerCore<u8>> {
     let all = usize::from(partitions);
     let mut best = NOTHING;
     best[0] = 0.0;
@@ -36,7 +36,7 @@ pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
         return None;
     }
     let mut left = all;
-    let mut shares = vec![0; worth.len()];
+    let mut shares = PerCore::from_elem(0, worth.len());
     for (share, taken) in shares.iter_mut().zip(&taken).rev() {
         *share = taken[left];
         left -= usize::from(*share);
@@ -46,9 +46,9 @@ pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
 
 /// The least that is allowed to each core; `None` if that is more than `partitions` in all, or nothing is allowed to
 /// one.
-pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<Vec<u8>> {
+pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<PerCore<u8>> {
     let first = |worth: &Worth| worth.iter().position(|value| *value > f64::NEG_INFINITY);
-    let least: Vec<u8> = worth
+    let least: PerCore<u8> = worth
         .iter()
         .map(|worth| first(worth).map(|at| at as u8))
         .collect::<Option<_>>()?;
@@ -127,7 +127,10 @@ mod tests {
     fn what_is_not_allowed_is_not_given() {
         let mut wants_three = NOTHING;
         wants_three[3] = 1.0;
-        assert_eq!(best(&[wants_three, worth(&[0.0; 5])], 5), Some(vec![3, 2]));
+        assert_eq!(
+            best(&[wants_three, worth(&[0.0; 5])], 5),
+            Some(PerCore::from_slice(&[3, 2]))
+        );
         assert_eq!(best(&[wants_three, wants_three], 5), None);
         assert_eq!(least(&[wants_three, wants_three], 5), None);
     }

@@ -11,7 +11,7 @@ use crate::grid::Share;
 use crate::here::Here;
 use crate::masks::WayMask;
 use crate::policy::{Outlook, rescued};
-use crate::pool::Pool;
+use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
 use crate::running::Running;
 
@@ -45,7 +45,7 @@ struct Scene<'s> {
     programs: &'s Programs,
     cores: &'s [Option<Running<'s>>],
     /// Where each job is in its run.
-    here: Vec<Option<Here<'s>>>,
+    here: PerCore<Option<Here<'s>>>,
     now: Time,
 }
 
@@ -102,8 +102,8 @@ impl Keeper {
     }
 
     /// The plan with `masks` and the bandwidth that goes best with them; `None` if a core cannot afford them.
-    fn lend(&self, scene: &Scene, masks: Vec<WayMask>) -> Option<Plan> {
-        let worth: Vec<Worth> = (0..masks.len())
+    fn lend(&self, scene: &Scene, masks: PerCore<WayMask>) -> Option<Plan> {
+        let worth: PerCore<Worth> = (0..masks.len())
             .map(|core| self.worth(scene, core, masks[core]))
             .collect();
         let partitions = self.share_out(scene, &masks, &worth)?;
@@ -135,7 +135,7 @@ impl Keeper {
         worth
     }
 
-    fn share_out(&self, scene: &Scene, masks: &[WayMask], worth: &[Worth]) -> Option<Vec<u8>> {
+    fn share_out(&self, scene: &Scene, masks: &[WayMask], worth: &[Worth]) -> Option<PerCore<u8>> {
         let all = self.pool.grid.partitions;
         if self.aim == Aim::Speed {
             return best(worth, all);
@@ -154,7 +154,12 @@ impl Keeper {
 
     /// What `split` gives with the weights that help jobs that would be late; cores at rest count as jobs with time in
     /// plenty.
-    fn rescued(&self, scene: &Scene, masks: &[WayMask], split: impl Fn(&dyn Fn(usize) -> i64) -> Vec<u8>) -> Vec<u8> {
+    fn rescued(
+        &self,
+        scene: &Scene,
+        masks: &[WayMask],
+        split: impl Fn(&dyn Fn(usize) -> i64) -> PerCore<u8>,
+    ) -> PerCore<u8> {
         let outlook = |core: usize| match &scene.cores[core] {
             Some(job) => {
                 let (ways, partitions) = (masks[core].count(), self.pool.grid.partitions);
@@ -163,8 +168,8 @@ impl Keeper {
             }
             None => Outlook::AT_REST,
         };
-        let outlooks: Vec<Outlook> = (0..masks.len()).map(outlook).collect();
-        let time_left = |core: usize, partitions: &Vec<u8>| {
+        let outlooks: PerCore<Outlook> = (0..masks.len()).map(outlook).collect();
+        let time_left = |core: usize, partitions: &PerCore<u8>| {
             let (ways, partitions) = (masks[core].count(), partitions[core]);
             let here = scene.here[core].as_ref();
             here.map_or(0.0, |here| here.time_left(Share { ways, partitions }))
@@ -177,7 +182,7 @@ impl Keeper {
         if stay.masks == self.base.masks && !self.accounts.iter().any(Account::may_owe_a_way) {
             return None;
         }
-        let claims: Vec<Claim> = (0..self.accounts.len())
+        let claims: PerCore<Claim> = (0..self.accounts.len())
             .map(|core| self.claim(scene, core, stay))
             .collect();
         // No core saves enough even with all ways: not worth placing.

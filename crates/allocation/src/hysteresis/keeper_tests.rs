@@ -48,7 +48,7 @@ fn programs() -> Programs {
 
 fn base() -> Plan {
     let half = Share { ways: 4, partitions: 4 };
-    Plan::side_by_side(vec![half; 2])
+    Plan::side_by_side(PerCore::from_elem(half, 2))
 }
 
 fn keeper(refill: Refill) -> Keeper {
@@ -194,7 +194,11 @@ fn late_jobs_come_first_where_the_aim_is_deadlines() {
     // A core at rest has four partitions to lend; the first core gains as much as the second, but the second would be
     // late.
     let thirds = |partitions| Share { ways: 2, partitions };
-    let base = Plan::side_by_side(vec![thirds(2), thirds(2), Share { ways: 4, partitions: 4 }]);
+    let base = Plan::side_by_side(PerCore::from_slice(&[
+        thirds(2),
+        thirds(2),
+        Share { ways: 4, partitions: 4 },
+    ]));
     let cores = [job(1, 0.0, 90.0), job(1, 0.0, 2.1), None];
     let given = |aim| {
         let mut keeper = Keeper::new(base.clone(), POOL, CHEAP, aim, GAP);
@@ -218,7 +222,7 @@ proptest! {
         let programs = programs();
         let shares =
             vec![Share { ways: 2, partitions: 3 }, Share { ways: 3, partitions: 2 }, Share { ways: 3, partitions: 3 }];
-        let base = Plan::side_by_side(shares);
+        let base = Plan::side_by_side(shares.into());
         let mut keeper = Keeper::new(base.clone(), POOL, CHEAP, aim, GAP);
         let mut now = 0.0;
         for (jobs, passes) in events {

@@ -21,6 +21,9 @@ use crate::grid::Share;
 use crate::programs::Programs;
 use crate::running::Running;
 
+/// Jobs of one core that there is room for from the beginning; a core with more takes more memory once.
+const JOBS_EXPECTED: usize = 16;
+
 /// The jobs of one core under its base share.
 #[derive(Clone, Debug)]
 pub struct Shadow {
@@ -32,6 +35,10 @@ pub struct Shadow {
     slowdown: f64,
     /// Deadline and program of the jobs that were there when it was last asked.
     known: Vec<(Time, usize)>,
+    /// Room for those that are there now.
+    there: Vec<(Time, usize)>,
+    /// Room for the time left of each.
+    real: Vec<(Time, f64)>,
     /// A sum over them that changes when they do.
     digest: u64,
 }
@@ -51,9 +58,11 @@ impl Shadow {
         Shadow {
             share,
             at: Time::ZERO,
-            jobs: Vec::new(),
+            jobs: Vec::with_capacity(JOBS_EXPECTED),
             slowdown: 1.0,
-            known: Vec::new(),
+            known: Vec::with_capacity(JOBS_EXPECTED),
+            there: Vec::with_capacity(JOBS_EXPECTED),
+            real: Vec::with_capacity(JOBS_EXPECTED),
             digest: 0,
         }
     }
@@ -84,18 +93,20 @@ impl Shadow {
             return;
         }
         self.digest = digest;
-        let mut there: Vec<(Time, usize)> = jobs(running).collect();
-        there.sort_unstable();
-        let mut known = std::mem::replace(&mut self.known, there.clone()).into_iter().peekable();
-        for job in there {
-            while known.next_if(|other| *other < job).is_some() {}
-            if known.next_if(|other| *other == job).is_none() {
+        self.there.clear();
+        self.there.extend(jobs(running));
+        self.there.sort_unstable();
+        let mut known = self.known.iter().peekable();
+        for &job in &self.there {
+            while known.next_if(|other| **other < job).is_some() {}
+            if known.next_if(|other| **other == job).is_none() {
                 let (due, program) = job;
                 let left = programs.duration(program, self.share);
                 let place = self.jobs.partition_point(|other| other.due > due);
                 self.jobs.insert(place, Replayed { due, program, left });
             }
         }
+        std::mem::swap(&mut self.known, &mut self.there);
     }
 
     /// Lets time pass until `now`.
@@ -114,13 +125,13 @@ impl Shadow {
 
     /// Seconds under the base share by which the real core is ahead, if `running` runs there and others wait; jobs due
     /// at once are counted together. Negative if one may end later than here, negative infinity if one is overdue.
-    pub fn lead(&self, programs: &Programs, running: &Running<'_>) -> f64 {
-        let left = |program, progress| programs.time_left(program, progress, self.share);
-        let mut real: Vec<(Time, f64)> = running
-            .waiting
-            .iter()
-            .map(|job| (job.deadline, left(job.program, job.progress)))
-            .collect();
+    pub fn lead(&mut self, programs: &Programs, running: &Running<'_>) -> f64 {
+        let share = self.share;
+        let left = |program, progress| programs.time_left(program, progress, share);
+        let waiting = running.waiting.iter();
+        let real = &mut self.real;
+        real.clear();
+        real.extend(waiting.map(|job| (job.deadline, left(job.program, job.progress))));
         real.push((running.deadline, left(running.program, running.progress)));
         real.sort_unstable_by_key(|(deadline, _)| *deadline);
         let mut replayed = self.jobs.iter().rev().peekable();

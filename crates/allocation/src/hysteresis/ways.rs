@@ -2,7 +2,7 @@
 
 use super::account::Limits;
 use crate::masks::WayMask;
-use crate::pool::CORES_MAX;
+use crate::pool::{CORES_MAX, PerCore};
 
 /// Most ways of a cache.
 pub(super) const WAYS_MAX: usize = 64;
@@ -58,7 +58,7 @@ impl Claim {
 /// The masks, side by side over all `ways`, that save most in sum; `None` if the cores can afford no placement.
 ///
 /// By dynamic programming over the boundaries between neighbours: at most cores x ways^2 / 2 steps.
-pub(super) fn place(claims: &[Claim], ways: u8) -> Option<Vec<WayMask>> {
+pub(super) fn place(claims: &[Claim], ways: u8) -> Option<PerCore<WayMask>> {
     let all = usize::from(ways);
     let mut best = [f64::NEG_INFINITY; WAYS_MAX + 1];
     best[0] = 0.0;
@@ -81,7 +81,7 @@ pub(super) fn place(claims: &[Claim], ways: u8) -> Option<Vec<WayMask>> {
     if best[all] == f64::NEG_INFINITY {
         return None;
     }
-    let mut masks = vec![WayMask::new(0, 1); claims.len()];
+    let mut masks = PerCore::from_elem(WayMask::new(0, 1), claims.len());
     let mut stop = all;
     for (mask, from) in masks.iter_mut().zip(&from).rev() {
         let begin = usize::from(from[stop]);

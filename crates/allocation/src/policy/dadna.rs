@@ -26,24 +26,24 @@ use crate::grid::Share;
 use crate::policy::Busy;
 use crate::policy::dna::hand_out;
 use crate::policy::rescue::{Outlook, rescued};
-use crate::pool::Pool;
+use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
 use crate::running::Running;
 
 /// Splits `pool` after DADNA among the jobs that run on `cores` at `now`.
-pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now: Time) -> Vec<Share> {
+pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now: Time) -> PerCore<Share> {
     let busy = Busy::of(programs, pool, cores);
     let (even, spare) = (even(pool, cores.len()), busy.spare());
     let most = Share {
         ways: pool.least.ways + spare.ways as u8,
         partitions: pool.least.partitions + spare.partitions as u8,
     };
-    let outlooks: Vec<Outlook> = busy
+    let outlooks: PerCore<Outlook> = busy
         .jobs
         .iter()
         .map(|(_, job)| Outlook::of(programs, job, now, most, even))
         .collect();
-    let time_left = |job: usize, shares: &Vec<Share>| {
+    let time_left = |job: usize, shares: &PerCore<Share>| {
         let running = busy.jobs[job].1;
         programs.time_left(running.program, running.progress, shares[job])
     };

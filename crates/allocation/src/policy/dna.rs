@@ -23,12 +23,12 @@
 use crate::grid::Share;
 use crate::levels::Levels;
 use crate::policy::Busy;
-use crate::pool::{Pool, Spare};
+use crate::pool::{PerCore, Pool, Spare};
 use crate::programs::Programs;
 use crate::running::Running;
 
 /// Splits `pool` after DNA among the jobs that run on `cores`.
-pub fn dna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>]) -> Vec<Share> {
+pub fn dna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>]) -> PerCore<Share> {
     let busy = Busy::of(programs, pool, cores);
     let mut shares = busy.least();
     hand_out(&busy.levels, &mut shares, busy.spare(), |_| 1);

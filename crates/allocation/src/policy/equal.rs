@@ -1,10 +1,10 @@
 //! Every core the same.
 
 use crate::grid::Share;
-use crate::pool::Pool;
+use crate::pool::{PerCore, Pool};
 
 /// The even split among `cores` cores. What does not divide goes to the first ones.
-pub fn equal(pool: Pool, cores: usize) -> Vec<Share> {
+pub fn equal(pool: Pool, cores: usize) -> PerCore<Share> {
     let part = |all: u8, core: usize| (usize::from(all) / cores + usize::from(core < usize::from(all) % cores)) as u8;
     let share = |core| Share {
         ways: part(pool.grid.ways, core),

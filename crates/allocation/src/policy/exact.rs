@@ -15,12 +15,15 @@ use crate::grid::Share;
 use crate::levels::Levels;
 use crate::policy::Busy;
 use crate::policy::surface::{Part, View, best_parts, join_with_split};
-use crate::pool::{Pool, Spare};
+use crate::pool::{PerCore, Pool, Spare};
 use crate::programs::Programs;
 use crate::running::Running;
 
 /// Most memory that pair tables take, in bytes.
 pub const PAIR_BYTES_MAX: usize = 56 << 20;
+
+/// Tables that computing one of a pair takes.
+const SCRATCH_TABLES: usize = 3;
 
 /// A place in the index that no pair holds.
 const NONE: u32 = u32::MAX;
@@ -40,6 +43,8 @@ pub struct Exact {
     sums: Vec<i32>,
     /// For each slot and cell, the cell that the first of both gets of it.
     firsts: Vec<u16>,
+    /// Room for the surfaces that a decision joins.
+    scratch: Vec<i32>,
     /// The slot that is used next.
     next: usize,
     /// Most slots.
@@ -69,6 +74,7 @@ impl Exact {
             sums: Vec::new(),
             firsts: Vec::new(),
             next: 0,
+            scratch: vec![0; reach.cells() * SCRATCH_TABLES.max(cores.div_ceil(2))],
             slots_max: (bytes / pair).clamp(of_a_decision, pairs.max(of_a_decision)),
         }
     }
@@ -91,26 +97,30 @@ impl Exact {
     }
 
     /// The split of the largest summed rate among the jobs that run on `cores`, as many as this was made for.
-    pub fn decide(&mut self, programs: &Programs, cores: &[Option<Running<'_>>]) -> Vec<Share> {
+    pub fn decide(&mut self, programs: &Programs, cores: &[Option<Running<'_>>]) -> PerCore<Share> {
         debug_assert_eq!(cores.len(), self.cores);
         let busy = Busy::of(programs, self.pool, cores);
         let spare = busy.spare();
-        let states: Vec<usize> = busy
+        let states: PerCore<usize> = busy
             .jobs
             .iter()
             .map(|(_, job)| programs.state(job.program, job.progress))
             .collect();
-        let mut slots: Vec<usize> = Vec::with_capacity(states.len() / 2);
+        let mut slots: PerCore<usize> = PerCore::new();
         for (states, levels) in states.chunks_exact(2).zip(busy.levels.chunks_exact(2)) {
             slots.push(self.slot(states[0], states[1], levels[0], levels[1], &slots));
         }
-        let pairs = slots.iter().map(|slot| self.view(*slot));
-        let alone = busy.levels.chunks_exact(2).remainder();
-        let players: Vec<View<'_>> = pairs
-            .chain(alone.iter().map(|levels| levels.beyond(self.pool.least)))
-            .collect();
-        let mut shares = Vec::with_capacity(busy.jobs.len());
-        for (place, part) in best_parts(&players, spare).into_iter().enumerate() {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let parts = {
+            let pairs = slots.iter().map(|slot| self.view(*slot));
+            let alone = busy.levels.chunks_exact(2).remainder().iter();
+            let alone = alone.map(|levels| levels.beyond(self.pool.least));
+            let players: PerCore<View<'_>> = pairs.chain(alone).collect();
+            best_parts(&players, spare, &mut scratch)
+        };
+        self.scratch = scratch;
+        let mut shares: PerCore<Share> = PerCore::new();
+        for (place, part) in parts.into_iter().enumerate() {
             match slots.get(place) {
                 Some(slot) => {
                     let first = self.first(*slot, states[2 * place] > states[2 * place + 1], part);
@@ -176,9 +186,11 @@ impl Exact {
         }
         self.slots[pair] = slot as u32;
         let (one, other) = (of_one.beyond(self.pool.least), of_other.beyond(self.pool.least));
-        let (sums, firsts) = join_with_split(one, other, self.reach);
-        self.sums[slot * cells..][..cells].copy_from_slice(&sums);
-        self.firsts[slot * cells..][..cells].copy_from_slice(&firsts);
+        let into = (
+            &mut self.sums[slot * cells..][..cells],
+            &mut self.firsts[slot * cells..][..cells],
+        );
+        join_with_split(one, other, self.reach, &mut self.scratch, into);
         slot
     }
 }

@@ -32,7 +32,7 @@ pub use vc2m::{Leftovers, vc2m};
 
 use crate::grid::Share;
 use crate::levels::Levels;
-use crate::pool::Pool;
+use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
 use crate::running::Running;
 
@@ -101,15 +101,15 @@ impl Policy {
 pub(crate) struct Busy<'a> {
     pub pool: Pool,
     /// The core and the job of each.
-    pub jobs: Vec<(usize, &'a Running<'a>)>,
+    pub jobs: PerCore<(usize, &'a Running<'a>)>,
     /// The rates of each.
-    pub levels: Vec<&'a Levels>,
+    pub levels: PerCore<&'a Levels>,
     cores: usize,
 }
 
 impl<'a> Busy<'a> {
     pub fn of(programs: &'a Programs, pool: Pool, cores: &'a [Option<Running<'a>>]) -> Busy<'a> {
-        let jobs: Vec<_> = cores
+        let jobs: PerCore<_> = cores
             .iter()
             .enumerate()
             .filter_map(|(core, job)| job.as_ref().map(|job| (core, job)))
@@ -132,13 +132,13 @@ impl<'a> Busy<'a> {
     }
 
     /// Every busy core's least.
-    pub fn least(&self) -> Vec<Share> {
-        vec![self.pool.least; self.jobs.len()]
+    pub fn least(&self) -> PerCore<Share> {
+        PerCore::from_elem(self.pool.least, self.jobs.len())
     }
 
     /// The shares of all cores, from those of the busy ones.
-    pub fn spread(&self, shares: &[Share]) -> Vec<Share> {
-        let mut all = vec![self.pool.idle; self.cores];
+    pub fn spread(&self, shares: &[Share]) -> PerCore<Share> {
+        let mut all = PerCore::from_elem(self.pool.idle, self.cores);
         for ((core, _), share) in self.jobs.iter().zip(shares) {
             all[*core] = *share;
         }

@@ -11,7 +11,7 @@
 //! Decisions that must be quick use [`super::exact`] and [`super::weighted`] instead.
 
 use crate::grid::Share;
-use crate::pool::{Pool, Spare};
+use crate::pool::{PerCore, Pool, Spare};
 
 /// The sum of costs.
 pub(crate) fn plus(one: f64, other: f64) -> f64 {
@@ -37,7 +37,7 @@ impl Splitter {
     }
 
     /// The split of the least joined cost. All is handed out; what no core needs goes to the first core.
-    pub fn least(&self, cost: impl Fn(usize, Share) -> f64, join: fn(f64, f64) -> f64) -> Vec<Share> {
+    pub fn least(&self, cost: impl Fn(usize, Share) -> f64, join: fn(f64, f64) -> f64) -> PerCore<Share> {
         let all = self.spare.cells();
         let costs = |core| -> Vec<f64> {
             let at = |cell| cost(core, self.spare.share(cell, self.pool.least));
@@ -50,7 +50,7 @@ impl Splitter {
             best = next;
             gave.push(given);
         }
-        let mut shares = vec![self.pool.least; self.cores];
+        let mut shares = PerCore::from_elem(self.pool.least, self.cores);
         let mut cell = self.spare.cell(self.spare.ways, self.spare.partitions);
         for (core, given) in gave.iter().enumerate().rev() {
             let taken = given[cell];

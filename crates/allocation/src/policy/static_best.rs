@@ -7,10 +7,10 @@
 use crate::grid::Share;
 use crate::policy::loads::Loads;
 use crate::policy::optimum::{Splitter, plus, worst};
-use crate::pool::Pool;
+use crate::pool::{PerCore, Pool};
 
 /// The best static split of `loads`.
-pub fn static_best(loads: &Loads, pool: Pool) -> Vec<Share> {
+pub fn static_best(loads: &Loads, pool: Pool) -> PerCore<Share> {
     let splitter = Splitter::new(pool, loads.cores());
     let largest = splitter.least(|core, share| loads.at(core, share), worst);
     let bound = loads.largest(&largest);

@@ -9,14 +9,14 @@
 use crate::grid::Share;
 use crate::policy::loads::Loads;
 use crate::policy::optimum::{Splitter, plus};
-use crate::pool::Pool;
+use crate::pool::{PerCore, Pool};
 
 /// What an overloaded core costs beyond its utilisation: more than all utilisations that a task set can have together.
 /// A core has at most some dozen tasks, each of which takes at most some hundred periods with the least share.
 const OVERLOADED: f64 = 1e6;
 
 /// The static split of `loads` that overloads the fewest cores.
-pub fn static_fewest(loads: &Loads, pool: Pool) -> Vec<Share> {
+pub fn static_fewest(loads: &Loads, pool: Pool) -> PerCore<Share> {
     let cost = |core: usize, share: Share| {
         let load = loads.at(core, share);
         if load > 1.0 { OVERLOADED + load } else { load }

@@ -11,9 +11,11 @@
 //! pass over its cells. Then the way back down finds what each core got. Whole numbers, so that the best is found by
 //! equality.
 
+use smallvec::smallvec;
+
 use crate::grid::{Grid, Share};
 use crate::levels::LEVELS;
-use crate::pool::Spare;
+use crate::pool::{PerCore, Spare};
 
 /// A surface, in place: cell (row, column) is `cells[row * stride + column]`; rows are ways, columns partitions.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +57,9 @@ impl Part {
 }
 
 /// The max-plus product, for parts up to `spare`; by ways, then by partitions.
-pub(crate) fn join(one: View<'_>, other: View<'_>, spare: Spare) -> Vec<i32> {
+pub(crate) fn join(one: View<'_>, other: View<'_>, spare: Spare, both: &mut [i32]) {
     let columns = spare.partitions + 1;
-    let mut both = vec![i32::MIN; spare.cells()];
+    both.fill(i32::MIN);
     for ways in 0..=spare.ways {
         let out = &mut both[ways * columns..][..columns];
         for first in 0..=ways {
@@ -70,7 +72,6 @@ pub(crate) fn join(one: View<'_>, other: View<'_>, spare: Spare) -> Vec<i32> {
             }
         }
     }
-    both
 }
 
 /// Bits beside a sum of two levels for the number of a cell.
@@ -85,22 +86,27 @@ const _: () = assert!(
 ///
 /// The number of that cell rides along below the sum, so that the largest of both is found in one operation on many
 /// cells.
-pub(crate) fn join_with_split(one: View<'_>, other: View<'_>, spare: Spare) -> (Vec<i32>, Vec<u16>) {
-    let columns = spare.partitions + 1;
-    debug_assert!(spare.cells() <= 1 << CELL_BITS);
-    let raised = |view: View<'_>, numbered: bool| -> Vec<i32> {
-        let level = |cell: usize| {
-            let number = if numbered { cell as i32 } else { 0 };
-            view.row(cell / columns, columns)[cell % columns] << CELL_BITS | number
-        };
-        (0..spare.cells()).map(level).collect()
-    };
-    let (one, other) = (raised(one, true), raised(other, false));
+pub(crate) fn join_with_split(
+    one: View<'_>,
+    other: View<'_>,
+    spare: Spare,
+    scratch: &mut [i32],
+    (sums, firsts): (&mut [i32], &mut [u16]),
+) {
+    let (columns, cells) = (spare.partitions + 1, spare.cells());
+    debug_assert!(cells <= 1 << CELL_BITS);
+    let (ours, rest) = scratch.split_at_mut(cells);
+    let (theirs, rest) = rest.split_at_mut(cells);
+    let both = &mut rest[..cells];
+    for (cell, (ours, theirs)) in ours.iter_mut().zip(&mut *theirs).enumerate() {
+        let level = |view: View<'_>| view.row(cell / columns, columns)[cell % columns] << CELL_BITS;
+        (*ours, *theirs) = (level(one) | cell as i32, level(other));
+    }
     let view = |cells| View { cells, stride: columns };
-    let both = join(view(&one), view(&other), spare);
-    let sums = both.iter().map(|cell| cell >> CELL_BITS).collect();
-    let firsts = both.iter().map(|cell| (cell & ((1 << CELL_BITS) - 1)) as u16).collect();
-    (sums, firsts)
+    join(view(ours), view(theirs), spare, both);
+    for ((both, sum), first) in both.iter().zip(sums).zip(firsts) {
+        (*sum, *first) = (both >> CELL_BITS, (both & ((1 << CELL_BITS) - 1)) as u16);
+    }
 }
 
 /// The best split of `whole` between two; what the first gets. Of equals, the one in which the first gets the fewest
@@ -124,28 +130,32 @@ pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: Part) -> Part {
 }
 
 /// The best split of all of `spare` among all of `players`.
-pub(crate) fn best_parts(players: &[View<'_>], spare: Spare) -> Vec<Part> {
+pub(crate) fn best_parts(players: &[View<'_>], spare: Spare, scratch: &mut [i32]) -> PerCore<Part> {
     let whole = Part {
         ways: spare.ways,
         partitions: spare.partitions,
     };
     match players {
-        [] => Vec::new(),
-        [_] => vec![whole],
+        [] => PerCore::new(),
+        [_] => smallvec![whole],
         [one, other] => {
             let split = best_split(*one, *other, whole);
-            vec![split, whole.without(split)]
+            smallvec![split, whole.without(split)]
         }
         many => {
-            let joined: Vec<Vec<i32>> = many.chunks_exact(2).map(|pair| join(pair[0], pair[1], spare)).collect();
-            let winners = joined.iter().map(|cells| View {
+            let cells = spare.cells();
+            let (joined, scratch) = scratch.split_at_mut(many.len() / 2 * cells);
+            for (pair, both) in many.chunks_exact(2).zip(joined.chunks_exact_mut(cells)) {
+                join(pair[0], pair[1], spare, both);
+            }
+            let winners = joined.chunks_exact(cells).map(|cells| View {
                 cells,
                 stride: spare.partitions + 1,
             });
             let alone = many.chunks_exact(2).remainder();
-            let next: Vec<View<'_>> = winners.chain(alone.iter().copied()).collect();
-            let parts = best_parts(&next, spare);
-            let mut split = Vec::with_capacity(many.len());
+            let next: PerCore<View<'_>> = winners.chain(alone.iter().copied()).collect();
+            let parts = best_parts(&next, spare, scratch);
+            let mut split = PerCore::new();
             for (pair, part) in many.chunks(2).zip(parts) {
                 match pair {
                     [one, other] => {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::grid::Share;
 use crate::policy::equal::equal;
 use crate::policy::loads::Loads;
-use crate::pool::Pool;
+use crate::pool::{PerCore, Pool};
 
 /// What happens to what no core needs for its deadlines. The fifth paper does not say how its baseline did it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,8 +27,8 @@ pub enum Leftovers {
 
 /// The split after vC2M. If the even split is schedulable this is, too; and if leftovers are handed out, or some core
 /// is late anyway, its largest load is at most that of the even split.
-pub fn vc2m(loads: &Loads, pool: Pool, leftovers: Leftovers) -> Vec<Share> {
-    let mut shares = vec![pool.least; loads.cores()];
+pub fn vc2m(loads: &Loads, pool: Pool, leftovers: Leftovers) -> PerCore<Share> {
+    let mut shares = PerCore::from_elem(pool.least, loads.cores());
     while let Some(next) = best_step(loads, pool, &shares, |load| load > 1.0) {
         shares[next.core] = next.share;
     }

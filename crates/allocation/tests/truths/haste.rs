@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_allocation::policy::{dadna, dna};
 use punctual_allocation::{
-    Objective, Phase, Profile, Programs, RateTable, Running, Share, Waiting, virtual_deadline_with,
+    Objective, PerCore, Phase, Profile, Programs, RateTable, Running, Share, Waiting, virtual_deadline_with,
 };
 use punctual_units::Time;
 
@@ -105,7 +105,7 @@ fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
         })
     };
     let cores = [job(first, waiting), job(2_500_000_000, &[])];
-    let of = |shares: Vec<Share>| shares[1].partitions;
+    let of = |shares: PerCore<Share>| shares[1].partitions;
     (
         of(dna(&programs, POOL, &cores)),
         of(dadna(&programs, POOL, &cores, NOW)),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_allocation::policy::{Exact, Loads, dna, equal, static_best, summed};
 use punctual_allocation::profile::{Options, load};
-use punctual_allocation::{Grid, Objective, Pool, Programs, Running, Share, Task};
+use punctual_allocation::{Grid, Objective, PerCore, Pool, Programs, Running, Share, Task};
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -66,7 +66,7 @@ fn ratios(programs: &Programs) -> [f64; 3] {
                 core,
             })
             .collect();
-        let splits: [Vec<Share>; 3] = [
+        let splits: [PerCore<Share>; 3] = [
             dna(programs, Pool::PAPER, &cores),
             even.clone(),
             static_best(&Loads::new(programs, &tasks, CORES), Pool::PAPER),

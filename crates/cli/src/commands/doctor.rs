@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::doctor::{Facility, Finding, Status, examine};
-use punctual_profiler::counters::{self, CountersError, Events};
 use punctual_profiler::{Emulator, ProfilerError};
 
 use crate::args::Doctor;
@@ -13,7 +12,7 @@ use crate::failure::Failure;
 /// Carries out `punctual doctor`. What is missing is a finding, not a failure.
 pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     let mut findings = examine(&KernelTree::default());
-    findings.extend([cache_profiles(), counters()]);
+    findings.push(cache_profiles());
     if arguments.json {
         let json = serde_json::to_string_pretty(&findings).map_err(|error| Failure::Internal(error.to_string()))?;
         super::print(&format!("{json}\n"))
@@ -34,31 +33,9 @@ fn cache_profiles() -> Finding {
         Err(ProfilerError::NoPlugins { version, .. }) => format!("QEMU {version} takes no plugins"),
         Err(error) => error.to_string(),
     };
-    let remedy = "put QEMU's user-mode emulation with plugins into PATH (Debian 12: apt-get install qemu-user; docs/profiling.md)";
+    let remedy = "put QEMU's user-mode emulation with plugins into PATH (Debian 12: apt-get install qemu-user; \
+        docs/profiling.md)";
     finding(Facility::CacheProfiles, Status::Missing, detail, remedy)
-}
-
-/// Whether `punctual profile measure` can count.
-fn counters() -> Finding {
-    let (status, detail, remedy) = match counters::examine(&Events::HARDWARE) {
-        Ok(()) => (
-            Status::Offered,
-            "instructions, cycles, cache references and misses".into(),
-            "",
-        ),
-        Err(CountersError::NoEvent { event }) => (
-            Status::Missing,
-            format!("{event}: not counted here"),
-            "in a virtual machine, have its host pass a PMU through; without one, `punctual profile` counts in an emulator",
-        ),
-        Err(CountersError::NotPermitted { event }) => (
-            Status::Refused,
-            format!("{event}: not for this user"),
-            "as root: sysctl kernel.perf_event_paranoid=2; or CAP_PERFMON",
-        ),
-        Err(error) => (Status::Missing, error.to_string(), "see docs/profiling.md"),
-    };
-    finding(Facility::Counters, status, detail, remedy)
 }
 
 fn finding(facility: Facility, status: Status, detail: String, remedy: &str) -> Finding {

@@ -11,12 +11,7 @@ use crate::watch::Watcher;
 
 /// The controllers that work with a model, the most demanding one last: where none can use a model, the reason given is
 /// that of the least demanding.
-const LAWS: [ControllerKind; 4] = [
-    ControllerKind::Clock,
-    ControllerKind::Qod,
-    ControllerKind::Mimo,
-    ControllerKind::OneStep,
-];
+const LAWS: [ControllerKind; 3] = [ControllerKind::Clock, ControllerKind::Qod, ControllerKind::Mimo];
 
 /// Carries out `punctual identify`. A model that explains too little is printed, but not written.
 pub fn identify(arguments: &Identify) -> Result<(), Failure> {

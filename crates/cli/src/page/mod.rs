@@ -278,21 +278,4 @@ pub(crate) mod tests {
         assert!(page.contains("busiest core") && !page.contains("core 63"));
         assert!(!page.contains("<b>Clock</b>"));
     }
-
-    /// To look at the page: `cargo test -p punctual write_the_page -- --ignored --nocapture`, then open the file it
-    /// names.
-    #[test]
-    #[ignore = "writes a file to look at"]
-    fn write_the_page() {
-        let path = std::env::temp_dir().join("punctual-page.html");
-        std::fs::write(
-            &path,
-            page(
-                &fixture::report(),
-                "punctual run scenarios/fire-rescue.toml --html page.html",
-            ),
-        )
-        .unwrap();
-        println!("{}", path.display());
-    }
 }

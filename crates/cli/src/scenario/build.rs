@@ -12,12 +12,11 @@ use punctual_workload::{
 use super::allocation::{Allocation, allocation};
 use super::section::Section;
 
-const CONTROLLERS: [(&str, ControllerKind); 5] = [
+const CONTROLLERS: [(&str, ControllerKind); 4] = [
     (ControllerKind::Open.name(), ControllerKind::Open),
     (ControllerKind::Qod.name(), ControllerKind::Qod),
     (ControllerKind::Clock.name(), ControllerKind::Clock),
     (ControllerKind::Mimo.name(), ControllerKind::Mimo),
-    (ControllerKind::OneStep.name(), ControllerKind::OneStep),
 ];
 
 /// What a scenario file says, with its paths as written.
@@ -123,7 +122,8 @@ fn spare(section: &mut Section<'_, '_>) -> Vec<String> {
             section.complain("spare", "a program has a name; remove the empty one");
         } else if name.len() > NAME_BYTES {
             let what = format!(
-                "\"{name}\" is longer than the {NAME_BYTES} bytes that the kernel keeps of a name; write it as `ps -o comm` shows it"
+                "\"{name}\" is longer than the {NAME_BYTES} bytes that the kernel keeps of a name; write it as `ps \
+                 -o comm` shows it"
             );
             section.complain("spare", what);
         }
@@ -239,7 +239,8 @@ fn source(section: &mut Section<'_, '_>) -> SensorSource {
         (true, true) => section.complain("sensors", "`dir` brings its own sensors; remove one of the two"),
         (false, false) => section.complain(
             "dir",
-            "where do readings come from? give `dir`, a folder with sensors.csv and readings.csv, or `sensors`, a number of made-up sensors",
+            "where do readings come from? give `dir`, a folder with sensors.csv and readings.csv, or `sensors`, a \
+             number of made-up sensors",
         ),
         (true, false) if section.has("period") => {
             section.complain("period", "`dir` brings its own periods; remove this key");

@@ -302,7 +302,7 @@ fn a_wrong_override_is_named_as_it_was_written() {
         ),
         (
             "control.controller=pid",
-            "--set control.controller=pid: control.controller: expected \"open\" or \"qod\" or \"clock\" or \"mimo\" or \"one-step\", found the text \"pid\"",
+            "--set control.controller=pid: control.controller: expected \"open\" or \"qod\" or \"clock\" or \"mimo\", found the text \"pid\"",
         ),
         (
             "identify.clock=[1.0]",

@@ -1,4 +1,4 @@
-//! Knobs with steps and rates, alone and inside of the LQR-PI law.
+//! Knobs with steps, alone and inside of the LQR-PI law.
 
 use proptest::prelude::*;
 use punctual_control::{Actuator, ArxModel, DMatrix, Knob, KnobError, LqrPi, LqrPiError, Weights, design};
@@ -33,7 +33,7 @@ fn siso(a: f64, b: f64) -> ArxModel {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Without steps and rates, actuators are knobs: bit by bit the same law.
+    /// Without steps, actuators are knobs: bit by bit the same law.
     #[test]
     fn a_law_on_bare_actuators_is_the_law_on_knobs(
         model in stable_arx(1..=2, 0..=1, 1..=2),
@@ -58,25 +58,19 @@ proptest! {
         }
     }
 
-    /// Whatever is measured: on a step, within the limits, and never faster than the rate.
+    /// Whatever is measured: on a step, within the limits.
     #[test]
-    fn steps_and_rates_are_kept(gaps in prop::collection::vec(0.2..1.0f64, 2..19), faster in 1.0..4.0f64, seed: u64) {
+    fn steps_are_kept(gaps in prop::collection::vec(0.2..1.0f64, 2..19), seed: u64) {
         let model = siso(0.3, -1.0);
         let steps = uneven(&gaps);
         let clock = Actuator::on_steps(steps.clone()).unwrap();
-        let rate = faster * clock.knob().quantum();
         let gains = design(&model, &weights(&model)).unwrap();
-        let mut law = LqrPi::on_actuators(&gains, vec![clock.with_rate(rate).unwrap()]).unwrap();
+        let mut law = LqrPi::on_actuators(&gains, vec![clock]).unwrap();
         let mut uniform = Uniform::new(seed);
-        let mut before: Option<f64> = None;
         for k in 0..300 {
             let size = if k % 7 == 0 { 100.0 } else { 1.0 };
             let u = law.step(&[size * uniform.draw()], &[uniform.draw()]).unwrap()[0];
             prop_assert!(steps.contains(&u), "{u} is no step of {steps:?}");
-            if let Some(before) = before {
-                prop_assert!((u - before).abs() <= rate * (1.0 + 1e-6), "from {before} to {u} with a rate of {rate}");
-            }
-            before = Some(u);
         }
     }
 
@@ -138,24 +132,6 @@ proptest! {
     }
 }
 
-/// A rate below the step would pin the knob; equal to the step it must not, rounding or not.
-#[test]
-fn a_knob_at_the_rate_of_its_steps_gets_across_its_range() {
-    let steps: Vec<f64> = (2..=20).map(|i| f64::from(i) * 0.05).collect();
-    let widest = steps.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
-    let clock = Actuator::on_steps(steps.clone()).unwrap().with_rate(widest).unwrap();
-    let model = siso(0.0, -1.0);
-    let mut law = LqrPi::on_actuators(&design(&model, &weights(&model)).unwrap(), vec![clock]).unwrap();
-    law.resume(&[0.1]).unwrap();
-    let mut samples = 0;
-    while law.settings()[0] < 1.0 {
-        law.step(&[100.0], &[0.0]).unwrap();
-        samples += 1;
-        assert!(samples <= 18, "{:?}", law.settings());
-    }
-    assert_eq!(samples, 18, "a step per sample");
-}
-
 #[test]
 fn actuators_and_goals_that_cannot_be_are_refused() {
     for steps in [
@@ -169,10 +145,6 @@ fn actuators_and_goals_that_cannot_be_are_refused() {
         assert!(matches!(Actuator::on_steps(steps), Err(KnobError::Steps { .. })));
     }
     let clock = || Actuator::on_steps(vec![0.0, 0.5, 1.5]).unwrap();
-    for rate in [0.0, -1.0, 0.9, f64::NAN, f64::INFINITY] {
-        assert!(matches!(clock().with_rate(rate), Err(KnobError::Rate { .. })), "{rate}");
-    }
-    assert_eq!(clock().with_rate(1.0).unwrap().rate(), 1.0);
     let model = siso(0.3, -1.0);
     let gains = design(&model, &weights(&model)).unwrap();
     let law = || LqrPi::on_actuators(&gains, vec![clock()]).unwrap();

@@ -7,7 +7,6 @@ mod documents;
 mod excitation;
 mod identification;
 mod law;
-mod one_step;
 mod optimality;
 mod pacing;
 mod reference;

@@ -146,7 +146,7 @@ fn learn(request: &RunRequest, course: Course, progress: Progress) -> Result<Mod
 fn one(request: &RunRequest, law: Law, surge: Surge, models: &Models, seed: u64) -> Result<RunReport, RunError> {
     let mut request = request.clone();
     let control = &mut request.scenario.control;
-    (control.kind, control.pace, control.within) = (law.kind(), law.pace(), law.within());
+    (control.kind, control.pace, control.within) = (ControllerKind::Mimo, law.pace(), law.within());
     request.scenario.seed = seed;
     request.surge = Some(surge);
     request.controller = Some(models.source(law, Case::Own)?);

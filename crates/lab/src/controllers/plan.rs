@@ -1,6 +1,6 @@
 //! Which runs there are: laws, disturbances, and models that are right or wrong.
 
-use punctual_workload::{ControllerKind, Pace};
+use punctual_workload::Pace;
 
 use super::disturbance::Disturbance;
 use crate::qedb::Mix;
@@ -13,40 +13,20 @@ pub enum Law {
     Paper,
     /// The same weights at every job.
     MimoJob,
-    /// The model inverted at every job.
-    OneStep,
     /// `MimoJob`, with jobs paced from within.
     MimoWithin,
-    /// `OneStep`, with jobs paced from within.
-    OneStepWithin,
 }
 
 impl Law {
     /// All of them, the baseline first.
-    pub const ALL: [Law; 5] = [
-        Law::Paper,
-        Law::MimoJob,
-        Law::OneStep,
-        Law::MimoWithin,
-        Law::OneStepWithin,
-    ];
+    pub const ALL: [Law; 3] = [Law::Paper, Law::MimoJob, Law::MimoWithin];
 
     /// The name in tables and labels.
     pub const fn name(self) -> &'static str {
         match self {
             Law::Paper => "paper",
             Law::MimoJob => "mimo-job",
-            Law::OneStep => "one-step",
             Law::MimoWithin => "mimo-within",
-            Law::OneStepWithin => "one-step-within",
-        }
-    }
-
-    /// The law that decides.
-    pub const fn kind(self) -> ControllerKind {
-        match self {
-            Law::Paper | Law::MimoJob | Law::MimoWithin => ControllerKind::Mimo,
-            Law::OneStep | Law::OneStepWithin => ControllerKind::OneStep,
         }
     }
 
@@ -54,13 +34,13 @@ impl Law {
     pub const fn pace(self) -> Pace {
         match self {
             Law::Paper => Pace::Period(crate::qedb::CONTROL_PERIOD),
-            Law::MimoJob | Law::OneStep | Law::MimoWithin | Law::OneStepWithin => Pace::Job,
+            Law::MimoJob | Law::MimoWithin => Pace::Job,
         }
     }
 
     /// Whether jobs are paced from within as well.
     pub const fn within(self) -> bool {
-        matches!(self, Law::MimoWithin | Law::OneStepWithin)
+        matches!(self, Law::MimoWithin)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use punctual_control::ArxModel;
 use punctual_loop::ModelDocument;
 use punctual_scenario::{ControllerSource, RunError, RunRequest};
-use punctual_workload::{Active, Class, Pace, TaskGoal};
+use punctual_workload::{Active, Class, ControllerKind, Pace, TaskGoal};
 
 use super::columns::columns;
 use super::disturbance::{LASTS, SETTLED, tasks};
@@ -119,7 +119,7 @@ fn asked(place: &Place, planned: &Planned, nominal_drr: f64) -> RunRequest {
     let mut request = qedb::request(place, &ask, Clocking::Law);
     let scenario = &mut request.scenario;
     scenario.duration = SETTLED + LASTS * 2;
-    scenario.control.kind = planned.law.kind();
+    scenario.control.kind = ControllerKind::Mimo;
     scenario.control.pace = planned.law.pace();
     scenario.control.within = planned.law.within();
     scenario.goal.tasks = TaskGoal::Tardiness(planned.front.map_or(TARDINESS, |point| point.tardiness));

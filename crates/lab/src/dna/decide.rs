@@ -29,7 +29,7 @@ enum Means {
     /// Whatever the policy says, placed so that few ways change hands.
     EveryChange(Policy, Plan, Box<Option<Exact>>),
     /// Where it pays.
-    Kept(Keeper),
+    Kept(Box<Keeper>),
 }
 
 impl<'p> Decider<'p> {
@@ -54,13 +54,13 @@ impl<'p> Decider<'p> {
             means: match variant.rule {
                 Rule::Static => Means::Never(split),
                 Rule::EveryChange => Means::EveryChange(variant.policy, split, Box::new(exact())),
-                Rule::Hysteresis => Means::Kept(Keeper::new(
+                Rule::Hysteresis => Means::Kept(Box::new(Keeper::new(
                     split,
                     POOL,
                     refill,
                     aim(variant.policy),
                     machine.decision_gap,
-                )),
+                ))),
             },
             even_utilisation: loads.each(&even).sum(),
             begun: false,

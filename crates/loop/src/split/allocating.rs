@@ -1,7 +1,7 @@
 //! The allocator behind the loop's door: values of an event in, knobs of a plan out.
 
 pub use punctual_allocation::CoreJobs;
-use punctual_allocation::{Allocator, Objective, Profile, Programs, Running, Settings, Task};
+use punctual_allocation::{Allocator, Objective, PerCore, Profile, Programs, Running, Settings, Task};
 use punctual_platform::{ClockOffer, KNOBS_MAX, KnobId, Plan, Value};
 use punctual_units::{CoreId, Hertz, Time};
 use serde::{Deserialize, Serialize};
@@ -83,7 +83,7 @@ impl Splitting {
             return None;
         }
         self.programs.slow_down(self.top.map_or(1.0, |top| top.ratio(clock)));
-        let running: Vec<Option<Running<'_>>> = cores.iter().map(CoreJobs::running).collect();
+        let running: PerCore<Option<Running<'_>>> = cores.iter().map(CoreJobs::running).collect();
         self.allocator.step(&self.programs, &running, now)?;
         Some(self.plan())
     }

@@ -30,7 +30,7 @@ use crate::document::{ControllerDocument, Mismatch};
 use crate::event::{Answer, Event, Step, Vitals, Window};
 use crate::exciter::Exciter;
 use crate::goals::{Goals, TaskWindow};
-use crate::mode::Mode;
+use crate::mode::{Mode, ModeName};
 use crate::monitor::Monitor;
 use crate::pacing::Pacing;
 use crate::reach::Unheld;
@@ -109,6 +109,8 @@ pub struct Regulator {
     distrust: Distrust,
     /// When a window last held a finished job.
     heard: Time,
+    /// Whether the loop is in fallback because of silence.
+    was_silent: bool,
     silence: Nanos,
     impatient: bool,
 }
@@ -164,7 +166,10 @@ impl Regulator {
             plan.set(KnobId::BestEffortShare, Value::Share(law.share()));
         }
         let splitting = split.map(|split| Splitting::new(&split, offers.clock())).transpose()?;
-        let paced = offers.clock().zip(knobs.clock).filter(|_| within && driver.controls());
+        let paced = offers
+            .clock()
+            .zip(knobs.get(KnobId::CLOCK))
+            .filter(|_| within && driver.controls());
         let mut regulator = Regulator {
             min_fresh: goal.min_fresh,
             goals,
@@ -183,6 +188,7 @@ impl Regulator {
             refused: None,
             distrust: Distrust::default(),
             heard: start,
+            was_silent: false,
             silence,
             impatient,
         };
@@ -256,16 +262,10 @@ impl Regulator {
     /// not asked about.
     fn watch_safety(&mut self, now: Time) {
         let safe = self.driver.safe(self.min_fresh);
-        let top = safe
-            .clock
-            .zip(self.clock.as_ref())
-            .map(|(ratio, offer)| on_step(ratio, offer));
+        let planned = to_knobs(&self.plan, &Plan::default(), self.clock.as_ref());
         let turns = self.driver.turns();
         let controls = !turns.is_empty();
-        self.others_safe = turns.iter().all(|knob| match knob {
-            KnobId::Clock(_) => self.plan.clock() == top,
-            _ => admitted(&self.plan) <= Share::clamped(safe.admitted),
-        });
+        self.others_safe = turns.iter().all(|knob| planned.as_safe_as(&safe, *knob));
         let share = self.plan.share(KnobId::BestEffortShare);
         let best_effort = self
             .best_effort
@@ -319,7 +319,10 @@ impl Regulator {
         } else {
             failed.or(distrusted)
         };
-        self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, now);
+        let late = self.goals.windows().iter().any(|task| task.late > 0);
+        let good = !(self.was_silent && late);
+        self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, good, now);
+        self.was_silent &= self.mode.name() == ModeName::Fallback;
         if self.mode == Mode::Running && !was_running {
             self.driver
                 .resume(to_knobs(&self.plan, &Plan::default(), self.clock.as_ref()));
@@ -331,7 +334,7 @@ impl Regulator {
         };
         // Jobs of other tasks may be under way, and one without a result has more to say than the window without it.
         if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
-            knobs.clock = knobs.clock.map(|clock| clock.max(wanted));
+            knobs.set(KnobId::CLOCK, knobs.get(KnobId::CLOCK).map(|clock| clock.max(wanted)));
         }
         replan(&mut self.plan, knobs, self.clock.as_ref());
         if let Some(share) = self.best_effort_share(&read) {
@@ -364,10 +367,10 @@ impl Regulator {
     fn step_law(&mut self, read: &Window, measured: bool) -> Knobs {
         let mut knobs = self.driver.step(read);
         if measured {
-            self.law_clock = knobs.clock;
+            self.law_clock = knobs.get(KnobId::CLOCK);
         } else if let (Some(_), true) = (&self.pacing, read.jobs > 0) {
             // Jobs of other tasks were paced meanwhile: that clock was for them.
-            knobs.clock = self.law_clock.or(knobs.clock);
+            knobs.set(KnobId::CLOCK, self.law_clock.or(knobs.get(KnobId::CLOCK)));
         }
         knobs
     }
@@ -379,7 +382,9 @@ impl Regulator {
         let split = || applied.failed(&self.splitting.as_ref()?.plan());
         self.refused = applied.failed(&self.plan).or_else(split).or(self.refused.take());
         let knobs = to_knobs(&self.plan, &applied.obtained, self.clock.as_ref());
-        if let (Some(pacing), Some(share), Some(_)) = (&mut self.pacing, knobs.clock, applied.obtained.clock()) {
+        if let (Some(pacing), Some(share), Some(_)) =
+            (&mut self.pacing, knobs.get(KnobId::CLOCK), applied.obtained.clock())
+        {
             pacing.turned(share, now);
         }
         self.driver.applied(knobs);
@@ -391,9 +396,14 @@ impl Regulator {
         let silent = now.since(self.heard);
         let at_top = self.plan.clock() == self.clock.as_ref().map(ClockOffer::top);
         let silenced = self.impatient && window.jobs == 0 && silent >= self.silence && !at_top;
-        watched.or_else(|| silenced.then(|| format!(
-                "the model is wrong here, or the machine stood still: under the law's settings no real-time job ended for {silent}"
-            )))
+        watched.or_else(|| {
+            silenced.then(|| {
+                format!(
+                    "the model is wrong here, or the machine stood still: under the law's settings no real-time job \
+                 ended for {silent}"
+                )
+            })
+        })
     }
 
     /// What went wrong in this window, if anything.
@@ -412,7 +422,9 @@ impl Regulator {
         if senseless(window.tardiness) || senseless(window.drr) {
             return Some("the response-time meter gave a senseless value".into());
         }
-        (silent >= self.silence).then(|| format!("no real-time job ended for {silent}"))
+        let is_silent = silent >= self.silence;
+        self.was_silent |= is_silent;
+        is_silent.then(|| format!("no real-time job ended for {silent}"))
     }
 }
 
@@ -463,15 +475,11 @@ impl Driver {
         }
     }
 
-    /// The setting that is right whatever failed: full clock, and only the updates that the user's minimum needs.
-    /// An open-loop run stays open-loop in fallback.
+    /// The setting that is right whatever failed ([`Knobs::safe`]). An open-loop run stays open-loop in fallback.
     fn safe(&self, min_fresh: Share) -> Knobs {
         match self {
             Driver::Control(controller) if !controller.turns_knobs() => controller.operating_point(),
-            _ => Knobs {
-                clock: Some(1.0),
-                admitted: min_fresh.get(),
-            },
+            _ => Knobs::safe(min_fresh),
         }
     }
 }
@@ -485,25 +493,22 @@ fn on_step(ratio: f64, clock: &ClockOffer) -> Hertz {
 /// decision would touch.
 fn replan(plan: &mut Plan, knobs: Knobs, clock: Option<&ClockOffer>) {
     plan.clear();
-    plan.set(KnobId::AdmittedShare, Value::Share(Share::clamped(knobs.admitted)));
-    if let Some((ratio, offer)) = knobs.clock.zip(clock) {
-        plan.set(KnobId::CLOCK, Value::Clock(on_step(ratio, offer)));
+    for (knob, position) in knobs.iter() {
+        match (knob, clock) {
+            (KnobId::Clock(_), Some(offer)) => plan.set(knob, Value::Clock(on_step(position, offer))),
+            (KnobId::Clock(_), None) => false,
+            _ => plan.set(knob, Value::Share(Share::clamped(position))),
+        };
     }
 }
 
-/// The admitted share that a plan asks for: every update, where it says nothing.
-fn admitted(plan: &Plan) -> Share {
-    plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE)
-}
-
-/// The inverse of [`replan`]; a knob that obtained another value is there.
+/// The inverse of [`replan`]; a knob that obtained another value is there, and one that is not planned at rest.
 fn to_knobs(plan: &Plan, obtained: &Plan, clock: Option<&ClockOffer>) -> Knobs {
-    let set = obtained.clock().or(plan.clock());
-    let admitted = obtained.share(KnobId::AdmittedShare).unwrap_or(admitted(plan));
-    Knobs {
-        clock: set.zip(clock).map(|(set, offer)| set.ratio(offer.top())),
-        admitted: admitted.get(),
-    }
+    Knobs::each(|knob| match obtained.get(knob).or(plan.get(knob))? {
+        Value::Clock(set) => Some(set.ratio(clock?.top())),
+        Value::Share(share) => Some(share.get()),
+        Value::Ways(_) | Value::Parts(_) | Value::Lent(_) => None,
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use punctual_workload::{JobOutcome, Pace, Split, TaskGoal, UpdateMode};
 
 use super::*;
 use crate::document::{MadeFor, ModelDocument};
-use crate::mode::SILENT_WINDOWS;
+use crate::mode::{GOOD_WINDOWS, SILENT_WINDOWS};
 
 mod goals;
 mod paced;
@@ -61,7 +61,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
                     provenance: Provenance::Simulated,
                 }),
             }],
-            energy: None,
+            meters: Vec::new(),
         },
         start: Time::ZERO,
         warm_up: Nanos::ZERO,
@@ -155,6 +155,10 @@ fn planned(clock: Option<Hertz>, admitted: f64) -> Plan {
     clock.into_iter().chain([admitted]).collect()
 }
 
+fn admitted(plan: &Plan) -> Share {
+    plan.share(KnobId::AdmittedShare).unwrap()
+}
+
 /// An answer of a machine whose clock cannot be turned.
 fn read_only() -> Applied {
     let refusal = Refusal {
@@ -198,30 +202,6 @@ fn both_goals_are_reached_and_held() {
     );
 }
 
-/// The plant's clock steps are 5 % of the top and move tardiness by 0.06; the share takes up what rounding leaves of
-/// it, and drr is off by that.
-#[test]
-fn the_one_step_law_is_there_in_a_few_windows_and_stays() {
-    let mut bench = Bench::new(ControllerKind::OneStep);
-    let (early, y) = closed(&mut bench, 8, plant);
-    assert!((y[0] - 0.85).abs() < 0.08, "{y:?} after {early:?}");
-    let (steps, _) = closed(&mut bench, 400, plant);
-    let late = &steps[200..];
-    let mean = |read: fn(&Window) -> Option<f64>| {
-        late.iter().filter_map(|step| read(&step.window)).sum::<f64>() / late.len() as f64
-    };
-    let (tardiness, drr) = (mean(|window| window.tardiness), mean(|window| window.drr));
-    assert!(
-        (tardiness - 0.85).abs() < 0.01 && (drr - 0.6).abs() < 0.02,
-        "{tardiness} {drr}"
-    );
-    assert!(steps.iter().all(|step| step.fallback.is_none()));
-    assert!(late.windows(2).all(|pair| {
-        let [a, b] = [&pair[0], &pair[1]].map(|step| step.plan.clock().unwrap().0);
-        a.abs_diff(b) <= TOP.0 / 20
-    }));
-}
-
 /// The gains that suit the paper's period, at the pace of jobs: on the clock's steps, and the mean on the goal.
 #[test]
 fn at_the_pace_of_jobs_mimo_carries_the_rounding() {
@@ -243,8 +223,8 @@ fn at_the_pace_of_jobs_mimo_carries_the_rounding() {
 /// A machine whose knobs do the opposite of what the model says. The law would hold the clock at its bottom.
 #[test]
 fn a_wrong_model_falls_back_says_why_and_is_tried_less_and_less() {
-    let mut bench = Bench::new(ControllerKind::OneStep);
-    let mut turned = options(ControllerKind::OneStep);
+    let mut bench = Bench::new(ControllerKind::Mimo);
+    let mut turned = options(ControllerKind::Mimo);
     turned.design = Some(opposite_design());
     bench.regulator = Regulator::new(turned).unwrap();
     let (steps, _) = closed(&mut bench, 2000, plant);
@@ -281,14 +261,7 @@ fn opposite_design() -> ControllerDocument {
         model.check_nature(ControllerKind::Mimo).is_err(),
         "a model file like that is refused"
     );
-    model.design().unwrap()
-}
-
-#[test]
-fn gains_without_their_model_do_not_make_a_one_step_law() {
-    let mut options = options(ControllerKind::OneStep);
-    options.design.as_mut().unwrap().model = None;
-    assert!(matches!(Regulator::new(options), Err(Mismatch::NoModel { .. })));
+    model.for_every_job(1.0).unwrap().design().unwrap()
 }
 
 #[test]
@@ -299,7 +272,7 @@ fn a_failed_clock_meter_falls_back_to_the_safe_setting_until_it_is_trusted_again
     let step = bench.period(Err("no such file".into()));
     assert!(is_safe(step.plan) && step.mode.as_str() == "fallback", "{step:?}");
     assert!(step.fallback.unwrap().contains("no such file"));
-    for _ in 0..crate::mode::GOOD_WINDOWS - 1 {
+    for _ in 0..GOOD_WINDOWS - 1 {
         assert!(is_safe(bench.good().plan));
     }
     assert_eq!(bench.good().mode.as_str(), "running");
@@ -330,6 +303,33 @@ fn a_refused_knob_a_senseless_reading_and_silence_fall_back_and_say_why() {
         "the knobs stay meanwhile"
     );
     assert!(is_safe(last.plan) && last.fallback.as_ref().unwrap().contains("no real-time job"));
+}
+
+/// Jobs that waited while none ended are late one after the other: the law does not begin again amidst them.
+#[test]
+fn windows_with_late_jobs_are_not_good_after_silence_but_are_after_another_fault() {
+    let late = |bench: &mut Bench| {
+        bench.job(1.5, 0.6);
+        bench.period(Ok(TOP)).mode
+    };
+    let mut bench = Bench::new(ControllerKind::Qod);
+    bench.good();
+    (0..SILENT_WINDOWS).for_each(|_| drop(bench.period(Ok(TOP))));
+    for _ in 0..3 * GOOD_WINDOWS {
+        assert_eq!(late(&mut bench), ModeName::Fallback);
+    }
+    for _ in 0..GOOD_WINDOWS - 1 {
+        assert_eq!(bench.good().mode, ModeName::Fallback);
+    }
+    assert_eq!(bench.good().mode, ModeName::Running);
+
+    let mut bench = Bench::new(ControllerKind::Clock);
+    bench.good();
+    bench.period(Err("no such file".into()));
+    for _ in 0..GOOD_WINDOWS - 1 {
+        assert_eq!(late(&mut bench), ModeName::Fallback);
+    }
+    assert_eq!(late(&mut bench), ModeName::Running);
 }
 
 #[test]

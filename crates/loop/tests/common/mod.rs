@@ -7,6 +7,11 @@ use punctual_platform::{Applied, ClockOffer, KnobId, KnobOffer, Offers, Provenan
 use punctual_units::{CoreId, Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{ControllerKind, Goal, JobOutcome, JobProgress, Pace, Split, TaskGoal, UpdateMode};
 
+#[cfg(feature = "allocation")]
+mod split;
+#[cfg(feature = "allocation")]
+pub use split::{jobs, split};
+
 pub const TASKS: u32 = 8;
 
 pub fn regulator() -> Regulator {
@@ -58,7 +63,7 @@ pub fn options() -> RegulatorOptions {
                     range: Range::Share(Provenance::Simulated),
                 },
             ],
-            energy: None,
+            meters: Vec::new(),
         },
         start: Time::ZERO,
         warm_up: Nanos::ZERO,

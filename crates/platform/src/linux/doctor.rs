@@ -70,8 +70,6 @@ pub enum Facility {
     /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the
     /// profiler.
     CacheProfiles,
-    /// The processor's own counters, for this user. Examined by the command as well.
-    Counters,
 }
 
 impl fmt::Display for Facility {
@@ -98,7 +96,6 @@ impl fmt::Display for Facility {
             Facility::NoSteal => "no stolen time",
             Facility::AsFound => "machine as it was found",
             Facility::CacheProfiles => "cache profiles",
-            Facility::Counters => "hardware counters",
         })
     }
 }

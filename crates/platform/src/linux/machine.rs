@@ -10,6 +10,7 @@ use super::emulated::EmulatedClock;
 use super::exclusive::{self, ExclusiveCore};
 use super::journal::Journal;
 use super::powercap::EnergyMeter;
+use super::thermal::Thermometer;
 use super::thread::Tid;
 use super::{KernelTree, busy, cores, refused};
 use crate::{
@@ -82,6 +83,7 @@ pub struct LinuxMachine {
     emulated: Arc<EmulatedClock>,
     best_effort: BestEffort,
     energy: Option<EnergyMeter>,
+    thermometer: Option<Thermometer>,
     /// The last busy times that were read, so that none ever decreases.
     busy: Vec<Nanos>,
     refusals: Vec<Refusal>,
@@ -125,6 +127,11 @@ impl LinuxMachine {
         let best_effort = BestEffort::new(&tree, &journal, cores.len());
         let share = unless_refused(best_effort.with_group(|_| Ok(())), &mut refusals);
         let energy = unless_refused(EnergyMeter::open(&tree), &mut refusals);
+        let thermometer = unless_refused(Thermometer::open(&tree), &mut refusals);
+        let meters = [
+            (MeterId::Energy, energy.is_some()),
+            (MeterId::Temperature, thermometer.is_some()),
+        ];
         let clock_offer = match &clock {
             ClockKnob::Real(knob) => Some(knob.offer().clone()),
             ClockKnob::Emulated => Some(emulated.offer().clone()),
@@ -139,7 +146,9 @@ impl LinuxMachine {
                 .chain(share.map(|()| (KnobId::BestEffortShare, Range::Share(Provenance::Real))))
                 .map(|(knob, range)| KnobOffer { knob, range })
                 .collect(),
-            energy: energy.is_some().then_some(Provenance::Real),
+            meters: (meters.into_iter().filter(|(_, there)| *there))
+                .map(|(meter, _)| (meter, Provenance::Real))
+                .collect(),
             cores,
         };
         Ok(LinuxMachine {
@@ -151,6 +160,7 @@ impl LinuxMachine {
             emulated,
             best_effort,
             energy,
+            thermometer,
             refusals,
         })
     }
@@ -276,10 +286,12 @@ impl Machine for LinuxMachine {
         let clock = clock.map(|read| (MeterId::Clock, read.map(Measure::Clock)));
         let energy = self.energy.as_mut().map(EnergyMeter::read);
         let energy = energy.map(|read| (MeterId::Energy, read.map(Measure::Joules)));
+        let celsius = self.thermometer.as_ref().map(Thermometer::read);
+        let celsius = celsius.map(|read| (MeterId::Temperature, read.map(Measure::Celsius)));
         let busy = (MeterId::Busy, self.read_busy());
         Readings {
             at,
-            meters: clock.into_iter().chain([busy]).chain(energy).collect(),
+            meters: clock.into_iter().chain([busy]).chain(energy).chain(celsius).collect(),
         }
     }
 

@@ -22,6 +22,7 @@ pub mod real_time;
 pub mod recovery;
 #[cfg(test)]
 mod testing;
+mod thermal;
 pub mod thread;
 mod tree;
 mod undo;

@@ -262,21 +262,3 @@ fn jobs_end_earlier_than_under_the_base() {
     }
     assert!(sooner > 0.05 * under_base, "{sooner} of {under_base}");
 }
-
-#[test]
-#[ignore = "prints how close delays come to the bound, with and without faults"]
-fn survey() {
-    for (part, gaps) in [(1.0, 1.0), (0.1, 1.0), (1.0, 10.0)] {
-        let in_gaps = |case: Case| {
-            (
-                worst(&case, part, gaps),
-                bound(&case),
-                case.machine.decision_gap.as_secs_f64(),
-            )
-        };
-        let delays: Vec<(f64, f64, f64)> = (0..1000).map(case).map(in_gaps).collect();
-        let over = delays.iter().filter(|(worst, bound, _)| worst > bound).count();
-        let most = delays.iter().map(|(worst, _, gap)| worst / gap).fold(0.0, f64::max);
-        println!("cost x {part}, gap x {gaps}: {over} of 1000 over the bound, worst {most:.2} gaps");
-    }
-}

@@ -65,8 +65,8 @@ pub fn run(
     loop {
         pass(&mut machine, next, |job| note(&mut finished, job, programs, tasks));
         let due = decided.map_or(Time::ZERO, |at| at + model.decision_gap);
-        if seen != machine.steps_passed() && due <= machine.now() {
-            (decided, seen) = (Some(machine.now()), machine.steps_passed());
+        if seen != machine.work_changes() && due <= machine.now() {
+            (decided, seen) = (Some(machine.now()), machine.work_changes());
             finished.decisions += 1;
             let gained = match allocate(&machine.instant()) {
                 Some(slices) => machine.hand_out(&slices)?,
@@ -75,7 +75,7 @@ pub fn run(
             finished.changes += u64::from(gained.is_some());
             finished.ways_moved += u64::from(gained.unwrap_or(0));
         }
-        let asks = seen != machine.steps_passed();
+        let asks = seen != machine.work_changes();
         next = machine.next_change().min(if asks { due } else { Time::MAX });
         if next > Time::ZERO + duration * LASTS_MAX {
             return end(&mut machine, finished);

@@ -48,10 +48,12 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
         after.at > before.at,
         format!("time passes: {:?} then {:?}", before.at, after.at),
     );
-    require(
-        after.get(MeterId::Energy).is_some() == offers.energy.is_some(),
-        format!("energy: offered {:?}, read {after:?}", offers.energy),
-    );
+    for meter in [MeterId::Energy, MeterId::Temperature] {
+        require(
+            after.get(meter).is_some() == offers.reads(meter),
+            format!("{}: offered {:?}, read {after:?}", meter.name(), offers.meters),
+        );
+    }
     if let (Some(before), Some(after)) = (before.energy_j(), after.energy_j()) {
         require(
             after >= before && before >= 0.0,

@@ -1,10 +1,8 @@
 //! A program under way, until its end or Ctrl-C.
 
 use std::io::{IsTerminal, Write};
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use punctual_profiler::counters::Counting;
 use punctual_profiler::{Ending, Run};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -20,60 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const TELL_TERMINAL: Duration = Duration::from_secs(1);
 const TELL_FILE: Duration = Duration::from_secs(10);
 
-/// A program that is being profiled, in an emulator or under the processor's counters.
-pub trait UnderWay {
-    /// How it ends.
-    type End;
-    /// Collects what it does for `time`, or until it ends.
-    fn wait(&mut self, time: Duration) -> Result<Option<Self::End>, Failure>;
-    /// Asks it to end.
-    fn ask_to_end(&self);
-    /// Ends it at once.
-    fn kill(&mut self);
-    /// Instructions so far.
-    fn instructions(&self) -> u64;
-}
-
-impl UnderWay for Run {
-    type End = Ending;
-
-    fn wait(&mut self, time: Duration) -> Result<Option<Ending>, Failure> {
-        Run::wait(self, time).map_err(|error| Failure::input([error.to_string()]))
-    }
-
-    fn ask_to_end(&self) {
-        Run::ask_to_end(self);
-    }
-
-    fn kill(&mut self) {
-        Run::kill(self);
-    }
-
-    fn instructions(&self) -> u64 {
-        self.progress().instructions
-    }
-}
-
-impl UnderWay for Counting {
-    type End = ExitStatus;
-
-    fn wait(&mut self, time: Duration) -> Result<Option<ExitStatus>, Failure> {
-        Counting::wait(self, time).map_err(|error| Failure::input([error.to_string()]))
-    }
-
-    fn ask_to_end(&self) {
-        Counting::ask_to_end(self);
-    }
-
-    fn kill(&mut self) {
-        Counting::kill(self);
-    }
-
-    fn instructions(&self) -> u64 {
-        self.progress() as u64
-    }
-}
-
 /// The signals that end a program early.
 pub fn signals() -> Result<Signals, Failure> {
     Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::Internal(format!("signals: {error}")))
@@ -81,11 +25,11 @@ pub fn signals() -> Result<Signals, Failure> {
 
 /// Waits for the end, tells how far the program is, and asks it to end on the first Ctrl-C; the second ends it at once.
 /// Returns also whether it was asked to.
-pub fn follow<P: UnderWay>(run: &mut P, signals: &mut Signals) -> Result<(P::End, bool), Failure> {
+pub fn follow(run: &mut Run, signals: &mut Signals) -> Result<(Ending, bool), Failure> {
     let mut teller = Teller::new();
     let mut asked: Option<Instant> = None;
     loop {
-        let ending = run.wait(TICK)?;
+        let ending = run.wait(TICK).map_err(|error| Failure::input([error.to_string()]))?;
         for _ in signals.pending() {
             match asked {
                 None => run.ask_to_end(),
@@ -100,7 +44,7 @@ pub fn follow<P: UnderWay>(run: &mut P, signals: &mut Signals) -> Result<(P::End
         if asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
             run.kill();
         }
-        teller.tell(run.instructions());
+        teller.tell(run.progress().instructions);
     }
 }
 

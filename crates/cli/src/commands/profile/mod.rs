@@ -3,7 +3,6 @@
 mod document;
 mod draw;
 mod follow;
-mod measure;
 mod place;
 mod show;
 mod steps;
@@ -22,7 +21,6 @@ pub fn profile(arguments: &Profile, command: &str) -> Result<(), Failure> {
     match &arguments.what {
         None => trace::trace(&arguments.trace),
         Some(ProfileCommand::Trace(arguments)) => trace::trace(arguments),
-        Some(ProfileCommand::Measure(arguments)) => measure::measure(arguments),
         Some(ProfileCommand::Show(arguments)) => show::show(arguments, command),
     }
 }

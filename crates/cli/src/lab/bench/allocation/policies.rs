@@ -1,7 +1,7 @@
 //! What each policy wants at an instant, whatever was in force before: to see how near it comes to the optimum.
 
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
-use punctual_allocation::{Leftovers, Pool, Programs, Running, Share};
+use punctual_allocation::{Leftovers, PerCore, Pool, Programs, Running, Share};
 
 use super::instants::Instants;
 
@@ -9,7 +9,7 @@ use super::instants::Instants;
 pub const EXACT: &str = "exact";
 
 /// A policy, given the number of an instant and what runs at it.
-type Policy<'a> = dyn FnMut(usize, &[Option<Running<'_>>]) -> Vec<Share> + 'a;
+type Policy<'a> = dyn FnMut(usize, &[Option<Running<'_>>]) -> PerCore<Share> + 'a;
 
 /// One that decides.
 pub struct Decide<'a> {
@@ -21,8 +21,8 @@ pub struct Decide<'a> {
 pub fn all<'a>(programs: &'a Programs, pool: Pool, mut exact: Exact, instants: &Instants) -> Vec<Decide<'a>> {
     let cores = instants.loads().first().map_or(1, |loads| loads.cores());
     let now = instants.now();
-    let fixed = |split: &dyn Fn(usize) -> Vec<Share>| -> Box<Policy<'a>> {
-        let splits: Vec<Vec<Share>> = (0..instants.task_sets()).map(split).collect();
+    let fixed = |split: &dyn Fn(usize) -> PerCore<Share>| -> Box<Policy<'a>> {
+        let splits: Vec<PerCore<Share>> = (0..instants.task_sets()).map(split).collect();
         Box::new(move |number, _| splits[Instants::set_of(number)].clone())
     };
     let loads = instants.loads();
