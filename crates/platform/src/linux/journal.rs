@@ -130,10 +130,19 @@ impl Journal {
     /// tells so.
     pub fn share(&self, core: CoreId) -> Result<(), Refusal> {
         self.claim_as(&[core], Claim::Shared)?;
-        let table = self.0.ledger.lock()?;
+        self.sharers(&[core]).pop().map_or(Ok(()), Err)
+    }
+
+    /// Other processes that have real-time work on one of `cores`, told as refusals.
+    pub fn sharers(&self, cores: &[CoreId]) -> Vec<Refusal> {
+        let Ok(table) = self.0.ledger.lock() else {
+            return Vec::new(); // what is only told can be left out
+        };
         let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
-        let sharing = { others }.find(|(_, holder)| holder.shared().has(core));
-        sharing.map_or(Ok(()), |(_, holder)| Err(shared(core, holder)))
+        let on = |holder: &ledger::Holder| cores.iter().copied().find(|core| holder.shared().has(*core));
+        { others }
+            .filter_map(|(_, holder)| Some(shared(on(holder)?, holder)))
+            .collect()
     }
 
     fn claim_as(&self, cores: &[CoreId], claim: Claim) -> Result<(), Refusal> {
@@ -227,10 +236,16 @@ impl Journal {
         others.map(|(_, holder)| (holder.pid(), *holder.exclusive())).collect()
     }
 
-    /// The cores that other processes claim for themselves alone.
-    pub fn claimed_by_others(&self) -> Vec<CoreId> {
-        let claims = self.neighbours().into_iter().map(|(_, cores)| cores);
-        claims.fold(CoreMask::default(), |all, cores| all.with(&cores)).cores()
+    /// The cores that other processes claim for themselves alone, each with a refusal that names the process.
+    pub fn claims_of_others(&self) -> Vec<(CoreId, Refusal)> {
+        let Ok(table) = self.0.ledger.lock() else {
+            return Vec::new(); // then the claim itself is refused
+        };
+        let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
+        let claims =
+            others.flat_map(|(id, holder)| holder.exclusive().cores().into_iter().map(move |it| (it, id.place)));
+        let told = |(core, by)| (core, refuse_claim(&table, &[core], Conflict::Claimed { core, by }));
+        claims.map(told).collect()
     }
 
     /// Adds the cores that this process claims to the list in the kernel file at `path`.
@@ -550,13 +565,9 @@ fn refuse_claim(table: &Table, wanted: &[CoreId], conflict: Conflict) -> Refusal
         Conflict::Claimed { core, by } => {
             let holder = table.holder_at(by);
             let name = holder.map_or_else(|| "another program".into(), named);
-            let kind = match holder.is_some_and(|holder| holder.exclusive().has(core)) {
-                true => "for itself alone",
-                false => "for real-time work",
-            };
             refused(
                 what,
-                format!("{name} claims core {core} {kind}"),
+                format!("{name} claims core {core} for itself alone"),
                 "choose another core, wait until that program has ended, or see what each holds: punctual doctor",
             )
         }

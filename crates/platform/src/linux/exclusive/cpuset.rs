@@ -4,9 +4,9 @@
 //! with *our way* being the groups from the topmost one down to that of this process:
 //!
 //! - *Groups on our way keep the core*, else this process could not be pinned there. In each of them a *pen*
-//!   `punctual-pen`, without the core, takes every movable thread, whatever the number of exclusive cores. In most cases
-//!   that is one pen, in the topmost group. All processes that keep cores share it: it has none of their cores, and goes
-//!   with the last of them.
+//!   `punctual-pen`, without the core, takes every movable thread, whatever the number of exclusive cores. In most
+//!   cases that is one pen, in the topmost group. All processes that keep cores share it: it has none of their cores,
+//!   and goes with the last of them.
 //! - *All other groups lose the core* for the while, programs that are to be left alone included; one that has no other
 //!   core keeps it. Groups that are made meanwhile are found by the sweep.
 //! - *Another process that keeps cores* places its own threads: they stay where they are, but for those that have our

@@ -134,7 +134,7 @@ impl ExclusiveCore {
                 "choose among these",
             ));
         }
-        let claimed = journal.claimed_by_others();
+        let claimed: Vec<CoreId> = journal.claims_of_others().into_iter().map(|(core, _)| core).collect();
         own_others.retain(|other| !exclusive.contains(other) && !claimed.contains(other));
         if own_others.is_empty() {
             return Err(match exclusive {

@@ -154,9 +154,9 @@ pub(in super::super) struct Entrant<'a> {
 /// A claim to cores.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Claim {
-    /// No other claim stands beside it. `machine` is all cores, of which one at least must be left.
+    /// No other such claim stands beside it. `machine` is all cores, of which one at least must be left.
     Exclusive { machine: CoreMask },
-    /// Others may share the cores.
+    /// Others may share the cores, or claim them exclusively later.
     Shared,
 }
 
@@ -277,15 +277,7 @@ impl Table {
 
     /// Claims `cores` for the holder.
     pub(in super::super) fn claim(&mut self, id: HolderId, cores: &CoreMask, claim: Claim) -> Result<(), Conflict> {
-        let clash = |holder: &Holder| {
-            let shared = || {
-                holder
-                    .shared
-                    .first_shared(cores)
-                    .filter(|_| !matches!(claim, Claim::Shared))
-            };
-            holder.exclusive.first_shared(cores).or_else(shared)
-        };
+        let clash = |holder: &Holder| holder.exclusive.first_shared(cores);
         let others = self.holders().filter(|(other, _)| other.place != id.place);
         if let Some((core, by)) = { others }.find_map(|(other, holder)| Some((clash(holder)?, other.place))) {
             return Err(Conflict::Claimed { core, by });
