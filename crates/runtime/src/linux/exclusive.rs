@@ -151,13 +151,13 @@ impl Placed {
     }
 }
 
-/// The cores of the machine that no other process claims for itself alone; `told` hears which process has the others. A
-/// core that a task names counts as free: taking it is refused with the name of that process.
+/// The cores of this process that no other one claims for itself alone; `told` hears which process has those that one
+/// claims. A core that a task names counts as free: taking it is refused with the name of that process.
 fn unclaimed(machine: &LinuxMachine, requests: &[Request], told: &mut Vec<Protection>) -> Vec<CoreId> {
     let all = &machine.offers().cores;
     let claims = machine.claims_of_others().into_iter();
     let named = |core: CoreId| requests.iter().any(|request| request.core == Some(core));
-    let claims: Vec<(CoreId, Refusal)> = claims.filter(|(core, _)| all.contains(core) && !named(*core)).collect();
+    let claims: Vec<(CoreId, Refusal)> = claims.filter(|(core, _)| !named(*core)).collect();
     let claimed = |core: &CoreId| claims.iter().any(|(it, _)| it == core);
     if all.iter().all(claimed) {
         return all.clone(); // this process may use no other
