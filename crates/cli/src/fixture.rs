@@ -223,6 +223,7 @@ pub fn report() -> RunReport {
     RunReport {
         header: header(),
         tasks: tasks(),
+        lending: Vec::new(),
         jobs: Vec::new(),
         steps_per_sample: 1,
         samples: (0..300).map(sample).collect(),

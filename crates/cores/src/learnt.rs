@@ -7,18 +7,56 @@
 
 use std::collections::VecDeque;
 
-use punctual_units::{Nanos, Share};
+use punctual_units::{Nanos, Share, percentile_of_rising};
 
 use super::LendingCosts;
 
 /// A sliding window over leases.
 #[derive(Clone, Debug)]
 pub struct LearntCosts {
-    hand_over: VecDeque<Nanos>,
-    take_back: VecDeque<Nanos>,
+    hand_over: Latest,
+    take_back: Latest,
     quantile: Share,
-    window: usize,
     before: LendingCosts,
+}
+
+/// The latest figures, as many as there is room for. Nothing here allocates: a real-time thread asks before each lease.
+#[derive(Clone, Debug)]
+struct Latest {
+    in_order: VecDeque<Nanos>,
+    rising: Vec<Nanos>,
+    room: usize,
+}
+
+impl Latest {
+    fn new(figures: &[Nanos], room: usize) -> Latest {
+        let mut latest = Latest {
+            in_order: VecDeque::with_capacity(room),
+            rising: Vec::with_capacity(room),
+            room,
+        };
+        figures.iter().for_each(|figure| latest.push(*figure));
+        latest
+    }
+
+    fn push(&mut self, figure: Nanos) {
+        if self.in_order.len() == self.room {
+            self.forget_oldest();
+        }
+        self.in_order.push_back(figure);
+        let place = self.rising.partition_point(|other| *other < figure);
+        self.rising.insert(place, figure);
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.in_order.pop_front();
+        let place = oldest.and_then(|oldest| self.rising.binary_search(&oldest).ok());
+        place.map(|place| self.rising.remove(place));
+    }
+
+    fn at(&self, quantile: Share) -> Option<Nanos> {
+        percentile_of_rising(&self.rising, quantile.get())
+    }
 }
 
 impl LearntCosts {
@@ -38,42 +76,33 @@ impl LearntCosts {
     /// ```
     pub fn new(hand_over: &[Nanos], take_back: &[Nanos], quantile: Share, window: usize) -> LearntCosts {
         let window = window.max(1);
-        let latest = |figures: &[Nanos]| {
-            figures[figures.len().saturating_sub(window)..]
-                .iter()
-                .copied()
-                .collect()
-        };
         LearntCosts {
-            hand_over: latest(hand_over),
-            take_back: latest(take_back),
+            hand_over: Latest::new(hand_over, window),
+            take_back: Latest::new(take_back, window),
             quantile,
-            window,
             before: LendingCosts::measured(hand_over, take_back, quantile).unwrap_or_default(),
         }
     }
 
     /// A lease cost so much.
     pub fn lent(&mut self, hand_over: Nanos, take_back: Nanos) {
-        for (figures, figure) in [(&mut self.hand_over, hand_over), (&mut self.take_back, take_back)] {
-            if figures.len() == self.window {
-                figures.pop_front();
-            }
-            figures.push_back(figure);
-        }
+        self.hand_over.push(hand_over);
+        self.take_back.push(take_back);
     }
 
     /// There was a release, and no lease before it.
     pub fn kept(&mut self) {
-        self.hand_over.pop_front();
-        self.take_back.pop_front();
+        self.hand_over.forget_oldest();
+        self.take_back.forget_oldest();
     }
 
     /// What the next lease is to be taken to cost.
-    pub fn costs(&mut self) -> LendingCosts {
-        let quantile = self.quantile;
-        let (hand_over, take_back) = (self.hand_over.make_contiguous(), self.take_back.make_contiguous());
-        LendingCosts::measured(hand_over, take_back, quantile).unwrap_or(self.before)
+    pub fn costs(&self) -> LendingCosts {
+        let figures = self.hand_over.at(self.quantile).zip(self.take_back.at(self.quantile));
+        figures.map_or(self.before, |(hand_over, take_back)| LendingCosts {
+            hand_over,
+            take_back,
+        })
     }
 }
 

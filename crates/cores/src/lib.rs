@@ -14,7 +14,8 @@
 //! exact test for earliest deadline first on one core, and [`first_fit`] packs by it; [`responses`] is the test for
 //! fixed priorities, which is what Linux runs. [`lend`] decides on a lease, and [`Tenants`] does so for several tasks:
 //! a lease ends as long before the next release as taking the core back takes. [`LearntCosts`] learns how long that
-//! took lately. Every figure is an argument; none is a constant of ours.
+//! took lately, and [`Usage`] stops leases that lendees do not use. Figures of the machine are arguments, none is a
+//! constant of ours.
 
 mod admission;
 mod budget;
@@ -27,6 +28,7 @@ mod lending;
 mod packing;
 mod placement;
 mod tenants;
+mod usage;
 
 pub use admission::{FirstFitError, Sporadic, TASKS_MAX, Unfit, first_fit, fits};
 pub use completion::Completion;
@@ -35,3 +37,4 @@ pub use learnt::LearntCosts;
 pub use lending::{Lease, LendingCosts, NextRelease, lend};
 pub use placement::{Chair, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX, first_set_apart, place};
 pub use tenants::{LendingDecision, LendingLog, TenantEvent, Tenants};
+pub use usage::{PAUSE_MAX, USED_MIN, Usage};

@@ -35,6 +35,8 @@ pub enum TenantEvent {
     Called,
     /// It has no more jobs.
     Ended,
+    /// The lease that it may be about to begin is of use, or not: lendees used the last ones, or are to be tried again.
+    Useful(bool),
 }
 
 /// One decision about lending a core.
@@ -80,6 +82,7 @@ impl LendingLog {
 pub struct Tenants {
     tenants: Vec<Tenant>,
     costs: LendingCosts,
+    useful: bool,
     lent: bool,
 }
 
@@ -89,6 +92,7 @@ impl Tenants {
         Tenants {
             tenants: vec![Tenant::Working; tenants],
             costs,
+            useful: true,
             lent: false,
         }
     }
@@ -116,6 +120,10 @@ impl Tenants {
             }
             TenantEvent::Called => self.call(tenant),
             TenantEvent::Ended => self.end(tenant, now),
+            TenantEvent::Useful(useful) => {
+                self.useful = useful;
+                false
+            }
         }
     }
 
@@ -147,13 +155,13 @@ impl Tenants {
         self.lent
     }
 
-    /// Whether none of them has a job and the core is still not lent, because there was not time enough.
+    /// Whether none of them has a job and the core is still not lent: there was not time enough, or it is of no use.
     pub fn is_kept_idle(&self) -> bool {
         !self.lent && !self.tenants.contains(&Tenant::Working)
     }
 
     fn lend_if_free(&mut self, now: Time) -> bool {
-        let free = self.is_kept_idle();
+        let free = self.useful && self.is_kept_idle();
         self.lent |= free && matches!(lend(now, self.next_release(), self.costs), Lease::Until(_));
         free && self.lent
     }

@@ -22,6 +22,8 @@ pub mod dual;
 pub mod goals;
 #[cfg(target_os = "linux")]
 pub mod movie;
+#[cfg(target_os = "linux")]
+pub mod neighbours;
 mod outcome;
 pub mod packing;
 mod parallel;

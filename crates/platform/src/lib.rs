@@ -11,9 +11,11 @@ mod knob;
 #[cfg(target_os = "linux")]
 pub mod linux;
 mod machine;
+mod neighbours;
 mod parts;
 
 pub use knob::{Applied, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, UnknownKnob, Value};
 pub use machine::{ClockOffer, KnobOffer, Machine, Measure, MeterId, Offers, Provenance, Range, Reading, Readings};
+pub use neighbours::Neighbours;
 pub use parts::Parts;
 pub use punctual_os::Refusal;

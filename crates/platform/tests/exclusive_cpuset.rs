@@ -16,10 +16,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use common::{Ended, all_programs_but};
-use punctual_platform::Machine;
 use punctual_platform::linux::exclusive::{Mechanism, SPARE};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
+use punctual_platform::{Machine, Neighbours};
 
 const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
 const ORDER: &str = "PUNCTUAL_TEST_OWN_GROUP";
@@ -37,7 +37,10 @@ fn child() {
     })
     .unwrap();
     let core = *machine.offers().cores.last().unwrap();
-    match machine.exclusive_core(core) {
+    match machine
+        .exclusive_cores(&[core], &Neighbours::default())
+        .map(|mut cores| cores.remove(0))
+    {
         Ok(exclusive) => {
             let pinned = exclusive.enter(Tid::current()).and_then(|()| thread::pin(core));
             println!("\nTAKEN {} pinned: {pinned:?}", exclusive.obtained());
@@ -165,8 +168,14 @@ fn a_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
     .unwrap();
     let all = outer.cores();
     let core = *machine.offers().cores.last().unwrap();
-    let taken = machine.exclusive_cores(&[core], &all_programs_but(HELPER));
-    let exclusive = match taken.map(|cores| cores.into_iter().next().unwrap()) {
+    let name = outer.0.file_name().unwrap().to_string_lossy();
+    let neighbours = Neighbours {
+        spare: all_programs_but(HELPER),
+        lend_to: vec![format!("/{name}").into()],
+        ..Neighbours::default()
+    };
+    let taken = machine.exclusive_cores(&[core], &neighbours);
+    let exclusive = match taken.map(|mut cores| cores.remove(0)) {
         Ok(exclusive) if exclusive.obtained().mechanism == Mechanism::Cpuset => exclusive,
         other => return eprintln!("skipped: {other:?}"),
     };

@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use neighbours::{LIFE, PATIENCE, Way, draw, end, eventually, rounds};
+use punctual_platform::Neighbours;
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, recovery};
@@ -46,7 +47,10 @@ fn child() {
     .unwrap();
     // Not of those that this process may use: another child may have it in its fence.
     let core = *cores::online(&KernelTree::default()).last().unwrap();
-    match machine.exclusive_core(core) {
+    match machine
+        .exclusive_cores(&[core], &Neighbours::default())
+        .map(|mut cores| cores.remove(0))
+    {
         Ok(exclusive) => {
             let pinned = exclusive.enter(Tid::current()).and_then(|()| thread::pin(core));
             println!("\nTAKEN {pinned:?}");

@@ -17,12 +17,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Ended, all_programs_but};
-use punctual_platform::Machine;
 use punctual_platform::linux::exclusive::{ExclusiveCore, SPARE};
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::probe::{self, GapProbe};
-use punctual_platform::linux::thread::Tid;
+use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores};
+use punctual_platform::{Machine, Neighbours};
 use punctual_testing::Kept;
 
 const ORDER: &str = "PUNCTUAL_TEST_CORE_FOR";
@@ -40,16 +40,21 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The child's part; a test of its own name only when told so.
 #[test]
 fn child() {
-    let Ok(helper) = std::env::var(ORDER) else { return };
+    if std::env::var_os(ORDER).is_none() {
+        return;
+    }
     let machine = LinuxMachine::open(LinuxOptions {
         clock: ClockPreference::None,
         ..LinuxOptions::default()
     })
     .unwrap();
     let core = *machine.offers().cores.last().unwrap();
-    match machine.exclusive_core(core) {
+    match machine
+        .exclusive_cores(&[core], &Neighbours::default())
+        .map(|mut cores| cores.remove(0))
+    {
         Ok(exclusive) => {
-            exclusive.confine(Tid(helper.parse().unwrap())).unwrap();
+            let _lendee = exclusive.lend_to(Tid::current()).unwrap();
             println!("\nTAKEN {}", exclusive.obtained());
             while std::env::var_os(LENDING).is_none() {
                 std::thread::sleep(Duration::from_secs(1));
@@ -99,17 +104,64 @@ fn observed(helper: u32) -> BTreeMap<PathBuf, String> {
 fn start_helper(folder: &Path) -> Ended {
     let program = folder.join(HELPER);
     fs::copy("/bin/sleep", &program).unwrap();
-    Ended(Command::new(&program).arg("120").spawn().unwrap())
+    let helper = Ended(Command::new(&program).arg("120").spawn().unwrap());
+    wait_for_its_name(&helper.0.id().to_string());
+    helper
+}
+
+/// Until it has its own name it is taken for the program that starts it.
+fn wait_for_its_name(pid: &str) {
+    let comm = format!("/proc/{pid}/comm");
+    while fs::read_to_string(&comm).is_ok_and(|name| name.trim_end() != HELPER) {
+        std::thread::yield_now();
+    }
+}
+
+/// The program to be moved, started by a shell: a child of this process would be left alone.
+struct Grandchild {
+    _shell: Ended,
+    pid: String,
+}
+
+impl Grandchild {
+    fn start(folder: &Path) -> Grandchild {
+        let program = folder.join(HELPER);
+        fs::copy("/bin/sleep", &program).unwrap();
+        let script = r#""$0" 120 >/dev/null & echo $!; wait"#;
+        let mut shell = Command::new("sh");
+        let mut shell = Ended(
+            shell
+                .args(["-c", script])
+                .arg(program)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        );
+        let told = BufReader::new(shell.0.stdout.take().unwrap()).lines().next();
+        let pid = told.unwrap().unwrap();
+        wait_for_its_name(&pid);
+        Grandchild { _shell: shell, pid }
+    }
+}
+
+impl Drop for Grandchild {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-KILL", &self.pid]).status();
+    }
 }
 
 #[test]
 fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
-    let (tree, helper) = (KernelTree::default(), start_helper(folder.path()));
+    let (tree, helper) = (KernelTree::default(), Grandchild::start(folder.path()));
     let core = *cores::usable(&tree).last().unwrap();
     let journal = Journal::alone().unwrap();
-    let exclusive = match ExclusiveCore::take(&tree, &journal, core, &all_programs_but(HELPER)) {
+    let neighbours = Neighbours {
+        spare: all_programs_but(HELPER),
+        ..Neighbours::default()
+    };
+    let exclusive = match ExclusiveCore::take(&tree, &journal, core, &neighbours) {
         Ok(exclusive) => exclusive,
         Err(refusal) => {
             eprintln!("skipped taking a core: {refusal}");
@@ -119,20 +171,23 @@ fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
     };
     eprintln!("{}", exclusive.obtained());
     let helper_may_use_it = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", helper.0.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", helper.pid)).unwrap();
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         cores::parse_list(list.unwrap()).contains(&core)
     };
-    exclusive.confine(Tid(helper.0.id() as i32)).unwrap(); // the sweep may have met it before it had its name
     assert!(!helper_may_use_it());
     match GapProbe::start_within(&exclusive, 90, probe::PERIOD) {
         Ok(probe) => assert_eq!(probe.core(), core),
         Err(refusal) => assert!(refusal.remedy.contains("CAP_SYS_NICE"), "{refusal}"),
     }
+    let lendee = exclusive.lend_to(Tid::current()).unwrap();
+    assert!(!thread::allowed_cores().contains(&core));
     exclusive.lend().unwrap();
-    assert!(helper_may_use_it());
+    assert_eq!(thread::current_core(), Some(core), "a lendee is there at once");
+    assert!(!helper_may_use_it(), "and no other thread");
     exclusive.take_back().unwrap();
-    assert!(!helper_may_use_it());
+    assert!(!thread::allowed_cores().contains(&core));
+    drop(lendee);
     drop(exclusive);
     assert_eq!(journal.restore(), []);
     assert!(helper_may_use_it());

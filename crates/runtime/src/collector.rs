@@ -293,6 +293,7 @@ impl Collector {
             summary: self.span.summary(&tasks, self.header.settle_s, ending, self.notes),
             header: self.header,
             tasks,
+            lending: Vec::new(),
             steps_per_sample: self.samples.steps_each(),
             samples: self.samples.into_vec(),
             jobs: self.finished,

@@ -6,7 +6,7 @@ use punctual_cores::{Placement, Unfit};
 use punctual_loop::{EventLog, ModeName};
 pub use punctual_platform::Parts as EnergyParts;
 use punctual_platform::{KnobId, Provenance, Refusal};
-use punctual_units::{Hertz, Share};
+use punctual_units::{CoreId, Hertz, Share};
 use punctual_workload::{ControllerKind, Goal, Part, TaskGoal, UpdateMode};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,9 @@ pub struct RunReport {
     pub tasks: Vec<TaskReport>,
     /// The run in a few figures.
     pub summary: Summary,
+    /// What became of lending each exclusive core.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lending: Vec<LendingReport>,
     /// Steps of the loop in each of `samples`, except perhaps the last: 1, or more in a run so long that neighbours
     /// became one.
     pub steps_per_sample: u64,
@@ -41,6 +44,34 @@ pub struct RunReport {
     /// [`JOBS_MAX`](crate::collector::JOBS_MAX). Not in files.
     #[serde(skip)]
     pub jobs: Vec<FinishedJob>,
+}
+
+/// What became of lending one exclusive core, over the whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LendingReport {
+    /// Which core.
+    pub core: CoreId,
+    /// How often it was lent.
+    pub leases: u64,
+    /// For how long in all, in seconds.
+    pub lent_s: f64,
+    /// The part of the leases in which the core ran something, at least; none where no look was taken.
+    pub used_share: Option<f64>,
+    /// What taking it back took: median, 99th percentile and maximum of the first 4096 leases, in microseconds.
+    pub take_back_us: Option<Quantiles>,
+    /// Leases that ended after the release for which the core was called back.
+    pub late: u64,
+}
+
+/// A distribution in three figures.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The maximum.
+    pub max: f64,
 }
 
 /// A real-time job that has ended.

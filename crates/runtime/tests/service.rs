@@ -336,7 +336,10 @@ fn where_nothing_can_be_learnt_it_says_so_and_goes_on() {
     // A busy machine may make jobs answer to anything.
     eprintln!("{:?}", figures.learnt);
     if let Learnt::Failed(why) = figures.learnt {
-        assert_eq!(figures.admitted, Share::ONE, "as before");
+        // The figures that say so may be of the last step of learning.
+        until(&runtime, "the admitted share is as before", |figures| {
+            figures.admitted == Share::ONE
+        });
         let notes = runtime.stop().unwrap().report.summary.notes;
         assert!(
             notes

@@ -10,7 +10,7 @@ use punctual_loop::{
     ModelError, RegulatorOptions, SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
 };
 use punctual_platform::linux::KernelTree;
-use punctual_platform::{KnobId, KnobOffer, Offers, Provenance, Range, Refusal};
+use punctual_platform::{KnobId, KnobOffer, Neighbours, Offers, Provenance, Range, Refusal};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::collector::SETTLING;
 use punctual_runtime::figures::Watched;
@@ -60,8 +60,8 @@ pub struct RunRequest {
     pub controller: Option<ControllerSource>,
     /// Where the store is kept; a temporary folder that is removed afterwards if none is given. Linux only.
     pub store_path: Option<PathBuf>,
-    /// Programs that are left on exclusive cores, by the names that `ps -o comm` shows. Linux only.
-    pub spare: Vec<String>,
+    /// What other programs have to do with exclusive cores. Linux only.
+    pub neighbours: Neighbours,
     /// Whether to keep a log that replays to the same decisions.
     pub record: bool,
     /// The machine to simulate; the shipped Exynos 5422 if none is given. Of no meaning on Linux.

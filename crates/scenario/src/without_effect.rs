@@ -9,6 +9,8 @@ use punctual_workload::{Class, ControllerKind, Durability, StoreNeeds, UpdateMod
 
 use punctual_runtime::report::PlatformChoice;
 
+use punctual_platform::Neighbours;
+
 use crate::run::RunRequest;
 
 /// Something that changes nothing in a run.
@@ -74,9 +76,15 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         let why = "the simulated machine has no disk; it is for --platform linux";
         found.push(WithoutEffect::of("store.durability", why));
     }
-    if !request.spare.is_empty() {
-        let why = "no other programs run on the simulated machine; it is for --platform linux";
-        found.push(WithoutEffect::of("exclusive.spare", why));
+    let Neighbours { spare, lend_to, .. } = &request.neighbours;
+    for (key, set) in [
+        ("exclusive.spare", !spare.is_empty()),
+        ("exclusive.lend_to", !lend_to.is_empty()),
+    ] {
+        if set {
+            let why = "no other programs run on the simulated machine; it is for --platform linux";
+            found.push(WithoutEffect::of(key, why));
+        }
     }
     let kind = scenario.control.kind;
     if let Some(governor) = request.governor.filter(|_| kind.turns_clock()) {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{request, unwatched};
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
+use punctual_platform::Neighbours;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_runtime::linux::Prepared;
 use punctual_runtime::report::{Protection, RunReport};
@@ -38,7 +39,18 @@ fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap());
     let ran: Vec<Arc<AtomicU64>> = tasks.iter().map(|_| Arc::default()).collect();
     let mut runtime = Prepared::new(machine, store);
-    runtime.spare(all_programs());
+    runtime.neighbours(Neighbours {
+        spare: all_programs(),
+        ..Neighbours::default()
+    });
+    // The core is lent to it.
+    let pauses = Arrival::AfterCompletion {
+        pause_min: MS,
+        pause_max: MS,
+    };
+    runtime.task("rest", Class::BestEffort, pauses, |job| {
+        job.read(|store| store.get(b"nothing").map(drop))
+    });
     for ((name, period, execution), ran) in tasks.iter().zip(&ran) {
         let period = MS * *period;
         let (class, arrival) = (Class::Exclusive { deadline: period }, Arrival::Periodic { period });

@@ -93,7 +93,7 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
         },
         controller: None,
         store_path: loaded.store_path.clone(),
-        spare: loaded.spare.clone(),
+        neighbours: loaded.neighbours.clone(),
         record: false,
         machine: simulated.machine.as_deref().map(machine).transpose()?,
         governor: simulated.governor,

@@ -92,6 +92,9 @@ pub enum Bench {
     ///
     /// Each that is installed; priority, places and load are the same on both sides.
     Referees(Referees),
+    /// Run programs that know nothing of punctual (a linker in a loop, hogs) alone, beside a core set apart by hand,
+    /// and beside exclusive tasks; count what fails, what each gets, and what is not put back
+    Neighbours(Neighbours),
 }
 
 /// `bench allocation`
@@ -149,6 +152,57 @@ pub struct Referees {
     /// Write a page with distributions and figures, for any browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// `bench neighbours`
+#[derive(Debug, Args)]
+pub struct Neighbours {
+    /// The scenario file whose exclusive tasks run [default: scenarios/movie.toml]
+    pub scenario: Option<PathBuf>,
+    /// Change a key of the scenario, such as task.player.period=1ms
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
+    pub set: Vec<Override>,
+    /// How often each way runs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// How long each run lasts
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: u32,
+    /// Programs that run in a loop beside
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', default_value = "link")]
+    pub program: Vec<Program>,
+    /// Programs that never rest, in a control group that the core is lent to
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub hogs: u32,
+    /// Write every run as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+}
+
+/// A program that `bench neighbours` runs in a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Program {
+    /// Links a small program, by lld where it is there
+    Link,
+    /// A Java virtual machine that compiles and runs a program
+    Jvm,
+    /// A Go program
+    Go,
+    /// A parallel loop of OpenMP
+    Openmp,
+}
+
+impl Program {
+    /// As the lab has it.
+    pub fn stranger(self) -> punctual_lab::neighbours::Stranger {
+        use punctual_lab::neighbours::Stranger;
+        match self {
+            Program::Link => Stranger::Link,
+            Program::Jvm => Stranger::Jvm,
+            Program::Go => Stranger::Go,
+            Program::Openmp => Stranger::Openmp,
+        }
+    }
 }
 
 /// `bench controllers`

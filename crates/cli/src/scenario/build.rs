@@ -2,6 +2,7 @@
 //!
 //! `scenarios/README.md` says the same for users.
 
+use punctual_platform::Neighbours;
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
@@ -31,8 +32,8 @@ pub struct Draft {
     pub movie: MovieFile,
     /// `[allocation]`: which cache ways and how much bandwidth each core gets.
     pub allocation: Allocation,
-    /// `exclusive.spare`: programs that are left on exclusive cores.
-    pub spare: Vec<String>,
+    /// `exclusive`: what other programs have to do with exclusive cores.
+    pub neighbours: Neighbours,
 }
 
 /// Bytes of a program's name that the kernel keeps (`TASK_COMM_LEN` less the final zero, proc_pid_comm(5)).
@@ -79,7 +80,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
     let movie = top.table("movie", movie);
     let profiled = scenario.tasks.iter().find(|task| task.profile.is_some());
     let allocation = top.table("allocation", |section| allocation(section, profiled));
-    let spare = top.table("exclusive", spare);
+    let neighbours = top.table("exclusive", neighbours);
     top.finish();
     Draft {
         scenario,
@@ -87,7 +88,29 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         store_path,
         movie,
         allocation,
+        neighbours,
+    }
+}
+
+fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
+    let spare = spare(section);
+    let lend = section.flag("lend").unwrap_or(true);
+    let lend_to = section.texts("lend_to").unwrap_or_default();
+    for group in &lend_to {
+        if !group.starts_with('/') || group.split('/').any(|part| part == "..") || group.trim_matches('/').is_empty() {
+            let what = format!(
+                "\"{group}\" is no control group; write it as /proc/PID/cgroup shows it, e.g. \"/system.slice/render.service\""
+            );
+            section.complain("lend_to", what);
+        }
+    }
+    if !lend && !lend_to.is_empty() {
+        section.complain("lend_to", "nothing is lent while lend = false; remove one of the two");
+    }
+    Neighbours {
         spare,
+        lend,
+        lend_to: lend_to.into_iter().map(Into::into).collect(),
     }
 }
 

@@ -15,6 +15,7 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 
+use punctual_platform::Neighbours;
 use punctual_workload::{Scenario, TaskSpec};
 
 pub use allocation::{Allocation, ProfileFile, WAY_KIB_MAX, parse_policy};
@@ -57,7 +58,7 @@ pub struct Loaded {
     /// The profiles of tasks; not read yet.
     pub profiles: Vec<ProfileFile>,
     /// Programs that are left on exclusive cores.
-    pub spare: Vec<String>,
+    pub neighbours: Neighbours,
     /// The scenario as it was written, with the overrides in it.
     pub document: Entries,
     /// What was put over it.
@@ -101,7 +102,7 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         movie: draft.movie,
         allocation: draft.allocation,
         profiles,
-        spare: draft.spare,
+        neighbours: draft.neighbours,
         document,
         overrides: overrides.to_vec(),
     })

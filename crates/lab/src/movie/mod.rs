@@ -28,14 +28,14 @@ use std::sync::mpsc::channel;
 
 use punctual_cores::first_set_apart;
 use punctual_os::LinuxOs;
-use punctual_platform::Refusal;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::exclusive::{ExclusiveCore, spared};
+use punctual_platform::linux::exclusive::{ExclusiveCore, Lendee, spared};
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::real_time::RealTimeLimits;
 use punctual_platform::linux::{KernelTree, cores, thread};
-use punctual_runtime::linux::tenancy::{LendingMeasured, Tenancy, measure_lending, occupy};
+use punctual_platform::{Neighbours, Refusal};
+use punctual_runtime::linux::tenancy::{LendingMeasured, Observer, Tenancy, measure_lending, occupy};
 use punctual_runtime::linux::{PROBE_PERIOD, PROBE_PRIORITY, TASK_PRIORITY};
 use punctual_units::{Clock, CoreId, Nanos};
 use serde::Serialize;
@@ -71,8 +71,8 @@ pub struct MoviePlan {
     pub repetitions: u32,
     /// The arms, in the order of the first repetition.
     pub arms: Vec<Arm>,
-    /// Programs that are left on the player's core, beside those that the environment names.
-    pub spare: Vec<String>,
+    /// What other programs have to do with the player's core.
+    pub neighbours: Neighbours,
 }
 
 /// One way to run the player.
@@ -294,13 +294,15 @@ impl<'p> Stage<'p> {
         if let Err(refusal) = &self.probe {
             told.push(format!("no probe, so nothing explains late frames: {refusal}"));
         }
-        let exclusive = match arm.exclusive() {
+        let taken = match arm.exclusive() {
             true => self.take_core(&mut told),
             false => None,
         };
+        let (exclusive, _lendees) = taken.unzip();
+        let lend = self.plan.neighbours.lend;
         let measured = exclusive
             .as_ref()
-            .map(|core| measure_lending(core, TASK_PRIORITY))
+            .map(|core| measure_lending(core, TASK_PRIORITY, lend))
             .transpose();
         let lending = measured.unwrap_or_else(|refusal| {
             told.push(format!("core not lent: {refusal}"));
@@ -315,9 +317,14 @@ impl<'p> Stage<'p> {
             frames: self.plan.frames,
             tenancy: exclusive
                 .clone()
-                .zip(lending.as_ref())
+                .zip(lending.as_ref().filter(|_| lend))
                 .map(|(core, it)| Tenancy::new(core, it.costs())),
         });
+        let watched = player
+            .as_ref()
+            .and_then(|player| player.tenancy.as_ref())
+            .map(Tenancy::accountant);
+        let _observer = Observer::start(watched.into_iter().collect());
         let place = || match (&exclusive, arm) {
             (_, Arm::Alone | Arm::Fair) => Ok(()),
             (Some(core), _) => occupy(core, TASK_PRIORITY),
@@ -339,9 +346,10 @@ impl<'p> Stage<'p> {
     }
 
     /// The core for this run, or none, with the reason told.
-    fn take_core(&self, told: &mut Vec<String>) -> Option<ExclusiveCore> {
-        let spare = [spared(), self.plan.spare.clone()].concat();
-        let taken = ExclusiveCore::take(self.tree, self.journal, self.core(), &spare);
+    fn take_core(&self, told: &mut Vec<String>) -> Option<(ExclusiveCore, Vec<Lendee>)> {
+        let mut neighbours = self.plan.neighbours.clone();
+        neighbours.spare.extend(spared());
+        let taken = ExclusiveCore::take(self.tree, self.journal, self.core(), &neighbours);
         let core = taken
             .map_err(|refusal| told.push(format!("no exclusive core: {refusal}")))
             .ok()?;
@@ -352,9 +360,11 @@ impl<'p> Stage<'p> {
                 .iter()
                 .map(|better| format!("better, but refused: {better}")),
         );
+        let mut lendees = Vec::new();
         for thread in self.load.threads() {
-            if let Err(refusal) = core.confine(thread) {
-                told.push(refusal.to_string());
+            match core.lend_to(thread) {
+                Ok(lendee) => lendees.push(lendee),
+                Err(refusal) => told.push(refusal.to_string()),
             }
         }
         if let Ok(probe) = &self.probe
@@ -362,7 +372,7 @@ impl<'p> Stage<'p> {
         {
             told.push(refusal.to_string());
         }
-        Some(core)
+        Some((core, lendees))
     }
 
     /// For a player that has a core of its own or not.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use punctual_platform::Neighbours;
 use punctual_scenario::{Faults, Governor, PlatformChoice, RunRequest};
 use punctual_sim::governor::Ondemand;
 use punctual_units::Hertz;
@@ -49,7 +50,7 @@ pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
         platform: PlatformChoice::Sim,
         controller: None,
         store_path: None,
-        spare: Vec::new(),
+        neighbours: Neighbours::default(),
         record: false,
         machine: Some(place.subject.machine.clone()),
         governor: clocking.governor(),

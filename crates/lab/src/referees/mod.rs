@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use punctual_cores::first_set_apart;
 use punctual_os::LinuxOs;
+use punctual_platform::Neighbours;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{ExclusiveCore, Mechanism, spared};
 use punctual_platform::linux::journal::Journal;
@@ -68,7 +69,11 @@ pub fn hear(
     let cores = cores::usable(&tree);
     let core = first_set_apart(&cores).unwrap_or_default();
     // A refusal is reported before anything is measured.
-    let tried = ExclusiveCore::take(&tree, &journal, core, &spared()).map(drop);
+    let neighbours = Neighbours {
+        spare: spared(),
+        ..Neighbours::default()
+    };
+    let tried = ExclusiveCore::take(&tree, &journal, core, &neighbours).map(drop);
     let left = journal.restore().pop();
     tried?;
     left.map_or(Ok(()), |left| Err(MovieError::NotPutBack(left)))?;
@@ -127,11 +132,20 @@ fn hear_once(
 ) -> Result<(Latencies, Option<String>), MovieError> {
     let mut spare = spared();
     spare.push(referee.program().into());
+    // Nothing lends the core here: it may have the best protection.
+    let neighbours = Neighbours {
+        spare,
+        lend: false,
+        ..Neighbours::default()
+    };
     let exclusive = protected
-        .then(|| ExclusiveCore::take(tree, journal, setting.core, &spare))
+        .then(|| ExclusiveCore::take(tree, journal, setting.core, &neighbours))
         .transpose()?;
-    for thread in load.threads() {
-        exclusive.iter().try_for_each(|core| core.confine(thread))?;
+    let mut off_the_core = Vec::new();
+    for core in exclusive.iter() {
+        for thread in load.threads() {
+            off_the_core.push(core.lend_to(thread)?);
+        }
     }
     let partition = exclusive.as_ref().is_some_and(|core| {
         let mechanism = core.obtained().mechanism;

@@ -14,8 +14,8 @@ use super::thermal::Thermometer;
 use super::thread::Tid;
 use super::{KernelTree, busy, cores, refused};
 use crate::{
-    Applied, KnobId, KnobOffer, Machine, Measure, MeterId, Offers, Plan, Provenance, Range, Reading, Readings, Refusal,
-    Value,
+    Applied, KnobId, KnobOffer, Machine, Measure, MeterId, Neighbours, Offers, Plan, Provenance, Range, Reading,
+    Readings, Refusal, Value,
 };
 use punctual_os::LinuxOs;
 
@@ -186,22 +186,16 @@ impl LinuxMachine {
         self.best_effort.clone()
     }
 
-    /// Takes `core` for the real-time work of this process alone; see [`ExclusiveCore`]. Drop it before this machine is
-    /// put back. Programs that the environment names ([`exclusive::SPARE`]) are left where they are.
+    /// Takes `cores` for the real-time work of this process alone; see [`ExclusiveCore`]. Drop them before this machine
+    /// is put back. Programs that the environment names ([`exclusive::SPARE`]) are left where they are as well.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no such core, no other one, or no way to keep it.
-    pub fn exclusive_core(&self, core: CoreId) -> Result<ExclusiveCore, Refusal> {
-        ExclusiveCore::take(&self.tree, &self.journal, core, &exclusive::spared())
-    }
-
-    /// Takes all of `cores`, likewise; the programs in `spare` are left where they are as well.
-    ///
-    /// # Errors
-    /// [`Refusal`] where one is not there, none would be left, or there is no way to keep them.
-    pub fn exclusive_cores(&self, cores: &[CoreId], spare: &[String]) -> Result<Vec<ExclusiveCore>, Refusal> {
-        let spare = [exclusive::spared().as_slice(), spare].concat();
-        ExclusiveCore::take_all(&self.tree, &self.journal, cores, &spare)
+    /// [`Refusal`] where one is not there, none would be left, there is no way to keep them, or a group to lend to is
+    /// not there.
+    pub fn exclusive_cores(&self, cores: &[CoreId], neighbours: &Neighbours) -> Result<Vec<ExclusiveCore>, Refusal> {
+        let mut neighbours = neighbours.clone();
+        neighbours.spare.extend(exclusive::spared());
+        ExclusiveCore::take_all(&self.tree, &self.journal, cores, &neighbours)
     }
 
     /// Tells other processes that this one has real-time work on `core`, beside that of others.

@@ -46,6 +46,12 @@ pub fn pin_to(cores: &[CoreId]) -> Result<(), Refusal> {
     })
 }
 
+/// The core that the calling thread runs on at this instant.
+pub fn current_core() -> Option<CoreId> {
+    // SAFETY: takes nothing and returns a plain number.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok().map(CoreId)
+}
+
 /// The cores that the calling thread may run on, ascending.
 pub fn allowed_cores() -> Vec<CoreId> {
     // SAFETY: an all-zero cpu_set_t is the empty set, and the call fills at most its size.

@@ -93,7 +93,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     pub(super) fn run(mut self, thread: ThreadStart) -> Option<Controlled> {
         let _guard = StopOnPanic(self.shared);
         let own = (thread.place.core, Tid::current());
-        let start = thread.start()?;
+        let start = thread.start()?.at;
         self.witness.count([own]);
         self.collector.begin(self.machine.read());
         self.act(self.regulator.plan());

@@ -6,13 +6,15 @@
 //! task; that is reported and never an error.
 
 use punctual_cores::{
-    Bandwidth, Chair, LendingCosts, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX, place,
+    Bandwidth, Chair, LearntCosts, LendingCosts, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX,
+    place,
 };
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
-use punctual_platform::{Machine, Refusal};
+use punctual_platform::{Machine, Neighbours, Refusal};
 use punctual_units::CoreId;
+use punctual_workload::Class;
 
 use super::shared::protection;
 use super::tenancy::{Accountant, LendingMeasured, Tenancy, measure_lending};
@@ -61,7 +63,7 @@ impl Placed {
     pub(super) fn take(
         machine: &LinuxMachine,
         tasks: &[(String, Request)],
-        spare: &[String],
+        neighbours: &Neighbours,
         told: &mut Vec<Protection>,
     ) -> Result<Placed, PlaceError> {
         let (all, limits) = (&machine.offers().cores, limits());
@@ -76,8 +78,15 @@ impl Placed {
                 exclusive: None,
             });
         }
-        match machine.exclusive_cores(&cores, spare) {
-            Ok(cores) => Placed::on(cores, tasks, all, limits, told),
+        // Lending needs a thread or group that has use for it; without one, better protection may be had.
+        let best_effort = |(_, request): &(String, Request)| request.class == Class::BestEffort;
+        let lend = neighbours.lend && (!neighbours.lend_to.is_empty() || tasks.iter().any(best_effort));
+        let neighbours = Neighbours {
+            lend,
+            ..neighbours.clone()
+        };
+        match machine.exclusive_cores(&cores, &neighbours) {
+            Ok(cores) => Placed::on(cores, lend, tasks, all, limits, told),
             Err(refusal) => {
                 told.push(protection("a core of its own for exclusive tasks".into(), Err(refusal)));
                 let limits = Limits {
@@ -95,6 +104,7 @@ impl Placed {
     /// Places `tasks` on a machine that keeps `cores` free for exclusive ones.
     fn on(
         cores: Vec<ExclusiveCore>,
+        lend: bool,
         tasks: &[(String, Request)],
         all: &[CoreId],
         limits: Limits,
@@ -103,8 +113,10 @@ impl Placed {
         told.extend(cores.iter().map(|core| protection(core.obtained().to_string(), Ok(()))));
         let better = cores.iter().take(1).flat_map(|core| &core.obtained().refused);
         told.extend(better.map(|refusal| protection(refusal.what.clone(), Err(refusal.clone()))));
-        let measured: Vec<Result<LendingMeasured, Refusal>> =
-            cores.iter().map(|core| measure_lending(core, TASK_PRIORITY)).collect();
+        let measured: Vec<Result<LendingMeasured, Refusal>> = cores
+            .iter()
+            .map(|core| measure_lending(core, TASK_PRIORITY, lend))
+            .collect();
         let overhead = measured.iter().flatten().map(LendingMeasured::waking).max();
         let limits = Limits {
             overhead: overhead.unwrap_or_default(),
@@ -119,13 +131,16 @@ impl Placed {
             let here = occupants(&placement, core.obtained().core);
             if here.is_empty() {
                 // No task is left to call it back.
-                let what = format!("core {} lent to the end: no exclusive task fits", core.obtained().core);
+                let what = format!(
+                    "core {} lent to best-effort tasks to the end: no exclusive task fits",
+                    core.obtained().core
+                );
                 told.push(protection(what, core.lend()));
                 continue;
             }
             let admitted = |(task, chair): &(usize, Chair)| admitted(&tasks[*task], chair, here.len());
             told.extend(here.iter().map(admitted));
-            homes.push(Home::new(core, measured, here.len(), told));
+            homes.push(Home::new(core, lend, measured, here.len(), told));
         }
         Ok(Placed {
             exclusive: (!homes.is_empty()).then_some(Exclusive { homes }),
@@ -158,20 +173,18 @@ struct Home {
 impl Home {
     fn new(
         core: ExclusiveCore,
+        lend: bool,
         measured: Result<LendingMeasured, Refusal>,
         occupants: usize,
         told: &mut Vec<Protection>,
     ) -> Home {
-        let mut costs = measured.map(|measured| measured.costs());
-        let at_first = costs
-            .as_mut()
-            .map(|costs| costs.costs())
-            .map_err(|refusal| refusal.clone());
-        told.push(lending(core.obtained().core, &at_first));
+        let costs = measured.map(|measured| measured.costs());
+        let at_first = costs.as_ref().map(LearntCosts::costs).map_err(Clone::clone);
+        told.push(lending(core.obtained().core, lend, &at_first));
         Home {
             tenancies: match costs {
-                Ok(costs) => Tenancy::shared(core.clone(), costs, occupants),
-                Err(_) => Vec::new(),
+                Ok(costs) if lend => Tenancy::shared(core.clone(), costs, occupants),
+                _ => Vec::new(),
             },
             core,
         }
@@ -212,8 +225,9 @@ fn admitted((name, request): &(String, Request), chair: &Chair, tasks: usize) ->
     protection(format!("{name}: admitted to core {core} {beside}, {response}"), Ok(()))
 }
 
-fn lending(core: CoreId, costs: &Result<LendingCosts, Refusal>) -> Protection {
+fn lending(core: CoreId, lend: bool, costs: &Result<LendingCosts, Refusal>) -> Protection {
     let what = match costs {
+        _ if !lend => return protection(format!("core {core} is not lent"), Ok(())),
         Ok(costs) => format!(
             "core {core} lent while idle, taken back {} before a release at first (p99 here), then as long as it takes in the run",
             costs.take_back
@@ -233,7 +247,7 @@ fn refusals(tasks: &[(String, Request)], placement: &Placement) -> Vec<Protectio
 mod tests {
     use punctual_cores::Unfit;
     use punctual_units::Nanos;
-    use punctual_workload::{Arrival, Class};
+    use punctual_workload::Arrival;
 
     use super::*;
 

@@ -54,7 +54,7 @@ impl Feed {
     ) -> Option<StoreError> {
         let _guard = StopOnPanic(shared);
         let _over = FeedOver(shared);
-        let start = thread.start()?;
+        let start = thread.start()?.at;
         let failed = self.feed(store, shared, start).err();
         if failed.is_some() {
             shared.stop();

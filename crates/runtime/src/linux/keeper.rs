@@ -11,7 +11,7 @@ use std::thread::ScopedJoinHandle;
 use punctual_cores::{LendingLog, Limits, Placement, Request, Seat, place};
 use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, MadeFor, Regulator, RegulatorOptions};
 use punctual_os::LinuxOs;
-use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::exclusive::{ExclusiveCore, check_groups};
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread::set_scheduling;
 use punctual_platform::linux::{BestEffort, KernelTree, busy, thread};
@@ -29,7 +29,7 @@ use super::feeder::install;
 use super::service::{Figures, Learnt, TaskHandle};
 use super::shared::{Order, Shared, Tenure, ThreadGroup, ThreadPlace, ThreadStart, join, protection};
 use super::tasks::{Running, TaskState, sleep_until};
-use super::tenancy::Accountant;
+use super::tenancy::{Accountant, Observer};
 use super::witness::Witness;
 use super::{
     CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, SILENCE, TOLD_MAX,
@@ -39,7 +39,7 @@ use crate::collector::{Collector, Ending};
 use crate::error::RuntimeError;
 use crate::figures::{TaskFigures, Watched};
 use crate::learn::{Learning, Record};
-use crate::report::{Finished, Protection, RunHeader};
+use crate::report::{Finished, LendingReport, Protection, RunHeader};
 use crate::under_way::UnderWay;
 
 /// How often the keeper looks at what the control thread tells, where no caller wants anything.
@@ -77,6 +77,8 @@ struct Ran {
     record: Option<AdmissionSetup>,
     /// What was decided about lending each exclusive core.
     lending: Vec<LendingLog>,
+    /// What came of it.
+    lent: Vec<LendingReport>,
 }
 
 impl<E: Engine + 'static> Keeper<E> {
@@ -100,10 +102,11 @@ impl<E: Engine + 'static> Keeper<E> {
     }
 
     fn keep(&mut self) -> Result<Finished, RuntimeError> {
+        check_groups(&KernelTree::default(), &self.prepared.neighbours)?;
         let obtained = &mut self.options.header.protection;
         let requests = self.prepared.requests();
         let placed =
-            Placed::take(&self.prepared.machine, &requests, &self.prepared.spare, obtained).map_err(|error| {
+            Placed::take(&self.prepared.machine, &requests, &self.prepared.neighbours, obtained).map_err(|error| {
                 let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
                 RuntimeError::Place { name, error }
             })?;
@@ -141,6 +144,7 @@ impl<E: Engine + 'static> Keeper<E> {
             regulator,
             record,
             lending,
+            lent,
         } = ran?;
 
         let store = &self.prepared.store;
@@ -163,10 +167,9 @@ impl<E: Engine + 'static> Keeper<E> {
             updates: store.take_admission_log(),
             lending,
         });
-        Ok(Finished {
-            report: controlled.collector.finish(ending),
-            log,
-        })
+        let mut report = controlled.collector.finish(ending);
+        report.lending = lent;
+        Ok(Finished { report, log })
     }
 
     /// Bounds best-effort work for the run, where it is to be bounded or the loop turns its bound.
@@ -314,6 +317,7 @@ impl<E: Engine + 'static> Keeper<E> {
             let control_obtained = ward.group.ready();
             header.protection.extend(control_obtained.iter().cloned());
             ward.group.go(start);
+            let observer = Observer::start(accountants.clone());
             if let Some(learning) = learning {
                 ward.learn(learning)?;
             }
@@ -323,6 +327,7 @@ impl<E: Engine + 'static> Keeper<E> {
 
             let controlled = join(control);
             shared.stop();
+            drop(observer);
             ward.threads.drain(..).for_each(join);
             let fed = feeding.and_then(join);
             let installed = installing.and_then(join);
@@ -354,6 +359,7 @@ impl<E: Engine + 'static> Keeper<E> {
                 regulator,
                 record,
                 lending,
+                lent: accountants.iter().map(Accountant::report).collect(),
             })
         })
     }
@@ -703,7 +709,7 @@ impl Roster {
             Seat::BestEffort(_) => ThreadPlace {
                 bounded: self.bounded.clone(),
                 // A thread that is kept off one of the exclusive cores is kept off all.
-                tenure: self.exclusive.first().cloned().map(Tenure::Guest),
+                tenure: self.exclusive.first().cloned().map(Tenure::Lendee),
                 ..thread
             },
         }
@@ -771,7 +777,7 @@ fn flush<E: Engine>(
     thread: ThreadStart,
     interval: Nanos,
 ) -> Option<StoreError> {
-    let mut wake = thread.start()?;
+    let mut wake = thread.start()?.at;
     loop {
         wake = wake + interval;
         let going_on = sleep_until(wake, || !shared.stopping());

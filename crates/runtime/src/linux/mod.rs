@@ -43,7 +43,7 @@ use punctual_cores::Request;
 use punctual_loop::{AdmissionSetup, RegulatorOptions};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
-use punctual_platform::{Machine, Refusal};
+use punctual_platform::{Machine, Neighbours, Refusal};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{CoreId, Nanos, Share, Time};
@@ -113,7 +113,7 @@ pub struct Prepared<E: Engine> {
     tasks: Vec<TaskSetup<E>>,
     feed: Option<Feed>,
     group_commit: Option<Nanos>,
-    spare: Vec<String>,
+    neighbours: Neighbours,
 }
 
 /// A task with everything that can be said about it.
@@ -220,7 +220,7 @@ impl<E: Engine + 'static> Prepared<E> {
             tasks: Vec::new(),
             feed: None,
             group_commit: None,
-            spare: Vec::new(),
+            neighbours: Neighbours::default(),
         }
     }
 
@@ -291,10 +291,10 @@ impl<E: Engine + 'static> Prepared<E> {
         self
     }
 
-    /// Leaves programs of these names (as `ps -o comm` shows them) on the exclusive cores, beside those that the
-    /// environment names.
-    pub fn spare(&mut self, programs: impl IntoIterator<Item = String>) -> &mut Self {
-        self.spare.extend(programs);
+    /// Says what other programs have to do with exclusive cores: which of them stay, besides those that the environment
+    /// names, and to which groups the cores are lent.
+    pub fn neighbours(&mut self, neighbours: Neighbours) -> &mut Self {
+        self.neighbours = neighbours;
         self
     }
 

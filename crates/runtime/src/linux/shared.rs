@@ -10,7 +10,7 @@ use punctual_loop::Regulator;
 use punctual_os::linux::sync::{Parker, PiMutex};
 use punctual_platform::Refusal;
 use punctual_platform::linux::BestEffort;
-use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::exclusive::{ExclusiveCore, Lendee};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace, TaskGoal};
@@ -227,8 +227,8 @@ pub(super) struct ThreadPlace {
 pub(super) enum Tenure {
     /// It works there.
     Occupant(ExclusiveCore),
-    /// It gets the core lent, beside all others.
-    Guest(ExclusiveCore),
+    /// It has the core while that is lent.
+    Lendee(ExclusiveCore),
 }
 
 /// What a thread says once it is in its place.
@@ -248,7 +248,7 @@ pub(super) struct ThreadStart {
 impl ThreadStart {
     /// Places the calling thread, reports what was obtained, and waits for the start of the run. `None` where the run
     /// was called off.
-    pub(super) fn start(self) -> Option<Time> {
+    pub(super) fn start(self) -> Option<Started> {
         let ThreadPlace {
             role,
             core,
@@ -256,16 +256,20 @@ impl ThreadStart {
             bounded,
             tenure,
         } = &self.place;
+        let mut lendee = None;
         let mut obtained = vec![match tenure {
             None => protection(format!("{role}: on core {core}"), thread::pin(*core)),
             Some(Tenure::Occupant(exclusive)) => protection(
                 format!("{role}: on core {core}, exclusively"),
                 exclusive.enter(Tid::current()).and_then(|()| thread::pin(*core)),
             ),
-            Some(Tenure::Guest(exclusive)) => protection(
-                format!("{role}: off core {} but while it is lent", exclusive.obtained().core),
-                exclusive.confine(Tid::current()),
-            ),
+            Some(Tenure::Lendee(exclusive)) => {
+                let added = exclusive.lend_to(Tid::current());
+                protection(
+                    format!("{role}: off core {} but while it is lent", exclusive.obtained().core),
+                    added.map(|added| lendee = Some(added)),
+                )
+            }
         }];
         let mut real_time = None;
         if let Some(priority) = priority {
@@ -280,8 +284,17 @@ impl ThreadStart {
             ));
         }
         self.ready.send(Ready { obtained, real_time }).ok()?;
-        self.go.recv().ok()
+        let at = self.go.recv().ok()?;
+        Some(Started { at, _lendee: lendee })
     }
+}
+
+/// A thread in its place.
+pub(super) struct Started {
+    /// When the run starts.
+    pub(super) at: Time,
+    /// To be held for as long as the thread works.
+    _lendee: Option<Lendee>,
 }
 
 /// The threads of a run, started together.

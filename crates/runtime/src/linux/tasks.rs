@@ -153,7 +153,7 @@ impl<E: Engine> Running<E> {
         self.state.thread.get_or_init(Tid::current);
         shared.enter();
         let how = match thread.start() {
-            Some(start) => self.jobs(store, shared, start),
+            Some(started) => self.jobs(store, shared, started.at),
             None => Ended::Stopped,
         };
         // What the closure holds is given back before a caller that waits for the end hears of it.

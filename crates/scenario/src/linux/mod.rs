@@ -14,6 +14,7 @@ use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
+use punctual_platform::linux::exclusive::check_groups;
 use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_runtime::RuntimeError;
@@ -23,7 +24,7 @@ use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::SensorSpec;
 use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
 use punctual_units::{CoreId, Nanos, Time};
-use punctual_workload::{self as workload, Class, Costs, Program, Scenario, TaskGoal, TaskSpec};
+use punctual_workload::{self as workload, Class, Costs, Problem, Program, Scenario, TaskGoal, TaskSpec};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -48,6 +49,10 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         // In use, damaged, of another version, read-only: said before real-time work disturbs other programs.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
+    check_groups(&KernelTree::default(), &setup.request.neighbours).map_err(|refusal| Problem {
+        key: "exclusive.lend_to".into(),
+        what: refusal.to_string(),
+    })?;
     let placement = setup.place(&cores::usable(&KernelTree::default()), &limits())?;
     stage(watch, "measuring what store accesses cost here")?;
     let costs = measure(setup, placement.update_core(), watch)?;
@@ -95,7 +100,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         placing.add(&mut runtime, task, program, seat, watch)?;
     }
     options.regulator.goals = placing.goals;
-    runtime.spare(setup.request.spare.iter().cloned());
+    runtime.neighbours(setup.request.neighbours.clone());
     runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     if scenario.store.update_mode == workload::UpdateMode::MemoryFirst {
         runtime.group_commit_every(scenario.store.group_commit);

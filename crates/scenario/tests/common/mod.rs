@@ -73,7 +73,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         platform,
         controller: None,
         store_path: None,
-        spare: Vec::new(),
+        neighbours: punctual_platform::Neighbours::default(),
         record: false,
         machine: None,
         governor: None,

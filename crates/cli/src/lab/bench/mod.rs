@@ -9,6 +9,7 @@ mod allocation;
 mod cases;
 mod controllers;
 mod movie;
+mod neighbours;
 mod rates;
 mod referees;
 pub mod rounds;
@@ -59,6 +60,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
         Bench::Allocation(arguments) => allocation::allocation(arguments),
         Bench::Movie(arguments) => movie::movie(arguments, command),
         Bench::Referees(arguments) => referees::referees(arguments, command),
+        Bench::Neighbours(arguments) => neighbours::neighbours(arguments),
     }
 }
 

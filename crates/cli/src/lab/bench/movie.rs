@@ -107,7 +107,7 @@ fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
         busy_disk: file.busy_disk,
         repetitions,
         arms: Arm::ALL.to_vec(),
-        spare: loaded.spare.clone(),
+        neighbours: loaded.neighbours.clone(),
     };
     possible(&plan).map_err(|refusal| complain(format!("{}; {}", refusal.why, refusal.remedy)))?;
     Ok(plan)

@@ -1,4 +1,5 @@
 use punctual_lab::movie::{Frame, Medium, MoviePlan};
+use punctual_platform::Neighbours;
 use punctual_runtime::linux::tenancy::LendingMeasured;
 
 use super::*;
@@ -18,7 +19,7 @@ pub(crate) fn report() -> MovieReport {
         busy_disk: true,
         repetitions: 1,
         arms: Arm::ALL.to_vec(),
-        spare: Vec::new(),
+        neighbours: Neighbours::default(),
     };
     let frame = |dropped: bool| Frame {
         woken: ms(if dropped { 80 } else { 1 }),

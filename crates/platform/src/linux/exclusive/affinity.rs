@@ -1,7 +1,7 @@
 //! The exclusive core without cgroups: the affinity of every movable thread, one by one.
 //!
-//! Each thread's mask is recorded, then written without the core (sched_setaffinity(2)). Lending writes the former
-//! masks, taking back the narrow ones: two system calls per thread, whose cost is measured like that of any other way.
+//! Each thread's mask is recorded, then written without the core (sched_setaffinity(2)), once: lending changes the
+//! affinity of lendees only (`lendees.rs`).
 //!
 //! **Heirs.** What a confined program starts inherits its narrow mask, and would keep it for ever. So a thread counts
 //! as confined, too, if it was started since the core was taken and has exactly the mask that we gave its own process,
@@ -11,6 +11,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_units::CoreId;
@@ -18,9 +19,11 @@ use punctual_units::CoreId;
 use super::super::core_mask::{CoreMask, affinity_of, allowed_to, set_affinity};
 use super::super::journal::Journal;
 use super::super::thread::{self, Tid};
-use super::super::{KernelTree, refused};
-use super::Census;
+use super::super::tree::read_trimmed;
+use super::super::{KernelTree, cores, refused};
+use super::fence::Wanted;
 use super::population::{Identity, Roll, Spared, Status, Unmoved, threads};
+use super::{CPUS, Census, list};
 use crate::Refusal;
 
 /// Passes over all threads for heirs once no thread is confined any more: heirs may have started others meanwhile.
@@ -36,6 +39,9 @@ pub(super) struct Affinity {
     exclusive: Vec<CoreId>,
     others: CoreMask,
     spared: Spared,
+    /// The groups that have the cores while they are lent, with the cores that they had: their members lose the core
+    /// with the group's list.
+    groups: Vec<(PathBuf, Vec<CoreId>)>,
     /// When the first thread may have been confined, in ticks since boot: an older thread has inherited nothing.
     since: u64,
     roll: Mutex<Roll>,
@@ -49,8 +55,6 @@ struct Threads {
     settled: HashSet<Identity>,
     /// The masks of all threads that were ever confined.
     former: Vec<CoreMask>,
-    /// The exclusive cores that are lent.
-    lent: Vec<CoreId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,13 +66,7 @@ struct Confined {
 
 impl Affinity {
     /// Confines no thread yet.
-    pub(super) fn new(
-        tree: &KernelTree,
-        journal: &Journal,
-        exclusive: &[CoreId],
-        others: &[CoreId],
-        spared: Spared,
-    ) -> Result<Affinity, Refusal> {
+    pub(super) fn new(tree: &KernelTree, journal: &Journal, wanted: &Wanted) -> Result<Affinity, Refusal> {
         let refusal =
             |why: &str, remedy: &str| Err(refused("moving threads off the exclusive core (affinity)", why, remedy));
         if !tree.is_live() {
@@ -82,13 +80,14 @@ impl Affinity {
             );
         }
         let mut mask = CoreMask::default();
-        others.iter().for_each(|other| mask.set(*other, true));
+        wanted.others.iter().for_each(|other| mask.set(*other, true));
         Ok(Affinity {
             tree: tree.clone(),
             journal: journal.clone(),
-            exclusive: exclusive.to_vec(),
+            exclusive: wanted.exclusive.to_vec(),
             others: mask,
-            spared,
+            spared: wanted.spared.clone(),
+            groups: shrink_groups(journal, wanted)?,
             since: youngest(tree),
             roll: Mutex::default(),
             threads: Mutex::default(),
@@ -114,7 +113,7 @@ impl Affinity {
                 self.threads().settled.insert(thread);
                 continue;
             }
-            match self.confine_as(thread, former) {
+            match self.confine(thread, former) {
                 Ok(()) => census.moved += 1,
                 Err(why) => {
                     census.count(Unmoved::by(&why));
@@ -125,23 +124,15 @@ impl Affinity {
         census
     }
 
-    /// Puts `thread` among those that have the core only while it is lent.
-    pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
-        let ended = || io::Error::from_raw_os_error(libc::ESRCH);
-        let thread = Identity::of(&self.tree, thread).ok_or_else(ended)?;
-        self.confine_as(thread, self.inherited(thread))
-    }
-
     /// Confines `thread`, whose former mask is `former` if it has inherited the one that it has.
-    fn confine_as(&self, thread: Identity, former: Option<CoreMask>) -> io::Result<()> {
+    pub(super) fn confine(&self, thread: Identity, former: Option<CoreMask>) -> io::Result<()> {
         let found = former.map_or_else(|| allowed_to(&self.tree, thread.tid), Ok)?;
         let process = Status::read(&self.tree, thread.tid).map_or(thread.tid.0, |status| status.process);
         let mut threads = self.threads();
         if threads.confined.contains_key(&thread) {
             return Ok(());
         }
-        self.journal
-            .confine(thread.tid, &found, &self.kept_off(&found, &threads.lent))?;
+        self.journal.confine(thread.tid, &found, &self.kept_off(&found))?;
         threads.confined.insert(thread, Confined { found, process });
         if threads.former.len() < FORMER_MAX && !threads.former.contains(&found) {
             threads.former.push(found);
@@ -157,37 +148,39 @@ impl Affinity {
         }
         let mask = allowed_to(&self.tree, thread.tid).ok()?;
         let status = Status::read(&self.tree, thread.tid)?;
-        // Which cores were lent when it was started shows in the mask itself.
-        let then_lent: Vec<CoreId> = self.exclusive.iter().copied().filter(|core| mask.has(*core)).collect();
-        let gives_it = |found: &CoreMask| *found != mask && self.kept_off(found, &then_lent) == mask;
+        let gives_it = |found: &CoreMask| *found != mask && self.kept_off(found) == mask;
         self.threads().ancestor(&status, gives_it)
     }
 
+    /// All threads of the machine but those of groups that have the cores while they are lent.
     fn here(&self) -> HashSet<Identity> {
         let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
-        roll.call(&self.tree, &threads(&self.tree)).into_iter().collect()
+        let mut all = threads(&self.tree);
+        if !self.groups.is_empty() {
+            let lendees: HashSet<Tid> = self
+                .groups
+                .iter()
+                .flat_map(|(group, _)| members_within(group))
+                .collect();
+            all.retain(|thread| !lendees.contains(thread));
+        }
+        roll.call(&self.tree, &all).into_iter().collect()
     }
 
-    /// Gives `core` to all threads that had it, or takes it from them again. Threads that have ended are forgotten.
-    pub(super) fn set_lent(&self, core: CoreId, lent: bool) {
-        let mut threads = self.threads();
-        threads.lent.retain(|other| *other != core);
-        if lent {
-            threads.lent.push(core);
-        }
-        let Threads { confined, lent, .. } = &mut *threads;
-        confined.retain(|thread, it| set_affinity(thread.tid, &self.kept_off(&it.found, lent)).is_ok());
+    /// The files `cpuset.cpus` of the groups that have the cores while they are lent, with the cores that each had.
+    pub(super) fn groups(&self) -> Vec<(PathBuf, Vec<CoreId>)> {
+        let cpus = |(group, cores): &(PathBuf, Vec<CoreId>)| (group.join(CPUS), cores.clone());
+        self.groups.iter().map(cpus).collect()
     }
 
     fn has_exclusive(&self, mask: &CoreMask) -> bool {
         self.exclusive.iter().any(|core| mask.has(*core))
     }
 
-    /// `found` without the cores that are not lent; all other cores for a thread that had none but these.
-    fn kept_off(&self, found: &CoreMask, lent: &[CoreId]) -> CoreMask {
+    /// `found` without the exclusive cores; all other cores for a thread that had none but these.
+    fn kept_off(&self, found: &CoreMask) -> CoreMask {
         let mut mask = *found;
-        let kept = self.exclusive.iter().filter(|core| !lent.contains(core));
-        kept.for_each(|core| mask.set(*core, false));
+        self.exclusive.iter().for_each(|core| mask.set(*core, false));
         if mask.is_empty() { self.others } else { mask }
     }
 
@@ -222,20 +215,64 @@ impl Drop for Affinity {
     /// Gives the cores back to all confined threads, so that no thread inherits a narrow mask any more, then to the
     /// heirs.
     fn drop(&mut self) {
-        let exclusive = self.exclusive.clone();
-        exclusive.into_iter().for_each(|core| self.set_lent(core, true));
+        let lift = |(thread, it): (&Identity, &mut Confined)| set_affinity(thread.tid, &it.found).is_ok();
+        self.threads().confined.retain(|thread, it| lift((thread, it)));
         for _ in 0..HEIR_ROUNDS {
             let unknown = self
                 .here()
                 .into_iter()
                 .filter(|thread| !self.threads().confined.contains_key(thread));
             let heirs = unknown.filter_map(|thread| Some((thread, self.inherited(thread)?)));
-            let lifted = heirs.filter(|(thread, former)| self.confine_as(*thread, Some(*former)).is_ok());
+            let lifted = heirs.filter(|(thread, former)| set_affinity(thread.tid, former).is_ok());
             if lifted.count() == 0 {
                 return;
             }
         }
     }
+}
+
+/// Takes the exclusive cores from the groups to lend to (cgroup version 2), and answers which cores each had. Groups in
+/// them have no more than they have.
+fn shrink_groups(journal: &Journal, wanted: &Wanted) -> Result<Vec<(PathBuf, Vec<CoreId>)>, Refusal> {
+    let shrink = |group: &PathBuf| {
+        let has = |file: &str| cores::parse_list(&read_trimmed(&group.join(file)).unwrap_or_default());
+        let cores = has("cpuset.cpus.effective");
+        let left: Vec<CoreId> = cores
+            .iter()
+            .filter(|core| !wanted.exclusive.contains(core))
+            .copied()
+            .collect();
+        if left.is_empty() {
+            let what = format!("lending to the control group {}", group.display());
+            return Err(refused(
+                what,
+                "it has no other core",
+                "name a group that has other cores, too",
+            ));
+        }
+        let file = group.join(CPUS);
+        match has(CPUS).is_empty() {
+            // An empty file cannot be put back by writing nothing.
+            true => journal.switch(&file, &list(&left), "\n")?,
+            false => journal.write(&file, &list(&left))?,
+        }
+        Ok((group.clone(), cores))
+    };
+    wanted.lend_to.iter().map(shrink).collect()
+}
+
+/// The threads of `group` and of the groups in it (cgroup version 2).
+fn members_within(group: &Path) -> Vec<Tid> {
+    let mut groups = vec![group.to_owned()];
+    let mut members = Vec::new();
+    while let Some(group) = groups.pop() {
+        let threads = read_trimmed(&group.join("cgroup.threads")).unwrap_or_default();
+        members.extend(threads.lines().filter_map(|line| line.parse().ok().map(Tid)));
+        let below = std::fs::read_dir(&group).into_iter().flatten().flatten();
+        let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        groups.extend(below.map(|entry| entry.path()));
+    }
+    members
 }
 
 /// When the thread that was started last did so: no thread that is started from now on is older. Ticks since boot.

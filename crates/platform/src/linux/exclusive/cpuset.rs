@@ -12,10 +12,10 @@
 //! The kernel remembers which cores a thread had chosen for itself and gives them back with the former group
 //! (`user_cpus_ptr`, since Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
 //!
-//! Lending is one write of a longer list to the `cpuset.cpus` of every pen and every group that lost the core, the
-//! outer ones first. Taking back is one write of the shorter list, the inner ones first; it returns once every member
-//! has left the core. `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its
-//! scheduling domains; the topmost group's flag, left on, keeps balancing all the same.
+//! Nothing of this changes when a core is lent: lendees alone are given it (`lendees.rs`). A group that is one is off
+//! our way; the groups above it keep the core like those on our way, because a group must have what the groups in it
+//! have. `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its scheduling domains;
+//! the topmost group's flag, left on, keeps balancing all the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -30,13 +30,13 @@ use super::super::journal::Journal;
 use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
+use super::fence::Wanted;
 use super::population::{Identity, Roll, Spared, Unmoved};
-use super::{Census, list};
+use super::{CPUS, Census, list};
 use crate::Refusal;
 
 /// Groups that are looked at for the core: more than a machine full of containers has.
 const GROUPS_MAX: usize = 1024;
-const CPUS: &str = "cpuset.cpus";
 
 /// The groups of all other threads.
 #[derive(Debug)]
@@ -46,7 +46,8 @@ pub(super) struct Cpuset {
     exclusive: Vec<CoreId>,
     /// The topmost one first.
     pens: Vec<Pen>,
-    found: Mutex<Found>,
+    /// Groups that lost the core, with the cores that they had: the outer ones come before those within.
+    shrunk: Mutex<BTreeMap<PathBuf, Vec<CoreId>>>,
     spared: Spared,
     /// Threads that cannot be moved or are not to be.
     settled: Mutex<HashSet<Identity>>,
@@ -62,25 +63,10 @@ struct Pen {
     roll: Mutex<Roll>,
 }
 
-/// What changes while the core is kept.
-#[derive(Debug, Default)]
-struct Found {
-    /// Groups that lost the core, with the cores that they had: the outer ones come before those within.
-    shrunk: BTreeMap<PathBuf, Vec<CoreId>>,
-    /// The exclusive cores that are lent.
-    lent: BTreeSet<CoreId>,
-}
-
 impl Cpuset {
-    /// Makes the pens, empty; `others` are the cores left to other threads where the topmost group does not tell which
-    /// it has.
-    pub(super) fn create(
-        tree: &KernelTree,
-        journal: &Journal,
-        exclusive: &[CoreId],
-        others: &[CoreId],
-        spared: Spared,
-    ) -> Result<Cpuset, Refusal> {
+    /// Makes the pens, empty; where the topmost group does not tell which cores it has, it has all of the machine.
+    pub(super) fn create(tree: &KernelTree, journal: &Journal, wanted: &Wanted) -> Result<Cpuset, Refusal> {
+        let Wanted { exclusive, others, .. } = *wanted;
         let text = |file: &str| tree.read(file).unwrap_or_default();
         let mountinfo = text("/proc/self/mountinfo");
         let root = mount_point(Some("cpuset"), &mountinfo)
@@ -91,8 +77,9 @@ impl Cpuset {
             .map_or_else(|| root.clone(), |location| tree.path(location.folder));
         let all: Vec<CoreId> = others.iter().chain(exclusive).copied().collect();
         let name = super::group_name(exclusive.last().copied().unwrap_or_default());
-        let mut way: Vec<&Path> = home.ancestors().take_while(|group| group.starts_with(&root)).collect();
-        way.reverse();
+        let above = wanted.lend_to.iter().filter_map(|group| group.parent());
+        let way = above.chain([home.as_path()]).flat_map(Path::ancestors);
+        let way: BTreeSet<&Path> = way.filter(|group| group.starts_with(&root)).collect();
         let pens = way.into_iter().map(|above| Pen {
             above: above.to_owned(),
             folder: above.join(&name),
@@ -109,8 +96,8 @@ impl Cpuset {
                 .filter(|pen| pen.cores.iter().any(|core| !exclusive.contains(core)))
                 .collect(),
             exclusive: exclusive.to_vec(),
-            found: Mutex::default(),
-            spared,
+            shrunk: Mutex::default(),
+            spared: wanted.spared.clone(),
             settled: Mutex::default(),
         };
         if cpuset.pens.is_empty() {
@@ -132,30 +119,34 @@ impl Cpuset {
         let write = |file: &str, content: &str| write_existing(&pen.folder.join(file), content).map_err(refuse);
         write("cpuset.mems", &memory)?;
         write("cpuset.sched_load_balance", "0")?;
-        write(CPUS, &self.kept_off(&pen.cores, &BTreeSet::new()))
+        write(CPUS, &self.kept_off(&pen.cores))
     }
 
-    /// Takes the cores that are not lent from groups that are no pens and not on our way, unless they have no others.
-    /// Holds the lock for one group at a time, because the thread that takes the core back waits for it.
+    /// Takes the cores from groups that are no pens and not on our way, unless they have no others.
     fn shrink_others(&self) {
-        self.found().shrunk.retain(|group, _| group.is_dir());
+        let mut shrunk = self.shrunk();
+        shrunk.retain(|group, _| group.is_dir());
         // A group must have what the groups in it have: the inner ones first.
         for group in self.other_groups().into_iter().rev() {
-            self.shrink(&mut self.found(), group);
+            if shrunk.contains_key(&group) {
+                continue;
+            }
+            let has = cores_of(&group);
+            let loses = has.iter().any(|core| self.exclusive.contains(core));
+            let keeps = has.iter().any(|core| !self.exclusive.contains(core));
+            if loses && keeps && self.journal.write(&group.join(CPUS), &self.kept_off(&has)).is_ok() {
+                shrunk.insert(group, has);
+            }
         }
     }
 
-    fn shrink(&self, found: &mut Found, group: PathBuf) {
-        if found.shrunk.contains_key(&group) {
-            return;
-        }
-        let has = cores_of(&group);
-        let loses = has.iter().any(|core| self.exclusive.contains(core));
-        let keeps = has.iter().any(|core| !self.exclusive.contains(core));
-        let left = self.kept_off(&has, &found.lent);
-        if loses && keeps && self.journal.write(&group.join(CPUS), &left).is_ok() {
-            found.shrunk.insert(group, has);
-        }
+    /// `group` and the groups in it that lost the core, with the cores that they had; the outer ones first.
+    pub(super) fn shrunk_within(&self, group: &Path) -> Vec<(PathBuf, Vec<CoreId>)> {
+        let shrunk = self.shrunk();
+        let within = shrunk.iter().filter(|(folder, _)| folder.starts_with(group));
+        within
+            .map(|(folder, cores)| (folder.join(CPUS), cores.clone()))
+            .collect()
     }
 
     /// Groups that are no pens and not on our way, the outer ones first.
@@ -216,56 +207,14 @@ impl Cpuset {
         census
     }
 
-    /// Puts `thread`, of this process, among those that have the core only while it is lent.
-    pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
-        let innermost = self.pens.last().ok_or(io::ErrorKind::NotFound)?;
-        innermost.take(thread)
-    }
-
-    /// Lends `core` to all other threads, or takes it back.
-    pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> io::Result<()> {
-        // Held while writing: of two lists the one that is written last counts.
-        let mut found = self.found();
-        match lent {
-            true => found.lent.insert(core),
-            false => found.lent.remove(&core),
-        };
-        self.write_lists(&found, lent).or_else(|_| {
-            // A group that was made meanwhile, within one of these, and has the core holds it back.
-            let groups = self.other_groups();
-            groups
-                .into_iter()
-                .rev()
-                .for_each(|group| self.shrink(&mut found, group));
-            self.write_lists(&found, lent)
-        })
-    }
-
-    /// Writes every list. One that cannot be written holds up no other; the first refusal is answered.
-    fn write_lists(&self, found: &Found, wider: bool) -> io::Result<()> {
-        let pens = self.pens.iter().map(|pen| (pen.folder.as_path(), &pen.cores));
-        let outer_first = || found.shrunk.iter().map(|(folder, cores)| (folder.as_path(), cores));
-        let shrunk: Vec<(&Path, &Vec<CoreId>)> = match wider {
-            true => outer_first().collect(),
-            false => outer_first().rev().collect(),
-        };
-        let mut done = Ok(());
-        for (folder, cores) in pens.chain(shrunk) {
-            let written = write_existing(&folder.join(CPUS), &self.kept_off(cores, &found.lent));
-            // A group that is gone lends and keeps nothing.
-            done = done.and(written.or_else(|why| if folder.is_dir() { Err(why) } else { Ok(()) }));
-        }
-        done
-    }
-
-    /// `cores` without the exclusive ones that are not lent, as the kernel takes them.
-    fn kept_off(&self, cores: &[CoreId], lent: &BTreeSet<CoreId>) -> String {
-        let stays = |core: &&CoreId| !self.exclusive.contains(core) || lent.contains(core);
+    /// `cores` without the exclusive ones, as the kernel takes them.
+    fn kept_off(&self, cores: &[CoreId]) -> String {
+        let stays = |core: &&CoreId| !self.exclusive.contains(core);
         list(&cores.iter().filter(stays).copied().collect::<Vec<_>>())
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shrunk(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Vec<CoreId>>> {
+        self.shrunk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

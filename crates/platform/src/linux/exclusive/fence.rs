@@ -1,6 +1,7 @@
 //! The way in which cores are kept: the best that this machine allows.
 
 use std::io;
+use std::path::PathBuf;
 
 use punctual_units::CoreId;
 
@@ -11,8 +12,21 @@ use super::affinity::Affinity;
 use super::cpuset::Cpuset;
 use super::partition::Partition;
 use super::population::Spared;
-use super::{Census, Mechanism};
+use super::{Census, Mechanism, likely};
 use crate::Refusal;
+
+/// What is to be kept, and from which threads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'w> {
+    pub(super) exclusive: &'w [CoreId],
+    /// All other cores of the machine.
+    pub(super) others: &'w [CoreId],
+    pub(super) spared: &'w Spared,
+    /// Whether the cores are to be lent.
+    pub(super) lend: bool,
+    /// Groups that have them while they are lent.
+    pub(super) lend_to: &'w [PathBuf],
+}
 
 /// The way in use.
 #[derive(Debug)]
@@ -29,23 +43,19 @@ impl Fence {
     pub(super) fn best(
         tree: &KernelTree,
         journal: &Journal,
-        exclusive: &[CoreId],
-        others: &[CoreId],
-        spared: &Spared,
+        wanted: &Wanted,
         better: &mut Vec<Refusal>,
     ) -> Result<(Fence, Census), Refusal> {
         let partition = |core: &CoreId| Partition::create(tree, journal, *core).map(|partition| (*core, partition));
-        let partitions = || {
-            exclusive
-                .iter()
-                .map(partition)
-                .collect::<Result<_, _>>()
-                .map(Fence::Partition)
+        let partitions = || match wanted.lend {
+            true => Err(not_while_lending(tree)),
+            false => {
+                let all = wanted.exclusive.iter().map(partition).collect::<Result<_, _>>();
+                all.map(Fence::Partition)
+            }
         };
-        let cpuset =
-            || Cpuset::create(tree, journal, exclusive, others, spared.clone()).map(|it| Fence::Cpuset(Box::new(it)));
-        let affinity =
-            || Affinity::new(tree, journal, exclusive, others, spared.clone()).map(|it| Fence::Affinity(Box::new(it)));
+        let cpuset = || Cpuset::create(tree, journal, wanted).map(|it| Fence::Cpuset(Box::new(it)));
+        let affinity = || Affinity::new(tree, journal, wanted).map(|it| Fence::Affinity(Box::new(it)));
         Fence::attempt(journal, partitions)
             .or_else(|refusal| {
                 better.push(refusal);
@@ -96,24 +106,16 @@ impl Fence {
         }
     }
 
-    /// Puts `thread`, of this process, among those that have the cores only while they are lent.
-    pub(super) fn confine(&self, thread: Tid) -> io::Result<()> {
+    /// The files `cpuset.cpus` of the groups that have the cores while they are lent, with the cores that each had; the
+    /// outer ones first.
+    pub(super) fn groups_to_lend_to(&self, wanted: &Wanted) -> Vec<(PathBuf, Vec<CoreId>)> {
         match self {
-            Fence::Partition(_) => Ok(()), // every thread outside of it is
-            Fence::Cpuset(cpuset) => cpuset.confine(thread),
-            Fence::Affinity(affinity) => affinity.confine(thread),
-        }
-    }
-
-    /// Lends `core` to all other threads, or takes it back.
-    pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> io::Result<()> {
-        match self {
-            Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.set_lent(lent)),
-            Fence::Cpuset(cpuset) => cpuset.set_lent(core, lent),
-            Fence::Affinity(affinity) => {
-                affinity.set_lent(core, lent);
-                Ok(())
+            Fence::Partition(_) => Vec::new(),
+            Fence::Cpuset(cpuset) => {
+                let within = wanted.lend_to.iter().flat_map(|group| cpuset.shrunk_within(group));
+                within.collect()
             }
+            Fence::Affinity(affinity) => affinity.groups(),
         }
     }
 }
@@ -121,6 +123,19 @@ impl Fence {
 fn of(partitions: &[(CoreId, Partition)], core: CoreId) -> impl Iterator<Item = &Partition> {
     let its = partitions.iter().filter(move |(of, _)| *of == core);
     its.map(|(_, partition)| partition)
+}
+
+/// Why a core that is to be lent has no partition.
+fn not_while_lending(tree: &KernelTree) -> Refusal {
+    let what = "a cpuset partition of its own (cgroup version 2)";
+    match likely::partition(tree) {
+        Ok(()) => refused(
+            what,
+            "the kernel keeps a partition's core from all other threads, so it cannot be lent",
+            "set exclusive.lend = false where better protection is worth more than the time that the core is idle",
+        ),
+        Err(why) => refused(what, why, "nothing: the core is to be lent, and a partition cannot be"),
+    }
 }
 
 /// A way by which no thread may be moved keeps nothing.

@@ -35,7 +35,7 @@ pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
 }
 
 /// Whether the files could be written that a partition takes; why not.
-fn partition(tree: &KernelTree) -> Result<(), String> {
+pub(super) fn partition(tree: &KernelTree) -> Result<(), String> {
     let (top, home) = groups(tree).map_err(|refusal| refusal.why)?;
     if home != top && tree.release() < Some(REMOTE) {
         return Err("a kernel before 6.7 has partitions in the topmost group only".into());

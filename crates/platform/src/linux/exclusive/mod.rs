@@ -1,4 +1,5 @@
-//! A core that belongs to real-time work: all other threads are moved away, and have it lent while it is not needed.
+//! A core that belongs to real-time work: all other threads are moved away. While it is not needed it is lent, to the
+//! threads and groups that were named for that (`lendees.rs`), and to no other.
 //!
 //! **Problem.** A real-time thread preempts ordinary ones, but not what they have the kernel do on its core, nor their
 //! traces in its caches (the second paper, Sect. 2). **Method.** The best of three ways to keep a core for oneself, in
@@ -8,7 +9,8 @@
 //! 2. a *cpuset* without the core for all other threads (version 1; `cpuset.rs`),
 //! 3. the *affinity* of every thread, one by one (`affinity.rs`).
 //!
-//! In the last two, threads that start later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is
+//! A partition cannot be lent, so it is tried only where lending is not asked for. In the last two, threads that start
+//! later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is
 //! bound to no core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself,
 //! threads that the kernel binds to the core, and those of `population.rs`.
 //!
@@ -21,30 +23,38 @@ mod affinity;
 mod cpuset;
 mod fence;
 mod kernel_work;
+mod lendees;
 mod likely;
 mod obtained;
 mod partition;
 mod population;
 mod sweeper;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use punctual_units::{CoreId, Nanos};
 
-use self::fence::Fence;
+use self::fence::{Fence, Wanted};
+use self::lendees::Lendees;
 use self::population::Spared;
 use self::sweeper::Sweeper;
+use super::cgroup::{locate_controller, mount_point};
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::Tid;
 use super::{KernelTree, cores, refused};
-use crate::Refusal;
+use crate::{Neighbours, Refusal};
 
+pub use lendees::Lendee;
 pub use likely::likely;
 pub use obtained::{Census, Mechanism, Obtained};
 
 /// How soon a thread that was started meanwhile is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
+
+/// The file of a group's cores.
+const CPUS: &str = "cpuset.cpus";
 
 /// The environment variable that names programs that stay where they are, as `ps -o comm` shows them, with commas
 /// between.
@@ -66,12 +76,12 @@ pub fn spared() -> Vec<String> {
 pub struct ExclusiveCore {
     obtained: Arc<Obtained>,
     fence: Arc<Fence>,
+    lendees: Arc<Lendees>,
     _sweeper: Option<Arc<Sweeper>>,
 }
 
 impl ExclusiveCore {
-    /// Takes `core` for this process; the programs named in `spare` (as `ps -o comm` shows them) are left where they
-    /// are.
+    /// Takes `core` for this process.
     ///
     /// # Errors
     /// [`Refusal`] where there is no such core, no other one, or no way to keep it; nothing has changed then.
@@ -79,23 +89,23 @@ impl ExclusiveCore {
         tree: &KernelTree,
         journal: &Journal,
         core: CoreId,
-        spare: &[String],
+        neighbours: &Neighbours,
     ) -> Result<ExclusiveCore, Refusal> {
         let refusal = |why: &str| refused(keeping(&[core]), why, "this is a defect worth reporting");
-        let taken = ExclusiveCore::take_all(tree, journal, &[core], spare)?;
+        let taken = ExclusiveCore::take_all(tree, journal, &[core], neighbours)?;
         taken.into_iter().next().ok_or_else(|| refusal("none was obtained"))
     }
 
     /// Takes all of `exclusive`, in one way; answers them in this order. A process takes cores once.
     ///
     /// # Errors
-    /// [`Refusal`] where one of them is not there, none is left to others, or there is no way to keep them; nothing has
-    /// changed then.
+    /// [`Refusal`] where one of them is not there, none is left to others, there is no way to keep them, or a group to
+    /// lend to is not there or cannot be lent to; nothing has changed then.
     pub fn take_all(
         tree: &KernelTree,
         journal: &Journal,
         exclusive: &[CoreId],
-        spare: &[String],
+        neighbours: &Neighbours,
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
         let machine = cores::online(tree);
         let there = exclusive.iter().all(|core| machine.contains(core));
@@ -103,7 +113,7 @@ impl ExclusiveCore {
             // First of all: another process, even a dead one, may have this process within its fence.
             journal.claim(exclusive, &machine)?;
         }
-        let taken = ExclusiveCore::take_claimed(tree, journal, exclusive, &machine, spare);
+        let taken = ExclusiveCore::take_claimed(tree, journal, exclusive, &machine, neighbours);
         taken.inspect_err(|_| journal.release(exclusive))
     }
 
@@ -112,7 +122,7 @@ impl ExclusiveCore {
         journal: &Journal,
         exclusive: &[CoreId],
         machine: &[CoreId],
-        spare: &[String],
+        neighbours: &Neighbours,
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
         // Our own threads stay within the cores of this process; all other threads have the whole machine but these.
         let mut own_others = cores::usable(tree);
@@ -139,9 +149,24 @@ impl ExclusiveCore {
         }
         let mut others = machine.to_vec();
         others.retain(|other| !exclusive.contains(other));
-        let spared = Spared::new(tree, spare);
+        let spared = Spared::new(tree, &neighbours.spare);
         let mut better = Vec::new();
-        let (fence, threads) = Fence::best(tree, journal, exclusive, &others, &spared, &mut better)?;
+        let wanted = Wanted {
+            exclusive,
+            others: &others,
+            spared: &spared,
+            lend: neighbours.lend,
+            lend_to: &groups(tree, neighbours)?,
+        };
+        let mark = journal.mark();
+        let (fence, threads) = Fence::best(tree, journal, &wanted, &mut better)?;
+        let lendees = Lendees::new(exclusive, &own_others, fence.groups_to_lend_to(&wanted)).map_err(|why| {
+            drop(journal.restore_since(mark));
+            refusal(
+                format!("a group to lend to: {why}"),
+                "run as root, or name groups of this user's",
+            )
+        })?;
         let limits = RealTimeLimits::read(tree);
         let kept = exclusive.iter().map(|core| Obtained {
             core: *core,
@@ -153,11 +178,12 @@ impl ExclusiveCore {
             refused: better.clone(),
         });
         let kept: Vec<Obtained> = kept.collect();
-        let fence = Arc::new(fence);
+        let (fence, lendees) = (Arc::new(fence), Arc::new(lendees));
         let sweeper = Sweeper::start(&fence, &own_others).map(Arc::new);
         let cores = kept.into_iter().map(|obtained| ExclusiveCore {
             obtained: Arc::new(obtained),
             fence: Arc::clone(&fence),
+            lendees: Arc::clone(&lendees),
             _sweeper: sweeper.clone(),
         });
         Ok(cores.collect())
@@ -178,16 +204,22 @@ impl ExclusiveCore {
         entered.map_err(|why| self.refuse("entering", thread, why))
     }
 
-    /// Puts `thread`, of this process, among those that have the core only while it is lent.
+    /// Takes `thread`, of this process, off the core, and has the core lent to it until the answer is dropped. Where
+    /// the core is kept by a partition, the thread is off it for good.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not move it.
-    pub fn confine(&self, thread: Tid) -> Result<(), Refusal> {
-        let confined = self.fence.confine(thread);
-        confined.map_err(|why| self.refuse("leaving", thread, why))
+    pub fn lend_to(&self, thread: Tid) -> Result<Lendee, Refusal> {
+        let added = self.lendees.add(thread);
+        added.map_err(|why| self.refuse("leaving", thread, why))
     }
 
-    /// Lends the core to all other threads. Lending twice is harmless.
+    /// Whether the core can be lent now: there is a lendee, and the core is not kept by a partition.
+    pub fn lendable(&self) -> bool {
+        !matches!(*self.fence, Fence::Partition(_)) && self.lendees.any()
+    }
+
+    /// Lends the core to its lendees. Lending twice is harmless.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not take it.
@@ -195,7 +227,7 @@ impl ExclusiveCore {
         self.set_lent(true)
     }
 
-    /// Takes the core back; when this returns, all threads that were moved away have left it.
+    /// Takes the core back; when this returns, all lendees have left it.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel does not give it.
@@ -205,7 +237,16 @@ impl ExclusiveCore {
 
     fn set_lent(&self, lent: bool) -> Result<(), Refusal> {
         let what = if lent { "lending" } else { "taking back" };
-        let done = self.fence.set_lent(self.obtained.core, lent);
+        let set = || self.lendees.set_lent(self.obtained.core, lent);
+        // A group that was made meanwhile, within one that has it lent, holds it back.
+        let done = set().or_else(|why| {
+            if lent {
+                Err(why)
+            } else {
+                self.fence.sweep();
+                set()
+            }
+        });
         done.map_err(|why| {
             refused(
                 format!("{what} core {}", self.obtained.core),
@@ -222,6 +263,46 @@ impl ExclusiveCore {
             "name a thread of this process that is alive, and run as root",
         )
     }
+}
+
+/// Whether there are the groups that the cores are to be lent to.
+///
+/// # Errors
+/// [`Refusal`] where one is not there, or cannot be lent to.
+pub fn check_groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<(), Refusal> {
+    groups(tree, neighbours).map(drop)
+}
+
+/// The folders of the groups to lend to.
+fn groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<Vec<PathBuf>, Refusal> {
+    let text = |file: &str| tree.read(file).unwrap_or_default();
+    let mountinfo = text("/proc/self/mountinfo");
+    let root = mount_point(Some("cpuset"), &mountinfo).or_else(|| mount_point(None, &mountinfo));
+    let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo);
+    let home = home.map(|home| tree.path(home.folder));
+    let folder = |group: &PathBuf| {
+        let refusal = |why: String, remedy: &str| {
+            let what = format!("lending to the control group {}", group.display());
+            Err(refused(what, why, remedy))
+        };
+        let Some(root) = &root else {
+            return refusal("no control groups are mounted".into(), "leave exclusive.lend_to out");
+        };
+        let below = group.strip_prefix("/").unwrap_or(group);
+        let folder = tree.path(root).join(below);
+        let within = |home: &PathBuf| home.starts_with(&folder);
+        if below.as_os_str().is_empty() || home.as_ref().is_some_and(within) {
+            return refusal("this program is in it".into(), "name a group of other programs");
+        }
+        if !folder.join(CPUS).is_file() {
+            return refusal(
+                format!("there is no {}", folder.join(CPUS).display()),
+                "name a group as /proc/PID/cgroup shows it, with the cpuset controller enabled in the group above",
+            );
+        }
+        Ok(folder)
+    };
+    neighbours.lend_to.iter().map(folder).collect()
 }
 
 fn keeping(exclusive: &[CoreId]) -> String {

@@ -90,14 +90,6 @@ impl Partition {
     pub(super) fn enter(&self, thread: Tid) -> std::io::Result<()> {
         write_existing(&self.folder.join("cgroup.threads"), &thread.0.to_string())
     }
-
-    /// Dissolves the partition, or makes it again.
-    pub(super) fn set_lent(&self, lent: bool) -> std::io::Result<()> {
-        if lent {
-            return write_existing(&self.folder.join(PARTITION), "member");
-        }
-        become_partition(&self.folder, self.kind).map_err(std::io::Error::other)
-    }
 }
 
 /// The topmost group, and the one that this process is in.
@@ -130,21 +122,9 @@ fn remember_choices(tree: &KernelTree, journal: &Journal) {
 
 /// Asks for a partition of `kind` and has it dissolved before its group goes: going alone dissolves it some time later
 /// only.
-///
-/// It is made once more before that. A process that is killed while it lends the core leaves the kernel with a
-/// dissolved partition whose core is still kept from unbound work ("Interrupted when creating a worker thread", Linux
-/// 6.12); dissolving it again mends that.
 fn ask(journal: &Journal, file: &Path, kind: &str) -> Result<(), String> {
-    let asked = journal
-        .switch(file, kind, "member")
-        .and_then(|()| journal.switch(file, kind, kind));
+    let asked = journal.switch(file, kind, "member");
     asked.map_err(|refusal| format!("{kind}: {}", refusal.why))
-}
-
-/// Asks for a partition of `kind`.
-fn become_partition(folder: &Path, kind: &str) -> Result<(), String> {
-    write_existing(&folder.join(PARTITION), kind).map_err(|why| format!("{kind}: {why}"))?;
-    granted(folder, kind)
 }
 
 /// Whether the group is a partition of `kind`: what the kernel says of it is believed.
@@ -219,9 +199,6 @@ mod tests {
         );
         partition.enter(Tid(42)).unwrap();
         assert_eq!(ours("cgroup.threads"), "42");
-        partition.set_lent(true).unwrap();
-        assert_eq!(ours(PARTITION), "member");
-        partition.set_lent(false).unwrap();
         assert_eq!(ours(PARTITION), "isolated");
         std::fs::remove_dir_all(&partition.folder).unwrap();
         assert_eq!(journal.restore(), []);
@@ -285,7 +262,7 @@ mod tests {
     #[test]
     fn a_kernel_that_will_not_have_the_partition_is_quoted() {
         let folder = testing::folder();
-        let why = become_partition(folder.path(), "isolated").unwrap_err();
+        let why = granted(folder.path(), "isolated").unwrap_err();
         assert!(why.contains("No such file"), "{why}");
     }
 }

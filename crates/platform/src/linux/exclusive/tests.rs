@@ -7,6 +7,7 @@ use std::process::{Child, Command};
 use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::affinity::Affinity;
 use super::fence::judge;
+use super::population::Identity;
 use super::*;
 use crate::linux::testing;
 
@@ -54,7 +55,7 @@ fn all_other_programs() -> Vec<String> {
 }
 
 #[test]
-fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
+fn affinity_alone_moves_and_gives_back_what_was_chosen_before() {
     let _alone = testing::taking_a_real_core();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
@@ -68,24 +69,31 @@ fn affinity_alone_moves_lends_and_gives_back_what_was_chosen_before() {
     set_affinity(helper.tid(), &narrow).unwrap();
     let journal = testing::journal();
     let spared = Spared::new(&tree, &all_other_programs());
-    let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
+    let affinity = match Affinity::new(&tree, &journal, &wanted(&[*core], others, &spared)) {
         Ok(affinity) => affinity,
         Err(refusal) => {
             assert!(refusal.remedy.contains("CAP_SYS_NICE"), "{refusal}");
             return eprintln!("skipped: {refusal}");
         }
     };
-    affinity.confine(helper.tid()).unwrap();
+    let confined = affinity.confine(Identity::of(&tree, helper.tid()).unwrap(), None);
+    confined.unwrap();
     assert!(
         !helper.may_use(*core) && helper.may_use(others[0]),
         "a thread that had this core only gets the others"
     );
-    affinity.set_lent(*core, true);
-    assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
-    affinity.set_lent(*core, false);
-    assert!(!helper.may_use(*core));
     assert_eq!(journal.restore(), []);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
+}
+
+fn wanted<'w>(exclusive: &'w [CoreId], others: &'w [CoreId], spared: &'w Spared) -> Wanted<'w> {
+    Wanted {
+        exclusive,
+        others,
+        spared,
+        lend: true,
+        lend_to: &[],
+    }
 }
 
 /// A shell that starts the helper program once for every line it gets, and tells its number.
@@ -152,7 +160,7 @@ impl Drop for Shell {
 }
 
 #[test]
-fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
+fn what_confined_programs_start_is_confined_and_freed_with_them() {
     let _alone = testing::taking_a_real_core();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
@@ -160,20 +168,18 @@ fn what_confined_programs_start_is_confined_lent_to_and_freed_with_them() {
     let mut shell = Shell::start();
     let journal = testing::journal();
     let spared = Spared::new(&tree, &all_other_programs());
-    let affinity = match Affinity::new(&tree, &journal, &[*core], others, spared) {
+    let affinity = match Affinity::new(&tree, &journal, &wanted(&[*core], others, &spared)) {
         Ok(affinity) if !others.is_empty() => affinity,
         other => return eprintln!("skipped: one core only, or {:?}", other.err()),
     };
     let had = affinity_of(shell.tid()).unwrap();
-    affinity.confine(shell.tid()).unwrap();
+    let confined = affinity.confine(Identity::of(&tree, shell.tid()).unwrap(), None);
+    confined.unwrap();
     let narrow = affinity_of(shell.tid()).unwrap();
     let [child, orphan] = ["child", "orphan"].map(|way| shell.starts(way));
     let masks = |tids: &[Tid]| tids.iter().map(|tid| affinity_of(*tid).unwrap()).collect::<Vec<_>>();
     assert_eq!(masks(&[child, orphan]), [narrow; 2], "inherited");
     affinity.sweep();
-    affinity.set_lent(*core, true);
-    assert_eq!(masks(&[shell.tid(), child, orphan]), [had; 3], "lent to heirs as well");
-    affinity.set_lent(*core, false);
     assert_eq!(masks(&[shell.tid(), child, orphan]), [narrow; 3]);
     // A choice of its own is not taken for an inheritance, nor lifted.
     let mut own = CoreMask::default();
@@ -195,7 +201,7 @@ fn a_user_that_may_move_no_thread_obtains_nothing() {
     let core = *cores::usable(&tree).last().unwrap();
     let taken = testing::as_user_without_rights(move || {
         let journal = testing::journal();
-        let taken = ExclusiveCore::take(&KernelTree::default(), &journal, core, &[]);
+        let taken = ExclusiveCore::take(&KernelTree::default(), &journal, core, &Neighbours::default());
         taken.map(|exclusive| exclusive.obtained().to_string())
     });
     match taken {
@@ -266,9 +272,9 @@ fn a_choice_that_the_kernel_forgets_is_put_back() {
 fn a_core_that_is_not_there_and_the_only_one_are_refused() {
     let journal = testing::journal();
     let (_folder, tree) = testing::tree(&[("/sys/devices/system/cpu/online", "0")]);
-    let only = ExclusiveCore::take(&tree, &journal, CoreId(0), &[]).unwrap_err();
+    let only = ExclusiveCore::take(&tree, &journal, CoreId(0), &Neighbours::default()).unwrap_err();
     assert!(only.why.contains("only one"), "{only}");
-    let absent = ExclusiveCore::take(&tree, &journal, CoreId(7), &[]).unwrap_err();
+    let absent = ExclusiveCore::take(&tree, &journal, CoreId(7), &Neighbours::default()).unwrap_err();
     assert!(absent.why.contains("may use cores 0"), "{absent}");
 }
 
@@ -289,17 +295,23 @@ fn several_cores_are_taken_as_one_and_lent_one_by_one() {
         (format!("{group}/cpuset.cpus"), ""),
         (format!("{group}/cpuset.sched_load_balance"), "1"),
         (format!("{group}/tasks"), ""),
+        ("/cpuset/render/cpuset.cpus".into(), "0-3"),
+        ("/cpuset/render/inner/cpuset.cpus".into(), "1-3"),
     ];
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
     let (_folder, tree) = testing::tree(&files);
     let journal = testing::journal();
     let none_left: Vec<CoreId> = (0..4).map(CoreId).collect();
-    let refusal = ExclusiveCore::take_all(&tree, &journal, &none_left, &[]).unwrap_err();
+    let refusal = ExclusiveCore::take_all(&tree, &journal, &none_left, &Neighbours::default()).unwrap_err();
     assert!(
         refusal.what.contains("cores 0-3") && refusal.why.contains("no others"),
         "{refusal}"
     );
-    let cores = ExclusiveCore::take_all(&tree, &journal, &[CoreId(3), CoreId(2)], &[]).unwrap();
+    let neighbours = Neighbours {
+        lend_to: vec!["/render".into()],
+        ..Neighbours::default()
+    };
+    let cores = ExclusiveCore::take_all(&tree, &journal, &[CoreId(3), CoreId(2)], &neighbours).unwrap();
     let kept: Vec<(CoreId, Mechanism)> = cores
         .iter()
         .map(|core| (core.obtained().core, core.obtained().mechanism))
@@ -309,17 +321,114 @@ fn several_cores_are_taken_as_one_and_lent_one_by_one() {
     let irq = |number: u32| text(&format!("/proc/irq/{number}/smp_affinity_list"));
     assert_eq!((irq(24), irq(25)), ("0-1".into(), "0-1".into()));
     let others = || text(&format!("{group}/cpuset.cpus"));
-    assert_eq!(others(), "0-1");
+    // The kernel takes a whole write for the list; an ordinary file keeps what was behind it.
+    let first_line = |file: &str| text(file).lines().next().unwrap_or_default().to_owned();
+    let lendees = || ["", "inner/"].map(|group| first_line(&format!("/cpuset/render/{group}cpuset.cpus")));
+    assert_eq!((others(), lendees()), ("0-1".into(), ["0-1".into(), "1".into()]));
+    assert!(cores[0].lendable());
     cores[0].lend().unwrap();
-    assert_eq!(others(), "0-1,3");
+    assert_eq!(lendees(), ["0,1,3", "1,3"]);
     cores[1].lend().unwrap();
     cores[0].take_back().unwrap();
-    assert_eq!(others(), "0-2");
+    assert_eq!(lendees(), ["0,1,2", "1,2"]);
+    assert_eq!(others(), "0-1", "all other threads lost the cores once");
+    cores[1].take_back().unwrap();
+    assert_eq!(lendees(), ["0,1", "1"]);
     drop(cores);
     // Ordinary files do not vanish with a folder as the kernel's do.
     std::fs::remove_dir_all(tree.path(&group)).unwrap();
     assert_eq!(journal.restore(), []);
     assert_eq!((irq(24), irq(25)), ("0-3".into(), "3".into()));
+    assert_eq!(text("/cpuset/render/cpuset.cpus"), "0-3");
+}
+
+#[test]
+fn a_group_that_cannot_be_lent_to_is_refused_and_nothing_has_changed() {
+    let files = [
+        ("/sys/devices/system/cpu/online", "0-3"),
+        (
+            "/proc/self/mountinfo",
+            "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset",
+        ),
+        ("/proc/self/cgroup", "3:cpuset:/box/inner"),
+        ("/cpuset/cpuset.mems", "0"),
+        ("/cpuset/tasks", ""),
+        ("/cpuset/box/cpuset.cpus", "0-3"),
+    ];
+    let (_folder, tree) = testing::tree(&files);
+    let journal = testing::journal();
+    for (group, why) in [
+        ("/gone", "there is no"),
+        ("/box", "this program is in it"),
+        ("/", "this program is in it"),
+    ] {
+        let neighbours = Neighbours {
+            lend_to: vec![group.into()],
+            ..Neighbours::default()
+        };
+        let refusal = ExclusiveCore::take(&tree, &journal, CoreId(3), &neighbours).unwrap_err();
+        assert!(
+            refusal.what.contains(group) && refusal.why.contains(why),
+            "{group}: {refusal}"
+        );
+        assert_eq!(tree.read("/cpuset/box/cpuset.cpus").unwrap(), "0-3");
+    }
+}
+
+/// Where a lease moves threads of this process, and where to.
+#[test]
+fn residents_run_on_the_lent_core_alone_and_other_lendees_there_as_well() {
+    let all = cores::usable(&KernelTree::default());
+    let [others @ .., core] = all.as_slice() else { return };
+    if others.is_empty() {
+        return eprintln!("skipped: one core only");
+    }
+    let lendees = Arc::new(Lendees::new(&[*core], others, Vec::new()).unwrap());
+    assert!(!lendees.any());
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let stopped = std::sync::Mutex::new(stopped);
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        for _ in 0..all.len() + 1 {
+            let (tell, stopped) = (tell.clone(), &stopped);
+            scope.spawn(move || {
+                tell.send(Tid::current()).unwrap();
+                let _ = stopped.lock().map(|stopped| stopped.recv());
+            });
+        }
+        let threads: Vec<Tid> = told.iter().take(all.len() + 1).collect();
+        let mut guests: Vec<_> = threads.iter().map(|thread| lendees.add(*thread).unwrap()).collect();
+        let mask = |cores: &[CoreId]| {
+            let mut mask = CoreMask::default();
+            cores.iter().for_each(|core| mask.set(*core, true));
+            mask
+        };
+        let masks = || {
+            threads
+                .iter()
+                .map(|thread| affinity_of(*thread).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(masks(), vec![mask(others); threads.len()]);
+        lendees.set_lent(*core, true).unwrap();
+        let (residents, visitors) = masks().into_iter().partition::<Vec<_>, _>(|it| *it == mask(&[*core]));
+        assert_eq!(
+            residents.len(),
+            2,
+            "of {} threads on {} cores",
+            threads.len(),
+            all.len()
+        );
+        assert!(visitors.iter().all(|it| *it == mask(&all)));
+        // A thread that is none any more is left where it is.
+        drop(guests.remove(0));
+        lendees.set_lent(*core, false).unwrap();
+        assert_eq!(masks()[0], mask(&[*core]));
+        assert_eq!(masks()[1..], vec![mask(others); threads.len() - 1]);
+        drop(guests);
+        assert!(!lendees.any());
+        drop(stop);
+    });
 }
 
 #[test]

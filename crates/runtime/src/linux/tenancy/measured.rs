@@ -1,10 +1,13 @@
 //! What lending a core costs here, measured before it is needed.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use punctual_cores::LearntCosts;
 use punctual_os::LinuxOs;
 use punctual_platform::Refusal;
 use punctual_platform::linux::exclusive::ExclusiveCore;
-use punctual_units::{Clock, Nanos, Share, Time, percentile};
+use punctual_platform::linux::thread::{self, Tid};
+use punctual_units::{Clock, CoreId, Nanos, Share, Time, percentile};
 use serde::Serialize;
 
 use super::occupy;
@@ -19,35 +22,62 @@ const LEASE: Nanos = Nanos::from_millis(1);
 /// Before the control: the core is idle again.
 const PAUSE: Nanos = Nanos::from_micros(200);
 
-/// What lending was measured to cost, from the instant asked for to the end of the call, on the occupant's thread.
+/// What lending was measured to cost, on the occupant's thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LendingMeasured {
-    /// Lending, in the order of measurement.
+    /// From the decision to lend until a lendee ran on the core, in the order of measurement; as long as the lease
+    /// where none came. None where nothing was lent.
     pub hand_over: Vec<Nanos>,
-    /// Waking up at a given instant and taking the core back, likewise.
+    /// Waking up at a given instant and taking the core back, from that instant to the end of the call, likewise.
     pub take_back: Vec<Nanos>,
     /// The no-op control: waking up and taking back what was not lent, likewise.
     pub control: Vec<Nanos>,
 }
 
+/// A lendee that never rests, and tells when it came to the core.
+#[derive(Debug)]
+struct Visitor {
+    core: CoreId,
+    /// Nanoseconds of [`LinuxOs`]; zero before it came.
+    came: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Visitor {
+    /// Until it is stopped, on a thread that is a lendee of its core.
+    fn visit(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            if self.came.load(Ordering::Acquire) == 0 && thread::current_core() == Some(self.core) {
+                self.came.store(LinuxOs.now().0, Ordering::Release);
+            }
+        }
+    }
+
+    /// When it came, since it was asked for last.
+    fn came(&self) -> Option<Time> {
+        Some(Time(self.came.swap(0, Ordering::AcqRel))).filter(|came| *came > Time(0))
+    }
+}
+
 impl LendingMeasured {
-    /// Measures on the calling thread, which is to be pinned to `core` and real-time; takes half a second.
-    ///
-    /// # Errors
-    /// [`Refusal`] where the core is not lent or not given back.
-    pub fn measure(core: &ExclusiveCore) -> Result<LendingMeasured, Refusal> {
+    /// Measures on the calling thread, which is to be pinned to `core` and real-time; takes half a second. `visitor`
+    /// has it lent meanwhile; without one only the control is measured.
+    fn measure(core: &ExclusiveCore, visitor: Option<&Visitor>) -> Result<LendingMeasured, Refusal> {
         let mut measured = LendingMeasured::default();
+        let from = |asked: Time| -> Result<Nanos, Refusal> {
+            LinuxOs.sleep_until(asked);
+            core.take_back()?;
+            Ok(LinuxOs.now().since(asked))
+        };
         for _ in 0..ROUNDS {
-            let began = LinuxOs.now();
-            core.lend()?;
-            let lent = LinuxOs.now();
-            measured.hand_over.push(lent.since(began));
-            let from = |asked: Time| -> Result<Nanos, Refusal> {
-                LinuxOs.sleep_until(asked);
-                core.take_back()?;
-                Ok(LinuxOs.now().since(asked))
-            };
-            measured.take_back.push(from(lent + LEASE)?);
+            if let Some(visitor) = visitor {
+                visitor.came();
+                let began = LinuxOs.now();
+                core.lend()?;
+                measured.take_back.push(from(LinuxOs.now() + LEASE)?);
+                let came = visitor.came().map_or(LEASE, |came| came.since(began));
+                measured.hand_over.push(came.min(LEASE));
+            }
             measured.control.push(from(LinuxOs.now() + PAUSE)?);
         }
         Ok(measured)
@@ -85,22 +115,37 @@ pub fn quantile(figures: &[Nanos], q: f64) -> Nanos {
     percentile(figures.iter().copied(), q).unwrap_or(Nanos::ZERO)
 }
 
-/// Measures what lending `core` costs, on a thread of its own that occupies it at `priority`.
+/// Measures what lending `core` costs, on a thread of its own that occupies it at `priority`; where it is not to be
+/// `lent`, what waking up on it takes.
 ///
 /// # Errors
 /// [`Refusal`] where the kernel refuses that thread or its place, or the core cannot be lent.
-pub fn measure_lending(core: &ExclusiveCore, priority: u8) -> Result<LendingMeasured, Refusal> {
-    let measuring = || occupy(core, priority).and_then(|()| LendingMeasured::measure(core));
+pub fn measure_lending(core: &ExclusiveCore, priority: u8, lent: bool) -> Result<LendingMeasured, Refusal> {
+    let visitor = Visitor {
+        core: core.obtained().core,
+        came: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    };
+    let visiting = || {
+        let lendee = core.lend_to(Tid::current());
+        visitor.visit();
+        drop(lendee);
+    };
+    let measuring = || occupy(core, priority).and_then(|()| LendingMeasured::measure(core, lent.then_some(&visitor)));
     let measured = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new()
-            .name("lending".into())
-            .spawn_scoped(scope, measuring);
-        let thread = thread.map_err(|why| Refusal {
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let refused = |why: std::io::Error| Refusal {
             what: "measuring what lending a core costs".into(),
             why: why.to_string(),
             remedy: "raise the limit on threads (ulimit -u)".into(),
-        })?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        if lent {
+            named("visitor").spawn_scoped(scope, visiting).map_err(refused)?;
+        }
+        let measured = named("lending").spawn_scoped(scope, measuring).map_err(refused);
+        let measured = measured.map(|thread| thread.join());
+        visitor.stop.store(true, Ordering::Release);
+        measured?.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     // A measurement that failed half-way may have left the core lent.
     measured.inspect_err(|_| drop(core.take_back()))

@@ -6,18 +6,22 @@
 //! number of such jobs.
 
 mod measured;
+mod observer;
 
 use std::sync::Arc;
 
-use punctual_cores::{LearntCosts, LendingDecision, LendingLog, TenantEvent, Tenants};
+use punctual_cores::{LearntCosts, LendingDecision, LendingLog, TenantEvent, Tenants, Usage};
 use punctual_os::LinuxOs;
 use punctual_os::linux::sync::PiMutex;
 use punctual_platform::Refusal;
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::thread::{self, Tid};
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, CoreId, Nanos, Share, Time};
+
+use crate::report::{LendingReport, Quantiles};
 
 pub use self::measured::{LendingMeasured, measure_lending, quantile};
+pub use self::observer::Observer;
 
 /// How often taking back is tried at once: a write that is refused for a passing reason (`EBUSY`) is not so twice.
 const TRIES: u32 = 3;
@@ -40,6 +44,10 @@ pub struct Tenancy {
 pub struct Account {
     /// For how long it was lent.
     pub lent: Nanos,
+    /// For how much of it the core was looked at...
+    pub watched: Nanos,
+    /// ...and ran something in at least so much of that.
+    pub used: Nanos,
     /// How often.
     pub leases: u64,
     /// What taking it back took, from the instant asked for; of the first 4096 leases.
@@ -50,6 +58,13 @@ pub struct Account {
     pub refused: Option<Refusal>,
     /// Releases before which the core was asked for and not given back: their jobs run beside other threads.
     pub beside: u64,
+}
+
+impl Account {
+    /// The part of the leases in which the core ran something, at least; none where it was not looked at.
+    pub fn used_share(&self) -> Option<Share> {
+        (self.watched > Nanos::ZERO).then(|| Share::clamped(self.used.ratio(self.watched)))
+    }
 }
 
 /// What the occupants of a core share. An occupant that is about to work passes the lock first, so none works while
@@ -64,6 +79,10 @@ struct Home {
 struct Ledger {
     tenants: Tenants,
     costs: LearntCosts,
+    usage: Usage,
+    useful: bool,
+    /// What the core was lent and idle in all, at the last look.
+    looked: Option<(Nanos, Nanos)>,
     lease: Option<Lent>,
     /// The kernel has not given the core back.
     astray: bool,
@@ -135,6 +154,16 @@ impl Drop for Tenancy {
 pub struct Accountant(Arc<Home>);
 
 impl Accountant {
+    /// Which core.
+    pub fn core(&self) -> CoreId {
+        self.0.core.obtained().core
+    }
+
+    /// Takes a look at the core: it has been idle for `idle` since any instant that stays the same.
+    pub fn observe(&self, idle: Nanos, now: Time) {
+        self.0.ledger.lock().observe(idle, now);
+    }
+
     /// So far.
     pub fn account(&self) -> Account {
         self.0.ledger.lock().account.clone()
@@ -150,14 +179,36 @@ impl Accountant {
         self.0.ledger.lock().log.clone()
     }
 
+    /// What came of it, in figures.
+    pub fn report(&self) -> LendingReport {
+        let account = self.account();
+        let us = |q| quantile(&account.take_back, q).as_micros_f64();
+        LendingReport {
+            core: self.core(),
+            leases: account.leases,
+            lent_s: account.lent.as_secs_f64(),
+            used_share: account.used_share().map(Share::get),
+            take_back_us: (!account.take_back.is_empty()).then(|| Quantiles {
+                p50: us(0.5),
+                p99: us(0.99),
+                max: us(1.0),
+            }),
+            late: account.late,
+        }
+    }
+
     /// What lending cost, in words; nothing where nothing was lent.
     pub fn told(&self) -> Option<String> {
         let account = self.account();
         let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| quantile(&account.take_back, q));
         let core = self.0.core.obtained().core;
+        let used = account
+            .used_share()
+            .map(|used| format!(", {used} of it used"))
+            .unwrap_or_default();
         (account.leases > 0).then(|| {
             format!(
-                "core {core} lent {} times, {} together; taking it back took {p50}, p99 {p99}, max {max}; {} leases ended after the release",
+                "core {core} lent {} times, {} together{used}; taking it back took {p50}, p99 {p99}, max {max}; {} leases ended after the release",
                 account.leases, account.lent, account.late
             )
         })
@@ -176,7 +227,7 @@ impl Accountant {
 }
 
 impl Home {
-    fn new(core: ExclusiveCore, mut costs: LearntCosts, occupants: usize) -> Home {
+    fn new(core: ExclusiveCore, costs: LearntCosts, occupants: usize) -> Home {
         let at_first = costs.costs();
         let ledger = Ledger {
             tenants: Tenants::new(occupants, at_first),
@@ -188,9 +239,15 @@ impl Home {
                 lost: 0,
             },
             costs,
+            usage: Usage::default(),
+            useful: true,
+            looked: None,
             lease: None,
             astray: false,
-            account: Account::default(),
+            account: Account {
+                take_back: Vec::with_capacity(TOLD),
+                ..Account::default()
+            },
         };
         Home {
             core,
@@ -202,15 +259,31 @@ impl Home {
 impl Ledger {
     /// Once lending was refused no occupant leaves any more: the core stays with its occupants.
     fn leave(&mut self, core: &ExclusiveCore, tenant: usize, release: Time) {
-        if self.account.refused.is_some() {
+        if self.account.refused.is_some() || !core.lendable() {
             return;
         }
         let costs = self.costs.costs();
         let now = LinuxOs.now();
         if self.step(tenant, TenantEvent::Leaves { release, costs }, now) {
             self.lend(core, now);
-        } else if self.tenants.is_kept_idle() {
+        } else if self.useful && self.tenants.is_kept_idle() {
             self.costs.kept();
+        }
+    }
+
+    /// The core has been idle for `idle` in all. Whether it was used while it was lent decides on the next leases.
+    fn observe(&mut self, idle: Nanos, now: Time) {
+        let lent = self.account.lent + self.lease.map_or(Nanos::ZERO, |lease| now.since(lease.since));
+        let Some((lent_before, idle_before)) = self.looked.replace((lent, idle)) else {
+            return;
+        };
+        let (lent, idle) = (lent.saturating_sub(lent_before), idle.saturating_sub(idle_before));
+        self.account.watched += lent;
+        self.account.used += lent.saturating_sub(idle);
+        let useful = self.usage.step(lent, idle);
+        if useful != self.useful {
+            self.useful = useful;
+            self.step(0, TenantEvent::Useful(useful), now);
         }
     }
 
@@ -233,7 +306,7 @@ impl Ledger {
 
     fn end(&mut self, core: &ExclusiveCore, tenant: usize) {
         let now = LinuxOs.now();
-        if self.step(tenant, TenantEvent::Ended, now) && self.account.refused.is_none() {
+        if core.lendable() && self.step(tenant, TenantEvent::Ended, now) && self.account.refused.is_none() {
             self.lend(core, now);
         }
     }

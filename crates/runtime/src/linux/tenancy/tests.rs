@@ -1,8 +1,9 @@
-//! On an emulated cpuset tree: `cpuset.cpus` holds what the kernel was asked for, and a file that does not exist takes
-//! no writes.
+//! On an emulated cpuset tree with a group to lend to, whose `cpuset.cpus` holds what the kernel was asked for.
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 
+use punctual_platform::Neighbours;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::journal::Journal;
 use punctual_units::{CoreId, Share};
@@ -11,12 +12,22 @@ use super::*;
 
 const MS: Nanos = Nanos::from_millis(1);
 
-/// Core 1 of two, kept by a cpuset that is ordinary files.
+/// Core 1 of two, kept by a cpuset that is ordinary files, and lent to the group at `cpus`.
 struct Emulated {
     _folder: tempfile::TempDir,
     _journal: Journal,
     cpus: PathBuf,
+    /// The descriptor of `cpus` that the core keeps open.
+    kept: RawFd,
     core: ExclusiveCore,
+}
+
+/// The descriptor of this process that `file` is open at.
+fn descriptor_of(file: &std::path::Path) -> RawFd {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let its = open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == file));
+    let mut numbers = its.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.next().expect("the core keeps it open")
 }
 
 impl Emulated {
@@ -33,32 +44,47 @@ impl Emulated {
             (&format!("{group}/cpuset.cpus"), ""),
             (&format!("{group}/cpuset.sched_load_balance"), "1"),
             (&format!("{group}/tasks"), ""),
+            ("cpuset/render/cpuset.cpus", "0-1"),
         ] {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
         let journal = Journal::alone().unwrap();
-        let core = ExclusiveCore::take(&KernelTree::at(folder.path()), &journal, CoreId(1), &[]).unwrap();
+        let neighbours = Neighbours {
+            lend_to: vec!["/render".into()],
+            ..Neighbours::default()
+        };
+        let core = ExclusiveCore::take(&KernelTree::at(folder.path()), &journal, CoreId(1), &neighbours).unwrap();
         Emulated {
-            cpus: folder.path().join(group).join("cpuset.cpus"),
+            cpus: folder.path().join("cpuset/render/cpuset.cpus"),
+            kept: descriptor_of(&folder.path().join("cpuset/render/cpuset.cpus")),
             _folder: folder,
             _journal: journal,
             core,
         }
     }
 
-    /// The cores of all other threads.
+    /// The cores of the group: what was written last, which the kernel takes as a whole.
     fn others(&self) -> String {
-        std::fs::read_to_string(&self.cpus).unwrap()
+        let text = std::fs::read_to_string(&self.cpus).unwrap();
+        text.lines().next().unwrap_or_default().to_owned()
     }
 
+    /// From here on the group's file takes no writes: the descriptor that is kept open is one of a full device.
     fn refuse(&self) {
-        std::fs::remove_file(&self.cpus).unwrap();
+        self.point_to(std::path::Path::new("/dev/full"));
     }
 
+    /// It takes writes again.
     fn grant(&self) {
-        std::fs::write(&self.cpus, "0-1").unwrap();
+        self.point_to(&self.cpus);
+    }
+
+    fn point_to(&self, file: &std::path::Path) {
+        let file = std::fs::File::options().write(true).open(file).unwrap();
+        // SAFETY: both descriptors are open ones of this process.
+        assert!(unsafe { libc::dup2(file.as_raw_fd(), self.kept) } >= 0);
     }
 }
 
@@ -69,6 +95,43 @@ fn free() -> LearntCosts {
 /// Time enough to lend, however slow the machine is; no thread really waits for it.
 fn far() -> Time {
     LinuxOs.now() + Nanos::from_secs(3600)
+}
+
+#[test]
+fn a_core_that_lendees_leave_idle_is_lent_no_more_and_tried_again() {
+    let emulated = Emulated::new();
+    let mut tenancy = Tenancy::new(emulated.core.clone(), free());
+    let accountant = tenancy.accountant();
+    accountant.record();
+    let (mut idle, mut now) = (Nanos::ZERO, Time(0));
+    // A window of at least 5 ms, in which the core is lent and all of that idle, or none of it.
+    let mut window = |used: bool| {
+        let before = accountant.account();
+        tenancy.wait(far(), |_| {
+            LinuxOs.sleep_until(LinuxOs.now() + MS * 5);
+            true
+        });
+        let lent = accountant.account().lent.saturating_sub(before.lent);
+        idle += if used { Nanos::ZERO } else { lent + MS };
+        now = LinuxOs.now();
+        accountant.observe(idle, now);
+        accountant.account().leases > before.leases
+    };
+    window(true);
+    assert!(window(true) && window(false), "lent, and used or not");
+    assert!(!window(false), "not lent for a window");
+    assert!(window(true), "then tried again");
+    assert!(window(true), "and lent on, because it was used");
+    let account = accountant.account();
+    let used = account.used_share().unwrap().get();
+    assert!((0.3..1.0).contains(&used), "{used}");
+    let log = accountant.log();
+    assert!(log.decisions.iter().any(|it| it.event == TenantEvent::Useful(false)));
+    assert!(
+        log.replayed()
+            .zip(&log.decisions)
+            .all(|(again, logged)| again == logged.answer)
+    );
 }
 
 /// Sleeps through it in no time.
@@ -87,7 +150,7 @@ fn the_core_is_lent_while_its_occupant_waits_and_is_back_when_it_works() {
         seen.push(emulated.others());
         true
     }));
-    assert_eq!(seen, ["0-1", "0"], "until it is called back, and until the release");
+    assert_eq!(seen, ["0,1", "0"], "until it is called back, and until the release");
     assert_eq!(emulated.others(), "0");
     let account = accountant.account();
     assert_eq!((account.leases, account.take_back.len(), account.beside), (1, 1, 0));
@@ -203,7 +266,7 @@ fn of_two_occupants_the_one_that_is_released_first_gets_the_core_back() {
         }
         true
     });
-    assert_eq!(seen, ["0", "0-1", "0", "0"]);
+    assert_eq!(seen, ["0", "0,1", "0", "0"]);
     assert_eq!(early.accountant().account().leases, 1);
 
     // Every decision is in the log, and taken again; one that was tampered with is found.

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::*;
+use crate::Neighbours;
 use crate::linux::exclusive::{ExclusiveCore, group_name};
 use crate::linux::testing;
 
@@ -39,7 +40,25 @@ fn thread(tree: &KernelTree, tid: u32, name: &str, started: u32) {
 }
 
 fn keep(tree: &KernelTree, journal: &Journal, core: u32, spare: &[String]) -> Cpuset {
-    Cpuset::create(tree, journal, &[CoreId(core)], &[CoreId(0)], Spared::new(tree, spare)).unwrap()
+    create(tree, journal, &[CoreId(core)], &[CoreId(0)], spare, &[]).unwrap()
+}
+
+fn create(
+    tree: &KernelTree,
+    journal: &Journal,
+    exclusive: &[CoreId],
+    others: &[CoreId],
+    spare: &[String],
+    lend_to: &[PathBuf],
+) -> Result<Cpuset, Refusal> {
+    let wanted = Wanted {
+        exclusive,
+        others,
+        spared: &Spared::new(tree, spare),
+        lend: true,
+        lend_to,
+    };
+    Cpuset::create(tree, journal, &wanted)
 }
 
 /// Ordinary files do not vanish with a folder as the kernel's do.
@@ -64,7 +83,7 @@ const CONTAINERS: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn every_movable_thread_is_moved_and_other_groups_lose_the_core_but_for_leases() {
+fn every_movable_thread_is_moved_and_other_groups_lose_the_core() {
     let (_folder, tree) = hierarchy(1, &["/cpuset"], &CONTAINERS);
     thread(&tree, 70_001, "browser", 1);
     thread(&tree, 70_002, "chronyd", 1);
@@ -83,10 +102,6 @@ fn every_movable_thread_is_moved_and_other_groups_lose_the_core_but_for_leases()
         (ours(pen, "tasks"), ours(pen, CPUS), ours(pen, "cpuset.mems")),
         ("70001".into(), "0".into(), "0".into())
     );
-    cpuset.set_lent(CoreId(1), true).unwrap();
-    assert_eq!((ours(pen, CPUS), boxes()), ("0-1".into(), ("0-1".into(), "0-1".into())));
-    cpuset.set_lent(CoreId(1), false).unwrap();
-    assert_eq!((ours(pen, CPUS), boxes()), ("0".into(), ("0".into(), "0".into())));
     remove_pens(&cpuset);
     assert_eq!(journal.restore(), []);
     assert_eq!(boxes(), ("0-1".into(), "0,1".into()));
@@ -100,15 +115,11 @@ fn a_group_that_is_made_meanwhile_loses_the_core_too() {
     let late = tree.path("/cpuset/late");
     fs::create_dir(&late).unwrap();
     fs::write(late.join(CPUS), "0-1\n").unwrap();
-    cpuset.set_lent(CoreId(1), true).unwrap();
     cpuset.sweep();
-    assert_eq!(read_trimmed(&late.join(CPUS)).unwrap(), "0-1", "the core is lent");
-    cpuset.set_lent(CoreId(1), false).unwrap();
     assert_eq!(read_trimmed(&late.join(CPUS)).unwrap(), "0");
     fs::remove_dir_all(&late).unwrap();
-    cpuset.set_lent(CoreId(1), true).unwrap(); // a group that is gone is no failure
     cpuset.sweep();
-    assert!(!cpuset.found().shrunk.contains_key(&late));
+    assert!(!cpuset.shrunk().contains_key(&late));
 }
 
 #[test]
@@ -144,11 +155,6 @@ fn the_group_of_this_process_keeps_the_core_and_its_other_members_do_not() {
         "else this process could not be pinned"
     );
     assert_eq!(content("box/inner/cpuset.cpus"), "0");
-    cpuset.confine(Tid(70_003)).unwrap();
-    assert_eq!(ours(inner, "tasks"), "70003", "a thread of this process");
-    fs::write(inner.folder.join("tasks"), "70002\n").unwrap();
-    cpuset.set_lent(CoreId(1), true).unwrap();
-    assert_eq!((ours(outer, CPUS), ours(inner, CPUS)), ("0-3".into(), "0-1".into()));
     let (outer, inner) = (outer.folder.clone(), inner.folder.clone());
     fs::write(tree.path("/cpuset/box/tasks"), "").unwrap();
     let left_over = journal.restore(); // the folders have ordinary files in them
@@ -158,35 +164,38 @@ fn the_group_of_this_process_keeps_the_core_and_its_other_members_do_not() {
 }
 
 #[test]
-fn several_cores_are_kept_by_one_group_and_lent_one_by_one() {
+fn several_cores_are_kept_by_one_group_and_lent_to_a_group_whose_parents_keep_them() {
     let files = [
+        ("/cpuset/box/cpuset.mems", "0"),
+        ("/cpuset/box/tasks", ""),
+        ("/cpuset/box/render/cpuset.cpus", "2,1"),
         ("/cpuset/cpuset.mems", "0"),
         ("/cpuset/tasks", ""),
         ("/cpuset/box/cpuset.cpus", "1-3"),
         ("/cpuset/holder/cpuset.cpus", "2-3"),
     ];
-    let (_folder, tree) = hierarchy(3, &["/cpuset"], &files);
+    let (_folder, tree) = hierarchy(3, &["/cpuset", "/cpuset/box"], &files);
     let journal = testing::journal();
     let [exclusive, others] = [[CoreId(2), CoreId(3)], [CoreId(0), CoreId(1)]];
-    let cpuset = Cpuset::create(&tree, &journal, &exclusive, &others, Spared::new(&tree, &[])).unwrap();
-    let both = || {
-        (
-            ours(&cpuset.pens[0], CPUS),
-            tree.read("/cpuset/box/cpuset.cpus").unwrap(),
-        )
+    let render = tree.path("/cpuset/box/render");
+    let cpuset = create(&tree, &journal, &exclusive, &others, &[], std::slice::from_ref(&render)).unwrap();
+    let content = |file: &str| tree.read(format!("/cpuset/{file}")).unwrap();
+    let [outer, inner] = cpuset.pens.as_slice() else {
+        panic!("{:?}", cpuset.pens)
     };
-    assert_eq!(both(), ("0-1".into(), "1".into()));
+    assert_eq!((ours(outer, CPUS), ours(inner, CPUS)), ("0-1".into(), "1".into()));
+    assert_eq!(
+        content("box/cpuset.cpus"),
+        "1-3",
+        "the group to lend to could not have more"
+    );
+    assert_eq!(content("box/render/cpuset.cpus"), "1");
+    assert_eq!(
+        cpuset.shrunk_within(&render),
+        [(render.join(CPUS), vec![CoreId(1), CoreId(2)])]
+    );
     let holder = tree.read("/cpuset/holder/cpuset.cpus").unwrap();
     assert_eq!(holder, "2-3", "it has no others");
-    for (core, lent, pen, boxed) in [
-        (3, true, "0-1,3", "1,3"),
-        (2, true, "0-3", "1-3"),
-        (3, false, "0-2", "1-2"),
-        (2, false, "0-1", "1"),
-    ] {
-        cpuset.set_lent(CoreId(core), lent).unwrap();
-        assert_eq!(both(), (pen.into(), boxed.into()));
-    }
 }
 
 #[test]
@@ -204,16 +213,12 @@ fn a_process_that_may_use_few_cores_leaves_other_threads_all_others() {
     ];
     let (_folder, tree) = hierarchy(3, &["/cpuset"], &files);
     let journal = testing::journal();
-    let exclusive = ExclusiveCore::take(&tree, &journal, CoreId(3), &[]).unwrap();
+    let _exclusive = ExclusiveCore::take(&tree, &journal, CoreId(3), &Neighbours::default()).unwrap();
     let pen = tree.path("/cpuset").join(group_name(CoreId(3)));
     let has = || read_trimmed(&pen.join(CPUS)).unwrap();
     assert_eq!(has(), "0-2,4-7");
     assert_eq!(tree.read("/proc/irq/24/smp_affinity_list").unwrap(), "0-2,4-7");
-    exclusive.lend().unwrap();
-    assert_eq!(has(), "0-7");
-    exclusive.take_back().unwrap();
-    assert_eq!(has(), "0-2,4-7");
-    let elsewhere = ExclusiveCore::take(&tree, &journal, CoreId(5), &[]).unwrap_err();
+    let elsewhere = ExclusiveCore::take(&tree, &journal, CoreId(5), &Neighbours::default()).unwrap_err();
     assert!(elsewhere.why.contains("may use cores 2-3"), "{elsewhere}");
 }
 
@@ -238,7 +243,6 @@ fn a_number_that_is_given_again_is_another_thread() {
 fn a_machine_without_the_hierarchy_is_told_so() {
     let (_folder, tree) = testing::tree(&[("/proc/self/mountinfo", "")]);
     let journal = testing::journal();
-    let spared = Spared::new(&tree, &[]);
-    let refusal = Cpuset::create(&tree, &journal, &[CoreId(1)], &[CoreId(0)], spared).unwrap_err();
+    let refusal = create(&tree, &journal, &[CoreId(1)], &[CoreId(0)], &[], &[]).unwrap_err();
     assert!(refusal.why.contains("no cpuset hierarchy"), "{refusal}");
 }

@@ -1,0 +1,149 @@
+//! `punctual bench neighbours`: what an exclusive core does to programs that know nothing of us.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use punctual_lab::neighbours::{NeighboursError, NeighboursReport, Plan, Stranger, compare};
+use punctual_runtime::report::PlatformChoice;
+use punctual_scenario::{Faults, RunRequest};
+use punctual_units::Nanos;
+use punctual_workload::Class;
+
+use super::series::{Interrupt, tell};
+use crate::commands::failures::of_run;
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::lab::args::Neighbours;
+use crate::output::Output;
+use crate::scenario::{self, Loaded};
+use crate::trace;
+
+/// What runs without a scenario on the command line.
+const SHIPPED: &str = "scenarios/movie.toml";
+
+/// Carries out `punctual bench neighbours`.
+pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
+    let loaded = scenario::load(Some(path), &arguments.set)?;
+    let lasts = Nanos::from_secs(u64::from(arguments.seconds));
+    let mut strangers: Vec<Stranger> = arguments.program.iter().map(|program| program.stranger()).collect();
+    strangers.dedup();
+    let plan = Plan {
+        request: request(&loaded, lasts)?,
+        lasts,
+        repetitions: arguments.repetitions,
+        strangers,
+        hogs: arguments.hogs,
+    };
+    let interrupt = Interrupt::listen()?;
+    let report = compare(&plan, &mut |what| {
+        if !what.is_empty() {
+            tell(what);
+        }
+        interrupt.answer()
+    });
+    let report = report.map_err(|error| match error {
+        NeighboursError::Run(error) => of_run(error, &loaded),
+        error => Failure::input([error.to_string()]),
+    })?;
+    print(&told(&report))?;
+    json.map_or(Ok(()), |file| file.json(&report))
+}
+
+/// The exclusive tasks of a scenario, without its best-effort ones: strangers are the load.
+fn request(loaded: &Loaded, lasts: Nanos) -> Result<RunRequest, Failure> {
+    let mut scenario = loaded.scenario.clone();
+    scenario
+        .tasks
+        .retain(|task| matches!(task.class, Class::Exclusive { .. }));
+    if scenario.tasks.is_empty() {
+        let what = format!("{}: task: give at least one class = \"exclusive\"", loaded.shown());
+        return Err(Failure::input([what]));
+    }
+    scenario.duration = lasts;
+    Ok(RunRequest {
+        trace: Arc::new(trace::load(&scenario, loaded.file.as_deref())?),
+        scenario,
+        platform: PlatformChoice::Linux,
+        controller: None,
+        store_path: None,
+        neighbours: loaded.neighbours.clone(),
+        record: false,
+        machine: None,
+        governor: None,
+        faults: Faults::default(),
+        allocation: None,
+        surge: None,
+        force: false,
+    })
+}
+
+fn told(report: &NeighboursReport) -> String {
+    let mut text = format!(
+        "{:<12}{:>12}{:>10}{:>12}{:>22}{:>10}{:>14}{:>10}\n",
+        "", "repetition", "left", "hogs", "runs per second", "failed", "late", "changed"
+    );
+    for run in &report.arms {
+        let name = format!("{:?}", run.arm).to_lowercase();
+        let loops = run.strangers.iter();
+        let loops: Vec<String> = loops
+            .map(|it| format!("{} {:.2}", it.stranger.name(), it.per_second))
+            .collect();
+        let failed: u64 = run.strangers.iter().map(|it| it.failed).sum();
+        let late = run
+            .run
+            .as_ref()
+            .map(|run| format!("{} of {}", run.late, run.jobs))
+            .unwrap_or("-".into());
+        let _ = writeln!(
+            text,
+            "{name:<12}{:>12}{:>8.2} c{:>10.2} c{:>22}{failed:>10}{late:>14}{:>10}",
+            run.repetition,
+            run.left,
+            run.hogs,
+            loops.join(", "),
+            run.differences.len()
+        );
+    }
+    text += "\nleft: cores left to these programs; c: cores; changed: what was not as before the first run\n\n";
+    let percent = |share: Option<f64>| share.map_or("-".into(), |share| format!("{:.1} %", 100.0 * share));
+    let _ = writeln!(
+        text,
+        "failed runs   {} beside exclusive tasks, {} without",
+        report.failed_links, report.failed_without
+    );
+    let _ = writeln!(
+        text,
+        "hogs          {} of an equal share of what is left; {} of what a split by hand gives",
+        percent(report.hogs_share),
+        percent(report.hogs_over_by_hand)
+    );
+    let _ = writeln!(
+        text,
+        "programs      {} of an equal share, the least of them",
+        percent(report.strangers_share)
+    );
+    let _ = writeln!(text, "leases used   {} at least", percent(report.used_share));
+    if let Some(it) = report.take_back_us {
+        let above = report.take_back_above_control_us.unwrap_or(f64::NAN);
+        let _ = writeln!(
+            text,
+            "taking back   p50 {:.0} us, p99 {:.0} us ({above:.0} us above an idle probe), max {:.0} us",
+            it.p50, it.p99, it.max
+        );
+    }
+    let _ = writeln!(text, "machine       {} differences", report.differences);
+    for different in report.arms.iter().flat_map(|run| &run.differences) {
+        let _ = writeln!(
+            text,
+            "  {}: {}, was {}",
+            different.what, different.after, different.before
+        );
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "note          {note}");
+    }
+    text
+}

@@ -1,0 +1,106 @@
+//! Whether a core that is lent is used, and so whether to go on lending it.
+//!
+//! **Problem.** Lending costs a wake-up and a write for each job. Where lendees have nothing to do, or the leases are
+//! too short for the load balancer to bring a thread, the core stays idle all the same. **Method.** In windows of time,
+//! the part of the leases is compared in which the core ran something. After a window below [`USED_MIN`] the core is
+//! not lent for a window; after the next such one for twice as long, up to [`PAUSE_MAX`] windows. Then it is lent for
+//! a window again, to try: lendees come and go. A window that is used forgets the pauses.
+
+use punctual_units::Nanos;
+
+/// The part of the leases that lendees have to use, for the core to be lent on.
+pub const USED_MIN: f64 = 0.8;
+/// The longest pause, in windows.
+pub const PAUSE_MAX: u32 = 256;
+
+/// The state between windows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Windows for which the core is not lent yet.
+    pausing: u32,
+    /// How long the last pause was.
+    last_pause: u32,
+}
+
+impl Usage {
+    /// Takes a window in which the core was lent for `lent`, and ran nothing for `idle` (in leases or not). Whether to
+    /// lend it in the next window.
+    ///
+    /// ```
+    /// use punctual_cores::Usage;
+    /// use punctual_units::Nanos;
+    /// let ms = Nanos::from_millis;
+    /// let mut usage = Usage::default();
+    /// assert!(usage.step(ms(100), ms(10)));
+    /// assert!(!usage.step(ms(100), ms(90)), "a pause of one window");
+    /// assert!(usage.step(ms(0), ms(150)), "over: it is tried again");
+    /// ```
+    pub fn step(&mut self, lent: Nanos, idle: Nanos) -> bool {
+        if self.pausing > 0 {
+            self.pausing -= 1;
+        } else if lent > Nanos::ZERO {
+            self.judge(lent.saturating_sub(idle).ratio(lent));
+        }
+        self.pausing == 0
+    }
+
+    fn judge(&mut self, used: f64) {
+        if used >= USED_MIN {
+            self.last_pause = 0;
+        } else {
+            self.last_pause = (self.last_pause * 2).clamp(1, PAUSE_MAX);
+            self.pausing = self.last_pause;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Windows, each lent where the step before said so, and then used in the part that `demand` says.
+    fn lent(demand: impl Iterator<Item = f64>) -> Vec<bool> {
+        let mut usage = Usage::default();
+        let mut lending = true;
+        demand
+            .map(|used| {
+                let was = lending;
+                let leases = Nanos(if was { 1000 } else { 0 });
+                lending = usage.step(leases, Nanos(1000 - (used * 1000.0) as u64));
+                was
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_nothing_uses_is_tried_ever_more_seldom() {
+        let windows = lent(std::iter::repeat_n(0.0, 4000));
+        let tried: Vec<usize> = (0..windows.len()).filter(|window| windows[*window]).collect();
+        let pauses: Vec<usize> = tried.windows(2).map(|pair| pair[1] - pair[0] - 1).collect();
+        assert_eq!(pauses[..9], [1, 2, 4, 8, 16, 32, 64, 128, 256]);
+        assert!(pauses[9..].iter().all(|pause| *pause == PAUSE_MAX as usize));
+    }
+
+    proptest! {
+        /// A core that lendees use is always lent; one that they begin to use is lent after one pause at most.
+        #[test]
+        fn demand_is_met(idle_windows in 0usize..3000, used in USED_MIN..=1.0) {
+            let demand = std::iter::repeat_n(0.0, idle_windows).chain(std::iter::repeat_n(used + 0.001, 600));
+            let windows = lent(demand.map(|used| used.min(1.0)));
+            let met = windows[idle_windows..].iter().position(|lent| *lent);
+            prop_assert!(met.is_some_and(|after| after <= PAUSE_MAX as usize), "{:?}", met);
+            let since = idle_windows + met.unwrap_or(0);
+            prop_assert!(windows[since..].iter().all(|lent| *lent));
+        }
+
+        /// Windows without leases say nothing.
+        #[test]
+        fn a_window_without_leases_changes_nothing(idle in 0u64..1000) {
+            let mut usage = Usage::default();
+            prop_assert!(usage.step(Nanos::ZERO, Nanos(idle)));
+            prop_assert_eq!(usage, Usage::default());
+        }
+    }
+}

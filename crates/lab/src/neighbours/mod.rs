@@ -1,0 +1,495 @@
+//! What an exclusive core does to programs that know nothing of us.
+//!
+//! Strangers (programs in a loop, whose failures are counted, and hogs that never rest) run by turns
+//!
+//! | arm         | strangers have                                   | the exclusive tasks   |
+//! |-------------|--------------------------------------------------|-----------------------|
+//! | `alone`     | all cores                                        | do not run            |
+//! | `by-hand`   | all cores but the last (`taskset`)               | do not run            |
+//! | `exclusive` | what [`punctual_scenario::run`] leaves and lends | run; hogs are lent to |
+//!
+//! `by-hand` is what a careful engineer would set up without us. Of each arm the work per second is told, and what it
+//! is of an equal share: work over what is left of the machine (all cores less the core time of this process, or the
+//! cores that `by-hand` leaves), against the same of `alone` in the same repetition. After each arm the machine is
+//! compared with what it was before the first.
+
+mod snapshot;
+mod strangers;
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use punctual_os::LinuxOs;
+use punctual_platform::linux::{KernelTree, cores};
+use punctual_runtime::report::{Progress, Protection, Quantiles, RunReport};
+use punctual_scenario::{RunError, RunRequest, run};
+use punctual_units::{Clock, Nanos};
+use serde::Serialize;
+
+pub use snapshot::{Difference, Snapshot};
+pub use strangers::Stranger;
+use strangers::{Done, Hog, Looping};
+
+/// After strangers have started, and before they are counted.
+const SETTLE: Duration = Duration::from_secs(1);
+/// A group of control whose last member has just ended stays busy for a while.
+const REMOVE_TRIES: u32 = 200;
+const REMOVE_PAUSE: Duration = Duration::from_millis(10);
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The exclusive tasks; their duration is that of each arm.
+    pub request: RunRequest,
+    /// How long each arm lasts.
+    pub lasts: Nanos,
+    /// How often each arm runs.
+    pub repetitions: u32,
+    /// Programs in a loop.
+    pub strangers: Vec<Stranger>,
+    /// Programs that never rest, in a control group of their own to which the cores are lent.
+    pub hogs: u32,
+}
+
+/// One way to set the machine up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arm {
+    /// Strangers only.
+    Alone,
+    /// Strangers only, kept off the last core by `taskset`.
+    ByHand,
+    /// Beside exclusive tasks.
+    Exclusive,
+}
+
+/// What came of one arm in one repetition.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArmRun {
+    /// Which.
+    pub arm: Arm,
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// Cores that were left to strangers, on average.
+    pub left: f64,
+    /// Core time of the hogs, per second.
+    pub hogs: f64,
+    /// Runs of each program in a loop.
+    pub strangers: Vec<StrangerRun>,
+    /// Of the exclusive arm: late jobs, lending, probe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunFigures>,
+    /// What is not as it was before the first arm.
+    pub differences: Vec<Difference>,
+}
+
+/// A program in a loop.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StrangerRun {
+    /// Which.
+    pub stranger: Stranger,
+    /// Runs per second that ended well.
+    pub per_second: f64,
+    /// Runs that ended well.
+    pub runs: u64,
+    /// Runs that failed.
+    pub failed: u64,
+}
+
+/// The figures of the exclusive tasks.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunFigures {
+    /// Jobs of all exclusive tasks.
+    pub jobs: u64,
+    /// Of those, late.
+    pub late: u64,
+    /// The part of the leases that was used, at least.
+    pub used_share: Option<f64>,
+    /// How long the cores were lent, in seconds.
+    pub lent_s: f64,
+    /// What taking a core back took, in microseconds.
+    pub take_back_us: Option<Quantiles>,
+    /// How late an idle probe woke on the core: the control of the line above.
+    pub probe_us: Option<[f64; 3]>,
+    /// How the core was kept, or why not.
+    pub protection: Vec<String>,
+}
+
+/// What the comparison tells.
+#[derive(Clone, Debug, Serialize)]
+pub struct NeighboursReport {
+    /// How long each arm lasted, in seconds.
+    pub seconds: f64,
+    /// Failed runs of programs in a loop beside exclusive tasks.
+    pub failed_links: u64,
+    /// The same of the other two arms: the control.
+    pub failed_without: u64,
+    /// Work of the hogs beside exclusive tasks, of an equal share of what was left: the median of the repetitions.
+    pub hogs_share: Option<f64>,
+    /// Work of all programs in a loop, likewise; the least of them.
+    pub strangers_share: Option<f64>,
+    /// Work of the hogs beside exclusive tasks over that under `by-hand`.
+    pub hogs_over_by_hand: Option<f64>,
+    /// The least used part of the leases.
+    pub used_share: Option<f64>,
+    /// What taking a core back took, the worst repetition.
+    pub take_back_us: Option<Quantiles>,
+    /// The 99th percentile of that above the probe's, the worst repetition, in microseconds.
+    pub take_back_above_control_us: Option<f64>,
+    /// What was not as it was before, after any arm.
+    pub differences: usize,
+    /// What is missing, in words.
+    pub notes: Vec<String>,
+    /// Every arm of every repetition.
+    pub arms: Vec<ArmRun>,
+}
+
+/// Why nothing was compared.
+#[derive(Debug, thiserror::Error)]
+pub enum NeighboursError {
+    /// The exclusive tasks did not run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Strangers could not be started.
+    #[error("starting programs to compare: {0}")]
+    Strangers(#[from] io::Error),
+    /// Nothing to compare with.
+    #[error("{0}")]
+    Nothing(String),
+    /// The user asked for the end.
+    #[error("interrupted; the machine has been put back")]
+    Interrupted,
+}
+
+/// Compares; `watch` hears what is being done, and whether to go on.
+///
+/// # Errors
+/// [`NeighboursError`]; the machine has been put back.
+pub fn compare(
+    plan: &Plan,
+    watch: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<NeighboursReport, NeighboursError> {
+    let folder = tempfile::tempdir()?;
+    let (mut notes, mut strangers) = (Vec::new(), Vec::new());
+    for stranger in &plan.strangers {
+        match stranger.prepare(&folder.path().join(stranger.name())) {
+            Ok(()) => strangers.push(*stranger),
+            Err(why) => notes.push(format!("{} left out: {why}", stranger.name())),
+        }
+    }
+    if strangers.is_empty() && plan.hogs == 0 {
+        return Err(NeighboursError::Nothing(notes.join("; ")));
+    }
+    let bench = Bench {
+        plan,
+        strangers,
+        folder: folder.path(),
+        before: Snapshot::take(),
+    };
+    let mut arms = Vec::new();
+    for repetition in 1..=plan.repetitions {
+        for arm in [Arm::Alone, Arm::ByHand, Arm::Exclusive] {
+            let name = serde_json::to_string(&arm).unwrap_or_default();
+            let what = format!("{repetition} of {}: {}", plan.repetitions, name.trim_matches('"'));
+            if watch(&what).is_break() {
+                return Err(NeighboursError::Interrupted);
+            }
+            arms.push(bench.run(arm, repetition, watch)?);
+        }
+    }
+    Ok(NeighboursReport::of(plan.lasts.as_secs_f64(), arms, notes))
+}
+
+struct Bench<'b> {
+    plan: &'b Plan,
+    strangers: Vec<Stranger>,
+    folder: &'b Path,
+    before: Snapshot,
+}
+
+/// Work done by an instant.
+#[derive(Clone, Debug)]
+struct Tally {
+    at: punctual_units::Time,
+    own: Nanos,
+    hogs: Nanos,
+    loops: Vec<Done>,
+}
+
+impl Bench<'_> {
+    fn run(
+        &self,
+        arm: Arm,
+        repetition: u32,
+        watch: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<ArmRun, NeighboursError> {
+        let all = cores::usable(&KernelTree::default());
+        let confined = match arm {
+            Arm::ByHand => format!("taskset -p -c 0-{} $$ >/dev/null; ", all.len().saturating_sub(2)),
+            Arm::Alone | Arm::Exclusive => String::new(),
+        };
+        let group = match (arm, self.plan.hogs) {
+            (Arm::Exclusive, 1..) => Group::make().ok(),
+            _ => None,
+        };
+        let hogs = (0..self.plan.hogs).map(|hog| Hog::start(&self.folder.join(format!("hog-{hog}")), &confined));
+        let hogs: Vec<Hog> = hogs.collect::<io::Result<_>>()?;
+        if let Some(group) = &group {
+            hogs.iter().try_for_each(|hog| group.take(hog.pid()))?;
+        }
+        let loops = self.strangers.iter().map(|stranger| {
+            let folder = self.folder.join(stranger.name());
+            Looping::start(*stranger, &folder, &confined)
+        });
+        let loops: Vec<Looping> = loops.collect::<io::Result<_>>()?;
+        std::thread::sleep(SETTLE);
+        let tally = || Tally {
+            at: LinuxOs.now(),
+            own: own_core_time(),
+            hogs: hogs.iter().map(Hog::used).sum(),
+            loops: loops.iter().map(Looping::done).collect(),
+        };
+        let mut began = tally();
+        let mut ended = began.clone();
+        let mut report = None;
+        match arm {
+            Arm::Alone | Arm::ByHand => {
+                std::thread::sleep(self.plan.lasts.into());
+                ended = tally();
+            }
+            Arm::Exclusive => {
+                let mut request = self.plan.request.clone();
+                request
+                    .neighbours
+                    .lend_to
+                    .extend(group.iter().map(|group| group.name.clone()));
+                let mut watched = |progress: Progress<'_>| {
+                    match progress {
+                        Progress::Started(_) => began = tally(),
+                        Progress::Sample(_) => ended = tally(),
+                        _ => {}
+                    }
+                    watch("")
+                };
+                report = Some(run(&request, &mut watched)?.report);
+                if watch("").is_break() {
+                    return Err(NeighboursError::Interrupted);
+                }
+            }
+        }
+        drop((hogs, loops, group));
+        let after = Snapshot::take();
+        let seconds = ended.at.since(began.at).as_secs_f64();
+        let strangers = self.strangers.iter().zip(began.loops.iter().zip(&ended.loops));
+        Ok(ArmRun {
+            arm,
+            repetition,
+            left: match arm {
+                Arm::ByHand => all.len().saturating_sub(1) as f64,
+                Arm::Alone | Arm::Exclusive => {
+                    all.len() as f64 - ended.own.saturating_sub(began.own).as_secs_f64() / seconds
+                }
+            },
+            hogs: ended.hogs.saturating_sub(began.hogs).as_secs_f64() / seconds,
+            strangers: strangers
+                .map(|(stranger, (before, after))| {
+                    let done = *after - *before;
+                    StrangerRun {
+                        stranger: *stranger,
+                        per_second: done.runs as f64 / seconds,
+                        runs: done.runs,
+                        failed: done.failed,
+                    }
+                })
+                .collect(),
+            run: report.as_ref().map(RunFigures::of),
+            differences: self.before.differences(&after),
+        })
+    }
+}
+
+impl RunFigures {
+    fn of(report: &RunReport) -> RunFigures {
+        let worst = |pick: fn(&Quantiles) -> f64| {
+            let all = report
+                .lending
+                .iter()
+                .filter_map(|core| core.take_back_us.as_ref().map(pick));
+            all.max_by(f64::total_cmp)
+        };
+        let quantiles = || Some((worst(|it| it.p50)?, worst(|it| it.p99)?, worst(|it| it.max)?));
+        let used = report.lending.iter().filter_map(|core| core.used_share);
+        RunFigures {
+            jobs: report.tasks.iter().map(|task| task.jobs).sum(),
+            late: report.tasks.iter().map(|task| task.late).sum(),
+            used_share: used.min_by(f64::total_cmp),
+            lent_s: report.lending.iter().map(|core| core.lent_s).sum(),
+            take_back_us: quantiles().map(|(p50, p99, max)| Quantiles { p50, p99, max }),
+            probe_us: report.summary.probe_us,
+            protection: report.header.protection.iter().map(told).collect(),
+        }
+    }
+}
+
+impl NeighboursReport {
+    fn of(seconds: f64, arms: Vec<ArmRun>, notes: Vec<String>) -> NeighboursReport {
+        let of = |arm: Arm| arms.iter().filter(move |run| run.arm == arm);
+        let failed = |run: &ArmRun| run.strangers.iter().map(|it| it.failed).sum::<u64>();
+        let in_its_repetition = |arm: Arm, run: &ArmRun| of(arm).find(|other| other.repetition == run.repetition);
+        let equal = |work: f64, left: f64, base: f64, all: f64| (base > 0.0).then(|| work / left * all / base);
+        let hogs = of(Arm::Exclusive).filter_map(|run| {
+            let alone = in_its_repetition(Arm::Alone, run)?;
+            equal(run.hogs, run.left, alone.hogs, alone.left)
+        });
+        let strangers = of(Arm::Exclusive).filter_map(|run| {
+            let alone = in_its_repetition(Arm::Alone, run)?;
+            let each = run.strangers.iter().zip(&alone.strangers);
+            let each = each.filter_map(|(it, base)| equal(it.per_second, run.left, base.per_second, alone.left));
+            each.min_by(f64::total_cmp)
+        });
+        let over = of(Arm::Exclusive).filter_map(|run| {
+            let by_hand = in_its_repetition(Arm::ByHand, run)?;
+            (by_hand.hogs > 0.0).then(|| run.hogs / by_hand.hogs)
+        });
+        let runs = || of(Arm::Exclusive).filter_map(|run| run.run.as_ref());
+        let take_back = runs().filter_map(|run| run.take_back_us);
+        let above = runs().filter_map(|run| Some(run.take_back_us?.p99 - run.probe_us?[1]));
+        NeighboursReport {
+            seconds,
+            failed_links: of(Arm::Exclusive).map(failed).sum(),
+            failed_without: of(Arm::Alone).chain(of(Arm::ByHand)).map(failed).sum(),
+            hogs_share: median(hogs.collect()),
+            strangers_share: median(strangers.collect()),
+            hogs_over_by_hand: median(over.collect()),
+            used_share: runs().filter_map(|run| run.used_share).min_by(f64::total_cmp),
+            take_back_us: take_back.max_by(|a, b| a.p99.total_cmp(&b.p99)),
+            take_back_above_control_us: above.max_by(f64::total_cmp),
+            differences: arms.iter().map(|run| run.differences.len()).sum(),
+            notes,
+            arms,
+        }
+    }
+}
+
+fn told(protection: &Protection) -> String {
+    match &protection.refused {
+        None => protection.what.clone(),
+        Some(refusal) => format!("refused: {refusal}"),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// The core time of all threads of this process.
+fn own_core_time() -> Nanos {
+    // SAFETY: an all-zero value is valid, and the call fills it in.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time);
+        time
+    };
+    Nanos::from_secs(time.tv_sec as u64) + Nanos(time.tv_nsec as u64)
+}
+
+/// A control group for programs that the cores are lent to; removed when this is dropped.
+struct Group {
+    folder: PathBuf,
+    /// As `/proc/<pid>/cgroup` shows it.
+    name: PathBuf,
+}
+
+impl Group {
+    fn make() -> io::Result<Group> {
+        let name = format!("punctual-neighbours-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/cpuset");
+        let version_1 = first.is_dir();
+        let root = if version_1 { first } else { Path::new("/sys/fs/cgroup") };
+        let group = Group {
+            folder: root.join(&name),
+            name: Path::new("/").join(&name),
+        };
+        fs::create_dir(&group.folder)?;
+        if version_1 {
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                fs::write(group.folder.join(file), fs::read_to_string(root.join(file))?)?;
+            }
+        }
+        Ok(group)
+    }
+
+    fn take(&self, pid: i32) -> io::Result<()> {
+        fs::write(self.folder.join("cgroup.procs"), pid.to_string())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for _ in 0..REMOVE_TRIES {
+            if fs::remove_dir(&self.folder).is_ok() {
+                return;
+            }
+            std::thread::sleep(REMOVE_PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arm(arm: Arm, left: f64, hogs: f64, per_second: f64, failed: u64) -> ArmRun {
+        let take_back_us = Some(Quantiles {
+            p50: 40.0,
+            p99: 140.0,
+            max: 900.0,
+        });
+        ArmRun {
+            arm,
+            repetition: 1,
+            left,
+            hogs,
+            strangers: vec![StrangerRun {
+                stranger: Stranger::Link,
+                per_second,
+                runs: 7,
+                failed,
+            }],
+            run: (arm == Arm::Exclusive).then(|| RunFigures {
+                jobs: 100,
+                late: 1,
+                used_share: Some(0.9),
+                lent_s: 4.0,
+                take_back_us,
+                probe_us: Some([20.0, 100.0, 700.0]),
+                protection: Vec::new(),
+            }),
+            differences: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn shares_are_of_what_is_left() {
+        let arms = vec![
+            arm(Arm::Alone, 2.0, 1.0, 10.0, 1),
+            arm(Arm::ByHand, 1.0, 0.5, 5.0, 0),
+            arm(Arm::Exclusive, 1.6, 0.8, 4.0, 3),
+        ];
+        let report = NeighboursReport::of(10.0, arms, Vec::new());
+        let near = |got: Option<f64>, want: f64| assert!((got.unwrap() - want).abs() < 1e-9, "{got:?}, {want}");
+        near(report.hogs_share, 1.0);
+        near(report.strangers_share, 0.5);
+        near(report.hogs_over_by_hand, 1.6);
+        near(report.take_back_above_control_us, 40.0);
+        assert_eq!(
+            (report.failed_links, report.failed_without, report.differences),
+            (3, 1, 0)
+        );
+        assert_eq!(median(Vec::new()), None);
+    }
+}

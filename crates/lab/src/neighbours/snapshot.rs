@@ -1,0 +1,172 @@
+//! What an exclusive core may have changed on the machine, read from outside.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+const WORK: &str = "/sys/devices/virtual/workqueue/cpumask";
+/// Files of a group that tell which cores it has and which controllers it hands down.
+const OF_A_GROUP: [&str; 4] = [
+    "cpuset.cpus",
+    "cpuset.cpus.exclusive",
+    "cpuset.cpus.partition",
+    "cgroup.subtree_control",
+];
+
+/// Affinity, policy and group of every thread, the affinity of every interrupt, the mask of unbound work, and the cores
+/// of every control group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// By number and start, without threads of this process and of those that it started.
+    threads: BTreeMap<(i32, u64), String>,
+    files: BTreeMap<PathBuf, String>,
+}
+
+/// Something that is not as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// A thread or file.
+    pub what: String,
+    /// As it was.
+    pub before: String,
+    /// As it is.
+    pub after: String,
+}
+
+impl Snapshot {
+    /// Of the machine as it is.
+    pub fn take() -> Snapshot {
+        let interrupts = below(Path::new("/proc/irq")).into_iter();
+        let interrupts = interrupts.map(|folder| folder.join("smp_affinity_list"));
+        let of_groups = groups()
+            .into_iter()
+            .flat_map(|group| OF_A_GROUP.map(|file| group.join(file)));
+        let files = interrupts.chain([WORK.into()]).chain(of_groups);
+        let files = files.filter_map(|file| Some((file.clone(), fs::read_to_string(file).ok()?)));
+        Snapshot {
+            threads: threads(),
+            files: files.collect(),
+        }
+    }
+
+    /// What differs in `after`: threads that are in both, and all files.
+    pub fn differences(&self, after: &Snapshot) -> Vec<Difference> {
+        let threads = self.threads.iter().filter_map(|(thread, before)| {
+            let after = after.threads.get(thread)?;
+            (before != after).then(|| Difference::of(format!("thread {}", thread.0), before, after))
+        });
+        let nothing = String::from("nothing");
+        let names = self
+            .files
+            .keys()
+            .chain(after.files.keys().filter(|file| !self.files.contains_key(*file)));
+        let files = names.filter_map(|file| {
+            let [before, after] = [self, after].map(|all| all.files.get(file).unwrap_or(&nothing));
+            (before != after).then(|| Difference::of(file.display().to_string(), before, after))
+        });
+        threads.chain(files).collect()
+    }
+}
+
+impl Difference {
+    fn of(what: String, before: &str, after: &str) -> Difference {
+        Difference {
+            what,
+            before: before.trim().into(),
+            after: after.trim().into(),
+        }
+    }
+}
+
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path()).collect()
+}
+
+fn groups() -> Vec<PathBuf> {
+    let (mut groups, mut next) = (vec![PathBuf::from(GROUPS)], 0);
+    while let Some(group) = groups.get(next) {
+        let more = below(group);
+        groups.extend(more);
+        next += 1;
+    }
+    groups
+}
+
+fn threads() -> BTreeMap<(i32, u64), String> {
+    let own = std::process::id().to_string();
+    let processes = below(Path::new("/proc")).into_iter();
+    let others = processes.filter(|process| {
+        let name = process.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.bytes().all(|digit| digit.is_ascii_digit()) && name != own
+    });
+    others
+        .flat_map(|process| below(&process.join("task")))
+        .filter_map(|thread| of_thread(&thread))
+        .collect()
+}
+
+/// The thread's number and start, and what is looked at (proc_pid_stat(5), proc_pid_status(5)).
+fn of_thread(folder: &Path) -> Option<((i32, u64), String)> {
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    let status = fs::read_to_string(folder.join("status")).ok()?;
+    let groups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
+    // Behind the name, which may have blanks and parentheses; the state is the first field there, the third of all.
+    let (number, fields) = (stat.split(' ').next()?, stat.rsplit_once(") ")?.1);
+    let field = |number: usize| fields.split(' ').nth(number - 3);
+    let allowed = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let cpuset = groups
+        .lines()
+        .find(|line| line.contains(":cpuset:") || line.starts_with("0::"));
+    let seen = format!(
+        "cores {}, priority {} of policy {}, group {}",
+        allowed.trim(),
+        field(40)?,
+        field(41)?,
+        cpuset.unwrap_or_default()
+    );
+    Some(((number.parse().ok()?, field(22)?.parse().ok()?), seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_found_and_threads_that_have_ended_are_none() {
+        let of = |threads: &[(i32, &str)], files: &[(&str, &str)]| Snapshot {
+            threads: threads
+                .iter()
+                .map(|(tid, seen)| ((*tid, 0), (*seen).to_owned()))
+                .collect(),
+            files: files
+                .iter()
+                .map(|(file, text)| ((*file).into(), (*text).to_owned()))
+                .collect(),
+        };
+        let before = of(&[(1, "cores 0-1"), (2, "cores 0-1")], &[("/a", "0-1\n"), ("/b", "3")]);
+        let after = of(&[(2, "cores 0"), (3, "cores 0")], &[("/a", "0\n"), ("/c", "1")]);
+        let found = before.differences(&after);
+        let names: Vec<&str> = found.iter().map(|it| it.what.as_str()).collect();
+        assert_eq!(names, ["thread 2", "/a", "/b", "/c"]);
+        assert_eq!((found[1].before.as_str(), found[1].after.as_str()), ("0-1", "0"));
+        assert_eq!(
+            (found[2].after.as_str(), found[3].before.as_str()),
+            ("nothing", "nothing")
+        );
+        assert_eq!(before.differences(&before), []);
+    }
+
+    #[test]
+    fn this_machine_has_threads_and_their_affinity_is_seen() {
+        let seen = Snapshot::take();
+        assert!(seen.threads.values().any(|seen| seen.starts_with("cores ")), "{seen:?}");
+    }
+}

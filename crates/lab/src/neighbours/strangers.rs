@@ -1,0 +1,259 @@
+//! Programs that know nothing of us: started so that they are no children of this process, which are left alone.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use punctual_units::Nanos;
+use serde::Serialize;
+
+/// How long a program may take to begin, and to end once it was asked to.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// A program that is run again and again. Its failures are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stranger {
+    /// Links a small program, by lld where the Rust toolchain or the machine has it, and runs it.
+    Link,
+    /// Starts a Java virtual machine that compiles and runs a program.
+    Jvm,
+    /// Runs a Go program with a goroutine per core.
+    Go,
+    /// Runs a parallel loop of OpenMP.
+    Openmp,
+}
+
+impl Stranger {
+    /// All of them.
+    pub const ALL: [Stranger; 4] = [Stranger::Link, Stranger::Jvm, Stranger::Go, Stranger::Openmp];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stranger::Link => "link",
+            Stranger::Jvm => "jvm",
+            Stranger::Go => "go",
+            Stranger::Openmp => "openmp",
+        }
+    }
+
+    /// What has to be made once in a folder, and then run again and again, by a shell there.
+    fn scripts(self) -> (&'static str, &'static str) {
+        match self {
+            Stranger::Link => (
+                "printf 'int main(void) { return 0; }\\n' >main.c && cc -c main.c && \
+                 lld=$(rustc --print sysroot 2>/dev/null)/lib/rustlib/$(uname -m)-unknown-linux-gnu/bin/gcc-ld; \
+                 if [ -x \"$lld/ld.lld\" ]; then echo \"-B$lld -fuse-ld=lld\" >flags; \
+                 elif command -v ld.lld >/dev/null; then echo -fuse-ld=lld >flags; else : >flags; fi; \
+                 cc $(cat flags) main.o -o main",
+                "cc $(cat flags) main.o -o main && ./main",
+            ),
+            Stranger::Jvm => (
+                "printf 'public class Main { public static void main(String[] a) { int[] s = \
+                 java.util.stream.IntStream.range(0, 1 << 16).parallel().map(i -> i * i).toArray(); \
+                 System.exit(s[3] == 9 ? 0 : 1); } }\\n' >Main.java && java Main.java",
+                "java Main.java",
+            ),
+            Stranger::Go => (
+                "printf 'package main\\nimport (\"runtime\"; \"sync\")\\nfunc main() { var w sync.WaitGroup; \
+                 for i := 0; i < runtime.NumCPU()*4; i++ { w.Add(1); go func() { defer w.Done(); \
+                 s := make([]int, 0); for j := 0; j < 100000; j++ { s = append(s, j) } }() }; w.Wait() }\\n' >main.go && \
+                 PATH=$PATH:/usr/local/go/bin GOCACHE=$PWD/cache GOFLAGS=-mod=mod go build -o main main.go && ./main",
+                "./main",
+            ),
+            Stranger::Openmp => (
+                "printf '#include <omp.h>\\nint main(void) { long s = 0;\\n#pragma omp parallel for reduction(+:s)\\n\
+                 for (int i = 0; i < 10000000; i++) s += i & 7;\\nreturn s == 35000000 ? 0 : 1; }\\n' >main.c && \
+                 cc -O1 -fopenmp main.c -o main && ./main",
+                "./main",
+            ),
+        }
+    }
+
+    /// Prepares it in `folder`.
+    ///
+    /// # Errors
+    /// What the machine lacks, in its own words.
+    pub fn prepare(self, folder: &Path) -> Result<(), String> {
+        fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        let made = Command::new("sh")
+            .args(["-c", self.scripts().0])
+            .current_dir(folder)
+            .output();
+        match made {
+            Ok(made) if made.status.success() => Ok(()),
+            Ok(made) => {
+                let said = String::from_utf8_lossy(&made.stderr);
+                Err(said.lines().last().unwrap_or("it failed without a word").to_owned())
+            }
+            Err(why) => Err(format!("sh: {why}")),
+        }
+    }
+}
+
+/// What a program in a loop has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Runs that ended well.
+    pub runs: u64,
+    /// Runs that failed.
+    pub failed: u64,
+}
+
+impl std::ops::Sub for Done {
+    type Output = Done;
+    fn sub(self, earlier: Done) -> Done {
+        Done {
+            runs: self.runs - earlier.runs,
+            failed: self.failed - earlier.failed,
+        }
+    }
+}
+
+/// A shell of its own session that runs a script, until this is dropped.
+#[derive(Debug)]
+struct Detached {
+    pid: i32,
+}
+
+impl Detached {
+    /// The shell's parent ends at once, so that the shell is no child of this process.
+    fn start(script: &str, folder: &Path) -> io::Result<Detached> {
+        let number = folder.join("pid");
+        let _ = fs::remove_file(&number);
+        let told = format!("echo $$ >pid.new; mv pid.new pid; {script}");
+        let mut starter = Command::new("sh");
+        let starter = starter.args(["-c", "setsid sh -c \"$0\" &", &told]).current_dir(folder);
+        starter
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
+        let since = Instant::now();
+        loop {
+            let told = fs::read_to_string(&number).unwrap_or_default();
+            if let Ok(pid) = told.trim().parse() {
+                return Ok(Detached { pid });
+            }
+            if since.elapsed() > PATIENCE {
+                return Err(io::Error::other(
+                    "a shell in a session of its own (setsid) did not begin",
+                ));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        // SAFETY: plain numbers; the shell leads a session, and so a group of processes, of its own.
+        unsafe { libc::kill(-self.pid, libc::SIGKILL) };
+        let since = Instant::now();
+        while Path::new(&format!("/proc/{}", self.pid)).exists() && since.elapsed() < PATIENCE {
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// A program in a loop.
+#[derive(Debug)]
+pub struct Looping {
+    folder: PathBuf,
+    _shell: Detached,
+}
+
+impl Looping {
+    /// Runs `stranger`, which was prepared in `folder`, again and again, after what the shell is to do `first`.
+    ///
+    /// # Errors
+    /// Why no shell could be started.
+    pub fn start(stranger: Stranger, folder: &Path, first: &str) -> io::Result<Looping> {
+        let run = stranger.scripts().1;
+        let script = format!(
+            "{first}: >runs; : >failures; while :; do if {run} >/dev/null 2>said; then echo >>runs; else cat said >>failures; \
+             echo \"exit $?\" >>failures.codes; fi; done"
+        );
+        fs::write(folder.join("failures.codes"), "")?;
+        Ok(Looping {
+            folder: folder.to_owned(),
+            _shell: Detached::start(&script, folder)?,
+        })
+    }
+
+    /// So far.
+    pub fn done(&self) -> Done {
+        let lines = |file: &str| {
+            let text = fs::read(self.folder.join(file)).unwrap_or_default();
+            text.iter().filter(|byte| **byte == b'\n').count() as u64
+        };
+        Done {
+            runs: lines("runs"),
+            failed: lines("failures.codes"),
+        }
+    }
+}
+
+/// A program that never rests.
+#[derive(Debug)]
+pub struct Hog(Detached);
+
+impl Hog {
+    /// Starts one, after what the shell is to do `first`.
+    ///
+    /// # Errors
+    /// Why no shell could be started.
+    pub fn start(folder: &Path, first: &str) -> io::Result<Hog> {
+        fs::create_dir_all(folder)?;
+        Detached::start(&format!("{first}while :; do :; done"), folder).map(Hog)
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> i32 {
+        self.0.pid
+    }
+
+    /// The core time that it has used, in steps of 10 ms (proc_pid_stat(5), fields 14 and 15).
+    pub fn used(&self) -> Nanos {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
+        let ticks = |number: usize| fields.split(' ').nth(number - 3)?.parse::<u64>().ok();
+        Nanos::from_millis(10) * (ticks(14).unwrap_or(0) + ticks(15).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_in_a_loop_is_counted_and_is_no_child_of_this_process() {
+        let folder = tempfile::tempdir().unwrap();
+        if let Err(why) = Stranger::Link.prepare(folder.path()) {
+            return eprintln!("skipped: {why}");
+        }
+        let looping = Looping::start(Stranger::Link, folder.path(), "").unwrap();
+        let since = Instant::now();
+        while looping.done().runs == 0 && since.elapsed() < PATIENCE {
+            std::thread::sleep(POLL);
+        }
+        assert!(looping.done().runs > 0, "{:?}", looping.done());
+        let status = fs::read_to_string(format!("/proc/{}/status", looping._shell.pid)).unwrap();
+        let parent = status
+            .lines()
+            .find_map(|line| line.strip_prefix("PPid:"))
+            .unwrap()
+            .trim();
+        assert_ne!(parent, std::process::id().to_string());
+        // A failure is counted as one: the checker is not blind.
+        fs::write(folder.path().join("main.o"), "no object").unwrap();
+        while looping.done().failed == 0 && since.elapsed() < PATIENCE {
+            std::thread::sleep(POLL);
+        }
+        assert!(looping.done().failed > 0, "{:?}", looping.done());
+    }
+}

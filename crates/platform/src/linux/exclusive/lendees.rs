@@ -1,0 +1,190 @@
+//! The threads and control groups that have an exclusive core while it is lent: threads of this process, and groups
+//! that the user names.
+//!
+//! **Problem.** A program that sizes itself by its affinity breaks when that changes: a linker beside leases that
+//! changed every thread's affinity died in 25 of 130 runs. **Method.** A lease changes the affinity of lendees only;
+//! all other threads lose the exclusive cores once, when they are taken, and have them again once, at the end.
+//!
+//! - A *thread* of ours is off the exclusive cores by its own affinity. While core `c` is lent, its *residents*, an
+//!   equal part of the threads, run on `c` alone: the kernel moves them there at once, where its load balancer would
+//!   take milliseconds. The others may run there too.
+//! - A *group* has the list of its cores written, on a descriptor that stays open. Which of its threads use the core,
+//!   and how soon, is up to the load balancer.
+//!
+//! Nothing here allocates once the lendees are known: the real-time thread lends and takes back.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use punctual_os::linux::sync::PiMutex;
+use punctual_units::CoreId;
+
+use super::super::core_mask::{CoreMask, set_affinity};
+use super::super::thread::Tid;
+
+/// The longest list of cores that is written: 1024 cores, each with its comma.
+const LIST_BYTES: usize = 5 * 1024;
+
+/// All lendees of the exclusive cores of one process.
+#[derive(Debug)]
+pub(super) struct Lendees {
+    exclusive: Vec<CoreId>,
+    /// The cores that threads of ours have besides.
+    others: CoreMask,
+    others_len: usize,
+    known: PiMutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// In the order in which a longer list is written: the outer ones first.
+    groups: Vec<Group>,
+    threads: Vec<Tid>,
+    /// Of each exclusive core, whether it is lent.
+    lent: Vec<bool>,
+}
+
+/// A control group that has the cores while they are lent.
+#[derive(Debug)]
+struct Group {
+    /// Its `cpuset.cpus`.
+    cpus: File,
+    /// What it had when the cores were taken.
+    cores: Vec<CoreId>,
+}
+
+/// A thread that has the cores while they are lent, until this is dropped.
+#[derive(Debug)]
+pub struct Lendee {
+    lendees: Arc<Lendees>,
+    thread: Tid,
+}
+
+impl Lendees {
+    /// Of `exclusive` cores, on a machine on which threads of this process have `others` besides; no thread yet.
+    /// `groups` are files `cpuset.cpus`, the outer groups first, with the cores that each group had.
+    pub(super) fn new(
+        exclusive: &[CoreId],
+        others: &[CoreId],
+        groups: Vec<(PathBuf, Vec<CoreId>)>,
+    ) -> io::Result<Lendees> {
+        let mut mask = CoreMask::default();
+        others.iter().for_each(|core| mask.set(*core, true));
+        let open = |(cpus, cores): (PathBuf, Vec<CoreId>)| {
+            let cpus = File::options().write(true).open(cpus)?;
+            Ok(Group { cpus, cores })
+        };
+        Ok(Lendees {
+            exclusive: exclusive.to_vec(),
+            others: mask,
+            others_len: others.len(),
+            known: PiMutex::new(Known {
+                groups: groups.into_iter().map(open).collect::<io::Result<_>>()?,
+                threads: Vec::new(),
+                lent: vec![false; exclusive.len()],
+            }),
+        })
+    }
+
+    /// Whether there is any: else nothing can be lent.
+    pub(super) fn any(&self) -> bool {
+        let known = self.known.lock();
+        !known.groups.is_empty() || !known.threads.is_empty()
+    }
+
+    /// Takes `thread`, of this process, off the exclusive cores that are not lent, and among the lendees.
+    pub(super) fn add(self: &Arc<Lendees>, thread: Tid) -> io::Result<Lendee> {
+        let mut known = self.known.lock();
+        set_affinity(thread, &self.shared(&known.lent))?;
+        known.threads.push(thread);
+        Ok(Lendee {
+            lendees: Arc::clone(self),
+            thread,
+        })
+    }
+
+    /// Lends `core` to all lendees, or takes it back. One that cannot be told holds up no other; the first refusal is
+    /// answered. A thread or group that is gone is none.
+    pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> io::Result<()> {
+        let mut known = self.known.lock();
+        let Some(place) = self.exclusive.iter().position(|exclusive| *exclusive == core) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        known.lent[place] = lent;
+        self.place_threads(&known);
+        let Known { groups, lent: all, .. } = &*known;
+        let write = |group: &Group| self.write_cores(group, all);
+        // A group must have what the groups in it have.
+        match lent {
+            true => groups.iter().map(write).fold(Ok(()), Result::and),
+            false => groups.iter().rev().map(write).fold(Ok(()), Result::and),
+        }
+    }
+
+    /// Puts each thread where it is to be now: residents of a core that is lent on that core alone. A thread that has
+    /// ended needs no place.
+    fn place_threads(&self, known: &Known) {
+        let shared = self.shared(&known.lent);
+        let part = known
+            .threads
+            .len()
+            .div_ceil(self.others_len + self.exclusive.len())
+            .max(1);
+        let homes = self.exclusive.iter().zip(&known.lent);
+        let homes = homes.flat_map(|home| std::iter::repeat_n(home, part));
+        let homes = homes.map(Some).chain(std::iter::repeat(None));
+        for (thread, home) in known.threads.iter().zip(homes) {
+            let mask = match home {
+                Some((core, true)) => {
+                    let mut alone = CoreMask::default();
+                    alone.set(*core, true);
+                    alone
+                }
+                _ => shared,
+            };
+            let _ = set_affinity(*thread, &mask);
+        }
+    }
+
+    /// All cores that lendees have while those are `lent`.
+    fn shared(&self, lent: &[bool]) -> CoreMask {
+        let mut mask = self.others;
+        let cores = self.exclusive.iter().zip(lent);
+        cores
+            .filter(|(_, lent)| **lent)
+            .for_each(|(core, _)| mask.set(*core, true));
+        mask
+    }
+
+    fn write_cores(&self, group: &Group, lent: &[bool]) -> io::Result<()> {
+        let kept = |core: &CoreId| self.exclusive.iter().zip(lent).any(|(it, lent)| it == core && !lent);
+        let mut list = [0; LIST_BYTES];
+        let mut rest = list.as_mut_slice();
+        for core in group.cores.iter().filter(|core| !kept(core)) {
+            write!(rest, "{core},")?;
+        }
+        let length = LIST_BYTES - rest.len();
+        // The kernel takes no comma behind the last one.
+        let list = &mut list[..length];
+        if let Some(comma) = list.last_mut() {
+            *comma = b'\n';
+        }
+        match group.cpus.write_at(list, 0) {
+            Ok(written) if written == list.len() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+            Err(why) if why.raw_os_error() == Some(libc::ENODEV) => Ok(()), // the group is gone
+            Err(why) => Err(why),
+        }
+    }
+}
+
+impl Drop for Lendee {
+    fn drop(&mut self) {
+        let mut known = self.lendees.known.lock();
+        // A later thread may get the number: from here on it is not ours to place.
+        known.threads.retain(|thread| *thread != self.thread);
+    }
+}
