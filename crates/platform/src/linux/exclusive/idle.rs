@@ -1,4 +1,4 @@
-//! Keeps an exclusive core out of idle states that it takes long to leave: a job that is released finds it awake sooner.
+//! Keeps an exclusive core out of idle states that take long to leave: a job that is released finds it awake sooner.
 //!
 //! One core's bound is `power/pm_qos_resume_latency_us` of the core's device
 //! (Documentation/ABI/testing/sysfs-devices-power); the idle governor keeps to it. Where a kernel has no such file, the
