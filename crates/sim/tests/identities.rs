@@ -395,6 +395,7 @@ fn scenario(demand: Demand) -> Scenario {
             pace: Pace::Job,
             within: false,
             warm_up: Nanos::ZERO,
+            probe: true,
             best_effort_share: Share::ONE,
             best_effort_min: None,
         },
