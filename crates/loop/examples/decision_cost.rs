@@ -7,8 +7,9 @@
 //! ```
 //!
 //! *Cold*: between two decisions 64 MiB are written, more than the caches of a core hold, so that neither what the loop
-//! knows nor its code is in them: as after a period in which other programs ran. Nothing is rehearsed. *Warm*: one
-//! decision right after the other. The *control* reads the clock twice, with nothing in between.
+//! knows nor its code is in them: as after a period in which other programs ran. Nothing is rehearsed; the event is
+//! new, as the thread that asks has just written it. *Warm*: one decision right after the other. The *control* reads
+//! the clock twice, with nothing in between.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -58,12 +59,12 @@ fn main() {
             (0..common::TASKS).for_each(|task| now = common::job(&mut regulator, number, task));
             sweep();
             control.push(timed(|| ()));
-            let period = Event::Period(common::vitals(now));
             sweep();
+            let period = Event::Period(common::vitals(now));
             periods.push(timed(|| regulator.step(&period, now)));
             common::decide(&mut regulator, now);
-            let jobs = common::jobs(number, now);
             sweep();
+            let jobs = common::jobs(number, now);
             splits.push(timed(|| regulator.step(&jobs, now)));
         }
         let heat = if cold { "cold" } else { "warm" };

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use punctual_allocation::{Grid, Objective, Phase, Profile, Programs, RateTable, Share as SplitShare};
+use punctual_allocation::{CoreJobs, Grid, Objective, Phase, Profile, Programs, RateTable, Share as SplitShare};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::split::{Program, SplitModel};
 use punctual_sim::{
@@ -108,6 +108,38 @@ fn ways_change_hands_together_or_not_at_all() {
         let applied = machine.apply(&plan);
         assert_eq!(applied.refused.len(), plan.iter().count(), "{plan:?}: {applied:?}");
     }
+}
+
+/// What cores run is asked about only where the count has moved: an update that takes a core from a job moves it, too.
+#[test]
+fn what_runs_is_the_same_while_the_count_of_changes_is() {
+    let (sensors, [least, most]) = (64, [10, 40].map(Nanos::from_millis));
+    let trace = Trace::synthetic(sensors, least, most, Nanos::from_secs(1), 5);
+    let ops: Vec<_> = (0..20).map(|_| get(1)).chain([compute(1), put(3)]).collect();
+    let tasks = vec![real_time(&ops), urgent(&[get(5)]), interferer(&ops)];
+    let load = Load {
+        split: Some(SplitLoad {
+            program_of: vec![Some(0), None, Some(0)],
+            ..split()
+        }),
+        ..load(&trace, tasks)
+    };
+    let mut machine = machine(MachineModel::exynos5422_a15(), load);
+    let mut seen = None;
+    let mut changes = 0;
+    for micros in (0..1_000_000).step_by(10) {
+        run(&mut machine, Nanos::from_micros(micros));
+        let runs = |jobs: &CoreJobs| jobs.runs.map(|job| (job.program, job.deadline));
+        let now: Vec<_> = machine.instant().jobs.iter().map(runs).collect();
+        let count = machine.work_changes();
+        if let Some((before, counted)) = seen.replace((now.clone(), count))
+            && before != now
+        {
+            changes += 1;
+            assert!(count > counted, "after {micros} us: {before:?} became {now:?}");
+        }
+    }
+    assert!(changes > 100, "{changes}");
 }
 
 proptest! {
@@ -363,6 +395,7 @@ fn scenario(demand: Demand) -> Scenario {
             pace: Pace::Job,
             within: false,
             warm_up: Nanos::ZERO,
+            probe: true,
             best_effort_share: Share::ONE,
             best_effort_min: None,
         },

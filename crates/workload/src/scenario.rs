@@ -95,6 +95,8 @@ pub struct Control {
     /// How long the controllers hold the operating point at the start, so that the first decision sees a running
     /// system.
     pub warm_up: Nanos,
+    /// Whether a probe on the real-time core measures, on Linux, when the core itself is taken away.
+    pub probe: bool,
     /// The CPU share that all best-effort tasks together may use of their cores, for the whole run; 1 does not bound
     /// them.
     pub best_effort_share: Share,
@@ -381,6 +383,7 @@ pub(crate) mod tests {
                 pace: Pace::Period(Nanos::from_millis(200)),
                 within: false,
                 warm_up: Nanos::from_secs(1),
+                probe: true,
                 best_effort_share: Share::ONE,
                 best_effort_min: None,
             },

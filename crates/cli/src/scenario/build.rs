@@ -189,6 +189,7 @@ fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
         within: section
             .flag("within")
             .unwrap_or(pace == Pace::Job && kind.turns_clock()),
+        probe: section.flag("probe").unwrap_or(true),
         best_effort_share: section.share("best_effort_share").unwrap_or(Share::ONE),
         best_effort_min: section.share("best_effort_min"),
         warm_up: section.time("warm_up").unwrap_or(Nanos::from_secs(2)),

@@ -17,8 +17,8 @@ const OF_A_GROUP: [&str; 4] = [
     "cgroup.subtree_control",
 ];
 
-/// Affinity, policy and group of every thread, the affinity of every interrupt, the mask of unbound work, and the cores
-/// of every control group.
+/// Affinity, policy and group of every thread, the affinity of every interrupt, the mask of unbound work, the cores of
+/// every control group, and the bound on each core's idle states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// By number and start, without threads of this process and of those that it started.
@@ -45,7 +45,9 @@ impl Snapshot {
         let of_groups = groups()
             .into_iter()
             .flat_map(|group| OF_A_GROUP.map(|file| group.join(file)));
-        let files = interrupts.chain([WORK.into()]).chain(of_groups);
+        let cores = below(Path::new("/sys/devices/system/cpu")).into_iter();
+        let idle = cores.map(|core| core.join("power/pm_qos_resume_latency_us"));
+        let files = interrupts.chain([WORK.into()]).chain(of_groups).chain(idle);
         let files = files.filter_map(|file| Some((file.clone(), fs::read_to_string(file).ok()?)));
         Snapshot {
             threads: threads(),

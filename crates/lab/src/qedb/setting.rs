@@ -206,6 +206,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
             pace: Pace::Period(CONTROL_PERIOD),
             within: false,
             warm_up: CONTROL_PERIOD * 2,
+            probe: true,
             best_effort_share: Share::ONE,
             best_effort_min: None,
         },

@@ -20,6 +20,7 @@ use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::real_time::{FairServer, RealTimeLimits, Throttling};
 use super::recovery::{self, Ledgered};
+use super::thermal::Thermometer;
 use super::{KernelTree, busy, cores, thread};
 use crate::Refusal;
 
@@ -59,6 +60,8 @@ pub enum Facility {
     UtilClamp,
     /// A meter of energy (powercap).
     Energy,
+    /// A meter of temperature (thermal zones).
+    Temperature,
     /// A meter of busy time per core.
     BusyTime,
     /// Hardware of our own: no hypervisor.
@@ -91,6 +94,7 @@ impl fmt::Display for Facility {
             Facility::CachePartitions => "cache and bandwidth partitions",
             Facility::UtilClamp => "clock limits per task",
             Facility::Energy => "energy meter",
+            Facility::Temperature => "temperature meter",
             Facility::BusyTime => "busy time per core",
             Facility::BareMetal => "bare metal",
             Facility::NoSteal => "no stolen time",
@@ -147,6 +151,7 @@ pub fn examine(tree: &KernelTree) -> Vec<Finding> {
         resctrl(tree),
         uclamp(tree),
         energy(tree),
+        temperature(tree),
         busy_time(tree),
         bare_metal(tree),
         steal(tree),
@@ -486,6 +491,13 @@ fn uclamp(tree: &KernelTree) -> Finding {
     }
 }
 
+fn temperature(tree: &KernelTree) -> Finding {
+    match Thermometer::open(tree) {
+        Ok(_) => Facility::Temperature.offered("the hottest thermal zone"),
+        Err(refusal) => Facility::Temperature.missing(refusal.why, refusal.remedy),
+    }
+}
+
 fn energy(tree: &KernelTree) -> Finding {
     let present = tree.path("/sys/class/powercap/intel-rapl:0").exists();
     match EnergyMeter::open(tree) {
@@ -682,6 +694,7 @@ mod tests {
             (Facility::CachePartitions, "not mounted"),
             (Facility::UtilClamp, "none"),
             (Facility::Energy, "no package zone"),
+            (Facility::Temperature, "says a temperature"),
             (Facility::BareMetal, "virtual machine"),
             (Facility::NoSteal, "1.00 %"),
         ] {

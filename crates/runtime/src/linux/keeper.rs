@@ -113,11 +113,12 @@ impl<E: Engine + 'static> Keeper<E> {
         let Placed { placement, exclusive } = &placed;
         let taken = exclusive.iter().flat_map(Exclusive::cores).next();
         let probed = taken.map_or(placement.update_core(), |core| core.obtained().core);
-        let probe = match taken {
+        let probe = self.options.probe.then(|| match taken {
             Some(core) => GapProbe::start_within(core, PROBE_PRIORITY, PROBE_PERIOD),
             None => GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD),
-        };
-        let mut witness = Witness::new(probed, probe.as_ref().ok(), Vec::new());
+        });
+        let running = probe.as_ref().and_then(|probe| probe.as_ref().ok());
+        let mut witness = Witness::new(probed, running, Vec::new());
         for (task, seat) in placement.seats.iter().enumerate() {
             witness.watch(TaskId(task as u32), first_core(seat));
         }
@@ -127,10 +128,10 @@ impl<E: Engine + 'static> Keeper<E> {
             "guardian puts the machine back after a kill".into(),
             guarded,
         ));
-        obtained.push(protection(
-            "probe on the real-time core".into(),
-            probe.as_ref().map(drop).map_err(Clone::clone),
-        ));
+        obtained.extend(probe.as_ref().map(|probe| {
+            let started = probe.as_ref().map(drop).map_err(Clone::clone);
+            protection("probe on the real-time core".into(), started)
+        }));
         let share = self.options.best_effort_share;
         let turned = self.options.regulator.best_effort.is_some();
         let bounded = self.bound_best_effort(share, turned, placement.rest.len());
@@ -154,7 +155,7 @@ impl<E: Engine + 'static> Keeper<E> {
             reconciliation: store.reconcile(),
             energy_parts_j: None,
             controller_core_share: Some(controlled.cpu.ratio(elapsed)),
-            probe_us: probe.as_ref().ok().map(oversleep_us),
+            probe_us: running.map(oversleep_us),
             steal_share: steal
                 .zip(stolen())
                 .map(|(before, after)| after.saturating_sub(before).ratio(elapsed * cores as u64)),
@@ -202,6 +203,7 @@ impl<E: Engine + 'static> Keeper<E> {
             record,
             best_effort_share,
             learning,
+            probe: _,
         } = self.options.clone();
         let prepared = &mut self.prepared;
         regulator.goals = prepared.tasks.iter().map(|task| task.asks(regulator.goal)).collect();

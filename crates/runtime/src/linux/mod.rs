@@ -203,6 +203,9 @@ pub struct RunOptions {
     pub duration: Option<Nanos>,
     /// Seeds pauses and gaps.
     pub seed: u64,
+    /// Whether a probe on the real-time core measures when the core itself is taken away. It uses up to 2 % of the
+    /// core, above the tasks' priorities; without it there is no no-op control, and no late job is excused.
+    pub probe: bool,
     /// The CPU share of their cores that best-effort tasks together may use; 1 does not bound them.
     pub best_effort_share: Share,
     /// Whether to keep a log that replays; holds all sensors' setup. It grows with the run, and so needs a duration.
@@ -363,6 +366,7 @@ impl<E: Engine + 'static> Prepared<E> {
             patience: None,
             duration: duration.into(),
             seed: 0,
+            probe: true,
             best_effort_share,
             record: None,
             learning: None,

@@ -41,6 +41,7 @@ pub struct RuntimeOptions<E: Engine> {
     duration: Option<Nanos>,
     learning: Option<Learning>,
     best_effort_share: Share,
+    probe: bool,
     start_up: Nanos,
 }
 
@@ -53,6 +54,7 @@ impl<E: Engine> RuntimeOptions<E> {
             duration: None,
             learning: None,
             best_effort_share: Share::ONE,
+            probe: true,
             start_up: Nanos::ZERO,
         }
     }
@@ -84,6 +86,11 @@ impl<E: Engine> RuntimeOptions<E> {
             learning: Some(learning),
             ..self
         }
+    }
+
+    /// Leaves out the probe on the real-time core: see [`RunOptions::probe`].
+    pub fn without_probe(self) -> Self {
+        RuntimeOptions { probe: false, ..self }
     }
 
     /// Bounds best-effort tasks to this share of their cores.
@@ -291,12 +298,14 @@ impl<E: Engine + 'static> Runtime<E> {
             duration,
             learning,
             best_effort_share,
+            probe,
             start_up,
         } = options.into();
         let prepared = Prepared::here(store)?;
         let mut options = RunOptions {
             learning,
             best_effort_share,
+            probe,
             ..prepared.options("tasks", goal, duration)
         };
         options.header.settle_s = start_up.as_secs_f64();

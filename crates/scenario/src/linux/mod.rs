@@ -83,6 +83,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         patience: setup.patience(),
         duration: Some(scenario.duration),
         seed: scenario.seed,
+        probe: scenario.control.probe,
         best_effort_share: scenario.control.best_effort_share,
         record: setup.log_setup(&stream),
         learning: None,

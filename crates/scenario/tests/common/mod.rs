@@ -28,6 +28,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
             pace: Pace::Period(Nanos::from_millis(200)),
             within: false,
             warm_up: Nanos::from_millis(400),
+            probe: true,
             best_effort_share: Share::ONE,
             best_effort_min: None,
         },

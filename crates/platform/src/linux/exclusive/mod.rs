@@ -22,6 +22,7 @@
 mod affinity;
 mod cpuset;
 mod fence;
+mod idle;
 mod kernel_work;
 mod lendees;
 mod likely;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 use punctual_units::{CoreId, Nanos};
 
 use self::fence::{Fence, Wanted};
+use self::idle::IdleBound;
 use self::lendees::Lendees;
 use self::population::Spared;
 use self::sweeper::Sweeper;
@@ -78,6 +80,7 @@ pub struct ExclusiveCore {
     fence: Arc<Fence>,
     lendees: Arc<Lendees>,
     _sweeper: Option<Arc<Sweeper>>,
+    _idle: Arc<Vec<IdleBound>>,
 }
 
 impl ExclusiveCore {
@@ -169,23 +172,27 @@ impl ExclusiveCore {
             )
         })?;
         let limits = RealTimeLimits::read(tree);
-        let kept = exclusive.iter().map(|core| Obtained {
+        let idle: Vec<_> = exclusive.iter().map(|core| idle::bound(tree, journal, *core)).collect();
+        let kept = exclusive.iter().zip(&idle).map(|(core, idle)| Obtained {
             core: *core,
             mechanism: fence.mechanism(),
             threads,
             interrupts: kernel_work::move_interrupts(tree, journal, *core),
             unbound_work: kernel_work::move_unbound_work(tree, journal, *core),
+            idle_exit_max_us: idle.is_ok().then_some(idle::IDLE_EXIT_MAX_US),
             limits,
-            refused: better.clone(),
+            refused: better.iter().chain(idle.as_ref().err()).cloned().collect(),
         });
         let kept: Vec<Obtained> = kept.collect();
         let (fence, lendees) = (Arc::new(fence), Arc::new(lendees));
+        let idle = Arc::new(idle.into_iter().flatten().collect());
         let sweeper = Sweeper::start(&fence, &own_others).map(Arc::new);
         let cores = kept.into_iter().map(|obtained| ExclusiveCore {
             obtained: Arc::new(obtained),
             fence: Arc::clone(&fence),
             lendees: Arc::clone(&lendees),
             _sweeper: sweeper.clone(),
+            _idle: Arc::clone(&idle),
         });
         Ok(cores.collect())
     }

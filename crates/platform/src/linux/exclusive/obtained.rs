@@ -85,6 +85,10 @@ pub struct Obtained {
     pub interrupts: (usize, usize),
     /// Whether kernel work that is bound to no core stays off it.
     pub unbound_work: bool,
+    /// How long leaving an idle state of the core takes at most, in microseconds; none where that is as the kernel
+    /// likes.
+    #[serde(default)]
+    pub idle_exit_max_us: Option<u32>,
     /// What bounds real-time threads on it.
     pub limits: RealTimeLimits,
     /// Better mechanisms, and why this machine refused them.
@@ -103,6 +107,9 @@ impl fmt::Display for Obtained {
             true => "unbound kernel work elsewhere; ",
             false => "unbound kernel work anywhere; ",
         })?;
+        if let Some(us) = self.idle_exit_max_us {
+            write!(f, "idle states left within {us} us; ")?;
+        }
         write!(f, "{}", self.limits)
     }
 }
