@@ -95,7 +95,9 @@ fn observed(helper: u32) -> BTreeMap<PathBuf, String> {
             .filter_map(read),
     );
     let names = groups.iter().map(|path| path.display().to_string());
-    let ours: Vec<String> = names.filter(|path| path.contains("-core-")).collect();
+    let ours: Vec<String> = names
+        .filter(|path| path.contains("/punctual-pen") || path.contains("-core-"))
+        .collect();
     seen.insert("groups".into(), ours.join(" "));
     seen
 }

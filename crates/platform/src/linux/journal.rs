@@ -130,10 +130,19 @@ impl Journal {
     /// tells so.
     pub fn share(&self, core: CoreId) -> Result<(), Refusal> {
         self.claim_as(&[core], Claim::Shared)?;
-        let table = self.0.ledger.lock()?;
+        self.sharers(&[core]).pop().map_or(Ok(()), Err)
+    }
+
+    /// Other processes that have real-time work on one of `cores`, told as refusals.
+    pub fn sharers(&self, cores: &[CoreId]) -> Vec<Refusal> {
+        let Ok(table) = self.0.ledger.lock() else {
+            return Vec::new(); // what is only told can be left out
+        };
         let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
-        let sharing = { others }.find(|(_, holder)| holder.shared().has(core));
-        sharing.map_or(Ok(()), |(_, holder)| Err(shared(core, holder)))
+        let on = |holder: &ledger::Holder| cores.iter().copied().find(|core| holder.shared().has(*core));
+        { others }
+            .filter_map(|(_, holder)| Some(shared(on(holder)?, holder)))
+            .collect()
     }
 
     fn claim_as(&self, cores: &[CoreId], claim: Claim) -> Result<(), Refusal> {
@@ -190,8 +199,7 @@ impl Journal {
         core: CoreId,
         parse: impl Fn(&str) -> Option<CoreMask>,
     ) -> Result<bool, Refusal> {
-        let what = "the cores that no process claims";
-        let refusal = |why: std::io::Error| refuse_write(path, what, why);
+        let refusal = |why: std::io::Error| refuse_write(path, UNCLAIMED, why);
         let mut table = self.0.ledger.lock()?;
         let now = read_trimmed(path).map_err(refusal)?;
         let original = find(&table, kind, path).map(|change| table.original(change).to_string_lossy().into_owned());
@@ -201,10 +209,43 @@ impl Journal {
             has |= cores.has(core);
         }
         if has {
-            let change = self.join_file(&mut table, kind, path, what)?;
+            let change = self.join_file(&mut table, kind, path, UNCLAIMED)?;
             self.act(&mut table, change).map_err(refusal)?;
         }
         Ok(has)
+    }
+
+    /// Has the file at `path`, of a group of ours, list those of `cores` that no process which uses the group claims.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the file cannot be written.
+    pub(super) fn list_unclaimed(&self, path: &Path, cores: &str) -> Result<(), Refusal> {
+        let mut table = self.0.ledger.lock()?;
+        let change = self.join(&mut table, Kind::OffList, path, cores.as_bytes())?;
+        self.act(&mut table, change)
+            .map_err(|why| refuse_write(path, UNCLAIMED, why))
+    }
+
+    /// Other living processes that claim cores for themselves alone, and these cores.
+    pub(super) fn neighbours(&self) -> Vec<(i32, CoreMask)> {
+        let Ok(table) = self.0.ledger.lock() else {
+            return Vec::new(); // the next sweep asks again
+        };
+        let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
+        let others = others.filter(|(_, holder)| !holder.exclusive().is_empty());
+        others.map(|(_, holder)| (holder.pid(), *holder.exclusive())).collect()
+    }
+
+    /// The cores that other processes claim for themselves alone, each with a refusal that names the process.
+    pub fn claims_of_others(&self) -> Vec<(CoreId, Refusal)> {
+        let Ok(table) = self.0.ledger.lock() else {
+            return Vec::new(); // then the claim itself is refused
+        };
+        let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
+        let claims =
+            others.flat_map(|(id, holder)| holder.exclusive().cores().into_iter().map(move |it| (it, id.place)));
+        let told = |(core, by)| (core, refuse_claim(&table, &[core], Conflict::Claimed { core, by }));
+        claims.map(told).collect()
     }
 
     /// Adds the cores that this process claims to the list in the kernel file at `path`.
@@ -524,13 +565,9 @@ fn refuse_claim(table: &Table, wanted: &[CoreId], conflict: Conflict) -> Refusal
         Conflict::Claimed { core, by } => {
             let holder = table.holder_at(by);
             let name = holder.map_or_else(|| "another program".into(), named);
-            let kind = match holder.is_some_and(|holder| holder.exclusive().has(core)) {
-                true => "for itself alone",
-                false => "for real-time work",
-            };
             refused(
                 what,
-                format!("{name} claims core {core} {kind}"),
+                format!("{name} claims core {core} for itself alone"),
                 "choose another core, wait until that program has ended, or see what each holds: punctual doctor",
             )
         }
@@ -589,6 +626,9 @@ fn forget_ended(table: &mut Table) {
     let ended: Vec<usize> = threads.filter(ended).collect();
     ended.into_iter().for_each(|change| table.forget(change));
 }
+
+/// What is written into lists and masks that lose cores, for messages.
+const UNCLAIMED: &str = "the cores that no process claims";
 
 /// Set of threads whose cores no process may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;

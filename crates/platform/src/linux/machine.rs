@@ -206,6 +206,16 @@ impl LinuxMachine {
         self.journal.share(core)
     }
 
+    /// The cores that other processes claim for themselves alone, each with a refusal that names the process.
+    pub fn claims_of_others(&self) -> Vec<(CoreId, Refusal)> {
+        self.journal.claims_of_others()
+    }
+
+    /// Other processes that have real-time work on one of `cores`, told as refusals.
+    pub fn sharers(&self, cores: &[CoreId]) -> Vec<Refusal> {
+        self.journal.sharers(cores)
+    }
+
     /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the
     /// folder that `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in
     /// shared memory, where the traffic of other programs with the disk does not slow down the threads that write to

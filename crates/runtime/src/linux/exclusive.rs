@@ -66,8 +66,8 @@ impl Placed {
         neighbours: &Neighbours,
         told: &mut Vec<Protection>,
     ) -> Result<Placed, PlaceError> {
-        let (all, limits) = (&machine.offers().cores, limits());
         let requests: Vec<Request> = tasks.iter().map(|(_, request)| *request).collect();
+        let (all, limits) = (&unclaimed(machine, &requests, told), limits());
         let wanted = place(&requests, all, &limits)?;
         // The last one first: the probe is on the first of those that are taken.
         let cores: Vec<CoreId> = wanted.exclusive.iter().rev().copied().collect();
@@ -85,6 +85,8 @@ impl Placed {
             lend,
             ..neighbours.clone()
         };
+        let sharers = machine.sharers(&cores).into_iter();
+        told.extend(sharers.map(|refusal| protection(refusal.what.clone(), Err(refusal))));
         match machine.exclusive_cores(&cores, &neighbours) {
             Ok(cores) => Placed::on(cores, lend, tasks, all, limits, told),
             Err(refusal) => {
@@ -147,6 +149,26 @@ impl Placed {
             placement,
         })
     }
+}
+
+/// The cores of this process that no other one claims for itself alone; `told` hears which process has those that one
+/// claims. A core that a task names counts as free: taking it is refused with the name of that process.
+fn unclaimed(machine: &LinuxMachine, requests: &[Request], told: &mut Vec<Protection>) -> Vec<CoreId> {
+    let all = &machine.offers().cores;
+    let claims = machine.claims_of_others().into_iter();
+    let named = |core: CoreId| requests.iter().any(|request| request.core == Some(core));
+    let claims: Vec<(CoreId, Refusal)> = claims.filter(|(core, _)| !named(*core)).collect();
+    let claimed = |core: &CoreId| claims.iter().any(|(it, _)| it == core);
+    if all.iter().all(claimed) {
+        return all.clone(); // this process may use no other
+    }
+    let left = all.iter().copied().filter(|core| !claimed(core)).collect();
+    told.extend(
+        claims
+            .into_iter()
+            .map(|(core, refusal)| protection(format!("core {core}"), Err(refusal))),
+    );
+    left
 }
 
 /// The exclusive tasks on `core`, by their places in the list.

@@ -4,10 +4,13 @@
 //! with *our way* being the groups from the topmost one down to that of this process:
 //!
 //! - *Groups on our way keep the core*, else this process could not be pinned there. In each of them a *pen*
-//!   `punctual-<pid>-core-<n>`, without the core, takes every movable thread, whatever the number of exclusive cores.
-//!   In most cases that is one pen, in the topmost group.
+//!   `punctual-pen`, without the core, takes every movable thread, whatever the number of exclusive cores. In most
+//!   cases that is one pen, in the topmost group. All processes that keep cores share it: it has none of their cores,
+//!   and goes with the last of them.
 //! - *All other groups lose the core* for the while, programs that are to be left alone included; one that has no other
 //!   core keeps it. Groups that are made meanwhile are found by the sweep.
+//! - *Another process that keeps cores* places its own threads: they stay where they are, but for those that have our
+//!   core, which lose it. A process that another one has put into its pen takes its threads out first.
 //!
 //! The kernel remembers which cores a thread had chosen for itself and gives them back with the former group
 //! (`user_cpus_ptr`, since Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
@@ -25,18 +28,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use punctual_units::CoreId;
 
 use super::super::cgroup::{Version, locate_controller, mount_point};
-use super::super::core_mask::affinity_of;
+use super::super::core_mask::{CoreMask, affinity_of, allowed_to};
 use super::super::journal::Journal;
 use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
 use super::fence::Wanted;
-use super::population::{Identity, Roll, Spared, Unmoved};
+use super::population::{Identity, Roll, Spared, Status, Unmoved, own_threads};
 use super::{CPUS, Census, list};
 use crate::Refusal;
 
 /// Groups that are looked at for the core: more than a machine full of containers has.
 const GROUPS_MAX: usize = 1024;
+
+/// What a pen is called.
+pub(super) const PEN: &str = "punctual-pen";
 
 /// The groups of all other threads.
 #[derive(Debug)]
@@ -75,14 +81,18 @@ impl Cpuset {
         let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
             .filter(|location| location.version == Version::V1)
             .map_or_else(|| root.clone(), |location| tree.path(location.folder));
+        // Another process may have put this one into its pen.
+        let home = match home.parent() {
+            Some(above) if home.ends_with(PEN) => above.to_owned(),
+            _ => home,
+        };
         let all: Vec<CoreId> = others.iter().chain(exclusive).copied().collect();
-        let name = super::group_name(exclusive.last().copied().unwrap_or_default());
         let above = wanted.lend_to.iter().filter_map(|group| group.parent());
         let way = above.chain([home.as_path()]).flat_map(Path::ancestors);
         let way: BTreeSet<&Path> = way.filter(|group| group.starts_with(&root)).collect();
         let pens = way.into_iter().map(|above| Pen {
             above: above.to_owned(),
-            folder: above.join(&name),
+            folder: above.join(PEN),
             cores: Some(cores_of(above))
                 .filter(|cores| !cores.is_empty())
                 .unwrap_or_else(|| all.clone()),
@@ -119,7 +129,9 @@ impl Cpuset {
         let write = |file: &str, content: &str| write_existing(&pen.folder.join(file), content).map_err(refuse);
         write("cpuset.mems", &memory)?;
         write("cpuset.sched_load_balance", "0")?;
-        write(CPUS, &self.kept_off(&pen.cores))
+        self.journal.list_unclaimed(&pen.folder.join(CPUS), &list(&pen.cores))?;
+        pen.release_own(&self.tree);
+        Ok(())
     }
 
     /// Takes the cores from groups that are no pens and not on our way, unless they have no others.
@@ -134,7 +146,9 @@ impl Cpuset {
             let has = cores_of(&group);
             let loses = has.iter().any(|core| self.exclusive.contains(core));
             let keeps = has.iter().any(|core| !self.exclusive.contains(core));
-            if loses && keeps && self.journal.write(&group.join(CPUS), &self.kept_off(&has)).is_ok() {
+            let file = group.join(CPUS);
+            let lose = |core: &CoreId| self.journal.keep_off_list(&file, *core).is_ok();
+            if loses && keeps && self.exclusive.iter().all(lose) {
                 shrunk.insert(group, has);
             }
         }
@@ -181,8 +195,12 @@ impl Cpuset {
         self.shrink_others();
         let mut census = Census::default();
         let mut here = HashSet::new();
+        let neighbours = self.journal.neighbours();
         let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
         for pen in &self.pens {
+            if !neighbours.is_empty() {
+                pen.release_own(&self.tree);
+            }
             let members = pen.members(&self.tree);
             for thread in &members {
                 if settled.contains(thread) {
@@ -192,6 +210,9 @@ impl Cpuset {
                     census.spared += 1;
                     settled.insert(*thread);
                     continue;
+                }
+                if self.is_placed_by(&neighbours, thread.tid) {
+                    continue; // looked at again in each sweep: it may be placed elsewhere meanwhile
                 }
                 match pen.take(thread.tid) {
                     Ok(()) => census.moved += 1,
@@ -207,10 +228,21 @@ impl Cpuset {
         census
     }
 
-    /// `cores` without the exclusive ones, as the kernel takes them.
-    fn kept_off(&self, cores: &[CoreId]) -> String {
-        let stays = |core: &&CoreId| !self.exclusive.contains(core);
-        list(&cores.iter().filter(stays).copied().collect::<Vec<_>>())
+    /// Whether `thread` is one of a process that keeps cores itself; then it loses ours, if it has them.
+    fn is_placed_by(&self, neighbours: &[(i32, CoreMask)], thread: Tid) -> bool {
+        let process = |thread| Status::read(&self.tree, thread).map(|status| status.process);
+        if neighbours.is_empty() || !process(thread).is_some_and(|it| neighbours.iter().any(|(pid, _)| *pid == it)) {
+            return false;
+        }
+        let ours: CoreMask = self.exclusive.iter().copied().collect();
+        if let Ok(mask) = allowed_to(&self.tree, thread)
+            && mask.first_shared(&ours).is_some()
+            && !mask.without(&ours).is_empty()
+        {
+            // A thread that has ended, or is bound where it runs, has it no longer or for ever.
+            let _ = self.journal.confine(thread, &mask, &mask.without(&ours));
+        }
+        true
     }
 
     fn shrunk(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Vec<CoreId>>> {
@@ -227,6 +259,18 @@ impl Pen {
 
     fn take(&self, thread: Tid) -> io::Result<()> {
         write_existing(&self.folder.join("tasks"), &thread.0.to_string())
+    }
+
+    /// Moves the threads of this process out: another process may have put them in.
+    fn release_own(&self, tree: &KernelTree) {
+        let own: HashSet<Tid> = own_threads(tree).into_iter().collect();
+        for thread in members_of(&self.folder)
+            .into_iter()
+            .filter(|thread| own.contains(thread))
+        {
+            // One that has ended needs no way out.
+            let _ = write_existing(&self.above.join("tasks"), &thread.0.to_string());
+        }
     }
 }
 

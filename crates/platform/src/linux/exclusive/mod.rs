@@ -137,7 +137,8 @@ impl ExclusiveCore {
                 "choose among these",
             ));
         }
-        own_others.retain(|other| !exclusive.contains(other));
+        let claimed: Vec<CoreId> = journal.claims_of_others().into_iter().map(|(core, _)| core).collect();
+        own_others.retain(|other| !exclusive.contains(other) && !claimed.contains(other));
         if own_others.is_empty() {
             return Err(match exclusive {
                 [_] => refusal(
@@ -151,7 +152,7 @@ impl ExclusiveCore {
             });
         }
         let mut others = machine.to_vec();
-        others.retain(|other| !exclusive.contains(other));
+        others.retain(|other| !exclusive.contains(other) && !claimed.contains(other));
         let spared = Spared::new(tree, &neighbours.spare);
         let mut better = Vec::new();
         let wanted = Wanted {

@@ -154,14 +154,22 @@ impl Status {
 
 /// Every thread of the machine, by `/proc`.
 pub(super) fn threads(tree: &KernelTree) -> Vec<Tid> {
-    let numbers = |folder: std::path::PathBuf| {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-    };
-    numbers(tree.path("/proc"))
-        .flat_map(|process| numbers(tree.path(format!("/proc/{process}/task"))))
-        .map(Tid)
-        .collect()
+    let processes = numbers(tree.path("/proc"));
+    processes.flat_map(|process| threads_of(tree, process)).collect()
+}
+
+/// Every thread of this process.
+pub(super) fn own_threads(tree: &KernelTree) -> Vec<Tid> {
+    threads_of(tree, std::process::id() as i32).collect()
+}
+
+fn threads_of(tree: &KernelTree, process: i32) -> impl Iterator<Item = Tid> + use<> {
+    numbers(tree.path(format!("/proc/{process}/task"))).map(Tid)
+}
+
+fn numbers(folder: std::path::PathBuf) -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
 }
 
 #[cfg(test)]

@@ -280,7 +280,7 @@ fn a_core_that_is_not_there_and_the_only_one_are_refused() {
 
 #[test]
 fn several_cores_are_taken_as_one_and_lent_one_by_one() {
-    let group = format!("/cpuset/{}", group_name(CoreId(2)));
+    let group = format!("/cpuset/{}", cpuset::PEN);
     let files = [
         ("/sys/devices/system/cpu/online".to_owned(), "0-3"),
         (

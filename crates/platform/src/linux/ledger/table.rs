@@ -29,6 +29,9 @@ pub(in super::super) const HOLDERS: usize = 64;
 pub(in super::super) const CHANGES: usize = 4096;
 /// Plain values that may be wished for at the same time: four files of 256 cpufreq policies, by two holders.
 pub(in super::super) const WISHES: usize = 2048;
+/// How often a write that fails is tried: groups in groups, as deep as they are nested where they were found in the
+/// worst order.
+const WRITE_PASSES: usize = 8;
 /// The longest path, with its terminating zero: several times that of a user's cgroup under systemd.
 pub(in super::super) const PATH_BYTES: usize = 512;
 /// The longest plain value, with its terminating zero.
@@ -151,9 +154,9 @@ pub(in super::super) struct Entrant<'a> {
 /// A claim to cores.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Claim {
-    /// No other claim stands beside it. `machine` is all cores, of which one at least must be left.
+    /// No other such claim stands beside it. `machine` is all cores, of which one at least must be left.
     Exclusive { machine: CoreMask },
-    /// Others may share the cores.
+    /// Others may share the cores, or claim them exclusively later.
     Shared,
 }
 
@@ -274,15 +277,7 @@ impl Table {
 
     /// Claims `cores` for the holder.
     pub(in super::super) fn claim(&mut self, id: HolderId, cores: &CoreMask, claim: Claim) -> Result<(), Conflict> {
-        let clash = |holder: &Holder| {
-            let shared = || {
-                holder
-                    .shared
-                    .first_shared(cores)
-                    .filter(|_| !matches!(claim, Claim::Shared))
-            };
-            holder.exclusive.first_shared(cores).or_else(shared)
-        };
+        let clash = |holder: &Holder| holder.exclusive.first_shared(cores);
         let others = self.holders().filter(|(other, _)| other.place != id.place);
         if let Some((core, by)) = { others }.find_map(|(other, holder)| Some((clash(holder)?, other.place))) {
             return Err(Conflict::Claimed { core, by });
@@ -452,8 +447,8 @@ impl Table {
 
     /// Takes the holder in `place` out of every change that is `meant`, newest first: each thing is brought to what the
     /// other holders want, or put back where there is none. `failed` hears of what could not be done, which stays as it
-    /// is. Writes that fail are tried once more when all else is done: a group may have a core again only after the
-    /// group around it.
+    /// is. Writes that fail are tried again when all else is done: a group may have a core again only after the groups
+    /// around it.
     pub(in super::super) fn give_back(
         &mut self,
         place: usize,
@@ -463,17 +458,17 @@ impl Table {
     ) {
         let mut order = [0u16; CHANGES];
         let count = self.newest_first(place, meant, &mut order);
-        for again in [false, true] {
+        for pass in 1..=WRITE_PASSES {
             for change in order.iter().take(count).map(|change| usize::from(*change)) {
                 let write = self.kind(change).is_some_and(Kind::is_write);
-                if !self.wants(change, place) || again && !write {
+                if !self.wants(change, place) || pass > 1 && !write {
                     continue;
                 }
                 let rest = self.wanted_by(change) & !bit(place);
                 match self.carry_out_for(change, rest, act) {
                     // What is gone already needs no taking back.
                     Ok(()) | Err(libc::ENOENT | libc::ENODEV) => self.withdraw(place, change),
-                    Err(_) if write && !again => {}
+                    Err(_) if write && pass < WRITE_PASSES => {}
                     Err(errno) => failed(self, change, errno),
                 }
             }

@@ -33,7 +33,7 @@ fn descriptor_of(file: &std::path::Path) -> RawFd {
 impl Emulated {
     fn new() -> Emulated {
         let folder = tempfile::tempdir().unwrap();
-        let group = format!("cpuset/punctual-{}-core-1", std::process::id());
+        let group = "cpuset/punctual-pen";
         let mount = "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset";
         for (path, text) in [
             ("sys/devices/system/cpu/online", "0-1"),

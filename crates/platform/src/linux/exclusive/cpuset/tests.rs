@@ -4,11 +4,11 @@ use std::fs;
 
 use super::*;
 use crate::Neighbours;
-use crate::linux::exclusive::{ExclusiveCore, group_name};
+use crate::linux::exclusive::ExclusiveCore;
 use crate::linux::testing;
 
-/// A hierarchy below `/cpuset` on a machine with these `files`, with the pens of `core` in the groups of `way`.
-fn hierarchy(core: u32, way: &[&str], files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
+/// A hierarchy below `/cpuset` on a machine with these `files`, with pens in the groups of `way`.
+fn hierarchy(way: &[&str], files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
     let mounted = (
         "/proc/self/mountinfo",
         "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset",
@@ -17,7 +17,7 @@ fn hierarchy(core: u32, way: &[&str], files: &[(&str, &str)]) -> (tempfile::Temp
     let (folder, tree) = testing::tree(&all);
     for group in way {
         // The kernel makes these files with a folder.
-        let pen = tree.path(group).join(group_name(CoreId(core)));
+        let pen = tree.path(group).join(PEN);
         fs::create_dir_all(&pen).unwrap();
         for file in ["cpuset.mems", CPUS, "cpuset.sched_load_balance", "tasks"] {
             fs::write(pen.join(file), "").unwrap();
@@ -51,6 +51,8 @@ fn create(
     spare: &[String],
     lend_to: &[PathBuf],
 ) -> Result<Cpuset, Refusal> {
+    let machine: Vec<CoreId> = others.iter().chain(exclusive).copied().collect();
+    journal.claim(exclusive, &machine).unwrap();
     let wanted = Wanted {
         exclusive,
         others,
@@ -84,7 +86,7 @@ const CONTAINERS: [(&str, &str); 5] = [
 
 #[test]
 fn every_movable_thread_is_moved_and_other_groups_lose_the_core() {
-    let (_folder, tree) = hierarchy(1, &["/cpuset"], &CONTAINERS);
+    let (_folder, tree) = hierarchy(&["/cpuset"], &CONTAINERS);
     thread(&tree, 70_001, "browser", 1);
     thread(&tree, 70_002, "chronyd", 1);
     let journal = testing::journal();
@@ -109,7 +111,7 @@ fn every_movable_thread_is_moved_and_other_groups_lose_the_core() {
 
 #[test]
 fn a_group_that_is_made_meanwhile_loses_the_core_too() {
-    let (_folder, tree) = hierarchy(1, &["/cpuset"], &CONTAINERS);
+    let (_folder, tree) = hierarchy(&["/cpuset"], &CONTAINERS);
     let journal = testing::journal();
     let cpuset = keep(&tree, &journal, 1, &[]);
     let late = tree.path("/cpuset/late");
@@ -134,7 +136,7 @@ fn the_group_of_this_process_keeps_the_core_and_its_other_members_do_not() {
         ("/cpuset/box/tasks", "70002"),
         ("/cpuset/box/inner/cpuset.cpus", "0-1"),
     ];
-    let (_folder, tree) = hierarchy(1, &["/cpuset", "/cpuset/box"], &files);
+    let (_folder, tree) = hierarchy(&["/cpuset", "/cpuset/box"], &files);
     thread(&tree, 70_001, "browser", 1);
     thread(&tree, 70_002, "neighbour", 1);
     let journal = testing::journal();
@@ -174,7 +176,7 @@ fn several_cores_are_kept_by_one_group_and_lent_to_a_group_whose_parents_keep_th
         ("/cpuset/box/cpuset.cpus", "1-3"),
         ("/cpuset/holder/cpuset.cpus", "2-3"),
     ];
-    let (_folder, tree) = hierarchy(3, &["/cpuset", "/cpuset/box"], &files);
+    let (_folder, tree) = hierarchy(&["/cpuset", "/cpuset/box"], &files);
     let journal = testing::journal();
     let [exclusive, others] = [[CoreId(2), CoreId(3)], [CoreId(0), CoreId(1)]];
     let render = tree.path("/cpuset/box/render");
@@ -211,10 +213,10 @@ fn a_process_that_may_use_few_cores_leaves_other_threads_all_others() {
         ("/cpuset/cpuset.mems", "0"),
         ("/cpuset/tasks", ""),
     ];
-    let (_folder, tree) = hierarchy(3, &["/cpuset"], &files);
+    let (_folder, tree) = hierarchy(&["/cpuset"], &files);
     let journal = testing::journal();
     let _exclusive = ExclusiveCore::take(&tree, &journal, CoreId(3), &Neighbours::default()).unwrap();
-    let pen = tree.path("/cpuset").join(group_name(CoreId(3)));
+    let pen = tree.path("/cpuset").join(PEN);
     let has = || read_trimmed(&pen.join(CPUS)).unwrap();
     assert_eq!(has(), "0-2,4-7");
     assert_eq!(tree.read("/proc/irq/24/smp_affinity_list").unwrap(), "0-2,4-7");
@@ -224,7 +226,7 @@ fn a_process_that_may_use_few_cores_leaves_other_threads_all_others() {
 
 #[test]
 fn a_number_that_is_given_again_is_another_thread() {
-    let (_folder, tree) = hierarchy(1, &["/cpuset"], &CONTAINERS);
+    let (_folder, tree) = hierarchy(&["/cpuset"], &CONTAINERS);
     thread(&tree, 70_001, "chronyd", 1);
     let journal = testing::journal();
     let cpuset = keep(&tree, &journal, 1, &["chronyd".into()]);
@@ -245,4 +247,72 @@ fn a_machine_without_the_hierarchy_is_told_so() {
     let journal = testing::journal();
     let refusal = create(&tree, &journal, &[CoreId(1)], &[CoreId(0)], &[], &[]).unwrap_err();
     assert!(refusal.why.contains("no cpuset hierarchy"), "{refusal}");
+}
+
+/// Two processes that keep a core each, of a container among others: by turns the first and the second one to take a
+/// core leaves first.
+#[test]
+fn two_processes_share_a_pen_and_the_last_one_puts_the_groups_back() {
+    let files = [
+        ("/cpuset/cpuset.cpus", "0-3"),
+        ("/cpuset/cpuset.mems", "0"),
+        ("/cpuset/tasks", ""),
+        ("/cpuset/box/cpuset.cpus", "0-3"),
+        ("/cpuset/box/inner/cpuset.cpus", "0,2-3"),
+        ("/cpuset/holder/cpuset.cpus", "3"),
+    ];
+    for first_leaves_first in [true, false] {
+        let (_folder, tree) = hierarchy(&["/cpuset"], &files);
+        let ledger = testing::folder();
+        let journals = [(); 2].map(|()| Journal::open_in(ledger.path(), false).unwrap());
+        let content = |file: &str| tree.read(format!("/cpuset/{file}/cpuset.cpus")).unwrap();
+        let now = || ["punctual-pen", "box", "box/inner", "holder"].map(content);
+        let machine: Vec<CoreId> = (0..4).map(CoreId).collect();
+        let take = |journal: &Journal, core: u32| {
+            let others: Vec<CoreId> = machine.iter().copied().filter(|other| other.0 != core).collect();
+            let taken = create(&tree, journal, &[CoreId(core)], &others, &[], &[]).unwrap();
+            taken.sweep();
+        };
+        take(&journals[0], 3);
+        assert_eq!(now(), ["0-2", "0-2", "0,2", "3"]);
+        take(&journals[1], 1);
+        assert_eq!(now(), ["0,2", "0,2", "0,2", "3"]);
+        let [first, second] = journals;
+        let (leaving, staying) = if first_leaves_first {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        assert_eq!(leaving.restore(), []);
+        let left = match first_leaves_first {
+            true => ["0,2-3", "0,2-3", "0,2-3", "3"],
+            false => ["0-2", "0-2", "0,2", "3"],
+        };
+        assert_eq!(now(), left, "first: {first_leaves_first}");
+        assert!(tree.path("/cpuset").join(PEN).is_dir());
+        let left_over = staying.restore(); // the folder has ordinary files in it
+        assert_eq!(left_over.len(), 1, "{left_over:?}");
+        assert_eq!(now(), ["0-3", "0-3", "0,2-3", "3"]);
+    }
+}
+
+#[test]
+fn a_process_in_the_pen_of_another_one_leaves_it_before_it_takes_a_core() {
+    let pid = std::process::id();
+    let files = [
+        ("/proc/self/cgroup", "3:cpuset:/punctual-pen".to_owned()),
+        ("/cpuset/cpuset.cpus", "0-3".into()),
+        ("/cpuset/cpuset.mems", "0".into()),
+        ("/cpuset/tasks", String::new()),
+        (&format!("/proc/{pid}/task/{pid}/stat"), String::new()),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    let (_folder, tree) = hierarchy(&["/cpuset"], &files);
+    fs::write(tree.path("/cpuset").join(PEN).join("tasks"), format!("{pid}\n")).unwrap();
+    let cpuset = keep(&tree, &testing::journal(), 1, &[]);
+    let [pen] = cpuset.pens.as_slice() else {
+        panic!("{:?}", cpuset.pens)
+    };
+    assert_eq!(pen.above, tree.path("/cpuset"));
+    assert_eq!(tree.read("/cpuset/tasks").unwrap(), pid.to_string());
 }
