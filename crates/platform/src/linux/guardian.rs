@@ -12,6 +12,8 @@
 //!   us. The price is that the child may only make plain system calls (see `undo.rs`), and that it shares the
 //!   parent's memory copy-on-write: the parent's first write to each page that exists at the fork is a page fault.
 //!   So open the journal early, before data are loaded and before memory is locked (`mlockall` then takes the faults).
+//!   Replacing a guardian that died pays that price once more: locked memory does not spare it
+//!   (`examples/guardian_cost.rs` measures it).
 //! - *Twice forked.* The guardian is no child of the process, whose own `wait` calls never meet it.
 //! - *A pidfd beside the pipe.* A child that the process forked without executing holds a copy of the write end and
 //!   would hide its death. Kernels before 5.3 have no pidfd; there the guardian waits for such children too.
