@@ -45,6 +45,8 @@ struct Known {
     threads: Vec<Tid>,
     /// Of each exclusive core, whether it is lent.
     lent: Vec<bool>,
+    /// Cores that other processes claim for themselves alone.
+    elsewhere: CoreMask,
 }
 
 /// A control group that has the cores while they are lent.
@@ -85,6 +87,7 @@ impl Lendees {
                 groups: groups.into_iter().map(open).collect::<io::Result<_>>()?,
                 threads: Vec::new(),
                 lent: vec![false; exclusive.len()],
+                elsewhere: CoreMask::default(),
             }),
         })
     }
@@ -98,7 +101,7 @@ impl Lendees {
     /// Takes `thread`, of this process, off the exclusive cores that are not lent, and among the lendees.
     pub(super) fn add(self: &Arc<Lendees>, thread: Tid) -> io::Result<Lendee> {
         let mut known = self.known.lock();
-        set_affinity(thread, &self.shared(&known.lent))?;
+        set_affinity(thread, &self.shared(&known))?;
         known.threads.push(thread);
         Ok(Lendee {
             lendees: Arc::clone(self),
@@ -115,19 +118,28 @@ impl Lendees {
         };
         known.lent[place] = lent;
         self.place_threads(&known);
-        let Known { groups, lent: all, .. } = &*known;
-        let write = |group: &Group| self.write_cores(group, all);
+        let write = |group: &Group| self.write_cores(group, &known);
         // A group must have what the groups in it have.
         match lent {
-            true => groups.iter().map(write).fold(Ok(()), Result::and),
-            false => groups.iter().rev().map(write).fold(Ok(()), Result::and),
+            true => known.groups.iter().map(write).fold(Ok(()), Result::and),
+            false => known.groups.iter().rev().map(write).fold(Ok(()), Result::and),
+        }
+    }
+
+    /// Takes the threads off the cores in `elsewhere`, which other processes claim for themselves alone, and gives them
+    /// back the ones that are claimed no more. Groups follow with the next lease.
+    pub(super) fn leave(&self, elsewhere: CoreMask) {
+        let mut known = self.known.lock();
+        if known.elsewhere != elsewhere {
+            known.elsewhere = elsewhere;
+            self.place_threads(&known);
         }
     }
 
     /// Puts each thread where it is to be now: residents of a core that is lent on that core alone. A thread that has
     /// ended needs no place.
     fn place_threads(&self, known: &Known) {
-        let shared = self.shared(&known.lent);
+        let shared = self.shared(known);
         let part = known
             .threads
             .len()
@@ -149,18 +161,21 @@ impl Lendees {
         }
     }
 
-    /// All cores that lendees have while those are `lent`.
-    fn shared(&self, lent: &[bool]) -> CoreMask {
-        let mut mask = self.others;
-        let cores = self.exclusive.iter().zip(lent);
+    /// All cores that lendees have now.
+    fn shared(&self, known: &Known) -> CoreMask {
+        let mut mask = self.others.without(&known.elsewhere);
+        let cores = self.exclusive.iter().zip(&known.lent);
         cores
             .filter(|(_, lent)| **lent)
             .for_each(|(core, _)| mask.set(*core, true));
         mask
     }
 
-    fn write_cores(&self, group: &Group, lent: &[bool]) -> io::Result<()> {
-        let kept = |core: &CoreId| self.exclusive.iter().zip(lent).any(|(it, lent)| it == core && !lent);
+    fn write_cores(&self, group: &Group, known: &Known) -> io::Result<()> {
+        let kept = |core: &CoreId| {
+            let mut ours = self.exclusive.iter().zip(&known.lent);
+            known.elsewhere.has(*core) || ours.any(|(it, lent)| it == core && !lent)
+        };
         let mut list = [0; LIST_BYTES];
         let mut rest = list.as_mut_slice();
         for core in group.cores.iter().filter(|core| !kept(core)) {

@@ -138,7 +138,9 @@ impl ExclusiveCore {
             ));
         }
         let claimed: Vec<CoreId> = journal.claims_of_others().into_iter().map(|(core, _)| core).collect();
-        own_others.retain(|other| !exclusive.contains(other) && !claimed.contains(other));
+        own_others.retain(|other| !exclusive.contains(other));
+        let beside = own_others.clone();
+        own_others.retain(|other| !claimed.contains(other));
         if own_others.is_empty() {
             return Err(match exclusive {
                 [_] => refusal(
@@ -164,7 +166,7 @@ impl ExclusiveCore {
         };
         let mark = journal.mark();
         let (fence, threads) = Fence::best(tree, journal, &wanted, &mut better)?;
-        let lendees = Lendees::new(exclusive, &own_others, fence.groups_to_lend_to(&wanted)).map_err(|why| {
+        let lendees = Lendees::new(exclusive, &beside, fence.groups_to_lend_to(&wanted)).map_err(|why| {
             drop(journal.restore_since(mark));
             refusal(
                 format!("a group to lend to: {why}"),
@@ -184,9 +186,10 @@ impl ExclusiveCore {
             refused: better.iter().chain(idle.as_ref().err()).cloned().collect(),
         });
         let kept: Vec<Obtained> = kept.collect();
+        lendees.leave(claimed.into_iter().collect());
         let (fence, lendees) = (Arc::new(fence), Arc::new(lendees));
         let idle = Arc::new(idle.into_iter().flatten().collect());
-        let sweeper = Sweeper::start(&fence, &own_others).map(Arc::new);
+        let sweeper = Sweeper::start(&fence, &lendees, journal, &own_others).map(Arc::new);
         let cores = kept.into_iter().map(|obtained| ExclusiveCore {
             obtained: Arc::new(obtained),
             fence: Arc::clone(&fence),

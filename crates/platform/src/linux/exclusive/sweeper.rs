@@ -1,4 +1,4 @@
-//! Finds threads that were started since, and moves them away.
+//! Finds threads that were started since, and moves them away; keeps lendees off cores that another process has taken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -6,7 +6,10 @@ use std::thread::JoinHandle;
 
 use punctual_units::{Clock, CoreId};
 
+use super::super::core_mask::CoreMask;
+use super::super::journal::Journal;
 use super::super::thread;
+use super::lendees::Lendees;
 use super::{Fence, SWEEP_PERIOD};
 use punctual_os::LinuxOs;
 
@@ -19,14 +22,21 @@ pub(super) struct Sweeper {
 
 impl Sweeper {
     /// Sweeps `fence` from one of `others`; `None` where the kernel keeps other threads out, or grants us no thread.
-    pub(super) fn start(fence: &Arc<Fence>, others: &[CoreId]) -> Option<Sweeper> {
+    pub(super) fn start(
+        fence: &Arc<Fence>,
+        lendees: &Arc<Lendees>,
+        journal: &Journal,
+        others: &[CoreId],
+    ) -> Option<Sweeper> {
         if matches!(**fence, Fence::Partition(_)) {
             return None;
         }
         let stop = Arc::new(AtomicBool::new(false));
         let (fence, stopped, others) = (Arc::downgrade(fence), Arc::clone(&stop), others.to_vec());
+        let (lendees, journal) = (Arc::downgrade(lendees), journal.clone());
+        let sweep = move || sweep_until(&fence, &lendees, &journal, &stopped, &others);
         let thread = std::thread::Builder::new().name("sweeper".into());
-        let thread = thread.spawn(move || sweep_until(&fence, &stopped, &others)).ok()?;
+        let thread = thread.spawn(sweep).ok()?;
         Some(Sweeper {
             stop,
             thread: Some(thread),
@@ -34,15 +44,17 @@ impl Sweeper {
     }
 }
 
-fn sweep_until(fence: &Weak<Fence>, stop: &AtomicBool, others: &[CoreId]) {
+fn sweep_until(fence: &Weak<Fence>, lendees: &Weak<Lendees>, journal: &Journal, stop: &AtomicBool, others: &[CoreId]) {
     // Where that is refused, it sweeps from wherever it runs.
     let _ = thread::pin_to(others);
     while !stop.load(Ordering::Acquire) {
         LinuxOs.sleep_until(LinuxOs.now() + SWEEP_PERIOD);
-        match fence.upgrade() {
-            Some(fence) => drop(fence.sweep()),
-            None => return,
-        }
+        let (Some(fence), Some(lendees)) = (fence.upgrade(), lendees.upgrade()) else {
+            return;
+        };
+        fence.sweep();
+        let claims = journal.neighbours().into_iter();
+        lendees.leave(claims.fold(CoreMask::default(), |all, (_, cores)| all.with(&cores)));
     }
 }
 

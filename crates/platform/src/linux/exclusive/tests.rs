@@ -420,6 +420,11 @@ fn residents_run_on_the_lent_core_alone_and_other_lendees_there_as_well() {
             all.len()
         );
         assert!(visitors.iter().all(|it| *it == mask(&all)));
+        // Another process takes the other cores, all but the first.
+        lendees.leave(mask(&others[1..]));
+        let left = mask(&[others[0], *core]);
+        assert!(masks().into_iter().all(|it| it == mask(&[*core]) || it == left));
+        lendees.leave(CoreMask::default());
         // A thread that is none any more is left where it is.
         drop(guests.remove(0));
         lendees.set_lent(*core, false).unwrap();
