@@ -22,7 +22,7 @@ use std::sync::Arc;
 use punctual_os::linux::sync::PiMutex;
 use punctual_units::CoreId;
 
-use super::super::core_mask::{CoreMask, set_affinity};
+use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::super::thread::Tid;
 
 /// The longest list of cores that is written: 1024 cores, each with its comma.
@@ -58,11 +58,13 @@ struct Group {
     cores: Vec<CoreId>,
 }
 
-/// A thread that has the cores while they are lent, until this is dropped.
+/// A thread that has the cores while they are lent, until this is dropped; then it runs where it did before.
 #[derive(Debug)]
 pub struct Lendee {
     lendees: Arc<Lendees>,
     thread: Tid,
+    /// Where it ran before.
+    found: CoreMask,
 }
 
 impl Lendees {
@@ -100,12 +102,14 @@ impl Lendees {
 
     /// Takes `thread`, of this process, off the exclusive cores that are not lent, and among the lendees.
     pub(super) fn add(self: &Arc<Lendees>, thread: Tid) -> io::Result<Lendee> {
+        let found = affinity_of(thread)?;
         let mut known = self.known.lock();
         set_affinity(thread, &self.shared(&known))?;
         known.threads.push(thread);
         Ok(Lendee {
             lendees: Arc::clone(self),
             thread,
+            found,
         })
     }
 
@@ -148,7 +152,8 @@ impl Lendees {
         let homes = self.exclusive.iter().zip(&known.lent);
         let homes = homes.flat_map(|home| std::iter::repeat_n(home, part));
         let homes = homes.map(Some).chain(std::iter::repeat(None));
-        for (thread, home) in known.threads.iter().zip(homes) {
+        // The latest first: what lending costs is measured with a thread that comes last.
+        for (thread, home) in known.threads.iter().rev().zip(homes) {
             let mask = match home {
                 Some((core, true)) => {
                     let mut alone = CoreMask::default();
@@ -199,7 +204,12 @@ impl Lendees {
 impl Drop for Lendee {
     fn drop(&mut self) {
         let mut known = self.lendees.known.lock();
-        // A later thread may get the number: from here on it is not ours to place.
         known.threads.retain(|thread| *thread != self.thread);
+        // Where the thread has ended, a thread of another process may have its number: that one is not ours to place.
+        // SAFETY: signal 0 is none; plain numbers.
+        let is_ours = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread.0, 0) } == 0;
+        if is_ours {
+            let _ = set_affinity(self.thread, &self.found);
+        }
     }
 }
