@@ -4,7 +4,8 @@
 //! too short for the load balancer to bring a thread, the core stays idle all the same. **Method.** In windows of time,
 //! the part of the leases is compared in which the core ran something. After a window below [`USED_MIN`] the core is
 //! not lent for a window; after the next such one for twice as long, up to [`PAUSE_MAX`] windows. Then it is lent for
-//! a window again, to try: lendees come and go. A window that is used forgets the pauses.
+//! two windows again, to try: lendees come and go. The first of these is not judged, because the core was idle before
+//! its first lease. A window that is used forgets the pauses.
 
 use punctual_units::Nanos;
 
@@ -20,6 +21,8 @@ pub struct Usage {
     pausing: u32,
     /// How long the last pause was.
     last_pause: u32,
+    /// The last window had leases from its beginning: this one can be judged.
+    under_way: bool,
 }
 
 impl Usage {
@@ -31,6 +34,7 @@ impl Usage {
     /// use punctual_units::Nanos;
     /// let ms = Nanos::from_millis;
     /// let mut usage = Usage::default();
+    /// assert!(usage.step(ms(100), ms(90)), "the first window says nothing");
     /// assert!(usage.step(ms(100), ms(10)));
     /// assert!(!usage.step(ms(100), ms(90)), "a pause of one window");
     /// assert!(usage.step(ms(0), ms(150)), "over: it is tried again");
@@ -38,7 +42,7 @@ impl Usage {
     pub fn step(&mut self, lent: Nanos, idle: Nanos) -> bool {
         if self.pausing > 0 {
             self.pausing -= 1;
-        } else if lent > Nanos::ZERO {
+        } else if lent > Nanos::ZERO && std::mem::replace(&mut self.under_way, true) {
             self.judge(lent.saturating_sub(idle).ratio(lent));
         }
         self.pausing == 0
@@ -50,6 +54,7 @@ impl Usage {
         } else {
             self.last_pause = (self.last_pause * 2).clamp(1, PAUSE_MAX);
             self.pausing = self.last_pause;
+            self.under_way = false;
         }
     }
 }
@@ -79,8 +84,9 @@ mod tests {
         let windows = lent(std::iter::repeat_n(0.0, 4000));
         let tried: Vec<usize> = (0..windows.len()).filter(|window| windows[*window]).collect();
         let pauses: Vec<usize> = tried.windows(2).map(|pair| pair[1] - pair[0] - 1).collect();
-        assert_eq!(pauses[..9], [1, 2, 4, 8, 16, 32, 64, 128, 256]);
-        assert!(pauses[9..].iter().all(|pause| *pause == PAUSE_MAX as usize));
+        // Each time it is tried for two windows, between which there is no pause.
+        assert_eq!(pauses[..9], [0, 1, 0, 2, 0, 4, 0, 8, 0]);
+        assert_eq!(pauses[17..].iter().copied().max(), Some(PAUSE_MAX as usize));
     }
 
     proptest! {
