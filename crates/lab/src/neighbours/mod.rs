@@ -20,13 +20,16 @@ use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use punctual_os::LinuxOs;
+use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::{KernelTree, cores};
+use punctual_runtime::RuntimeError;
 use punctual_runtime::report::{Progress, Protection, Quantiles, RunReport};
 use punctual_scenario::{RunError, RunRequest, run};
-use punctual_units::{Clock, Nanos};
+use punctual_units::{Clock, CoreId, Nanos};
 use serde::Serialize;
 
 pub use snapshot::{Difference, Snapshot};
@@ -35,9 +38,8 @@ use strangers::{Done, Hog, Looping};
 
 /// After strangers have started, and before they are counted.
 const SETTLE: Duration = Duration::from_secs(1);
-/// A group of control whose last member has just ended stays busy for a while.
-const REMOVE_TRIES: u32 = 200;
-const REMOVE_PAUSE: Duration = Duration::from_millis(10);
+/// How often the user is asked whether to go on.
+const ASKED_EVERY: Duration = Duration::from_millis(100);
 
 /// What is compared.
 #[derive(Clone, Debug)]
@@ -87,7 +89,7 @@ pub struct ArmRun {
 }
 
 /// A program in a loop.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct StrangerRun {
     /// Which.
     pub stranger: Stranger,
@@ -97,6 +99,9 @@ pub struct StrangerRun {
     pub runs: u64,
     /// Runs that failed.
     pub failed: u64,
+    /// How the first of these ended, and the last line that it said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_failure: Option<String>,
 }
 
 /// The figures of the exclusive tasks.
@@ -183,15 +188,35 @@ pub fn compare(
     if strangers.is_empty() && plan.hogs == 0 {
         return Err(NeighboursError::Nothing(notes.join("; ")));
     }
+    let cores = cores::usable(&KernelTree::default());
+    let mut ways = vec![Arm::Alone, Arm::Exclusive];
+    match Command::new("taskset").arg("--version").output() {
+        _ if cores.len() < 2 => notes.push("by-hand left out: there is one core only".into()),
+        Err(why) => notes.push(format!("by-hand left out: taskset: {why}")),
+        Ok(_) => ways.insert(1, Arm::ByHand),
+    }
+    let journal = Journal::open(true)
+        .map_err(RuntimeError::from)
+        .map_err(RunError::from)?;
+    let lends = match Group::make(&journal) {
+        Ok(group) => group.remove(&journal).map(|()| plan.hogs > 0)?,
+        Err(why) => {
+            notes.push(format!("hogs are not lent to: {why}"));
+            false
+        }
+    };
     let bench = Bench {
         plan,
         strangers,
         folder: folder.path(),
+        cores,
+        lends,
+        journal,
         before: Snapshot::take(),
     };
     let mut arms = Vec::new();
     for repetition in 1..=plan.repetitions {
-        for arm in [Arm::Alone, Arm::ByHand, Arm::Exclusive] {
+        for arm in ways.iter().copied() {
             let name = serde_json::to_string(&arm).unwrap_or_default();
             let what = format!("{repetition} of {}: {}", plan.repetitions, name.trim_matches('"'));
             if watch(&what).is_break() {
@@ -207,6 +232,10 @@ struct Bench<'b> {
     plan: &'b Plan,
     strangers: Vec<Stranger>,
     folder: &'b Path,
+    cores: Vec<CoreId>,
+    /// Whether hogs have a group that the cores are lent to.
+    lends: bool,
+    journal: Journal,
     before: Snapshot,
 }
 
@@ -226,15 +255,16 @@ impl Bench<'_> {
         repetition: u32,
         watch: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<ArmRun, NeighboursError> {
-        let all = cores::usable(&KernelTree::default());
-        let confined = match arm {
-            Arm::ByHand => format!("taskset -p -c 0-{} $$ >/dev/null; ", all.len().saturating_sub(2)),
-            Arm::Alone | Arm::Exclusive => String::new(),
+        let all = &self.cores;
+        let confined = match (arm, all.as_slice()) {
+            (Arm::ByHand, [others @ .., _]) => {
+                let others: Vec<String> = others.iter().map(CoreId::to_string).collect();
+                format!("taskset -p -c {} $$ >/dev/null || exit 1; ", others.join(","))
+            }
+            _ => String::new(),
         };
-        let group = match (arm, self.plan.hogs) {
-            (Arm::Exclusive, 1..) => Group::make().ok(),
-            _ => None,
-        };
+        let lends = arm == Arm::Exclusive && self.lends;
+        let group = lends.then(|| Group::make(&self.journal)).transpose()?;
         let hogs = (0..self.plan.hogs).map(|hog| Hog::start(&self.folder.join(format!("hog-{hog}")), &confined));
         let hogs: Vec<Hog> = hogs.collect::<io::Result<_>>()?;
         if let Some(group) = &group {
@@ -257,7 +287,13 @@ impl Bench<'_> {
         let mut report = None;
         match arm {
             Arm::Alone | Arm::ByHand => {
-                std::thread::sleep(self.plan.lasts.into());
+                let end = began.at + self.plan.lasts;
+                while LinuxOs.now() < end {
+                    std::thread::sleep(ASKED_EVERY);
+                    if watch("").is_break() {
+                        return Err(NeighboursError::Interrupted);
+                    }
+                }
                 ended = tally();
             }
             Arm::Exclusive => {
@@ -280,10 +316,15 @@ impl Bench<'_> {
                 }
             }
         }
-        drop((hogs, loops, group));
+        let first_failures: Vec<Option<String>> = loops.iter().map(Looping::first_failure).collect();
+        drop((hogs, loops));
+        if let Some(group) = group {
+            group.remove(&self.journal)?;
+        }
         let after = Snapshot::take();
         let seconds = ended.at.since(began.at).as_secs_f64();
-        let strangers = self.strangers.iter().zip(began.loops.iter().zip(&ended.loops));
+        let done = began.loops.iter().zip(&ended.loops).zip(first_failures);
+        let strangers = self.strangers.iter().zip(done);
         Ok(ArmRun {
             arm,
             repetition,
@@ -295,13 +336,14 @@ impl Bench<'_> {
             },
             hogs: ended.hogs.saturating_sub(began.hogs).as_secs_f64() / seconds,
             strangers: strangers
-                .map(|(stranger, (before, after))| {
+                .map(|(stranger, ((before, after), first_failure))| {
                     let done = *after - *before;
                     StrangerRun {
                         stranger: *stranger,
                         per_second: done.runs as f64 / seconds,
                         runs: done.runs,
                         failed: done.failed,
+                        first_failure,
                     }
                 })
                 .collect(),
@@ -397,7 +439,7 @@ fn own_core_time() -> Nanos {
     Nanos::from_secs(time.tv_sec as u64) + Nanos(time.tv_nsec as u64)
 }
 
-/// A control group for programs that the cores are lent to; removed when this is dropped.
+/// A control group for programs that the cores are lent to; the journal removes it.
 struct Group {
     folder: PathBuf,
     /// As `/proc/<pid>/cgroup` shows it.
@@ -405,7 +447,7 @@ struct Group {
 }
 
 impl Group {
-    fn make() -> io::Result<Group> {
+    fn make(journal: &Journal) -> Result<Group, NeighboursError> {
         let name = format!("punctual-neighbours-{}", std::process::id());
         let first = Path::new("/sys/fs/cgroup/cpuset");
         let version_1 = first.is_dir();
@@ -414,7 +456,8 @@ impl Group {
             folder: root.join(&name),
             name: Path::new("/").join(&name),
         };
-        fs::create_dir(&group.folder)?;
+        let made = journal.make_dir(&group.folder);
+        made.map_err(RuntimeError::from).map_err(RunError::from)?;
         if version_1 {
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 fs::write(group.folder.join(file), fs::read_to_string(root.join(file))?)?;
@@ -423,19 +466,13 @@ impl Group {
         Ok(group)
     }
 
+    fn remove(self, journal: &Journal) -> Result<(), NeighboursError> {
+        let left = journal.restore_below(&self.folder).pop();
+        left.map_or(Ok(()), |left| Err(RunError::from(RuntimeError::from(left)).into()))
+    }
+
     fn take(&self, pid: i32) -> io::Result<()> {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string())
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for _ in 0..REMOVE_TRIES {
-            if fs::remove_dir(&self.folder).is_ok() {
-                return;
-            }
-            std::thread::sleep(REMOVE_PAUSE);
-        }
     }
 }
 
@@ -459,6 +496,7 @@ mod tests {
                 per_second,
                 runs: 7,
                 failed,
+                first_failure: None,
             }],
             run: (arm == Arm::Exclusive).then(|| RunFigures {
                 jobs: 100,

@@ -61,7 +61,8 @@ impl Stranger {
             Stranger::Go => (
                 "printf 'package main\\nimport (\"runtime\"; \"sync\")\\nfunc main() { var w sync.WaitGroup; \
                  for i := 0; i < runtime.NumCPU()*4; i++ { w.Add(1); go func() { defer w.Done(); \
-                 s := make([]int, 0); for j := 0; j < 100000; j++ { s = append(s, j) } }() }; w.Wait() }\\n' >main.go && \
+                 s := make([]int, 0); for j := 0; j < 100000; j++ { s = append(s, j) } }() }; w.Wait() }\\n' \
+                 >main.go && \
                  PATH=$PATH:/usr/local/go/bin GOCACHE=$PWD/cache GOFLAGS=-mod=mod go build -o main main.go && ./main",
                 "./main",
             ),
@@ -114,7 +115,7 @@ impl std::ops::Sub for Done {
     }
 }
 
-/// A shell of its own session that runs a script, until this is dropped.
+/// A shell of its own session that runs a script, until this is dropped. Scripts end when this process has ended, too.
 #[derive(Debug)]
 struct Detached {
     pid: i32,
@@ -175,10 +176,13 @@ impl Looping {
     pub fn start(stranger: Stranger, folder: &Path, first: &str) -> io::Result<Looping> {
         let run = stranger.scripts().1;
         let script = format!(
-            "{first}: >runs; : >failures; while :; do if {run} >/dev/null 2>said; then echo >>runs; else cat said >>failures; \
-             echo \"exit $?\" >>failures.codes; fi; done"
+            "{first}while kill -0 {own}; do if {{ {run}; }} >/dev/null 2>said; then echo >>runs; else code=$?; \
+             [ -s failures ] || {{ echo \"exit $code\"; cat said; }} >first; echo >>failures; fi; done",
+            own = std::process::id()
         );
-        fs::write(folder.join("failures.codes"), "")?;
+        for file in ["runs", "failures", "first"] {
+            fs::write(folder.join(file), "")?;
+        }
         Ok(Looping {
             folder: folder.to_owned(),
             _shell: Detached::start(&script, folder)?,
@@ -193,8 +197,16 @@ impl Looping {
         };
         Done {
             runs: lines("runs"),
-            failed: lines("failures.codes"),
+            failed: lines("failures"),
         }
+    }
+
+    /// How the first failed run ended, and the last line that it said.
+    pub fn first_failure(&self) -> Option<String> {
+        let text = fs::read_to_string(self.folder.join("first")).unwrap_or_default();
+        let mut lines = text.lines();
+        let code = lines.next()?;
+        Some(lines.next_back().map_or(code.into(), |said| format!("{code}: {said}")))
     }
 }
 
@@ -209,7 +221,8 @@ impl Hog {
     /// Why no shell could be started.
     pub fn start(folder: &Path, first: &str) -> io::Result<Hog> {
         fs::create_dir_all(folder)?;
-        Detached::start(&format!("{first}while :; do :; done"), folder).map(Hog)
+        let own = std::process::id();
+        Detached::start(&format!("{first}while kill -0 {own}; do :; done"), folder).map(Hog)
     }
 
     /// Its number.
@@ -255,5 +268,10 @@ mod tests {
             std::thread::sleep(POLL);
         }
         assert!(looping.done().failed > 0, "{:?}", looping.done());
+        let first = looping.first_failure().unwrap();
+        assert!(
+            first.starts_with("exit 1: ") && first.len() > "exit 1: ".len(),
+            "{first}"
+        );
     }
 }

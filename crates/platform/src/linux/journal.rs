@@ -16,7 +16,7 @@
 //! had them from its group; widening the group later does not widen it. Records of threads that have ended are
 //! forgotten only once the table is full.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -32,7 +32,7 @@ use super::guardian::Watch;
 use super::ledger::{self, CHANGES, Claim, Conflict, Entrant, HOLDERS, HolderId, Kind, Ledger, Locked, Table};
 use super::recovery::{self, Recovered};
 use super::thread::Tid;
-use super::tree::read_trimmed;
+use super::tree::{read_trimmed, write_existing};
 use super::undo::{Errno, Patience, carry_out, flags, start_time};
 use super::{KernelTree, refused};
 use crate::Refusal;
@@ -51,6 +51,8 @@ struct Records {
     holder: HolderId,
     /// When this journal wanted each change for the first time, by the change's place.
     since: Mutex<HashMap<usize, u64>>,
+    /// Files that this journal has written, and not put back since: their originals are recorded.
+    written: Mutex<HashSet<PathBuf>>,
     guardian: Option<Watch>,
     recovered: Recovered,
     /// A process forked by the user's code inherits this value, but not the duty.
@@ -94,6 +96,7 @@ impl Journal {
             ledger,
             holder,
             since: Mutex::default(),
+            written: Mutex::default(),
             guardian: None,
             recovered,
             owner: std::process::id(),
@@ -162,17 +165,30 @@ impl Journal {
 
     /// Writes `content` into the kernel file at `path`, having remembered how it was found.
     ///
+    /// A file that this journal has written before is written without the ledger where another process or thread has
+    /// that: a real-time thread that turns a knob waits for no ordinary one. Until the next write, what the ledger has
+    /// for the newest wish is then the one before.
+    ///
     /// # Errors
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
     pub fn write(&self, path: &Path, content: &str) -> Result<(), Refusal> {
         let refusal = |why: std::io::Error| refuse_write(path, content, why);
-        let mut table = self.0.ledger.lock()?;
+        let mut table = match self.0.ledger.try_lock() {
+            None if self.written().contains(path) => return write_existing(path, content).map_err(refusal),
+            None => self.0.ledger.lock()?,
+            Some(table) => table,
+        };
         let change = self.join_file(&mut table, Kind::Write, path, content)?;
         if !table.wish(self.0.holder, change.place, content.as_bytes()) {
             self.withdraw(&mut table, change);
             return Err(full(path));
         }
-        self.act(&mut table, change).map_err(refusal)
+        self.act(&mut table, change).map_err(refusal)?;
+        let mut written = self.written();
+        if !written.contains(path) {
+            written.insert(path.to_owned());
+        }
+        Ok(())
     }
 
     /// Keeps work off the cores that this process claims, by the list of cores in the kernel file at `path`, where the
@@ -431,6 +447,7 @@ impl Journal {
         let mut left_over = Vec::new();
         match self.0.ledger.lock() {
             Ok(mut table) => {
+                self.written().clear();
                 if claims {
                     table.release_all(self.0.holder.place);
                 }
@@ -482,6 +499,10 @@ impl Journal {
         if change.new {
             table.withdraw(self.0.holder.place, change.place);
         }
+    }
+
+    fn written(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.0.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn since(&self) -> MutexGuard<'_, HashMap<usize, u64>> {

@@ -142,6 +142,10 @@ fn told(report: &NeighboursReport) -> String {
             different.what, different.after, different.before
         );
     }
+    let loops = report.arms.iter().flat_map(|run| &run.strangers);
+    for (it, failure) in loops.filter_map(|it| Some((it, it.first_failure.as_ref()?))) {
+        let _ = writeln!(text, "failed        {}: {failure}", it.stranger.name());
+    }
     for note in &report.notes {
         let _ = writeln!(text, "note          {note}");
     }

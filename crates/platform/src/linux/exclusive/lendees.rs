@@ -1,9 +1,10 @@
 //! The threads and control groups that have an exclusive core while it is lent: threads of this process, and groups
 //! that the user names.
 //!
-//! **Problem.** A program that sizes itself by its affinity breaks when that changes: a linker beside leases that
-//! changed every thread's affinity died in 25 of 130 runs. **Method.** A lease changes the affinity of lendees only;
-//! all other threads lose the exclusive cores once, when they are taken, and have them again once, at the end.
+//! **Problem.** A program that sizes itself by its affinity breaks when that changes: beside leases that changed every
+//! thread's affinity, linking failed in 28 of 289 runs (docs/dual.md). **Method.** A lease changes the affinity of
+//! lendees only; all other threads lose the exclusive cores once, when they are taken, and have them again once, at the
+//! end.
 //!
 //! - A *thread* of ours is off the exclusive cores by its own affinity. While core `c` is lent, its *residents*, an
 //!   equal part of the threads, run on `c` alone: the kernel moves them there at once, where its load balancer would

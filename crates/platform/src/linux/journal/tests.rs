@@ -63,6 +63,28 @@ fn a_file_written_for_ever_takes_one_record() {
 }
 
 #[test]
+fn a_file_written_before_is_written_while_another_program_has_the_ledger() {
+    let folder = testing::folder();
+    let path = folder.path().join("scaling_setspeed");
+    fs::write(&path, "1400000\n").unwrap();
+    let open = || Journal::open_in(&folder.path().join("ledger"), false).unwrap();
+    let (journal, other) = (open(), open());
+    journal.write(&path, "900000").unwrap();
+    {
+        let _held = other.0.ledger.lock().unwrap();
+        // Without the way round the ledger this would wait for `_held`, and then be refused.
+        journal.write(&path, "1100000").unwrap();
+        assert_eq!(read_trimmed(&path).unwrap(), "1100000");
+    }
+    assert_eq!(journal.restore(), []);
+    assert_eq!(read_trimmed(&path).unwrap(), "1400000");
+    assert!(
+        journal.written().is_empty(),
+        "after restoring, the original must be recorded again"
+    );
+}
+
+#[test]
 fn a_failed_write_leaves_no_record_and_says_what_to_do() {
     let folder = testing::folder();
     let journal = unguarded();

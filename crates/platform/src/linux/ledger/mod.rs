@@ -20,7 +20,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use punctual_units::Nanos;
 
@@ -266,6 +266,21 @@ impl Ledger {
         locked.ok_or_else(busy)
     }
 
+    /// The table, unless another process or thread has it at this instant.
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+        let threads = match self.threads.try_lock() {
+            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Ok(threads) => threads,
+        };
+        let file = self.lock.as_raw_fd();
+        try_for_lock(file, libc::LOCK_EX).then(|| Locked {
+            image: self.image,
+            file,
+            _threads: Some(threads),
+        })
+    }
+
     /// What a guardian needs to use it.
     pub(super) fn handle(&self) -> Handle {
         Handle {
@@ -378,15 +393,18 @@ fn wait_for_lock(file: RawFd, kind: libc::c_int) -> bool {
         tv_nsec: LOCK_PAUSE.0 as libc::c_long,
     };
     for _ in 0..LOCK_WAIT.0 / LOCK_PAUSE.0 {
-        // SAFETY: plain numbers; `pause` is valid, and no remainder is asked for.
-        unsafe {
-            if libc::flock(file, kind | libc::LOCK_NB) == 0 {
-                return true;
-            }
-            libc::nanosleep(&pause, std::ptr::null_mut());
+        if try_for_lock(file, kind) {
+            return true;
         }
+        // SAFETY: `pause` is valid, and no remainder is asked for.
+        unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
     }
     false
+}
+
+fn try_for_lock(file: RawFd, kind: libc::c_int) -> bool {
+    // SAFETY: plain numbers.
+    unsafe { libc::flock(file, kind | libc::LOCK_NB) == 0 }
 }
 
 impl Deref for Locked<'_> {
