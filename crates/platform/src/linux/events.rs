@@ -41,11 +41,13 @@ impl Bell {
     /// # Errors
     /// [`Refusal`] where the process may open no more descriptors.
     pub fn new() -> Result<Bell, Refusal> {
-        // SAFETY: no memory is passed; a descriptor that is returned is owned by nothing else.
-        match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } {
-            -1 => Err(refused("an eventfd", last_error(), "allow more open files (ulimit -n)")),
-            fd => Ok(Bell(unsafe { OwnedFd::from_raw_fd(fd) })),
+        // SAFETY: no memory is passed.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(refused("an eventfd", last_error(), "allow more open files (ulimit -n)"));
         }
+        // SAFETY: the kernel has just returned the descriptor, and no other code knows it.
+        Ok(Bell(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     /// Adds an event. Never waits; a counter that is full (2^64 - 2 events) stays as it is.

@@ -447,7 +447,8 @@ impl TaskHandle {
         &self.name
     }
 
-    /// Asks the task to end after the job under way, and returns at once. A task that waits for an event is woken. Its figures stay.
+    /// Asks the task to end after the job under way, and returns at once. A task that waits for an event is woken. Its
+    /// figures stay.
     pub fn stop(&self) {
         self.state.stop();
     }
