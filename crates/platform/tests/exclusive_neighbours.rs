@@ -83,8 +83,11 @@ fn numbers(folder: impl AsRef<Path>) -> Vec<String> {
         .collect()
 }
 
-/// Affinity, policy, priority and groups of a thread; `None` of one that has ended, and of a worker of the kernel's,
-/// which comes and goes with the work that it is given.
+/// The flag of a thread whose affinity only the kernel changes, as its workers' with the work that they are given
+/// (PF_NO_SETAFFINITY in include/linux/sched.h).
+const PLACED_BY_THE_KERNEL: u64 = 0x0400_0000;
+
+/// Affinity, policy, priority and groups of a thread; `None` of one that has ended, or that the kernel places.
 fn thread_now(process: &str, tid: &str) -> Option<(String, String)> {
     let folder = PathBuf::from(format!("/proc/{process}/task/{tid}"));
     let (stat, status, groups) = (
@@ -93,12 +96,12 @@ fn thread_now(process: &str, tid: &str) -> Option<(String, String)> {
         read(folder.join("cgroup")),
     );
     let (name, fields) = stat.rsplit_once(") ")?;
-    if name.contains("(kworker") {
-        return None;
-    }
-    // proc_pid_stat(5): nice, start time, priority and policy are fields 19, 22, 40 and 41.
+    // proc_pid_stat(5): flags, nice, start time, priority and policy are fields 9, 19, 22, 40 and 41.
     let fields: Vec<&str> = fields.split(' ').collect();
     let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
+    if field(9).parse::<u64>().ok()? & PLACED_BY_THE_KERNEL != 0 {
+        return None;
+    }
     let allowed = status
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;

@@ -490,10 +490,13 @@ impl Group {
         };
         let made = journal.make_dir(&group.folder);
         made.map_err(RuntimeError::from).map_err(RunError::from)?;
-        if version_1 {
-            for file in ["cpuset.cpus", "cpuset.mems"] {
-                fs::write(group.folder.join(file), fs::read_to_string(root.join(file))?)?;
-            }
+        // A group to lend to needs a list of its own.
+        let lists: &[(&str, &str)] = match version_1 {
+            true => &[("cpuset.cpus", "cpuset.cpus"), ("cpuset.mems", "cpuset.mems")],
+            false => &[("cpuset.cpus", "cpuset.cpus.effective")],
+        };
+        for (list, from) in lists {
+            fs::write(group.folder.join(list), fs::read_to_string(root.join(from))?)?;
         }
         Ok(group)
     }
