@@ -418,6 +418,7 @@ impl<'scope> Ward<'scope, '_> {
             id,
             deadline: task.class.deadline(),
             arrival: task.arrival,
+            events: task.events,
             active: task.active,
             body: task.body,
             rng: Xoshiro256PlusPlus::seed_from_u64(self.roster.seed.wrapping_add(u64::from(id.0))),
