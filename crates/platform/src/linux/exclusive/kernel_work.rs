@@ -45,7 +45,7 @@ pub(super) fn named(tree: &KernelTree, names: &[String]) -> Result<Vec<Interrupt
                 let rest = action.strip_prefix(name.as_str());
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
             };
-            name.parse() == Ok(*number) || actions.iter().any(|action| of_device(&action))
+            name.parse() == Ok(*number) || actions.iter().any(of_device)
         };
         let before = found.len();
         found.extend(there.iter().filter(meant).map(|(number, _)| Interrupt {
