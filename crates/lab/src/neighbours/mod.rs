@@ -36,6 +36,8 @@ pub use snapshot::{Difference, Snapshot};
 pub use strangers::Stranger;
 use strangers::{Done, Hog, Looping};
 
+use crate::stats::median;
+
 /// After strangers have started, and before they are counted.
 const SETTLE: Duration = Duration::from_secs(1);
 /// How often the user is asked whether to go on.
@@ -403,9 +405,9 @@ impl NeighboursReport {
             seconds,
             failed_links: of(Arm::Exclusive).map(failed).sum(),
             failed_without: of(Arm::Alone).chain(of(Arm::ByHand)).map(failed).sum(),
-            hogs_share: median(hogs.collect()),
-            strangers_share: median(strangers.collect()),
-            hogs_over_by_hand: median(over.collect()),
+            hogs_share: median(&hogs.collect::<Vec<_>>()),
+            strangers_share: median(&strangers.collect::<Vec<_>>()),
+            hogs_over_by_hand: median(&over.collect::<Vec<_>>()),
             used_share: runs().filter_map(|run| run.used_share).min_by(f64::total_cmp),
             take_back_us: take_back.max_by(|a, b| a.p99.total_cmp(&b.p99)),
             take_back_above_control_us: above.max_by(f64::total_cmp),
@@ -421,11 +423,6 @@ fn told(protection: &Protection) -> String {
         None => protection.what.clone(),
         Some(refusal) => format!("refused: {refusal}"),
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 /// The core time of all threads of this process.
@@ -528,6 +525,5 @@ mod tests {
             (report.failed_links, report.failed_without, report.differences),
             (3, 1, 0)
         );
-        assert_eq!(median(Vec::new()), None);
     }
 }
