@@ -51,7 +51,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, SensorUpdate, TaskGoal};
 
-pub use self::exclusive::limits;
+pub use self::exclusive::{limits, limits_beside};
 pub use self::job::Job;
 pub use self::keeper::TASKS_MAX;
 pub use self::sensor::{Bytes, Reading, Sensor, SensorError};
