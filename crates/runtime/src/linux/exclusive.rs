@@ -70,8 +70,8 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// Places `tasks` and takes the cores that they need for themselves, and `keep` more; what was obtained, and which task was refused
-    /// a core and why, goes to `told`.
+    /// Places `tasks` and takes the cores that they need for themselves, and `keep` more; what was obtained, and which
+    /// task was refused a core and why, goes to `told`.
     ///
     /// # Errors
     /// [`PlaceError`] where what tasks name contradicts each other or the machine.

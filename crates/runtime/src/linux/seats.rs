@@ -9,8 +9,8 @@ use punctual_units::CoreId;
 use super::shared::protection;
 use crate::report::Protection;
 
-/// A thread on the core that it was given. Dropping this, or the end of the runtime, gives the thread back its affinity,
-/// policy and priority.
+/// A thread on the core that it was given. Dropping this, or the end of the runtime, gives the thread back its
+/// affinity, policy and priority.
 #[derive(Debug)]
 pub struct Seated {
     core: CoreId,

@@ -153,7 +153,8 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
 
     /// Puts `thread`, of this process, where such a task would run: onto its core, at its priority. It counts in
     /// admission with the gap and execution time that are said here; its jobs are its own, so there is no account of
-    /// them, no goal, and the core is not lent. The thread is given back when the answer is dropped or the runtime ends.
+    /// them, no goal, and the core is not lent. The thread is given back when the answer is dropped or the runtime
+    /// ends.
     ///
     /// ```no_run
     /// # use punctual_runtime::{RuntimeError, linux::{Runtime, RuntimeOptions}};
