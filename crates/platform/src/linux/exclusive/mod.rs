@@ -50,6 +50,7 @@ use super::cgroup::{locate_controller, mount_point};
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::Tid;
+use super::tree::read_trimmed;
 use super::{KernelTree, cores, refused};
 use crate::{Neighbours, Refusal};
 
@@ -340,10 +341,26 @@ fn groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<Vec<PathBuf>, Re
         if below.as_os_str().is_empty() || home.as_ref().is_some_and(within) {
             return refusal("this program is in it".into(), "name a group of other programs");
         }
-        if !folder.join(CPUS).is_file() {
+        let list = folder.join(CPUS);
+        let cores = match read_trimmed(&list) {
+            Ok(cores) => cores,
+            Err(why) => {
+                return refusal(
+                    format!("{}: {why}", list.display()),
+                    "name a group as /proc/PID/cgroup shows it, with the cpuset controller enabled in the group above",
+                );
+            }
+        };
+        // In version 2 a group may go without a list of its own. Once it has one, it cannot give that up again while a
+        // process is in it: the kernel answers ENOSPC (validate_change() in kernel/cgroup/cpuset.c).
+        if cores.is_empty() {
+            let all = read_trimmed(&folder.join("cpuset.cpus.effective")).unwrap_or_default();
             return refusal(
-                format!("there is no {}", folder.join(CPUS).display()),
-                "name a group as /proc/PID/cgroup shows it, with the cpuset controller enabled in the group above",
+                "it has no list of cores of its own, and could not be left without one again".into(),
+                &format!(
+                    "give it one: echo {all} > {}, or for a systemd unit: systemctl set-property UNIT AllowedCPUs={all}",
+                    list.display()
+                ),
             );
         }
         Ok(folder)

@@ -408,11 +408,14 @@ fn a_group_that_cannot_be_lent_to_is_refused_and_nothing_has_changed() {
         ("/cpuset/cpuset.mems", "0"),
         ("/cpuset/tasks", ""),
         ("/cpuset/box/cpuset.cpus", "0-3"),
+        ("/cpuset/unlisted/cpuset.cpus", "\n"),
+        ("/cpuset/unlisted/cpuset.cpus.effective", "0-3"),
     ];
     let (_folder, tree) = testing::tree(&files);
     let journal = testing::journal();
     for (group, why) in [
-        ("/gone", "there is no"),
+        ("/gone", "cpuset.cpus: No such file"),
+        ("/unlisted", "no list of cores of its own"),
         ("/box", "this program is in it"),
         ("/", "this program is in it"),
     ] {
