@@ -267,6 +267,12 @@ pub struct Neighbours {
     /// Programs that never rest, in a control group that the core is lent to
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=64))]
     pub hogs: u32,
+    /// Programs that sleep all the time, as most do on a machine that others use
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub sleepers: u32,
+    /// Control groups that one sleeping program each is in
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=500))]
+    pub groups: u32,
     /// Write every run as JSON; without FILE to standard output, and the text to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,

@@ -115,7 +115,10 @@ impl Source {
         match Source::try_mapped(film, path) {
             Ok(partition) => {
                 let medium = partition.map.medium();
-                told.push(format!("film on {medium:?}, which survives {}", medium.survives()));
+                told.push(format!(
+                    "film on {medium:?}, which survives {} (experimental: without records or checksums)",
+                    medium.survives()
+                ));
                 if let Err(refusal) = partition.map.locked() {
                     told.push(format!("film mapped but not locked: {refusal}"));
                 }

@@ -284,7 +284,7 @@ impl ThreadStart {
             Some(Tenure::Lendee(exclusive)) => {
                 let added = exclusive.lend_to(Tid::current());
                 protection(
-                    format!("{role}: off core {} but while it is lent", exclusive.obtained().core),
+                    format!("{role}: off core {} unless that is lent", exclusive.obtained().core),
                     added.map(|added| lendee = Some(added)),
                 )
             }

@@ -36,6 +36,8 @@ pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
         repetitions: arguments.repetitions,
         strangers,
         hogs: arguments.hogs,
+        sleepers: arguments.sleepers,
+        groups: arguments.groups,
     };
     let interrupt = Interrupt::listen()?;
     let report = compare(&plan, &mut |what| {

@@ -9,6 +9,9 @@
 //! 2. a *cpuset* without the core for all other threads (version 1; `cpuset.rs`),
 //! 3. the *affinity* of every thread, one by one (`affinity.rs`).
 //!
+//! A core that the kernel was booted to keep free (`isolcpus`) needs none of these: there the affinity of threads that
+//! were pinned to it is narrowed, and no other thread comes.
+//!
 //! A partition cannot be lent, so it is tried only where lending is not asked for. In the last two, threads that start
 //! later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is
 //! bound to no core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself,
@@ -20,8 +23,10 @@
 //! every [`ExclusiveCore`] first: otherwise the sweep would move threads that the journal has just restored.
 
 mod affinity;
+mod choice;
 mod cpuset;
 mod fence;
+mod hints;
 mod idle;
 mod kernel_work;
 mod lendees;
@@ -45,9 +50,12 @@ use super::cgroup::{locate_controller, mount_point};
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::Tid;
+use super::tree::read_trimmed;
 use super::{KernelTree, cores, refused};
 use crate::{Neighbours, Refusal};
 
+pub use choice::candidates;
+pub use hints::quieter;
 pub use lendees::Lendee;
 pub use likely::likely;
 pub use obtained::{Census, Mechanism, Obtained};
@@ -156,11 +164,14 @@ impl ExclusiveCore {
         let mut others = machine.to_vec();
         others.retain(|other| !exclusive.contains(other) && !claimed.contains(other));
         let spared = Spared::new(tree, &neighbours.spare);
+        let steered = kernel_work::named(tree, &neighbours.interrupts)?;
+        let isolated = cores::isolated(tree);
         let mut better = Vec::new();
         let wanted = Wanted {
             exclusive,
             others: &others,
             spared: &spared,
+            isolated: exclusive.iter().all(|core| isolated.contains(core)),
             lend: neighbours.lend,
             lend_to: &groups(tree, neighbours)?,
         };
@@ -175,15 +186,23 @@ impl ExclusiveCore {
         })?;
         let limits = RealTimeLimits::read(tree);
         let idle: Vec<_> = exclusive.iter().map(|core| idle::bound(tree, journal, *core)).collect();
+        let mut steering = kernel_work::steer(tree, journal, exclusive.first(), &steered);
         let kept = exclusive.iter().zip(&idle).map(|(core, idle)| Obtained {
             core: *core,
             mechanism: fence.mechanism(),
             threads,
-            interrupts: kernel_work::move_interrupts(tree, journal, *core),
+            interrupts: kernel_work::move_interrupts(tree, journal, *core, &steered),
+            // The first core has them.
+            steered: std::mem::take(&mut steering.0),
             unbound_work: kernel_work::move_unbound_work(tree, journal, *core),
             idle_exit_max_us: idle.is_ok().then_some(idle::IDLE_EXIT_MAX_US),
             limits,
-            refused: better.iter().chain(idle.as_ref().err()).cloned().collect(),
+            refused: better
+                .iter()
+                .chain(idle.as_ref().err())
+                .cloned()
+                .chain(std::mem::take(&mut steering.1))
+                .collect(),
         });
         let kept: Vec<Obtained> = kept.collect();
         lendees.leave(claimed.into_iter().collect());
@@ -213,6 +232,15 @@ impl ExclusiveCore {
     pub fn enter(&self, thread: Tid) -> Result<(), Refusal> {
         let entered = self.fence.enter(self.obtained.core, thread);
         entered.map_err(|why| self.refuse("entering", thread, why))
+    }
+
+    /// Lets `thread`, which has entered, out again; where it runs then is the caller's affair.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the kernel does not let it out.
+    pub fn leave(&self, thread: Tid) -> Result<(), Refusal> {
+        let left = self.fence.leave(self.obtained.core, thread);
+        left.map_err(|why| self.refuse("leaving", thread, why))
     }
 
     /// Takes `thread`, of this process, off the core, and has the core lent to it until the answer is dropped. Where
@@ -276,6 +304,14 @@ impl ExclusiveCore {
     }
 }
 
+/// Whether there are the interrupts that are to be steered onto a core.
+///
+/// # Errors
+/// [`Refusal`] where one is not there, with those that are.
+pub fn check_interrupts(tree: &KernelTree, neighbours: &Neighbours) -> Result<(), Refusal> {
+    kernel_work::named(tree, &neighbours.interrupts).map(drop)
+}
+
 /// Whether there are the groups that the cores are to be lent to.
 ///
 /// # Errors
@@ -305,10 +341,26 @@ fn groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<Vec<PathBuf>, Re
         if below.as_os_str().is_empty() || home.as_ref().is_some_and(within) {
             return refusal("this program is in it".into(), "name a group of other programs");
         }
-        if !folder.join(CPUS).is_file() {
+        let list = folder.join(CPUS);
+        let cores = match read_trimmed(&list) {
+            Ok(cores) => cores,
+            Err(why) => {
+                return refusal(
+                    format!("{}: {why}", list.display()),
+                    "name a group as /proc/PID/cgroup shows it, with the cpuset controller enabled in the group above",
+                );
+            }
+        };
+        // In version 2 a group may go without a list of its own. Once it has one, it cannot give that up again while a
+        // process is in it: the kernel answers ENOSPC (validate_change() in kernel/cgroup/cpuset.c).
+        if cores.is_empty() {
+            let all = read_trimmed(&folder.join("cpuset.cpus.effective")).unwrap_or_default();
             return refusal(
-                format!("there is no {}", folder.join(CPUS).display()),
-                "name a group as /proc/PID/cgroup shows it, with the cpuset controller enabled in the group above",
+                "it has no list of cores of its own, and could not be left without one again".into(),
+                &format!(
+                    "give it one: echo {all} > {}, or for a systemd unit: systemctl set-property UNIT AllowedCPUs={all}",
+                    list.display()
+                ),
             );
         }
         Ok(folder)

@@ -57,6 +57,7 @@ fn create(
         exclusive,
         others,
         spared: &Spared::new(tree, spare),
+        isolated: false,
         lend: true,
         lend_to,
     };
