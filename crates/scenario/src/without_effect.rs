@@ -76,9 +76,15 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         let why = "the simulated machine has no disk; it is for --platform linux";
         found.push(WithoutEffect::of("store.durability", why));
     }
-    let Neighbours { spare, lend_to, .. } = &request.neighbours;
+    let Neighbours {
+        spare,
+        lend_to,
+        move_init,
+        ..
+    } = &request.neighbours;
     for (key, set) in [
         ("exclusive.spare", !spare.is_empty()),
+        ("exclusive.move_init", *move_init),
         ("exclusive.lend_to", !lend_to.is_empty()),
     ] {
         if set {

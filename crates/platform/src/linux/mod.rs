@@ -13,6 +13,7 @@ pub mod emulated;
 pub mod exclusive;
 pub mod flush;
 mod guardian;
+mod heirs;
 pub mod journal;
 mod ledger;
 mod machine;

@@ -9,7 +9,7 @@ use punctual_cores::{
     Bandwidth, Chair, LearntCosts, LendingCosts, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX,
     place,
 };
-use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::exclusive::{ExclusiveCore, stays_told};
 use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
 use punctual_platform::{Machine, Neighbours, Refusal};
@@ -112,7 +112,7 @@ impl Placed {
         limits: Limits,
         told: &mut Vec<Protection>,
     ) -> Result<Placed, PlaceError> {
-        told.extend(cores.iter().map(|core| protection(core.obtained().to_string(), Ok(()))));
+        told.extend(cores.iter().flat_map(kept));
         let better = cores.iter().take(1).flat_map(|core| &core.obtained().refused);
         told.extend(better.map(|refusal| protection(refusal.what.clone(), Err(refusal.clone()))));
         let measured: Vec<Result<LendingMeasured, Refusal>> = cores
@@ -149,6 +149,21 @@ impl Placed {
             placement,
         })
     }
+}
+
+/// How a core is kept, and which programs may still run there.
+fn kept(core: &ExclusiveCore) -> [Protection; 2] {
+    let obtained = core.obtained();
+    let may = format!(
+        "may still run on core {}: {}",
+        obtained.core,
+        stays_told(&obtained.stays)
+    );
+    let stays = Protection {
+        stays: obtained.stays.clone(),
+        ..protection(may, Ok(()))
+    };
+    [protection(obtained.to_string(), Ok(())), stays]
 }
 
 /// The cores of this process that no other one claims for itself alone; `told` hears which process has those that one

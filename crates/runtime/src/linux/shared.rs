@@ -372,5 +372,6 @@ pub(super) fn protection(what: String, result: Result<(), Refusal>) -> Protectio
     Protection {
         what,
         refused: result.err(),
+        stays: Vec::new(),
     }
 }

@@ -12,7 +12,7 @@
 //! A partition cannot be lent, so it is tried only where lending is not asked for. In the last two, threads that start
 //! later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is
 //! bound to no core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself,
-//! threads that the kernel binds to the core, and those of `population.rs`.
+//! threads that the kernel binds to the core, and those of `population.rs`; `stays.rs` names them.
 //!
 //! Several cores are kept in the same way, by one group or sweep for all; each is lent by itself.
 //!
@@ -29,6 +29,7 @@ mod likely;
 mod obtained;
 mod partition;
 mod population;
+mod stays;
 mod sweeper;
 
 use std::path::PathBuf;
@@ -40,17 +41,20 @@ use self::fence::{Fence, Wanted};
 use self::idle::IdleBound;
 use self::lendees::Lendees;
 use self::population::Spared;
+use self::stays::{Present, programs_on};
 use self::sweeper::Sweeper;
 use super::cgroup::{locate_controller, mount_point};
+use super::core_mask::CoreMask;
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::Tid;
 use super::{KernelTree, cores, refused};
-use crate::{Neighbours, Refusal};
+use crate::{Neighbours, Refusal, Why};
 
 pub use lendees::Lendee;
 pub use likely::likely;
-pub use obtained::{Census, Mechanism, Obtained};
+pub use obtained::{Census, Mechanism, Obtained, STAYS_MAX};
+pub use stays::{staying, told as stays_told};
 
 /// How soon a thread that was started meanwhile is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
@@ -155,7 +159,7 @@ impl ExclusiveCore {
         }
         let mut others = machine.to_vec();
         others.retain(|other| !exclusive.contains(other) && !claimed.contains(other));
-        let spared = Spared::new(tree, &neighbours.spare);
+        let spared = Spared::new(tree, neighbours);
         let mut better = Vec::new();
         let wanted = Wanted {
             exclusive,
@@ -175,10 +179,18 @@ impl ExclusiveCore {
         })?;
         let limits = RealTimeLimits::read(tree);
         let idle: Vec<_> = exclusive.iter().map(|core| idle::bound(tree, journal, *core)).collect();
+        let (own, settled) = (std::process::id() as i32, fence.settled());
+        let ours: CoreMask = exclusive.iter().copied().collect();
+        let why = |present: &Present| match present.status {
+            status if status.process == own => None,
+            _ if present.of_kernel || present.mask.without(&ours).is_empty() => Some(Why::Bound),
+            _ => settled.get(&present.thread).copied(),
+        };
         let kept = exclusive.iter().zip(&idle).map(|(core, idle)| Obtained {
             core: *core,
             mechanism: fence.mechanism(),
             threads,
+            stays: programs_on(tree, *core, why),
             interrupts: kernel_work::move_interrupts(tree, journal, *core),
             unbound_work: kernel_work::move_unbound_work(tree, journal, *core),
             idle_exit_max_us: idle.is_ok().then_some(idle::IDLE_EXIT_MAX_US),
