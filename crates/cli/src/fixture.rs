@@ -119,6 +119,8 @@ pub fn tasks() -> Vec<TaskReport> {
             late_share: Some(4.0 / 530.0),
             failed: 0,
             skipped: 0,
+            merged: 0,
+            put_off: 0,
             excused: 2,
             response_us: Some(ResponseTimes {
                 p50: 42_600.0,
@@ -171,6 +173,8 @@ pub fn tasks() -> Vec<TaskReport> {
             late_share: Some(0.0),
             failed: 0,
             skipped: 0,
+            merged: 0,
+            put_off: 0,
             excused: 0,
             response_us: Some(ResponseTimes {
                 p50: 1_200.0,

@@ -5,6 +5,8 @@ mod common;
 use std::fs;
 
 use common::{folder_with, punctual, refused};
+#[cfg(target_os = "linux")]
+use punctual_platform::linux::{KernelTree, cores};
 
 /// A sound scenario with eight made-up sensors, for changing.
 const SMALL: &str = "\
@@ -440,4 +442,47 @@ fn a_core_that_cannot_be_had_is_named_by_file_line_and_key() {
         "x.toml:7: task: a goal out of reach: the real-time tasks on core 3, the only one that they can have, together need 120 % of it; \
          give them longer periods or less to do, or run on a machine with more cores\n"
     );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn cores_and_interrupts_that_are_not_there_are_named_by_file_line_and_key() {
+    let said = |exclusive: &str| {
+        let text = format!("{}\n[exclusive]\n{exclusive}\n", EXCLUSIVE.trim_end());
+        let folder = folder_with(&[("x.toml", &text)]);
+        let line = text.lines().count();
+        let said = refused(folder.path(), &["run", "x.toml"]);
+        said.strip_prefix(&format!("x.toml:{line}: exclusive."))
+            .map(str::to_owned)
+            .unwrap_or_else(|| panic!("line {line}: {said}"))
+    };
+    for (asked, told) in [
+        (
+            "cores = [4000]",
+            "cores: choosing exclusive cores: there is no core 4000; this process may use",
+        ),
+        (
+            "cores = \"4000-4001\"",
+            "cores: choosing exclusive cores: there is no core 4000",
+        ),
+        (
+            "cores = \"3-2\"",
+            "cores: expected cores such as [2, 3] or \"2-3\", or \"isolated\", found",
+        ),
+        ("cores = [-1]", "cores: expected cores such as"),
+        ("cores = []", "cores: expected cores such as"),
+        ("cores = true", "cores: expected cores such as"),
+        (
+            "interrupts = [\"no-such-device\"]",
+            "interrupts: steering the interrupt \"no-such-device\"",
+        ),
+        ("interrupts = [\"\"]", "interrupts: an interrupt has a number or a name"),
+    ] {
+        let said = said(asked);
+        assert!(said.starts_with(told), "{asked}: {said}");
+    }
+    let all = cores::usable(&KernelTree::default());
+    let all: Vec<String> = all.iter().map(|core| core.to_string()).collect();
+    let said = said(&format!("cores = [{}]", all.join(", ")));
+    assert!(said.contains("are all cores that this process may use"), "{said}");
 }

@@ -4,11 +4,12 @@
 //! best-effort tasks need a core as well. Decided piece by piece, these wishes contradict each other.
 //!
 //! **Terms.** A task *names* a core (`core = 2`) or leaves the choice open. Cores are taken *from the end*, the last
-//! one first, because the kernel handles most interrupts on the first one. A core *holds* tasks if every deadline is
-//! met by response-time analysis ([`responses`](crate::responses)).
+//! one first, because the kernel handles most interrupts on the first one; exclusive ones in the order that
+//! [`Limits::exclusive`] gives. A core *holds* tasks if every deadline is met by response-time analysis
+//! ([`responses`](crate::responses)).
 //!
 //! **Method.**
-//! 1. The lowest core that no exclusive task names stays with the rest of the machine.
+//! 1. The lowest core that no exclusive task names stays with the rest of the machine, if no other one does.
 //! 2. Exclusive tasks get the fewest cores that hold them, from the end. A task that fits on none is refused, and
 //!    placed as a real-time task; a task of unknown execution time has its core to itself.
 //! 3. Real-time tasks share the last core that is not exclusive. Where it cannot hold them, they are spread over the
@@ -109,7 +110,7 @@ pub struct Limits {
     pub overhead: Nanos,
     /// How much of a core the kernel leaves to real-time threads; `None`: all of it.
     pub bandwidth: Option<Bandwidth>,
-    /// The cores that the machine keeps free for exclusive tasks; `None`: any.
+    /// The cores that may be exclusive, in the order in which they are taken; `None`: any, the last one first.
     pub exclusive: Option<Vec<CoreId>>,
 }
 
@@ -427,17 +428,15 @@ impl Placer<'_> {
             distinct(of.filter_map(|task| task.core))
         };
         let (ours, theirs) = (named(true), named(false));
-        let open = without(&without(self.cores, &ours), &theirs);
-        // The lowest core stays with the rest, whether or not another task names it.
-        let lowest = without(self.cores, &ours).first().copied();
-        let open = open.into_iter().rev().filter(|core| Some(*core) != lowest);
-        let granted = |core: &CoreId| {
-            self.limits
-                .exclusive
-                .as_ref()
-                .is_none_or(|granted| granted.contains(core))
-        };
-        ours.into_iter().chain(open).filter(granted).collect()
+        let from_the_end = || self.cores.iter().rev().copied().collect();
+        let granted: Vec<CoreId> = self.limits.exclusive.clone().unwrap_or_else(from_the_end);
+        let open = |core: &CoreId| self.cores.contains(core) && !ours.contains(core) && !theirs.contains(core);
+        // The lowest core stays with the rest, whether or not another task names it, where no other one does.
+        let left = without(self.cores, &ours);
+        let lowest = left.first().filter(|_| left.iter().all(|core| granted.contains(core)));
+        let named = ours.iter().filter(|core| granted.contains(core));
+        let open = granted.iter().filter(|core| open(core) && Some(*core) != lowest);
+        named.chain(open).copied().collect()
     }
 
     fn exclusive(&self) -> Exclusives {

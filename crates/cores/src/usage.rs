@@ -3,26 +3,39 @@
 //! **Problem.** Lending costs a wake-up and a write for each job. Where lendees have nothing to do, or the leases are
 //! too short for the load balancer to bring a thread, the core stays idle all the same. **Method.** In windows of time,
 //! the part of the leases is compared in which the core ran something. After a window below [`USED_MIN`] the core is
-//! not lent for a window; after the next such one for twice as long, up to [`PAUSE_MAX`] windows. Then it is lent for
-//! two windows again, to try: lendees come and go. The first of these is not judged, because the core was idle before
-//! its first lease. A window that is used forgets the pauses.
+//! not lent: for one window where the one before was used, since lendees have their lulls; else for [`PAUSE_MIN`]
+//! windows, and each time twice as long, up to [`PAUSE_MAX`]. Then it is lent for two windows again, to try: lendees
+//! come and go. The first of these is not judged, because the core was idle before its first lease.
 
 use punctual_units::Nanos;
 
 /// The part of the leases that lendees have to use, for the core to be lent on.
 pub const USED_MIN: f64 = 0.8;
+/// The first pause of a core whose leases have not been used, in windows: a trial is no more than a fifth of it.
+pub const PAUSE_MIN: u32 = 8;
 /// The longest pause, in windows.
 pub const PAUSE_MAX: u32 = 256;
 
 /// The state between windows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Windows for which the core is not lent yet.
     pausing: u32,
-    /// How long the last pause was.
-    last_pause: u32,
+    /// How long the last pause was; none since a window that was used.
+    last_pause: Option<u32>,
     /// The last window had leases from its beginning: this one can be judged.
     under_way: bool,
+}
+
+impl Default for Usage {
+    /// Of a core that has not been lent yet: its first pause is no lull.
+    fn default() -> Usage {
+        Usage {
+            pausing: 0,
+            last_pause: Some(0),
+            under_way: false,
+        }
+    }
 }
 
 impl Usage {
@@ -36,7 +49,7 @@ impl Usage {
     /// let mut usage = Usage::default();
     /// assert!(usage.step(ms(100), ms(90)), "the first window says nothing");
     /// assert!(usage.step(ms(100), ms(10)));
-    /// assert!(!usage.step(ms(100), ms(90)), "a pause of one window");
+    /// assert!(!usage.step(ms(100), ms(90)), "a pause of one window, after one that was used");
     /// assert!(usage.step(ms(0), ms(150)), "over: it is tried again");
     /// ```
     pub fn step(&mut self, lent: Nanos, idle: Nanos) -> bool {
@@ -50,10 +63,13 @@ impl Usage {
 
     fn judge(&mut self, used: f64) {
         if used >= USED_MIN {
-            self.last_pause = 0;
+            self.last_pause = None;
         } else {
-            self.last_pause = (self.last_pause * 2).clamp(1, PAUSE_MAX);
-            self.pausing = self.last_pause;
+            self.pausing = match self.last_pause {
+                None => 1,
+                Some(pause) => (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX),
+            };
+            self.last_pause = Some(self.pausing);
             self.under_way = false;
         }
     }
@@ -85,8 +101,17 @@ mod tests {
         let tried: Vec<usize> = (0..windows.len()).filter(|window| windows[*window]).collect();
         let pauses: Vec<usize> = tried.windows(2).map(|pair| pair[1] - pair[0] - 1).collect();
         // Each time it is tried for two windows, between which there is no pause.
-        assert_eq!(pauses[..9], [0, 1, 0, 2, 0, 4, 0, 8, 0]);
-        assert_eq!(pauses[17..].iter().copied().max(), Some(PAUSE_MAX as usize));
+        assert_eq!(pauses[..9], [0, 8, 0, 16, 0, 32, 0, 64, 0]);
+        assert_eq!(pauses[9..].iter().copied().max(), Some(PAUSE_MAX as usize));
+    }
+
+    #[test]
+    fn a_lull_costs_one_window() {
+        let demand = [0.9, 0.9, 0.9, 0.1, 0.9, 0.9, 0.9, 0.9];
+        assert_eq!(
+            lent(demand.into_iter()),
+            [true, true, true, true, false, true, true, true]
+        );
     }
 
     proptest! {

@@ -345,3 +345,45 @@ fn a_core_that_the_machine_does_not_grant_is_a_reported_refusal() {
     assert_eq!(placement.exclusive, [CoreId(3)]);
     assert_eq!(placement.seats[0].cores(), [CoreId(2)], "it is a real-time task there");
 }
+
+/// The order in which cores are taken is the caller's: isolated ones first, say.
+#[test]
+fn exclusive_tasks_get_the_cores_that_are_open_to_them_in_their_order() {
+    let task = || request(0, Some(30), 50, None);
+    let placed = |open: &[u32], tasks: usize, on: u32| {
+        let limits = Limits {
+            exclusive: Some(open.iter().copied().map(CoreId).collect()),
+            ..Limits::default()
+        };
+        let tasks: Vec<Request> = (0..tasks).map(|_| task()).collect();
+        let placement = place(&tasks, &cores(on), &limits).unwrap();
+        assert_eq!(faults(&tasks, &cores(on), &placement), Vec::<String>::new());
+        let exclusive: Vec<u32> = placement.exclusive.iter().map(|core| core.0).collect();
+        (exclusive, placement.refused.len())
+    };
+    assert_eq!(placed(&[1, 3, 2, 0], 1, 4), (vec![1], 0));
+    assert_eq!(placed(&[1, 3, 2, 0], 2, 4), (vec![1, 3], 0));
+    assert_eq!(
+        placed(&[1, 3, 2, 0], 4, 4),
+        (vec![1, 2, 3], 1),
+        "core 0 stays with the rest"
+    );
+    assert_eq!(placed(&[0, 1], 2, 4), (vec![0, 1], 0), "cores 2 and 3 are left");
+    assert_eq!(placed(&[2], 2, 4), (vec![2], 1));
+    assert_eq!(placed(&[7], 1, 4), (vec![], 1));
+}
+
+#[test]
+fn two_exclusive_tasks_on_cores_of_their_own_leave_the_others_to_the_rest() {
+    let tasks = [
+        request(0, Some(30), 50, Some(2)),
+        request(0, Some(30), 50, Some(3)),
+        request(1, Some(10), 50, None),
+        request(2, None, 50, None),
+    ];
+    let placement = place(&tasks, &cores(4), &Limits::default()).unwrap();
+    assert_eq!(faults(&tasks, &cores(4), &placement), Vec::<String>::new());
+    let on: Vec<u32> = placement.seats.iter().map(|seat| seat.cores()[0].0).collect();
+    assert_eq!(on, [2, 3, 1, 0]);
+    assert_eq!(placement.exclusive, [CoreId(2), CoreId(3)]);
+}

@@ -11,8 +11,12 @@
 //! **Method.** [`experiments`] lists what there is; each takes [`Settings`] and returns an [`Outcome`], which `cli`
 //! prints, writes and draws. The same settings give the same outcome, whatever the number of threads.
 
+#[cfg(target_os = "linux")]
+pub mod beside;
 pub mod claims;
 pub mod completion;
+#[cfg(target_os = "linux")]
+pub mod control_loop;
 pub mod controllers;
 #[cfg(target_os = "linux")]
 pub mod data_path;

@@ -1,13 +1,16 @@
-//! What other programs on the machine have to do with exclusive cores.
+//! What exclusive cores have to do with the rest of the machine.
 
 use std::path::PathBuf;
 
 use punctual_units::CoreId;
 use serde::{Deserialize, Serialize};
 
-/// What other programs have to do with exclusive cores: which of them stay there, and which have them lent.
+/// What exclusive cores have to do with the rest of the machine: which cores they may be, which other programs stay
+/// there or have them lent, and which interrupts belong there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Neighbours {
+    /// Which cores may become exclusive.
+    pub cores: CoreChoice,
     /// Programs that are left where they are, as `ps -o comm` shows them.
     pub spare: Vec<String>,
     /// Whether process 1 is moved off the cores like any other program. What it starts meanwhile is confined as well,
@@ -19,16 +22,22 @@ pub struct Neighbours {
     /// Control groups that have the cores while they are lent, as `/proc/<pid>/cgroup` names them, e.g.
     /// `/system.slice/render.service`.
     pub lend_to: Vec<PathBuf>,
+    /// Interrupts that are steered onto the first exclusive core, the highest one: numbers, or names from the last
+    /// column of `/proc/interrupts`. `eth0` stands for its queues (`eth0-rx-0`), too.
+    pub interrupts: Vec<String>,
 }
 
 impl Default for Neighbours {
-    /// No program but process 1 stays, and the cores are lent to best-effort threads of this process.
+    /// Any core, no program but process 1 stays, the cores are lent to best-effort threads of this process, and
+    /// interrupts leave.
     fn default() -> Self {
         Neighbours {
+            cores: CoreChoice::Any,
             spare: Vec::new(),
             move_init: false,
             lend: true,
             lend_to: Vec::new(),
+            interrupts: Vec::new(),
         }
     }
 }
@@ -63,4 +72,17 @@ pub enum Why {
     NotPermitted,
     /// The kernel binds it where it runs, or its control group has no other core.
     Bound,
+}
+
+/// Which cores may become exclusive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CoreChoice {
+    /// Any: first those that the kernel was booted to keep free (`isolcpus`), then from the end.
+    #[default]
+    Any,
+    /// Only these.
+    These(Vec<CoreId>),
+    /// Only those that the kernel was booted to keep free.
+    Isolated,
 }

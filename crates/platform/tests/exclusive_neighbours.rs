@@ -1,6 +1,6 @@
 //! Several programs want the same core for real, and end or are killed at random, with or without their guardians: one
 //! has it at a time, and after the last one the machine is as it was found: the affinity, policy and groups of every
-//! thread that was there before, interrupts, unbound kernel work, groups.
+//! thread that was there before, interrupts, unbound kernel work, groups, system settings, mounts.
 //!
 //! Every thread of this machine is moved, as by a program in use. For so long the test claims the core in the ledger of
 //! the machine, so that other programs leave it alone; its own children share a ledger of their own.
@@ -24,7 +24,10 @@ use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, recovery};
 use punctual_testing::Kept;
 
+/// What a child is to do: take the core to lend it, or [`FOR_ITSELF`]. Where a partition can be had, that is the way
+/// of the latter alone.
 const ORDER: &str = "PUNCTUAL_TEST_WANTS_A_CORE";
+const FOR_ITSELF: &str = "for itself";
 /// Programs at the same time: two in every other round, five in the others.
 const NEIGHBOURS: [usize; 2] = [2, 5];
 /// How long a program takes to begin and to take the core, and longer.
@@ -37,9 +40,11 @@ const QUIET: Duration = Duration::from_secs(60);
 /// The child's part; a test of its own name only when told so.
 #[test]
 fn child() {
-    if std::env::var(ORDER).is_err() {
-        return;
-    }
+    let Ok(order) = std::env::var(ORDER) else { return };
+    let neighbours = Neighbours {
+        lend: order != FOR_ITSELF,
+        ..Neighbours::default()
+    };
     let machine = LinuxMachine::open(LinuxOptions {
         clock: ClockPreference::None,
         ..LinuxOptions::default()
@@ -48,7 +53,7 @@ fn child() {
     // Not of those that this process may use: another child may have it in its fence.
     let core = *cores::online(&KernelTree::default()).last().unwrap();
     match machine
-        .exclusive_cores(&[core], &Neighbours::default())
+        .exclusive_cores(&[core], &neighbours)
         .map(|mut cores| cores.remove(0))
     {
         Ok(exclusive) => {
@@ -78,8 +83,11 @@ fn numbers(folder: impl AsRef<Path>) -> Vec<String> {
         .collect()
 }
 
-/// Affinity, policy, priority and groups of a thread; `None` of one that has ended, and of a worker of the kernel's,
-/// which comes and goes with the work that it is given.
+/// The flag of a thread whose affinity only the kernel changes, as its workers' with the work that they are given
+/// (PF_NO_SETAFFINITY in include/linux/sched.h).
+const PLACED_BY_THE_KERNEL: u64 = 0x0400_0000;
+
+/// Affinity, policy, priority and groups of a thread; `None` of one that has ended, or that the kernel places.
 fn thread_now(process: &str, tid: &str) -> Option<(String, String)> {
     let folder = PathBuf::from(format!("/proc/{process}/task/{tid}"));
     let (stat, status, groups) = (
@@ -88,12 +96,12 @@ fn thread_now(process: &str, tid: &str) -> Option<(String, String)> {
         read(folder.join("cgroup")),
     );
     let (name, fields) = stat.rsplit_once(") ")?;
-    if name.contains("(kworker") {
-        return None;
-    }
-    // proc_pid_stat(5): nice, start time, priority and policy are fields 19, 22, 40 and 41.
+    // proc_pid_stat(5): flags, nice, start time, priority and policy are fields 9, 19, 22, 40 and 41.
     let fields: Vec<&str> = fields.split(' ').collect();
     let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
+    if field(9).parse::<u64>().ok()? & PLACED_BY_THE_KERNEL != 0 {
+        return None;
+    }
     let allowed = status
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
@@ -117,12 +125,28 @@ fn snapshot() -> Snapshot {
     });
     let irqs = numbers("/proc/irq").into_iter();
     let irqs = irqs.map(|irq| format!("/proc/irq/{irq}/smp_affinity_list"));
-    let files = irqs.chain(["/sys/devices/virtual/workqueue/cpumask".into()]);
+    let files = irqs.chain([
+        "/sys/devices/virtual/workqueue/cpumask".into(),
+        "/proc/self/mounts".into(),
+    ]);
+    let files = files.chain(SETTINGS.iter().flat_map(files_of));
     let files = files.map(|file| (file.clone(), read(&file)));
     threads.chain(files).chain(groups()).collect()
 }
 
-/// The groups that have cores, with their lists; in other hierarchies those of our name.
+/// Settings of the whole system (proc_sys(5)).
+const SETTINGS: [&str; 2] = ["/proc/sys/kernel", "/proc/sys/vm"];
+/// What is among them and tells what happened last; the kernel changes it.
+const NEWS: [&str; 1] = ["ns_last_pid"];
+
+fn files_of(folder: &&str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let settings = files.filter(|entry| !NEWS.iter().any(|news| entry.file_name() == *news));
+    settings.map(|entry| entry.path().display().to_string()).collect()
+}
+
+/// What each group has of [`OF_A_GROUP`].
 fn groups() -> Vec<(String, String)> {
     let (mut groups, mut next) = (vec![PathBuf::from("/sys/fs/cgroup")], 0);
     while let Some(group) = groups.get(next) {
@@ -131,14 +155,19 @@ fn groups() -> Vec<(String, String)> {
         groups.extend(below);
         next += 1;
     }
-    let cpus = |group: &PathBuf| {
-        Some((
-            group.display().to_string(),
-            fs::read_to_string(group.join("cpuset.cpus")).ok()?,
-        ))
-    };
-    groups.iter().filter_map(cpus).collect()
+    let files = groups.iter().flat_map(|group| OF_A_GROUP.map(|file| group.join(file)));
+    let there = files.filter_map(|file| Some((file.display().to_string(), fs::read_to_string(&file).ok()?)));
+    there.collect()
 }
+
+/// Its cores, and in version 2 what it is and hands down.
+const OF_A_GROUP: [&str; 5] = [
+    "cpuset.cpus",
+    "cpuset.cpus.exclusive",
+    "cpuset.cpus.partition",
+    "cgroup.type",
+    "cgroup.subtree_control",
+];
 
 /// What differs, but for what has ended or begun since: threads, and groups of other programs.
 fn differences(before: &Snapshot, now: &Snapshot) -> Vec<String> {
@@ -155,11 +184,12 @@ fn differences(before: &Snapshot, now: &Snapshot) -> Vec<String> {
 struct Wanting(Kept);
 
 impl Wanting {
-    fn start(ledger: &Path) -> Wanting {
+    /// One that takes the core to lend it, or for itself.
+    fn start(ledger: &Path, lend: bool) -> Wanting {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
-            .env(ORDER, "1")
+            .env(ORDER, if lend { "to lend it" } else { FOR_ITSELF })
             .env(recovery::FOLDER, ledger)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -213,7 +243,7 @@ fn programs_that_want_one_core_and_are_killed_at_random_leave_no_difference() {
     let Some(_claimed) = claim_of_the_machine() else { return };
     let ledger = tempfile::tempdir().unwrap();
     let _restored = Restored(ledger.path());
-    let mut tried = Wanting::start(ledger.path());
+    let mut tried = Wanting::start(ledger.path(), true);
     let possible = tried
         .0
         .stdout()
@@ -245,7 +275,7 @@ fn programs_that_want_one_core_and_are_killed_at_random_leave_no_difference() {
 
 /// Programs want the core at the same time; they end one after the other, and others start in between.
 fn play_round(seed: &mut u64, count: usize, ledger: &Path, round: &str) {
-    let mut all: Vec<Wanting> = (0..count).map(|_| Wanting::start(ledger)).collect();
+    let mut all: Vec<Wanting> = (0..count).map(|_| Wanting::start(ledger, draw(seed, 2) == 0)).collect();
     let owners = all.iter_mut().filter_map(|it| it.has_it().then_some(())).count();
     assert_eq!(owners, 1, "{round}: each core has one owner");
     while !all.is_empty() {
@@ -254,13 +284,13 @@ fn play_round(seed: &mut u64, count: usize, ledger: &Path, round: &str) {
         end(all.swap_remove(at).0, way, ledger);
         match draw(seed, 6) {
             0 | 1 => {
-                let mut late = Wanting::start(ledger);
+                let mut late = Wanting::start(ledger, draw(seed, 2) == 0);
                 late.has_it();
                 all.push(late);
             }
             // Killed while it begins, takes the core, or has just taken it.
             2 => {
-                let late = Wanting::start(ledger);
+                let late = Wanting::start(ledger, draw(seed, 2) == 0);
                 std::thread::sleep(Duration::from_millis(draw(seed, BEGINNING_MS)));
                 end(late.0, Way::Killed, ledger);
             }
@@ -291,7 +321,7 @@ fn planted_fault_the_snapshot_shows_what_a_program_that_has_the_core_changes() {
     let ledger = tempfile::tempdir().unwrap();
     let _restored = Restored(ledger.path());
     let before = snapshot();
-    let mut program = Wanting::start(ledger.path());
+    let mut program = Wanting::start(ledger.path(), true);
     let lines = BufReader::new(program.0.stdout().unwrap()).lines();
     let said = { lines.map_while(Result::ok) }.find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"));
     if said.as_deref().is_none_or(|said| said.starts_with("REFUSED")) {

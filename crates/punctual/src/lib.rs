@@ -36,6 +36,8 @@ pub use punctual_engines::{Lmdb, Memory};
 #[cfg(target_os = "linux")]
 pub use punctual_os::LinuxOs;
 #[cfg(target_os = "linux")]
+pub use punctual_platform::linux::events::{Bell, EventSource};
+#[cfg(target_os = "linux")]
 pub use punctual_runtime::linux::{
     Bytes, Ended, Figures, Job, Learnt, Prepared, RunOptions, Runtime, RuntimeOptions, Sensor, SensorError, TaskHandle,
 };

@@ -173,6 +173,14 @@ impl Collector {
         }
     }
 
+    /// Takes events of `task` that were `merged` with others, or `put_off`, by `at`.
+    pub fn events(&mut self, task: TaskId, merged: u64, put_off: u64, at: Time) {
+        let settled = self.settled(at);
+        if let Some(task) = self.figures(task).filter(|_| settled) {
+            task.events(merged, put_off);
+        }
+    }
+
     /// Watches one more task, which was added while the run goes on; `figures` are none for a task without a deadline.
     pub fn watch(&mut self, task: TaskId, figures: Option<TaskFigures>) {
         let tasks = self.tasks.len().max(task.index() + 1);

@@ -46,6 +46,8 @@ pub struct TaskFigures {
     on_time: SplitSum,
     failed: u64,
     skipped: u64,
+    merged: u64,
+    put_off: u64,
     excused: u64,
     start_up: StartUp,
     /// The last report, of a task that has ended.
@@ -71,6 +73,8 @@ impl TaskFigures {
             on_time: SplitSum::default(),
             failed: 0,
             skipped: 0,
+            merged: 0,
+            put_off: 0,
             excused: 0,
             start_up: StartUp {
                 seconds: start_up_s,
@@ -116,6 +120,12 @@ impl TaskFigures {
             self.start_up.jobs += releases;
             self.start_up.late += releases;
         }
+    }
+
+    /// Takes events that one job served beside another one, and events that were put off.
+    pub fn events(&mut self, merged: u64, put_off: u64) {
+        self.merged += merged;
+        self.put_off += put_off;
     }
 
     /// Takes a job that ended with an error.
@@ -172,6 +182,8 @@ impl TaskFigures {
             late_share: (jobs > 0).then(|| late as f64 / jobs as f64),
             failed: self.failed,
             skipped: self.skipped,
+            merged: self.merged,
+            put_off: self.put_off,
             excused: self.excused,
             response_us: (finished > 0).then(|| self.response_us()),
             tardiness_mean: (finished > 0).then(|| self.tardiness_sum / finished as f64),

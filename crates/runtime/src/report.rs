@@ -105,6 +105,14 @@ pub struct TaskReport {
     pub failed: u64,
     /// Releases without a job, because too many jobs were waiting; they count as late.
     pub skipped: u64,
+    /// Of a task that events release: events without a job of their own, because several were waiting. They are no
+    /// jobs: the one that served them counts from the first of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub merged: u64,
+    /// Of a task that events release: events that came more than a gap too early. Their jobs count from the instant to
+    /// which they were put off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub put_off: u64,
     /// Late jobs that a gap of the probe on the same core explains; they count as late.
     pub excused: u64,
     /// Response times, from release to end.
@@ -130,6 +138,10 @@ pub struct TaskReport {
     /// How the task ended, where it ended before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl TaskReport {

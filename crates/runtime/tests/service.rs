@@ -292,7 +292,7 @@ fn what_is_said_wrongly_is_refused_with_what_to_do() {
     };
     assert_eq!(
         why(runtime.task("a").run(|_| ())),
-        "a: say when its jobs come: every(..), at_gaps(..) or after_pauses(..)"
+        "a: say when its jobs come: every(..), at_gaps(..), after_pauses(..) or on_event(..)"
     );
     assert_eq!(
         why(runtime.task("a").every(ms(1)).late("1").run(|_| ())),

@@ -80,6 +80,25 @@ pub struct RunRequest {
 }
 
 impl RunRequest {
+    /// `scenario` with the readings of `trace` on `platform`, and nothing else asked for.
+    pub fn new(scenario: Scenario, trace: Arc<Trace>, platform: PlatformChoice) -> RunRequest {
+        RunRequest {
+            scenario,
+            trace,
+            platform,
+            controller: None,
+            store_path: None,
+            neighbours: Neighbours::default(),
+            record: false,
+            machine: None,
+            governor: None,
+            faults: Faults::default(),
+            allocation: None,
+            surge: None,
+            force: false,
+        }
+    }
+
     /// What a model or a controller for this run must have been made for.
     pub fn made_for(&self) -> MadeFor {
         let shipped = MachineModel::exynos5422_a15;

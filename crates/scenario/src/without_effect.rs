@@ -9,7 +9,7 @@ use punctual_workload::{Class, ControllerKind, Durability, StoreNeeds, UpdateMod
 
 use punctual_runtime::report::PlatformChoice;
 
-use punctual_platform::Neighbours;
+use punctual_platform::{CoreChoice, Neighbours};
 
 use crate::run::RunRequest;
 
@@ -77,18 +77,23 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         found.push(WithoutEffect::of("store.durability", why));
     }
     let Neighbours {
+        cores,
         spare,
         lend_to,
         move_init,
+        interrupts,
         ..
     } = &request.neighbours;
     for (key, set) in [
         ("exclusive.spare", !spare.is_empty()),
         ("exclusive.move_init", *move_init),
         ("exclusive.lend_to", !lend_to.is_empty()),
+        ("exclusive.cores", *cores != CoreChoice::Any),
+        ("exclusive.interrupts", !interrupts.is_empty()),
     ] {
         if set {
-            let why = "no other programs run on the simulated machine; it is for --platform linux";
+            let why =
+                "the simulated machine has no other programs, interrupts or boot options; it is for --platform linux";
             found.push(WithoutEffect::of(key, why));
         }
     }

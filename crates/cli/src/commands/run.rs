@@ -84,29 +84,22 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
         return Err(Failure::input([what]));
     }
     one_profile_each(&simulated.profile)?;
+    let trace = Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?);
+    let (platform, allocation) = match change.platform {
+        Platform::Linux => (PlatformChoice::Linux, None),
+        Platform::Sim => (PlatformChoice::Sim, allocation(loaded)?),
+    };
     Ok(RunRequest {
-        scenario: loaded.scenario.clone(),
-        trace: Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?),
-        platform: match change.platform {
-            Platform::Linux => PlatformChoice::Linux,
-            Platform::Sim => PlatformChoice::Sim,
-        },
-        controller: None,
         store_path: loaded.store_path.clone(),
         neighbours: loaded.neighbours.clone(),
-        record: false,
         machine: simulated.machine.as_deref().map(machine).transpose()?,
         governor: simulated.governor,
         faults: Faults {
             seed: loaded.scenario.seed,
             list: simulated.fault.clone(),
         },
-        allocation: match change.platform {
-            Platform::Linux => None,
-            Platform::Sim => allocation(loaded)?,
-        },
-        surge: None,
-        force: false,
+        allocation,
+        ..RunRequest::new(loaded.scenario.clone(), trace, platform)
     })
 }
 

@@ -3,10 +3,24 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use punctual_lab::control_loop::Way;
 use punctual_lab::dna;
+use punctual_lab::neighbours::Stranger;
+use punctual_units::Nanos;
 
 use crate::args::{Change, Controller, Platform, json_file};
-use crate::scenario::Override;
+use crate::scenario::{Override, parse_time};
+
+/// Reads one of `all` by its name.
+fn named<T: Copy + Send + Sync + 'static, const N: usize>(
+    all: [T; N],
+    name: fn(T) -> &'static str,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let found = all.into_iter().find(|one| name(*one) == text);
+        found.ok_or_else(|| format!("possible values: {}", all.map(name).join(", ")))
+    }
+}
 
 /// `experiment`
 #[derive(Debug, Args)]
@@ -87,6 +101,11 @@ pub enum Bench {
     /// Every repetition plays each way once, in an order that rotates, and once lets the hogs alone. Programs that
     /// PUNCTUAL_SPARE names (as `ps -o comm` shows them, with commas between) are not moved off the player's core.
     Movie(Movie),
+    /// Run a loop of 1 kHz beside hogs and a busy disk: as an ordinary thread, under SCHED_FIFO, on a core set apart by
+    /// hand, under SCHED_DEADLINE, and on a core of its own without and with lending
+    ///
+    /// Every repetition runs each way once, in an order that rotates, and once lets the others alone.
+    Loop(Loop),
     /// Run cyclictest, oslat (rt-tests) and rt-app on the last core beside hogs, outside and inside of the protection
     /// of an exclusive core
     ///
@@ -134,6 +153,39 @@ pub struct Movie {
     pub html: Option<PathBuf>,
 }
 
+/// `bench loop`
+#[derive(Debug, Args)]
+pub struct Loop {
+    /// Between two jobs, 100us to 1s; each is due before the next
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time, allow_hyphen_values = true)]
+    pub period: Nanos,
+    /// What one job computes
+    #[arg(long, value_name = "TIME", default_value = "150us", value_parser = parse_time, allow_hyphen_values = true)]
+    pub compute: Nanos,
+    /// What SCHED_DEADLINE reserves in each period [default: 80 % of it, or what a job computes where that is more]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    pub reserve: Option<Nanos>,
+    /// How long each run lasts
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub seconds: u32,
+    /// How often each way runs
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Threads that never rest, on each core
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub hogs: u32,
+    /// Leave the disk idle
+    #[arg(long)]
+    pub idle_disk: bool,
+    /// Which ways, in this order: alone (no loop; the others' work is shown against it), ordinary, fifo, by-hand (on a
+    /// core that the others are kept off by taskset), deadline, exclusive, lent (exclusive, and lent between jobs)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named(Way::ALL, Way::name), default_value = "alone,ordinary,fifo,by-hand,deadline,exclusive,lent")]
+    pub ways: Vec<Way>,
+    /// Write runs and summary as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+}
+
 /// `bench referees`
 #[derive(Debug, Args)]
 pub struct Referees {
@@ -168,41 +220,22 @@ pub struct Neighbours {
     /// How long each run lasts
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub seconds: u32,
-    /// Programs that run in a loop beside
-    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', default_value = "link")]
-    pub program: Vec<Program>,
+    /// Programs that run in a loop beside: link (links a small program, by lld where it is there), jvm (compiles and
+    /// runs a program), go, openmp
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named(Stranger::ALL, Stranger::name), default_value = "link")]
+    pub program: Vec<Stranger>,
     /// Programs that never rest, in a control group that the core is lent to
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=64))]
     pub hogs: u32,
+    /// Programs that sleep all the time, as most do on a machine that others use
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub sleepers: u32,
+    /// Control groups that one sleeping program each is in
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=500))]
+    pub groups: u32,
     /// Write every run as JSON; without FILE to standard output, and the text to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-}
-
-/// A program that `bench neighbours` runs in a loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Program {
-    /// Links a small program, by lld where it is there
-    Link,
-    /// A Java virtual machine that compiles and runs a program
-    Jvm,
-    /// A Go program
-    Go,
-    /// A parallel loop of OpenMP
-    Openmp,
-}
-
-impl Program {
-    /// As the lab has it.
-    pub fn stranger(self) -> punctual_lab::neighbours::Stranger {
-        use punctual_lab::neighbours::Stranger;
-        match self {
-            Program::Link => Stranger::Link,
-            Program::Jvm => Stranger::Jvm,
-            Program::Go => Stranger::Go,
-            Program::Openmp => Stranger::Openmp,
-        }
-    }
 }
 
 /// `bench controllers`

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
+use punctual_lab::beside::{LendingSummary, Quantiles};
 use punctual_lab::movie::{Arm, ArmSummary, MovieReport, Run};
+use punctual_lab::stats::{self, Spread};
 use punctual_units::Nanos;
 use serde::Serialize;
 
 use crate::columns::columns;
-use crate::lab::bench::rounds::quantile;
 
 /// More explained frames than this, and the machine was too disturbed to conclude anything.
 const EXPLAINED_MAX: f64 = 0.01;
@@ -70,22 +71,8 @@ pub fn told(report: &MovieReport) -> String {
     }
     text.push('\n');
     text.push_str(&columns(&table(report)));
-    if let Some(lending) = report.lending {
-        let _ = writeln!(
-            text,
-            "\nlending, before each run: handing over p50 {} p99 {}; taking back p50 {} p99 {} max {}; no-op control p50 {} p99 {} max {}\nbetween frames: taking back p50 {} p99 {} max {}",
-            lending.hand_over.p50,
-            lending.hand_over.p99,
-            lending.take_back.p50,
-            lending.take_back.p99,
-            lending.take_back.max,
-            lending.control.p50,
-            lending.control.p99,
-            lending.control.max,
-            lending.in_play.p50,
-            lending.in_play.p99,
-            lending.in_play.max
-        );
+    if let Some(measured) = &report.lending {
+        text += &lending(measured, "between frames");
     }
     if let Some(probe) = report.probe {
         let _ = writeln!(
@@ -105,6 +92,19 @@ pub fn told(report: &MovieReport) -> String {
     text
 }
 
+/// What lending cost, before the runs and in them.
+pub fn lending(measured: &LendingSummary, in_play: &str) -> String {
+    let all = |of: &Quantiles| format!("p50 {} p99 {} max {}", of.p50, of.p99, of.max);
+    format!(
+        "\nlending, before each run: handing over {}; taking back {}; no-op control {}\n{in_play}: taking back {}; p99 {} above the control\n",
+        all(&measured.hand_over),
+        all(&measured.take_back),
+        all(&measured.control),
+        all(&measured.in_play),
+        measured.above_control_p99
+    )
+}
+
 /// What is said of a run on a machine that was too disturbed.
 pub const INCONCLUSIVE: &str =
     "inconclusive: the probe explains more than 1 % of the frames; the machine was too disturbed";
@@ -116,7 +116,7 @@ pub fn is_inconclusive(report: &MovieReport) -> bool {
 }
 
 /// What is said of a film and a disk that are none.
-const IN_MEMORY: &str = ", WHICH IS MEMORY, without waits; let TMPDIR name a folder on a device to measure them";
+pub const IN_MEMORY: &str = ", WHICH IS MEMORY, without waits; let TMPDIR name a folder on a device to measure them";
 
 /// What was played, and beside what.
 pub fn setting(report: &MovieReport) -> String {
@@ -176,68 +176,41 @@ fn alike(a: &Run, b: &Run) -> bool {
 
 /// One row for each way, below a head.
 pub fn table(report: &MovieReport) -> Vec<Vec<String>> {
-    let head = [
-        "",
-        "late",
-        "dropped",
-        "unexplained",
-        "wake p50",
-        "wake p99",
-        "wake max",
-        "done p50",
-        "done p99",
-        "done max",
-        "player",
-        "lent",
-        "hogs' work",
-        "of equal share",
-        "disk written",
-        "of equal share",
-    ];
     let row = |arm: &ArmSummary| {
         let share = |share: f64| format!("{:.1} %", share * 100.0);
         let played = arm.frames > 0;
         let of = |text: String| if played { text } else { "-".into() };
-        let middle = |shares: &[f64]| match shares {
-            [] => "-".into(),
-            _ => share(median(shares)),
-        };
-        let spread = |shares: &[f64]| match shares {
-            [] => "-".into(),
-            _ => of(format!(
-                "{} ({} to {})",
-                share(median(shares)),
-                share(least(shares)),
-                share(most(shares))
-            )),
-        };
-        vec![
-            arm.arm.name().into(),
+        let middle = |shares: &[f64]| stats::median(shares).map_or("-".into(), share);
+        let range = |all: Spread| {
             of(format!(
-                "{} of {} ({})",
-                arm.late,
-                arm.frames,
-                share(arm.late as f64 / arm.frames.max(1) as f64)
-            )),
-            of(arm.dropped.to_string()),
-            of(arm.unexplained.to_string()),
-            of(arm.wake.p50.to_string()),
-            of(arm.wake.p99.to_string()),
-            of(arm.wake.max.to_string()),
-            of(arm.completion.p50.to_string()),
-            of(arm.completion.p99.to_string()),
-            of(arm.completion.max.to_string()),
-            of(share(arm.player_share)),
-            of(share(arm.lent_share)),
-            middle(&arm.work),
-            spread(&arm.work_of_equal_share),
-            middle(&arm.disk),
-            spread(&arm.disk_of_equal_share),
+                "{} ({} to {})",
+                share(all.median),
+                share(all.low),
+                share(all.high)
+            ))
+        };
+        let spread = |shares: &[f64]| Spread::of(shares).map_or("-".into(), range);
+        let late = arm.late as f64 / arm.frames.max(1) as f64;
+        vec![
+            ("", arm.arm.name().into()),
+            ("late", of(format!("{} of {} ({})", arm.late, arm.frames, share(late)))),
+            ("dropped", of(arm.dropped.to_string())),
+            ("unexplained", of(arm.unexplained.to_string())),
+            ("wake p50", of(arm.wake.p50.to_string())),
+            ("wake p99", of(arm.wake.p99.to_string())),
+            ("wake max", of(arm.wake.max.to_string())),
+            ("done p50", of(arm.completion.p50.to_string())),
+            ("done p99", of(arm.completion.p99.to_string())),
+            ("done max", of(arm.completion.max.to_string())),
+            ("player", of(share(arm.player_share))),
+            ("lent", of(share(arm.lent_share))),
+            ("hogs' work", middle(&arm.interactive.work)),
+            ("of equal share", spread(&arm.interactive.work_of_equal_share)),
+            ("disk written", middle(&arm.interactive.disk)),
+            ("of equal share", spread(&arm.interactive.disk_of_equal_share)),
         ]
     };
-    let mut rows = vec![head.map(String::from).to_vec()];
-    rows.extend(report.arms.iter().map(row));
-    rows
+    under_head(report.arms.iter().map(row).collect())
 }
 
 /// The repetitions, from 1, in which dual management was refused the core: what came of them says nothing about it.
@@ -286,12 +259,12 @@ pub fn goals(report: &MovieReport) -> Vec<Goal> {
         let sides = [
             (
                 "the hogs get at least 95 % of an equally large share done",
-                &dual.work_of_equal_share,
+                &dual.interactive.work_of_equal_share,
                 report.plan.hogs_per_core > 0,
             ),
             (
                 "the disk's writer gets at least 95 % of an equally large share written",
-                &dual.disk_of_equal_share,
+                &dual.interactive.disk_of_equal_share,
                 report.plan.busy_disk,
             ),
         ];
@@ -327,17 +300,18 @@ pub fn goals(report: &MovieReport) -> Vec<Goal> {
     goals
 }
 
+/// `rows` of named cells below a row of their names.
+pub fn under_head(rows: Vec<Vec<(&'static str, String)>>) -> Vec<Vec<String>> {
+    let head: Vec<String> = rows.iter().take(1).flatten().map(|(name, _)| (*name).into()).collect();
+    let cells = rows
+        .into_iter()
+        .map(|row| row.into_iter().map(|(_, cell)| cell).collect());
+    std::iter::once(head).chain(cells).collect()
+}
+
 /// The middle one; 0 of none.
 pub fn median(figures: &[f64]) -> f64 {
-    quantile(figures, 0.5)
-}
-
-fn least(figures: &[f64]) -> f64 {
-    figures.iter().copied().reduce(f64::min).unwrap_or(0.0)
-}
-
-fn most(figures: &[f64]) -> f64 {
-    figures.iter().copied().reduce(f64::max).unwrap_or(0.0)
+    stats::median(figures).unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -108,10 +108,19 @@ fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
     if !lend && !lend_to.is_empty() {
         section.complain("lend_to", "nothing is lent while lend = false; remove one of the two");
     }
+    let interrupts = section.texts("interrupts").unwrap_or_default();
+    if interrupts.iter().any(|name| name.trim().is_empty()) {
+        section.complain(
+            "interrupts",
+            "an interrupt has a number or a name; remove the empty one",
+        );
+    }
     Neighbours {
+        cores: section.cores("cores").unwrap_or_default(),
         spare,
         move_init,
         lend,
+        interrupts,
         lend_to: lend_to.into_iter().map(Into::into).collect(),
     }
 }

@@ -4,11 +4,15 @@
 //! line. Every reader returns a placeholder after a complaint, so that the rest can be read; the caller must look at
 //! the report before using what was read.
 
-use punctual_units::{Nanos, Share};
+use punctual_platform::CoreChoice;
+use punctual_units::{CoreId, Nanos, Share};
 
 use super::report::Report;
 use super::time::parse_time;
 use super::tree::{Entries, Node, Origin, Value};
+
+/// More cores than any machine that Linux is built for; bounds what a range can name.
+const CORES_MAX: u32 = 8_192;
 
 /// One table while it is read.
 pub struct Section<'r, 't> {
@@ -148,6 +152,12 @@ impl<'r, 't> Section<'r, 't> {
         found.map(|(_, value)| *value)
     }
 
+    /// Cores: in a list, as a range in a text, or those that the kernel was booted to keep free.
+    pub fn cores(&mut self, key: &'static str) -> Option<CoreChoice> {
+        let value = &self.find(key)?.value;
+        self.checked(key, cores(value))
+    }
+
     /// A number.
     pub fn number(&mut self, key: &'static str) -> Option<f64> {
         let value = &self.find(key)?.value;
@@ -243,6 +253,35 @@ fn number(value: &Value) -> Result<f64, String> {
         Value::Integer(n) => Ok(*n as f64),
         other => Err(format!("expected a number, found {}", other.describe())),
     }
+}
+
+fn cores(value: &Value) -> Result<CoreChoice, String> {
+    let core = |item: &Node| match item.value {
+        Value::Integer(core) => u32::try_from(core).ok().map(CoreId),
+        _ => None,
+    };
+    let cores = match value {
+        Value::Text(text) if text == "isolated" => return Ok(CoreChoice::Isolated),
+        Value::Text(text) => cores_in(text),
+        Value::List(items) => items.iter().map(core).collect(),
+        _ => None,
+    };
+    let expected = "expected cores such as [2, 3] or \"2-3\", or \"isolated\"";
+    match cores {
+        Some(cores) if !cores.is_empty() => Ok(CoreChoice::These(cores)),
+        _ => Err(format!("{expected}, found {}", value.describe())),
+    }
+}
+
+/// The cores in a text such as "2-3,5"; none where a part of it is no core or range.
+fn cores_in(text: &str) -> Option<Vec<CoreId>> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (first <= last && last < CORES_MAX).then_some(first..=last)
+    };
+    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+    Some(ranges?.into_iter().flatten().map(CoreId).collect())
 }
 
 fn percent(value: &Value) -> Result<Share, String> {

@@ -1,5 +1,8 @@
 //! A partition of memory: a file that is mapped, prefaulted and locked, read by load and written by store.
 //!
+//! **Experimental.** It is bytes, not records: a write that power loss or a kill interrupts may be there in part, and
+//! nothing (no length, checksum or sequence number) tells a torn record from a whole one. The store does not use it.
+//!
 //! On persistent memory (a file system mounted with `dax`) the mapping is synchronous (`MAP_SYNC`, mmap(2)): what is
 //! stored and written back survives power loss. On shared memory (tmpfs) it survives the process, not the machine. On
 //! an ordinary file it survives power loss after `msync`. Which one it is, is found out, not asked for; what a write
@@ -57,7 +60,8 @@ const RAMFS: i64 = 0x8584_58f6;
 /// Memory left to all other programs, at least.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// A mapped partition. The file stays when it is dropped.
+/// A mapped partition, experimental: it has no records, checksums or sequence numbers, so an interrupted write is not
+/// found out. The file stays when it is dropped.
 #[derive(Debug)]
 pub struct MappedPartition {
     mapping: Mapping,

@@ -16,35 +16,24 @@
 //! A late frame is *explained* by a gap of the probe on the player's core at least as long as its overrun (pinned arms
 //! only). Each frame's bytes are checked.
 
-pub(super) mod load;
-mod medium;
 mod player;
 mod report;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::channel;
 
-use punctual_cores::first_set_apart;
-use punctual_os::LinuxOs;
-use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::exclusive::{ExclusiveCore, Lendee, spared};
-use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::real_time::RealTimeLimits;
-use punctual_platform::linux::{KernelTree, cores, thread};
+use punctual_platform::linux::thread;
 use punctual_platform::{Neighbours, Refusal};
-use punctual_runtime::linux::tenancy::{LendingMeasured, Observer, Tenancy, measure_lending, occupy};
-use punctual_runtime::linux::{PROBE_PERIOD, PROBE_PRIORITY, TASK_PRIORITY};
-use punctual_units::{Clock, CoreId, Nanos};
+use punctual_runtime::linux::TASK_PRIORITY;
+use punctual_runtime::linux::tenancy::{LendingMeasured, Observer, Tenancy, occupy};
+use punctual_units::Nanos;
 use serde::Serialize;
-use thiserror::Error;
 
-use self::load::Load;
-pub use self::medium::Medium;
-use self::player::{Film, Player, Source};
-pub use self::report::{ArmSummary, MovieReport, Quantiles};
+use self::player::{Film, Performance, Player, Source};
+pub use self::report::{ArmSummary, MovieReport};
+use crate::beside::{Begin, Beside, BesideError, Counted, Kept, Medium, Place};
 
 /// What is played, and beside what.
 #[derive(Clone, Debug, Serialize)]
@@ -144,12 +133,9 @@ pub struct Run {
     pub lent: Nanos,
     /// What taking it back took in the run, wake-up included.
     pub take_back: Vec<Nanos>,
-    /// Over how long the hogs' work was counted.
-    pub window: Nanos,
-    /// Units of work that the hogs got done in it.
-    pub interactive_units: u64,
-    /// Bytes that the disk took in it.
-    pub disk_bytes: u64,
+    /// What the others got done meanwhile.
+    #[serde(flatten)]
+    pub counted: Counted,
     /// What lending was measured to cost before the run; exclusive arms only.
     pub lending: Option<LendingMeasured>,
     /// Whether the player had a core of its own.
@@ -158,225 +144,103 @@ pub struct Run {
     pub protection: Vec<String>,
 }
 
-/// Why the experiment ended early.
-#[derive(Debug, Error)]
-pub enum MovieError {
-    /// Something that it cannot do without was refused.
-    #[error("{0}")]
-    Refused(#[from] Refusal),
-    /// A file failed.
-    #[error("{what}: {why}")]
-    File {
-        /// What was done with which file.
-        what: String,
-        /// Why it failed.
-        why: std::io::Error,
-    },
-    /// The user broke it off; the machine was put back.
-    #[error("interrupted; the machine has been put back")]
-    Interrupted,
-    /// The machine is not as it was.
-    #[error("not put back: {0}")]
-    NotPutBack(Refusal),
-}
-
 /// Runs the experiment; `say` hears of each run before it begins, and says whether to go on.
 ///
 /// # Errors
-/// [`MovieError`]; the machine has been put back but for what the error names.
-pub fn play(plan: &MoviePlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<MovieReport, MovieError> {
-    let tree = KernelTree::default();
+/// [`BesideError`]; the machine has been put back but for what the error names.
+pub fn play(plan: &MoviePlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<MovieReport, BesideError> {
     possible(plan)?;
-    // Two journals: what belongs to one run is put back after it, what belongs to all of them at the end.
-    let (journal, files) = (Journal::open(true)?, Journal::open(true)?);
-    let stage = Stage::set(plan, &tree, &journal, &files)?;
-    let mut runs = Vec::new();
-    for repetition in 0..plan.repetitions {
-        for place in 0..plan.arms.len() {
-            let arm = plan.arms[(place + repetition as usize) % plan.arms.len()];
-            let what = format!("repetition {} of {}: {}", repetition + 1, plan.repetitions, arm.name());
-            if say(&what).is_break() {
-                return Err(MovieError::Interrupted);
-            }
-            let run = stage.run(repetition, arm);
-            // The journal holds what was done for this run only: all threads get the core back, whatever became of the
-            // run.
-            if let Some(left) = stage.put_back().pop() {
-                return Err(MovieError::NotPutBack(left));
-            }
-            runs.push(run?);
-        }
-    }
-    thread::unlock_memory();
-    Ok(MovieReport::of(
-        plan,
-        stage.cores.len(),
-        stage.medium.clone(),
-        runs,
-        stage.probe.as_ref().ok().map(GapProbe::summary),
-    ))
+    let stage = Stage::set(plan)?;
+    let beside = &stage.beside;
+    let runs = beside.by_turns(&plan.arms, plan.repetitions, Arm::name, say, |repetition, arm| {
+        stage.run(repetition, arm)
+    })?;
+    let cores = beside.place.cores.len();
+    let medium = beside.place.medium.clone();
+    let probe = beside.probe().map(GapProbe::summary);
+    Ok(MovieReport::of(plan, cores, medium, runs, probe))
 }
 
 /// Everything that stays the same from run to run.
 struct Stage<'p> {
     plan: &'p MoviePlan,
-    tree: &'p KernelTree,
-    journal: &'p Journal,
-    clock: Arc<EmulatedClock>,
     film: Film,
-    /// What the film and the busy disk are on.
-    medium: Medium,
-    load: Load,
-    cores: Vec<CoreId>,
     /// Where the film is when it is mapped.
     memory: PathBuf,
-    probe: Result<GapProbe, Refusal>,
+    beside: Beside,
 }
 
 impl<'p> Stage<'p> {
-    fn set(
-        plan: &'p MoviePlan,
-        tree: &'p KernelTree,
-        journal: &'p Journal,
-        files: &Journal,
-    ) -> Result<Stage<'p>, MovieError> {
-        let cores = cores::usable(tree);
-        let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
-        let (folder, medium) = medium::folder(std::env::temp_dir(), &mountinfo);
-        let folder = files.temporary_dir(&folder)?;
-        let memory = files
-            .temporary_dir(Path::new(SHARED_MEMORY))
-            .unwrap_or_else(|_| folder.clone());
-        let film = Film::record(&folder.join("movie"), plan.frame_bytes, plan.file_bytes)?;
-        // Calibrated before any load disturbs it.
-        let clock = Arc::new(EmulatedClock::of(tree, &LinuxOs));
-        let core = first_set_apart(&cores).unwrap_or_default();
-        let probe = GapProbe::start(core, PROBE_PRIORITY, PROBE_PERIOD);
-        let busy_disk = plan.busy_disk.then(|| folder.join("busy"));
-        let load = Load::start(plan.hogs_per_core as usize * cores.len(), busy_disk.as_deref(), &clock)?;
+    fn set(plan: &'p MoviePlan) -> Result<Stage<'p>, BesideError> {
+        let place = Place::find()?;
         Ok(Stage {
             plan,
-            tree,
-            journal,
-            clock,
-            film,
-            medium,
-            load,
-            cores,
-            memory: memory.join("mapped"),
-            probe,
+            film: Film::record(&place.folder.join("movie"), plan.frame_bytes, plan.file_bytes)?,
+            memory: place.folder_in(Path::new(SHARED_MEMORY)).join("mapped"),
+            beside: Beside::start(place, plan.hogs_per_core, plan.busy_disk)?,
         })
     }
 
-    fn core(&self) -> CoreId {
-        first_set_apart(&self.cores).unwrap_or_default()
-    }
-
-    /// What became of the disk that was to be busy, and which one it is.
-    fn disk_told(&self, run: &Run) -> String {
-        let Medium { name, in_memory } = &self.medium;
-        let memory = if *in_memory { ", which is memory" } else { "" };
-        let busy = match (self.plan.busy_disk, self.load.disk_failed()) {
-            (false, _) => "idle".to_owned(),
-            (true, Some(why)) => format!("NOT kept busy, its writer ended: {why}"),
-            (true, None) if run.disk_bytes == 0 => "kept busy, but nothing was written in this run".into(),
-            (true, None) => "kept busy".into(),
-        };
-        format!("disk: {name}{memory}, {busy}")
-    }
-
-    fn put_back(&self) -> Vec<Refusal> {
-        self.journal.restore()
-    }
-
-    fn run(&self, repetition: u32, arm: Arm) -> Result<Run, MovieError> {
-        let mut told = vec![told("memory locked", &thread::lock_memory())];
-        if let Err(refusal) = &self.probe {
-            told.push(format!("no probe, so nothing explains late frames: {refusal}"));
-        }
-        let taken = match arm.exclusive() {
-            true => self.take_core(&mut told),
-            false => None,
-        };
-        let (exclusive, _lendees) = taken.unzip();
-        let lend = self.plan.neighbours.lend;
-        let measured = exclusive
-            .as_ref()
-            .map(|core| measure_lending(core, TASK_PRIORITY, lend))
-            .transpose();
-        let lending = measured.unwrap_or_else(|refusal| {
-            told.push(format!("core not lent: {refusal}"));
-            None
+    fn run(&self, repetition: u32, arm: Arm) -> Result<Run, BesideError> {
+        let mut told = self.beside.lock_memory();
+        let kept = arm
+            .exclusive()
+            .then(|| self.beside.keep(&self.plan.neighbours, &mut told));
+        let kept = kept.and_then(|kept| {
+            kept.map_err(|refusal| told.push(format!("no exclusive core: {refusal}")))
+                .ok()
         });
-        let player = (arm != Arm::Alone).then(|| Player {
+        let tenancy = kept.as_ref().and_then(Kept::tenancy);
+        let _observer = Observer::start(tenancy.iter().map(Tenancy::accountant).collect());
+        let exclusive = kept.as_ref().map(|kept| &kept.core);
+        let place = || match (exclusive, arm) {
+            (_, Arm::Alone | Arm::Fair) => Ok(()),
+            (Some(core), _) => occupy(core, TASK_PRIORITY),
+            (None, _) => thread::pin(self.beside.place.core()).and_then(|()| thread::real_time(TASK_PRIORITY)),
+        };
+        let player = Player {
             film: &self.film,
-            clock: &self.clock,
+            clock: &self.beside.place.clock,
             period: self.plan.period,
             deadline: self.plan.deadline,
             decode: self.plan.decode,
             frames: self.plan.frames,
-            tenancy: exclusive
-                .clone()
-                .zip(lending.as_ref().filter(|_| lend))
-                .map(|(core, it)| Tenancy::new(core, it.costs())),
-        });
-        let watched = player
-            .as_ref()
-            .and_then(|player| player.tenancy.as_ref())
-            .map(Tenancy::accountant);
-        let _observer = Observer::start(watched.into_iter().collect());
-        let place = || match (&exclusive, arm) {
-            (_, Arm::Alone | Arm::Fair) => Ok(()),
-            (Some(core), _) => occupy(core, TASK_PRIORITY),
-            (None, _) => thread::pin(self.core()).and_then(|()| thread::real_time(TASK_PRIORITY)),
+            tenancy,
         };
-        let mut run = self.perform(player, arm, exclusive.is_some(), &place)?;
-        run.repetition = repetition;
-        run.arm = arm;
-        run.lending = lending;
-        run.exclusive &= exclusive.is_some();
-        told.append(&mut run.protection);
-        told.push(self.disk_told(&run));
-        run.protection = told;
-        if arm == Arm::Fair {
-            // It ran wherever it was put: no probe speaks for it.
-            run.frames.iter_mut().for_each(|frame| frame.explained = false);
-        }
-        Ok(run)
-    }
-
-    /// The core for this run, or none, with the reason told.
-    fn take_core(&self, told: &mut Vec<String>) -> Option<(ExclusiveCore, Vec<Lendee>)> {
-        let mut neighbours = self.plan.neighbours.clone();
-        neighbours.spare.extend(spared());
-        let taken = ExclusiveCore::take(self.tree, self.journal, self.core(), &neighbours);
-        let core = taken
-            .map_err(|refusal| told.push(format!("no exclusive core: {refusal}")))
-            .ok()?;
-        told.push(core.obtained().to_string());
-        told.extend(
-            core.obtained()
-                .refused
-                .iter()
-                .map(|better| format!("better, but refused: {better}")),
-        );
-        let mut lendees = Vec::new();
-        for thread in self.load.threads() {
-            match core.lend_to(thread) {
-                Ok(lendee) => lendees.push(lendee),
-                Err(refusal) => told.push(refusal.to_string()),
-            }
-        }
-        if let Ok(probe) = &self.probe
-            && let Err(refusal) = core.enter(probe.tid())
-        {
-            told.push(refusal.to_string());
-        }
-        Some((core, lendees))
+        let play = |begin: Begin| {
+            let mut told: Vec<String> = place().err().iter().map(|why| format!("not obtained: {why}")).collect();
+            let source = self.source(arm, exclusive.is_some(), &mut told)?;
+            Ok((player.play(source, begin.at()?)?, told))
+        };
+        let lasts = self.plan.period * u64::from(self.plan.frames);
+        let (played, counted) = self.beside.perform(lasts, (arm != Arm::Alone).then_some(play))?;
+        let (played, obtained): (Performance, Vec<String>) = played.unwrap_or_default();
+        told.extend(obtained);
+        told.extend(played.trouble);
+        told.push(self.beside.disk_told(&counted));
+        let explained = |frame: &player::Played| {
+            let gap = |overrun| self.beside.explains(overrun, frame.released, frame.finished);
+            // Under the fair class it ran wherever it was put: no probe speaks for it.
+            arm != Arm::Fair && frame.overrun.is_some_and(gap)
+        };
+        Ok(Run {
+            repetition,
+            arm,
+            frames: played.frames.iter().map(|frame| frame.told(explained(frame))).collect(),
+            wrong: played.wrong,
+            player_cpu: played.cpu,
+            lent: played.lending.lent,
+            take_back: played.lending.take_back,
+            counted,
+            // A core that was not given back is none of one's own.
+            exclusive: exclusive.is_some() && played.lending.beside == 0,
+            lending: kept.and_then(|kept| kept.lending),
+            protection: told,
+        })
     }
 
     /// For a player that has a core of its own or not.
-    fn source(&self, arm: Arm, exclusive: bool, told: &mut Vec<String>) -> Result<Source, MovieError> {
+    fn source(&self, arm: Arm, exclusive: bool, told: &mut Vec<String>) -> Result<Source, BesideError> {
         let slack = exclusive.then(|| self.slack());
         match arm {
             Arm::Dual => Source::mapped(&self.film, &self.memory, slack, told),
@@ -391,101 +255,14 @@ impl<'p> Stage<'p> {
     /// For how long reading a frame may take, and be polled for: the rest is for decoding, and for what the kernel
     /// keeps from real-time threads.
     fn slack(&self) -> Nanos {
-        let usable = RealTimeLimits::read(self.tree).usable();
+        let usable = RealTimeLimits::read(&self.beside.place.tree).usable();
         let granted = Nanos((self.plan.period.0 as f64 * usable.get()) as u64);
         self.plan.deadline.min(granted).saturating_sub(self.plan.decode)
-    }
-
-    /// Lets the player play and counts what the hogs do meanwhile.
-    fn perform(
-        &self,
-        player: Option<Player<'_>>,
-        arm: Arm,
-        exclusive: bool,
-        place: &(dyn Fn() -> Result<(), Refusal> + Sync),
-    ) -> Result<Run, MovieError> {
-        let (ready, prepared) = channel();
-        let (go, going) = channel();
-        std::thread::scope(|scope| {
-            // The player prepares where it will play: what it measures there is what it will meet.
-            let playing = player.map(|player| {
-                scope.spawn(move || {
-                    let placed = place().err();
-                    let mut told = Vec::from_iter(placed.map(|refusal| format!("not obtained: {refusal}")));
-                    let source = self.source(arm, exclusive, &mut told)?;
-                    let _ = ready.send(());
-                    let Ok(start) = going.recv() else {
-                        return Err(MovieError::Interrupted);
-                    };
-                    Ok((player.play(source, start)?, told))
-                })
-            });
-            // Without a player, or with one that failed, no thread is left to say so.
-            let _ = prepared.recv();
-            let start = LinuxOs.now() + START_AFTER;
-            let end = start + self.plan.period * u64::from(self.plan.frames);
-            let _ = go.send(start);
-            let counting = scope.spawn(move || {
-                // On time even where hogs are many; where that is refused, the clock still gives the time.
-                let _ = thread::pin(self.cores[0]).and_then(|()| thread::real_time(COUNTER_PRIORITY));
-                LinuxOs.sleep_until(start);
-                let (began, before) = (LinuxOs.now(), self.load.done());
-                LinuxOs.sleep_until(end);
-                let (ended, after) = (LinuxOs.now(), self.load.done());
-                (ended.since(began), after - before)
-            });
-            let played = playing.map(|playing| playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            let (window, done) = counting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (played, mut told) = played.transpose()?.unwrap_or_default();
-            told.extend(played.trouble);
-            let explained = |frame: &player::Played| {
-                let gap = self
-                    .probe
-                    .as_ref()
-                    .map_or(Nanos::ZERO, |probe| probe.longest_gap(frame.released, frame.finished));
-                frame.overrun.is_some_and(|overrun| gap >= overrun)
-            };
-            Ok(Run {
-                repetition: 0,
-                arm: Arm::Alone,
-                frames: played.frames.iter().map(|frame| frame.told(explained(frame))).collect(),
-                wrong: played.wrong,
-                player_cpu: played.cpu,
-                lent: played.lending.lent,
-                take_back: played.lending.take_back,
-                window,
-                interactive_units: done.units,
-                disk_bytes: done.disk_bytes,
-                lending: None,
-                // A core that was not given back is none of one's own.
-                exclusive: played.lending.beside == 0,
-                protection: told,
-            })
-        })
     }
 }
 
 /// Where Linux keeps POSIX shared memory (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Between preparation and the first frame.
-const START_AFTER: Nanos = Nanos::from_millis(50);
-/// Of the thread that counts the hogs' work: it only sleeps and reads.
-const COUNTER_PRIORITY: u8 = 90;
-
-fn told(what: &str, result: &Result<(), Refusal>) -> String {
-    match result {
-        Ok(()) => what.to_owned(),
-        Err(refusal) => format!("not {what}: {refusal}"),
-    }
-}
-
-/// What was done with `path` when it failed.
-pub(super) fn failed<'p>(what: &'p str, path: &'p Path) -> impl Fn(std::io::Error) -> MovieError + 'p {
-    move |why| MovieError::File {
-        what: format!("{what} {}", path.display()),
-        why,
-    }
-}
 
 /// Whether the plan can be played at all.
 ///

@@ -13,10 +13,11 @@ use punctual_platform::linux::thread;
 use punctual_runtime::linux::tenancy::{Account, Tenancy, quantile};
 use punctual_units::{Clock, Nanos, Time};
 
+use crate::beside::{BesideError, failed, sleep};
 use crate::completion::{completion, completion_on_kept_core};
 use crate::data_path::{MappedPartition, PolledFile};
 
-use super::{Frame, MovieError, failed};
+use super::Frame;
 
 /// What a player reads at once: the size of libavformat's buffer (`IO_BUFFER_SIZE`).
 const READ_BYTES: usize = 32 << 10;
@@ -32,7 +33,7 @@ pub(super) struct Film {
 
 impl Film {
     /// Writes a film of whole frames, at least one, to `path`.
-    pub(super) fn record(path: &Path, frame_bytes: usize, file_bytes: u64) -> Result<Film, MovieError> {
+    pub(super) fn record(path: &Path, frame_bytes: usize, file_bytes: u64) -> Result<Film, BesideError> {
         let frames = (file_bytes / frame_bytes as u64).max(1);
         let mut file = File::create(path).map_err(failed("making", path))?;
         let mut sums = Vec::new();
@@ -98,7 +99,7 @@ impl Drop for Partition {
 }
 
 impl Source {
-    pub(super) fn cached(film: &Film, cache_bytes: u64) -> Result<Source, MovieError> {
+    pub(super) fn cached(film: &Film, cache_bytes: u64) -> Result<Source, BesideError> {
         let file = File::open(&film.path).map_err(failed("opening", &film.path))?;
         forget(&file, 0, 0);
         Ok(Source::Cached { file, cache_bytes })
@@ -110,11 +111,14 @@ impl Source {
         path: &Path,
         slack: Option<Nanos>,
         told: &mut Vec<String>,
-    ) -> Result<Source, MovieError> {
+    ) -> Result<Source, BesideError> {
         match Source::try_mapped(film, path) {
             Ok(partition) => {
                 let medium = partition.map.medium();
-                told.push(format!("film on {medium:?}, which survives {}", medium.survives()));
+                told.push(format!(
+                    "film on {medium:?}, which survives {} (experimental: without records or checksums)",
+                    medium.survives()
+                ));
                 if let Err(refusal) = partition.map.locked() {
                     told.push(format!("film mapped but not locked: {refusal}"));
                 }
@@ -127,7 +131,7 @@ impl Source {
         }
     }
 
-    fn try_mapped(film: &Film, path: &Path) -> Result<Partition, MovieError> {
+    fn try_mapped(film: &Film, path: &Path) -> Result<Partition, BesideError> {
         let mut partition = Partition {
             map: MappedPartition::create(path, film.bytes() as u64)?,
             path: path.to_owned(),
@@ -146,7 +150,7 @@ impl Source {
 
     /// The device, awaited as the policy says: of `slack`, where the core is kept meanwhile, else of measured service
     /// times. Blocking through the cache where that is refused.
-    pub(super) fn polled(film: &Film, slack: Option<Nanos>, told: &mut Vec<String>) -> Result<Source, MovieError> {
+    pub(super) fn polled(film: &Film, slack: Option<Nanos>, told: &mut Vec<String>) -> Result<Source, BesideError> {
         let mut file = match PolledFile::open(&film.path, film.frame_bytes) {
             Ok(file) => file,
             Err(refusal) => {
@@ -274,7 +278,7 @@ pub(super) struct Performance {
 
 impl Player<'_> {
     /// Plays all frames of `source` from `start` on, on the calling thread.
-    pub(super) fn play(mut self, mut source: Source, start: Time) -> Result<Performance, MovieError> {
+    pub(super) fn play(mut self, mut source: Source, start: Time) -> Result<Performance, BesideError> {
         let mut played = Performance {
             frames: Vec::with_capacity(self.frames as usize),
             ..Performance::default()
@@ -285,7 +289,7 @@ impl Player<'_> {
         let before = thread::thread_cpu_time();
         for number in 0..self.frames {
             let released = start + self.period * u64::from(number);
-            self.sleep(released);
+            sleep(&mut self.tenancy, released);
             let woken = LinuxOs.now();
             let (offset, expected) = self.film.frame(number);
             let mut read = None;
@@ -310,24 +314,13 @@ impl Player<'_> {
             });
         }
         // Until the window closes, as between any two frames.
-        self.sleep(start + self.period * u64::from(self.frames));
+        sleep(&mut self.tenancy, start + self.period * u64::from(self.frames));
         played.cpu = thread::thread_cpu_time().saturating_sub(before);
         if let Some(accountant) = self.tenancy.as_ref().map(Tenancy::accountant) {
             played.lending = accountant.account();
             played.trouble = accountant.trouble();
         }
         Ok(played)
-    }
-
-    fn sleep(&mut self, until: Time) {
-        let sleep = |until| {
-            LinuxOs.sleep_until(until);
-            true
-        };
-        match &mut self.tenancy {
-            Some(tenancy) => tenancy.wait(until, sleep),
-            None => sleep(until),
-        };
     }
 }
 

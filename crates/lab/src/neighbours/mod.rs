@@ -11,7 +11,8 @@
 //! `by-hand` is what a careful engineer would set up without us. Of each arm the work per second is told, and what it
 //! is of an equal share: work over what is left of the machine (all cores less the core time of this process, or the
 //! cores that `by-hand` leaves), against the same of `alone` in the same repetition. After each arm the machine is
-//! compared with what it was before the first.
+//! compared with what it was before the first. A crowd of programs that sleep, in control groups of their own, may be
+//! there all the time.
 
 mod snapshot;
 mod strangers;
@@ -34,7 +35,9 @@ use serde::Serialize;
 
 pub use snapshot::{Difference, Snapshot};
 pub use strangers::Stranger;
-use strangers::{Done, Hog, Looping};
+use strangers::{Crowd, Done, Hog, Looping};
+
+use crate::stats::median;
 
 /// After strangers have started, and before they are counted.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -54,6 +57,10 @@ pub struct Plan {
     pub strangers: Vec<Stranger>,
     /// Programs that never rest, in a control group of their own to which the cores are lent.
     pub hogs: u32,
+    /// Programs that sleep all the time.
+    pub sleepers: u32,
+    /// Control groups, with one of the sleepers in each.
+    pub groups: u32,
 }
 
 /// One way to set the machine up.
@@ -198,7 +205,8 @@ pub fn compare(
     let journal = Journal::open(true)
         .map_err(RuntimeError::from)
         .map_err(RunError::from)?;
-    let lends = match Group::make(&journal) {
+    let crowd = Gathering::make(plan, folder.path(), &journal)?;
+    let lends = match Group::make(&journal, "hogs") {
         Ok(group) => group.remove(&journal).map(|()| plan.hogs > 0)?,
         Err(why) => {
             notes.push(format!("hogs are not lent to: {why}"));
@@ -225,6 +233,7 @@ pub fn compare(
             arms.push(bench.run(arm, repetition, watch)?);
         }
     }
+    crowd.leave(&bench.journal)?;
     Ok(NeighboursReport::of(plan.lasts.as_secs_f64(), arms, notes))
 }
 
@@ -264,7 +273,7 @@ impl Bench<'_> {
             _ => String::new(),
         };
         let lends = arm == Arm::Exclusive && self.lends;
-        let group = lends.then(|| Group::make(&self.journal)).transpose()?;
+        let group = lends.then(|| Group::make(&self.journal, "hogs")).transpose()?;
         let hogs = (0..self.plan.hogs).map(|hog| Hog::start(&self.folder.join(format!("hog-{hog}")), &confined));
         let hogs: Vec<Hog> = hogs.collect::<io::Result<_>>()?;
         if let Some(group) = &group {
@@ -403,9 +412,9 @@ impl NeighboursReport {
             seconds,
             failed_links: of(Arm::Exclusive).map(failed).sum(),
             failed_without: of(Arm::Alone).chain(of(Arm::ByHand)).map(failed).sum(),
-            hogs_share: median(hogs.collect()),
-            strangers_share: median(strangers.collect()),
-            hogs_over_by_hand: median(over.collect()),
+            hogs_share: median(&hogs.collect::<Vec<_>>()),
+            strangers_share: median(&strangers.collect::<Vec<_>>()),
+            hogs_over_by_hand: median(&over.collect::<Vec<_>>()),
             used_share: runs().filter_map(|run| run.used_share).min_by(f64::total_cmp),
             take_back_us: take_back.max_by(|a, b| a.p99.total_cmp(&b.p99)),
             take_back_above_control_us: above.max_by(f64::total_cmp),
@@ -423,11 +432,6 @@ fn told(protection: &Protection) -> String {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 /// The core time of all threads of this process.
 fn own_core_time() -> Nanos {
     // SAFETY: an all-zero value is valid, and the call fills it in.
@@ -439,7 +443,32 @@ fn own_core_time() -> Nanos {
     Nanos::from_secs(time.tv_sec as u64) + Nanos(time.tv_nsec as u64)
 }
 
-/// A control group for programs that the cores are lent to; the journal removes it.
+/// The crowd and its groups.
+struct Gathering {
+    crowd: Option<Crowd>,
+    groups: Vec<Group>,
+}
+
+impl Gathering {
+    fn make(plan: &Plan, folder: &Path, journal: &Journal) -> Result<Gathering, NeighboursError> {
+        let groups = (0..plan.groups).map(|group| Group::make(journal, &group.to_string()));
+        let groups: Vec<Group> = groups.collect::<Result<_, _>>()?;
+        let folders: Vec<PathBuf> = groups.iter().map(|group| group.folder.clone()).collect();
+        let sleepers = plan.sleepers.max(plan.groups);
+        let crowd = (sleepers > 0).then(|| Crowd::start(&folder.join("crowd"), sleepers, &folders));
+        Ok(Gathering {
+            crowd: crowd.transpose()?,
+            groups,
+        })
+    }
+
+    fn leave(self, journal: &Journal) -> Result<(), NeighboursError> {
+        drop(self.crowd);
+        self.groups.into_iter().try_for_each(|group| group.remove(journal))
+    }
+}
+
+/// A control group of programs; the journal removes it.
 struct Group {
     folder: PathBuf,
     /// As `/proc/<pid>/cgroup` shows it.
@@ -447,8 +476,8 @@ struct Group {
 }
 
 impl Group {
-    fn make(journal: &Journal) -> Result<Group, NeighboursError> {
-        let name = format!("punctual-neighbours-{}", std::process::id());
+    fn make(journal: &Journal, of: &str) -> Result<Group, NeighboursError> {
+        let name = format!("punctual-neighbours-{}-{of}", std::process::id());
         let first = Path::new("/sys/fs/cgroup/cpuset");
         let version_1 = first.is_dir();
         let root = if version_1 { first } else { Path::new("/sys/fs/cgroup") };
@@ -458,10 +487,13 @@ impl Group {
         };
         let made = journal.make_dir(&group.folder);
         made.map_err(RuntimeError::from).map_err(RunError::from)?;
-        if version_1 {
-            for file in ["cpuset.cpus", "cpuset.mems"] {
-                fs::write(group.folder.join(file), fs::read_to_string(root.join(file))?)?;
-            }
+        // A group to lend to needs a list of its own.
+        let lists: &[(&str, &str)] = match version_1 {
+            true => &[("cpuset.cpus", "cpuset.cpus"), ("cpuset.mems", "cpuset.mems")],
+            false => &[("cpuset.cpus", "cpuset.cpus.effective")],
+        };
+        for (list, from) in lists {
+            fs::write(group.folder.join(list), fs::read_to_string(root.join(from))?)?;
         }
         Ok(group)
     }
@@ -528,6 +560,5 @@ mod tests {
             (report.failed_links, report.failed_without, report.differences),
             (3, 1, 0)
         );
-        assert_eq!(median(Vec::new()), None);
     }
 }

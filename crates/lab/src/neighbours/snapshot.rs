@@ -113,7 +113,11 @@ fn threads() -> BTreeMap<(i32, u64), String> {
         .collect()
 }
 
-/// The thread's number and start, and what is looked at (proc_pid_stat(5), proc_pid_status(5)).
+/// The flag of a thread whose affinity only the kernel changes (PF_NO_SETAFFINITY in include/linux/sched.h).
+const PLACED_BY_THE_KERNEL: u64 = 0x0400_0000;
+
+/// The thread's number and start, and what is looked at (proc_pid_stat(5), proc_pid_status(5)); none of a thread that
+/// the kernel places.
 fn of_thread(folder: &Path) -> Option<((i32, u64), String)> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
@@ -121,6 +125,9 @@ fn of_thread(folder: &Path) -> Option<((i32, u64), String)> {
     // Behind the name, which may have blanks and parentheses; the state is the first field there, the third of all.
     let (number, fields) = (stat.split(' ').next()?, stat.rsplit_once(") ")?.1);
     let field = |number: usize| fields.split(' ').nth(number - 3);
+    if field(9)?.parse::<u64>().ok()? & PLACED_BY_THE_KERNEL != 0 {
+        return None;
+    }
     let allowed = status
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;

@@ -239,9 +239,54 @@ impl Hog {
     }
 }
 
+/// Programs that sleep: a machine that others use has thousands of threads, most of which have nothing to do.
+#[derive(Debug)]
+pub struct Crowd {
+    shell: Detached,
+}
+
+impl Crowd {
+    /// Starts `count` of them, spread over `groups` (folders of control groups) and the group of this process.
+    ///
+    /// # Errors
+    /// Why they could not be started.
+    pub fn start(folder: &Path, count: u32, groups: &[PathBuf]) -> io::Result<Crowd> {
+        fs::create_dir_all(folder)?;
+        let groups: Vec<String> = groups.iter().map(|group| group.display().to_string()).collect();
+        let script = format!(
+            "set -- {}; n=0; while [ $n -lt {count} ]; do sleep 1000000 & n=$((n + 1)); \
+             [ $# -eq 0 ] || {{ echo $! >\"$1/cgroup.procs\"; shift; }}; done; echo >started; wait",
+            groups.join(" ")
+        );
+        let crowd = Crowd {
+            shell: Detached::start(&script, folder)?,
+        };
+        let since = Instant::now();
+        while !folder.join("started").exists() {
+            if since.elapsed() > PATIENCE {
+                let why = format!("{count} sleeping programs did not start (shell {})", crowd.shell.pid);
+                return Err(io::Error::other(why));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(crowd)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_crowd_sleeps_until_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let crowd = Crowd::start(folder.path(), 7, &[]).unwrap();
+        let pid = crowd.shell.pid;
+        let children = || fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        assert_eq!(children().split_whitespace().count(), 7);
+        drop(crowd);
+        assert_eq!(children(), "");
+    }
 
     #[test]
     fn a_program_in_a_loop_is_counted_and_is_no_child_of_this_process() {

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_platform::Neighbours;
-use punctual_scenario::{Faults, Governor, PlatformChoice, RunRequest};
+use punctual_scenario::{Governor, PlatformChoice, RunRequest};
 use punctual_sim::governor::Ondemand;
 use punctual_units::Hertz;
 
@@ -45,18 +44,8 @@ impl Clocking {
 /// The request of one run, without gains.
 pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
     RunRequest {
-        scenario: scenario(ask),
-        trace: Arc::clone(&place.trace),
-        platform: PlatformChoice::Sim,
-        controller: None,
-        store_path: None,
-        neighbours: Neighbours::default(),
-        record: false,
         machine: Some(place.subject.machine.clone()),
         governor: clocking.governor(),
-        faults: Faults::default(),
-        allocation: None,
-        surge: None,
-        force: false,
+        ..RunRequest::new(scenario(ask), Arc::clone(&place.trace), PlatformChoice::Sim)
     }
 }

@@ -30,8 +30,8 @@ use serde::Serialize;
 use self::tool::Setting;
 pub use self::tool::{Referee, present};
 pub use self::verdict::{Histogram, Latencies, Loops};
-use super::movie::MovieError;
-use super::movie::load::Load;
+use super::beside::BesideError;
+use super::beside::load::Load;
 
 /// Turns of the inner loop of `rt-app`, in thousands, that are timed once: some milliseconds, and a small part of its
 /// period.
@@ -56,14 +56,14 @@ pub struct RefereeRun {
 /// run before it begins and says whether to go on.
 ///
 /// # Errors
-/// [`MovieError`]; the machine has been put back but for what the error names.
+/// [`BesideError`]; the machine has been put back but for what the error names.
 pub fn hear(
     referees: &[Referee],
     repetitions: u32,
     seconds: u32,
     hogs_per_core: u32,
     say: &mut dyn FnMut(&str) -> ControlFlow<()>,
-) -> Result<Vec<RefereeRun>, MovieError> {
+) -> Result<Vec<RefereeRun>, BesideError> {
     referees.iter().try_for_each(|referee| present(*referee))?;
     let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
     let cores = cores::usable(&tree);
@@ -76,7 +76,7 @@ pub fn hear(
     let tried = ExclusiveCore::take(&tree, &journal, core, &neighbours).map(drop);
     let left = journal.restore().pop();
     tried?;
-    left.map_or(Ok(()), |left| Err(MovieError::NotPutBack(left)))?;
+    left.map_or(Ok(()), |left| Err(BesideError::NotPutBack(left)))?;
     let folder = files.temporary_dir(&std::env::temp_dir())?;
     let mut setting = Setting {
         core,
@@ -102,11 +102,11 @@ pub fn hear(
                     if protected { "inside" } else { "outside" }
                 );
                 if say(&what).is_break() {
-                    return Err(MovieError::Interrupted);
+                    return Err(BesideError::Interrupted);
                 }
                 let heard = hear_once(*referee, &setting, protected, &tree, &journal, &load);
                 if let Some(left) = journal.restore().pop() {
-                    return Err(MovieError::NotPutBack(left));
+                    return Err(BesideError::NotPutBack(left));
                 }
                 let (verdict, protection) = heard?;
                 runs.push(RefereeRun {
@@ -129,7 +129,7 @@ fn hear_once(
     tree: &KernelTree,
     journal: &Journal,
     load: &Load,
-) -> Result<(Latencies, Option<String>), MovieError> {
+) -> Result<(Latencies, Option<String>), BesideError> {
     let mut spare = spared();
     spare.push(referee.program().into());
     // Nothing lends the core here: it may have the best protection.
@@ -170,7 +170,7 @@ fn hear_once(
 }
 
 /// Runs `referee` to its end on the calling thread's behalf, whose place it inherits.
-fn start(referee: Referee, setting: &Setting, input: &str) -> Result<Output, MovieError> {
+fn start(referee: Referee, setting: &Setting, input: &str) -> Result<Output, BesideError> {
     if referee == Referee::RtApp {
         // Where that is refused, its main thread, which sleeps, is wherever it is put.
         let _ = thread::pin(setting.other);
@@ -188,24 +188,24 @@ fn start(referee: Referee, setting: &Setting, input: &str) -> Result<Output, Mov
         }
         child.wait_with_output()
     };
-    run().map_err(|why| MovieError::File {
+    run().map_err(|why| BesideError::File {
         what: format!("running {}", referee.program()),
         why,
     })
 }
 
 /// A referee that gave no figures, with what it said instead.
-fn silent(referee: Referee, setting: &Setting, why: &str, output: &Output) -> MovieError {
+fn silent(referee: Referee, setting: &Setting, why: &str, output: &Output) -> BesideError {
     let [said, printed] = [&output.stderr, &output.stdout].map(|text| String::from_utf8_lossy(text));
     let said = said.lines().chain(printed.lines()).next().unwrap_or("nothing");
-    MovieError::File {
+    BesideError::File {
         what: format!("running {} {}", referee.program(), referee.arguments(setting).join(" ")),
         why: std::io::Error::other(format!("it gave no figures ({why}) but said: {said}")),
     }
 }
 
 /// What a thousand turns of the loop of `rt-app` take on the core, in microseconds: the shortest of a second's.
-fn thousand_turns_us(setting: &Setting) -> Result<f64, MovieError> {
+fn thousand_turns_us(setting: &Setting) -> Result<f64, BesideError> {
     let once = Setting {
         seconds: 1,
         ..setting.clone()

@@ -36,17 +36,34 @@ pub fn online(tree: &KernelTree) -> Vec<CoreId> {
     cores
 }
 
-/// The cores that work may be placed on: those online under `tree` and allowed to the calling thread or, where a
-/// recorded tree tells which, to the process that it was recorded by.
-pub fn usable(tree: &KernelTree) -> Vec<CoreId> {
-    let mut cores = online(tree);
-    if tree.is_live() {
-        let allowed = thread::allowed_cores();
-        cores.retain(|core| allowed.contains(core));
-    } else if let Some(allowed) = recorded_as_allowed(tree) {
-        cores.retain(|core| allowed.contains(core));
-    }
+/// The cores that the kernel was booted to keep free (`isolcpus`, Documentation/admin-guide/kernel-parameters.rst), of
+/// those online: its scheduler places no thread there by itself.
+pub fn isolated(tree: &KernelTree) -> Vec<CoreId> {
+    let mut cores = parse_list(&tree.read("/sys/devices/system/cpu/isolated").unwrap_or_default());
+    let online = online(tree);
+    cores.retain(|core| online.contains(core));
     cores
+}
+
+/// The cores that work may be placed on: those online under `tree` and allowed to the calling thread or, where a
+/// recorded tree tells which, to the process that it was recorded by. Isolated cores are in no thread's affinity until
+/// it asks for them, so they count where all others are allowed.
+pub fn usable(tree: &KernelTree) -> Vec<CoreId> {
+    let online = online(tree);
+    let allowed = match tree.is_live() {
+        true => Some(thread::allowed_cores()),
+        false => recorded_as_allowed(tree),
+    };
+    allowed.map_or(online.clone(), |allowed| within(&online, &allowed, &isolated(tree)))
+}
+
+fn within(online: &[CoreId], allowed: &[CoreId], isolated: &[CoreId]) -> Vec<CoreId> {
+    let has = |core: &CoreId| allowed.contains(core);
+    let unbound = online.iter().all(|core| has(core) || isolated.contains(core));
+    let cores = online.iter().copied();
+    cores
+        .filter(|core| has(core) || unbound && isolated.contains(core))
+        .collect()
 }
 
 fn recorded_as_allowed(tree: &KernelTree) -> Option<Vec<CoreId>> {
@@ -84,6 +101,15 @@ mod tests {
         fn no_text_is_too_strange(list in "[0-9,\\- ]{0,40}") {
             prop_assert!(parse_list(&list).is_sorted_by(|a, b| a < b));
         }
+    }
+
+    #[test]
+    fn isolated_cores_count_where_this_process_is_bound_to_no_others() {
+        let cores = |list: &str| parse_list(list);
+        assert_eq!(within(&cores("0-3"), &cores("0-1"), &cores("2-3")), cores("0-3"));
+        assert_eq!(within(&cores("0-3"), &cores("0"), &cores("2-3")), cores("0"), "taskset");
+        assert_eq!(within(&cores("0-3"), &cores("0,3"), &cores("2-3")), cores("0,3"));
+        assert_eq!(within(&cores("0-3"), &cores("0-2"), &[]), cores("0-2"));
     }
 
     #[test]

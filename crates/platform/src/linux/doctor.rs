@@ -22,7 +22,7 @@ use super::real_time::{FairServer, RealTimeLimits, Throttling};
 use super::recovery::{self, Holding, Ledgered};
 use super::thermal::Thermometer;
 use super::{KernelTree, busy, cores, thread};
-use crate::Refusal;
+use crate::{CoreChoice, Refusal};
 
 /// What is looked at, in the order of [`examine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -308,12 +308,27 @@ fn locked_memory() -> Finding {
 }
 
 fn isolated(tree: &KernelTree) -> Finding {
-    core_list(
-        tree,
-        Facility::IsolatedCores,
-        "/sys/devices/system/cpu/isolated",
-        "boot with isolcpus=<cores>, or make an isolated cpuset partition (cgroup version 2)",
-    )
+    let facility = Facility::IsolatedCores;
+    let booted = cores::isolated(tree);
+    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
+    let root = cgroup::mount_point(None, &mountinfo);
+    let in_groups = root.and_then(|root| tree.read(root.join("cpuset.cpus.isolated")).ok());
+    let mut in_groups = cores::parse_list(&in_groups.unwrap_or_default());
+    in_groups.retain(|core| !booted.contains(core));
+    let list = |cores: &[CoreId]| exclusive::list(cores);
+    let partitions = format!(
+        "cores {} in partitions of cgroup version 2, for programs that are started there",
+        list(&in_groups)
+    );
+    match (booted.is_empty(), in_groups.is_empty()) {
+        (false, true) => facility.offered(format!("cores {}; exclusive tasks get them first", list(&booted))),
+        (false, false) => facility.offered(format!("cores {}; {partitions}", list(&booted))),
+        (true, false) => facility.offered(partitions),
+        (true, true) => facility.missing(
+            "no core",
+            "boot with isolcpus=<cores>, or make an isolated cpuset partition (cgroup version 2)",
+        ),
+    }
 }
 
 /// Looks without taking a core: taking one would move all threads.
@@ -326,7 +341,7 @@ fn exclusive_core(tree: &KernelTree) -> Finding {
         );
     }
     match exclusive::likely(tree) {
-        Ok(mechanism @ (Mechanism::IsolatedPartition | Mechanism::Partition)) => facility.offered(mechanism.to_string()),
+        Ok(mechanism @ (Mechanism::IsolatedPartition | Mechanism::Partition | Mechanism::Isolated)) => facility.offered(mechanism.to_string()),
         Ok(mechanism) => facility.found(
             Status::Offered,
             mechanism.to_string(),
@@ -400,21 +415,16 @@ fn try_ring() -> Result<(), std::io::Error> {
     Ok(())
 }
 
+/// Of the core that an exclusive task would get first.
 fn tickless(tree: &KernelTree) -> Finding {
-    core_list(
-        tree,
-        Facility::TicklessCores,
-        "/sys/devices/system/cpu/nohz_full",
-        "boot with nohz_full=<cores> (the kernel must be built with CONFIG_NO_HZ_FULL)",
-    )
-}
-
-fn core_list(tree: &KernelTree, facility: Facility, file: &str, remedy: &str) -> Finding {
-    let list = tree.read(file).unwrap_or_default();
-    if cores::parse_list(&list).is_empty() {
-        facility.missing("no core", remedy)
-    } else {
-        facility.offered(format!("cores {list}"))
+    let facility = Facility::TicklessCores;
+    let candidates = exclusive::candidates(tree, &CoreChoice::Any).unwrap_or_default();
+    let Some(core) = candidates.first() else {
+        return facility.missing("no core", "boot with nohz_full=<cores>");
+    };
+    match exclusive::quieter(tree, &[*core]) {
+        Some(hint) => facility.missing(format!("core {core}: {}", hint.why), hint.remedy),
+        None => facility.offered(format!("core {core}, which an exclusive task gets first")),
     }
 }
 
@@ -642,6 +652,7 @@ mod tests {
             ("/proc/sys/kernel/sched_rt_runtime_us", "-1"),
             ("/proc/sys/kernel/sched_rt_period_us", "1000000"),
             ("/sys/kernel/debug/sched/fair_server/cpu0/runtime", "0"),
+            ("/sys/devices/system/cpu/online", "0-3"),
             ("/sys/devices/system/cpu/isolated", "2-3"),
             ("/sys/devices/system/cpu/nohz_full", "2-3"),
             ("/sys/kernel/realtime", "1"),

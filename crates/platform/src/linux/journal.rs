@@ -271,6 +271,23 @@ impl Journal {
         claims.map(told).collect()
     }
 
+    /// Has the list of cores in the kernel file at `path` be `core` alone, which this process claims, also while others
+    /// keep it off theirs.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
+    pub fn list_only(&self, path: &Path, core: CoreId) -> Result<(), Refusal> {
+        let list = core.to_string();
+        let mut table = self.0.ledger.lock()?;
+        let change = self.join_file(&mut table, Kind::OffList, path, &list)?;
+        if !table.wish(self.0.holder, change.place, list.as_bytes()) {
+            self.withdraw(&mut table, change);
+            return Err(full(path));
+        }
+        self.act(&mut table, change)
+            .map_err(|why| refuse_write(path, &list, why))
+    }
+
     /// Adds the cores that this process claims to the list in the kernel file at `path`.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ pub mod cores;
 pub mod cpufreq;
 pub mod doctor;
 pub mod emulated;
+pub mod events;
 pub mod exclusive;
 pub mod flush;
 mod guardian;

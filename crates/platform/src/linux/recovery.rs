@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::heirs;
 use super::journal::left_changed;
-use super::ledger::{self, LEFT, Ledger, Table};
+use super::ledger::{self, Kind, LEFT, Ledger, Table};
 use super::undo::{self, Patience, STAT_BYTES, read_file};
 use crate::Refusal;
 
@@ -45,7 +45,7 @@ pub struct Holding {
 pub struct Recovered {
     /// The dead processes.
     pub dead: Vec<Holding>,
-    /// What was put back, by path.
+    /// What was put back: paths, and threads whose affinity it was.
     pub undone: Vec<String>,
     /// What could not be put back, and how to do it by hand. It stays in the ledger.
     pub left: Vec<Refusal>,
@@ -56,7 +56,7 @@ pub struct Recovered {
 pub struct Ledgered {
     /// Every process that holds something, or died holding it.
     pub holders: Vec<Holding>,
-    /// What could not be put back when its last holder was gone, by path.
+    /// What could not be put back when its last holder was gone, likewise.
     pub left: Vec<String>,
 }
 
@@ -161,8 +161,14 @@ fn holding(table: &Table, place: usize) -> Holding {
     }
 }
 
+/// What was changed: a path, or where a thread may run.
 fn shown(table: &Table, change: usize) -> String {
-    table.path(change).to_string_lossy().into_owned()
+    let path = table.path(change).to_string_lossy();
+    let thread = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/stat"));
+    match (table.kind(change), thread) {
+        (Some(Kind::Affinity), Some(thread)) => format!("affinity of thread {thread}"),
+        _ => path.into_owned(),
+    }
 }
 
 /// Whether process `pid`, which started at `started` (ticks since boot), lives. One that has ended and is still to be

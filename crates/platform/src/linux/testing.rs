@@ -23,6 +23,17 @@ pub(super) fn journal_claiming(cores: &[u32], machine: u32) -> Journal {
     journal
 }
 
+/// Two journals in one ledger, that claim a core each of a machine that has so many.
+pub(super) fn journals_claiming(cores: [u32; 2], machine: u32) -> [Journal; 2] {
+    let folder = folder();
+    let machine: Vec<CoreId> = (0..machine).map(CoreId).collect();
+    cores.map(|core| {
+        let journal = Journal::open_in(folder.path(), false).unwrap();
+        journal.claim(&[CoreId(core)], &machine).unwrap();
+        journal
+    })
+}
+
 /// A tree of the given kernel paths and contents.
 pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
     let folder = punctual_testing::kernel_files(files);

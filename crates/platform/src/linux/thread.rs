@@ -27,6 +27,14 @@ pub fn pin(core: CoreId) -> Result<(), Refusal> {
 /// # Errors
 /// [`Refusal`] where none of them is online and allowed to this process.
 pub fn pin_to(cores: &[CoreId]) -> Result<(), Refusal> {
+    pin_thread(Tid(0), cores)
+}
+
+/// Lets `thread`, which is this user's, run on any of `cores`.
+///
+/// # Errors
+/// As for [`pin_to`], and where the thread is gone or another user's.
+pub fn pin_thread(thread: Tid, cores: &[CoreId]) -> Result<(), Refusal> {
     let what = || format!("running on cores {cores:?}");
     if cores.iter().any(|core| core.index() >= libc::CPU_SETSIZE as usize) {
         return Err(refused(
@@ -37,7 +45,7 @@ pub fn pin_to(cores: &[CoreId]) -> Result<(), Refusal> {
     }
     let mut mask = CoreMask::default();
     cores.iter().for_each(|core| mask.set(*core, true));
-    set_affinity(Tid(0), &mask).map_err(|why| {
+    set_affinity(thread, &mask).map_err(|why| {
         refused(
             what(),
             why,

@@ -73,8 +73,10 @@ impl Drop for Fd {
     }
 }
 
-/// Writes `content` in one `write`, as kernel files want it.
+/// Writes `content` in one `write`, as kernel files want it. A write of nothing does not reach them: nothing is a line
+/// without content, so that a group that had no list of its own (cpuset.cpus of cgroup version 2) has none again.
 pub(super) fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
+    let content = if content.is_empty() { b"\n" } else { content };
     let file = Fd::open(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC)?;
     // SAFETY: the buffer is valid for its length.
     match unsafe { libc::write(file.0, content.as_ptr().cast(), content.len()) } {
@@ -361,6 +363,15 @@ mod tests {
         });
         assert_eq!(moved, Err(libc::EINVAL));
         assert_eq!(members, BTreeSet::from(bound));
+    }
+
+    #[test]
+    fn nothing_is_written_as_an_empty_line() {
+        let folder = testing::folder();
+        let path = folder.path().join("cpuset.cpus");
+        std::fs::write(&path, "0-2").unwrap();
+        write_file(&CString::new(path.as_os_str().as_bytes()).unwrap(), b"").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"\n");
     }
 
     #[test]

@@ -158,6 +158,12 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             JobEvent::Failed { task, at } => self.collector.failed(task, at),
             JobEvent::Ended { task } => self.collector.ended(task),
             JobEvent::Ordered => self.obey(),
+            JobEvent::Events {
+                task,
+                merged,
+                put_off,
+                at,
+            } => self.collector.events(task, merged, put_off, at),
             JobEvent::Skipped { task, releases, at } => {
                 self.collector.skipped(task, releases, at);
                 let jobs = u32::try_from(releases).unwrap_or(u32::MAX);
@@ -352,9 +358,13 @@ impl Controlled {
                 self.collector
                     .note(format!("{name}: {} jobs failed, the first: {first}", state.failed()));
             }
-            if let Some(Ended::Panicked(words)) = state.ended() {
-                self.collector
-                    .note(format!("{name} was ended, because a job panicked: {words}"));
+            match state.ended() {
+                Some(Ended::Panicked(words)) => {
+                    let note = format!("{name} was ended, because a job panicked: {words}");
+                    self.collector.note(note);
+                }
+                Some(how @ Ended::SourceClosed(_)) => self.collector.note(format!("{name} ended: {how}")),
+                Some(Ended::Stopped) | None => {}
             }
         }
         if shared.unreported() > 0 {

@@ -9,7 +9,7 @@ use punctual_cores::{
     Bandwidth, Chair, LearntCosts, LendingCosts, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX,
     place,
 };
-use punctual_platform::linux::exclusive::{ExclusiveCore, stays_told};
+use punctual_platform::linux::exclusive::{ExclusiveCore, candidates, quieter, stays_told};
 use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
 use punctual_platform::{Machine, Neighbours, Refusal};
@@ -30,6 +30,17 @@ pub fn limits() -> Limits {
         bandwidth: bandwidth(RealTimeLimits::read(&KernelTree::default())),
         ..Limits::default()
     }
+}
+
+/// Likewise, with the cores that may become exclusive.
+///
+/// # Errors
+/// [`Refusal`] where cores are asked for that cannot become exclusive here.
+pub fn limits_beside(neighbours: &Neighbours) -> Result<Limits, Refusal> {
+    Ok(Limits {
+        exclusive: Some(candidates(&KernelTree::default(), &neighbours.cores)?),
+        ..limits()
+    })
 }
 
 /// How much of a core the kernel leaves to real-time threads.
@@ -64,10 +75,11 @@ impl Placed {
         machine: &LinuxMachine,
         tasks: &[(String, Request)],
         neighbours: &Neighbours,
+        limits: Limits,
         told: &mut Vec<Protection>,
     ) -> Result<Placed, PlaceError> {
         let requests: Vec<Request> = tasks.iter().map(|(_, request)| *request).collect();
-        let (all, limits) = (&unclaimed(machine, &requests, told), limits());
+        let all = &unclaimed(machine, &requests, told);
         let wanted = place(&requests, all, &limits)?;
         // The last one first: the probe is on the first of those that are taken.
         let cores: Vec<CoreId> = wanted.exclusive.iter().rev().copied().collect();
@@ -114,7 +126,10 @@ impl Placed {
     ) -> Result<Placed, PlaceError> {
         told.extend(cores.iter().flat_map(kept));
         let better = cores.iter().take(1).flat_map(|core| &core.obtained().refused);
-        told.extend(better.map(|refusal| protection(refusal.what.clone(), Err(refusal.clone()))));
+        let taken: Vec<CoreId> = cores.iter().map(|core| core.obtained().core).collect();
+        let hint = quieter(&KernelTree::default(), &taken);
+        let lacking = better.cloned().chain(hint);
+        told.extend(lacking.map(|refusal| protection(refusal.what.clone(), Err(refusal))));
         let measured: Vec<Result<LendingMeasured, Refusal>> = cores
             .iter()
             .map(|core| measure_lending(core, TASK_PRIORITY, lend))

@@ -23,6 +23,8 @@ pub struct Job<'r, E: Engine> {
     released: Time,
     deadline: Option<Nanos>,
     begun: Time,
+    /// How many events released it; 0 where it was time that did.
+    events: u64,
     /// CPU time of the job's thread when the job began.
     cpu_before: Nanos,
     in_store: Split,
@@ -39,6 +41,7 @@ impl<'r, E: Engine> Job<'r, E> {
             released,
             deadline,
             begun: LinuxOs.now(),
+            events: 0,
             cpu_before: thread_cpu_time(),
             in_store: Split::default(),
         }
@@ -50,6 +53,26 @@ impl<'r, E: Engine> Job<'r, E> {
             start,
             told: shared.within().then_some((shared, task)),
             ..self
+        }
+    }
+
+    /// The same job, released by so many events.
+    pub(super) fn released_by(self, events: u64) -> Job<'r, E> {
+        Job { events, ..self }
+    }
+
+    /// How many events it is to serve: several where they came while the job before ran. 0 for a task that is released
+    /// by the time, 1 where the source does not count.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Says when the (first) event of this job really happened, for example by a device's time stamp on
+    /// `CLOCK_MONOTONIC`: response time and deadline count from then, and so the wake-up counts. An instant after the
+    /// begin of the job counts as the begin. Of a job that time released this says nothing.
+    pub fn happened_at(&mut self, at: Time) {
+        if self.events > 0 {
+            self.released = at.min(self.begun);
         }
     }
 

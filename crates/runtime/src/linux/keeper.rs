@@ -11,7 +11,7 @@ use std::thread::ScopedJoinHandle;
 use punctual_cores::{LendingLog, Limits, Placement, Request, Seat, place};
 use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, MadeFor, Regulator, RegulatorOptions};
 use punctual_os::LinuxOs;
-use punctual_platform::linux::exclusive::{ExclusiveCore, check_groups};
+use punctual_platform::linux::exclusive::{ExclusiveCore, check_groups, check_interrupts};
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread::set_scheduling;
 use punctual_platform::linux::{BestEffort, KernelTree, busy, thread};
@@ -24,7 +24,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::control::{Control, Controlled, Standing, Told};
-use super::exclusive::{Exclusive, Placed, limits, priority};
+use super::exclusive::{Exclusive, Placed, limits, limits_beside, priority};
 use super::feeder::install;
 use super::service::{Figures, Learnt, TaskHandle};
 use super::shared::{Order, Shared, Tenure, ThreadGroup, ThreadPlace, ThreadStart, join, protection};
@@ -103,13 +103,21 @@ impl<E: Engine + 'static> Keeper<E> {
 
     fn keep(&mut self) -> Result<Finished, RuntimeError> {
         check_groups(&KernelTree::default(), &self.prepared.neighbours)?;
+        check_interrupts(&KernelTree::default(), &self.prepared.neighbours)?;
+        let limits = limits_beside(&self.prepared.neighbours)?;
         let obtained = &mut self.options.header.protection;
         let requests = self.prepared.requests();
-        let placed =
-            Placed::take(&self.prepared.machine, &requests, &self.prepared.neighbours, obtained).map_err(|error| {
-                let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
-                RuntimeError::Place { name, error }
-            })?;
+        let placed = Placed::take(
+            &self.prepared.machine,
+            &requests,
+            &self.prepared.neighbours,
+            limits,
+            obtained,
+        )
+        .map_err(|error| {
+            let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
+            RuntimeError::Place { name, error }
+        })?;
         let Placed { placement, exclusive } = &placed;
         let taken = exclusive.iter().flat_map(Exclusive::cores).next();
         let probed = taken.map_or(placement.update_core(), |core| core.obtained().core);
@@ -418,6 +426,7 @@ impl<'scope> Ward<'scope, '_> {
             id,
             deadline: task.class.deadline(),
             arrival: task.arrival,
+            events: task.events,
             active: task.active,
             body: task.body,
             rng: Xoshiro256PlusPlus::seed_from_u64(self.roster.seed.wrapping_add(u64::from(id.0))),

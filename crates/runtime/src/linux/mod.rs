@@ -21,6 +21,7 @@
 //! on exclusive ones. Whatever is refused (no permission, no such core) is worked around and reported.
 
 mod control;
+mod events;
 mod exclusive;
 mod feeder;
 mod job;
@@ -42,6 +43,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use punctual_cores::Request;
 use punctual_loop::{AdmissionSetup, RegulatorOptions};
 use punctual_os::LinuxOs;
+use punctual_platform::linux::events::EventSource;
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Neighbours, Refusal};
 use punctual_store::Store;
@@ -49,7 +51,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, SensorUpdate, TaskGoal};
 
-pub use self::exclusive::limits;
+pub use self::exclusive::{limits, limits_beside};
 pub use self::job::Job;
 pub use self::keeper::TASKS_MAX;
 pub use self::sensor::{Bytes, Reading, Sensor, SensorError};
@@ -124,6 +126,8 @@ pub struct TaskSetup<E: Engine> {
     pub class: Class,
     /// When its jobs are released.
     pub arrival: Arrival,
+    /// What releases them instead, and at most how often: see [`on_event`](TaskSetup::on_event).
+    events: Option<(EventSource, Nanos)>,
     /// During which part of the run.
     pub active: Active,
     /// The core that it is to run on; `None`: one where it is placed well.
@@ -152,6 +156,7 @@ impl<E: Engine> TaskSetup<E> {
             name: name.into(),
             class,
             arrival,
+            events: None,
             active: Active::ALWAYS,
             core: None,
             execution: None,
@@ -160,6 +165,15 @@ impl<E: Engine> TaskSetup<E> {
             body: Box::new(move |job| body(job).into_result()),
             state: Arc::default(),
         }
+    }
+
+    /// A job is released by each event of `source`, at most one per `gap` in the long run: see
+    /// [`TaskBuilder::on_event`].
+    pub fn on_event(mut self, source: EventSource, gap: Nanos) -> TaskSetup<E> {
+        self.arrival = Arrival::Periodic { period: gap };
+        self.state.wake_by(source.stop());
+        self.events = Some((source, gap));
+        self
     }
 
     /// The task as placement sees it.
@@ -265,6 +279,20 @@ impl<E: Engine + 'static> Prepared<E> {
     ) -> &mut Self {
         let store = Arc::clone(&self.store);
         self.add(TaskSetup::new(name, class, arrival, store, body))
+    }
+
+    /// Adds a task of which each event of `source` releases a job, at most one per `gap` in the long run: see
+    /// [`TaskBuilder::on_event`].
+    pub fn task_on_event<R: JobResult>(
+        &mut self,
+        name: impl Into<String>,
+        class: Class,
+        source: EventSource,
+        gap: Nanos,
+        body: impl FnMut(&mut Job<'_, E>) -> R + Send + 'static,
+    ) -> &mut Self {
+        let (store, at_least) = (Arc::clone(&self.store), Arrival::Periodic { period: gap });
+        self.add(TaskSetup::new(name, class, at_least, store, body).on_event(source, gap))
     }
 
     /// Gives the task that was added last a goal of its own, instead of the run's.

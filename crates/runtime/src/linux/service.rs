@@ -241,7 +241,7 @@ pub(super) fn start<E: Engine + 'static>(
         let learnt = learning.period * record.progress().1 + SETTLE;
         options.header.settle_s = options.header.settle_s.max(learnt.as_secs_f64());
     }
-    let shared = Arc::new(Shared::new(options.regulator.within));
+    let shared = Arc::new(Shared::new(options.regulator.within)?);
     let (commands, commanded) = sync_channel(COMMANDS_MAX);
     let (started, hear) = sync_channel(1);
     let (store, recorded) = (Arc::clone(&prepared.store), prepared.feed.is_some());
@@ -447,7 +447,8 @@ impl TaskHandle {
         &self.name
     }
 
-    /// Asks the task to end after the job under way, and returns at once. Its figures stay.
+    /// Asks the task to end after the job under way, and returns at once. A task that waits for an event is woken. Its
+    /// figures stay.
     pub fn stop(&self) {
         self.state.stop();
     }

@@ -10,6 +10,7 @@ use punctual_loop::Regulator;
 use punctual_os::linux::sync::{Parker, PiMutex};
 use punctual_platform::Refusal;
 use punctual_platform::linux::BestEffort;
+use punctual_platform::linux::events::Bell;
 use punctual_platform::linux::exclusive::{ExclusiveCore, Lendee};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, TaskId, Time};
@@ -49,6 +50,17 @@ pub(super) enum JobEvent {
     },
     /// Orders wait for the control thread ([`Shared::order`]).
     Ordered,
+    /// Events found others waiting.
+    Events {
+        /// The task that they were to release.
+        task: TaskId,
+        /// How many have no job of their own: one job served them and another one.
+        merged: u64,
+        /// How many came more than a gap too early, and were put off.
+        put_off: u64,
+        /// By when.
+        at: Time,
+    },
     /// Releases were dropped, because too many jobs were waiting.
     Skipped {
         /// The task that was to be released.
@@ -77,6 +89,8 @@ pub(super) struct Shared {
     pub(super) job_events: Mailbox<JobEvent>,
     /// Wakes the thread that installs sensor updates.
     pub(super) updates: Parker,
+    /// Rung at the end, for threads that wait for events.
+    pub(super) over: Bell,
     /// Set once no more updates will be offered.
     pub(super) feed_over: AtomicBool,
     orders: PiMutex<VecDeque<Order>>,
@@ -111,17 +125,20 @@ pub(super) enum Order {
 }
 
 impl Shared {
-    pub(super) fn new(within: bool) -> Shared {
-        Shared {
+    /// # Errors
+    /// [`Refusal`] where the process may open no more descriptors.
+    pub(super) fn new(within: bool) -> Result<Shared, Refusal> {
+        Ok(Shared {
             stop: AtomicBool::new(false),
             unreported: AtomicU64::new(0),
             within,
             job_events: Mailbox::new(JOB_EVENTS_MAX),
             updates: Parker::new(),
+            over: Bell::new()?,
             feed_over: AtomicBool::new(false),
             orders: PiMutex::new(VecDeque::with_capacity(ORDERS_MAX)),
             own: Mutex::default(),
-        }
+        })
     }
 
     /// Whether the run is to end.
@@ -132,6 +149,7 @@ impl Shared {
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.updates.unpark();
+        self.over.ring();
     }
 
     /// Tells the control thread how a job ended, or that releases were dropped, without ever waiting for it: a
@@ -266,7 +284,7 @@ impl ThreadStart {
             Some(Tenure::Lendee(exclusive)) => {
                 let added = exclusive.lend_to(Tid::current());
                 protection(
-                    format!("{role}: off core {} but while it is lent", exclusive.obtained().core),
+                    format!("{role}: off core {} unless that is lent", exclusive.obtained().core),
                     added.map(|added| lendee = Some(added)),
                 )
             }

@@ -1,7 +1,9 @@
 //! Saying what a task is, word by word.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use punctual_platform::linux::events::EventSource;
 use punctual_store::engine::Engine;
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{Arrival, Class, TaskGoal};
@@ -19,6 +21,8 @@ pub struct TaskBuilder<'r, E: Engine + 'static> {
     runtime: &'r Runtime<E>,
     name: String,
     arrival: Option<Arrival>,
+    events: Option<EventSource>,
+    gap: Option<Nanos>,
     deadline: Option<Nanos>,
     best_effort: bool,
     goal: Option<TaskGoal>,
@@ -34,6 +38,8 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
             runtime,
             name,
             arrival: None,
+            events: None,
+            gap: None,
             deadline: None,
             best_effort: false,
             goal: None,
@@ -58,6 +64,31 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
     /// Releases a job a while after the one before has ended, drawn uniformly between two bounds.
     pub fn after_pauses(mut self, pause_min: Nanos, pause_max: Nanos) -> Self {
         self.arrival = Some(Arrival::AfterCompletion { pause_min, pause_max });
+        self
+    }
+
+    /// Releases a job when `fd` becomes readable: an eventfd ([`Bell`](punctual_platform::linux::events::Bell)), a
+    /// timerfd, a device's interrupt (`/dev/uio0`), a socket, a pipe. The caller may close `fd` afterwards.
+    ///
+    /// Say with [`at_most_every`](Self::at_most_every) how far events are apart. The release is the instant at which
+    /// the thread saw the event, so the wake-up is not in the response time; a job that knows its event's own instant
+    /// tells it ([`Job::happened_at`]). The counter of an eventfd, a timerfd or a UIO device is read here, and a job
+    /// serves all events that it counts ([`Job::events`]; the report counts them as `merged`); of a socket or pipe the
+    /// job reads what came, or it is released again at once. When the other side is closed the task ends
+    /// ([`Ended::SourceClosed`](super::Ended::SourceClosed)).
+    pub fn on_event(mut self, fd: impl AsFd) -> Self {
+        match EventSource::of(fd) {
+            Ok(source) => self.events = Some(source),
+            Err(refusal) => drop(self.wrong.get_or_insert(refusal.to_string())),
+        }
+        self
+    }
+
+    /// Events that release jobs are at least `gap` apart, above 0: the task is admitted by it. Events may be ahead of
+    /// their gaps by one, because a wake-up may be late; one that is further ahead is put off until it is not, and
+    /// counted (`put_off`), so a device that runs wild takes no more than its part of the core.
+    pub fn at_most_every(mut self, gap: Nanos) -> Self {
+        self.gap = Some(gap);
         self
     }
 
@@ -112,16 +143,34 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         })?;
         let store = Arc::clone(self.runtime.store());
         let mut task = TaskSetup::new(self.name, class, arrival, store, body);
+        if let (Some(source), Some(gap)) = (self.events, self.gap) {
+            task = task.on_event(source, gap);
+        }
         (task.goal, task.core, task.execution) = (self.goal, self.core, self.execution);
         self.runtime.add(task)
+    }
+
+    fn checked_arrival(&self) -> Result<Arrival, String> {
+        let said = match (self.arrival, &self.events, self.gap) {
+            (Some(arrival), None, None) => Ok(arrival),
+            (None, Some(_), Some(period)) => Ok(Arrival::Periodic { period }),
+            (None, None, None) => {
+                Err("say when its jobs come: every(..), at_gaps(..), after_pauses(..) or on_event(..)")
+            }
+            (Some(_), ..) => {
+                Err("its jobs come by the time or by events: leave out on_event(..) and at_most_every(..)")
+            }
+            (None, Some(_), None) => Err("say how far its events are apart at least: at_most_every(..)"),
+            (None, None, Some(_)) => Err("say which events release it: on_event(..), or every(..)"),
+        };
+        said.map_err(String::from)
     }
 
     fn checked(&self) -> Result<(Class, Arrival), String> {
         if let Some(wrong) = &self.wrong {
             return Err(wrong.clone());
         }
-        let no_arrival = "say when its jobs come: every(..), at_gaps(..) or after_pauses(..)";
-        let arrival = self.arrival.ok_or(no_arrival)?;
+        let arrival = self.checked_arrival()?;
         let (shortest, longest) = match arrival {
             Arrival::Periodic { period } => (period, period),
             Arrival::Sporadic { gap_min, gap_max } => (gap_min, gap_max),

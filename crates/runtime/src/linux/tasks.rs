@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use punctual_os::LinuxOs;
+use punctual_platform::linux::events::{Bell, EventSource, Heard};
 use punctual_platform::linux::thread::Tid;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
@@ -15,6 +16,7 @@ use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{Active, Arrival};
 use rand::rngs::Xoshiro256PlusPlus;
 
+use super::events::EventReleases;
 use super::job::Job;
 use super::releases::Releases;
 use super::shared::{JobEvent, Shared, ThreadStart};
@@ -55,6 +57,8 @@ impl<F: Into<JobError>> JobResult for Result<(), F> {
 pub enum Ended {
     /// It was asked to, or its time was over.
     Stopped,
+    /// No event will release it any more, for this reason: the other side of its source was closed, say.
+    SourceClosed(String),
     /// A job panicked, with these words. The task's other jobs are not run any more.
     Panicked(String),
 }
@@ -63,6 +67,7 @@ impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Ended::Stopped => f.write_str("stopped"),
+            Ended::SourceClosed(why) => write!(f, "no more events: {why}"),
             Ended::Panicked(words) => write!(f, "a job panicked: {words}"),
         }
     }
@@ -72,6 +77,8 @@ impl std::fmt::Display for Ended {
 #[derive(Debug, Default)]
 pub(super) struct TaskState {
     stop: AtomicBool,
+    /// Wakes a thread that waits for an event.
+    bell: OnceLock<Arc<Bell>>,
     thread: OnceLock<Tid>,
     /// The first error that a job returned.
     first_failure: OnceLock<String>,
@@ -85,6 +92,14 @@ impl TaskState {
     /// Asks the thread to end after the job under way.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
+    }
+
+    /// `bell` wakes the thread.
+    pub(super) fn wake_by(&self, bell: Arc<Bell>) {
+        self.bell.get_or_init(|| bell);
     }
 
     pub(super) fn first_failure(&self) -> Option<&str> {
@@ -108,7 +123,7 @@ impl TaskState {
     /// How the task ended, in words, where a caller or a panic ended it and not the run.
     pub(super) fn ended_early(&self) -> Option<String> {
         self.ended()
-            .filter(|how| self.stopping() || matches!(how, Ended::Panicked(_)))
+            .filter(|how| self.stopping() || *how != Ended::Stopped)
             .map(|how| how.to_string())
     }
 
@@ -139,6 +154,8 @@ pub(super) struct Running<E: Engine> {
     pub(super) id: TaskId,
     pub(super) deadline: Option<Nanos>,
     pub(super) arrival: Arrival,
+    /// What releases its jobs instead, and at most how often.
+    pub(super) events: Option<(EventSource, Nanos)>,
     pub(super) active: Active,
     pub(super) body: Body<E>,
     pub(super) rng: Xoshiro256PlusPlus,
@@ -153,7 +170,10 @@ impl<E: Engine> Running<E> {
         self.state.thread.get_or_init(Tid::current);
         shared.enter();
         let how = match thread.start() {
-            Some(started) => self.jobs(store, shared, started.at),
+            Some(started) => match self.events.take() {
+                Some(events) => self.jobs_on_events(store, shared, started.at, events),
+                None => self.jobs(store, shared, started.at),
+            },
             None => Ended::Stopped,
         };
         // What the closure holds is given back before a caller that waits for the end hears of it.
@@ -184,27 +204,96 @@ impl<E: Engine> Running<E> {
                 continue;
             }
             let job = Job::begin(store, number, releases.next(), self.deadline);
-            let mut job = job.telling(shared, self.id, start);
-            let body = &mut self.body;
-            let result = match catch_unwind(AssertUnwindSafe(|| body(&mut job))) {
-                Ok(result) => result,
-                Err(panic) => return self.panicked(shared, &*panic),
+            let at = match self.job(shared, job.telling(shared, self.id, start)) {
+                Ok(finished) => finished,
+                Err(how) => return how,
             };
-            let outcome = job.end(self.id);
-            let (task, at) = (self.id, outcome.finished);
-            // A job that failed at once was not early: it has no response time.
-            match result {
-                Ok(()) => shared.report(JobEvent::Outcome(outcome)),
-                Err(error) => {
-                    self.state.fail(|| error.to_string());
-                    shared.report(JobEvent::Failed { task, at });
-                }
-            }
             number += 1;
             let missed = releases.ended(at, &mut self.rng);
             self.skipped(shared, missed, at);
         }
         Ended::Stopped
+    }
+
+    /// Likewise, of a task that events release. An exclusive core is lent until the next event may come, and is back
+    /// from then on: nothing says when it will.
+    fn jobs_on_events(
+        &mut self,
+        store: &Store<E, LinuxOs>,
+        shared: &Shared,
+        start: Time,
+        (mut events, gap): (EventSource, Nanos),
+    ) -> Ended {
+        let mut releases = EventReleases::new(gap);
+        let mut number = 0;
+        let mut tenancy = self.tenancy.take();
+        let state = Arc::clone(&self.state);
+        let going_on = || !shared.stopping() && !state.stopping();
+        if !sleep_until(start + self.active.from, going_on) {
+            return Ended::Stopped;
+        }
+        loop {
+            let found = events.waiting();
+            let slept = found == Heard::Nothing;
+            let mut heard = found;
+            let mut wait = |until: Option<Time>| {
+                while heard == Heard::Nothing && going_on() && until.is_none_or(|until| LinuxOs.now() < until) {
+                    heard = events.wait(Some(&shared.over), until);
+                }
+                going_on()
+            };
+            // Until the core is to be back; an event that is early ends the lease.
+            if let (Some(tenancy), true) = (&mut tenancy, slept) {
+                tenancy.wait(releases.next(), |until| wait(Some(until)));
+            }
+            wait(None);
+            let count = match heard {
+                Heard::Event { count } if going_on() => count,
+                Heard::Closed(why) => return Ended::SourceClosed(why),
+                Heard::Event { .. } | Heard::Nothing => return Ended::Stopped,
+            };
+            let now = LinuxOs.now();
+            let release = releases.seen(now, !slept);
+            if self.active.admit(start, release.at).is_none() {
+                return Ended::Stopped;
+            }
+            if count > 1 || release.put_off {
+                shared.report(JobEvent::Events {
+                    task: self.id,
+                    merged: count - 1,
+                    put_off: u64::from(release.put_off),
+                    at: now,
+                });
+            }
+            if !sleep_until(release.at, going_on) {
+                return Ended::Stopped;
+            }
+            let job = Job::begin(store, number, release.at, self.deadline).released_by(count);
+            if let Err(how) = self.job(shared, job.telling(shared, self.id, start)) {
+                return how;
+            }
+            number += 1;
+        }
+    }
+
+    /// Runs one job, and tells its outcome; when it ended, or how it ended the task.
+    fn job(&mut self, shared: &Shared, mut job: Job<'_, E>) -> Result<Time, Ended> {
+        let body = &mut self.body;
+        let result = match catch_unwind(AssertUnwindSafe(|| body(&mut job))) {
+            Ok(result) => result,
+            Err(panic) => return Err(self.panicked(shared, &*panic)),
+        };
+        let outcome = job.end(self.id);
+        let (task, at) = (self.id, outcome.finished);
+        // A job that failed at once was not early: it has no response time.
+        match result {
+            Ok(()) => shared.report(JobEvent::Outcome(outcome)),
+            Err(error) => {
+                self.state.fail(|| error.to_string());
+                shared.report(JobEvent::Failed { task, at });
+            }
+        }
+        Ok(at)
     }
 
     fn skipped(&self, shared: &Shared, releases: u64, at: Time) {

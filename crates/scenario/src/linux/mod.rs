@@ -14,11 +14,11 @@ use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::exclusive::check_groups;
+use punctual_platform::linux::exclusive::{check_groups, check_interrupts};
 use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
-use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
+use punctual_platform::{CoreChoice, KnobId, Machine, Neighbours, Plan, Refusal, Value};
 use punctual_runtime::RuntimeError;
-use punctual_runtime::linux::{Job, Prepared, RunOptions, TASK_PRIORITY, TaskSetup, limits};
+use punctual_runtime::linux::{Job, Prepared, RunOptions, TASK_PRIORITY, TaskSetup, limits_beside};
 use punctual_runtime::report::{Finished, Progress, Watch};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::SensorSpec;
@@ -43,6 +43,40 @@ const CALIBRATION_SENSORS: u32 = 10_000;
 /// How often the user is asked, while costs are measured, whether to go on.
 const ASKED_EVERY: Duration = Duration::from_millis(20);
 
+fn unfit_cores(refusal: &Refusal) -> Problem {
+    Problem {
+        key: "exclusive.cores".into(),
+        what: refusal.to_string(),
+    }
+}
+
+/// Refuses exclusive tasks that name a core which may not become exclusive.
+fn check_named(scenario: &Scenario, open: &[CoreId]) -> Result<(), Problem> {
+    let closed = |task: &TaskSpec| match task.class {
+        Class::Exclusive { .. } => task.core.filter(|core| !open.contains(core)),
+        _ => None,
+    };
+    let mut named = scenario.tasks.iter().map(closed).enumerate();
+    named.try_for_each(|(task, core)| {
+        core.map_or(Ok(()), |core| {
+            Err(Problem {
+                key: format!("task[{task}].core"),
+                what: format!("core {core} is none of exclusive.cores; name one of these, or add it there"),
+            })
+        })
+    })
+}
+
+/// Refuses cores that are asked for and that another process claims.
+fn check_claims(machine: &LinuxMachine, neighbours: &Neighbours) -> Result<(), Problem> {
+    let CoreChoice::These(cores) = &neighbours.cores else {
+        return Ok(());
+    };
+    let claimed = machine.claims_of_others();
+    let clash = claimed.iter().find(|(core, _)| cores.contains(core));
+    clash.map_or(Ok(()), |(_, refusal)| Err(unfit_cores(refusal)))
+}
+
 /// Runs the scenario on this machine.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
     if let Some(path) = setup.request.store_path.as_deref() {
@@ -53,10 +87,17 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         key: "exclusive.lend_to".into(),
         what: refusal.to_string(),
     })?;
-    let placement = setup.place(&cores::usable(&KernelTree::default()), &limits())?;
+    check_interrupts(&KernelTree::default(), &setup.request.neighbours).map_err(|refusal| Problem {
+        key: "exclusive.interrupts".into(),
+        what: refusal.to_string(),
+    })?;
+    let limits = limits_beside(&setup.request.neighbours).map_err(|refusal| unfit_cores(&refusal))?;
+    let placement = setup.place(&cores::usable(&KernelTree::default()), &limits)?;
+    check_named(setup.scenario(), limits.exclusive.as_deref().unwrap_or_default())?;
     stage(watch, "measuring what store accesses cost here")?;
     let costs = measure(setup, placement.update_core(), watch)?;
     let machine = LinuxMachine::open(LinuxOptions::default())?;
+    check_claims(&machine, &setup.request.neighbours)?;
     let emulated = machine.emulated_clock();
     let place = Place {
         given: setup.request.store_path.as_deref(),

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use punctual_runtime::report::Progress;
-use punctual_scenario::{Faults, PlatformChoice, RunRequest};
+use punctual_scenario::{PlatformChoice, RunRequest};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
@@ -68,21 +68,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
         },
     };
     let trace = Trace::synthetic(count, period_min, period_max, Nanos::from_secs(30), scenario.seed);
-    RunRequest {
-        scenario,
-        trace: Arc::new(trace),
-        platform,
-        controller: None,
-        store_path: None,
-        neighbours: punctual_platform::Neighbours::default(),
-        record: false,
-        machine: None,
-        governor: None,
-        faults: Faults::default(),
-        allocation: None,
-        surge: None,
-        force: false,
-    }
+    RunRequest::new(scenario, Arc::new(trace), platform)
 }
 
 fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {

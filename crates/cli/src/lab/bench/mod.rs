@@ -7,6 +7,7 @@
 
 mod allocation;
 mod cases;
+mod control_loop;
 mod controllers;
 mod movie;
 mod neighbours;
@@ -59,6 +60,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
         Bench::Rates(arguments) => rates::rates(arguments),
         Bench::Allocation(arguments) => allocation::allocation(arguments),
         Bench::Movie(arguments) => movie::movie(arguments, command),
+        Bench::Loop(arguments) => control_loop::control_loop(arguments),
         Bench::Referees(arguments) => referees::referees(arguments, command),
         Bench::Neighbours(arguments) => neighbours::neighbours(arguments),
     }

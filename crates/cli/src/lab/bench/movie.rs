@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_lab::movie::{Arm, MovieError, MoviePlan, MovieReport, play, possible};
+use punctual_lab::movie::{Arm, MoviePlan, MovieReport, play, possible};
 use punctual_workload::{Arrival, Class};
 use serde::Serialize;
 
@@ -47,10 +47,7 @@ pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
         tell(what);
         interrupt.answer()
     });
-    let report = report.map_err(|error| match error {
-        MovieError::Interrupted => Failure::input(["interrupted; the machine has been put back"]),
-        error => Failure::input([error.to_string()]),
-    })?;
+    let report = report.map_err(|error| Failure::input([error.to_string()]))?;
     print(&told(&report))?;
     let written = Written {
         scenario: loaded.shown(),

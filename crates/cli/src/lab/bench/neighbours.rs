@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use punctual_lab::neighbours::{NeighboursError, NeighboursReport, Plan, Stranger, compare};
+use punctual_lab::neighbours::{NeighboursError, NeighboursReport, Plan, compare};
 use punctual_runtime::report::PlatformChoice;
-use punctual_scenario::{Faults, RunRequest};
+use punctual_scenario::RunRequest;
 use punctual_units::Nanos;
 use punctual_workload::Class;
 
@@ -28,7 +28,7 @@ pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
     let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
     let loaded = scenario::load(Some(path), &arguments.set)?;
     let lasts = Nanos::from_secs(u64::from(arguments.seconds));
-    let mut strangers: Vec<Stranger> = arguments.program.iter().map(|program| program.stranger()).collect();
+    let mut strangers = arguments.program.clone();
     strangers.dedup();
     let plan = Plan {
         request: request(&loaded, lasts)?,
@@ -36,6 +36,8 @@ pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
         repetitions: arguments.repetitions,
         strangers,
         hogs: arguments.hogs,
+        sleepers: arguments.sleepers,
+        groups: arguments.groups,
     };
     let interrupt = Interrupt::listen()?;
     let report = compare(&plan, &mut |what| {
@@ -63,20 +65,10 @@ fn request(loaded: &Loaded, lasts: Nanos) -> Result<RunRequest, Failure> {
         return Err(Failure::input([what]));
     }
     scenario.duration = lasts;
+    let trace = Arc::new(trace::load(&scenario, loaded.file.as_deref())?);
     Ok(RunRequest {
-        trace: Arc::new(trace::load(&scenario, loaded.file.as_deref())?),
-        scenario,
-        platform: PlatformChoice::Linux,
-        controller: None,
-        store_path: None,
         neighbours: loaded.neighbours.clone(),
-        record: false,
-        machine: None,
-        governor: None,
-        faults: Faults::default(),
-        allocation: None,
-        surge: None,
-        force: false,
+        ..RunRequest::new(scenario, trace, PlatformChoice::Linux)
     })
 }
 

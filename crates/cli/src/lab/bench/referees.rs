@@ -1,6 +1,6 @@
 //! `punctual bench referees`: tools that we did not write, outside and inside of the protection.
 
-use punctual_lab::movie::MovieError;
+use punctual_lab::beside::BesideError;
 use punctual_lab::referees::{Referee, RefereeRun, hear, present};
 use serde::Serialize;
 
@@ -51,7 +51,7 @@ pub fn referees(arguments: &Referees, command: &str) -> Result<(), Failure> {
         tell(what);
         interrupt.answer()
     });
-    let runs = heard.map_err(|error: MovieError| Failure::input([error.to_string()]))?;
+    let runs = heard.map_err(|error: BesideError| Failure::input([error.to_string()]))?;
     print(&told(&runs, &absent))?;
     let written = Written {
         seconds,

@@ -1,4 +1,5 @@
-use punctual_lab::movie::{Frame, Medium, MoviePlan};
+use punctual_lab::beside::{Counted, Medium};
+use punctual_lab::movie::{Frame, MoviePlan};
 use punctual_platform::Neighbours;
 use punctual_runtime::linux::tenancy::LendingMeasured;
 
@@ -38,9 +39,11 @@ pub(crate) fn report() -> MovieReport {
         wrong: 0,
         player_cpu: ms(30),
         lent: ms(20),
-        window: ms(82),
-        interactive_units: 7,
-        disk_bytes: 5,
+        counted: Counted {
+            window: ms(82),
+            interactive_units: 7,
+            disk_bytes: 5,
+        },
         lending: arm.exclusive().then(|| LendingMeasured {
             hand_over: vec![Nanos(30_000)],
             take_back: vec![Nanos(60_000)],
@@ -74,7 +77,7 @@ fn with(change: impl Fn(&mut Run)) -> MovieReport {
 
 #[test]
 fn both_of_the_interactive_side_are_judged() {
-    let idle_writer = with(|run| run.disk_bytes = if run.arm == Arm::Alone { 10 } else { 5 });
+    let idle_writer = with(|run| run.counted.disk_bytes = if run.arm == Arm::Alone { 10 } else { 5 });
     assert_eq!(judgement(&idle_writer, "hogs"), Judgement::Holds);
     assert_eq!(judgement(&idle_writer, "disk's writer"), Judgement::DoesNotHold);
     let text = told(&idle_writer);
@@ -83,7 +86,7 @@ fn both_of_the_interactive_side_are_judged() {
 
 #[test]
 fn nothing_to_hold_it_against_is_not_a_number() {
-    let idle_hogs = with(|run| (run.interactive_units, run.disk_bytes) = (0, 0));
+    let idle_hogs = with(|run| (run.counted.interactive_units, run.counted.disk_bytes) = (0, 0));
     assert_eq!(judgement(&idle_hogs, "hogs"), Judgement::NotJudged);
     assert!(!told(&idle_hogs).contains("NaN"));
 }

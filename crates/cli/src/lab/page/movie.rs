@@ -72,8 +72,8 @@ fn tiles(page: &mut String, report: &MovieReport) {
                 let share = |shares: &[f64]| format!("{:.1} %", median(shares) * 100.0);
                 format!(
                     "{}, {}",
-                    share(&dual.work_of_equal_share),
-                    share(&dual.disk_of_equal_share)
+                    share(&dual.interactive.work_of_equal_share),
+                    share(&dual.interactive.disk_of_equal_share)
                 )
             }),
             "of an equal share done by the hogs, and by the disk's writer",
@@ -222,9 +222,11 @@ fn spreads(page: &mut String, report: &MovieReport) {
     let groups: Vec<String> = arms.iter().map(|arm| arm.arm.name().to_owned()).collect();
     let figures: [(&str, Pick); 3] = [
         ("Late frames, %", |arm| &arm.late_by_repetition),
-        ("Work of the hogs, % of an equal share", |arm| &arm.work_of_equal_share),
+        ("Work of the hogs, % of an equal share", |arm| {
+            &arm.interactive.work_of_equal_share
+        }),
         ("Written by the disk's writer, % of an equal share", |arm| {
-            &arm.disk_of_equal_share
+            &arm.interactive.disk_of_equal_share
         }),
     ];
     for (title, pick) in figures {
@@ -243,12 +245,7 @@ fn spreads(page: &mut String, report: &MovieReport) {
 
 /// Shares in percent; none of none.
 fn spread(shares: &[f64]) -> Option<Spread> {
-    let percent = || shares.iter().map(|share| share * 100.0);
-    Some(Spread {
-        median: median(shares) * 100.0,
-        low: percent().reduce(f64::min)?,
-        high: percent().reduce(f64::max)?,
-    })
+    Spread::of(&shares.iter().map(|share| share * 100.0).collect::<Vec<_>>())
 }
 
 fn probe(page: &mut String, report: &MovieReport) {

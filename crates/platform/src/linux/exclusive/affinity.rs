@@ -234,11 +234,7 @@ fn shrink_groups(journal: &Journal, wanted: &Wanted) -> Result<Vec<(PathBuf, Vec
             ));
         }
         let file = group.join(CPUS);
-        match has(CPUS).is_empty() {
-            // An empty file cannot be put back by writing nothing.
-            true => journal.switch(&file, &list(&left), "\n")?,
-            false => journal.write(&file, &list(&left))?,
-        }
+        journal.write(&file, &list(&left))?;
         Ok((group.clone(), cores))
     };
     wanted.lend_to.iter().map(shrink).collect()

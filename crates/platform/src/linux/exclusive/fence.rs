@@ -23,6 +23,8 @@ pub(super) struct Wanted<'w> {
     /// All other cores of the machine.
     pub(super) others: &'w [CoreId],
     pub(super) spared: &'w Spared,
+    /// Whether the kernel was booted to keep them free.
+    pub(super) isolated: bool,
     /// Whether the cores are to be lent.
     pub(super) lend: bool,
     /// Groups that have them while they are lent.
@@ -36,6 +38,8 @@ pub(super) enum Fence {
     Partition(Vec<(CoreId, Partition)>),
     Cpuset(Box<Cpuset>),
     Affinity(Box<Affinity>),
+    /// The kernel was booted to keep the cores free; threads pinned there are moved, where that is allowed.
+    Isolated(Option<Box<Affinity>>),
 }
 
 impl Fence {
@@ -57,6 +61,13 @@ impl Fence {
         };
         let cpuset = || Cpuset::create(tree, journal, wanted).map(|it| Fence::Cpuset(Box::new(it)));
         let affinity = || Affinity::new(tree, journal, wanted).map(|it| Fence::Affinity(Box::new(it)));
+        if wanted.isolated {
+            let strangers = || Affinity::new(tree, journal, wanted).map(|it| Fence::Isolated(Some(Box::new(it))));
+            return Fence::attempt(journal, strangers).or_else(|refusal| {
+                better.push(refusal);
+                Ok((Fence::Isolated(None), Census::default()))
+            });
+        }
         Fence::attempt(journal, partitions)
             .or_else(|refusal| {
                 better.push(refusal);
@@ -87,24 +98,25 @@ impl Fence {
             Fence::Partition(_) => Mechanism::Partition,
             Fence::Cpuset(_) => Mechanism::Cpuset,
             Fence::Affinity(_) => Mechanism::Affinity,
+            Fence::Isolated(_) => Mechanism::Isolated,
         }
     }
 
     /// Moves all threads away that have not been moved yet.
     pub(super) fn sweep(&self) -> Census {
         match self {
-            Fence::Partition(_) => Census::default(),
+            Fence::Partition(_) | Fence::Isolated(None) => Census::default(),
             Fence::Cpuset(cpuset) => cpuset.sweep(),
-            Fence::Affinity(affinity) => affinity.sweep(),
+            Fence::Affinity(affinity) | Fence::Isolated(Some(affinity)) => affinity.sweep(),
         }
     }
 
     /// The threads that the sweeps left where they are, and why; those of a partition are the kernel's to know.
     pub(super) fn settled(&self) -> HashMap<Tid, Why> {
         match self {
-            Fence::Partition(_) => HashMap::new(),
+            Fence::Partition(_) | Fence::Isolated(None) => HashMap::new(),
             Fence::Cpuset(cpuset) => cpuset.settled(),
-            Fence::Affinity(affinity) => affinity.settled(),
+            Fence::Affinity(affinity) | Fence::Isolated(Some(affinity)) => affinity.settled(),
         }
     }
 
@@ -112,7 +124,7 @@ impl Fence {
     pub(super) fn enter(&self, core: CoreId, thread: Tid) -> io::Result<()> {
         match self {
             Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.enter(thread)),
-            Fence::Cpuset(_) | Fence::Affinity(_) => Ok(()),
+            Fence::Cpuset(_) | Fence::Affinity(_) | Fence::Isolated(_) => Ok(()),
         }
     }
 
@@ -120,12 +132,12 @@ impl Fence {
     /// outer ones first.
     pub(super) fn groups_to_lend_to(&self, wanted: &Wanted) -> Vec<(PathBuf, Vec<CoreId>)> {
         match self {
-            Fence::Partition(_) => Vec::new(),
+            Fence::Partition(_) | Fence::Isolated(None) => Vec::new(),
             Fence::Cpuset(cpuset) => {
                 let within = wanted.lend_to.iter().flat_map(|group| cpuset.shrunk_within(group));
                 within.collect()
             }
-            Fence::Affinity(affinity) => affinity.groups(),
+            Fence::Affinity(affinity) | Fence::Isolated(Some(affinity)) => affinity.groups(),
         }
     }
 }
@@ -150,7 +162,7 @@ fn not_while_lending(tree: &KernelTree) -> Refusal {
 
 /// A way by which no thread may be moved keeps nothing.
 pub(super) fn judge(mechanism: Mechanism, census: Census) -> Result<(), Refusal> {
-    if census.moved > 0 || census.not_ours == 0 {
+    if census.moved > 0 || census.not_ours == 0 || mechanism == Mechanism::Isolated {
         return Ok(());
     }
     Err(refused(

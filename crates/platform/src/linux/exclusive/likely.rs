@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::cgroup::mount_point;
 use super::super::tree::{read_trimmed, writable};
-use super::super::{KernelTree, refused, thread};
+use super::super::{KernelTree, cores, refused, thread};
 use super::Mechanism;
 use super::partition::{REMOTE, groups};
 use crate::Refusal;
@@ -15,6 +15,9 @@ use crate::Refusal;
 /// # Errors
 /// [`Refusal`] where this user may make no cpuset and not move the threads of others.
 pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
+    if !cores::isolated(tree).is_empty() {
+        return Ok(Mechanism::Isolated);
+    }
     let partition = partition(tree);
     if partition.is_ok() {
         return Ok(Mechanism::Partition);

@@ -9,6 +9,9 @@
 //! 2. a *cpuset* without the core for all other threads (version 1; `cpuset.rs`),
 //! 3. the *affinity* of every thread, one by one (`affinity.rs`).
 //!
+//! A core that the kernel was booted to keep free (`isolcpus`) needs none of these: there the affinity of threads that
+//! were pinned to it is narrowed, and no other thread comes.
+//!
 //! A partition cannot be lent, so it is tried only where lending is not asked for. In the last two, threads that start
 //! later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is
 //! bound to no core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself,
@@ -20,8 +23,10 @@
 //! every [`ExclusiveCore`] first: otherwise the sweep would move threads that the journal has just restored.
 
 mod affinity;
+mod choice;
 mod cpuset;
 mod fence;
+mod hints;
 mod idle;
 mod kernel_work;
 mod lendees;
@@ -48,9 +53,12 @@ use super::core_mask::CoreMask;
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::Tid;
+use super::tree::read_trimmed;
 use super::{KernelTree, cores, refused};
 use crate::{Neighbours, Refusal, Why};
 
+pub use choice::candidates;
+pub use hints::quieter;
 pub use lendees::Lendee;
 pub use likely::likely;
 pub use obtained::{Census, Mechanism, Obtained, STAYS_MAX};
@@ -160,11 +168,14 @@ impl ExclusiveCore {
         let mut others = machine.to_vec();
         others.retain(|other| !exclusive.contains(other) && !claimed.contains(other));
         let spared = Spared::new(tree, neighbours);
+        let steered = kernel_work::named(tree, &neighbours.interrupts)?;
+        let isolated = cores::isolated(tree);
         let mut better = Vec::new();
         let wanted = Wanted {
             exclusive,
             others: &others,
             spared: &spared,
+            isolated: exclusive.iter().all(|core| isolated.contains(core)),
             lend: neighbours.lend,
             lend_to: &groups(tree, neighbours)?,
         };
@@ -184,18 +195,27 @@ impl ExclusiveCore {
         let why = |present: &Present| match present.status {
             status if status.process == own => None,
             _ if present.of_kernel || present.mask.without(&ours).is_empty() => Some(Why::Bound),
+            _ if matches!(fence, Fence::Isolated(None)) => Some(Why::NotPermitted),
             _ => settled.get(&present.thread).copied(),
         };
+        let mut steering = kernel_work::steer(tree, journal, exclusive.first(), &steered);
         let kept = exclusive.iter().zip(&idle).map(|(core, idle)| Obtained {
             core: *core,
             mechanism: fence.mechanism(),
             threads,
             stays: programs_on(tree, *core, why),
-            interrupts: kernel_work::move_interrupts(tree, journal, *core),
+            interrupts: kernel_work::move_interrupts(tree, journal, *core, &steered),
+            // The first core has them.
+            steered: std::mem::take(&mut steering.0),
             unbound_work: kernel_work::move_unbound_work(tree, journal, *core),
             idle_exit_max_us: idle.is_ok().then_some(idle::IDLE_EXIT_MAX_US),
             limits,
-            refused: better.iter().chain(idle.as_ref().err()).cloned().collect(),
+            refused: better
+                .iter()
+                .chain(idle.as_ref().err())
+                .cloned()
+                .chain(std::mem::take(&mut steering.1))
+                .collect(),
         });
         let kept: Vec<Obtained> = kept.collect();
         lendees.leave(claimed.into_iter().collect());
@@ -288,6 +308,14 @@ impl ExclusiveCore {
     }
 }
 
+/// Whether there are the interrupts that are to be steered onto a core.
+///
+/// # Errors
+/// [`Refusal`] where one is not there, with those that are.
+pub fn check_interrupts(tree: &KernelTree, neighbours: &Neighbours) -> Result<(), Refusal> {
+    kernel_work::named(tree, &neighbours.interrupts).map(drop)
+}
+
 /// Whether there are the groups that the cores are to be lent to.
 ///
 /// # Errors
@@ -317,10 +345,26 @@ fn groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<Vec<PathBuf>, Re
         if below.as_os_str().is_empty() || home.as_ref().is_some_and(within) {
             return refusal("this program is in it".into(), "name a group of other programs");
         }
-        if !folder.join(CPUS).is_file() {
+        let list = folder.join(CPUS);
+        let cores = match read_trimmed(&list) {
+            Ok(cores) => cores,
+            Err(why) => {
+                return refusal(
+                    format!("{}: {why}", list.display()),
+                    "name a group as /proc/PID/cgroup shows it, with the cpuset controller enabled in the group above",
+                );
+            }
+        };
+        // In version 2 a group may go without a list of its own. Once it has one, it cannot give that up again while a
+        // process is in it: the kernel answers ENOSPC (validate_change() in kernel/cgroup/cpuset.c).
+        if cores.is_empty() {
+            let all = read_trimmed(&folder.join("cpuset.cpus.effective")).unwrap_or_default();
             return refusal(
-                format!("there is no {}", folder.join(CPUS).display()),
-                "name a group as /proc/PID/cgroup shows it, with the cpuset controller enabled in the group above",
+                "it has no list of cores of its own, and could not be left without one again".into(),
+                &format!(
+                    "give it one: echo {all} > {}, or for a systemd unit: systemctl set-property UNIT AllowedCPUs={all}",
+                    list.display()
+                ),
             );
         }
         Ok(folder)

@@ -20,6 +20,8 @@ pub enum Mechanism {
     Cpuset,
     /// The affinity of every thread.
     Affinity,
+    /// The kernel was booted to keep the core free (`isolcpus`).
+    Isolated,
 }
 
 impl fmt::Display for Mechanism {
@@ -29,6 +31,7 @@ impl fmt::Display for Mechanism {
             Mechanism::Partition => "cpuset partition (cgroup v2)",
             Mechanism::Cpuset => "cpuset (cgroup v1)",
             Mechanism::Affinity => "affinity of every thread",
+            Mechanism::Isolated => "the kernel's command line (isolcpus)",
         })
     }
 }
@@ -88,6 +91,9 @@ pub struct Obtained {
     pub stays: Vec<Stay>,
     /// Interrupts that left it, and interrupts that would not.
     pub interrupts: (usize, usize),
+    /// Interrupts that were steered onto it.
+    #[serde(default)]
+    pub steered: Vec<String>,
     /// Whether kernel work that is bound to no core stays off it.
     pub unbound_work: bool,
     /// How long leaving an idle state of the core takes at most, in microseconds; none where that is as the kernel
@@ -108,6 +114,9 @@ impl fmt::Display for Obtained {
         }
         let (moved, kept) = self.interrupts;
         write!(f, "; {moved} interrupts moved, {kept} not; ")?;
+        if !self.steered.is_empty() {
+            write!(f, "interrupts {} steered here; ", self.steered.join(", "))?;
+        }
         f.write_str(match self.unbound_work {
             true => "unbound kernel work elsewhere; ",
             false => "unbound kernel work anywhere; ",

@@ -10,6 +10,7 @@ use super::affinity::Affinity;
 use super::fence::judge;
 use super::population::Identity;
 use super::*;
+use crate::CoreChoice;
 use crate::linux::testing;
 
 /// A program that sleeps, under a name that no other has.
@@ -96,6 +97,7 @@ fn wanted<'w>(exclusive: &'w [CoreId], others: &'w [CoreId], spared: &'w Spared)
         exclusive,
         others,
         spared,
+        isolated: false,
         lend: true,
         lend_to: &[],
     }
@@ -409,6 +411,58 @@ fn several_cores_are_taken_as_one_and_lent_one_by_one() {
     assert_eq!(text("/cpuset/render/cpuset.cpus"), "0-3");
 }
 
+/// Two exclusive cores of four, which the kernel was booted to keep free (`isolcpus=2-3`).
+#[test]
+fn isolated_cores_need_no_fence_and_a_devices_interrupt_comes_to_the_first() {
+    let (_folder, tree) = testing::tree(&[
+        ("/sys/devices/system/cpu/online", "0-3"),
+        ("/sys/devices/system/cpu/isolated", "2-3"),
+        ("/proc/self/status", "Cpus_allowed_list:\t0-1"),
+        (
+            "/proc/self/mountinfo",
+            "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset",
+        ),
+        ("/cpuset/tasks", "1"),
+        (
+            "/proc/interrupts",
+            "     CPU0\n 24:  0  PCI-MSI 1-edge      uio0\n 25:  0  PCI-MSI 2-edge      disk",
+        ),
+        ("/proc/irq/24/smp_affinity_list", "0-3"),
+        ("/proc/irq/25/smp_affinity_list", "0-3"),
+    ]);
+    assert_eq!(likely(&tree), Ok(Mechanism::Isolated));
+    let open = candidates(&tree, &CoreChoice::Any).unwrap();
+    assert_eq!(open, [3, 2, 1, 0].map(CoreId), "isolated cores count, and come first");
+    let journal = testing::journal();
+    let neighbours = Neighbours {
+        interrupts: vec!["uio0".into()],
+        ..Neighbours::default()
+    };
+    let cores = ExclusiveCore::take_all(&tree, &journal, &open[..2], &neighbours).unwrap();
+    let [first, second] = [0, 1].map(|core| cores[core].obtained().clone());
+    assert_eq!([first.mechanism, second.mechanism], [Mechanism::Isolated; 2]);
+    assert_eq!(
+        (first.steered.as_slice(), second.steered.len()),
+        (&["24 (uio0)".into()][..], 0)
+    );
+    assert!(first.to_string().contains("isolcpus") && first.to_string().contains("24 (uio0) steered here"));
+    let irq = |number: u32| tree.read(format!("/proc/irq/{number}/smp_affinity_list")).unwrap();
+    assert_eq!((irq(24), irq(25)), ("3".into(), "0-1".into()));
+    assert!(
+        !tree.path("/cpuset").join(cpuset::PEN).exists(),
+        "no thread is moved into a pen"
+    );
+    drop(cores);
+    assert_eq!(journal.restore(), []);
+    assert_eq!((irq(24), irq(25)), ("0-3".into(), "0-3".into()));
+    let unknown = Neighbours {
+        interrupts: vec!["eth0".into()],
+        ..Neighbours::default()
+    };
+    let refusal = ExclusiveCore::take_all(&tree, &journal, &open[..1], &unknown).unwrap_err();
+    assert!(refusal.remedy.contains("24 (uio0), 25 (disk)"), "{refusal}");
+}
+
 #[test]
 fn a_group_that_cannot_be_lent_to_is_refused_and_nothing_has_changed() {
     let files = [
@@ -421,11 +475,14 @@ fn a_group_that_cannot_be_lent_to_is_refused_and_nothing_has_changed() {
         ("/cpuset/cpuset.mems", "0"),
         ("/cpuset/tasks", ""),
         ("/cpuset/box/cpuset.cpus", "0-3"),
+        ("/cpuset/unlisted/cpuset.cpus", "\n"),
+        ("/cpuset/unlisted/cpuset.cpus.effective", "0-3"),
     ];
     let (_folder, tree) = testing::tree(&files);
     let journal = testing::journal();
     for (group, why) in [
-        ("/gone", "there is no"),
+        ("/gone", "cpuset.cpus: No such file"),
+        ("/unlisted", "no list of cores of its own"),
         ("/box", "this program is in it"),
         ("/", "this program is in it"),
     ] {

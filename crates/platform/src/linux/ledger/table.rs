@@ -53,8 +53,8 @@ pub(in super::super) enum Kind {
     /// A file that was switched on: it stays so as long as a holder wants it; then the original is written, which
     /// switches it off.
     Switch = 2,
-    /// A file with a list of cores: the original without the claimed ones; where no core would be left, the cores that
-    /// no holder claims.
+    /// A file with a list of cores: the wish of the newest holder that has one; else the original without the claimed
+    /// ones; where no core would be left, the cores that no holder claims.
     OffList = 3,
     /// A file with a mask of cores, in hexadecimal words: likewise.
     OffWords = 4,
@@ -505,6 +505,9 @@ impl Table {
             Kind::OffList | Kind::OffWords | Kind::OnList if !wanted => write(original),
             Kind::Switch => write(original),
             Kind::OffList => {
+                if let Some(wish) = self.newest_wish(change, holders) {
+                    return write(wish);
+                }
                 print_list(&off(parse_list(original)?), text);
                 write(text.whole()?)
             }

@@ -61,6 +61,7 @@ fn create(
         exclusive,
         others,
         spared: &Spared::new(tree, &neighbours),
+        isolated: false,
         lend: true,
         lend_to,
     };

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::thread::Tid;
 
-use super::{MovieError, failed};
+use super::{BesideError, failed};
 
 /// One unit of a hog's work, in cycles: some 20 us, so that counting costs nothing.
 const UNIT_CYCLES: u64 = 50_000;
@@ -62,7 +62,7 @@ impl std::ops::Sub for Done {
 
 impl Load {
     /// Starts `hogs` threads, and one that writes and syncs the file at `disk`.
-    pub(crate) fn start(hogs: usize, disk: Option<&Path>, clock: &Arc<EmulatedClock>) -> Result<Load, MovieError> {
+    pub(crate) fn start(hogs: usize, disk: Option<&Path>, clock: &Arc<EmulatedClock>) -> Result<Load, BesideError> {
         let shared = Arc::new(Shared {
             units: (0..hogs).map(|_| Counter::default()).collect(),
             ..Shared::default()
@@ -88,9 +88,9 @@ impl Load {
         Ok(load)
     }
 
-    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MovieError> {
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), BesideError> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(body);
-        self.threads.push(thread.map_err(|why| MovieError::File {
+        self.threads.push(thread.map_err(|why| BesideError::File {
             what: "starting a thread".into(),
             why,
         })?);

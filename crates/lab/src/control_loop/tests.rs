@@ -1,0 +1,123 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn plan(ways: &[Way]) -> LoopPlan {
+    let ms = Nanos::from_millis;
+    LoopPlan {
+        period: ms(10),
+        compute: ms(1),
+        reserved: ms(5),
+        lasts: ms(100),
+        hogs_per_core: 1,
+        busy_disk: false,
+        repetitions: 1,
+        ways: ways.to_vec(),
+    }
+}
+
+proptest! {
+    /// Every release is counted once, whatever became of its job.
+    #[test]
+    fn jobs_are_those_in_time_late_and_dropped(
+        jobs in prop::collection::vec((0u64..3000, 1u64..3000, any::<bool>()), 0..60),
+    ) {
+        let period = Nanos::from_micros(1000);
+        let seen: Vec<Seen> = jobs.iter().zip(0u64..).map(|((wake, compute, _), number)| {
+            let released = Time::ZERO + period * number;
+            let woken = released + Nanos::from_micros(*wake);
+            let finished = (woken < released + period).then(|| woken + Nanos::from_micros(*compute));
+            Seen { released, woken, finished }
+        }).collect();
+        let number = |job: &Seen| (job.released.0 / period.0) as usize;
+        let run = Run::of(&seen, period, Counted::default(), |job, _| jobs[number(job)].2);
+        let Tally { jobs: all, in_time, late, dropped, unexplained } = run.tally;
+        prop_assert_eq!(all, seen.len() as u64);
+        prop_assert_eq!(all, in_time + late + dropped);
+        prop_assert!(unexplained <= late + dropped);
+        let is_late = |(wake, compute, _): &&(u64, u64, bool)| *wake < 1000 && wake + compute > 1000;
+        prop_assert_eq!(late, jobs.iter().filter(is_late).count() as u64);
+        prop_assert_eq!(dropped, jobs.iter().filter(|job| job.0 >= 1000).count() as u64);
+        let excused = |job: &&(u64, u64, bool)| (job.0 >= 1000 || is_late(job)) && job.2;
+        prop_assert_eq!(late + dropped - unexplained, jobs.iter().filter(excused).count() as u64);
+        prop_assert_eq!((run.wake.len() as u64, run.done.len() as u64), (all, in_time + late));
+        prop_assert!((0.0..=1.0).contains(&run.tally.missed()));
+    }
+}
+
+#[test]
+fn each_figure_out_of_range_is_named_with_its_option() {
+    assert_eq!(plan(&Way::ALL).check(), Ok(()));
+    let ms = Nanos::from_millis;
+    type Change = fn(&mut LoopPlan);
+    let changes: [(Change, &str); 6] = [
+        (|plan| plan.period = Nanos::from_micros(99), "--period"),
+        (|plan| plan.period = Nanos::from_secs(2), "--period"),
+        (|plan| plan.compute = Nanos::ZERO, "--compute"),
+        (|plan| plan.compute = Nanos::from_micros(9001), "--compute"),
+        (|plan| plan.reserved = Nanos::from_micros(999), "--reserve"),
+        (|plan| plan.lasts = Nanos::from_millis(9), "--seconds"),
+    ];
+    for (change, option) in changes {
+        let mut plan = plan(&Way::ALL);
+        change(&mut plan);
+        let refusal = plan.check().unwrap_err();
+        assert!(refusal.remedy.contains(option), "{refusal}");
+    }
+    let mut long = plan(&Way::ALL);
+    (long.lasts, long.repetitions) = (ms(600_000), 1000);
+    assert!(long.check().unwrap_err().remedy.contains("--repetitions"));
+}
+
+/// Real runs of the ways that change nothing on the machine. Nothing is judged that depends on time.
+#[test]
+fn runs_account_for_every_release() {
+    let plan = plan(&[Way::Alone, Way::Ordinary, Way::Fifo, Way::ByHand]);
+    let report = compare(&plan, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!((report.runs.len(), report.ways.len()), (4, 4));
+    for summary in &report.ways {
+        let Tally {
+            jobs,
+            in_time,
+            late,
+            dropped,
+            ..
+        } = summary.tally;
+        let expected = match (summary.way, &summary.refused) {
+            (Way::Alone, _) | (_, Some(_)) => 0,
+            _ => plan.jobs(),
+        };
+        assert_eq!((jobs, in_time + late + dropped), (expected, expected), "{summary:?}");
+    }
+    let ordinary = &report.ways[1];
+    assert!(ordinary.refused.is_none() && ordinary.wake.max >= ordinary.wake.p50);
+}
+
+/// A reservation longer than its period is refused on every kernel: the way is left out, and says why.
+#[test]
+fn a_refused_reservation_is_named_and_the_others_run() {
+    let mut plan = plan(&[Way::Alone, Way::Deadline, Way::Ordinary]);
+    let place = Place::find().unwrap();
+    let beside = Beside::start(place, plan.hogs_per_core, false).unwrap();
+    plan.reserved = plan.period * 2;
+    let bench = Bench {
+        plan: &plan,
+        beside: &beside,
+    };
+    let runs: Vec<Run> = plan.ways.iter().map(|way| bench.run(0, *way).unwrap()).collect();
+    let report = LoopReport::of(&plan, 1, beside.place.medium.clone(), runs, None);
+    let refused = report.ways[1].refused.as_ref().expect("planted");
+    assert!(
+        refused.contains("SCHED_DEADLINE with 20.00 ms in each 10.00 ms"),
+        "{refused}"
+    );
+    assert_eq!(report.ways[1].tally, Tally::default());
+    assert_eq!(
+        (report.ways[2].tally.jobs, &report.ways[2].refused),
+        (plan.jobs(), &None)
+    );
+    assert!(
+        report.ways[1].interactive.work.is_empty(),
+        "what did not run is held against nothing"
+    );
+}

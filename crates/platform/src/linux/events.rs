@@ -1,0 +1,358 @@
+//! What a thread waits for that is released by events: a file descriptor that becomes readable.
+//!
+//! | descriptor | an event is | read here |
+//! |---|---|---|
+//! | eventfd(2), timerfd | what its counter counts; several that came together are told as one with their number | yes |
+//! | an interrupt of a UIO device (`/dev/uio0`) | what the kernel counts, likewise; the job enables the interrupt again | yes |
+//! | socket, pipe, any other that can be polled | that there is something to read, which the job reads | no |
+//!
+//! A descriptor that is read here does not block its readers from then on (`O_NONBLOCK`): were another thread to read
+//! it first, this one would wait where no bell wakes it.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+
+use punctual_os::LinuxOs;
+use punctual_units::{Clock, Nanos, Time};
+
+use super::{KernelTree, last_error, refused};
+use crate::Refusal;
+
+/// An eventfd: rung by any thread, it wakes the thread that waits for it.
+///
+/// ```
+/// use punctual_platform::linux::events::{Bell, EventSource, Heard};
+/// let bell = Bell::new()?;
+/// let mut events = EventSource::of(&bell)?;
+/// bell.ring();
+/// bell.ring();
+/// assert_eq!(events.wait(None, None), Heard::Event { count: 2 });
+/// # Ok::<(), punctual_platform::Refusal>(())
+/// ```
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    /// One that has not been rung.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the process may open no more descriptors.
+    pub fn new() -> Result<Bell, Refusal> {
+        // SAFETY: no memory is passed.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(refused("an eventfd", last_error(), "allow more open files (ulimit -n)"));
+        }
+        // SAFETY: the kernel has just returned the descriptor, and no other code knows it.
+        Ok(Bell(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Adds an event. Never waits; a counter that is full (2^64 - 2 events) stays as it is.
+    pub fn ring(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: the buffer is as long as said.
+        unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A descriptor whose events release jobs.
+#[derive(Debug)]
+pub struct EventSource {
+    fd: OwnedFd,
+    takes: Takes,
+    stop: Arc<Bell>,
+}
+
+/// What of an event is read here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    /// A counter of 8 bytes, which reading sets to 0.
+    Counter,
+    /// A counter of 4 bytes since the device was opened, and what it was last.
+    Interrupts(Option<u32>),
+    /// Nothing.
+    Nothing,
+}
+
+/// How a wait for an event ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// An event came, or `count` together.
+    Event {
+        /// At least 1; always 1 where events are not counted.
+        count: u64,
+    },
+    /// A bell was rung, a signal came, or the time is over.
+    Nothing,
+    /// No event will come any more, for this reason.
+    Closed(String),
+}
+
+impl EventSource {
+    /// The events of `fd`, by a descriptor of its own: the caller's may be closed.
+    ///
+    /// # Errors
+    /// [`Refusal`] where `fd` is a file or folder, which are readable at all times, or the process may open no more
+    /// descriptors.
+    pub fn of(fd: impl AsFd) -> Result<EventSource, Refusal> {
+        let what = "events of a file descriptor";
+        let limit = "allow more open files (ulimit -n)";
+        let fd = fd.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|why| refused(what, why, limit))?;
+        let link = KernelTree::default().path(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        let link = fs::read_link(link).map_err(|why| refused(what, why, "mount /proc"))?;
+        let takes = Takes::from_link(&link.to_string_lossy());
+        if takes == Takes::Nothing && always_readable(fd.as_raw_fd()) {
+            let why = format!("{} is readable at all times, so it tells no events", link.display());
+            return Err(refused(
+                what,
+                why,
+                "give an eventfd, a timerfd, a device, a socket or a pipe",
+            ));
+        }
+        if takes != Takes::Nothing {
+            unblock(fd.as_raw_fd()).map_err(|why| refused(what, why, "give a descriptor that can be read"))?;
+        }
+        Ok(EventSource {
+            fd,
+            takes,
+            stop: Arc::new(Bell::new()?),
+        })
+    }
+
+    /// Ends a wait that is on, and every later one at once.
+    pub fn stop(&self) -> Arc<Bell> {
+        Arc::clone(&self.stop)
+    }
+
+    /// Sleeps until an event comes, [`stop`](Self::stop) or `bell` is rung, or it is `until`. An event that is there
+    /// already is told at once. Allocates nothing but the words of an end.
+    pub fn wait(&mut self, bell: Option<&Bell>, until: Option<Time>) -> Heard {
+        let asked = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
+        let bell = bell.map_or(-1, |bell| bell.0.as_raw_fd());
+        let mut polled = [
+            asked(self.fd.as_raw_fd(), libc::POLLIN | libc::POLLRDHUP),
+            asked(self.stop.0.as_raw_fd(), libc::POLLIN),
+            asked(bell, libc::POLLIN),
+        ];
+        let left = until.map(|until| until.since(LinuxOs.now()));
+        if poll(&mut polled, left) <= 0 {
+            return Heard::Nothing;
+        }
+        self.heard(polled[0].revents)
+    }
+
+    /// An event that is there already; does not sleep.
+    pub fn waiting(&mut self) -> Heard {
+        self.wait(None, Some(Time::ZERO))
+    }
+
+    fn heard(&mut self, told: i16) -> Heard {
+        if told & libc::POLLNVAL != 0 {
+            return Heard::Closed("its descriptor is not open".into());
+        }
+        if told & libc::POLLIN != 0 && !(told & (libc::POLLRDHUP | libc::POLLHUP) != 0 && self.is_empty()) {
+            return match self.take() {
+                Ok(0) => Heard::Nothing, // another thread has read it
+                Ok(count) => Heard::Event { count },
+                Err(why) => Heard::Closed(format!("reading its descriptor failed: {why}")),
+            };
+        }
+        if told & (libc::POLLHUP | libc::POLLRDHUP) != 0 {
+            return Heard::Closed("the other side was closed".into());
+        }
+        if told & libc::POLLERR != 0 {
+            return Heard::Closed("its descriptor has an error".into());
+        }
+        Heard::Nothing
+    }
+
+    /// Whether nothing is left to be read; false where the descriptor does not say.
+    fn is_empty(&self) -> bool {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: FIONREAD writes one integer.
+        let asked = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::FIONREAD, &mut bytes) };
+        asked == 0 && bytes == 0
+    }
+
+    /// How many events there are; they are not told again.
+    fn take(&mut self) -> io::Result<u64> {
+        let mut buffer = [0u8; 8];
+        let bytes = match self.takes {
+            Takes::Counter => 8,
+            Takes::Interrupts(_) => 4,
+            Takes::Nothing => return Ok(1),
+        };
+        // SAFETY: the buffer has at least so many bytes.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), bytes) };
+        if read < 0 {
+            let why = last_error();
+            return match why.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(0),
+                _ => Err(why),
+            };
+        }
+        if read as usize != bytes {
+            return Err(io::Error::other(format!("it gave {read} bytes, not {bytes}")));
+        }
+        Ok(self.takes.counted(buffer))
+    }
+}
+
+impl Takes {
+    /// By what the kernel calls an open descriptor (proc_pid_fd(5)).
+    fn from_link(link: &str) -> Takes {
+        match link {
+            "anon_inode:[eventfd]" | "anon_inode:[timerfd]" => Takes::Counter,
+            device if device.starts_with("/dev/uio") => Takes::Interrupts(None),
+            _ => Takes::Nothing,
+        }
+    }
+
+    /// How many events the bytes that were read stand for.
+    fn counted(&mut self, bytes: [u8; 8]) -> u64 {
+        match self {
+            Takes::Counter => u64::from_ne_bytes(bytes),
+            Takes::Interrupts(before) => {
+                let [a, b, c, d, ..] = bytes;
+                let now = u32::from_ne_bytes([a, b, c, d]);
+                let before = before.replace(now);
+                // The first one: how many came before it was waited for is not of interest.
+                u64::from(before.map_or(1, |before| now.wrapping_sub(before)))
+            }
+            Takes::Nothing => 1,
+        }
+    }
+}
+
+/// Whether the descriptor is a file or folder.
+fn always_readable(fd: RawFd) -> bool {
+    // SAFETY: `stat` is plain data, for which zeroes are valid; the pointer is good for it.
+    let mode = unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd, &mut stat) == 0).then_some(stat.st_mode & libc::S_IFMT)
+    };
+    matches!(mode, Some(libc::S_IFREG | libc::S_IFDIR))
+}
+
+/// Reads of the descriptor never wait from now on.
+fn unblock(fd: RawFd) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    let set = unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        flags >= 0 && libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) >= 0
+    };
+    if set { Ok(()) } else { Err(last_error()) }
+}
+
+/// ppoll(2), for so long at most.
+fn poll(polled: &mut [libc::pollfd], left: Option<Nanos>) -> libc::c_int {
+    const SECOND: u64 = 1_000_000_000;
+    let left = left.map(|left| libc::timespec {
+        tv_sec: (left.0 / SECOND) as libc::time_t,
+        tv_nsec: (left.0 % SECOND) as libc::c_long,
+    });
+    let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the list is as long as said, and the time is valid or null.
+    unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, left, ptr::null()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// No wait of these tests takes longer, where something is wrong.
+    fn bound() -> Option<Time> {
+        Some(LinuxOs.now() + Nanos::from_secs(60))
+    }
+
+    #[test]
+    fn an_eventfd_tells_how_many_came_together_and_then_nothing() {
+        let bell = Bell::new().unwrap();
+        let mut events = EventSource::of(&bell).unwrap();
+        assert_eq!(events.waiting(), Heard::Nothing);
+        (0..3).for_each(|_| bell.ring());
+        assert_eq!(events.wait(None, bound()), Heard::Event { count: 3 });
+        assert_eq!(events.waiting(), Heard::Nothing);
+    }
+
+    #[test]
+    fn either_bell_ends_a_wait() {
+        let (source, run) = (Bell::new().unwrap(), Bell::new().unwrap());
+        let mut events = EventSource::of(&source).unwrap();
+        let begun = LinuxOs.now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| run.ring());
+            assert_eq!(events.wait(Some(&run), bound()), Heard::Nothing);
+        });
+        let stop = events.stop();
+        std::thread::scope(|scope| {
+            scope.spawn(|| stop.ring());
+            assert_eq!(events.wait(None, bound()), Heard::Nothing);
+        });
+        assert!(LinuxOs.now().since(begun) < Nanos::from_secs(60));
+    }
+
+    #[test]
+    fn a_socket_tells_until_it_is_read_and_its_end_once_it_is_empty() {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let mut events = EventSource::of(&here).unwrap();
+        there.write_all(b"ab").unwrap();
+        drop(there);
+        let mut byte = [0];
+        for _ in 0..2 {
+            assert_eq!(events.wait(None, bound()), Heard::Event { count: 1 });
+            here.read_exact(&mut byte).unwrap();
+        }
+        assert_eq!(
+            events.wait(None, bound()),
+            Heard::Closed("the other side was closed".into())
+        );
+    }
+
+    #[test]
+    fn a_pipe_ends_when_its_writer_goes() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut events = EventSource::of(&reader).unwrap();
+        assert_eq!(events.waiting(), Heard::Nothing);
+        drop(writer);
+        assert!(matches!(events.wait(None, bound()), Heard::Closed(_)));
+    }
+
+    #[test]
+    fn a_file_is_refused_in_words() {
+        let file = tempfile::tempfile().unwrap();
+        let refusal = EventSource::of(&file).unwrap_err();
+        assert!(refusal.why.contains("readable at all times"), "{refusal}");
+        assert!(refusal.remedy.contains("eventfd"), "{refusal}");
+    }
+
+    #[test]
+    fn interrupts_of_a_device_are_counted_from_the_first_one_on() {
+        let mut takes = Takes::from_link("/dev/uio0");
+        let mut told = |total: u32| {
+            let mut bytes = [0; 8];
+            bytes[..4].copy_from_slice(&total.to_ne_bytes());
+            takes.counted(bytes)
+        };
+        assert_eq!([told(17), told(18), told(21)], [1, 1, 3]);
+        assert_eq!(
+            (told(u32::MAX), told(1)),
+            (u64::from(u32::MAX - 21), 2),
+            "the counter wraps"
+        );
+        assert_eq!(Takes::from_link("socket:[123]"), Takes::Nothing);
+    }
+}

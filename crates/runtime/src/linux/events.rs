@@ -1,0 +1,132 @@
+//! When the jobs of a task are released that events release: values in, values out.
+//!
+//! **Problem.** The kernel says that an event has come, not when. And admission holds for events that keep their gap,
+//! which a device need not do.
+//!
+//! **Method.** An event for which the thread slept is released when the thread saw it: the wake-up is not in the
+//! response time, unless the job tells the event's own instant ([`Job::happened_at`](super::Job::happened_at)). An
+//! event that was there when the job before ended may have come at any time since: it is released at the earliest
+//! instant that the gap allows, so that waiting is never hidden.
+//!
+//! Events may be ahead of their gaps by one gap: the wake-up before was late, and this one is not. An event that is
+//! further ahead is put off until it is not, and counted. This is the generic cell rate algorithm (ITU-T I.371, annex
+//! A) with a tolerance of one gap, so any span of time has at most one job more than the gaps allow, however fast the
+//! events come. Events that come meanwhile are merged.
+
+use punctual_units::{Nanos, Time};
+
+/// The releases of one task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventReleases {
+    gap: Nanos,
+    /// The release before.
+    last: Option<Time>,
+    /// When the next event would come if all kept their gaps.
+    due: Time,
+}
+
+/// When to run the job of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Release {
+    /// From when its response time counts.
+    pub(super) at: Time,
+    /// Whether it is put off to that instant, which lies ahead.
+    pub(super) put_off: bool,
+}
+
+impl EventReleases {
+    /// No event has come yet; they are to come at least `gap` apart.
+    pub(super) fn new(gap: Nanos) -> EventReleases {
+        EventReleases {
+            gap,
+            last: None,
+            due: Time::ZERO,
+        }
+    }
+
+    /// An event was seen at `now`; `found`: it was there when the thread looked, without a sleep.
+    pub(super) fn seen(&mut self, now: Time, found: bool) -> Release {
+        let allowed = self.due - self.gap;
+        let earliest = self.last.map(|last| last + self.gap).filter(|_| found);
+        let at = earliest.unwrap_or(now).min(now).max(allowed);
+        self.last = Some(at);
+        self.due = self.due.max(at) + self.gap;
+        Release { at, put_off: at > now }
+    }
+
+    /// The earliest instant at which the next event may come, where all keep their gaps.
+    pub(super) fn next(&self) -> Time {
+        self.last.map_or(Time::ZERO, |last| last + self.gap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GAP: Nanos = Nanos(100);
+
+    fn at(at: u64) -> Release {
+        Release {
+            at: Time(at),
+            put_off: false,
+        }
+    }
+
+    #[test]
+    fn an_event_that_a_thread_slept_for_is_released_when_it_is_seen() {
+        let mut releases = EventReleases::new(GAP);
+        assert_eq!(releases.seen(Time(1000), false), at(1000));
+        // 30 too late, then on time: the wake-up was late, not the event early.
+        assert_eq!(releases.seen(Time(1130), false), at(1130));
+        assert_eq!(releases.seen(Time(1200), false), at(1200));
+        assert_eq!(releases.next(), Time(1300));
+    }
+
+    #[test]
+    fn an_event_that_waited_for_the_job_before_has_waited_since_its_gap_was_over() {
+        let mut releases = EventReleases::new(GAP);
+        assert_eq!(releases.seen(Time(1000), false), at(1000));
+        assert_eq!(releases.seen(Time(1450), true), at(1100), "the job took 450");
+        assert_eq!(releases.seen(Time(1460), true), at(1200));
+        // Not before it was seen, though.
+        assert_eq!(releases.seen(Time(1290), true), at(1290));
+    }
+
+    #[test]
+    fn a_source_that_is_a_little_too_fast_is_put_off_in_the_end() {
+        let mut releases = EventReleases::new(GAP);
+        let put_off: Vec<u64> = (0..40u64)
+            .filter(|event| releases.seen(Time(1000 + event * 90), false).put_off)
+            .collect();
+        assert_eq!(put_off.first(), Some(&11), "10 gaps of 90 lack 100");
+    }
+
+    proptest! {
+        /// However fast events come, any span has one job more than the gaps allow, at most; jobs run in order; none is
+        /// released before the event can have come, nor put off while its gap is kept.
+        #[test]
+        fn a_storm_has_one_job_more_than_the_gaps_allow(
+            steps in prop::collection::vec((0u64..250, any::<bool>()), 1..80),
+        ) {
+            let mut releases = EventReleases::new(GAP);
+            let (mut now, mut all) = (Time(1_000), Vec::new());
+            for (step, found) in steps {
+                now = now + Nanos(step);
+                let before = releases.next();
+                let release = releases.seen(now, found);
+                prop_assert!(!release.put_off || now < before, "{:?} at {:?}", release, now);
+                prop_assert!(all.last().is_none_or(|last| *last <= release.at));
+                all.push(release.at);
+                now = now.max(release.at);
+            }
+            for (from, first) in all.iter().enumerate() {
+                for (more, last) in all[from..].iter().enumerate() {
+                    prop_assert!(more as u64 <= last.since(*first).0 / GAP.0 + 1, "{:?}", &all[from..=from + more]);
+                }
+            }
+        }
+    }
+}
