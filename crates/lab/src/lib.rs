@@ -98,7 +98,8 @@ impl Experiment {
         } else if self.name == goals::EXPERIMENT.name {
             [goals::CLAIMS, goals::REASONS]
         } else if dps::parts(self.name).is_some() {
-            [dps::CLAIMS, dps::REASONS]
+            // Its reasons are computed.
+            [dps::CLAIMS, ""]
         } else {
             [qedb::CLAIMS, qedb::REASONS]
         }

@@ -63,6 +63,22 @@ pub struct Replication {
     pub failures: Vec<String>,
 }
 
+impl Replication {
+    /// Of what came of each run of the plan.
+    pub(crate) fn of(machine: &str, seed: u64, results: impl Iterator<Item = Result<Run, String>>) -> Replication {
+        let mut all = Replication {
+            machine: machine.into(),
+            seed,
+            ..Replication::default()
+        };
+        results.for_each(|result| match result {
+            Ok(run) => all.runs.push(run),
+            Err(failure) => all.failures.push(failure),
+        });
+        all
+    }
+}
+
 /// What could not be run, of all of them.
 pub(crate) fn failures(replications: &[Replication]) -> Vec<String> {
     let of = |replication: &Replication| replication.failures.clone();

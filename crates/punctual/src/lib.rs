@@ -37,9 +37,11 @@ pub use punctual_engines::{Lmdb, Memory};
 pub use punctual_os::LinuxOs;
 #[cfg(target_os = "linux")]
 pub use punctual_platform::linux::events::{Bell, EventSource};
+pub use punctual_platform::{CoreChoice, Neighbours};
 #[cfg(target_os = "linux")]
 pub use punctual_runtime::linux::{
-    Bytes, Ended, Figures, Job, Learnt, Prepared, RunOptions, Runtime, RuntimeOptions, Sensor, SensorError, TaskHandle,
+    Bytes, Ended, Figures, Job, Learnt, Prepared, RunOptions, Runtime, RuntimeOptions, Seated, Sensor, SensorError,
+    TaskHandle,
 };
 pub use punctual_runtime::report::{Progress, RunReport};
 pub use punctual_runtime::{Finished, Learning, RuntimeError};

@@ -14,7 +14,7 @@ use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{Ended, Prepared, Runtime};
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Clock, Nanos};
-use punctual_workload::Class;
+use punctual_workload::{Arrival, Class};
 
 /// No wait of a test takes longer.
 const BOUND: Duration = Duration::from_secs(60);
@@ -166,10 +166,23 @@ fn an_exclusive_task_is_released_by_events() {
         serve.fetch_add(job.events(), Ordering::Relaxed);
     });
     prepared.takes_at_most(ms(1));
+    // A lendee: the core is lent from a job to the earliest next event.
+    let pause = Arrival::AfterCompletion {
+        pause_min: Nanos::ZERO,
+        pause_max: Nanos::ZERO,
+    };
+    prepared.task("hog", Class::BestEffort, pause, |_| {
+        let until = LinuxOs.now() + Nanos::from_micros(500);
+        while LinuxOs.now() < until {}
+    });
     let runtime = prepared.start(None).unwrap();
     for rung in 1..=10 {
         device.ring();
         until("the event is served", || served.load(Ordering::Relaxed) == rung);
+        if rung % 2 == 0 {
+            // Every other event finds the core lent no more.
+            std::thread::sleep(Duration::from_millis(25));
+        }
     }
     let report = runtime.stop().unwrap().report;
     assert_eq!((report.tasks[0].jobs, report.tasks[0].merged), (10, 0));

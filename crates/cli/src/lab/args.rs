@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use punctual_lab::control_loop::Way;
-use punctual_lab::dna;
 use punctual_lab::neighbours::Stranger;
+use punctual_lab::{dna, dps};
 use punctual_units::Nanos;
 
 use crate::args::{Change, Controller, Platform, json_file};
@@ -50,6 +50,8 @@ pub struct Experiment {
     /// as machines/dps-dual-core.toml
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     pub media: Option<PathBuf>,
+    #[command(flatten)]
+    pub play: Play,
     /// A folder of profiles (PROGRAM.csv or PROGRAM.SET.csv) for dna-*, in place of the shipped ones
     #[arg(long, value_name = "DIR")]
     pub profiles: Option<PathBuf>,
@@ -62,6 +64,42 @@ pub struct Experiment {
     /// Write a page with the figures and the claims, for any browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// What is played: of `bench movie`, and of dps and its parts.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Play {
+    /// The film, by its rate: bd (48 Mbit/s), hd (20) or dvd (10.08); of dps, the one that the claims are about
+    /// [default: of dps, bd; of bench movie, as the scenario says]
+    #[arg(long, value_name = "NAME", value_parser = named(dps::Film::ALL, dps::Film::name))]
+    pub film: Option<dps::Film>,
+    /// Frames per second, 1 to 240; each is due before the next [default: 24, or as the scenario says]
+    #[arg(long, value_name = "N", value_parser = parse_fps, allow_hyphen_values = true)]
+    pub fps: Option<f64>,
+    /// Programs that never rest: of dps in all, of bench movie on each core [default: 4, or as the scenario says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub hogs: Option<u32>,
+    /// What decoding a frame takes [default: of dps, 15.83ms on average; of bench movie, as the scenario says]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    pub decode: Option<Nanos>,
+}
+
+impl Play {
+    /// Whether something is asked for.
+    pub fn is_some(&self) -> bool {
+        self.film.is_some() || self.fps.is_some() || self.hogs.is_some() || self.decode.is_some()
+    }
+
+    /// Between two frames.
+    pub fn period(&self) -> Option<Nanos> {
+        self.fps.map(|fps| Nanos::from_secs_f64(1.0 / fps))
+    }
+}
+
+fn parse_fps(text: &str) -> Result<f64, String> {
+    let [least, most] = dps::FPS;
+    let fps = text.parse().ok().filter(|fps| (least..=most).contains(fps));
+    fps.ok_or_else(|| format!("give {least} to {most} frames per second, such as 24"))
 }
 
 /// `bench`
@@ -142,6 +180,8 @@ pub struct Movie {
     /// Change a key of the scenario, such as movie.frames=48 or task.player.compute=10ms
     #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
     pub set: Vec<Override>,
+    #[command(flatten)]
+    pub play: Play,
     /// How often each way is played
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,

@@ -53,6 +53,7 @@ pub fn table(outcome: &Outcome) -> String {
         let note = match (row.claim.role, &row.note) {
             (Role::Calibration, _) => "  (fitted)",
             (Role::Setting, _) => "  (setting)",
+            (Role::Added, _) => "  (added)",
             (Role::Prediction, Some(_)) => "  *",
             (Role::Prediction, None) => "",
         };
@@ -124,26 +125,53 @@ fn platform(outcome: &Outcome) -> &'static str {
     }
 }
 
+/// How many claims of some kind there are, and how many of them hold.
+fn of(outcome: &Outcome, asked: impl Fn(&ClaimResult) -> bool) -> (usize, usize) {
+    let asked = || outcome.claims.iter().filter(|row| asked(row));
+    (asked().filter(|row| row.holds).count(), asked().count())
+}
+
+/// Claims that are no predictions, each sort apart; nothing where there are none.
+pub fn apart(outcome: &Outcome) -> String {
+    let sorts: [(&[Role], &str); 2] = [
+        (
+            &[Role::Calibration, Role::Setting],
+            "were fitted or settled the setting",
+        ),
+        (&[Role::Added], "were added after the first run"),
+    ];
+    let sort = |(roles, what): (&[Role], &str)| match of(outcome, |row| roles.contains(&row.claim.role)) {
+        (_, 0) => None,
+        (held, all) => Some(format!("{held} of {all} that {what}")),
+    };
+    let sorts: Vec<String> = sorts.into_iter().filter_map(sort).collect();
+    match sorts.as_slice() {
+        [] => String::new(),
+        sorts => format!("; counted apart, {}", sorts.join(", ")),
+    }
+}
+
+/// The predictions: how many hold, and how many there are.
+pub fn predictions(outcome: &Outcome) -> (usize, usize) {
+    of(outcome, |row| row.claim.role == Role::Prediction)
+}
+
 fn count(outcome: &Outcome) -> String {
-    let of = |kind: Kind, roles: &[Role]| {
-        let asked = move |row: &&ClaimResult| row.claim.kind == kind && roles.contains(&row.claim.role);
-        let claims = outcome.claims.iter().filter(asked);
-        let all = claims.clone().count();
-        format!("{} of {all}", claims.filter(|row| row.holds).count())
-    };
-    let structural = of(Kind::Structural, &[Role::Prediction, Role::Calibration, Role::Setting]);
-    let predicted = of(Kind::Quantitative, &[Role::Prediction]);
-    let fitted = of(Kind::Quantitative, &[Role::Calibration, Role::Setting]);
-    let fitted = match fitted.as_str() {
-        "0 of 0" => String::new(),
-        fitted => format!(", and {fitted} figures that were fitted or settled the setting"),
-    };
     if outcome.claims.is_empty() {
         return String::new();
     }
+    let predicted = |kind: Kind| {
+        let (held, all) = of(outcome, |row| {
+            row.claim.kind == kind && row.claim.role == Role::Prediction
+        });
+        format!("{held} of {all}")
+    };
     let (testbeds, seeds) = outcome.extent();
     format!(
-        "\n{structural} structural claims hold on every {} with every seed; by the median, {predicted} figures that are predictions{fitted};\n{testbeds}, {seeds}\n",
-        outcome.testbed.one()
+        "\n{} structural claims hold on every {} with every seed; by the median, {} figures that are predictions{};\n{testbeds}, {seeds}\n",
+        predicted(Kind::Structural),
+        outcome.testbed.one(),
+        predicted(Kind::Quantitative),
+        apart(outcome)
     )
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_lab::dps::{Ground, Part, parts};
+use punctual_lab::dps::{Ground, Part, Play, parts};
 use punctual_lab::dual::DualMachine;
 use punctual_sim::MachineFileError;
 use punctual_sim::media::Media;
@@ -15,15 +15,23 @@ use crate::lab::args::Experiment;
 pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure> {
     let refuse = |what: String| Err(Failure::input([what]));
     let Some(parts) = parts(&arguments.name) else {
-        return match &arguments.media {
-            Some(_) => refuse(format!(
-                "{}: only dps and its parts have media; leave out --media",
+        return match (&arguments.media, arguments.play.is_some()) {
+            (None, false) => Ok(None),
+            _ => refuse(format!(
+                "{}: only dps and its parts play a film from media; leave out --media, --film, --fps, --hogs and --decode",
                 arguments.name
             )),
-            None => Ok(None),
         };
     };
     let mut ground = Ground::paper();
+    let (asked, shipped) = (&arguments.play, ground.play);
+    ground.play = Play {
+        film: asked.film.unwrap_or(shipped.film),
+        period: asked.period().unwrap_or(shipped.period),
+        decode: asked.decode.unwrap_or(shipped.decode),
+        jobs: asked.hogs.unwrap_or(shipped.jobs),
+    };
+    ground.play.check().map_err(|what| Failure::input([what]))?;
     match arguments.machines.as_slice() {
         [] => {}
         [path] => ground.machine = file(path, DualMachine::from_toml)?,

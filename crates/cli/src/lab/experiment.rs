@@ -50,12 +50,15 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
 
 /// On simulated machines, against the claims.
 fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Outcome, Failure> {
+    let dual = dual::of(arguments)?;
+    let film = dual.as_ref().map(|(_, ground)| ground.play.film);
+    let shipped = experiment.shipped()[0];
+    let shipped = film.map_or(shipped.to_string(), |film| film.named(shipped));
     let (file, text) = match &arguments.claims {
         Some(path) => (path.display().to_string(), read(path)?),
-        None => ("claims".into(), experiment.shipped()[0].to_string()),
+        None => ("claims".into(), shipped),
     };
     let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
-    let dual = dual::of(arguments)?;
     let settings = Settings {
         machines: if dual.is_some() {
             Vec::new()

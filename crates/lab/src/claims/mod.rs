@@ -7,8 +7,8 @@
 //! seed); it holds if the **median** over all replications keeps the tolerance, or the bound where the paper states one
 //! ("less than 20 %", taken at its word), and **half** of them or more do by themselves. Otherwise the mean of two sets
 //! of programs could hold where neither does. A *structural* claim is a comparison; it holds if it holds in **every**
-//! replication. What a claim was used for is its *role*: a figure that machines were fitted to, or that settled what
-//! the paper leaves open, is no prediction.
+//! replication. What a claim was used for is its *role*: a claim that machines were fitted to, that settled what
+//! the paper leaves open, or that was added after the first run is no prediction and is counted apart.
 //!
 //! Claims are never adapted to what came out. Why one does not hold is kept in a file of its own, written afterwards.
 
@@ -69,6 +69,8 @@ pub enum Role {
     Calibration,
     /// It settled a part of the setting that the paper does not state.
     Setting,
+    /// It was added after the first run, whose outcome was known.
+    Added,
 }
 
 /// What the paper has.

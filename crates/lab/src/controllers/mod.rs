@@ -88,23 +88,11 @@ fn carry_out(plan: &[Planned], places: &[Place], workers: usize, progress: Progr
 }
 
 fn replicate(plan: &[Planned], place: &Place) -> Replication {
-    let mut replication = Replication {
-        machine: place.subject.machine.name.clone(),
-        seed: place.seed,
-        ..Replication::default()
+    let results = match Models::learn(place) {
+        Err(failure) => vec![Err(failure)],
+        Ok(models) => plan.iter().map(|planned| run::run(place, planned, &models)).collect(),
     };
-    match Models::learn(place) {
-        Err(failure) => replication.failures.push(failure),
-        Ok(models) => {
-            for planned in plan {
-                match run::run(place, planned, &models) {
-                    Ok(run) => replication.runs.push(run),
-                    Err(failure) => replication.failures.push(failure),
-                }
-            }
-        }
-    }
-    replication
+    Replication::of(&place.subject.machine.name, place.seed, results.into_iter())
 }
 
 /// One sample of a run.

@@ -9,7 +9,6 @@ use crate::completion::{NoFigures, completion};
 use crate::dual::{DualError, DualMachine, Exclusive, Management, computes};
 
 use super::plan::{Approach, Planned};
-use super::setting::PERIOD;
 
 /// What was decided before a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,10 +90,12 @@ fn computed(machine: &DualMachine, player: &Task, services: &[Nanos]) -> Result<
     let time = |step: &Step| computes(step).unwrap_or(read);
     // A frame is switched to once, and once more where others took its core back from it.
     let execution = |steps: &Vec<Step>| steps.iter().map(time).sum::<Nanos>() + block;
+    // A frame is due when its period ends.
+    let period = player.deadline.unwrap_or_default();
     let demand = Sporadic {
         execution: player.jobs.lists().iter().map(execution).max().unwrap_or_default(),
-        deadline: PERIOD,
-        period: PERIOD,
+        deadline: period,
+        period,
     };
     let management = match first_fit(&[demand], &machine.exclusive) {
         Ok(places) => Management::Dual(Exclusive {
@@ -127,6 +128,7 @@ mod tests {
     use punctual_sim::media::{Access, Request};
     use punctual_units::Time;
 
+    use super::super::setting::PERIOD;
     use super::*;
 
     /// 10 ms of computation and 100 reads a frame.

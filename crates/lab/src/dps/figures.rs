@@ -7,25 +7,20 @@ use crate::samples::{Replication, Run};
 use crate::stats::{Spread, mean, median};
 
 /// The figures of `parts`.
-pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
+pub fn figures(parts: &[Part], film: Film, replications: &[Replication]) -> Vec<Figure> {
+    let seen = &Seen { film, replications };
     let figure = |part: &Part| {
         let (title, chart) = match part {
-            Part::Cache => (
-                "Fig. 3(a): share of frames that miss, by cache size",
-                cache(replications),
-            ),
+            Part::Cache => ("Fig. 3(a): share of frames that miss, by cache size", cache(seen)),
             Part::Wait => (
                 "Fig. 3(b): share of frames that miss, by the wait in the ready queue",
-                wait(replications),
+                wait(seen),
             ),
             Part::Timeline => (
                 "Fig. 4: when each frame is done, as a share of its period",
-                timeline(replications),
+                timeline(seen),
             ),
-            Part::Utilisation => (
-                "Fig. 5: CPU utilisation, the player's medium varied",
-                utilisation(replications),
-            ),
+            Part::Utilisation => ("Fig. 5: CPU utilisation, the player's medium varied", utilisation(seen)),
         };
         Figure {
             experiment: part.name().into(),
@@ -36,7 +31,7 @@ pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
     parts.iter().map(figure).collect()
 }
 
-fn cache(replications: &[Replication]) -> Chart {
+fn cache(seen: &Seen) -> Chart {
     let curve = |approach: Approach| Curve {
         name: approach.name().into(),
         points: CACHES
@@ -45,7 +40,7 @@ fn cache(replications: &[Replication]) -> Chart {
                     cache,
                     ..Planned::of(approach)
                 };
-                (f64::from(cache), of_median(replications, &run, "missed"))
+                (f64::from(cache), of_median(seen, &run, "missed"))
             })
             .to_vec(),
     };
@@ -59,16 +54,16 @@ fn cache(replications: &[Replication]) -> Chart {
     }
 }
 
-fn wait(replications: &[Replication]) -> Chart {
+fn wait(seen: &Seen) -> Chart {
     let curve = |name: String, run: Planned| Curve {
-        name,
+        name: seen.film.named(&name),
         points: WAITS
             .map(|wait| {
                 let run = Planned {
                     wait: Some(wait),
                     ..run
                 };
-                (f64::from(wait), of_median(replications, &run, "missed"))
+                (f64::from(wait), of_median(seen, &run, "missed"))
             })
             .to_vec(),
     };
@@ -91,9 +86,12 @@ fn wait(replications: &[Replication]) -> Chart {
 }
 
 /// Of the first seed.
-fn timeline(replications: &[Replication]) -> Chart {
+fn timeline(seen: &Seen) -> Chart {
     let curve = |approach: Approach| {
-        let samples = replications.first().and_then(|one| find(one, &Planned::of(approach)));
+        let samples = seen
+            .replications
+            .first()
+            .and_then(|one| seen.find(one, &Planned::of(approach)));
         let samples = samples.and_then(|run| run.series.get("completion"));
         let points = samples.into_iter().flatten().enumerate();
         Curve {
@@ -110,7 +108,7 @@ fn timeline(replications: &[Replication]) -> Chart {
     }
 }
 
-fn utilisation(replications: &[Replication]) -> Chart {
+fn utilisation(seen: &Seen) -> Chart {
     let bars = |approach: Approach| Bars {
         name: approach.name().into(),
         values: Source::ALL
@@ -119,7 +117,7 @@ fn utilisation(replications: &[Replication]) -> Chart {
                     source,
                     ..Planned::of(approach)
                 };
-                Spread::of(&means(replications, &run, "utilisation"))
+                Spread::of(&means(seen, &run, "utilisation"))
             })
             .to_vec(),
     };
@@ -131,16 +129,25 @@ fn utilisation(replications: &[Replication]) -> Chart {
     }
 }
 
-fn find<'r>(replication: &'r Replication, planned: &Planned) -> Option<&'r Run> {
-    let labels = planned.labels();
-    replication.runs.iter().find(|run| run.labels == labels)
+/// What was played, and what came of it.
+struct Seen<'r> {
+    film: Film,
+    replications: &'r [Replication],
 }
 
-fn means(replications: &[Replication], planned: &Planned, series: &str) -> Vec<f64> {
-    let runs = replications.iter().filter_map(|one| find(one, planned));
+impl<'r> Seen<'r> {
+    /// The run that stands in place of `planned`.
+    fn find(&self, replication: &'r Replication, planned: &Planned) -> Option<&'r Run> {
+        let labels = planned.about(self.film).labels();
+        replication.runs.iter().find(|run| run.labels == labels)
+    }
+}
+
+fn means(seen: &Seen, planned: &Planned, series: &str) -> Vec<f64> {
+    let runs = seen.replications.iter().filter_map(|one| seen.find(one, planned));
     runs.filter_map(|run| mean(run.window(series, 0, usize::MAX))).collect()
 }
 
-fn of_median(replications: &[Replication], planned: &Planned, series: &str) -> Option<f64> {
-    median(&means(replications, planned, series))
+fn of_median(seen: &Seen, planned: &Planned, series: &str) -> Option<f64> {
+    median(&means(seen, planned, series))
 }

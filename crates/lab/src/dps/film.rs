@@ -17,7 +17,7 @@ use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::setting::{DECODE, DISPLAY, FRAMES, FRAMES_BEFORE, Film, PERIOD, REFERENCES, WORKING_SET, ZIPF};
+use super::setting::{FRAMES, FRAMES_BEFORE, Film, Play, REFERENCES, WORKING_SET, ZIPF};
 
 /// Sizes within a group, relative to each other.
 const GROUP: [f64; 12] = [3.5, 1.0, 1.0, 1.9, 1.0, 1.0, 1.9, 1.0, 1.0, 1.9, 1.0, 1.0];
@@ -33,12 +33,15 @@ pub struct Frame {
     pub stream: Vec<u64>,
     /// Other pages, in order.
     pub others: Vec<u64>,
-    /// Decoding it.
+    /// Decoding it...
     pub decode: Nanos,
+    /// ...and displaying it.
+    pub display: Nanos,
 }
 
-/// The frames of a stretch of `film`, [`FRAMES_BEFORE`] that warm the cache included.
-pub fn frames(film: Film, page_bytes: u32, seed: u64) -> Vec<Frame> {
+/// The frames of a stretch of `film` as it is to be played, [`FRAMES_BEFORE`] that warm the cache included.
+pub fn frames(play: &Play, film: Film, page_bytes: u32, seed: u64) -> Vec<Frame> {
+    let (unit, decodes) = play.decodes();
     let mut draws = ChaCha8Rng::seed_from_u64(seed);
     let popularity = popularity();
     let mean_part = GROUP.iter().sum::<f64>() / GROUP.len() as f64;
@@ -49,7 +52,7 @@ pub fn frames(film: Film, page_bytes: u32, seed: u64) -> Vec<Frame> {
         if i % GROUP.len() == 0 || i == phase {
             group = lognormal(GROUP_VARIATION, &mut draws);
         }
-        let bytes = film.frame_bytes() * group * GROUP[i % GROUP.len()] / mean_part;
+        let bytes = film.frame_bytes(play.period) * group * GROUP[i % GROUP.len()] / mean_part;
         let page = |byte: f64| (byte / f64::from(page_bytes)) as u64;
         // A page that two frames share is referred to for both.
         let stream = (page(byte)..=page(byte + bytes)).collect();
@@ -61,7 +64,8 @@ pub fn frames(film: Film, page_bytes: u32, seed: u64) -> Vec<Frame> {
         frames.push(Frame {
             stream,
             others: (0..REFERENCES).map(|_| other(&mut draws)).collect(),
-            decode: PERIOD.scaled(draws.random_range(DECODE[0]..=DECODE[1])),
+            decode: unit.scaled(draws.random_range(decodes[0]..=decodes[1])),
+            display: play.display(),
         });
     }
     frames
@@ -103,7 +107,7 @@ fn steps(frame: &Frame, stream: &[u64], others: &[u64], ahead: u32, device: usiz
         steps.extend([compute(part), read(*page, 1)]);
     }
     let rest = frame.decode - part * others.len() as u64;
-    steps.extend([compute(rest), compute(PERIOD.scaled(DISPLAY))]);
+    steps.extend([compute(rest), compute(frame.display)]);
     steps
 }
 
@@ -144,13 +148,13 @@ mod tests {
     const SMALL_PAGE: u32 = 64;
 
     fn sizes(film: Film) -> Vec<f64> {
-        let frames = (0..200).flat_map(|seed| frames(film, SMALL_PAGE, seed).into_iter().take(12));
+        let frames = (0..200).flat_map(|seed| frames(&Play::default(), film, SMALL_PAGE, seed).into_iter().take(12));
         frames.map(|frame| frame.stream.len() as f64).collect()
     }
 
     #[test]
     fn frames_vary_as_published() {
-        let mean = Film::Dvd.frame_bytes() / f64::from(SMALL_PAGE);
+        let mean = Film::Dvd.frame_bytes(Play::default().period) / f64::from(SMALL_PAGE);
         let sizes: Vec<f64> = sizes(Film::Dvd).into_iter().map(|pages| pages / mean).collect();
         let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
         let variance = sizes.iter().map(|size| (size - mean).powi(2)).sum::<f64>() / sizes.len() as f64;
@@ -164,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_read_is_what_misses() {
-        let frames = frames(Film::Hd, 4096, 3);
+        let frames = frames(&Play::default(), Film::Hd, 4096, 3);
         let cache = |pages| NonZeroUsize::new(pages).unwrap();
         let pages = |jobs: &[Vec<Step>]| -> u32 {
             let pages = |step: &Step| {
@@ -189,7 +193,7 @@ mod tests {
         assert!(ahead.iter().flatten().count() < small.iter().flatten().count());
         let computed = |steps: &[Step]| -> Nanos { steps.iter().filter_map(crate::dual::computes).sum() };
         for (frame, steps) in frames[FRAMES_BEFORE..].iter().zip(&small) {
-            assert_eq!(computed(steps), frame.decode + PERIOD.scaled(DISPLAY));
+            assert_eq!(computed(steps), frame.decode + frame.display);
         }
     }
 }

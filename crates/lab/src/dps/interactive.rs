@@ -8,7 +8,7 @@ use punctual_workload::{Active, Arrival};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::setting::{BURST, BURSTS, HOT, INTERACTIVE_JOBS, REQUEST_PAGES_MAX, WRITE_SHARE};
+use super::setting::{BURST, BURSTS, HOT, REQUEST_PAGES_MAX, WRITE_SHARE};
 
 /// One job follows the other.
 const WITHOUT_REST: Arrival = Arrival::AfterCompletion {
@@ -16,10 +16,10 @@ const WITHOUT_REST: Arrival = Arrival::AfterCompletion {
     pause_max: Nanos::ZERO,
 };
 
-/// [`INTERACTIVE_JOBS`] tasks that use `device`, which has so many pages.
-pub fn tasks(device: usize, pages: u32, seed: u64) -> Vec<Task> {
+/// So many `jobs` that use `device`, which has so many pages.
+pub fn tasks(jobs: u32, device: usize, pages: u32, seed: u64) -> Vec<Task> {
     let mut draws = ChaCha8Rng::seed_from_u64(seed);
-    let task = |number: usize| Task {
+    let task = |number: u32| Task {
         name: format!("interactive {number}"),
         deadline: None,
         release: Release::Arrival(WITHOUT_REST),
@@ -29,7 +29,7 @@ pub fn tasks(device: usize, pages: u32, seed: u64) -> Vec<Task> {
         program: None,
         backlog_max: 0,
     };
-    (0..INTERACTIVE_JOBS).map(task).collect()
+    (0..jobs).map(task).collect()
 }
 
 /// A computation and the request after it.

@@ -2,6 +2,7 @@
 //! figures.
 
 use super::plan::Part;
+use super::setting::Film;
 use crate::claims::Formula;
 use crate::outcome::Measure;
 use crate::samples::Replication;
@@ -144,16 +145,20 @@ fn rows(part: Part) -> Vec<(String, String)> {
     }
 }
 
-/// The measures of `parts` over all replications.
-pub fn measures(parts: &[Part], replications: &[Replication]) -> Vec<Measure> {
+/// What a formula comes to in each replication in which it can be evaluated.
+pub fn over(replications: &[Replication], formula: &str) -> Vec<f64> {
+    let parsed = Formula::parse(formula).ok();
+    let evaluated = replications.iter().map(|one| parsed.as_ref()?.evaluate(&one.runs).ok());
+    evaluated.flatten().collect()
+}
+
+/// The measures of `parts` over all replications, where the claims are about `film`.
+pub fn measures(parts: &[Part], film: Film, replications: &[Replication]) -> Vec<Measure> {
     let measure = |(name, formula): (String, String)| {
-        let parsed = Formula::parse(&formula).ok();
-        let values = replications
-            .iter()
-            .filter_map(|one| parsed.as_ref()?.evaluate(&one.runs).ok());
+        let formula = film.named(&formula);
         Measure {
-            name,
-            spread: Spread::of(&values.collect::<Vec<_>>()),
+            name: film.named(&name),
+            spread: Spread::of(&over(replications, &formula)),
             formula,
         }
     };
@@ -170,7 +175,7 @@ mod tests {
     fn every_measure_names_what_there_is() {
         let series: Vec<&str> = FRAME_SERIES.into_iter().chain(RUN_SERIES).collect();
         for part in Part::ALL {
-            let labels: Vec<_> = plan(&[part]).iter().map(Planned::labels).collect();
+            let labels: Vec<_> = plan(&[part], Film::Bd).iter().map(Planned::labels).collect();
             for (name, formula) in rows(part) {
                 let parsed = Formula::parse(&formula).unwrap_or_else(|error| panic!("{name}: {error}"));
                 assert_eq!(parsed.check(&series, &labels), Ok(()), "{name}");

@@ -3,8 +3,8 @@
 //!
 //! `setting` is what the paper sets, and what was chosen where it is silent; `film` and `interactive` make the load.
 //! `plan` says which runs there are; `decide` says which job gets a core, from what `rehearsal` measured. `replicate`
-//! carries the runs out with one seed; `figures` and `measures` say what is drawn and told beside the claims. The
-//! machine and the media are files ([`Ground`]).
+//! carries the runs out with one seed; `figures` and `measures` say what is drawn and told beside the claims, `reasons`
+//! why a claim does not hold. The machine and the media are files, what is played are options ([`Ground`]).
 
 mod decide;
 mod figures;
@@ -12,6 +12,7 @@ mod film;
 mod interactive;
 mod measures;
 mod plan;
+mod reasons;
 mod rehearsal;
 mod replicate;
 mod setting;
@@ -25,16 +26,15 @@ use crate::qedb::{means, of_first_seed};
 use crate::samples::{Labels, Replication};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 
+use measures::over;
 pub use plan::{Approach, Part, Planned, Source, plan};
 pub use replicate::{FRAME_SERIES, RUN_SERIES};
-pub use setting::Film;
+pub use setting::{FPS, Film, Play};
 
 use replicate::Place;
 
-/// The claims that the paper makes, as written before the first run.
+/// The claims that the paper makes, as written before the first run. Why some do not hold is computed for what ran.
 pub const CLAIMS: &str = include_str!("../../data/dps-claims.toml");
-/// Why some of them do not hold, as far as known.
-pub const REASONS: &str = include_str!("../../data/dps-reasons.toml");
 
 /// The paper's experiments, and all of them together.
 pub const EXPERIMENTS: [Experiment; 5] = [
@@ -72,6 +72,8 @@ pub struct Ground {
     pub machine: DualMachine,
     /// What data lies on.
     pub media: Media,
+    /// What is played, and beside how many jobs.
+    pub play: Play,
 }
 
 impl Ground {
@@ -80,6 +82,7 @@ impl Ground {
         Ground {
             machine: DualMachine::dps_dual_core(),
             media: Media::dps_table_1(),
+            play: Play::default(),
         }
     }
 }
@@ -106,22 +109,22 @@ pub fn run(
     progress: Progress,
 ) -> Result<Outcome, ExperimentError> {
     check(ground, settings)?;
-    let plan = plan(parts);
-    check_claims(settings)?;
+    let film = ground.play.film;
+    let plan = plan(parts, film);
+    check_claims(film, settings)?;
     let replications = carry_out(&plan, ground, settings, progress);
     let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
+    let reasons = reasons::reasons(ground, &replications);
     Ok(Outcome {
         name: name(parts).into(),
         platform: "sim".into(),
         testbed: crate::Testbed::Machine,
         machines: vec![ground.machine.name.clone()],
         seeds: settings.seeds().collect(),
-        setting: setting::rows(&ground.machine, &ground.media),
-        claims: claims
-            .map(|claim| judge(claim, &replications, &settings.reasons))
-            .collect(),
-        measures: measures::measures(parts, &replications),
-        figures: figures::figures(parts, &replications),
+        setting: setting::rows(&ground.machine, &ground.media, &ground.play),
+        claims: claims.map(|claim| judge(claim, &replications, &reasons)).collect(),
+        measures: measures::measures(parts, film, &replications),
+        figures: figures::figures(parts, film, &replications),
         means: means(&replications),
         failures: replications.iter().flat_map(|one| one.failures.clone()).collect(),
         samples: of_first_seed(replications, settings.seed),
@@ -143,16 +146,16 @@ fn check(ground: &Ground, settings: &Settings) -> Result<(), ExperimentError> {
     if let Err(error) = ground.machine.check().and_then(|()| ground.media.check()) {
         return refuse(error.to_string());
     }
-    Ok(())
+    ground.play.check().or_else(refuse)
 }
 
 /// Every formula must name samples and runs that there are; those of other parts are checked as well.
-fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
+fn check_claims(film: Film, settings: &Settings) -> Result<(), ExperimentError> {
     let known: Vec<&str> = Part::ALL.iter().map(|part| part.name()).collect();
     settings.claims.check_experiments(&known)?;
     let series: Vec<&str> = FRAME_SERIES.into_iter().chain(RUN_SERIES).collect();
     for part in Part::ALL {
-        let labels: Vec<Labels> = plan(&[part]).iter().map(Planned::labels).collect();
+        let labels: Vec<Labels> = plan(&[part], film).iter().map(Planned::labels).collect();
         settings.claims.check_names(part.name(), &series, &labels)?;
     }
     Ok(())
@@ -162,14 +165,9 @@ fn carry_out(plan: &[Planned], ground: &Ground, settings: &Settings, progress: P
     let seeds: Vec<u64> = settings.seeds().collect();
     let done = |count: usize| progress(&format!("{count} of {} seeds, {} runs each", seeds.len(), plan.len()));
     let replicate = |seed: &u64| {
-        let place = Place::new(&ground.machine, &ground.media, *seed);
-        let (runs, failures): (Vec<_>, Vec<_>) = plan.iter().map(|planned| place.run(planned)).partition(Result::is_ok);
-        Replication {
-            machine: ground.machine.name.clone(),
-            seed: *seed,
-            runs: runs.into_iter().filter_map(Result::ok).collect(),
-            failures: failures.into_iter().filter_map(Result::err).collect(),
-        }
+        let place = Place::new(ground, *seed);
+        let results = plan.iter().map(|planned| place.run(planned));
+        Replication::of(&ground.machine.name, *seed, results)
     };
     in_order(&seeds, settings.workers(), replicate, &done)
 }

@@ -136,6 +136,14 @@ impl Planned {
         }
     }
 
+    /// The same run where the claims are about `film`.
+    pub fn about(self, film: Film) -> Planned {
+        Planned {
+            film: film.in_place_of(self.film),
+            ..self
+        }
+    }
+
     /// What tells it from the others.
     pub fn labels(&self) -> Labels {
         labels([
@@ -149,10 +157,10 @@ impl Planned {
     }
 }
 
-/// The runs of `parts`, none twice, in the paper's order.
-pub fn plan(parts: &[Part]) -> Vec<Planned> {
+/// The runs of `parts`, none twice, in the paper's order, where the claims are about `film`.
+pub fn plan(parts: &[Part], film: Film) -> Vec<Planned> {
     let mut plan: Vec<Planned> = Vec::new();
-    for run in parts.iter().flat_map(|part| part.runs()) {
+    for run in parts.iter().flat_map(|part| part.runs()).map(|run| run.about(film)) {
         if !plan.contains(&run) {
             plan.push(run);
         }
@@ -209,11 +217,11 @@ mod tests {
 
     #[test]
     fn no_run_is_planned_twice() {
-        let labels: Vec<Labels> = plan(&Part::ALL).iter().map(Planned::labels).collect();
+        let labels: Vec<Labels> = plan(&Part::ALL, Film::Bd).iter().map(Planned::labels).collect();
         for (i, one) in labels.iter().enumerate() {
             assert!(!labels[..i].contains(one), "{one:?}");
         }
-        let apart: usize = Part::ALL.iter().map(|part| plan(&[*part]).len()).sum();
+        let apart: usize = Part::ALL.iter().map(|part| plan(&[*part], Film::Bd).len()).sum();
         assert!(labels.len() < apart, "parts share runs");
     }
 }

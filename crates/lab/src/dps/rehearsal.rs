@@ -11,15 +11,20 @@ use punctual_sim::{Sharing, Step, Task};
 use punctual_units::{Nanos, Time};
 
 use super::replicate::{PLAYERS, played};
-use super::setting::{LIMIT, PERIOD};
+use super::setting::LIMIT;
 
 /// Reads that are measured: about as many as a film of 150 frames takes.
 const READS: u64 = 15_000;
 /// Reads in a period: about as many as a frame of the largest film takes.
 const READS_A_PERIOD: u64 = 100;
 
-/// Service times of single pages from the player's device, queues included, while `others` run.
-pub fn rehearse(machine: &DualMachine, others: Vec<Task>, devices: Vec<Device>) -> Result<Vec<Nanos>, DualError> {
+/// Service times of single pages from the player's device, queues included, while `others` run; frames have `period`.
+pub fn rehearse(
+    machine: &DualMachine,
+    period: Nanos,
+    others: Vec<Task>,
+    devices: Vec<Device>,
+) -> Result<Vec<Nanos>, DualError> {
     let read = |page| {
         let (access, pages) = (Access::Read, 1);
         let request = Request { access, page, pages };
@@ -28,7 +33,7 @@ pub fn rehearse(machine: &DualMachine, others: Vec<Task>, devices: Vec<Device>) 
             request,
         }]
     };
-    let period = Nanos(PERIOD.0 / READS_A_PERIOD);
+    let period = Nanos(period.0 / READS_A_PERIOD);
     let reader = played("rehearsal", Time::ZERO + period, period, (0..READS).map(read).collect());
     let tasks: Vec<Task> = std::iter::once(reader).chain(others).collect();
     let fifo = Management::Shared(Sharing::Fifo);
@@ -48,16 +53,17 @@ mod tests {
     #[test]
     fn it_meets_the_collections_that_an_idle_device_never_shows() {
         let (machine, media) = (DualMachine::dps_dual_core(), Media::dps_table_1());
+        let period = Nanos::from_millis(42);
         let flash = Device::new(&Medium::Flash(media.flash), media.page_bytes, 1);
         let pages = media.flash.geometry().logical_pages;
         let services = |others| {
-            let services = rehearse(&machine, others, vec![flash.clone()]).unwrap();
+            let services = rehearse(&machine, period, others, vec![flash.clone()]).unwrap();
             assert_eq!(services.len() as u64, READS);
             services
         };
         let read = Nanos::from_micros(60);
         assert!(services(Vec::new()).into_iter().all(|service| service == read));
-        let busy = services(interactive::tasks(PLAYERS, pages, 1));
+        let busy = services(interactive::tasks(4, PLAYERS, pages, 1));
         let erase = Nanos::from_micros(1_500);
         assert!(busy.iter().any(|service| *service > erase));
         // Even the quick ones take longer than two switches.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use crate::dual::{DualMachine, Report, computes, simulate};
-use punctual_sim::media::{Device, Media, Medium};
+use crate::dual::{Report, computes, simulate};
+use punctual_sim::media::{Device, Medium};
 use punctual_sim::{Jobs, Release, Step, Task};
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, JobOutcome};
@@ -12,8 +12,8 @@ use punctual_workload::{Active, JobOutcome};
 use super::decide::{Decision, decide};
 use super::plan::{Planned, Source};
 use super::rehearsal::rehearse;
-use super::setting::{LIMIT, PERIOD};
-use super::{film, interactive};
+use super::setting::LIMIT;
+use super::{Ground, film, interactive};
 use crate::samples::Run;
 
 /// Columns of every frame: when it was done and how long it waited for a core (switches to it included) and for its
@@ -48,8 +48,7 @@ const REHEARSAL: u64 = 1 << 32;
 /// One seed on one machine.
 #[derive(Clone, Debug)]
 pub struct Place<'g> {
-    machine: &'g DualMachine,
-    media: &'g Media,
+    ground: &'g Ground,
     /// The seed.
     pub seed: u64,
     /// Aged once, and copied for each run.
@@ -60,15 +59,15 @@ pub struct Place<'g> {
 
 impl<'g> Place<'g> {
     /// The same surroundings for every run with this seed.
-    pub fn new(machine: &'g DualMachine, media: &'g Media, seed: u64) -> Place<'g> {
+    pub fn new(ground: &'g Ground, seed: u64) -> Place<'g> {
+        let (media, jobs) = (&ground.media, ground.play.jobs);
         let pages = media.flash.geometry().logical_pages;
         Place {
-            machine,
-            media,
+            ground,
             seed,
             flash: Device::new(&Medium::Flash(media.flash), media.page_bytes, seed),
-            others: interactive::tasks(OTHERS, pages, seed),
-            rehearsing: interactive::tasks(OTHERS, pages, seed ^ REHEARSAL),
+            others: interactive::tasks(jobs, OTHERS, pages, seed),
+            rehearsing: interactive::tasks(jobs, OTHERS, pages, seed ^ REHEARSAL),
         }
     }
 
@@ -77,18 +76,24 @@ impl<'g> Place<'g> {
     /// # Errors
     /// What failed, in words.
     pub fn run(&self, planned: &Planned) -> Result<Run, String> {
+        let Ground { machine, play, .. } = self.ground;
         let failed = |error: &dyn std::fmt::Display| format!("seed {}: {:?}: {error}", self.seed, planned.labels());
         let player = self.player(planned);
         let rehearse = || {
             let devices = self.devices(planned.source, self.seed ^ REHEARSAL);
-            rehearse(self.machine, of_source(&self.rehearsing, planned.source), devices)
+            rehearse(
+                machine,
+                play.period,
+                of_source(&self.rehearsing, planned.source),
+                devices,
+            )
         };
-        let decision = decide(planned, self.machine, &player, rehearse).map_err(|error| failed(&error))?;
+        let decision = decide(planned, machine, &player, rehearse).map_err(|error| failed(&error))?;
         let others = of_source(&self.others, planned.source);
         let requests = requests(&player);
         let tasks: Vec<Task> = std::iter::once(player).chain(others).collect();
         let devices = self.devices(planned.source, self.seed);
-        let report = simulate(self.machine, &decision.management, &tasks, devices, Time::ZERO + LIMIT);
+        let report = simulate(machine, &decision.management, &tasks, devices, Time::ZERO + LIMIT);
         let report = report.map_err(|error| failed(&error))?;
         if report.unfinished > 0 {
             return Err(failed(&format!(
@@ -99,26 +104,27 @@ impl<'g> Place<'g> {
         Ok(Run {
             labels: planned.labels(),
             settled_from: 0,
-            series: series(&report, &requests, &decision, planned.source),
+            series: series(&report, play.period, &requests, &decision, planned.source),
         })
     }
 
     fn player(&self, planned: &Planned) -> Task {
-        let pages = planned.cache.saturating_mul(self.machine.cache_step_pages) as usize;
+        let pages = planned.cache.saturating_mul(self.ground.machine.cache_step_pages) as usize;
         let cache = NonZeroUsize::new(pages).unwrap_or(NonZeroUsize::MIN);
-        let frames = film::frames(planned.film, self.media.page_bytes, self.seed);
+        let frames = film::frames(&self.ground.play, planned.film, self.ground.media.page_bytes, self.seed);
         // The interactive side has begun, and quanta are anywhere.
         let first = Time::ZERO + Nanos::from_millis(50);
         let jobs = film::jobs(&frames, cache, planned.ahead, PLAYERS);
-        played("player", first, PERIOD, jobs)
+        played("player", first, self.ground.play.period, jobs)
     }
 
     /// The player's, and that of the others.
     fn devices(&self, source: Source, seed: u64) -> Vec<Device> {
-        let of = |medium| Device::new(&medium, self.media.page_bytes, seed);
+        let media = &self.ground.media;
+        let of = |medium| Device::new(&medium, media.page_bytes, seed);
         let players = match source {
-            Source::Pcm => of(Medium::Memory(self.media.pcm)),
-            Source::Hdd => of(Medium::Disk(self.media.hdd)),
+            Source::Pcm => of(Medium::Memory(media.pcm)),
+            Source::Hdd => of(Medium::Disk(media.hdd)),
             Source::Flash => self.flash.clone(),
         };
         vec![players, self.flash.clone()]
@@ -166,6 +172,7 @@ fn ask_players(step: &mut Step) {
 
 fn series(
     report: &Report,
+    period: Nanos,
     requests: &[usize],
     decision: &Decision,
     source: Source,
@@ -177,12 +184,12 @@ fn series(
             report.jobs.iter().map(|job| Some(of(job))).collect::<Vec<_>>(),
         );
     };
-    frames("completion", &|job| job.response().ratio(PERIOD));
+    frames("completion", &|job| job.response().ratio(period));
     frames("missed", &|job| f64::from(job.overrun().is_some()));
     frames("waited", &|job| {
-        (job.split.released_late + job.split.preempted).ratio(PERIOD)
+        (job.split.released_late + job.split.preempted).ratio(period)
     });
-    frames("io", &|job| job.split.data.ratio(PERIOD));
+    frames("io", &|job| job.split.data.ratio(period));
     frames("requests", &|job| requests[job.job as usize] as f64);
     let length = report.ended.since(Time::ZERO);
     let others: Nanos = report.computed.iter().skip(1).copied().sum();
@@ -198,7 +205,7 @@ fn series(
         Some(length.as_secs_f64()),
         Some(f64::from(decision.is_granted())),
         decision.longest.map(Nanos::as_millis_f64),
-        decision.demanded.map(|demanded| demanded.ratio(PERIOD)),
+        decision.demanded.map(|demanded| demanded.ratio(period)),
     ];
     for (name, value) in RUN_SERIES.into_iter().zip(values) {
         series.insert(name.into(), vec![value]);

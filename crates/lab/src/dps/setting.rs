@@ -9,17 +9,19 @@ use crate::dual::DualMachine;
 use punctual_sim::media::Media;
 use punctual_units::Nanos;
 
-/// 24 frames in a second.
+/// 24 frames in a second: the period unless another rate is asked for, and the unit of [`DECODE`] and [`DISPLAY`].
 pub const PERIOD: Nanos = Nanos(41_666_667);
+/// The lowest and the highest rate that may be asked for, in frames per second.
+pub const FPS: [f64; 2] = [1.0, 240.0];
 /// Frames that are played and judged.
 pub const FRAMES: usize = 150;
 /// Frames that went through the cache before: the stretch begins ten seconds into the film. By hand.
 pub const FRAMES_BEFORE: usize = 240;
-/// Decoding a frame, as a share of the period, drawn uniformly. With [`DISPLAY`] it is 0.40 on average: a job that ends
+/// Decoding a frame, as a share of [`PERIOD`], drawn uniformly. With [`DISPLAY`] it is 0.40 on average: a job that ends
 /// 58 % before its deadline (the paper's Fig. 4) has 0.42 for everything, reads included.
 pub const DECODE: [f64; 2] = [0.36, 0.40];
-/// Displaying a frame, as a share of the period: 3 MB of a full-HD frame copied at 4 GB/s. By hand.
-pub const DISPLAY: f64 = 0.02;
+/// Displaying a frame, as a share of [`PERIOD`]: 3 MB of a full-HD frame copied at 4 GB/s. By hand.
+const DISPLAY: f64 = 0.02;
 
 /// References to the player's other pages while it decodes a frame (code, libraries, tables, reference frames), so
 /// many...
@@ -29,9 +31,11 @@ pub const WORKING_SET: usize = 10_000;
 /// Their popularity falls as rank to the power of minus this: Zipf's law. By hand.
 pub const ZIPF: f64 = 1.0;
 
-/// Interactive jobs that never rest, so that both cores are busy under every scheduler. The paper does not say how many
-/// there were.
-pub const INTERACTIVE_JOBS: usize = 4;
+/// Interactive jobs that never rest, unless another number is asked for: both cores are busy under every scheduler. The
+/// paper does not say how many there were.
+const INTERACTIVE_JOBS: u32 = 4;
+/// The most that may be asked for.
+pub const INTERACTIVE_JOBS_MAX: u32 = 64;
 /// Their computation between two requests, exponential with this mean. By hand.
 pub const BURST: Nanos = Nanos::from_millis(10);
 /// Bursts that are drawn for each job, then repeated: about 20 s.
@@ -83,14 +87,105 @@ impl Film {
         }
     }
 
-    /// Mean bytes of a frame.
-    pub fn frame_bytes(self) -> f64 {
-        self.bits_per_second() / 8.0 * PERIOD.as_secs_f64()
+    /// Mean bytes of a frame, of which there is one in each `period`.
+    pub fn frame_bytes(self, period: Nanos) -> f64 {
+        self.bits_per_second() / 8.0 * period.as_secs_f64()
+    }
+
+    /// Where the film of the claims is this one: what stands in place of `film`. It is an exchange, so that all films
+    /// are there.
+    pub fn in_place_of(self, film: Film) -> Film {
+        match film {
+            Film::Bd => self,
+            film if film == self => Film::Bd,
+            film => film,
+        }
+    }
+
+    /// A text that names films, such as a formula, where the claims are about this one.
+    pub fn named(self, text: &str) -> String {
+        let apart = |c: char| !c.is_ascii_alphanumeric();
+        let exchanged = |piece: &str| {
+            let word = piece.trim_end_matches(apart);
+            let film = Film::ALL.into_iter().find(|film| film.name() == word);
+            let named = film.map_or(word, |film| self.in_place_of(film).name());
+            format!("{named}{}", &piece[word.len()..])
+        };
+        text.split_inclusive(apart).map(exchanged).collect()
+    }
+}
+
+/// What is played, and beside how many jobs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Play {
+    /// The film that the claims are about.
+    pub film: Film,
+    /// Between two frames.
+    pub period: Nanos,
+    /// Decoding a frame, on average.
+    pub decode: Nanos,
+    /// Interactive jobs that never rest.
+    pub jobs: u32,
+}
+
+impl Default for Play {
+    /// As the paper has it, and as was chosen where it is silent.
+    fn default() -> Play {
+        Play {
+            film: Film::Bd,
+            period: PERIOD,
+            decode: PERIOD.scaled((DECODE[0] + DECODE[1]) / 2.0),
+            jobs: INTERACTIVE_JOBS,
+        }
+    }
+}
+
+impl Play {
+    /// The shortest and the longest that decoding a frame takes, as shares of a unit of time.
+    pub fn decodes(&self) -> (Nanos, [f64; 2]) {
+        let mean = (DECODE[0] + DECODE[1]) / 2.0;
+        match self.decode == Play::default().decode {
+            true => (PERIOD, DECODE),
+            false => (self.decode, DECODE.map(|share| share / mean)),
+        }
+    }
+
+    /// Displaying a frame.
+    pub fn display(&self) -> Nanos {
+        PERIOD.scaled(DISPLAY)
+    }
+
+    /// The part of a period that a frame computes for, on average.
+    pub fn computes(&self) -> f64 {
+        (self.decode + self.display()).ratio(self.period)
+    }
+
+    /// Whether it can be played.
+    ///
+    /// # Errors
+    /// What is out of range, in words that name the option.
+    pub fn check(&self) -> Result<(), String> {
+        let [slowest, fastest] = FPS.map(|fps| Nanos::from_secs_f64(1.0 / fps));
+        if !(fastest..=slowest).contains(&self.period) {
+            return Err(format!("--fps: give {} to {} frames per second", FPS[0], FPS[1]));
+        }
+        let left = self.period.saturating_sub(self.display());
+        if self.decode == Nanos::ZERO || self.decode >= left {
+            return Err(format!(
+                "--decode: {} of every {}: give more than 0 and less than {left}, which displaying leaves",
+                self.decode, self.period
+            ));
+        }
+        if !(1..=INTERACTIVE_JOBS_MAX).contains(&self.jobs) {
+            return Err(format!("--hogs: give 1 to {INTERACTIVE_JOBS_MAX} jobs that never rest"));
+        }
+        Ok(())
     }
 }
 
 /// The setting for people.
-pub fn rows(machine: &DualMachine, media: &Media) -> Vec<(String, String)> {
+pub fn rows(machine: &DualMachine, media: &Media, play: &Play) -> Vec<(String, String)> {
+    let (unit, decodes) = play.decodes();
     let exclusive: Vec<String> = machine.exclusive.iter().map(|core| core.to_string()).collect();
     let row = |name: &str, value: String| (name.to_string(), value);
     vec![
@@ -105,12 +200,13 @@ pub fn rows(machine: &DualMachine, media: &Media) -> Vec<(String, String)> {
         row("media", media.name.clone()),
         row(
             "player",
-            format!("{FRAMES} frames, one every {PERIOD}, due before the next"),
+            format!("{FRAMES} frames, one every {}, due before the next", play.period),
         ),
         row(
             "film",
             format!(
-                "{:.0}, {:.0} or {:.2} Mbit/s, groups of 12 frames, frame sizes vary by 0.66",
+                "{}; {:.0}, {:.0} or {:.2} Mbit/s, groups of 12 frames, frame sizes vary by 0.66",
+                play.film.name(),
                 Film::Bd.bits_per_second() * 1e-6,
                 Film::Hd.bits_per_second() * 1e-6,
                 Film::Dvd.bits_per_second() * 1e-6
@@ -118,7 +214,12 @@ pub fn rows(machine: &DualMachine, media: &Media) -> Vec<(String, String)> {
         ),
         row(
             "decoding, displaying",
-            format!("{:.2} .. {:.2} and {DISPLAY:.2} of the period", DECODE[0], DECODE[1]),
+            format!(
+                "{} .. {} and {}",
+                unit.scaled(decodes[0]),
+                unit.scaled(decodes[1]),
+                play.display()
+            ),
         ),
         row(
             "other pages",
@@ -134,7 +235,8 @@ pub fn rows(machine: &DualMachine, media: &Media) -> Vec<(String, String)> {
         row(
             "interactive jobs",
             format!(
-                "{INTERACTIVE_JOBS} that never rest: bursts of {BURST} on average, each followed by a request of 1 to {REQUEST_PAGES_MAX} pages to flash, {:.0} % of them writes",
+                "{} that never rest: bursts of {BURST} on average, each followed by a request of 1 to {REQUEST_PAGES_MAX} pages to flash, {:.0} % of them writes",
+                play.jobs,
                 WRITE_SHARE * 100.0
             ),
         ),

@@ -180,13 +180,8 @@ fn carry_out(
     let carry_out = |(i, planned): &(usize, &Planned)| places[*i].run(planned, &learnt[*i]);
     let mut results = in_order(&jobs, workers, carry_out, &done).into_iter();
     let replication = |place: &Place| {
-        let (runs, failures): (Vec<_>, Vec<_>) = results.by_ref().take(plan.len()).partition(Result::is_ok);
-        Replication {
-            machine: place.subject.machine.name.clone(),
-            seed: place.seed,
-            runs: runs.into_iter().filter_map(Result::ok).collect(),
-            failures: failures.into_iter().filter_map(Result::err).collect(),
-        }
+        let results = results.by_ref().take(plan.len());
+        Replication::of(&place.subject.machine.name, place.seed, results)
     };
     places.iter().map(replication).collect()
 }

@@ -10,8 +10,8 @@ use punctual_units::CoreId;
 pub use punctual_os::linux::thread::{cpu_time_of, real_time, scheduling, set_scheduling, thread_cpu_time};
 pub use punctual_os::{REAL_TIME_PRIORITIES, Scheduling, Tid};
 
-use super::core_mask::{CoreMask, set_affinity};
-use super::{last_error, refused};
+use super::core_mask::{CoreMask, affinity_of, set_affinity};
+use super::{KernelTree, last_error, refused};
 use crate::Refusal;
 
 /// Binds the calling thread to `core`.
@@ -52,6 +52,46 @@ pub fn pin_thread(thread: Tid, cores: &[CoreId]) -> Result<(), Refusal> {
             "choose a core listed in Cpus_allowed_list of /proc/self/status, or widen the cpuset or taskset of this process",
         )
     })
+}
+
+/// Where and how a thread of this process runs, to be put back.
+#[derive(Clone, Debug)]
+pub struct AsFound {
+    thread: Tid,
+    affinity: CoreMask,
+    scheduling: Scheduling,
+}
+
+impl AsFound {
+    /// Of `thread`, now.
+    ///
+    /// # Errors
+    /// [`Refusal`] where this process has no such thread.
+    pub fn of(thread: Tid) -> Result<AsFound, Refusal> {
+        let refusal = |why: &dyn std::fmt::Display| {
+            let remedy = "name a thread of this process that is alive";
+            refused(format!("seating thread {thread}"), why, remedy)
+        };
+        if !KernelTree::default().path(format!("/proc/self/task/{thread}")).exists() {
+            return Err(refusal(&"this process has no such thread"));
+        }
+        Ok(AsFound {
+            thread,
+            affinity: affinity_of(thread).map_err(|why| refusal(&why))?,
+            scheduling: scheduling(thread)?,
+        })
+    }
+
+    /// The thread.
+    pub fn thread(&self) -> Tid {
+        self.thread
+    }
+
+    /// Puts the thread back to where and how it ran. One that has ended needs no putting back.
+    pub fn put_back(&self) {
+        let _ = set_scheduling(self.thread, self.scheduling);
+        let _ = set_affinity(self.thread, &self.affinity);
+    }
 }
 
 /// The core that the calling thread runs on at this instant.

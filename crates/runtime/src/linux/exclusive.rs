@@ -13,8 +13,8 @@ use punctual_platform::linux::exclusive::{ExclusiveCore, candidates, quieter, st
 use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
 use punctual_platform::{Machine, Neighbours, Refusal};
-use punctual_units::CoreId;
-use punctual_workload::Class;
+use punctual_units::{CoreId, Nanos};
+use punctual_workload::{Arrival, Class};
 
 use super::shared::protection;
 use super::tenancy::{Accountant, LendingMeasured, Tenancy, measure_lending};
@@ -63,11 +63,15 @@ pub(super) fn priority(chair: Chair) -> u8 {
 pub(super) struct Placed {
     pub(super) placement: Placement,
     pub(super) exclusive: Option<Exclusive>,
+    /// By which tasks that come later are placed.
+    pub(super) limits: Limits,
+    /// The exclusive cores that no task has: for those that come later.
+    pub(super) kept: Vec<CoreId>,
 }
 
 impl Placed {
-    /// Places `tasks` and takes the cores that they need for themselves; what was obtained, and which task was refused
-    /// a core and why, goes to `told`.
+    /// Places `tasks` and takes the cores that they need for themselves, and `keep` more; what was obtained, and which
+    /// task was refused a core and why, goes to `told`.
     ///
     /// # Errors
     /// [`PlaceError`] where what tasks name contradicts each other or the machine.
@@ -75,9 +79,15 @@ impl Placed {
         machine: &LinuxMachine,
         tasks: &[(String, Request)],
         neighbours: &Neighbours,
+        keep: usize,
         limits: Limits,
         told: &mut Vec<Protection>,
     ) -> Result<Placed, PlaceError> {
+        let own = tasks.len();
+        let exclusive = |(_, request): &(String, Request)| matches!(request.class, Class::Exclusive { .. });
+        let lendable = tasks.iter().any(exclusive);
+        let later = (0..keep).map(|_| (KEPT.to_owned(), kept(None)));
+        let tasks: &[(String, Request)] = &tasks.iter().cloned().chain(later).collect::<Vec<_>>();
         let requests: Vec<Request> = tasks.iter().map(|(_, request)| *request).collect();
         let all = &unclaimed(machine, &requests, told);
         let wanted = place(&requests, all, &limits)?;
@@ -85,14 +95,11 @@ impl Placed {
         let cores: Vec<CoreId> = wanted.exclusive.iter().rev().copied().collect();
         if cores.is_empty() {
             told.extend(refusals(tasks, &wanted));
-            return Ok(Placed {
-                placement: wanted,
-                exclusive: None,
-            });
+            return Ok(Placed::without(wanted, limits, own));
         }
         // Lending needs a thread or group that has use for it; without one, better protection may be had.
         let best_effort = |(_, request): &(String, Request)| request.class == Class::BestEffort;
-        let lend = neighbours.lend && (!neighbours.lend_to.is_empty() || tasks.iter().any(best_effort));
+        let lend = lendable && neighbours.lend && (!neighbours.lend_to.is_empty() || tasks.iter().any(best_effort));
         let neighbours = Neighbours {
             lend,
             ..neighbours.clone()
@@ -100,31 +107,44 @@ impl Placed {
         let sharers = machine.sharers(&cores).into_iter();
         told.extend(sharers.map(|refusal| protection(refusal.what.clone(), Err(refusal))));
         match machine.exclusive_cores(&cores, &neighbours) {
-            Ok(cores) => Placed::on(cores, lend, tasks, all, limits, told),
+            Ok(cores) => Placed::on(cores, lend, (tasks, own), all, limits, told),
             Err(refusal) => {
                 told.push(protection("a core of its own for exclusive tasks".into(), Err(refusal)));
                 let limits = Limits {
                     exclusive: Some(Vec::new()),
                     ..limits
                 };
-                Ok(Placed {
-                    placement: place(&requests, all, &limits)?,
-                    exclusive: None,
-                })
+                Ok(Placed::without(place(&requests, all, &limits)?, limits, own))
             }
         }
     }
 
-    /// Places `tasks` on a machine that keeps `cores` free for exclusive ones.
+    /// No exclusive core was taken.
+    fn without(mut placement: Placement, limits: Limits, own: usize) -> Placed {
+        placement.seats.truncate(own);
+        placement.refused.retain(|(task, _)| *task < own);
+        Placed {
+            placement,
+            exclusive: None,
+            limits: Limits {
+                exclusive: Some(Vec::new()),
+                ..limits
+            },
+            kept: Vec::new(),
+        }
+    }
+
+    /// Places `tasks`, of which those from `own` on stand for tasks that come later, on a machine that keeps `cores`
+    /// free for exclusive ones.
     fn on(
         cores: Vec<ExclusiveCore>,
         lend: bool,
-        tasks: &[(String, Request)],
+        (tasks, own): (&[(String, Request)], usize),
         all: &[CoreId],
         limits: Limits,
         told: &mut Vec<Protection>,
     ) -> Result<Placed, PlaceError> {
-        told.extend(cores.iter().flat_map(kept));
+        told.extend(cores.iter().flat_map(protected));
         let better = cores.iter().take(1).flat_map(|core| &core.obtained().refused);
         let taken: Vec<CoreId> = cores.iter().map(|core| core.obtained().core).collect();
         let hint = quieter(&KernelTree::default(), &taken);
@@ -141,9 +161,9 @@ impl Placed {
             ..limits
         };
         let requests: Vec<Request> = tasks.iter().map(|(_, request)| *request).collect();
-        let placement = place(&requests, all, &limits)?;
+        let mut placement = place(&requests, all, &limits)?;
         told.extend(refusals(tasks, &placement));
-        let mut homes = Vec::new();
+        let (mut homes, mut kept) = (Vec::new(), Vec::new());
         for (core, measured) in cores.into_iter().zip(measured) {
             let here = occupants(&placement, core.obtained().core);
             if here.is_empty() {
@@ -155,19 +175,40 @@ impl Placed {
                 told.push(protection(what, core.lend()));
                 continue;
             }
+            let id = core.obtained().core;
+            let later = here.iter().any(|(task, _)| *task >= own);
+            if later {
+                told.push(protection(
+                    format!("core {id} kept for tasks and threads that come"),
+                    Ok(()),
+                ));
+                kept.push(id);
+                homes.push(Home {
+                    core,
+                    tenancies: Vec::new(),
+                });
+                continue;
+            }
             let admitted = |(task, chair): &(usize, Chair)| admitted(&tasks[*task], chair, here.len());
             told.extend(here.iter().map(admitted));
             homes.push(Home::new(core, lend, measured, here.len(), told));
         }
+        placement.seats.truncate(own);
+        placement.refused.retain(|(task, _)| *task < own);
         Ok(Placed {
+            limits: Limits {
+                exclusive: Some(homes.iter().map(|home: &Home| home.core.obtained().core).collect()),
+                ..limits
+            },
             exclusive: (!homes.is_empty()).then_some(Exclusive { homes }),
             placement,
+            kept,
         })
     }
 }
 
 /// How a core is kept, and which programs may still run there.
-fn kept(core: &ExclusiveCore) -> [Protection; 2] {
+fn protected(core: &ExclusiveCore) -> [Protection; 2] {
     let obtained = core.obtained();
     let may = format!(
         "may still run on core {}: {}",
@@ -179,6 +220,21 @@ fn kept(core: &ExclusiveCore) -> [Protection; 2] {
         ..protection(may, Ok(()))
     };
     [protection(obtained.to_string(), Ok(())), stays]
+}
+
+/// What a core is called in the report that is kept for tasks and threads that come later.
+const KEPT: &str = "a core for tasks that come later";
+
+/// A request that stands for those of tasks and threads that come later: it has its core, `core` if that is known,
+/// alone.
+pub(super) fn kept(core: Option<CoreId>) -> Request {
+    Request {
+        class: Class::Exclusive { deadline: Nanos::MAX },
+        arrival: Arrival::Periodic { period: Nanos::MAX },
+        execution: None,
+        core,
+        cores: Some(1),
+    }
 }
 
 /// The cores of this process that no other one claims for itself alone; `told` hears which process has those that one
@@ -298,8 +354,6 @@ fn refusals(tasks: &[(String, Request)], placement: &Placement) -> Vec<Protectio
 #[cfg(test)]
 mod tests {
     use punctual_cores::Unfit;
-    use punctual_units::Nanos;
-    use punctual_workload::Arrival;
 
     use super::*;
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::ScopedJoinHandle;
 
-use punctual_cores::{LendingLog, Limits, Placement, Request, Seat, place};
+use punctual_cores::{LendingLog, Limits, PlaceError, Placement, Request, Seat, Unfit, place};
 use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, MadeFor, Regulator, RegulatorOptions};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::exclusive::{ExclusiveCore, check_groups, check_interrupts};
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::thread::set_scheduling;
+use punctual_platform::linux::thread::{AsFound, Tid, set_scheduling};
 use punctual_platform::linux::{BestEffort, KernelTree, busy, thread};
 use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_store::engine::Engine;
@@ -24,8 +24,9 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::control::{Control, Controlled, Standing, Told};
-use super::exclusive::{Exclusive, Placed, limits, limits_beside, priority};
+use super::exclusive::{Exclusive, Placed, kept, limits_beside, priority};
 use super::feeder::install;
+use super::seats::{Place, Seated};
 use super::service::{Figures, Learnt, TaskHandle};
 use super::shared::{Order, Shared, Tenure, ThreadGroup, ThreadPlace, ThreadStart, join, protection};
 use super::tasks::{Running, TaskState, sleep_until};
@@ -52,6 +53,8 @@ pub const TASKS_MAX: usize = 256;
 pub(super) enum Command<E: Engine> {
     /// Run one more task.
     Add(Box<TaskSetup<E>>, SyncSender<Result<TaskHandle, RuntimeError>>),
+    /// Give a thread of this process a place, beside the tasks.
+    Seat(String, Request, Tid, SyncSender<Result<Seated, RuntimeError>>),
     /// Say how things stand.
     Tell(SyncSender<Figures>),
     /// Learn a model of the running tasks, and control by it.
@@ -111,6 +114,7 @@ impl<E: Engine + 'static> Keeper<E> {
             &self.prepared.machine,
             &requests,
             &self.prepared.neighbours,
+            self.prepared.keep_cores,
             limits,
             obtained,
         )
@@ -118,7 +122,9 @@ impl<E: Engine + 'static> Keeper<E> {
             let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
             RuntimeError::Place { name, error }
         })?;
-        let Placed { placement, exclusive } = &placed;
+        let Placed {
+            placement, exclusive, ..
+        } = &placed;
         let taken = exclusive.iter().flat_map(Exclusive::cores).next();
         let probed = taken.map_or(placement.update_core(), |core| core.obtained().core);
         let probe = self.options.probe.then(|| match taken {
@@ -220,7 +226,12 @@ impl<E: Engine + 'static> Keeper<E> {
         let plan = Regulator::new(regulator.clone())?.plan();
         let (tell, told) = sync_channel(TOLD_MAX);
         let watched = watched(&prepared.tasks, regulator.goal);
-        let Placed { placement, exclusive } = placed;
+        let Placed {
+            placement,
+            exclusive,
+            limits,
+            kept,
+        } = placed;
         // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
         let kept_cores: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
         let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
@@ -232,6 +243,9 @@ impl<E: Engine + 'static> Keeper<E> {
         let roster = Roster {
             cores: prepared.machine.offers().cores.clone(),
             exclusive: kept_cores,
+            limits,
+            kept,
+            guests: Vec::new(),
             bounded,
             goal: regulator.goal,
             seed,
@@ -344,6 +358,7 @@ impl<E: Engine + 'static> Keeper<E> {
             let flushed = flushing.and_then(join);
             // What the updater installed after the last group.
             let flushed = flushed.or_else(|| group_commit.and_then(|_| store.commit_group().err()));
+            ward.roster.guests.clear();
             let mut controlled = controlled.ok_or(RuntimeError::Stopped)?;
             if let Some(error) = fed.or(installed).or(flushed) {
                 return Err(error.into());
@@ -478,6 +493,7 @@ impl<'scope> Ward<'scope, '_> {
         // A caller that has gone away does not hear the answer, and the answer holds all the same.
         match command {
             Command::Add(task, answer) => drop(answer.send(self.add(*task))),
+            Command::Seat(name, request, thread, answer) => drop(answer.send(self.seat(name, request, thread))),
             Command::Learn(learning, answer) => drop(answer.send(self.learn(learning))),
             Command::Tell(answer) => {
                 self.asking.push(answer);
@@ -520,13 +536,12 @@ impl<'scope> Ward<'scope, '_> {
 
     /// Runs one more task.
     fn add<E: Engine + 'static>(&mut self, task: TaskSetup<E>) -> Result<TaskHandle, RuntimeError> {
-        let request = task.request();
-        let seat = self.roster.seat(&task.name, request)?;
+        let (seat, request, told) = self.roster.seat(&task.name, task.request())?;
         let (name, watched) = (task.name.clone(), task.watched(self.roster.goal));
         let goal = task.asks(self.roster.goal);
         let core = first_core(&seat);
         let (id, state) = self.spawn(task, request, seat, None)?;
-        let obtained = self.group.ready();
+        let obtained: Vec<Protection> = told.into_iter().chain(self.group.ready()).collect();
         self.roster.reorder();
         self.shared.order(Order::Watch {
             task: id,
@@ -539,6 +554,27 @@ impl<'scope> Ward<'scope, '_> {
         });
         self.group.go(LinuxOs.now() + LEAD);
         Ok(TaskHandle::new(name, state))
+    }
+
+    /// Gives a thread of this process a place, beside the tasks.
+    fn seat(&mut self, name: String, request: Request, thread: Tid) -> Result<Seated, RuntimeError> {
+        self.roster.guests.retain(|guest| guest.place.is_taken());
+        let (seat, request, told) = self.roster.seat(&name, request)?;
+        let found = AsFound::of(thread)?;
+        let chair = seat.chair().ok_or(RuntimeError::Stopped)?;
+        let core = match seat {
+            Seat::Exclusive(_) => self.roster.taken(chair.core).cloned(),
+            Seat::RealTime(_) | Seat::BestEffort(_) => None,
+        };
+        let (place, seated) = Place::seat(&name, found, chair.core, core, priority(chair), told);
+        self.roster.guests.push(Guest {
+            name,
+            request,
+            seat,
+            place,
+        });
+        self.roster.reorder();
+        Ok(seated)
     }
 
     /// Moves the knobs through their levels from now on.
@@ -609,12 +645,32 @@ impl<'scope> Ward<'scope, '_> {
 struct Roster {
     cores: Vec<CoreId>,
     exclusive: Vec<ExclusiveCore>,
+    limits: Limits,
+    /// The exclusive cores for tasks and threads that came later.
+    kept: Vec<CoreId>,
+    /// Threads that are not ours.
+    guests: Vec<Guest>,
     bounded: Option<BestEffort>,
     goal: Goal,
     seed: u64,
     settle_s: f64,
     /// By their numbers, ended ones included.
     tasks: Vec<Kept>,
+}
+
+/// A thread that is not ours, on a core that it was given.
+struct Guest {
+    name: String,
+    request: Request,
+    seat: Seat,
+    place: Arc<Place>,
+}
+
+impl Drop for Guest {
+    /// Before the machine is put back, which the sweep of the thread's core would undo.
+    fn drop(&mut self) {
+        self.place.give_back();
+    }
 }
 
 /// A task that was started.
@@ -633,22 +689,28 @@ impl Kept {
 
     /// The task where it is.
     fn settled(&self) -> Request {
-        let class = match (&self.seat, self.request.class) {
-            // An exclusive task that was refused a core.
-            (Seat::RealTime(_), Class::Exclusive { deadline }) => Class::RealTime { deadline },
-            (_, class) => class,
-        };
-        Request {
-            class,
-            core: Some(first_core(&self.seat)),
-            ..self.request
-        }
+        settled(self.request, &self.seat)
+    }
+}
+
+/// The request of what is in `seat`, where it is.
+fn settled(request: Request, seat: &Seat) -> Request {
+    let class = match (seat, request.class) {
+        // An exclusive task that was refused a core.
+        (Seat::RealTime(_), Class::Exclusive { deadline }) => Class::RealTime { deadline },
+        (_, class) => class,
+    };
+    Request {
+        class,
+        core: Some(first_core(seat)),
+        ..request
     }
 }
 
 impl Roster {
-    /// The place of one more task beside those that run, which stay on their cores.
-    fn seat(&self, name: &str, request: Request) -> Result<Seat, RuntimeError> {
+    /// The place of one more task beside those that run, which stay on their cores; what it asked for in the end, and
+    /// what it was refused.
+    fn seat(&self, name: &str, request: Request) -> Result<(Seat, Request, Option<Protection>), RuntimeError> {
         let refused = |why: String| RuntimeError::Task {
             name: name.to_owned(),
             why,
@@ -658,59 +720,117 @@ impl Roster {
                 "{TASKS_MAX} tasks were added to this runtime, and their figures are kept: use one task with changing jobs, or start another runtime"
             )));
         }
-        if matches!(request.class, Class::Exclusive { .. }) {
-            return Err(refused(
-                "cores are taken for exclusive tasks when a runtime starts: add it to Prepared before".into(),
-            ));
-        }
-        if self.tasks.iter().any(|kept| kept.runs() && kept.name == name) {
+        if self.running().any(|kept| kept.name == name) || self.seated().any(|guest| guest.name == name) {
             return Err(refused(
                 "a task of this name runs already: stop it first, or choose another name".into(),
             ));
         }
-        let mut requests: Vec<Request> = self.running().map(Kept::settled).collect();
-        requests.push(request);
-        let placement = self.place(&requests).map_err(|error| RuntimeError::Place {
+        let (request, told) = match request.class {
+            Class::Exclusive { deadline } => match self.seat_exclusively(request) {
+                Ok(seat) => return Ok((seat, request, None)),
+                Err(why) => {
+                    let (class, core) = (Class::RealTime { deadline }, None);
+                    (Request { class, core, ..request }, Some(no_core(name, why)))
+                }
+            },
+            Class::RealTime { .. } | Class::BestEffort => (request, None),
+        };
+        let (_, seat) = self.place_beside(request).map_err(|error| RuntimeError::Place {
             name: name.to_owned(),
             error,
         })?;
-        placement.seats.last().cloned().ok_or(RuntimeError::Stopped)
+        Ok((seat, request, told))
+    }
+
+    /// A place on the first kept core that holds it, or why there is none.
+    fn seat_exclusively(&self, request: Request) -> Result<Seat, String> {
+        let meant = |core: &&CoreId| request.core.is_none_or(|named| named == **core);
+        let mut why = "no core is kept for tasks and threads that come later".to_owned();
+        for core in self.kept.iter().filter(meant) {
+            let core = Some(*core);
+            match self.place_beside(Request { core, ..request }) {
+                Ok((_, seat @ Seat::Exclusive(_))) => return Ok(seat),
+                Ok((Some(unfit), _)) => why = unfit.to_string(),
+                Ok((None, _)) => {}
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why)
+    }
+
+    /// Where `request` is beside all that runs, and why not where it asked to be.
+    fn place_beside(&self, request: Request) -> Result<(Option<Unfit>, Seat), PlaceError> {
+        let mut requests = self.requests();
+        let new = requests.len();
+        requests.push(request);
+        let placement = self.place(&requests)?;
+        let unfit = placement.refused.into_iter().find(|(task, _)| *task == new);
+        Ok((unfit.map(|(_, why)| why), placement.seats[new].clone()))
+    }
+
+    /// Tasks that run, then threads that are seated, where they are.
+    fn requests(&self) -> Vec<Request> {
+        let guests = self.seated().map(|guest| settled(guest.request, &guest.seat));
+        self.running().map(Kept::settled).chain(guests).collect()
+    }
+
+    fn seated(&self) -> impl Iterator<Item = &Guest> {
+        self.guests.iter().filter(|guest| guest.place.is_taken())
+    }
+
+    fn taken(&self, core: CoreId) -> Option<&ExclusiveCore> {
+        self.exclusive.iter().find(|taken| taken.obtained().core == core)
     }
 
     fn running(&self) -> impl Iterator<Item = &Kept> {
         self.tasks.iter().filter(|kept| kept.runs())
     }
 
-    fn place(&self, requests: &[Request]) -> Result<Placement, punctual_cores::PlaceError> {
-        let exclusive = self.exclusive.iter().map(|core| core.obtained().core).collect();
-        let limits = Limits {
-            exclusive: Some(exclusive),
-            ..limits()
-        };
-        place(requests, &self.cores, &limits)
+    /// An empty core that is kept stays so.
+    fn place(&self, requests: &[Request]) -> Result<Placement, PlaceError> {
+        let exclusive = |request: &&Request| matches!(request.class, Class::Exclusive { .. });
+        let used: Vec<CoreId> = requests
+            .iter()
+            .filter(exclusive)
+            .filter_map(|request| request.core)
+            .collect();
+        let empty = self.kept.iter().filter(|core| !used.contains(core));
+        let all: Vec<Request> = requests
+            .iter()
+            .copied()
+            .chain(empty.map(|core| kept(Some(*core))))
+            .collect();
+        place(&all, &self.cores, &self.limits)
     }
 
     /// Gives the real-time threads the priorities that follow from all tasks that run now. A thread whose priority is
     /// refused keeps the one that it has: the report of its start says what it obtained.
     fn reorder(&mut self) {
-        let requests: Vec<Request> = self.running().map(Kept::settled).collect();
-        let Ok(placement) = self.place(&requests) else { return };
-        let running = self.tasks.iter_mut().filter(|kept| kept.runs());
-        for (kept, seat) in running.zip(placement.seats) {
-            let (Seat::RealTime(before), Seat::RealTime(now)) = (&kept.seat, &seat) else {
-                continue;
-            };
-            let moved = before.rank != now.rank;
-            if let (true, Some(tid)) = (moved, kept.state.thread()) {
-                let _ = set_scheduling(tid, thread::Scheduling::Fifo(priority(*now)));
+        let Ok(placement) = self.place(&self.requests()) else {
+            return;
+        };
+        let mut seats = placement.seats.into_iter();
+        let rank = |seat: &Seat| seat.chair().map(|chair| chair.rank);
+        for kept in self.tasks.iter_mut().filter(|kept| kept.runs()) {
+            let Some(seat) = seats.next() else { return };
+            let moved = rank(&kept.seat) != rank(&seat);
+            if let (true, Some(tid), Some(chair)) = (moved, kept.state.thread(), seat.chair()) {
+                let _ = set_scheduling(tid, thread::Scheduling::Fifo(priority(chair)));
             }
             kept.seat = seat;
+        }
+        for guest in self.guests.iter_mut().filter(|guest| guest.place.is_taken()) {
+            let Some(seat) = seats.next() else { return };
+            if let (true, Some(chair)) = (rank(&guest.seat) != rank(&seat), seat.chair()) {
+                guest.place.set_priority(priority(chair));
+            }
+            guest.seat = seat;
         }
     }
 
     fn thread_place(&self, name: &str, seat: &Seat) -> ThreadPlace {
         let thread = at(name, first_core(seat), seat.chair().map(priority));
-        let exclusive = |core: CoreId| self.exclusive.iter().find(|taken| taken.obtained().core == core);
+        let exclusive = |core: CoreId| self.taken(core);
         match seat {
             Seat::RealTime(_) => thread,
             Seat::Exclusive(chair) => ThreadPlace {
@@ -735,6 +855,18 @@ impl Roster {
         let state = |kept: &Kept| (kept.name.clone(), Arc::clone(&kept.state));
         self.tasks.iter().map(state).collect()
     }
+}
+
+/// That a task or thread runs as a real-time one, because it has no core of its own.
+fn no_core(name: &str, why: String) -> Protection {
+    let what = format!("{name}: on a core of its own");
+    let refusal = Refusal {
+        what: what.clone(),
+        why,
+        remedy: "keep a core for it when the runtime starts (keep_cores), and say how long it takes (takes_at_most)"
+            .into(),
+    };
+    protection(what, Err(refusal))
 }
 
 fn first_core(seat: &Seat) -> CoreId {

@@ -28,6 +28,7 @@ mod job;
 mod keeper;
 mod mailbox;
 mod releases;
+mod seats;
 mod sensor;
 mod service;
 mod shared;
@@ -54,6 +55,7 @@ use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, Sens
 pub use self::exclusive::{limits, limits_beside};
 pub use self::job::Job;
 pub use self::keeper::TASKS_MAX;
+pub use self::seats::Seated;
 pub use self::sensor::{Bytes, Reading, Sensor, SensorError};
 pub use self::service::{Figures, Learnt, Runtime, RuntimeOptions, TaskHandle};
 pub use self::task::TaskBuilder;
@@ -116,6 +118,7 @@ pub struct Prepared<E: Engine> {
     feed: Option<Feed>,
     group_commit: Option<Nanos>,
     neighbours: Neighbours,
+    keep_cores: usize,
 }
 
 /// A task with everything that can be said about it.
@@ -238,6 +241,7 @@ impl<E: Engine + 'static> Prepared<E> {
             feed: None,
             group_commit: None,
             neighbours: Neighbours::default(),
+            keep_cores: 0,
         }
     }
 
@@ -326,6 +330,14 @@ impl<E: Engine + 'static> Prepared<E> {
     /// names, and to which groups the cores are lent.
     pub fn neighbours(&mut self, neighbours: Neighbours) -> &mut Self {
         self.neighbours = neighbours;
+        self
+    }
+
+    /// Keeps so many exclusive cores for tasks and threads that come later
+    /// ([`TaskBuilder::exclusive`](TaskBuilder::exclusive)), besides those of the tasks that begin. They are not lent:
+    /// nothing says when a thread works that is not ours.
+    pub fn keep_cores(&mut self, cores: usize) -> &mut Self {
+        self.keep_cores = cores;
         self
     }
 

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use punctual_cores::Request;
 use punctual_loop::ModeName;
 use punctual_os::LinuxOs;
+use punctual_platform::Neighbours;
+use punctual_platform::linux::thread::Tid;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_store::updates::Counts;
@@ -15,6 +18,7 @@ use punctual_workload::{ControllerKind, Goal, Pace, TaskGoal};
 
 use super::control::Told;
 use super::keeper::{Command, Keeper};
+use super::seats::Seated;
 use super::sensor::{Sensor, SensorError};
 use super::shared::Shared;
 use super::task::TaskBuilder;
@@ -43,6 +47,8 @@ pub struct RuntimeOptions<E: Engine> {
     best_effort_share: Share,
     probe: bool,
     start_up: Nanos,
+    neighbours: Neighbours,
+    keep_cores: usize,
 }
 
 impl<E: Engine> RuntimeOptions<E> {
@@ -56,7 +62,22 @@ impl<E: Engine> RuntimeOptions<E> {
             best_effort_share: Share::ONE,
             probe: true,
             start_up: Nanos::ZERO,
+            neighbours: Neighbours::default(),
+            keep_cores: 0,
         }
+    }
+
+    /// See [`Prepared::keep_cores`].
+    pub fn keep_cores(self, cores: usize) -> Self {
+        RuntimeOptions {
+            keep_cores: cores,
+            ..self
+        }
+    }
+
+    /// See [`Prepared::neighbours`].
+    pub fn neighbours(self, neighbours: Neighbours) -> Self {
+        RuntimeOptions { neighbours, ..self }
     }
 
     /// Ends by itself after `duration`.
@@ -300,8 +321,11 @@ impl<E: Engine + 'static> Runtime<E> {
             best_effort_share,
             probe,
             start_up,
+            neighbours,
+            keep_cores,
         } = options.into();
-        let prepared = Prepared::here(store)?;
+        let mut prepared = Prepared::here(store)?;
+        prepared.neighbours(neighbours).keep_cores(keep_cores);
         let mut options = RunOptions {
             learning,
             best_effort_share,
@@ -349,6 +373,11 @@ impl<E: Engine + 'static> Runtime<E> {
     /// [`RuntimeError::Stopped`] once the runtime has ended.
     pub fn add(&self, task: TaskSetup<E>) -> Result<TaskHandle, RuntimeError> {
         self.ask(|answer| Command::Add(Box::new(task), answer))?
+    }
+
+    /// Gives a thread of this process a place, beside the tasks.
+    pub(super) fn seat(&self, name: String, request: Request, thread: Tid) -> Result<Seated, RuntimeError> {
+        self.ask(|answer| Command::Seat(name, request, thread, answer))?
     }
 
     /// The live sensor of the temporal object `key`, which the store was opened with.

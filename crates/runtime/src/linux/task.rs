@@ -3,13 +3,16 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use punctual_cores::Request;
 use punctual_platform::linux::events::EventSource;
+use punctual_platform::linux::thread::Tid;
 use punctual_store::engine::Engine;
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{Arrival, Class, TaskGoal};
 
 use super::TaskSetup;
 use super::job::Job;
+use super::seats::Seated;
 use super::service::{Runtime, TaskHandle};
 use super::tasks::JobResult;
 use crate::error::RuntimeError;
@@ -25,6 +28,7 @@ pub struct TaskBuilder<'r, E: Engine + 'static> {
     gap: Option<Nanos>,
     deadline: Option<Nanos>,
     best_effort: bool,
+    exclusive: bool,
     goal: Option<TaskGoal>,
     core: Option<CoreId>,
     execution: Option<Nanos>,
@@ -42,6 +46,7 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
             gap: None,
             deadline: None,
             best_effort: false,
+            exclusive: false,
             goal: None,
             core: None,
             execution: None,
@@ -104,6 +109,15 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         self
     }
 
+    /// Runs on a core that the runtime keeps ([`RuntimeOptions::keep_cores`](super::RuntimeOptions::keep_cores)) and
+    /// that no other thread may use. Say with [`takes_at_most`](Self::takes_at_most) how long a job takes, so that
+    /// others may share the core where all deadlines hold. Where no such core can be had it runs as a real-time task,
+    /// and is told so.
+    pub fn exclusive(mut self) -> Self {
+        self.exclusive = true;
+        self
+    }
+
     /// How many of its jobs may be late, in percent: `"1 %"`, above 0 and below 100.
     pub fn late(mut self, share: &str) -> Self {
         match percent(share) {
@@ -127,6 +141,64 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
     pub fn takes_at_most(mut self, execution: Nanos) -> Self {
         self.execution = Some(execution);
         self
+    }
+
+    /// Puts the calling thread where such a task would run: see [`seat`](Self::seat).
+    ///
+    /// # Errors
+    /// As for [`seat`](Self::seat).
+    pub fn seat_this_thread(self) -> Result<Seated, RuntimeError> {
+        self.seat(Tid::current())
+    }
+
+    /// Puts `thread`, of this process, where such a task would run: onto its core, at its priority. It counts in
+    /// admission with the gap and execution time that are said here; its jobs are its own, so there is no account of
+    /// them, no goal, and the core is not lent. The thread is given back when the answer is dropped or the runtime
+    /// ends.
+    ///
+    /// ```no_run
+    /// # use punctual_runtime::{RuntimeError, linux::{Runtime, RuntimeOptions}};
+    /// # use punctual_units::Nanos;
+    /// # fn example<E: punctual_store::engine::Engine>(runtime: Runtime<E>) -> Result<(), RuntimeError> {
+    /// // In the callback of a sound library, at its first call:
+    /// let ms = Nanos::from_millis;
+    /// let audio = runtime.task("audio").at_most_every(ms(5)).takes_at_most(ms(1)).exclusive();
+    /// let seated = audio.seat_this_thread()?;
+    /// println!("on core {}", seated.core());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RuntimeError::Task`] and [`RuntimeError::Place`] as for a task; [`RuntimeError::Machine`] where this process
+    /// has no such thread; [`RuntimeError::Stopped`] once the runtime has ended.
+    pub fn seat(self, thread: Tid) -> Result<Seated, RuntimeError> {
+        let wrong = |why: &str| RuntimeError::Task {
+            name: self.name.clone(),
+            why: why.into(),
+        };
+        if self.arrival.is_some() || self.events.is_some() || self.best_effort || self.goal.is_some() {
+            return Err(wrong(
+                "a thread of yours releases its own jobs: say only at_most_every(..), due_in(..), takes_at_most(..)",
+            ));
+        }
+        let period = self
+            .gap
+            .ok_or_else(|| wrong("say how far its jobs are apart at least: at_most_every(..)"))?;
+        let deadline = self.deadline.unwrap_or(period);
+        if period == Nanos::ZERO || deadline == Nanos::ZERO {
+            return Err(wrong("give times above 0"));
+        }
+        let request = Request {
+            class: match self.exclusive {
+                true => Class::Exclusive { deadline },
+                false => Class::RealTime { deadline },
+            },
+            arrival: Arrival::Periodic { period },
+            execution: self.execution,
+            core: self.core,
+            cores: Some(1),
+        };
+        self.runtime.seat(self.name, request, thread)
     }
 
     /// Adds the task: `body` is called once per job, and may return nothing or a result with any error.
@@ -179,6 +251,9 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         if shortest == Nanos::ZERO || longest < shortest {
             return Err("jobs come at times above 0, and the first of two bounds is not above the second".into());
         }
+        if self.best_effort && self.exclusive {
+            return Err("a task is best_effort() or exclusive(): leave out one of them".into());
+        }
         if self.best_effort {
             return match (self.deadline, self.goal) {
                 (None, None) => Ok((Class::BestEffort, arrival)),
@@ -195,7 +270,11 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         if deadline == Nanos::ZERO {
             return Err("due_in(0) cannot be met: give a time above 0".into());
         }
-        Ok((Class::RealTime { deadline }, arrival))
+        let class = match self.exclusive {
+            true => Class::Exclusive { deadline },
+            false => Class::RealTime { deadline },
+        };
+        Ok((class, arrival))
     }
 }
 

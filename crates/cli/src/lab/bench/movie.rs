@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use punctual_lab::movie::{Arm, MoviePlan, MovieReport, play, possible};
+use punctual_units::Nanos;
 use punctual_workload::{Arrival, Class};
 use serde::Serialize;
 
 use super::series::{Interrupt, tell};
 use crate::commands::print;
 use crate::failure::Failure;
-use crate::lab::args::Movie;
+use crate::lab::args::{Movie, Play};
 use crate::lab::movie::{Goal, goals, is_inconclusive, told};
 use crate::lab::page;
 use crate::output::{Output, apart};
@@ -41,7 +42,7 @@ pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
     ];
     let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
     let loaded = scenario::load(Some(path), &arguments.set)?;
-    let plan = plan(&loaded, arguments.repetitions)?;
+    let plan = plan(&loaded, &arguments.play, arguments.repetitions)?;
     let interrupt = Interrupt::listen()?;
     let report = play(&plan, &mut |what| {
         tell(what);
@@ -61,8 +62,11 @@ pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
     })
 }
 
-/// The plan that a scenario with one exclusive task makes.
-fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
+/// Frames are read from a device in whole blocks.
+const BLOCK: usize = 4096;
+
+/// The plan that a scenario with one exclusive task makes, with what is asked for in place of it.
+fn plan(loaded: &Loaded, asked: &Play, repetitions: u32) -> Result<MoviePlan, Failure> {
     let complain = |what: String| Failure::input([format!("{}: {what}", loaded.shown())]);
     let tasks = &loaded.scenario.tasks;
     let mut players = tasks
@@ -76,10 +80,11 @@ fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
     let (Some(deadline), Arrival::Periodic { period }) = (player.deadline(), player.arrival) else {
         return Err(complain(format!("task.{}: a player has a `period`", player.name)));
     };
-    let decode = player.demand.compute;
-    if decode.ratio(period) > DECODE_MAX {
+    let (period, deadline) = asked.period().map_or((period, deadline), |period| (period, period));
+    let decode = asked.decode.unwrap_or(player.demand.compute);
+    if decode.ratio(period) > DECODE_MAX || decode == Nanos::ZERO {
         return Err(complain(format!(
-            "task.{}.compute: {decode} is more than {:.0} % of the period; a player sleeps between frames: shorten it",
+            "task.{}.compute, --decode: {decode} of every {period}: give more than 0 and at most {:.0} %; a player sleeps between frames",
             player.name,
             DECODE_MAX * 100.0
         )));
@@ -96,11 +101,14 @@ fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
         period,
         deadline,
         decode,
-        frame_bytes: file.frame_bytes as usize,
+        frame_bytes: match asked.film {
+            Some(film) => (film.frame_bytes(period) as usize).next_multiple_of(BLOCK),
+            None => file.frame_bytes as usize,
+        },
         file_bytes: file.file_bytes.into(),
         cache_bytes: file.cache_bytes.into(),
         frames: file.frames,
-        hogs_per_core: hogs.sum(),
+        hogs_per_core: asked.hogs.unwrap_or_else(|| hogs.sum()),
         busy_disk: file.busy_disk,
         repetitions,
         arms: Arm::ALL.to_vec(),
@@ -113,14 +121,19 @@ fn plan(loaded: &Loaded, repetitions: u32) -> Result<MoviePlan, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use punctual_lab::dps::Film;
 
     fn shipped(set: &[&str]) -> Result<MoviePlan, Failure> {
+        played(set, &Play::default())
+    }
+
+    fn played(set: &[&str], asked: &Play) -> Result<MoviePlan, Failure> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(SHIPPED);
         let set: Vec<_> = set
             .iter()
             .map(|text| scenario::Override::parse(text).unwrap())
             .collect();
-        plan(&scenario::load(Some(&path), &set)?, 5)
+        plan(&scenario::load(Some(&path), &set)?, asked, 5)
     }
 
     #[test]
@@ -133,6 +146,34 @@ mod tests {
         );
         assert!(plan.file_bytes > plan.cache_bytes, "a file larger than its cache");
         assert!(plan.decode.ratio(plan.period) <= DECODE_MAX && plan.hogs_per_core > 0);
+    }
+
+    #[test]
+    fn what_is_asked_for_stands_in_place_of_the_scenarios() {
+        let asked = Play {
+            film: Some(Film::Hd),
+            fps: Some(50.0),
+            hogs: Some(0),
+            decode: Some(Nanos::from_millis(5)),
+        };
+        let plan = played(&[], &asked).unwrap();
+        assert_eq!(
+            (plan.period, plan.deadline),
+            (Nanos::from_millis(20), Nanos::from_millis(20))
+        );
+        assert_eq!((plan.hogs_per_core, plan.decode), (0, Nanos::from_millis(5)));
+        // 20 Mbit/s are 50,000 bytes in a fiftieth of a second.
+        assert_eq!(plan.frame_bytes, 13 * 4096);
+        for decode in [Nanos::ZERO, Nanos::from_millis(9)] {
+            let asked = Play {
+                decode: Some(decode),
+                ..asked.clone()
+            };
+            let Err(Failure::Input(lines)) = played(&[], &asked) else {
+                panic!("{decode} was accepted")
+            };
+            assert!(lines[0].contains("--decode"), "{lines:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use punctual_lab::{Chart as Shape, Figure, Measure, Outcome};
 
 use super::bars;
-use crate::lab::claims::{figure, held, paper, range};
+use crate::lab::claims::{apart, figure, held, paper, predictions, range};
 use crate::page::chart::{Band, Chart, Curve, Level};
 use crate::page::{STYLE, escape};
 
@@ -59,13 +59,17 @@ fn figures(page: &mut String, outcome: &Outcome) {
 }
 
 fn verdict(page: &mut String, outcome: &Outcome) {
-    let held = outcome.claims.iter().filter(|claim| claim.holds).count();
-    let good = if held == outcome.claims.len() { " good" } else { "" };
+    let (held, all) = predictions(outcome);
+    let good = if outcome.claims.iter().all(|claim| claim.holds) {
+        " good"
+    } else {
+        ""
+    };
     let (testbeds, seeds) = outcome.extent();
     let _ = writeln!(
         page,
-        "<p class=\"verdict{good}\">{held} of {} claims hold, on {testbeds} with {seeds} each</p>",
-        outcome.claims.len()
+        "<p class=\"verdict{good}\">{held} of {all} predictions hold, on {testbeds} with {seeds} each{}</p>",
+        apart(outcome)
     );
 }
 
@@ -257,7 +261,7 @@ mod tests {
         crate::page::tests::check_nesting(&page);
         for part in [
             "simulated",
-            "0 of 1 claims hold, on 1 set of profiles with 1 seed each",
+            "0 of 1 predictions hold, on 1 set of profiles with 1 seed each",
             "a &lt; b",
             "because &lt;of&gt; that",
             "m &amp; n",

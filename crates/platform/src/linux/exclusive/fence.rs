@@ -128,6 +128,14 @@ impl Fence {
         }
     }
 
+    /// Lets `thread`, which has entered `core`, out again.
+    pub(super) fn leave(&self, core: CoreId, thread: Tid) -> io::Result<()> {
+        match self {
+            Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.leave(thread)),
+            Fence::Cpuset(_) | Fence::Affinity(_) | Fence::Isolated(_) => Ok(()),
+        }
+    }
+
     /// The files `cpuset.cpus` of the groups that have the cores while they are lent, with the cores that each had; the
     /// outer ones first.
     pub(super) fn groups_to_lend_to(&self, wanted: &Wanted) -> Vec<(PathBuf, Vec<CoreId>)> {

@@ -247,6 +247,15 @@ impl ExclusiveCore {
         entered.map_err(|why| self.refuse("entering", thread, why))
     }
 
+    /// Lets `thread`, which has entered, out again; where it runs then is the caller's affair.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the kernel does not let it out.
+    pub fn leave(&self, thread: Tid) -> Result<(), Refusal> {
+        let left = self.fence.leave(self.obtained.core, thread);
+        left.map_err(|why| self.refuse("leaving", thread, why))
+    }
+
     /// Takes `thread`, of this process, off the core, and has the core lent to it until the answer is dropped. Where
     /// the core is kept by a partition, the thread is off it for good.
     ///

@@ -86,6 +86,12 @@ impl Partition {
         self.kind
     }
 
+    /// Lets `thread` out of the partition, to where this process is.
+    pub(super) fn leave(&self, thread: Tid) -> std::io::Result<()> {
+        let home = self.folder.parent().unwrap_or(&self.folder);
+        write_existing(&home.join("cgroup.threads"), &thread.0.to_string())
+    }
+
     /// Lets `thread`, of this process, into the partition.
     pub(super) fn enter(&self, thread: Tid) -> std::io::Result<()> {
         write_existing(&self.folder.join("cgroup.threads"), &thread.0.to_string())
