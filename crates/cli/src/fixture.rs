@@ -42,6 +42,7 @@ pub fn header() -> RunHeader {
             Protection {
                 what: "analysis: SCHED_FIFO 80 on core 1".into(),
                 refused: None,
+                stays: Vec::new(),
             },
             Protection {
                 what: "memory locked".into(),
@@ -50,6 +51,7 @@ pub fn header() -> RunHeader {
                     why: "operation not permitted".into(),
                     remedy: "raise the limit: ulimit -l unlimited".into(),
                 }),
+                stays: Vec::new(),
             },
         ],
         load: LoadReport {

@@ -48,6 +48,7 @@ mod tests {
                 why: why.into(),
                 remedy: "run as root".into(),
             }),
+            stays: Vec::new(),
         };
         let asked = [
             protection("a: SCHED_FIFO 80", Some("not permitted")),

@@ -16,6 +16,6 @@ mod parts;
 
 pub use knob::{Applied, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, UnknownKnob, Value};
 pub use machine::{ClockOffer, KnobOffer, Machine, Measure, MeterId, Offers, Provenance, Range, Reading, Readings};
-pub use neighbours::{CoreChoice, Neighbours};
+pub use neighbours::{CoreChoice, Neighbours, Stay, Why};
 pub use parts::Parts;
 pub use punctual_os::Refusal;

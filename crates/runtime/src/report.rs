@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use punctual_cores::{Placement, Unfit};
 use punctual_loop::{EventLog, ModeName};
 pub use punctual_platform::Parts as EnergyParts;
-use punctual_platform::{KnobId, Provenance, Refusal};
+use punctual_platform::{KnobId, Provenance, Refusal, Stay};
 use punctual_units::{CoreId, Hertz, Share};
 use punctual_workload::{ControllerKind, Goal, Part, TaskGoal, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -299,6 +299,9 @@ pub struct Protection {
     pub what: String,
     /// Why it was not obtained; `None` where it was.
     pub refused: Option<Refusal>,
+    /// Of an exclusive core: the programs that may still run there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stays: Vec<Stay>,
 }
 
 /// One line for each exclusive task of `placement` that is refused a core; `names` are those of the tasks.
@@ -326,6 +329,7 @@ pub fn refused(names: &[&str], placement: &Placement) -> Vec<Protection> {
         Protection {
             what: format!("{name}: on a core of its own or with other exclusive tasks"),
             refused: Some(refusal),
+            stays: Vec::new(),
         }
     };
     placement.refused.iter().map(one).collect()

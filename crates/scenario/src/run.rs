@@ -560,6 +560,7 @@ impl Setup<'_> {
                 remedy: "add --platform sim to see what a split would do".into(),
             }),
             what,
+            stays: Vec::new(),
         })
     }
 

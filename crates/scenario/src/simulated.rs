@@ -113,6 +113,7 @@ fn placed(scenario: &Scenario, placement: &Placement) -> Vec<Protection> {
     let kept = |core: &CoreId| Protection {
         what: format!("core {core} kept for exclusive tasks, and not lent while idle (simulated)"),
         refused: None,
+        stays: Vec::new(),
     };
     let mut told: Vec<Protection> = placement.exclusive.iter().map(kept).collect();
     told.extend(refused(&names, placement));

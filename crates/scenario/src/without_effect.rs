@@ -80,11 +80,13 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         cores,
         spare,
         lend_to,
+        move_init,
         interrupts,
         ..
     } = &request.neighbours;
     for (key, set) in [
         ("exclusive.spare", !spare.is_empty()),
+        ("exclusive.move_init", *move_init),
         ("exclusive.lend_to", !lend_to.is_empty()),
         ("exclusive.cores", *cores != CoreChoice::Any),
         ("exclusive.interrupts", !interrupts.is_empty()),

@@ -94,6 +94,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
 
 fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
     let spare = spare(section);
+    let move_init = section.flag("move_init").unwrap_or(false);
     let lend = section.flag("lend").unwrap_or(true);
     let lend_to = section.texts("lend_to").unwrap_or_default();
     for group in &lend_to {
@@ -117,6 +118,7 @@ fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
     Neighbours {
         cores: section.cores("cores").unwrap_or_default(),
         spare,
+        move_init,
         lend,
         interrupts,
         lend_to: lend_to.into_iter().map(Into::into).collect(),

@@ -317,6 +317,10 @@ fn a_wrong_override_is_named_as_it_was_written() {
             "--set exclusive.spare=chronyd: exclusive.spare: expected a list of texts such as [\"chronyd\"], found the text \"chronyd\"",
         ),
         (
+            "exclusive.move_init=yes",
+            "--set exclusive.move_init=yes: exclusive.move_init: expected true or false, found the text \"yes\"",
+        ),
+        (
             "exclusive.spare=[7]",
             "--set exclusive.spare=[7]: exclusive.spare: expected a list of texts such as [\"chronyd\"], found the number 7 in it",
         ),

@@ -19,7 +19,7 @@ use super::flush::{Flush, flush_instruction};
 use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::real_time::{FairServer, RealTimeLimits, Throttling};
-use super::recovery::{self, Ledgered};
+use super::recovery::{self, Holding, Ledgered};
 use super::thermal::Thermometer;
 use super::{KernelTree, busy, cores, thread};
 use crate::{CoreChoice, Refusal};
@@ -579,7 +579,15 @@ fn as_found(tree: &KernelTree) -> Finding {
             Err(refusal) => return facility.refused(refusal),
         }
     }
-    let holders = found.holders.iter().map(ToString::to_string);
+    let stays = |holder: &Holding, core: &CoreId| {
+        let stays = exclusive::staying(tree, holder.process, *core);
+        format!("; may still run on core {core}: {}", exclusive::stays_told(&stays))
+    };
+    let holders = found.holders.iter().map(|holder| {
+        let kept = holder.exclusive.iter().filter(|_| holder.alive);
+        let stays: String = kept.map(|core| stays(holder, core)).collect();
+        format!("{holder}{stays}")
+    });
     let left = found.left.iter().map(|path| format!("{path} could not be put back"));
     let told: Vec<String> = holders.chain(left).collect();
     match (told.is_empty(), found.has_leftovers()) {

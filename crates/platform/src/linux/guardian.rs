@@ -35,8 +35,8 @@ use std::thread::JoinHandle;
 
 use super::cgroup::mount_points;
 use super::ledger::{Handle, HolderId, Ledger};
-use super::undo::{Patience, carry_out, write_file};
-use super::{last_error, refused};
+use super::undo::{Patience, write_file};
+use super::{heirs, last_error, refused};
 use crate::Refusal;
 
 /// The farewell of a process that has put everything back itself.
@@ -292,10 +292,16 @@ fn put_back(kit: &Kit<'_>) {
         };
         // Another process may have been faster, and a third one may be in the same place.
         if table.knows(kit.holder) {
-            let mut act = |step: super::ledger::Step<'_>| carry_out(step, Patience::Waits);
-            table.release_all(kit.holder.place);
-            table.give_back(kit.holder.place, &|_, _| true, &mut act, &mut |_, _, _| {});
-            table.strike(kit.holder.place);
+            let place = kit.holder.place;
+            heirs::give_back(
+                &mut table,
+                place,
+                true,
+                &|_, _| true,
+                Patience::Waits,
+                &mut |_, _, _| {},
+            );
+            table.strike(place);
         }
     }
 }

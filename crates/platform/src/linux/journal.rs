@@ -34,7 +34,7 @@ use super::recovery::{self, Recovered};
 use super::thread::Tid;
 use super::tree::{read_trimmed, write_existing};
 use super::undo::{Errno, Patience, carry_out, flags, start_time};
-use super::{KernelTree, refused};
+use super::{KernelTree, heirs, refused};
 use crate::Refusal;
 
 /// What was changed and how to take it back. Clones share the records.
@@ -252,6 +252,13 @@ impl Journal {
         others.map(|(_, holder)| (holder.pid(), *holder.exclusive())).collect()
     }
 
+    /// The processes that have a place in the ledger, this one included: each places its own threads.
+    pub(super) fn processes(&self) -> Vec<i32> {
+        let table = self.0.ledger.lock().ok(); // without it the next sweep asks again
+        let places = table.iter().flat_map(|table| table.holders());
+        places.map(|(_, holder)| holder.pid()).collect()
+    }
+
     /// The cores that other processes claim for themselves alone, each with a refusal that names the process.
     pub fn claims_of_others(&self) -> Vec<(CoreId, Refusal)> {
         let Ok(table) = self.0.ledger.lock() else {
@@ -465,10 +472,7 @@ impl Journal {
         match self.0.ledger.lock() {
             Ok(mut table) => {
                 self.written().clear();
-                if claims {
-                    table.release_all(self.0.holder.place);
-                }
-                self.0.give_back(&mut table, meant, &mut left_over);
+                self.0.give_back(&mut table, claims, meant, &mut left_over);
             }
             Err(refusal) => left_over.push(refusal),
         }
@@ -541,10 +545,15 @@ impl Records {
         self.owner == std::process::id()
     }
 
-    fn give_back(&self, table: &mut Table, meant: &dyn Fn(&Table, usize) -> bool, left_over: &mut Vec<Refusal>) {
-        let mut act = |step: ledger::Step<'_>| carry_out(step, Patience::Waits);
+    fn give_back(
+        &self,
+        table: &mut Table,
+        claims: bool,
+        meant: &dyn Fn(&Table, usize) -> bool,
+        left_over: &mut Vec<Refusal>,
+    ) {
         let mut failed = |table: &Table, change, errno| left_over.push(left_changed(table, change, errno));
-        table.give_back(self.holder.place, meant, &mut act, &mut failed);
+        heirs::give_back(table, self.holder.place, claims, meant, Patience::Waits, &mut failed);
     }
 }
 
@@ -557,8 +566,7 @@ impl Drop for Records {
         }
         let mut left_over = Vec::new();
         if let Ok(mut table) = self.ledger.lock() {
-            table.release_all(self.holder.place);
-            self.give_back(&mut table, &|_, _| true, &mut left_over);
+            self.give_back(&mut table, true, &|_, _| true, &mut left_over);
             // What is left over is left to the guardian, which tries again at the end of the line without farewell,
             // and to the next recovery.
             if left_over.is_empty() || guardian.is_none() {

@@ -14,6 +14,7 @@ pub mod events;
 pub mod exclusive;
 pub mod flush;
 mod guardian;
+mod heirs;
 pub mod journal;
 mod ledger;
 mod machine;

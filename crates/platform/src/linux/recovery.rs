@@ -12,9 +12,10 @@ use std::path::Path;
 use punctual_units::CoreId;
 use serde::{Deserialize, Serialize};
 
+use super::heirs;
 use super::journal::left_changed;
 use super::ledger::{self, Kind, LEFT, Ledger, Table};
-use super::undo::{self, Patience, STAT_BYTES, carry_out, read_file};
+use super::undo::{self, Patience, STAT_BYTES, read_file};
 use crate::Refusal;
 
 pub use super::ledger::{FOLDER, folder};
@@ -128,15 +129,13 @@ pub(super) fn recover(table: &mut Table, patience: Patience) -> Recovered {
     for place in dead.iter().map(|(place, _)| *place).chain([LEFT]) {
         // What a dead process changed waits for its own last threads; what was left before is only tried again.
         let patience = if place == LEFT { patience } else { Patience::Waits };
-        table.release_all(place);
         let wanted: Vec<(usize, String)> = table.changes_of(place).map(|it| (it, shown(table, it))).collect();
-        let mut act = |step: ledger::Step<'_>| carry_out(step, patience);
         let mut failed = |table: &Table, change, errno| {
             if place == LEFT {
                 recovered.left.push(left_changed(table, change, errno));
             }
         };
-        table.give_back(place, &|_, _| true, &mut act, &mut failed);
+        heirs::give_back(table, place, true, &|_, _| true, patience, &mut failed);
         let undone = wanted.into_iter().filter(|(change, _)| !table.wants(*change, place));
         recovered.undone.extend(undone.map(|(_, path)| path));
         if place != LEFT {

@@ -244,6 +244,24 @@ fn field(stat: &[u8], number: usize) -> Option<&[u8]> {
     stat.get(behind_name..)?.split(|byte| *byte == b' ').nth(number)
 }
 
+/// Calls `each` with every number that is the name of an entry of the folder at `path`.
+pub(super) fn each_number(path: &CStr, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+    let folder = Fd::open(libc::AT_FDCWD, path, libc::O_DIRECTORY)?;
+    let mut entries = [0u8; 2048];
+    loop {
+        let read = entries_of(&folder, &mut entries)?;
+        if read.is_empty() {
+            return Ok(());
+        }
+        each_name(read, &mut |name| {
+            if let Some(number) = number(name.to_bytes()).and_then(|number| i32::try_from(number).ok()) {
+                each(number);
+            }
+            Ok(())
+        })?;
+    }
+}
+
 /// Where the fields of a `linux_dirent64` lie (getdents64(2)).
 const DIRENT_LENGTH: usize = 16;
 const DIRENT_NAME: usize = 19;
@@ -256,32 +274,40 @@ fn empty_folder(folder: &Fd, depth: u32) -> Result<(), Errno> {
     let mut entries = [0u8; 2048];
     for _ in 0..TREE_ROUNDS {
         // Removing entries moves the position in the folder; start over, so that none is skipped.
-        // SAFETY: the descriptor is ours; the kernel fills at most the buffer.
-        let read = unsafe {
-            libc::lseek(folder.0, 0, libc::SEEK_SET);
-            libc::syscall(libc::SYS_getdents64, folder.0, entries.as_mut_ptr(), entries.len())
-        };
-        let Ok(read) = usize::try_from(read) else {
-            return Err(errno());
-        };
-        let mut left = entries.get(..read).unwrap_or(&[]);
+        // SAFETY: the descriptor is ours.
+        unsafe { libc::lseek(folder.0, 0, libc::SEEK_SET) };
         let mut removed = false;
-        while let (Some(&[low, high]), Some(name)) =
-            (left.get(DIRENT_LENGTH..DIRENT_LENGTH + 2), left.get(DIRENT_NAME..))
-        {
-            let name = until_zero(name);
+        each_name(entries_of(folder, &mut entries)?, &mut |name| {
             if name != c"." && name != c".." {
                 remove_entry(folder, name, depth)?;
                 removed = true;
             }
-            let length = usize::from(u16::from_ne_bytes([low, high])).max(1);
-            left = left.get(length..).unwrap_or(&[]);
-        }
+            Ok(())
+        })?;
         if !removed {
             return Ok(());
         }
     }
     Err(libc::EBUSY)
+}
+
+/// The entries of `folder` that its position points to, as many as the buffer holds; none at the end.
+fn entries_of<'a>(folder: &Fd, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    // SAFETY: the descriptor is ours; the kernel fills at most the buffer.
+    let read = unsafe { libc::syscall(libc::SYS_getdents64, folder.0, into.as_mut_ptr(), into.len()) };
+    let read = usize::try_from(read).map_err(|_| errno())?;
+    Ok(into.get(..read).unwrap_or(&[]))
+}
+
+/// Calls `each` with the name of every one of these entries, until it fails.
+fn each_name(entries: &[u8], each: &mut dyn FnMut(&CStr) -> Result<(), Errno>) -> Result<(), Errno> {
+    let mut left = entries;
+    while let (Some(&[low, high]), Some(name)) = (left.get(DIRENT_LENGTH..DIRENT_LENGTH + 2), left.get(DIRENT_NAME..)) {
+        each(until_zero(name))?;
+        let length = usize::from(u16::from_ne_bytes([low, high])).max(1);
+        left = left.get(length..).unwrap_or(&[]);
+    }
+    Ok(())
 }
 
 fn remove_entry(folder: &Fd, name: &CStr, depth: u32) -> Result<(), Errno> {

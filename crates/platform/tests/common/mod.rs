@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Child;
 
 /// A program of ours, ended with the test.
+#[allow(dead_code, reason = "not every test starts one by itself")]
 pub struct Ended(pub Child);
 
 impl Drop for Ended {

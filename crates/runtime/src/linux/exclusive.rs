@@ -9,7 +9,7 @@ use punctual_cores::{
     Bandwidth, Chair, LearntCosts, LendingCosts, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX,
     place,
 };
-use punctual_platform::linux::exclusive::{ExclusiveCore, candidates, quieter};
+use punctual_platform::linux::exclusive::{ExclusiveCore, candidates, quieter, stays_told};
 use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
 use punctual_platform::{Machine, Neighbours, Refusal};
@@ -144,7 +144,7 @@ impl Placed {
         limits: Limits,
         told: &mut Vec<Protection>,
     ) -> Result<Placed, PlaceError> {
-        told.extend(cores.iter().map(|core| protection(core.obtained().to_string(), Ok(()))));
+        told.extend(cores.iter().flat_map(protected));
         let better = cores.iter().take(1).flat_map(|core| &core.obtained().refused);
         let taken: Vec<CoreId> = cores.iter().map(|core| core.obtained().core).collect();
         let hint = quieter(&KernelTree::default(), &taken);
@@ -205,6 +205,21 @@ impl Placed {
             kept,
         })
     }
+}
+
+/// How a core is kept, and which programs may still run there.
+fn protected(core: &ExclusiveCore) -> [Protection; 2] {
+    let obtained = core.obtained();
+    let may = format!(
+        "may still run on core {}: {}",
+        obtained.core,
+        stays_told(&obtained.stays)
+    );
+    let stays = Protection {
+        stays: obtained.stays.clone(),
+        ..protection(may, Ok(()))
+    };
+    [protection(obtained.to_string(), Ok(())), stays]
 }
 
 /// What a core is called in the report that is kept for tasks and threads that come later.

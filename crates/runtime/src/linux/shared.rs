@@ -390,5 +390,6 @@ pub(super) fn protection(what: String, result: Result<(), Refusal>) -> Protectio
     Protection {
         what,
         refused: result.err(),
+        stays: Vec::new(),
     }
 }

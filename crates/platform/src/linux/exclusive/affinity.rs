@@ -3,11 +3,11 @@
 //! Each thread's mask is recorded, then written without the core (sched_setaffinity(2)), once: lending changes the
 //! affinity of lendees only (`lendees.rs`).
 //!
-//! **Heirs.** What a confined program starts inherits its narrow mask, and would keep it for ever. So a thread counts
-//! as confined, too, if it was started since the core was taken and has exactly the mask that we gave its own process,
-//! its parent or, where the parent has ended, any thread. Its former mask is that of the thread that it inherits from.
-//! Giving back begins by lifting every confinement, so that none is inherited any more, and then finds the last heirs.
-//! After a kill, heirs of the last [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are missed.
+//! **Heirs.** What a confined program starts inherits its narrow mask. So a thread counts as confined, too, if it was
+//! started since the core was taken and has exactly the mask that we gave its own process, its parent or, where the
+//! parent has ended, any thread. Its former mask is that of the thread that it inherits from. Heirs of the last
+//! [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are found when the core is given back (`heirs.rs`). Threads of processes that
+//! have a place in the ledger are no heirs: such a process places its own.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -16,18 +16,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_units::CoreId;
 
-use super::super::core_mask::{CoreMask, affinity_of, allowed_to, set_affinity};
+use super::super::core_mask::{CoreMask, affinity_of, allowed_to};
 use super::super::journal::Journal;
 use super::super::thread::{self, Tid};
 use super::super::tree::read_trimmed;
 use super::super::{KernelTree, cores, refused};
 use super::fence::Wanted;
-use super::population::{Identity, Roll, Spared, Status, Unmoved, threads};
+use super::population::{Identity, Roll, Spared, Status, threads, unmoved};
 use super::{CPUS, Census, list};
-use crate::Refusal;
+use crate::{Refusal, Why};
 
-/// Passes over all threads for heirs once no thread is confined any more: heirs may have started others meanwhile.
-const HEIR_ROUNDS: usize = 8;
 /// Different former masks that are remembered of threads that have ended: a machine has few.
 const FORMER_MAX: usize = 64;
 
@@ -52,7 +50,7 @@ pub(super) struct Affinity {
 struct Threads {
     confined: HashMap<Identity, Confined>,
     /// Threads that cannot be moved or are not to be.
-    settled: HashSet<Identity>,
+    settled: HashMap<Identity, Why>,
     /// The masks of all threads that were ever confined.
     former: Vec<CoreMask>,
 }
@@ -98,30 +96,35 @@ impl Affinity {
     /// time, because the thread that takes the core back waits for it.
     pub(super) fn sweep(&self) -> Census {
         let mut census = Census::default();
-        let here = self.here();
+        let (here, placed) = (self.here(), self.journal.processes());
         self.threads().forget_all_but(&here);
         for thread in here {
             if self.threads().knows(&thread) {
                 continue;
             }
-            let former = self.inherited(thread);
+            let former = self.inherited(thread, &placed);
             if former.is_none() && !affinity_of(thread.tid).is_ok_and(|mask| self.has_exclusive(&mask)) {
                 continue;
             }
-            if self.spared.has(thread.tid) {
-                census.spared += 1;
-                self.threads().settled.insert(thread);
-                continue;
-            }
-            match self.confine(thread, former) {
-                Ok(()) => census.moved += 1,
-                Err(why) => {
-                    census.count(Unmoved::by(&why));
-                    self.threads().settled.insert(thread);
+            let mut stays = self.spared.why(thread.tid);
+            if stays.is_none() {
+                match self.confine(thread, former) {
+                    Ok(()) => census.moved += 1,
+                    Err(answer) => stays = unmoved(&answer),
                 }
+            }
+            if let Some(why) = stays {
+                census.count(why);
+                self.threads().settled.insert(thread, why);
             }
         }
         census
+    }
+
+    /// The threads that stay, and why.
+    pub(super) fn settled(&self) -> HashMap<Tid, Why> {
+        let threads = self.threads();
+        threads.settled.iter().map(|(thread, why)| (thread.tid, *why)).collect()
     }
 
     /// Confines `thread`, whose former mask is `former` if it has inherited the one that it has.
@@ -141,13 +144,13 @@ impl Affinity {
     }
 
     /// The affinity that the thread had before we changed it from which `thread` inherited its own; `None` if `thread`
-    /// inherited no mask of ours.
-    fn inherited(&self, thread: Identity) -> Option<CoreMask> {
+    /// inherited no mask of ours, or is of one of the `placed` processes.
+    fn inherited(&self, thread: Identity, placed: &[i32]) -> Option<CoreMask> {
         if thread.started < self.since {
             return None;
         }
         let mask = allowed_to(&self.tree, thread.tid).ok()?;
-        let status = Status::read(&self.tree, thread.tid)?;
+        let status = Status::read(&self.tree, thread.tid).filter(|status| !placed.contains(&status.process))?;
         let gives_it = |found: &CoreMask| *found != mask && self.kept_off(found) == mask;
         self.threads().ancestor(&status, gives_it)
     }
@@ -191,12 +194,12 @@ impl Affinity {
 
 impl Threads {
     fn knows(&self, thread: &Identity) -> bool {
-        self.confined.contains_key(thread) || self.settled.contains(thread)
+        self.confined.contains_key(thread) || self.settled.contains_key(thread)
     }
 
     fn forget_all_but(&mut self, here: &HashSet<Identity>) {
         self.confined.retain(|thread, _| here.contains(thread));
-        self.settled.retain(|thread| here.contains(thread));
+        self.settled.retain(|thread, _| here.contains(thread));
     }
 
     /// The former mask of a thread that `gives_it` to the process of `status`: of that process itself, of its parent,
@@ -208,26 +211,6 @@ impl Threads {
         };
         let any = || self.former.iter().copied().filter(&gives_it).max_by_key(CoreMask::len);
         of(status.process).or_else(|| of(status.parent)).or_else(any)
-    }
-}
-
-impl Drop for Affinity {
-    /// Gives the cores back to all confined threads, so that no thread inherits a narrow mask any more, then to the
-    /// heirs.
-    fn drop(&mut self) {
-        let lift = |(thread, it): (&Identity, &mut Confined)| set_affinity(thread.tid, &it.found).is_ok();
-        self.threads().confined.retain(|thread, it| lift((thread, it)));
-        for _ in 0..HEIR_ROUNDS {
-            let unknown = self
-                .here()
-                .into_iter()
-                .filter(|thread| !self.threads().confined.contains_key(thread));
-            let heirs = unknown.filter_map(|thread| Some((thread, self.inherited(thread)?)));
-            let lifted = heirs.filter(|(thread, former)| set_affinity(thread.tid, former).is_ok());
-            if lifted.count() == 0 {
-                return;
-            }
-        }
     }
 }
 

@@ -20,7 +20,7 @@
 //! have. `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its scheduling domains;
 //! the topmost group's flag, left on, keeps balancing all the same.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,9 +34,9 @@ use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
 use super::fence::Wanted;
-use super::population::{Identity, Roll, Spared, Status, Unmoved, own_threads};
+use super::population::{Identity, Roll, Spared, Status, own_threads, unmoved};
 use super::{CPUS, Census, list};
-use crate::Refusal;
+use crate::{Refusal, Why};
 
 /// Groups that are looked at for the core: more than a machine full of containers has.
 const GROUPS_MAX: usize = 1024;
@@ -56,7 +56,7 @@ pub(super) struct Cpuset {
     shrunk: Mutex<BTreeMap<PathBuf, Vec<CoreId>>>,
     spared: Spared,
     /// Threads that cannot be moved or are not to be.
-    settled: Mutex<HashSet<Identity>>,
+    settled: Mutex<HashMap<Identity, Why>>,
 }
 
 /// A group of ours for all threads of the group above it.
@@ -183,7 +183,7 @@ impl Cpuset {
     fn remember_narrowed(&self, pen: &Pen) {
         for thread in members_of(&pen.above) {
             let narrowed = affinity_of(thread).is_ok_and(|mask| pen.cores.iter().any(|core| !mask.has(*core)));
-            if narrowed && !self.spared.has(thread) {
+            if narrowed && self.spared.why(thread).is_none() {
                 let _ = self.journal.remember_affinity(thread);
             }
         }
@@ -203,29 +203,34 @@ impl Cpuset {
             }
             let members = pen.members(&self.tree);
             for thread in &members {
-                if settled.contains(thread) {
+                if settled.contains_key(thread) {
                     continue;
                 }
-                if self.spared.has(thread.tid) {
-                    census.spared += 1;
-                    settled.insert(*thread);
-                    continue;
-                }
-                if self.is_placed_by(&neighbours, thread.tid) {
-                    continue; // looked at again in each sweep: it may be placed elsewhere meanwhile
-                }
-                match pen.take(thread.tid) {
-                    Ok(()) => census.moved += 1,
-                    Err(why) => {
-                        census.count(Unmoved::by(&why));
-                        settled.insert(*thread);
+                let mut stays = self.spared.why(thread.tid);
+                if stays.is_none() {
+                    if self.is_placed_by(&neighbours, thread.tid) {
+                        continue; // looked at again in each sweep: it may be placed elsewhere meanwhile
                     }
+                    match pen.take(thread.tid) {
+                        Ok(()) => census.moved += 1,
+                        Err(answer) => stays = unmoved(&answer),
+                    }
+                }
+                if let Some(why) = stays {
+                    census.count(why);
+                    settled.insert(*thread, why);
                 }
             }
             here.extend(members);
         }
-        settled.retain(|identity| here.contains(identity));
+        settled.retain(|identity, _| here.contains(identity));
         census
+    }
+
+    /// The threads that stay, and why.
+    pub(super) fn settled(&self) -> HashMap<Tid, Why> {
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        settled.iter().map(|(thread, why)| (thread.tid, *why)).collect()
     }
 
     /// Whether `thread` is one of a process that keeps cores itself; then it loses ours, if it has them.

@@ -1,5 +1,6 @@
 //! The way in which cores are kept: the best that this machine allows.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use super::cpuset::Cpuset;
 use super::partition::Partition;
 use super::population::Spared;
 use super::{Census, Mechanism, likely};
-use crate::Refusal;
+use crate::{Refusal, Why};
 
 /// What is to be kept, and from which threads.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +108,15 @@ impl Fence {
             Fence::Partition(_) | Fence::Isolated(None) => Census::default(),
             Fence::Cpuset(cpuset) => cpuset.sweep(),
             Fence::Affinity(affinity) | Fence::Isolated(Some(affinity)) => affinity.sweep(),
+        }
+    }
+
+    /// The threads that the sweeps left where they are, and why; those of a partition are the kernel's to know.
+    pub(super) fn settled(&self) -> HashMap<Tid, Why> {
+        match self {
+            Fence::Partition(_) | Fence::Isolated(None) => HashMap::new(),
+            Fence::Cpuset(cpuset) => cpuset.settled(),
+            Fence::Affinity(affinity) | Fence::Isolated(Some(affinity)) => affinity.settled(),
         }
     }
 

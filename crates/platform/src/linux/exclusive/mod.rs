@@ -15,7 +15,7 @@
 //! A partition cannot be lent, so it is tried only where lending is not asked for. In the last two, threads that start
 //! later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is
 //! bound to no core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself,
-//! threads that the kernel binds to the core, and those of `population.rs`.
+//! threads that the kernel binds to the core, and those of `population.rs`; `stays.rs` names them.
 //!
 //! Several cores are kept in the same way, by one group or sweep for all; each is lent by itself.
 //!
@@ -34,6 +34,7 @@ mod likely;
 mod obtained;
 mod partition;
 mod population;
+mod stays;
 mod sweeper;
 
 use std::path::PathBuf;
@@ -45,20 +46,23 @@ use self::fence::{Fence, Wanted};
 use self::idle::IdleBound;
 use self::lendees::Lendees;
 use self::population::Spared;
+use self::stays::{Present, programs_on};
 use self::sweeper::Sweeper;
 use super::cgroup::{locate_controller, mount_point};
+use super::core_mask::CoreMask;
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::Tid;
 use super::tree::read_trimmed;
 use super::{KernelTree, cores, refused};
-use crate::{Neighbours, Refusal};
+use crate::{Neighbours, Refusal, Why};
 
 pub use choice::candidates;
 pub use hints::quieter;
 pub use lendees::Lendee;
 pub use likely::likely;
-pub use obtained::{Census, Mechanism, Obtained};
+pub use obtained::{Census, Mechanism, Obtained, STAYS_MAX};
+pub use stays::{staying, told as stays_told};
 
 /// How soon a thread that was started meanwhile is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
@@ -163,7 +167,7 @@ impl ExclusiveCore {
         }
         let mut others = machine.to_vec();
         others.retain(|other| !exclusive.contains(other) && !claimed.contains(other));
-        let spared = Spared::new(tree, &neighbours.spare);
+        let spared = Spared::new(tree, neighbours);
         let steered = kernel_work::named(tree, &neighbours.interrupts)?;
         let isolated = cores::isolated(tree);
         let mut better = Vec::new();
@@ -186,11 +190,20 @@ impl ExclusiveCore {
         })?;
         let limits = RealTimeLimits::read(tree);
         let idle: Vec<_> = exclusive.iter().map(|core| idle::bound(tree, journal, *core)).collect();
+        let (own, settled) = (std::process::id() as i32, fence.settled());
+        let ours: CoreMask = exclusive.iter().copied().collect();
+        let why = |present: &Present| match present.status {
+            status if status.process == own => None,
+            _ if present.of_kernel || present.mask.without(&ours).is_empty() => Some(Why::Bound),
+            _ if matches!(fence, Fence::Isolated(None)) => Some(Why::NotPermitted),
+            _ => settled.get(&present.thread).copied(),
+        };
         let mut steering = kernel_work::steer(tree, journal, exclusive.first(), &steered);
         let kept = exclusive.iter().zip(&idle).map(|(core, idle)| Obtained {
             core: *core,
             mechanism: fence.mechanism(),
             threads,
+            stays: programs_on(tree, *core, why),
             interrupts: kernel_work::move_interrupts(tree, journal, *core, &steered),
             // The first core has them.
             steered: std::mem::take(&mut steering.0),

@@ -6,8 +6,7 @@ use punctual_units::CoreId;
 use serde::{Deserialize, Serialize};
 
 use super::super::real_time::RealTimeLimits;
-use super::population::Unmoved;
-use crate::Refusal;
+use crate::{Refusal, Stay, Why};
 
 /// How a core is kept, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -52,11 +51,11 @@ pub struct Census {
 }
 
 impl Census {
-    pub(super) fn count(&mut self, thread: Unmoved) {
-        match thread {
-            Unmoved::Ended => {}
-            Unmoved::NotOurs => self.not_ours += 1,
-            Unmoved::Bound => self.kept += 1,
+    pub(super) fn count(&mut self, stays: Why) {
+        match stays {
+            Why::NotPermitted => self.not_ours += 1,
+            Why::Bound => self.kept += 1,
+            Why::Own | Why::Init | Why::Spared => self.spared += 1,
         }
     }
 }
@@ -75,6 +74,9 @@ impl fmt::Display for Census {
     }
 }
 
+/// Programs that are listed of those that may still run on a core: a core has about ten kernel threads of its own.
+pub const STAYS_MAX: usize = 64;
+
 /// What protection the core really has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obtained {
@@ -84,6 +86,9 @@ pub struct Obtained {
     pub mechanism: Mechanism,
     /// The threads met when it was taken; all zero for a partition, where the kernel moves them itself.
     pub threads: Census,
+    /// The programs that may still run there, the first [`STAYS_MAX`].
+    #[serde(default)]
+    pub stays: Vec<Stay>,
     /// Interrupts that left it, and interrupts that would not.
     pub interrupts: (usize, usize),
     /// Interrupts that were steered onto it.

@@ -1,18 +1,18 @@
 //! Which threads the machine has, and which of them are left where they are.
 //!
 //! Left alone are this process and its children, which it places itself; a child has this program's name until it
-//! executes its own. So are process 1 and the processes that started this one, because what they start later would
-//! inherit a confinement that no process is left to lift. And so are programs that the user names; what such a program
-//! starts is moved at the next sweep.
+//! executes its own. So are programs that the user names; what such a program starts is moved at the next sweep. And so
+//! is process 1, unless the user has it moved: every service that it starts meanwhile would be confined as well.
+//!
+//! The programs that started this one (a shell, a terminal) are moved like all others. What they start meanwhile is in
+//! the same pen, or inherits the same affinity, and goes back with them (`heirs.rs`).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::super::KernelTree;
 use super::super::thread::Tid;
 use super::super::undo::start_time;
-
-/// How far up the parents of this process are followed: deeper than any session.
-const ANCESTORS_MAX: usize = 64;
+use crate::{Neighbours, Why};
 
 /// A thread, told from a later one of the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,79 +62,65 @@ impl Roll {
     }
 }
 
-/// Why a thread was not moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unmoved {
-    /// It has ended.
-    Ended,
-    /// It is not this user's to move.
-    NotOurs,
-    /// The kernel binds it where it runs.
-    Bound,
-}
-
-impl Unmoved {
-    /// By what the kernel answered to moving it (sched_setaffinity(2), cgroups(7)).
-    pub(super) fn by(why: &std::io::Error) -> Unmoved {
-        match why.raw_os_error() {
-            Some(libc::ESRCH) => Unmoved::Ended,
-            Some(libc::EPERM | libc::EACCES) => Unmoved::NotOurs,
-            _ => Unmoved::Bound,
-        }
+/// Why a thread was not moved, by what the kernel answered to that (sched_setaffinity(2), cgroups(7)); `None` of a
+/// thread that has ended.
+pub(super) fn unmoved(answer: &std::io::Error) -> Option<Why> {
+    match answer.raw_os_error() {
+        Some(libc::ESRCH) => None,
+        Some(libc::EPERM | libc::EACCES) => Some(Why::NotPermitted),
+        _ => Some(Why::Bound),
     }
 }
 
-/// The threads that stay.
+/// The process that the kernel starts first.
+pub(super) const INIT: i32 = 1;
+
+/// The threads that stay although they could be moved.
 #[derive(Clone, Debug)]
 pub(super) struct Spared {
     tree: KernelTree,
     /// This process.
     own: i32,
-    processes: BTreeSet<i32>,
+    move_init: bool,
     programs: Vec<String>,
 }
 
 impl Spared {
-    /// This process, its children, those above it, and the programs of these names (as `ps -o comm` shows them).
-    pub(super) fn new(tree: &KernelTree, programs: &[String]) -> Spared {
-        let own = std::process::id() as i32;
-        let mut processes = BTreeSet::from([1]);
-        let mut process = own;
-        for _ in 0..ANCESTORS_MAX {
-            processes.insert(process);
-            match Status::read(tree, Tid(process)) {
-                Some(status) if status.parent > 1 => process = status.parent,
-                _ => break,
-            }
-        }
+    /// This process, its children, process 1 unless it is to be moved, and the programs that `neighbours` names.
+    pub(super) fn new(tree: &KernelTree, neighbours: &Neighbours) -> Spared {
         Spared {
             tree: tree.clone(),
-            own,
-            processes,
-            programs: programs.to_vec(),
+            own: std::process::id() as i32,
+            move_init: neighbours.move_init,
+            programs: neighbours.spare.clone(),
         }
     }
 
-    /// Whether `thread` stays; so does one that has ended.
-    pub(super) fn has(&self, thread: Tid) -> bool {
-        let Some(status) = Status::read(&self.tree, thread) else {
-            return true;
-        };
+    /// Why `thread` stays; `None` if it is to be moved, or has ended.
+    pub(super) fn why(&self, thread: Tid) -> Option<Why> {
+        let status = Status::read(&self.tree, thread)?;
         // The first thread's name is the program's.
         let program = || Status::read(&self.tree, Tid(status.process)).map(|process| process.name);
-        self.processes.contains(&status.process)
-            || status.parent == self.own
-            || !self.programs.is_empty() && program().is_none_or(|name| self.programs.contains(&name))
+        match () {
+            () if status.process == self.own || status.parent == self.own => Some(Why::Own),
+            () if status.process == INIT && !self.move_init => Some(Why::Init),
+            () if !self.programs.is_empty() && program().is_some_and(|name| self.programs.contains(&name)) => {
+                Some(Why::Spared)
+            }
+            () => None,
+        }
     }
 }
 
 /// What is asked of `/proc/<tid>/status` (proc_pid_status(5)).
 pub(super) struct Status {
-    name: String,
+    pub(super) name: String,
     /// The process that it is a thread of, by its first thread.
     pub(super) process: i32,
     /// The process that started that one.
     pub(super) parent: i32,
+    /// Its real user.
+    pub(super) user: u32,
 }
 
 impl Status {
@@ -148,6 +134,9 @@ impl Status {
             name: field("Name")?.to_owned(),
             process: field("Tgid")?.parse().ok()?,
             parent: field("PPid")?.parse().ok()?,
+            user: field("Uid")
+                .and_then(|users| users.split_whitespace().next()?.parse().ok())
+                .unwrap_or(0),
         })
     }
 }
@@ -178,7 +167,7 @@ mod tests {
     use crate::linux::testing;
 
     #[test]
-    fn this_process_its_ancestors_and_named_programs_stay() {
+    fn this_process_its_children_and_named_programs_stay_and_those_that_started_it_do_not() {
         let me = std::process::id();
         let status =
             |name: &str, process: i32, parent: i32| format!("Name:\t{name}\nTgid:\t{process}\nPPid:\t{parent}");
@@ -186,6 +175,7 @@ mod tests {
             (format!("/proc/{me}/status"), status("punctual", me as i32, 70_001)),
             ("/proc/70001/status".into(), status("bash", 70_001, 70_002)),
             ("/proc/70002/status".into(), status("sshd", 70_002, 1)),
+            ("/proc/1/status".into(), status("systemd", 1, 0)),
             ("/proc/70003/status".into(), status("chronyd", 70_003, 1)),
             // A thread of chronyd with a name of its own.
             ("/proc/70004/status".into(), status("worker", 70_003, 1)),
@@ -200,12 +190,28 @@ mod tests {
             .map(|(path, text)| (path.as_str(), text.as_str()))
             .collect();
         let (_folder, tree) = testing::tree(&files);
-        let spared = Spared::new(&tree, &["chronyd".into()]);
-        let stays = |tid| spared.has(Tid(tid));
-        assert!([me as i32, 70_001, 70_002, 70_003, 70_004].into_iter().all(stays));
-        assert!(stays(70_006), "a child of this process");
-        assert!(!stays(70_005) && !stays(70_007));
-        assert!(stays(79_999), "one that has ended");
+        let why = |neighbours: &Neighbours, tid| Spared::new(&tree, neighbours).why(Tid(tid));
+        let neighbours = Neighbours {
+            spare: vec!["chronyd".into()],
+            ..Neighbours::default()
+        };
+        assert_eq!(
+            [me as i32, 70_006].map(|tid| why(&neighbours, tid)),
+            [Some(Why::Own); 2]
+        );
+        assert_eq!(
+            [70_003, 70_004].map(|tid| why(&neighbours, tid)),
+            [Some(Why::Spared); 2]
+        );
+        let moved = [70_001, 70_002, 70_005, 70_007, 79_999];
+        assert_eq!(moved.map(|tid| why(&neighbours, tid)), [None; 5]);
+        assert_eq!(why(&neighbours, 1), Some(Why::Init));
+        let all = Neighbours {
+            spare: vec!["sshd".into()],
+            move_init: true,
+            ..neighbours
+        };
+        assert_eq!((why(&all, 1), why(&all, 70_002)), (None, Some(Why::Spared)));
     }
 
     #[test]

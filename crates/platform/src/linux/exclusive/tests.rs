@@ -2,7 +2,8 @@
 //! `tests/exclusive_put_back.rs`, a program of its own: a partition takes it from the tests beside as well.
 
 use std::collections::BTreeSet;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::affinity::Affinity;
@@ -43,8 +44,8 @@ impl Drop for Helper {
     }
 }
 
-/// All programs but the helper.
-fn all_other_programs() -> Vec<String> {
+/// All programs but the helper stay.
+fn all_other_programs(tree: &KernelTree) -> Spared {
     let name = |tid: Tid| std::fs::read_to_string(format!("/proc/{tid}/comm")).ok();
     let names: BTreeSet<String> = population::threads(&KernelTree::default())
         .into_iter()
@@ -52,7 +53,11 @@ fn all_other_programs() -> Vec<String> {
         .map(|name| name.trim_end().to_owned())
         .filter(|name| name != "to-be-moved")
         .collect();
-    names.into_iter().collect()
+    let neighbours = Neighbours {
+        spare: names.into_iter().collect(),
+        ..Neighbours::default()
+    };
+    Spared::new(tree, &neighbours)
 }
 
 #[test]
@@ -69,7 +74,7 @@ fn affinity_alone_moves_and_gives_back_what_was_chosen_before() {
     narrow.set(*core, true);
     set_affinity(helper.tid(), &narrow).unwrap();
     let journal = testing::journal();
-    let spared = Spared::new(&tree, &all_other_programs());
+    let spared = all_other_programs(&tree);
     let affinity = match Affinity::new(&tree, &journal, &wanted(&[*core], others, &spared)) {
         Ok(affinity) => affinity,
         Err(refusal) => {
@@ -109,7 +114,6 @@ struct Shell {
 impl Shell {
     fn start() -> Shell {
         use std::io::BufRead;
-        use std::process::Stdio;
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("to-be-moved");
         std::fs::copy("/bin/sleep", &program).unwrap();
@@ -161,39 +165,102 @@ impl Drop for Shell {
     }
 }
 
+fn masks(tids: &[Tid]) -> Vec<CoreMask> {
+    tids.iter().map(|tid| affinity_of(*tid).unwrap()).collect()
+}
+
 #[test]
 fn what_confined_programs_start_is_confined_and_freed_with_them() {
     let _alone = testing::taking_a_real_core();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };
+    if others.is_empty() {
+        return eprintln!("skipped: one core only");
+    }
     let mut shell = Shell::start();
     let journal = testing::journal();
-    let spared = Spared::new(&tree, &all_other_programs());
+    journal.claim(&[*core], &all).unwrap();
+    let spared = all_other_programs(&tree);
     let affinity = match Affinity::new(&tree, &journal, &wanted(&[*core], others, &spared)) {
-        Ok(affinity) if !others.is_empty() => affinity,
-        other => return eprintln!("skipped: one core only, or {:?}", other.err()),
+        Ok(affinity) => affinity,
+        Err(refusal) => return eprintln!("skipped: {refusal}"),
     };
     let had = affinity_of(shell.tid()).unwrap();
     let confined = affinity.confine(Identity::of(&tree, shell.tid()).unwrap(), None);
     confined.unwrap();
     let narrow = affinity_of(shell.tid()).unwrap();
     let [child, orphan] = ["child", "orphan"].map(|way| shell.starts(way));
-    let masks = |tids: &[Tid]| tids.iter().map(|tid| affinity_of(*tid).unwrap()).collect::<Vec<_>>();
     assert_eq!(masks(&[child, orphan]), [narrow; 2], "inherited");
     affinity.sweep();
     assert_eq!(masks(&[shell.tid(), child, orphan]), [narrow; 3]);
     // A choice of its own is not taken for an inheritance, nor lifted.
-    let mut own = CoreMask::default();
-    own.set(*core, true);
+    let own = CoreMask::from_iter([*core]);
     let chooses = shell.starts("child");
     set_affinity(chooses, &own).unwrap();
     let [late, late_orphan] = ["child", "orphan"].map(|way| shell.starts(way));
     drop(affinity);
-    assert_eq!(masks(&[shell.tid(), child, orphan, late, late_orphan]), [had; 5]);
-    assert_eq!(affinity_of(chooses).unwrap(), own);
     assert_eq!(journal.restore(), []);
     assert_eq!(masks(&[shell.tid(), child, orphan, late, late_orphan]), [had; 5]);
+    assert_eq!(affinity_of(chooses).unwrap(), own);
+}
+
+/// Which thread a child process of the test below confines.
+const CONFINES: &str = "PUNCTUAL_TEST_CONFINES";
+/// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The part of the child process; a test of its own name only when told so.
+#[test]
+fn confines_a_thread_until_it_is_killed() {
+    let Ok(thread) = std::env::var(CONFINES) else { return };
+    let (tree, thread) = (KernelTree::default(), Tid(thread.parse().unwrap()));
+    let all = cores::usable(&tree);
+    let (core, others) = all.split_last().unwrap();
+    let journal = Journal::open(true).unwrap();
+    journal.claim(&[*core], &all).unwrap();
+    let spared = all_other_programs(&tree);
+    let affinity = Affinity::new(&tree, &journal, &wanted(&[*core], others, &spared)).unwrap();
+    affinity.confine(Identity::of(&tree, thread).unwrap(), None).unwrap();
+    println!("\nCONFINED");
+    std::thread::sleep(PATIENCE * 10);
+}
+
+#[test]
+fn what_confined_programs_start_is_freed_after_a_kill_although_no_sweep_has_seen_it() {
+    use std::io::BufRead;
+    let _alone = testing::taking_a_real_core();
+    if cores::usable(&KernelTree::default()).len() < 2 || !crate::linux::thread::may_move_others() {
+        return eprintln!("skipped: one core only, or threads of others may not be moved");
+    }
+    let (mut shell, folder) = (Shell::start(), testing::folder());
+    let had = affinity_of(shell.tid()).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([
+            "--exact",
+            "linux::exclusive::tests::confines_a_thread_until_it_is_killed",
+            "--nocapture",
+        ])
+        .env(CONFINES, shell.tid().to_string())
+        .env(crate::linux::recovery::FOLDER, folder.path())
+        .stdout(Stdio::piped());
+    let mut keeper = punctual_testing::start(&mut command, PATIENCE * 6).unwrap();
+    let mut lines = std::io::BufReader::new(keeper.stdout().unwrap()).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line == "CONFINED")));
+    assert_ne!(affinity_of(shell.tid()).unwrap(), had);
+    let mut heirs: Vec<Tid> = ["child", "orphan"].map(|way| shell.starts(way)).into();
+    assert!(masks(&heirs).iter().all(|mask| *mask != had), "inherited");
+    keeper.kill().unwrap();
+    // While the guardian puts all back.
+    heirs.extend(["child", "orphan", "child", "orphan"].map(|way| shell.starts(way)));
+    keeper.wait().unwrap();
+    let killed = Instant::now();
+    heirs.push(shell.tid());
+    while masks(&heirs) != vec![had; heirs.len()] {
+        assert!(killed.elapsed() < PATIENCE, "{:?}", masks(&heirs));
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -539,6 +539,26 @@ impl Table {
         }
     }
 
+    /// The affinity that the change gives its thread, and the one that the thread gets when the holder in `place`
+    /// leaves; `None` of other kinds.
+    pub(in super::super) fn narrowed(&self, change: usize, place: usize) -> Option<(CoreMask, CoreMask)> {
+        let wanted = self.wanted_by(change);
+        let mask = |holders| {
+            let mut text = Text::EMPTY;
+            match self.step(change, holders, &mut text)? {
+                Step::Affinity { mask, .. } => Some(mask),
+                _ => None,
+            }
+        };
+        Some((mask(wanted)?, mask(wanted & !bit(place))?))
+    }
+
+    /// Whether the holder in `place` has moved threads between groups.
+    pub(in super::super) fn moves_tasks(&self, place: usize) -> bool {
+        self.changes_of(place)
+            .any(|change| self.kind(change) == Some(Kind::MoveTasks))
+    }
+
     /// The cores that these holders claim for themselves alone.
     fn claimed_by(&self, holders: u64) -> CoreMask {
         let theirs = self.holders().filter(|(id, _)| holders & bit(id.place) != 0);

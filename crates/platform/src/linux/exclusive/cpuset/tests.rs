@@ -52,11 +52,15 @@ fn create(
     lend_to: &[PathBuf],
 ) -> Result<Cpuset, Refusal> {
     let machine: Vec<CoreId> = others.iter().chain(exclusive).copied().collect();
+    let neighbours = Neighbours {
+        spare: spare.to_vec(),
+        ..Neighbours::default()
+    };
     journal.claim(exclusive, &machine).unwrap();
     let wanted = Wanted {
         exclusive,
         others,
-        spared: &Spared::new(tree, spare),
+        spared: &Spared::new(tree, &neighbours),
         isolated: false,
         lend: true,
         lend_to,

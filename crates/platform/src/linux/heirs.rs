@@ -1,0 +1,233 @@
+//! Giving back what a holder has changed, heirs included.
+//!
+//! **Problem.** Where a core is kept by the affinity of every thread, what a confined program starts inherits the
+//! narrow mask. A process that keeps the core finds such *heirs* in its sweeps and records them like all other threads,
+//! but not those that were started since the last sweep, nor those that a program starts while it is itself being given
+//! its cores back. Nor does any process find them after a kill. **Method.** Before anything is given back, the masks
+//! are noted that confined threads have and get ([`Confinements`]). When all of them have theirs, every thread of the
+//! machine is looked at: one that was started since the holder was, and has exactly a mask that the holder gave, is an
+//! heir. It gets what its parent has; where the parent has another mask (it has ended, so that the kernel tells of an
+//! adopting one), the widest mask that goes with its own. By then no thread is confined by this holder any more, so
+//! that no heir can come about; a second look finds those that were being started during the first.
+//!
+//! In control groups nothing of this is needed: a child is in its parent's group, and goes back with it.
+//!
+//! Limits: a thread that was started meanwhile and has chosen the very mask of a confined one is taken for an heir.
+//! Threads of processes in the ledger, and of their children, are not: each process places its own.
+//!
+//! The guardian runs this: plain system calls only (see `undo.rs`).
+
+use std::ffi::CStr;
+
+use super::core_mask::{CoreMask, affinity_of, set_affinity};
+use super::ledger::{Holder, Table, number};
+use super::thread::Tid;
+use super::undo::{Errno, Patience, STAT_BYTES, carry_out, each_number, read_file, start_time};
+
+/// Different pairs of masks that are noted: a machine has few.
+const PAIRS_MAX: usize = 32;
+/// Looks at all threads: heirs may have started others meanwhile.
+const LOOKS_MAX: u32 = 8;
+/// The longest `status` of a thread on a machine with 1024 cores, up to its mask.
+const STATUS_BYTES: usize = 4096;
+/// The longest path below `/proc` that is made here, with its terminating zero.
+const PATH_BYTES: usize = 64;
+
+/// Gives back the changes of the holder in `place` that are `meant`, with its claims where `claims` says so; `failed`
+/// hears of what could not be done, which stays recorded.
+pub(super) fn give_back(
+    table: &mut Table,
+    place: usize,
+    claims: bool,
+    meant: &dyn Fn(&Table, usize) -> bool,
+    patience: Patience,
+    failed: &mut dyn FnMut(&Table, usize, Errno),
+) {
+    let confined = Confinements::of(table, place, meant);
+    if claims {
+        table.release_all(place);
+    }
+    table.give_back(place, meant, &mut |step| carry_out(step, patience), failed);
+    confined.free_heirs(table);
+}
+
+/// What a holder gave to threads, and what they get when it leaves.
+struct Confinements {
+    /// The narrow mask, and the wide one.
+    pairs: [(CoreMask, CoreMask); PAIRS_MAX],
+    used: usize,
+    /// When the holder started: an older thread has inherited nothing. Ticks since boot.
+    since: u64,
+}
+
+impl Confinements {
+    fn of(table: &Table, place: usize, meant: &dyn Fn(&Table, usize) -> bool) -> Confinements {
+        let mut noted = Confinements {
+            pairs: [(CoreMask::default(), CoreMask::default()); PAIRS_MAX],
+            used: 0,
+            since: table.holder_at(place).map_or(u64::MAX, Holder::started),
+        };
+        if !table.moves_tasks(place) {
+            let meant = table.changes_of(place).filter(|change| meant(table, *change));
+            let narrowed = meant.filter_map(|change| table.narrowed(change, place));
+            narrowed.for_each(|pair| noted.note(pair));
+        }
+        noted
+    }
+
+    fn note(&mut self, pair: (CoreMask, CoreMask)) {
+        if pair.0 != pair.1
+            && !self.pairs().contains(&pair)
+            && let Some(room) = self.pairs.get_mut(self.used)
+        {
+            *room = pair;
+            self.used = self.used.saturating_add(1);
+        }
+    }
+
+    fn pairs(&self) -> &[(CoreMask, CoreMask)] {
+        self.pairs.get(..self.used).unwrap_or(&[])
+    }
+
+    /// What a thread with this mask gets, whose parent has that one; `None` if it has inherited nothing.
+    fn inherited(&self, mask: &CoreMask, parents: Option<CoreMask>) -> Option<CoreMask> {
+        let gives_it = |pair: &&(CoreMask, CoreMask)| pair.0 == *mask;
+        let wide = self.pairs().iter().filter(gives_it).map(|(_, wide)| *wide);
+        // A thread that had none but the exclusive cores has got others: its mask may be any thread's choice.
+        let wider = wide.clone().filter(|wide| mask.without(wide).is_empty());
+        let parents = wide.clone().find(|wide| parents == Some(*wide));
+        parents.or_else(|| wider.max_by_key(CoreMask::len))
+    }
+
+    fn free_heirs(&self, table: &Table) {
+        if self.used == 0 {
+            return;
+        }
+        for look in 0..LOOKS_MAX {
+            let mut freed = 0u32;
+            // A folder that cannot be read: then there is no /proc to find heirs in.
+            let _ = each_number(c"/proc", &mut |process| {
+                let mut path = [0; PATH_BYTES];
+                let Some(tasks) = proc_path(process, c"task", &mut path) else {
+                    return;
+                };
+                // A process that has ended meanwhile has no heirs.
+                let _ = each_number(tasks, &mut |thread| {
+                    freed = freed.saturating_add(u32::from(self.free(table, thread, process)));
+                });
+            });
+            if freed == 0 && look > 0 {
+                return;
+            }
+        }
+    }
+
+    /// Gives an heir its cores back; whether the thread is one.
+    fn free(&self, table: &Table, thread: i32, process: i32) -> bool {
+        // Most threads have a core that no heir has: that is told by one call.
+        let without_it = |now: &CoreMask| {
+            let lacks = |pair: &(CoreMask, CoreMask)| pair.1.without(&pair.0).first_shared(now).is_none();
+            self.pairs().iter().any(lacks)
+        };
+        if !affinity_of(Tid(thread)).is_ok_and(|now| without_it(&now)) {
+            return false;
+        }
+        let Some((mask, parent)) = of_thread(thread) else {
+            return false;
+        };
+        let placed = |process: i32| table.holders().any(|(_, holder)| holder.pid() == process);
+        if placed(process) || placed(parent) || !self.pairs().iter().any(|(narrow, _)| *narrow == mask) {
+            return false;
+        }
+        let above = if thread == process { parent } else { process };
+        let wide = self.inherited(&mask, of_thread(above).map(|(mask, _)| mask));
+        let since = |started: u64| started >= self.since;
+        wide.is_some_and(|wide| started(thread).is_some_and(since) && set_affinity(Tid(thread), &wide).is_ok())
+    }
+}
+
+/// The cores that a thread may run on, inactive ones included, and the process that started its own.
+fn of_thread(thread: i32) -> Option<(CoreMask, i32)> {
+    let (mut path, mut status) = ([0; PATH_BYTES], [0; STATUS_BYTES]);
+    let status = read_file(proc_path(thread, c"status", &mut path)?, &mut status).ok()?;
+    let field = |name: &[u8]| {
+        let mut lines = status.split(|byte| *byte == b'\n');
+        lines.find_map(|line| line.strip_prefix(name)).map(<[u8]>::trim_ascii)
+    };
+    let mask = CoreMask::parse(std::str::from_utf8(field(b"Cpus_allowed:")?).ok()?)?;
+    Some((mask, i32::try_from(number(field(b"PPid:")?)?).ok()?))
+}
+
+/// When a thread started, in ticks since boot.
+fn started(thread: i32) -> Option<u64> {
+    let (mut path, mut stat) = ([0; PATH_BYTES], [0; STAT_BYTES]);
+    let stat = read_file(proc_path(thread, c"stat", &mut path)?, &mut stat).ok()?;
+    std::str::from_utf8(start_time(stat)?).ok()?.parse().ok()
+}
+
+/// `/proc/NUMBER/FILE`, in `room`.
+fn proc_path<'a>(number: i32, file: &CStr, room: &'a mut [u8; PATH_BYTES]) -> Option<&'a CStr> {
+    use std::io::Write;
+    let mut left = room.as_mut_slice();
+    write!(left, "/proc/{number}/").ok()?;
+    left.write_all(file.to_bytes_with_nul()).ok()?;
+    CStr::from_bytes_until_nul(room).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_units::CoreId;
+
+    use super::*;
+
+    fn mask(cores: &[u32]) -> CoreMask {
+        cores.iter().copied().map(CoreId).collect()
+    }
+
+    fn noted(pairs: &[(&[u32], &[u32])]) -> Confinements {
+        let mut noted = Confinements {
+            pairs: [(CoreMask::default(), CoreMask::default()); PAIRS_MAX],
+            used: 0,
+            since: 0,
+        };
+        pairs
+            .iter()
+            .for_each(|(narrow, wide)| noted.note((mask(narrow), mask(wide))));
+        noted
+    }
+
+    #[test]
+    fn an_heir_gets_what_its_parent_has_or_the_widest_that_goes_with_its_mask() {
+        let noted = noted(&[
+            (&[0, 1], &[0, 1, 3]),
+            (&[0, 1], &[0, 1, 2, 3]),
+            (&[0, 1], &[3]),
+            (&[2], &[2]),
+        ]);
+        assert_eq!(noted.used, 3, "an unchanged mask is no confinement");
+        let gets = |own: &[u32], parents: Option<&[u32]>| noted.inherited(&mask(own), parents.map(mask));
+        assert_eq!(gets(&[0, 1], Some(&[0, 1, 3])), Some(mask(&[0, 1, 3])));
+        assert_eq!(
+            gets(&[0, 1], Some(&[3])),
+            Some(mask(&[3])),
+            "the parent had the exclusive core alone"
+        );
+        for adopted in [None, Some([7].as_slice())] {
+            assert_eq!(gets(&[0, 1], adopted), Some(mask(&[0, 1, 2, 3])));
+        }
+        assert_eq!(gets(&[0], Some(&[0, 1, 3])), None, "a choice of its own");
+    }
+
+    #[test]
+    fn the_kernel_tells_of_this_thread_what_it_tells_by_calls() {
+        let me = std::process::id() as i32;
+        let (mask, parent) = of_thread(me).unwrap();
+        assert!(affinity_of(Tid(me)).unwrap().without(&mask).is_empty());
+        assert_eq!(parent, std::os::unix::process::parent_id() as i32);
+        assert!(started(me).unwrap() >= started(1).unwrap());
+        assert_eq!(of_thread(i32::MAX), None);
+        let mut processes = 0;
+        each_number(c"/proc", &mut |process| processes += i32::from(process == me)).unwrap();
+        assert_eq!(processes, 1);
+    }
+}
