@@ -1,7 +1,7 @@
 //! Whether a core that is lent is used, and so whether to go on lending it.
 //!
 //! **Problem.** Lending costs a wake-up and a write for each job. Where lendees have nothing to do, or the leases are
-//! too short for the load balancer to bring a thread, the core stays idle all the same. **Method.** In windows of time,
+//! too short for the load balancer to bring a thread, the core stays idle. **Method.** In windows of time,
 //! the part of the leases is compared in which the core ran something. After a window below [`USED_MIN`] the core is
 //! not lent: for one window where the one before was used, since lendees have their lulls; else for [`PAUSE_MIN`]
 //! windows, and each time twice as long, up to [`PAUSE_MAX`]. Then it is lent for two windows again, to try: lendees

@@ -99,7 +99,8 @@ fn thread_now(process: &str, tid: &str) -> Option<(String, String)> {
     // proc_pid_stat(5): flags, nice, start time, priority and policy are fields 9, 19, 22, 40 and 41.
     let fields: Vec<&str> = fields.split(' ').collect();
     let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
-    if field(9).parse::<u64>().ok()? & PLACED_BY_THE_KERNEL != 0 {
+    // A thread of an interrupt goes with that (irq_thread_check_affinity() in kernel/irq/manage.c), which is compared.
+    if field(9).parse::<u64>().ok()? & PLACED_BY_THE_KERNEL != 0 || name.contains("(irq/") {
         return None;
     }
     let allowed = status

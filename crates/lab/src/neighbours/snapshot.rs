@@ -125,7 +125,8 @@ fn of_thread(folder: &Path) -> Option<((i32, u64), String)> {
     // Behind the name, which may have blanks and parentheses; the state is the first field there, the third of all.
     let (number, fields) = (stat.split(' ').next()?, stat.rsplit_once(") ")?.1);
     let field = |number: usize| fields.split(' ').nth(number - 3);
-    if field(9)?.parse::<u64>().ok()? & PLACED_BY_THE_KERNEL != 0 {
+    // A thread of an interrupt goes with that (irq_thread_check_affinity() in kernel/irq/manage.c), which is compared.
+    if field(9)?.parse::<u64>().ok()? & PLACED_BY_THE_KERNEL != 0 || stat.contains("(irq/") {
         return None;
     }
     let allowed = status
