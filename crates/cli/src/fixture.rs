@@ -156,6 +156,7 @@ pub fn tasks() -> Vec<TaskReport> {
             first_failure: None,
             ended: None,
             top_cause: Some(Part::Lock),
+            late_because: None,
             start_up: StartUp {
                 seconds: 7.0,
                 jobs: 70,
@@ -203,6 +204,7 @@ pub fn tasks() -> Vec<TaskReport> {
             first_failure: None,
             ended: None,
             top_cause: None,
+            late_because: None,
             start_up: StartUp {
                 seconds: 7.0,
                 jobs: 700,

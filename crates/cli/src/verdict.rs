@@ -1,6 +1,6 @@
 //! What a finished run says about its goals: computed once, told by the summary, by the page and by the exit code.
 
-use punctual_runtime::report::{RunReport, TaskReport};
+use punctual_runtime::report::{LateBecause, RunReport, TaskReport};
 use punctual_workload::{ControllerKind, Part, TaskGoal};
 
 use crate::summary::{count, percent};
@@ -233,11 +233,30 @@ fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> V
             time(late.part(cause)),
             remedy(cause, controller)
         ));
+        sentences.extend(worst.late_because.as_ref().map(off_core));
     } else if worst.skipped > 0 {
         sentences
             .push("Its releases were skipped because earlier jobs were not done: ask for less of each job.".into());
     }
     sentences
+}
+
+/// Where the threads of late jobs were, per job.
+fn off_core(it: &LateBecause) -> String {
+    let mean = |sum: f64| time(sum / it.jobs.max(1) as f64);
+    let stolen = it.stolen_us.map_or(String::new(), |stolen| {
+        format!(
+            "; the hypervisor took {} from the core (in ticks of 10 ms)",
+            mean(stolen)
+        )
+    });
+    format!(
+        "Off its core, a late job was ready and another thread had the core for {}, not ready for {}, and behind the \
+         job before for {}{stolen}.",
+        mean(it.run_queue_us),
+        mean(it.asleep_us),
+        mean(it.behind_us),
+    )
 }
 
 /// What a user can do about a cause.

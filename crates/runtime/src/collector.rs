@@ -9,7 +9,7 @@ use punctual_store::updates::{Counts, Reconciliation};
 use punctual_units::{Nanos, Share, TaskId, Time};
 use punctual_workload::JobOutcome;
 
-use crate::figures::{TaskFigures, Watched};
+use crate::figures::{OffCore, TaskFigures, Watched};
 use crate::full_core::FullCore;
 use crate::report::{
     EnergyParts, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample, StartUp, Summary, TaskReport,
@@ -178,6 +178,14 @@ impl Collector {
         let settled = self.settled(at);
         if let Some(task) = self.figures(task).filter(|_| settled) {
             task.events(merged, put_off);
+        }
+    }
+
+    /// Takes where the thread of a late job of `task` was, which ended at `at`.
+    pub fn off_core(&mut self, task: TaskId, off_core: OffCore, at: Time) {
+        let settled = self.settled(at);
+        if let Some(task) = self.figures(task).filter(|_| settled) {
+            task.off_core(off_core);
         }
     }
 

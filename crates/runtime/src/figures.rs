@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use punctual_units::{Nanos, Share};
 use punctual_workload::{JobOutcome, Part, SplitSum, TaskGoal, top_cause};
 
-use crate::report::{Bin, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
+use crate::report::{Bin, LateBecause, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
 
 /// Response times above this are counted as this; the maximum is exact all the same.
 const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
@@ -34,6 +34,19 @@ pub struct Watched {
     pub goal: TaskGoal,
 }
 
+/// Where the thread of a late job was while it was not on its core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OffCore {
+    /// After the release, busy with the job before.
+    pub behind: Nanos,
+    /// Ready to run, while another thread had the core.
+    pub run_queue: Nanos,
+    /// Not ready to run.
+    pub asleep: Nanos,
+    /// What the hypervisor took from the core meanwhile, in ticks of 10 ms; `None` where that is not known.
+    pub stolen: Option<Nanos>,
+}
+
 /// The figures of one real-time task.
 #[derive(Clone, Debug)]
 pub struct TaskFigures {
@@ -49,6 +62,7 @@ pub struct TaskFigures {
     merged: u64,
     put_off: u64,
     excused: u64,
+    late_because: LateBecause,
     start_up: StartUp,
     /// The last report, of a task that has ended.
     closed: Option<Box<TaskReport>>,
@@ -76,6 +90,7 @@ impl TaskFigures {
             merged: 0,
             put_off: 0,
             excused: 0,
+            late_because: LateBecause::default(),
             start_up: StartUp {
                 seconds: start_up_s,
                 ..StartUp::default()
@@ -126,6 +141,18 @@ impl TaskFigures {
     pub fn events(&mut self, merged: u64, put_off: u64) {
         self.merged += merged;
         self.put_off += put_off;
+    }
+
+    /// Takes where the thread of a late job was.
+    pub fn off_core(&mut self, job: OffCore) {
+        let sum = &mut self.late_because;
+        sum.jobs += 1;
+        sum.behind_us += job.behind.as_micros_f64();
+        sum.run_queue_us += job.run_queue.as_micros_f64();
+        sum.asleep_us += job.asleep.as_micros_f64();
+        if let Some(stolen) = job.stolen {
+            *sum.stolen_us.get_or_insert(0.0) += stolen.as_micros_f64();
+        }
     }
 
     /// Takes a job that ended with an error.
@@ -191,6 +218,7 @@ impl TaskFigures {
             where_late_us: where_us(&self.late),
             where_on_time_us: where_us(&self.on_time),
             top_cause: top_cause(&self.late, &self.on_time, self.deadline),
+            late_because: (self.late_because.jobs > 0).then_some(self.late_because),
             start_up: self.start_up,
             histogram: self.bins(),
             first_failure: self.first_failure.clone(),

@@ -128,6 +128,10 @@ pub struct TaskReport {
     /// The part by which late jobs exceed the others most ([`punctual_workload::top_cause`]); `None` without a late job
     /// that ended.
     pub top_cause: Option<Part>,
+    /// Where the threads of late jobs were while they were not on their cores; `None` without such a job, and where the
+    /// kernel keeps no account (a simulated machine has none).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_because: Option<LateBecause>,
     /// What the figures leave out.
     pub start_up: StartUp,
     /// Response times on a logarithmic axis, ascending, without empty bins; the deadline is an edge.
@@ -138,6 +142,23 @@ pub struct TaskReport {
     /// How the task ended, where it ended before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
+}
+
+/// Where the threads of a task's late jobs were while they were not on their cores, in microseconds, summed over these
+/// jobs: by the kernel's account of each thread (Documentation/scheduler/sched-stats.rst).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LateBecause {
+    /// Late jobs that are counted here.
+    pub jobs: u64,
+    /// After the release, busy with the job before.
+    pub behind_us: f64,
+    /// Ready to run, while another thread had the core.
+    pub run_queue_us: f64,
+    /// Not ready to run: asleep past the release, or waiting.
+    pub asleep_us: f64,
+    /// What the hypervisor took from the core meanwhile, in ticks of 10 ms; part of the above, or of the job's own
+    /// work. `None` where that is not known, as for a task on another core than the probe's.
+    pub stolen_us: Option<f64>,
 }
 
 fn is_zero(count: &u64) -> bool {

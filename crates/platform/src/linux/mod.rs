@@ -22,6 +22,7 @@ pub mod powercap;
 pub mod probe;
 pub mod real_time;
 pub mod recovery;
+pub mod run_queue;
 #[cfg(test)]
 mod testing;
 mod thermal;

@@ -16,6 +16,7 @@ use super::shared::{JobEvent, Order, Shared, StopOnPanic, ThreadStart};
 use super::tasks::{Ended, TaskState};
 use super::witness::Witness;
 use crate::collector::{Collector, Took};
+use crate::figures::OffCore;
 use crate::learn::Record;
 use crate::report::{Protection, Sample, TaskReport};
 use crate::under_way::UnderWay;
@@ -156,6 +157,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 self.step(Event::Completed(outcome), LinuxOs.now());
             }
             JobEvent::Failed { task, at } => self.collector.failed(task, at),
+            JobEvent::OffCore { task, off_core, at } => {
+                let stolen = self.witness.stolen(task);
+                self.collector.off_core(task, OffCore { stolen, ..off_core }, at);
+            }
             JobEvent::Ended { task } => self.collector.ended(task),
             JobEvent::Ordered => self.obey(),
             JobEvent::Events {
@@ -292,6 +297,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             actuation: Some(LinuxOs.now().since(decided)),
             real_time: Some(self.witness.used()),
         };
+        self.witness.look();
         let witness = &self.witness;
         let sample = self.collector.step(&step, &readings, took, |job| witness.explains(job));
         if let Some(full) = self.record.as_mut().and_then(|record| record.take(&sample)) {

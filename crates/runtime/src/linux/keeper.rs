@@ -447,6 +447,7 @@ impl<'scope> Ward<'scope, '_> {
             rng: Xoshiro256PlusPlus::seed_from_u64(self.roster.seed.wrapping_add(u64::from(id.0))),
             tenancy,
             state: Arc::clone(&state),
+            lateness: None,
         };
         let (store, shared) = (task.store, self.shared);
         let thread = self

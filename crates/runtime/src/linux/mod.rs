@@ -26,6 +26,7 @@ mod exclusive;
 mod feeder;
 mod job;
 mod keeper;
+mod lateness;
 mod mailbox;
 mod releases;
 mod seats;

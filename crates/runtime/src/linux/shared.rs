@@ -19,7 +19,7 @@ use punctual_workload::{JobOutcome, JobProgress, Pace, TaskGoal};
 use super::mailbox::Mailbox;
 use super::tasks::TaskState;
 use crate::error::RuntimeError;
-use crate::figures::TaskFigures;
+use crate::figures::{OffCore, TaskFigures};
 use crate::learn::Record;
 use crate::report::Protection;
 
@@ -40,6 +40,15 @@ pub(super) enum JobEvent {
     Failed {
         /// The task whose job it was.
         task: TaskId,
+        /// When it ended.
+        at: Time,
+    },
+    /// The job that ends with the next outcome of its task is late: where its thread was.
+    OffCore {
+        /// The task whose job it is.
+        task: TaskId,
+        /// Where its thread was while it was not on its core.
+        off_core: OffCore,
         /// When it ended.
         at: Time,
     },

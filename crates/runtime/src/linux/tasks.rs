@@ -18,6 +18,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::events::EventReleases;
 use super::job::Job;
+use super::lateness::Lateness;
 use super::releases::Releases;
 use super::shared::{JobEvent, Shared, ThreadStart};
 use super::tenancy::Tenancy;
@@ -162,6 +163,8 @@ pub(super) struct Running<E: Engine> {
     /// Of a task on an exclusive core: lends it between jobs.
     pub(super) tenancy: Option<Tenancy>,
     pub(super) state: Arc<TaskState>,
+    /// Of a task with a deadline, once its thread runs.
+    pub(super) lateness: Option<Lateness>,
 }
 
 impl<E: Engine> Running<E> {
@@ -169,6 +172,7 @@ impl<E: Engine> Running<E> {
     pub(super) fn run(mut self, store: &Store<E, LinuxOs>, shared: &Shared, thread: ThreadStart) {
         self.state.thread.get_or_init(Tid::current);
         shared.enter();
+        self.lateness = self.deadline.and_then(|_| Lateness::of_this_thread());
         let how = match thread.start() {
             Some(started) => match self.events.take() {
                 Some(events) => self.jobs_on_events(store, shared, started.at, events),
@@ -287,7 +291,12 @@ impl<E: Engine> Running<E> {
         let (task, at) = (self.id, outcome.finished);
         // A job that failed at once was not early: it has no response time.
         match result {
-            Ok(()) => shared.report(JobEvent::Outcome(outcome)),
+            Ok(()) => {
+                if let Some(off_core) = self.lateness.as_mut().and_then(|it| it.ended(&outcome)) {
+                    shared.report(JobEvent::OffCore { task, off_core, at });
+                }
+                shared.report(JobEvent::Outcome(outcome));
+            }
             Err(error) => {
                 self.state.fail(|| error.to_string());
                 shared.report(JobEvent::Failed { task, at });

@@ -1,7 +1,9 @@
-//! What excuses a late job: the probe on its core saw the core taken away for as long as the job was late.
+//! What excuses a late job: the probe on its core saw the core taken away for as long as the job was late. And how much
+//! of the core the hypervisor gave to other guests meanwhile.
 
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread::{Tid, cpu_time_of};
+use punctual_platform::linux::{KernelTree, busy};
 use punctual_units::{CoreId, Nanos, TaskId};
 use punctual_workload::JobOutcome;
 
@@ -13,6 +15,8 @@ pub(super) struct Witness<'p> {
     /// Tasks on other cores: what the probe sees does not excuse them.
     elsewhere: Vec<TaskId>,
     threads: Vec<Tid>,
+    /// Stolen time of the core at the last look, since boot.
+    stolen: Option<Nanos>,
 }
 
 impl<'p> Witness<'p> {
@@ -23,6 +27,7 @@ impl<'p> Witness<'p> {
             core,
             elsewhere,
             threads: probe.map(GapProbe::tid).into_iter().collect(),
+            stolen: stolen_from(core),
         }
     }
 
@@ -39,6 +44,22 @@ impl<'p> Witness<'p> {
         }
     }
 
+    /// Looks at the stolen time of the core, so that [`Witness::stolen`] counts from now on.
+    pub(super) fn look(&mut self) {
+        self.stolen = stolen_from(self.core);
+    }
+
+    /// What the hypervisor has taken from the core of `task` since the last look, in ticks of 10 ms, and looks. `None`
+    /// for a task on another core, and where the kernel does not say.
+    pub(super) fn stolen(&mut self, task: TaskId) -> Option<Nanos> {
+        if self.elsewhere.contains(&task) {
+            return None;
+        }
+        let before = self.stolen;
+        self.look();
+        Some(self.stolen?.saturating_sub(before?))
+    }
+
     /// CPU time that the counted threads have used since they started.
     pub(super) fn used(&self) -> Nanos {
         self.threads.iter().filter_map(|thread| cpu_time_of(*thread)).sum()
@@ -51,4 +72,9 @@ impl<'p> Witness<'p> {
         };
         !self.elsewhere.contains(&job.task) && probe.longest_gap(job.released, job.finished) >= overrun
     }
+}
+
+fn stolen_from(core: CoreId) -> Option<Nanos> {
+    let times = busy::read(&KernelTree::default()).ok()?;
+    times.iter().find(|times| times.core == core).map(|times| times.steal)
 }

@@ -93,7 +93,7 @@ pub fn staying(tree: &KernelTree, holder: i32, core: CoreId) -> Vec<Stay> {
     })
 }
 
-/// `stays`, all of one core, in words: by kind, of each the first [`NAMED_MAX`] programs.
+/// `stays`, all of one core, in words: by kind, of each the first eight programs.
 pub fn told(stays: &[Stay]) -> String {
     let kinds = stays.chunk_by(|a, b| a.why == b.why).filter_map(|kind| {
         let threads: usize = kind.iter().map(|stay| stay.threads).sum();

@@ -1,0 +1,71 @@
+//! How long a thread was ready to run while another one had its core, by `/proc/<tid>/schedstat`
+//! (Documentation/scheduler/sched-stats.rst): nanoseconds on the core, nanoseconds of waiting for it, times it got it.
+//!
+//! The kernel adds a wait up when it ends, so that a running thread reads all of its own. Its time on the core it adds
+//! up at the timer tick; the thread's clock (`thread_cpu_time`) is exact.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use punctual_units::Nanos;
+
+/// Longer than three numbers of 64 bits.
+const TEXT_BYTES: usize = 80;
+
+/// The calling thread's account, kept open: reading it makes one system call and allocates nothing.
+#[derive(Debug)]
+pub struct RunQueue(File);
+
+impl RunQueue {
+    /// That of the calling thread; `None` where this kernel keeps no such accounts (`CONFIG_SCHED_INFO`).
+    pub fn of_this_thread() -> Option<RunQueue> {
+        let account = RunQueue(File::open("/proc/thread-self/schedstat").ok()?);
+        account.waited().map(|_| account)
+    }
+
+    /// How long the thread has waited for its core since it started; `None` where that cannot be read.
+    pub fn waited(&self) -> Option<Nanos> {
+        let mut text = [0; TEXT_BYTES];
+        let read = self.0.read_at(&mut text, 0).ok()?;
+        waited_in(text.get(..read)?)
+    }
+}
+
+fn waited_in(text: &[u8]) -> Option<Nanos> {
+    let waited = text.split(|byte| byte.is_ascii_whitespace()).nth(1)?;
+    std::str::from_utf8(waited).ok()?.parse().ok().map(Nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cores;
+    use super::super::thread::pin;
+    use super::*;
+    use crate::linux::KernelTree;
+
+    #[test]
+    fn the_second_number_is_the_wait() {
+        assert_eq!(waited_in(b"3021 77 5\n"), Some(Nanos(77)));
+        for none in [b"".as_slice(), b"3021", b"1 x 2", b"1  2"] {
+            assert_eq!(waited_in(none), None);
+        }
+    }
+
+    #[test]
+    fn two_threads_on_one_core_wait_for_each_other() {
+        let core = *cores::usable(&KernelTree::default()).first().unwrap();
+        let busy = move || {
+            pin(core).unwrap();
+            let account = RunQueue::of_this_thread()?;
+            let before = account.waited()?;
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < std::time::Duration::from_millis(100) {}
+            Some(account.waited()? - before)
+        };
+        let both = [std::thread::spawn(busy), std::thread::spawn(busy)].map(|thread| thread.join().unwrap());
+        let [Some(one), Some(other)] = both else {
+            return eprintln!("skipped: this kernel keeps no accounts");
+        };
+        assert!(one + other > Nanos::from_millis(20), "{one} and {other} of 100 ms each");
+    }
+}
