@@ -13,7 +13,9 @@
 //! In control groups nothing of this is needed: a child is in its parent's group, and goes back with it.
 //!
 //! Limits: a thread that was started meanwhile and has chosen the very mask of a confined one is taken for an heir.
-//! Threads of processes in the ledger, and of their children, are not: each process places its own.
+//! Threads of the holder, and of processes that claim a core, and of their children, are not: these place their own.
+//! One that is in the ledger and claims nothing yet has inherited its mask like any other program: it is about to ask
+//! for a core, maybe the one that is given back.
 //!
 //! The guardian runs this: plain system calls only (see `undo.rs`).
 
@@ -56,6 +58,8 @@ struct Confinements {
     /// The narrow mask, and the wide one.
     pairs: [(CoreMask, CoreMask); PAIRS_MAX],
     used: usize,
+    /// The holder's process.
+    holder: i32,
     /// When the holder started: an older thread has inherited nothing. Ticks since boot.
     since: u64,
 }
@@ -65,6 +69,7 @@ impl Confinements {
         let mut noted = Confinements {
             pairs: [(CoreMask::default(), CoreMask::default()); PAIRS_MAX],
             used: 0,
+            holder: table.holder_at(place).map_or(0, Holder::pid),
             since: table.holder_at(place).map_or(u64::MAX, Holder::started),
         };
         if !table.moves_tasks(place) {
@@ -135,7 +140,7 @@ impl Confinements {
         let Some((mask, parent)) = of_thread(thread) else {
             return false;
         };
-        let placed = |process: i32| table.holders().any(|(_, holder)| holder.pid() == process);
+        let placed = |process: i32| process == self.holder || places_its_own(table, process);
         if placed(process) || placed(parent) || !self.pairs().iter().any(|(narrow, _)| *narrow == mask) {
             return false;
         }
@@ -144,6 +149,13 @@ impl Confinements {
         let since = |started: u64| started >= self.since;
         wide.is_some_and(|wide| started(thread).is_some_and(since) && set_affinity(Tid(thread), &wide).is_ok())
     }
+}
+
+/// Whether the process has claimed cores, and so has placed its threads.
+fn places_its_own(table: &Table, process: i32) -> bool {
+    let claims = |holder: &Holder| !holder.exclusive().is_empty() || !holder.shared().is_empty();
+    let mut holders = table.holders();
+    holders.any(|(_, holder)| holder.pid() == process && claims(holder))
 }
 
 /// The cores that a thread may run on, inactive ones included, and the process that started its own.
@@ -188,6 +200,7 @@ mod tests {
         let mut noted = Confinements {
             pairs: [(CoreMask::default(), CoreMask::default()); PAIRS_MAX],
             used: 0,
+            holder: 0,
             since: 0,
         };
         pairs
@@ -216,6 +229,24 @@ mod tests {
             assert_eq!(gets(&[0, 1], adopted), Some(mask(&[0, 1, 2, 3])));
         }
         assert_eq!(gets(&[0], Some(&[0, 1, 3])), None, "a choice of its own");
+    }
+
+    #[test]
+    fn a_process_in_the_ledger_that_claims_nothing_has_placed_nothing() {
+        use super::super::ledger::{Claim, Entrant, Ledger};
+        let ledger = Ledger::alone().unwrap();
+        let mut table = ledger.lock().unwrap();
+        let entrant = Entrant {
+            pid: 77,
+            started: 1,
+            name: b"late",
+        };
+        let holder = table.enter(entrant).unwrap();
+        assert!(!places_its_own(&table, 77));
+        let machine = mask(&[0, 1, 2, 3]);
+        table.claim(holder, &mask(&[3]), Claim::Exclusive { machine }).unwrap();
+        assert!(places_its_own(&table, 77));
+        assert!(!places_its_own(&table, 78));
     }
 
     #[test]
