@@ -73,7 +73,7 @@ fn media_go_with_dps_only() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
         error,
-        "qedb-qod: only dps and its parts have media; leave out --media\n"
+        "qedb-qod: only dps and its parts play a film from media; leave out --media, --film, --fps, --hogs and --decode\n"
     );
 }
 
