@@ -80,8 +80,8 @@ fn the_reached_share_is_near_the_asked_one_for_every_tail() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The same for any seed and width of the scatter. Rare large deviations, whose tail is no exponential, have a wider
-    /// bound below: in 6000 cases they came down to 0.50 times the asked share, once to 0.45; the others to 0.71.
+    /// The same for any seed and width of the scatter. Rare large deviations, whose tail is no exponential, have a
+    /// wider bound below: in 6000 cases they came down to 0.50 times the asked share, once to 0.45; the others to 0.71.
     #[test]
     fn the_reached_share_is_near_the_asked_one_for_any_seed(
         seed: u64, scale in 0.01..0.15f64, asked in 0.005..0.1f64, scatter in prop::sample::select(&Scatter::ALL[..]),
