@@ -235,7 +235,9 @@ impl Bench<'_> {
     }
 
     fn perform(&self, way: Way, told: &mut Vec<String>) -> Result<Run, BesideError> {
-        let _confined = (way == Way::ByHand).then(|| self.confine()).transpose()?;
+        // An exclusive core leaves the threads of this process to this process, and the load is some of them.
+        let off_the_core = matches!(way, Way::ByHand | Way::Exclusive);
+        let _confined = off_the_core.then(|| self.confine()).transpose()?;
         let neighbours = Neighbours {
             lend: way == Way::Lent,
             ..Neighbours::default()

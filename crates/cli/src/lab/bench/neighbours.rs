@@ -91,7 +91,7 @@ fn told(report: &NeighboursReport) -> String {
             .unwrap_or("-".into());
         let _ = writeln!(
             text,
-            "{name:<12}{:>12}{:>8.2} c{:>10.2} c{:>22}{failed:>10}{late:>14}{:>10}",
+            "{name:<12}{:>12}{:>8.2} c{:>10.2} c  {:>20}{failed:>10}{late:>14}{:>10}",
             run.repetition,
             run.left,
             run.hogs,
