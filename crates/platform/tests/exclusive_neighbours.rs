@@ -10,6 +10,7 @@
 mod neighbours;
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ use punctual_testing::Kept;
 /// of the latter alone.
 const ORDER: &str = "PUNCTUAL_TEST_WANTS_A_CORE";
 const FOR_ITSELF: &str = "for itself";
+/// Set where a child is to do without the cpusets of cgroup version 1, as if they were not mounted: by affinity.
+const BY_AFFINITY: &str = "PUNCTUAL_TEST_WITHOUT_CPUSETS";
 /// Programs at the same time: two in every other round, five in the others.
 const NEIGHBOURS: [usize; 2] = [2, 5];
 /// How long a program takes to begin and to take the core, and longer.
@@ -41,6 +44,9 @@ const QUIET: Duration = Duration::from_secs(60);
 #[test]
 fn child() {
     let Ok(order) = std::env::var(ORDER) else { return };
+    if std::env::var_os(BY_AFFINITY).is_some() {
+        unmount_cpusets();
+    }
     let neighbours = Neighbours {
         lend: order != FOR_ITSELF,
         ..Neighbours::default()
@@ -65,6 +71,20 @@ fn child() {
             println!("\nREFUSED {refusal}");
             let _ = std::io::stdin().read_line(&mut String::new());
         }
+    }
+}
+
+const CPUSETS: &CStr = c"/sys/fs/cgroup/cpuset";
+
+/// Takes the cpusets of cgroup version 1 from the mounts of this process alone, where there are any.
+fn unmount_cpusets() {
+    // SAFETY: plain system calls; every text ends with a zero.
+    unsafe {
+        assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
+        let (root, none) = (c"/".as_ptr(), std::ptr::null());
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        assert_eq!(libc::mount(none, root, none, private, std::ptr::null()), 0);
+        libc::umount2(CPUSETS.as_ptr(), libc::MNT_DETACH);
     }
 }
 
@@ -182,16 +202,43 @@ fn differences(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     changed.chain(new.map(|key| format!("{key} is new"))).collect()
 }
 
+/// Where programs meet, and how they keep the core.
+struct Place {
+    folder: tempfile::TempDir,
+    by_affinity: bool,
+}
+
+impl Place {
+    fn new(by_affinity: bool) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        Place { folder, by_affinity }
+    }
+
+    fn ledger(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Puts the machine back when a test fails: its ledger goes with it.
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = recovery::restore(self.ledger());
+    }
+}
+
 struct Wanting(Kept);
 
 impl Wanting {
     /// One that takes the core to lend it, or for itself.
-    fn start(ledger: &Path, lend: bool) -> Wanting {
+    fn start(place: &Place, lend: bool) -> Wanting {
         let mut command = Command::new(std::env::current_exe().unwrap());
+        if place.by_affinity {
+            command.env(BY_AFFINITY, "");
+        }
         command
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(ORDER, if lend { "to lend it" } else { FOR_ITSELF })
-            .env(recovery::FOLDER, ledger)
+            .env(recovery::FOLDER, place.ledger())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
@@ -230,21 +277,23 @@ fn claim_of_the_machine() -> Option<(Journal, MutexGuard<'static, ()>)> {
     Some((journal, alone))
 }
 
-/// Puts the machine back when a test fails: its ledger goes with it.
-struct Restored<'l>(&'l Path);
-
-impl Drop for Restored<'_> {
-    fn drop(&mut self) {
-        let _ = recovery::restore(self.0);
-    }
+#[test]
+fn programs_that_want_one_core_and_are_killed_at_random_leave_no_difference() {
+    play(&Place::new(false));
 }
 
 #[test]
-fn programs_that_want_one_core_and_are_killed_at_random_leave_no_difference() {
+fn programs_that_are_killed_at_random_leave_no_difference_where_there_are_no_cpusets() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: only the superuser may unmount cpusets for a process");
+    }
+    play(&Place::new(true));
+}
+
+fn play(place: &Place) {
     let Some(_claimed) = claim_of_the_machine() else { return };
-    let ledger = tempfile::tempdir().unwrap();
-    let _restored = Restored(ledger.path());
-    let mut tried = Wanting::start(ledger.path(), true);
+    let mut tried = Wanting::start(place, true);
     let possible = tried
         .0
         .stdout()
@@ -255,7 +304,7 @@ fn programs_that_want_one_core_and_are_killed_at_random_leave_no_difference() {
     let said = { possible }
         .find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"))
         .unwrap();
-    end(tried.0, Way::Returns, ledger.path());
+    end(tried.0, Way::Returns, place.ledger());
     if said.starts_with("REFUSED") {
         return eprintln!("skipped: {said}");
     }
@@ -265,40 +314,40 @@ fn programs_that_want_one_core_and_are_killed_at_random_leave_no_difference() {
         play_round(
             &mut seed,
             NEIGHBOURS[round as usize % 2],
-            ledger.path(),
+            place,
             &format!("round {round}"),
         );
-        recovery::restore(ledger.path()).unwrap();
+        recovery::restore(place.ledger()).unwrap();
     }
-    settle(&before, ledger.path(), "after the last round");
+    settle(&before, place.ledger(), "after the last round");
     eprintln!("{} rounds, {} things compared: 0 differences", rounds(), before.len());
 }
 
 /// Programs want the core at the same time; they end one after the other, and others start in between.
-fn play_round(seed: &mut u64, count: usize, ledger: &Path, round: &str) {
-    let mut all: Vec<Wanting> = (0..count).map(|_| Wanting::start(ledger, draw(seed, 2) == 0)).collect();
+fn play_round(seed: &mut u64, count: usize, place: &Place, round: &str) {
+    let mut all: Vec<Wanting> = (0..count).map(|_| Wanting::start(place, draw(seed, 2) == 0)).collect();
     let owners = all.iter_mut().filter_map(|it| it.has_it().then_some(())).count();
     assert_eq!(owners, 1, "{round}: each core has one owner");
     while !all.is_empty() {
         let at = draw(seed, all.len() as u64) as usize;
         let way = Way::draw(seed);
-        end(all.swap_remove(at).0, way, ledger);
+        end(all.swap_remove(at).0, way, place.ledger());
         match draw(seed, 6) {
             0 | 1 => {
-                let mut late = Wanting::start(ledger, draw(seed, 2) == 0);
+                let mut late = Wanting::start(place, draw(seed, 2) == 0);
                 late.has_it();
                 all.push(late);
             }
             // Killed while it begins, takes the core, or has just taken it.
             2 => {
-                let late = Wanting::start(ledger, draw(seed, 2) == 0);
+                let late = Wanting::start(place, draw(seed, 2) == 0);
                 std::thread::sleep(Duration::from_millis(draw(seed, BEGINNING_MS)));
-                end(late.0, Way::Killed, ledger);
+                end(late.0, Way::Killed, place.ledger());
             }
             _ => {}
         }
     }
-    let looked = recovery::look(ledger).unwrap();
+    let looked = recovery::look(place.ledger()).unwrap();
     assert!(looked.holders.iter().all(|holder| !holder.alive), "{round}: {looked:?}");
 }
 
@@ -319,10 +368,10 @@ fn settle(before: &Snapshot, ledger: &Path, when: &str) {
 #[test]
 fn planted_fault_the_snapshot_shows_what_a_program_that_has_the_core_changes() {
     let Some(_claimed) = claim_of_the_machine() else { return };
-    let ledger = tempfile::tempdir().unwrap();
-    let _restored = Restored(ledger.path());
+    let place = Place::new(false);
+    let ledger = place.ledger();
     let before = snapshot();
-    let mut program = Wanting::start(ledger.path(), true);
+    let mut program = Wanting::start(&place, true);
     let lines = BufReader::new(program.0.stdout().unwrap()).lines();
     let said = { lines.map_while(Result::ok) }.find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"));
     if said.as_deref().is_none_or(|said| said.starts_with("REFUSED")) {
@@ -332,11 +381,9 @@ fn planted_fault_the_snapshot_shows_what_a_program_that_has_the_core_changes() {
     assert!(moved.iter().any(|it| it.starts_with("thread")), "{moved:#?}");
     assert!(moved.iter().any(|it| it.contains("smp_affinity_list")), "{moved:#?}");
     // Killed with its guardian: only a recovery puts the machine back.
-    end(program.0, Way::KilledWithGuardians, ledger.path());
+    end(program.0, Way::KilledWithGuardians, ledger);
     let left = differences(&before, &snapshot());
     assert!(left.len() > moved.len() / 2, "{left:#?}");
-    settle(&before, ledger.path(), "after punctual restore");
-    eventually("nothing left", || {
-        !recovery::look(ledger.path()).unwrap().has_leftovers()
-    });
+    settle(&before, ledger, "after punctual restore");
+    eventually("nothing left", || !recovery::look(ledger).unwrap().has_leftovers());
 }

@@ -306,10 +306,11 @@ fn put_back(kit: &Kit<'_>) {
     }
 }
 
-/// The numbers that the guardian's only descriptors get.
-const PIPE: RawFd = 0;
-const PROCESS: RawFd = 1;
-const LEDGER: RawFd = 2;
+/// The numbers that the guardian's only descriptors get: not those of the standard streams, because whatever writes a
+/// message there would write it into the ledger.
+const PIPE: RawFd = 3;
+const PROCESS: RawFd = 4;
+const LEDGER: RawFd = 5;
 
 /// Cuts every tie to the parent but the pipe, the pidfd and the ledger.
 ///
@@ -330,8 +331,8 @@ unsafe fn leave_the_parent(kit: &Kit<'_>) {
         let everywhere = [0xffu8; size_of::<libc::cpu_set_t>()];
         libc::sched_setaffinity(0, everywhere.len(), everywhere.as_ptr().cast());
 
-        // Via numbers above the targets, because the parent may run without standard streams, and these be 0 to 2.
-        let above = |fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 4);
+        // Via numbers above the targets, because these may be among the originals.
+        let above = |fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, LEDGER + 1);
         let high = [above(kit.pipe), above(kit.process), above(kit.ledger.file)];
         for (high, low) in high.iter().zip([PIPE, PROCESS, LEDGER]) {
             match *high {
@@ -339,13 +340,16 @@ unsafe fn leave_the_parent(kit: &Kit<'_>) {
                 _ => libc::close(low),
             };
         }
-        if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) != 0 {
-            for fd in 3..FDS_MAX {
+        for fd in 0..PIPE {
+            libc::close(fd);
+        }
+        if libc::syscall(libc::SYS_close_range, LEDGER + 1, libc::c_uint::MAX, 0) != 0 {
+            for fd in LEDGER + 1..FDS_MAX {
                 libc::close(fd);
             }
         }
         // An inherited descriptor shares its lock with the process, and would keep it locked when the process dies.
-        let own = libc::open(c"/proc/self/fd/2".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        let own = libc::open(c"/proc/self/fd/5".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         if own >= 0 {
             libc::dup2(own, LEDGER);
             libc::close(own);

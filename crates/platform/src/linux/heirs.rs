@@ -22,6 +22,7 @@
 use std::ffi::CStr;
 
 use super::core_mask::{CoreMask, affinity_of, set_affinity};
+use super::exclusive;
 use super::ledger::{Holder, Table, number};
 use super::thread::Tid;
 use super::undo::{Errno, Patience, STAT_BYTES, carry_out, each_number, read_file, start_time};
@@ -72,7 +73,8 @@ impl Confinements {
             holder: table.holder_at(place).map_or(0, Holder::pid),
             since: table.holder_at(place).map_or(u64::MAX, Holder::started),
         };
-        if !table.moves_tasks(place) {
+        // A holder may have its own threads in a group and confine others one by one.
+        if !table.moves_tasks(place, exclusive::keeps_a_core) {
             let meant = table.changes_of(place).filter(|change| meant(table, *change));
             let narrowed = meant.filter_map(|change| table.narrowed(change, place));
             narrowed.for_each(|pair| noted.note(pair));
@@ -247,6 +249,37 @@ mod tests {
         table.claim(holder, &mask(&[3]), Claim::Exclusive { machine }).unwrap();
         assert!(places_its_own(&table, 77));
         assert!(!places_its_own(&table, 78));
+    }
+
+    #[test]
+    fn a_holder_with_its_own_threads_in_a_group_leaves_heirs_all_the_same() {
+        use super::super::ledger::{Claim, Entrant, Kind, Ledger};
+        let ledger = Ledger::alone().unwrap();
+        let mut table = ledger.lock().unwrap();
+        let entrant = Entrant {
+            pid: 77,
+            started: 1,
+            name: b"own group",
+        };
+        let holder = table.enter(entrant).unwrap();
+        let machine = mask(&[0, 1, 2, 3]);
+        table.claim(holder, &mask(&[3]), Claim::Exclusive { machine }).unwrap();
+        let stat = b"/proc/5/stat";
+        table.join(holder, Kind::Affinity, stat, b"1 0f").unwrap();
+        let own_group = b"/cpu/punctual-77/tasks";
+        table.join(holder, Kind::MoveTasks, own_group, b"/cpu/tasks").unwrap();
+        let noted = Confinements::of(&table, holder.place, &|_, _| true);
+        assert_eq!(noted.pairs(), [(mask(&[0, 1, 2]), mask(&[0, 1, 2, 3]))]);
+        for group in [
+            "/cpuset/punctual-pen/tasks",
+            "/a.slice/punctual-77-core-3/cgroup.threads",
+        ] {
+            let change = table
+                .join(holder, Kind::MoveTasks, group.as_bytes(), b"/tasks")
+                .unwrap();
+            assert_eq!(Confinements::of(&table, holder.place, &|_, _| true).used, 0, "{group}");
+            table.withdraw(holder.place, change);
+        }
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod population;
 mod stays;
 mod sweeper;
 
+use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -388,7 +389,19 @@ fn keeping(exclusive: &[CoreId]) -> String {
 
 /// What the group of a core is called: a process keeps each core once.
 fn group_name(core: CoreId) -> String {
-    format!("punctual-{}-core-{core}", std::process::id())
+    format!("punctual-{}{CORE}{core}", std::process::id())
+}
+
+/// What such a name has, and no other.
+const CORE: &str = "-core-";
+
+/// Whether the file at `path` is one of a group that keeps a core: a partition, or a pen.
+pub(super) fn keeps_a_core(path: &CStr) -> bool {
+    let mut folders = path.to_bytes().rsplit(|byte| *byte == b'/').skip(1);
+    folders.next().is_some_and(|group| {
+        let partition = group.starts_with(b"punctual-") && group.windows(CORE.len()).any(|it| it == CORE.as_bytes());
+        partition || group == cpuset::PEN.as_bytes()
+    })
 }
 
 /// `cores` as the kernel takes them, e.g. "0-2,5".

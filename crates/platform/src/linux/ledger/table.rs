@@ -553,10 +553,11 @@ impl Table {
         Some((mask(wanted)?, mask(wanted & !bit(place))?))
     }
 
-    /// Whether the holder in `place` has moved threads between groups.
-    pub(in super::super) fn moves_tasks(&self, place: usize) -> bool {
-        self.changes_of(place)
-            .any(|change| self.kind(change) == Some(Kind::MoveTasks))
+    /// Whether the holder in `place` has moved threads into or out of a group of which `is_meant` holds, by its path.
+    pub(in super::super) fn moves_tasks(&self, place: usize, is_meant: fn(&CStr) -> bool) -> bool {
+        let moved = |change: &usize| self.kind(*change) == Some(Kind::MoveTasks);
+        let mut moves = self.changes_of(place).filter(moved);
+        moves.any(|change| is_meant(self.path(change)))
     }
 
     /// The cores that these holders claim for themselves alone.
