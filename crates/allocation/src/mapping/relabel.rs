@@ -15,11 +15,11 @@ pub(super) fn relabelled(problem: &Problem, configuration: &Configuration, from:
     let domains = cores.domains.len();
     let inner = |one: usize, other: usize| within(problem, &configuration.mapping, from, one, other);
     let mut weights = [[NEVER; CORES_MAX]; CORES_MAX];
-    for one in 0..domains {
-        for other in 0..domains {
+    for (one, row) in weights.iter_mut().enumerate().take(domains) {
+        for (other, weight) in row.iter_mut().enumerate().take(domains) {
             let fixed = is_pinned(problem, one) || is_pinned(problem, other);
             if one == other || (!fixed && cores.domains[one] == cores.domains[other]) {
-                weights[one][other] = inner(one, other).0;
+                *weight = inner(one, other).0;
             }
         }
     }
