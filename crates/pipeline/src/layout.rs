@@ -242,8 +242,8 @@ impl Layout {
         region.words(self.stages[stage].at + 2 * LINE, SLOTS_MAX)
     }
 
-    /// The bell of a stage: its lower half counts the times that a neighbour has committed a step, or that the stage was
-    /// asked for something. The word beside it is not 0 while a thread waits for it.
+    /// The bell of a stage: its lower half counts the times that a neighbour has committed a step, or that the stage
+    /// was asked for something. The word beside it is not 0 while a thread waits for it.
     ///
     /// # Panics
     /// Where there is no such stage.

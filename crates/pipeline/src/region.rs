@@ -19,7 +19,8 @@ pub struct Region {
     _kept: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: words are atomic; bytes are handed out by the protocol of `runner.rs` to one writer, or to readers, at a time.
+// SAFETY: words are atomic; bytes are handed out by the protocol of `runner.rs` to one writer, or to readers, at a
+// time.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
