@@ -33,7 +33,7 @@ pub use commit::{Commit, Record};
 pub use control::{Control, Phase, SLOTS_MAX};
 pub use frames::{Frames, Head};
 pub use graph::{EdgeSpec, Graph, GraphError, Link, PORTS_MAX, STAGES_MAX, StageSpec, WhenFull};
-pub use layout::{Layout, LayoutError};
+pub use layout::{Bell, Layout, LayoutError};
 pub use region::Region;
 pub use runner::{Runner, TakeError, Turn};
 pub use serial::run_serially;

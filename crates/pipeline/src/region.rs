@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// What sections of the memory are aligned to: a cache line of all machines that we know.
 pub(crate) const LINE: usize = 64;
@@ -74,6 +74,14 @@ impl Region {
         assert_eq!(at % 8, 0, "a word begins at a multiple of 8");
         // SAFETY: within the memory and aligned, as checked; any bits are a word, and all access is atomic.
         unsafe { std::slice::from_raw_parts(self.base.add(at).cast().as_ptr(), count) }
+    }
+
+    /// Two half words from byte `at` on: memory that is never used as whole words.
+    pub(crate) fn halves(&self, at: usize) -> &[AtomicU32; 2] {
+        self.check(at, 8);
+        assert_eq!(at % 8, 0, "a pair begins at a multiple of 8");
+        // SAFETY: within the memory and aligned, as checked; any bits are a pair, and all access is atomic.
+        unsafe { self.base.add(at).cast().as_ref() }
     }
 
     /// `count` bytes from `at` on.
