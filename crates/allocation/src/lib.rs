@@ -13,6 +13,8 @@
 //! deciding. A [`Policy`] says what each core gets; [`Allocator`] asks it at releases, completions and phase changes,
 //! places the ways so that few change hands, and, where refilling ways costs, changes only what pays ([`hysteresis`]).
 //!
+//! Where stages of a pipeline run, and at which clocks, is allocated in [`mapping`].
+//!
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
 mod allocator;
@@ -21,6 +23,7 @@ mod grid;
 mod here;
 pub mod hysteresis;
 mod levels;
+pub mod mapping;
 mod masks;
 pub mod policy;
 mod pool;

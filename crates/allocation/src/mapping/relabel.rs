@@ -1,0 +1,89 @@
+//! Which of several like cores is meant: the choice that moves the fewest stages.
+//!
+//! Cores of a domain may be exchanged with each other, and domains that are alike as wholes, unless a stage is pinned
+//! there. Both are assignments of the greatest weight, where the weight of a pair is the number of stages that stay;
+//! they are found over subsets, in 2^n n steps for n cores.
+
+use super::model::{CORES_MAX, Configuration, Mapping, Problem};
+
+/// What cannot be assigned; far below any sum of stages.
+const NEVER: i32 = -1_000_000;
+
+/// `configuration` with like cores exchanged so that the fewest stages move from `from`.
+pub(super) fn relabelled(problem: &Problem, configuration: &Configuration, from: &Mapping) -> Configuration {
+    let cores = problem.cores();
+    let domains = cores.domains.len();
+    let inner = |one: usize, other: usize| within(problem, &configuration.mapping, from, one, other);
+    let mut weights = [[NEVER; CORES_MAX]; CORES_MAX];
+    for (one, row) in weights.iter_mut().enumerate().take(domains) {
+        for (other, weight) in row.iter_mut().enumerate().take(domains) {
+            let fixed = is_pinned(problem, one) || is_pinned(problem, other);
+            if one == other || (!fixed && cores.domains[one] == cores.domains[other]) {
+                *weight = inner(one, other).0;
+            }
+        }
+    }
+    let (_, to) = assign(&weights, domains);
+    let mut steps = configuration.steps.clone();
+    let mut labels = [0; CORES_MAX];
+    for (one, other) in to.iter().copied().enumerate().take(domains) {
+        steps[other] = configuration.steps[one];
+        let (_, within) = inner(one, other);
+        for (core, label) in within.iter().enumerate().take(cores.domains[one].cores) {
+            labels[cores.first(one) + core] = cores.first(other) + label;
+        }
+    }
+    Configuration {
+        mapping: Mapping::of(configuration.mapping.cores().map(|core| labels[core])),
+        steps,
+    }
+}
+
+fn is_pinned(problem: &Problem, domain: usize) -> bool {
+    let mut pinned = problem.stages().iter().filter_map(|stage| stage.pinned);
+    pinned.any(|core| problem.cores().domain(core) == domain)
+}
+
+/// How the cores of domain `one` are best named as those of `other`: stages that stay, and the name of each core.
+fn within(problem: &Problem, mapping: &Mapping, from: &Mapping, one: usize, other: usize) -> (i32, [usize; CORES_MAX]) {
+    let cores = problem.cores();
+    let (first, there, count) = (cores.first(one), cores.first(other), cores.domains[one].cores);
+    let mut weights = [[0; CORES_MAX]; CORES_MAX];
+    for (stage, (core, before)) in problem.stages().iter().zip(mapping.cores().zip(from.cores())) {
+        if !(first..first + count).contains(&core) {
+            continue;
+        }
+        let row = &mut weights[core - first];
+        if (there..there + count).contains(&before) {
+            row[before - there] += 1;
+        }
+        if let Some(pinned) = stage.pinned {
+            let others = (0..count).filter(|name| there + name != pinned);
+            others.for_each(|name| row[name] += NEVER);
+        }
+    }
+    assign(&weights, count)
+}
+
+/// The assignment of the greatest weight: its weight, and the column of each row.
+fn assign(weights: &[[i32; CORES_MAX]; CORES_MAX], count: usize) -> (i32, [usize; CORES_MAX]) {
+    // Of each set of columns: the greatest weight of the first rows, as many as it has columns, and the last column.
+    let mut best = [(i32::MIN, 0); 1 << CORES_MAX];
+    best[0].0 = 0;
+    for set in 1usize..1 << count {
+        let row = &weights[set.count_ones() as usize - 1];
+        let columns = (0..count).filter(|column| set & 1 << column != 0);
+        let options = columns.map(|column| (best[set & !(1 << column)].0.saturating_add(row[column]), column));
+        // Of equal ones the first column.
+        best[set] = options
+            .reduce(|best, next| if next.0 > best.0 { next } else { best })
+            .unwrap_or_default();
+    }
+    let mut columns = [0; CORES_MAX];
+    let mut set = (1 << count) - 1;
+    for row in (0..count).rev() {
+        columns[row] = best[set].1;
+        set &= !(1 << columns[row]);
+    }
+    (best[(1 << count) - 1].0, columns)
+}

@@ -1,0 +1,170 @@
+//! Every mapping once, and the best of them for one frame rate.
+//!
+//! **Method.** Stages are placed one after the other. A pinned stage goes where it must; any other stage may go to each
+//! core that is in use, and to the first of those that cannot be told apart: unused cores of one domain, and unused
+//! domains that are alike. Eight stages on four like cores make 2795 mappings instead of 65536. Which of the like cores
+//! is meant is decided last, so that the fewest stages move (`relabel`).
+//!
+//! **Bound.** At most [`MAPPINGS_MAX`] mappings.
+
+use super::model::{Cores, Mapping, MappingError, Problem};
+use super::power::{Demands, Line, Rate, draws_less};
+use super::relabel::relabelled;
+use super::{Configuration, STAGES_MAX};
+
+/// Most mappings that are compared: those of eight stages on eight cores of which no two are alike are 2^24, too many.
+pub const MAPPINGS_MAX: usize = 1 << 18;
+
+/// A problem with all of its mappings.
+#[derive(Clone, Debug)]
+pub struct Search {
+    problem: Problem,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub mapping: Mapping,
+    pub demands: Demands,
+    pub used: usize,
+}
+
+impl Search {
+    /// Lists the mappings of `problem`.
+    ///
+    /// # Errors
+    /// [`MappingError`] where there are more than [`MAPPINGS_MAX`].
+    pub fn new(problem: Problem) -> Result<Search, MappingError> {
+        let mut entries = Vec::new();
+        let mut placing = Placing::begin(&problem);
+        placing.place(&problem, 0, &mut entries)?;
+        Ok(Search { problem, entries })
+    }
+
+    /// What is mapped.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// How many mappings are compared.
+    pub fn mappings(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The configuration that draws the least at `fps` frames per second; of equal ones that on the fewest cores, then
+    /// that to which the fewest stages move `from` another mapping. `None` where none serves the rate.
+    pub fn best(&self, fps: f64, from: Option<&Mapping>) -> Option<Configuration> {
+        self.choose(Rate::At(fps), from)
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn choose(&self, rate: Rate, from: Option<&Mapping>) -> Option<Configuration> {
+        let lines = || {
+            let line = |entry: &Entry| self.problem.cheapest(&entry.demands, rate);
+            self.entries.iter().map(line).zip(&self.entries)
+        };
+        let least = lines()
+            .filter_map(|(line, _)| line)
+            .reduce(|least, line| if draws_less(line, least, rate) { line } else { least })?;
+        let ties = |line: &Option<Line>| line.is_some_and(|line| !draws_less(least, line, rate));
+        let fewest = lines()
+            .filter(|(line, _)| ties(line))
+            .map(|(_, entry)| entry.used)
+            .min()?;
+        let tied = lines().filter(|(line, entry)| ties(line) && entry.used == fewest);
+        let candidates = tied.filter_map(|(_, entry)| self.configured(entry, rate, from));
+        candidates.min_by_key(|configuration| from.map_or(0, |from| from.moves(&configuration.mapping).count()))
+    }
+
+    fn configured(&self, entry: &Entry, rate: Rate, from: Option<&Mapping>) -> Option<Configuration> {
+        let configuration = Configuration {
+            mapping: entry.mapping.clone(),
+            steps: self.problem.priced(&entry.demands, rate)?.steps,
+        };
+        Some(match from {
+            Some(from) => relabelled(&self.problem, &configuration, from),
+            None => configuration,
+        })
+    }
+}
+
+/// A mapping of the first stages.
+struct Placing {
+    core: [usize; STAGES_MAX],
+    /// Stages on each core, counting those that are pinned there from the beginning.
+    stages: Vec<usize>,
+}
+
+impl Placing {
+    fn begin(problem: &Problem) -> Placing {
+        let mut stages = vec![0; problem.cores().count()];
+        for core in problem.stages().iter().filter_map(|stage| stage.pinned) {
+            stages[core] += 1;
+        }
+        Placing {
+            core: [0; STAGES_MAX],
+            stages,
+        }
+    }
+
+    fn place(&mut self, problem: &Problem, stage: usize, found: &mut Vec<Entry>) -> Result<(), MappingError> {
+        let count = problem.stages().len();
+        if stage == count {
+            return self.keep(problem, count, found);
+        }
+        if let Some(core) = problem.stages()[stage].pinned {
+            self.core[stage] = core;
+            return self.place(problem, stage + 1, found);
+        }
+        for core in 0..self.stages.len() {
+            if self.has_earlier_twin(problem.cores(), core) {
+                continue;
+            }
+            self.core[stage] = core;
+            self.stages[core] += 1;
+            self.place(problem, stage + 1, found)?;
+            self.stages[core] -= 1;
+        }
+        Ok(())
+    }
+
+    fn keep(&self, problem: &Problem, count: usize, found: &mut Vec<Entry>) -> Result<(), MappingError> {
+        if found.len() == MAPPINGS_MAX {
+            return Err(MappingError {
+                key: "stage".into(),
+                what: format!(
+                    "{count} stages on {} cores have more than {MAPPINGS_MAX} mappings: pin some, or join some",
+                    self.stages.len()
+                ),
+            });
+        }
+        let mapping = Mapping::of(self.core[..count].iter().copied());
+        found.push(Entry {
+            demands: problem.demands(&mapping),
+            used: mapping.used(),
+            mapping,
+        });
+        Ok(())
+    }
+
+    /// Whether an unused core could as well be another unused one before it.
+    fn has_earlier_twin(&self, cores: &Cores, core: usize) -> bool {
+        if self.stages[core] > 0 {
+            return false;
+        }
+        let domain = cores.domain(core);
+        let first = cores.first(domain);
+        let unused = |domain: usize| {
+            let first = cores.first(domain);
+            self.stages[first..first + cores.domains[domain].cores]
+                .iter()
+                .all(|count| *count == 0)
+        };
+        let in_domain = self.stages[first..core].contains(&0);
+        let twin = |other: usize| cores.domains[other] == cores.domains[domain] && unused(other);
+        in_domain || (unused(domain) && (0..domain).any(twin))
+    }
+}
