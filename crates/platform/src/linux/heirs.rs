@@ -8,11 +8,12 @@
 //! machine is looked at: one that was started since the holder was, and has exactly a mask that the holder gave, is an
 //! heir. It gets what its parent has; where the parent has another mask (it has ended, so that the kernel tells of an
 //! adopting one), the widest mask that goes with its own. By then no thread is confined by this holder any more, so
-//! that no heir can come about; a second look finds those that were being started during the first.
+//! that no heir can come about; later looks find those that were being started during the first.
 //!
 //! In control groups nothing of this is needed: a child is in its parent's group, and goes back with it.
 //!
-//! Limits: a thread that was started meanwhile and has chosen the very mask of a confined one is taken for an heir.
+//! Limits: a fork that is held up for longer than these looks take leaves its child confined. A thread that was started
+//! meanwhile and has chosen the very mask of a confined one is taken for an heir.
 //! Threads of the holder, and of processes that claim a core, and of their children, are not: these place their own.
 //! One that is in the ledger and claims nothing yet has inherited its mask like any other program: it is about to ask
 //! for a core, maybe the one that is given back.
@@ -25,12 +26,15 @@ use super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::exclusive;
 use super::ledger::{Holder, Table, number};
 use super::thread::Tid;
-use super::undo::{Errno, Patience, STAT_BYTES, carry_out, each_number, read_file, start_time};
+use super::undo::{Errno, Patience, STAT_BYTES, carry_out, each_number, read_file, sleep, start_time};
 
 /// Different pairs of masks that are noted: a machine has few.
 const PAIRS_MAX: usize = 32;
 /// Looks at all threads: heirs may have started others meanwhile.
-const LOOKS_MAX: u32 = 8;
+const LOOKS_MAX: usize = 8;
+/// The pauses before the second look and those after it: a fork copies its parent's mask long before the child can be
+/// seen, and on a busy machine the parent may be put off in between.
+const PAUSES_NANOS: [libc::c_long; 3] = [2_000_000, 8_000_000, 32_000_000];
 /// The longest `status` of a thread on a machine with 1024 cores, up to its mask.
 const STATUS_BYTES: usize = 4096;
 /// The longest path below `/proc` that is made here, with its terminating zero.
@@ -111,6 +115,9 @@ impl Confinements {
             return;
         }
         for look in 0..LOOKS_MAX {
+            if let Some(pause) = look.checked_sub(1).and_then(|passed| PAUSES_NANOS.get(passed)) {
+                sleep(*pause);
+            }
             let mut freed = 0u32;
             // A folder that cannot be read: then there is no /proc to find heirs in.
             let _ = each_number(c"/proc", &mut |process| {
@@ -123,7 +130,7 @@ impl Confinements {
                     freed = freed.saturating_add(u32::from(self.free(table, thread, process)));
                 });
             });
-            if freed == 0 && look > 0 {
+            if freed == 0 && look >= PAUSES_NANOS.len() {
                 return;
             }
         }

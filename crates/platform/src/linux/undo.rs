@@ -138,11 +138,17 @@ fn each_line(path: &CStr, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
     }
 }
 
-fn remove_dir(path: &CStr, patience: Patience) -> Result<(), Errno> {
+/// Sleeps for that many nanoseconds, less than a second, or until a signal.
+pub(super) fn sleep(nanos: libc::c_long) {
     let pause = libc::timespec {
         tv_sec: 0,
-        tv_nsec: RMDIR_PAUSE_NANOS,
+        tv_nsec: nanos,
     };
+    // SAFETY: `pause` is valid; no remainder is asked for.
+    unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
+}
+
+fn remove_dir(path: &CStr, patience: Patience) -> Result<(), Errno> {
     let tries = if patience == Patience::Waits { RMDIR_TRIES } else { 1 };
     for _ in 0..tries {
         // SAFETY: `path` ends with a zero.
@@ -150,10 +156,9 @@ fn remove_dir(path: &CStr, patience: Patience) -> Result<(), Errno> {
             return Ok(());
         }
         match errno() {
-            // SAFETY: `pause` is valid; no remainder is asked for.
-            libc::EBUSY => unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) },
+            libc::EBUSY => sleep(RMDIR_PAUSE_NANOS),
             other => return Err(other),
-        };
+        }
     }
     Err(libc::EBUSY)
 }

@@ -1,0 +1,211 @@
+//! One word commits a step.
+//!
+//! **Problem.** A step takes frames, makes frames and changes the stage's state. Its process may be killed between any
+//! two instructions, and another process is to go on as if nothing had happened: no frame taken twice or lost, none
+//! made twice, no half of a state. **Terms.** A stage has a *commit word* of an *epoch* and the number of steps done, and
+//! two *records*. A record says what a number of steps has come to: how many frames were taken from each input and made
+//! at each output, and which of two places has the state. **Method.** The record of step n is in place n mod 2. To commit
+//! step n + 1, its process writes the other record, and the state into the other place, and then changes the word from
+//! (epoch, n) to (epoch, n + 1). That one store makes all of it valid at once: neighbours compute from the record how many
+//! frames an edge holds, so there is no other count that could disagree. A kill before it leaves the step undone; what it
+//! wrote lies where no process looks. A kill after it leaves the step done.
+//!
+//! **The epoch.** A process that takes the stage on changes the word's epoch first. Whatever process had the stage before
+//! then fails to commit, and stops: two processes never both make progress.
+//!
+//! **Reading.** A neighbour reads the word, a field of its record, and the word again: unchanged, the field belongs to it,
+//! because the place is written again only after the next commit. Its fences pair with those of [`Committed::publish`].
+//! They are tried under the model checker `loom` (`tests/loom.rs`), with one planted as missing.
+
+use crate::atomics::{AtomicU64, Ordering, fence, look_again};
+use crate::graph::PORTS_MAX;
+
+/// Bits of the number of steps: at a million steps a second, eight years.
+const STEP_BITS: u32 = 48;
+
+/// An epoch and a number of steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commit {
+    /// Which process's turn it is: counts the times that the stage was taken on, and begins again after 65,535.
+    pub epoch: u16,
+    /// Steps done.
+    pub steps: u64,
+}
+
+impl Commit {
+    /// The word that says so.
+    pub fn word(self) -> u64 {
+        u64::from(self.epoch) << STEP_BITS | self.steps & ((1 << STEP_BITS) - 1)
+    }
+
+    /// What the word says.
+    pub fn of(word: u64) -> Commit {
+        Commit {
+            epoch: (word >> STEP_BITS) as u16,
+            steps: word & ((1 << STEP_BITS) - 1),
+        }
+    }
+}
+
+/// What a number of steps has come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Which of the two places has the state, 0 or 1.
+    pub state_at: u64,
+    /// Its bytes.
+    pub state_bytes: u64,
+    /// The version of its serialized form.
+    pub state_version: u64,
+    /// How many steps the state has seen; 0: none has been saved yet.
+    pub state_steps: u64,
+    /// 1 where no step will follow.
+    pub ended: u64,
+    /// Frames taken from each input, dropped ones included.
+    pub taken: [u64; PORTS_MAX],
+    /// Of these, the frames whose slots are free again: those that the saved state has seen.
+    pub released: [u64; PORTS_MAX],
+    /// Of the frames taken, those that were dropped.
+    pub dropped: [u64; PORTS_MAX],
+    /// Frames made at each output.
+    pub made: [u64; PORTS_MAX],
+}
+
+/// Words of a record before those of the ports.
+const FIXED: usize = 5;
+const ENDED: usize = 4;
+
+/// Words of one record of a stage with so many inputs and outputs.
+pub(crate) fn record_words(inputs: usize, outputs: usize) -> usize {
+    FIXED + 3 * inputs + outputs
+}
+
+/// Another process has the stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShutOut;
+
+/// The commit word of a stage, and its records.
+#[derive(Clone, Copy)]
+pub(crate) struct Committed<'m> {
+    pub(crate) word: &'m AtomicU64,
+    pub(crate) records: [&'m [AtomicU64]; 2],
+    pub(crate) inputs: usize,
+}
+
+impl Committed<'_> {
+    pub(crate) fn commit(&self) -> Commit {
+        Commit::of(self.word.load(Ordering::Acquire))
+    }
+
+    /// Begins `epoch`, and answers how many steps are done.
+    pub(crate) fn begin(&self, epoch: u16) -> Commit {
+        let entered = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+            Some(
+                Commit {
+                    epoch,
+                    ..Commit::of(word)
+                }
+                .word(),
+            )
+        });
+        let before = Commit::of(entered.unwrap_or_else(|word| word));
+        Commit { epoch, ..before }
+    }
+
+    /// The whole record: for the process whose epoch it is.
+    pub(crate) fn record(&self) -> Record {
+        let words = self.records[usize::from(self.commit().steps % 2 == 1)];
+        let mut record = Record::default();
+        let inputs = self.inputs;
+        each_field(&mut record, inputs, words.len(), |at, field| {
+            *field = words[at].load(Ordering::Relaxed)
+        });
+        record
+    }
+
+    /// Frames made at an output, and whether no more will follow.
+    pub(crate) fn made(&self, port: usize) -> (u64, bool) {
+        self.field(FIXED + 3 * self.inputs + port)
+    }
+
+    /// Frames of an input whose slots are free again, and whether no more will be taken.
+    pub(crate) fn released(&self, port: usize) -> (u64, bool) {
+        self.field(FIXED + self.inputs + port)
+    }
+
+    fn field(&self, at: usize) -> (u64, bool) {
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            let record = self.records[usize::from(word % 2 == 1)];
+            let (field, ended) = (
+                record[at].load(Ordering::Relaxed),
+                record[ENDED].load(Ordering::Relaxed),
+            );
+            // Before the second look at the word: a field of a later step is never taken for one of this.
+            fence(Ordering::Acquire);
+            if self.word.load(Ordering::Relaxed) == word {
+                return (field, ended != 0);
+            }
+            // The stage has done a step meanwhile, so another look is progress of the whole.
+            look_again();
+        }
+    }
+
+    /// Commits `record` as the step after `before`.
+    ///
+    /// # Errors
+    /// [`ShutOut`] where another process has taken the stage on.
+    pub(crate) fn publish(&self, before: Commit, record: &Record) -> Result<Commit, ShutOut> {
+        self.publish_with(before, record, Ordering::Release, true)
+    }
+
+    /// [`Committed::publish`], with its two safeguards as values, so that the model checker can be shown what becomes
+    /// of it without either.
+    pub(crate) fn publish_with(
+        &self,
+        before: Commit,
+        record: &Record,
+        order: Ordering,
+        fenced: bool,
+    ) -> Result<Commit, ShutOut> {
+        let after = Commit {
+            epoch: before.epoch,
+            steps: before.steps + 1,
+        };
+        // After the commit before: a reader that sees a word of this record sees that commit, too.
+        if fenced {
+            fence(Ordering::Release);
+        }
+        let words = self.records[usize::from(after.steps % 2 == 1)];
+        let mut record = record.clone();
+        each_field(&mut record, self.inputs, words.len(), |at, field| {
+            words[at].store(*field, Ordering::Relaxed)
+        });
+        let swapped = self
+            .word
+            .compare_exchange(before.word(), after.word(), order, Ordering::Relaxed);
+        swapped.map(|_| after).map_err(|_| ShutOut)
+    }
+}
+
+/// Calls `each` with the place of every field of a record of `words` words.
+fn each_field(record: &mut Record, inputs: usize, words: usize, mut each: impl FnMut(usize, &mut u64)) {
+    let outputs = words - FIXED - 3 * inputs;
+    let fixed = [
+        &mut record.state_at,
+        &mut record.state_bytes,
+        &mut record.state_version,
+        &mut record.state_steps,
+        &mut record.ended,
+    ];
+    let taken = record.taken.iter_mut().take(inputs);
+    let released = record.released.iter_mut().take(inputs);
+    let dropped = record.dropped.iter_mut().take(inputs);
+    let made = record.made.iter_mut().take(outputs);
+    let fields = fixed
+        .into_iter()
+        .chain(taken)
+        .chain(released)
+        .chain(dropped)
+        .chain(made);
+    fields.enumerate().for_each(|(at, field)| each(at, field));
+}

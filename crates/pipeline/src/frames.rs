@@ -1,0 +1,149 @@
+//! The frames of one step.
+
+use std::sync::atomic::Ordering;
+
+use punctual_units::{Nanos, Time};
+
+use crate::layout::{Input, Output, Ring};
+use crate::region::Region;
+
+/// What comes with the content of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Its number in the order in which the source made frames.
+    pub sequence: u64,
+    /// When the source got what it is made from.
+    pub captured_at: Time,
+    /// When it is to be delivered.
+    pub due_by: Time,
+}
+
+impl Head {
+    /// How late the frame is at `now`; zero before its due time.
+    pub fn late_at(&self, now: Time) -> Nanos {
+        Nanos(now.0.saturating_sub(self.due_by.0))
+    }
+}
+
+/// The frames that a step takes, and room for those that it makes.
+pub struct Frames<'s> {
+    pub(crate) region: &'s Region,
+    pub(crate) inputs: &'s [Input],
+    pub(crate) outputs: &'s [Output],
+    /// Position of the first frame of each input.
+    pub(crate) taken: &'s [u64],
+    /// Frames of each input.
+    pub(crate) count: &'s [u32],
+    /// Position of the next frame of each output.
+    pub(crate) made: &'s mut [u64],
+    /// Where each output began.
+    pub(crate) began: &'s [u64],
+    /// In place of the rings for steps that are carried out again: what they make has been handed on already.
+    pub(crate) scratch: Option<&'s mut [u8]>,
+    pub(crate) ended: &'s mut bool,
+}
+
+impl Frames<'_> {
+    /// How many frames of an input this step takes: as many as the graph says, fewer at the end of the stream.
+    ///
+    /// # Panics
+    /// Where there is no such input.
+    pub fn count(&self, port: usize) -> usize {
+        self.count[port] as usize
+    }
+
+    /// The content of a frame, by its number in this step; it begins at a multiple of 64 bytes.
+    ///
+    /// # Panics
+    /// Where this step has no such frame.
+    pub fn input(&self, port: usize, number: usize) -> &[u8] {
+        let (ring, position) = self.of_input(port, number);
+        let length = ring.head(self.region, position)[3].load(Ordering::Relaxed) as usize;
+        // SAFETY: the frame was committed by the stage that made it and is not released before this step is.
+        unsafe { self.region.read(ring.content(position), length.min(ring.frame_bytes)) }
+    }
+
+    /// What comes with a frame.
+    ///
+    /// # Panics
+    /// Where this step has no such frame.
+    pub fn head(&self, port: usize, number: usize) -> Head {
+        let (ring, position) = self.of_input(port, number);
+        ring.read_head(self.region, position)
+    }
+
+    fn of_input(&self, port: usize, number: usize) -> (&Ring, u64) {
+        assert!(
+            number < self.count(port),
+            "input {port} has {} frames in this step",
+            self.count(port)
+        );
+        (&self.inputs[port].ring, self.taken[port] + number as u64)
+    }
+
+    /// Room for the next frame of an output: as long as the edge's frames may be, with content of no meaning.
+    ///
+    /// # Panics
+    /// Where there is no such output, or this step has made all of its frames.
+    pub fn output(&mut self, port: usize) -> &mut [u8] {
+        let output = &self.outputs[port];
+        assert!(
+            self.left(port) > 0,
+            "a step makes at most {} frames at output {port}",
+            output.makes
+        );
+        if let Some(scratch) = &mut self.scratch {
+            return &mut scratch[..output.frame_bytes()];
+        }
+        let first = &output.rings[0];
+        // SAFETY: the slot is free (the runner has looked), and no other process has this stage.
+        unsafe { self.region.write(first.content(self.made[port]), output.frame_bytes()) }
+    }
+
+    /// How many frames this step may still make at an output.
+    ///
+    /// # Panics
+    /// Where there is no such output.
+    pub fn left(&self, port: usize) -> u32 {
+        self.outputs[port].makes - (self.made[port] - self.began[port]) as u32
+    }
+
+    /// Makes a frame of the first `length` bytes that were written to [`Frames::output`].
+    ///
+    /// # Panics
+    /// Where there is no such output, this step has made all of its frames, or the frame is too long.
+    pub fn make(&mut self, port: usize, length: usize, head: Head) {
+        let output = &self.outputs[port];
+        assert!(
+            self.left(port) > 0,
+            "a step makes at most {} frames at output {port}",
+            output.makes
+        );
+        assert!(
+            length <= output.frame_bytes(),
+            "frames of output {port} have {} bytes at most",
+            output.frame_bytes()
+        );
+        let position = self.made[port];
+        self.made[port] += 1;
+        if self.scratch.is_some() {
+            return;
+        }
+        for (number, ring) in output.rings.iter().enumerate() {
+            if number > 0 {
+                // SAFETY: both slots are this step's: free, and of a stage that no other process has.
+                let (from, to) = unsafe {
+                    let from = self.region.read(output.rings[0].content(position), length);
+                    (from, self.region.write(ring.content(position), length))
+                };
+                to.copy_from_slice(from);
+            }
+            ring.write_head(self.region, position, head, length);
+        }
+    }
+
+    /// Tells that no step will follow this one: of a source, the end of the stream.
+    pub fn end(&mut self) {
+        *self.ended = true;
+    }
+}

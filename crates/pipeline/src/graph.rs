@@ -1,0 +1,632 @@
+//! The stages and the edges between them.
+
+use std::collections::BTreeSet;
+
+/// Stages of one pipeline.
+pub const STAGES_MAX: usize = 64;
+/// Inputs, and outputs, of one stage; edges of one output.
+pub const PORTS_MAX: usize = 32;
+/// Frames of one edge.
+const SLOTS_MAX: u32 = 1 << 20;
+/// Frames that a step takes or makes at a port.
+const RATE_MAX: u32 = 1 << 16;
+
+/// What becomes of frames that come while an edge is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The stage that makes them waits.
+    #[default]
+    Wait,
+    /// The stage that takes them drops the oldest ones before its next step, so that another step's frames have room.
+    DropOldest,
+    /// The stage that takes them drops those that are past their due time before its next step.
+    DropLate,
+}
+
+/// A stage of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageSpec {
+    /// Unique in its graph.
+    pub name: String,
+    /// How many frames a step takes from each input.
+    pub takes: Vec<u32>,
+    /// How many frames a step makes at each output, at most.
+    pub makes: Vec<u32>,
+    /// The longest that its serialized state may be, in bytes.
+    pub state_room: usize,
+    /// The state is saved at every so manieth step: 1 for every step. With more, a process that takes the stage on
+    /// carries out the steps since again; what they made is not handed on twice.
+    pub save_every: u32,
+    /// Whether it may run in any process; a pinned stage stays where it was started.
+    pub migratable: bool,
+}
+
+impl StageSpec {
+    /// A migratable stage without ports and state.
+    pub fn new(name: impl Into<String>) -> StageSpec {
+        StageSpec {
+            name: name.into(),
+            takes: Vec::new(),
+            makes: Vec::new(),
+            state_room: 64,
+            save_every: 1,
+            migratable: true,
+        }
+    }
+
+    /// With inputs from which a step takes so many frames each.
+    #[must_use]
+    pub fn takes(mut self, frames: &[u32]) -> StageSpec {
+        self.takes = frames.to_vec();
+        self
+    }
+
+    /// With outputs at which a step makes at most so many frames each.
+    #[must_use]
+    pub fn makes(mut self, frames: &[u32]) -> StageSpec {
+        self.makes = frames.to_vec();
+        self
+    }
+
+    /// With a state of so many serialized bytes at most.
+    #[must_use]
+    pub fn state(mut self, bytes: usize) -> StageSpec {
+        self.state_room = bytes;
+        self
+    }
+
+    /// With its state saved at every so manieth step.
+    #[must_use]
+    pub fn save_every(mut self, steps: u32) -> StageSpec {
+        self.save_every = steps;
+        self
+    }
+
+    /// Staying where it was started.
+    #[must_use]
+    pub fn pinned(mut self) -> StageSpec {
+        self.migratable = false;
+        self
+    }
+}
+
+/// A ring of frames from one stage to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeSpec {
+    /// How many frames it holds.
+    pub slots: u32,
+    /// The longest frame, in bytes.
+    pub frame_bytes: usize,
+    /// What becomes of frames that come while it is full.
+    pub full: WhenFull,
+}
+
+/// An edge of a graph, with its ends as (number of the stage, port).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Where frames come from.
+    pub from: (usize, usize),
+    /// Where they go.
+    pub to: (usize, usize),
+    /// The ring.
+    pub edge: EdgeSpec,
+}
+
+/// Why a graph is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// Too few or too many of something.
+    #[error("{what}: {count}, possible are 1 to {max}")]
+    Count {
+        /// Of what.
+        what: String,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// Two stages of one name.
+    #[error("two stages are called \"{0}\": give each a name of its own")]
+    Twice(String),
+    /// An end of an edge that is not there.
+    #[error("there is no {direction} {port} of a stage \"{stage}\"; {there}")]
+    NoPort {
+        /// The stage's name.
+        stage: String,
+        /// The port's number, from 0.
+        port: usize,
+        /// `input` or `output`.
+        direction: &'static str,
+        /// What there is.
+        there: String,
+    },
+    /// A port without an edge, or an input with two.
+    #[error("{direction} {port} of stage \"{stage}\" has {edges} edges: connect {wanted}")]
+    Connected {
+        /// The stage's name.
+        stage: String,
+        /// The port's number, from 0.
+        port: usize,
+        /// `input` or `output`.
+        direction: &'static str,
+        /// How many edges it has.
+        edges: usize,
+        /// How many it may have.
+        wanted: &'static str,
+    },
+    /// Frames would go round in circles.
+    #[error("the stages {} are a cycle: a stage would wait for itself", .0.join(" -> "))]
+    Cycle(Vec<String>),
+    /// No numbers of steps of the stages fit each other.
+    #[error(
+        "the edge {from} -> {to} never balances: by the rates of the other edges it gets {makes} frames where {to} takes \
+         {takes}"
+    )]
+    Rates {
+        /// The stage that makes frames.
+        from: String,
+        /// The stage that takes them.
+        to: String,
+        /// What it makes in the time in which...
+        makes: u64,
+        /// ...so many are taken.
+        takes: u64,
+    },
+    /// An edge that is too short.
+    #[error("the edge {from} -> {to} has {slots} slots, and needs {needed}: {why}")]
+    Short {
+        /// The stage that makes frames.
+        from: String,
+        /// The stage that takes them.
+        to: String,
+        /// What it has.
+        slots: u32,
+        /// What it needs.
+        needed: u64,
+        /// What for.
+        why: &'static str,
+    },
+    /// A stage that carries out steps again must take the same frames again.
+    #[error("stage \"{0}\" saves its state every {1} steps and takes from an edge that drops frames: use save_every 1")]
+    DropsAndRepeats(String, u32),
+}
+
+/// A checked graph of stages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graph {
+    name: String,
+    stages: Vec<StageSpec>,
+    links: Vec<Link>,
+}
+
+/// An edge with its ends by the names of stages.
+type NamedEdge = ((String, usize), (String, usize), EdgeSpec);
+
+/// A graph that is being put together.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    name: String,
+    stages: Vec<StageSpec>,
+    edges: Vec<NamedEdge>,
+}
+
+impl Builder {
+    /// Adds a stage.
+    #[must_use]
+    pub fn stage(mut self, stage: StageSpec) -> Builder {
+        self.stages.push(stage);
+        self
+    }
+
+    /// Adds an edge from an output to an input, each named by stage and port.
+    #[must_use]
+    pub fn edge(mut self, from: (&str, usize), to: (&str, usize), edge: EdgeSpec) -> Builder {
+        self.edges.push(((from.0.into(), from.1), (to.0.into(), to.1), edge));
+        self
+    }
+
+    /// The graph.
+    ///
+    /// # Errors
+    /// [`GraphError`] where it cannot work.
+    pub fn build(self) -> Result<Graph, GraphError> {
+        check_counts(&self.stages)?;
+        let links: Result<Vec<Link>, GraphError> = self.edges.iter().map(|edge| link(&self.stages, edge)).collect();
+        let graph = Graph {
+            name: self.name,
+            stages: self.stages,
+            links: links?,
+        };
+        graph.check_connected()?;
+        graph.order()?;
+        graph.check_rates()?;
+        graph.check_slots()?;
+        Ok(graph)
+    }
+}
+
+fn check_counts(stages: &[StageSpec]) -> Result<(), GraphError> {
+    let count = |what: String, count: usize, max: usize| match count {
+        0 => Err(GraphError::Count { what, count, max }),
+        count if count > max => Err(GraphError::Count { what, count, max }),
+        _ => Ok(()),
+    };
+    count("stages".into(), stages.len(), STAGES_MAX)?;
+    let mut names = BTreeSet::new();
+    for stage in stages {
+        let of = |what: &str| format!("{what} of stage \"{}\"", stage.name);
+        count(of("ports"), stage.takes.len().max(stage.makes.len()), PORTS_MAX)?;
+        for rate in stage.takes.iter().chain(&stage.makes) {
+            count(of("frames of a step"), *rate as usize, RATE_MAX as usize)?;
+        }
+        count(
+            of("steps until the state is saved"),
+            stage.save_every as usize,
+            RATE_MAX as usize,
+        )?;
+        if !names.insert(&stage.name) {
+            return Err(GraphError::Twice(stage.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn link(stages: &[StageSpec], (from, to, edge): &NamedEdge) -> Result<Link, GraphError> {
+    let find = |(name, port): &(String, usize), direction: &'static str, ports: fn(&StageSpec) -> &Vec<u32>| {
+        let number = stages.iter().position(|stage| stage.name == *name);
+        let count = number
+            .and_then(|number| stages.get(number))
+            .map(|stage| ports(stage).len());
+        let missing = |there: String| {
+            Err(GraphError::NoPort {
+                stage: name.clone(),
+                port: *port,
+                direction,
+                there,
+            })
+        };
+        match (number, count) {
+            (Some(number), Some(count)) if *port < count => Ok((number, *port)),
+            (_, Some(count)) => missing(format!("it has {count}, counted from 0")),
+            _ => {
+                let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
+                missing(format!("stages are: {}", names.join(", ")))
+            }
+        }
+    };
+    Ok(Link {
+        from: find(from, "output", |stage| &stage.makes)?,
+        to: find(to, "input", |stage| &stage.takes)?,
+        edge: *edge,
+    })
+}
+
+impl Graph {
+    /// A graph of that name, still without stages.
+    pub fn builder(name: impl Into<String>) -> Builder {
+        Builder {
+            name: name.into(),
+            ..Builder::default()
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The stages; their places are their numbers.
+    pub fn stages(&self) -> &[StageSpec] {
+        &self.stages
+    }
+
+    /// The edges; their places are their numbers.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The number of the stage of that name.
+    pub fn number(&self, name: &str) -> Option<usize> {
+        self.stages.iter().position(|stage| stage.name == name)
+    }
+
+    /// The edge into the input `port` of `stage`.
+    pub fn edge_into(&self, stage: usize, port: usize) -> Option<usize> {
+        self.links.iter().position(|link| link.to == (stage, port))
+    }
+
+    /// The edges out of the output `port` of `stage`.
+    pub fn edges_out_of(&self, stage: usize, port: usize) -> impl Iterator<Item = usize> {
+        let links = self.links.iter().enumerate();
+        links
+            .filter(move |(_, link)| link.from == (stage, port))
+            .map(|(number, _)| number)
+    }
+
+    /// The stages in an order in which each comes after those that it takes frames from.
+    pub fn topological(&self) -> Vec<usize> {
+        // Checked when it was built.
+        self.order().unwrap_or_default()
+    }
+
+    /// What tells this graph from another one: FNV-1a over all that the layout of its memory depends on.
+    pub fn fingerprint(&self) -> u64 {
+        let text = format!("{self:?}");
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+
+    fn label(&self, stage: usize) -> String {
+        self.stages
+            .get(stage)
+            .map_or_else(String::new, |stage| stage.name.clone())
+    }
+
+    fn check_connected(&self) -> Result<(), GraphError> {
+        for (number, stage) in self.stages.iter().enumerate() {
+            let complain = |port, direction, edges, wanted| {
+                Err(GraphError::Connected {
+                    stage: stage.name.clone(),
+                    port,
+                    direction,
+                    edges,
+                    wanted,
+                })
+            };
+            for port in 0..stage.takes.len() {
+                let edges = self.links.iter().filter(|link| link.to == (number, port)).count();
+                if edges != 1 {
+                    return complain(port, "input", edges, "one");
+                }
+            }
+            for port in 0..stage.makes.len() {
+                let edges = self.edges_out_of(number, port).count();
+                if edges == 0 || edges > PORTS_MAX {
+                    return complain(port, "output", edges, "1 to 32");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn order(&self) -> Result<Vec<usize>, GraphError> {
+        let mut order = Vec::new();
+        let mut left: Vec<usize> = (0..self.stages.len()).collect();
+        while !left.is_empty() {
+            let waits = |stage: &usize| {
+                let feeds = |link: &&Link| link.to.0 == *stage && left.contains(&link.from.0);
+                self.links.iter().any(|link| feeds(&link))
+            };
+            let (waiting, ready): (Vec<usize>, Vec<usize>) = left.iter().partition(|stage| waits(stage));
+            if ready.is_empty() {
+                return Err(GraphError::Cycle(self.cycle(&waiting)));
+            }
+            order.extend(ready);
+            left = waiting;
+        }
+        Ok(order)
+    }
+
+    /// A cycle among `waiting`, each of which takes frames from one of them.
+    fn cycle(&self, waiting: &[usize]) -> Vec<String> {
+        let before = |stage: usize| {
+            let feeds = |link: &&Link| link.to.0 == stage && waiting.contains(&link.from.0);
+            self.links.iter().find(feeds).map(|link| link.from.0)
+        };
+        let mut way: Vec<usize> = waiting.first().copied().into_iter().collect();
+        while let Some(from) = way.last().and_then(|stage| before(*stage)) {
+            if let Some(at) = way.iter().position(|stage| *stage == from) {
+                let mut cycle = way.split_off(at);
+                cycle.push(from);
+                cycle.reverse();
+                return cycle.into_iter().map(|stage| self.label(stage)).collect();
+            }
+            way.push(from);
+        }
+        Vec::new()
+    }
+
+    /// Whether there are numbers of steps at which every edge gets as many frames as it gives (the balance equations of
+    /// synchronous data flow: Lee and Messerschmitt, Proc. IEEE 75(9), 1987).
+    fn check_rates(&self) -> Result<(), GraphError> {
+        // Steps of each stage as a fraction of those of the first one of its connected part.
+        let mut steps: Vec<Option<(u64, u64)>> = vec![None; self.stages.len()];
+        for first in 0..self.stages.len() {
+            if steps[first].is_none() {
+                steps[first] = Some((1, 1));
+                self.spread(&mut steps)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Spreads the numbers of steps along the edges until every stage that can be reached has one.
+    fn spread(&self, steps: &mut [Option<(u64, u64)>]) -> Result<(), GraphError> {
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for link in &self.links {
+                let (makes, takes) = self.rates(link);
+                let (from, to) = (steps[link.from.0], steps[link.to.0]);
+                let fed = from.map(|from| scaled(from, makes, takes));
+                match (fed, to) {
+                    (Some(fed), None) => steps[link.to.0] = Some(fed),
+                    (None, Some(to)) => steps[link.from.0] = Some(scaled(to, takes, makes)),
+                    (Some(fed), Some(to)) if fed != to => {
+                        let (makes, takes) = reduced(fed.0.saturating_mul(to.1), to.0.saturating_mul(fed.1));
+                        let (from, to) = (self.label(link.from.0), self.label(link.to.0));
+                        return Err(GraphError::Rates { from, to, makes, takes });
+                    }
+                    _ => continue,
+                }
+                changed |= fed.is_some() != to.is_some();
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames that a step makes, and that a step takes, at the edge.
+    fn rates(&self, link: &Link) -> (u64, u64) {
+        let makes = self.stages[link.from.0].makes[link.from.1];
+        let takes = self.stages[link.to.0].takes[link.to.1];
+        (makes.into(), takes.into())
+    }
+
+    fn check_slots(&self) -> Result<(), GraphError> {
+        for link in &self.links {
+            let (makes, takes) = self.rates(link);
+            let taker = &self.stages[link.to.0];
+            let kept = takes * u64::from(taker.save_every);
+            let both = makes + kept - gcd(makes, kept);
+            let needs = [
+                (1, "none holds nothing"),
+                (
+                    both,
+                    "a step's frames, and those that are kept until the taker's state is saved",
+                ),
+            ];
+            for (needed, why) in needs {
+                if u64::from(link.edge.slots) < needed || link.edge.slots > SLOTS_MAX {
+                    return Err(GraphError::Short {
+                        from: self.label(link.from.0),
+                        to: self.label(link.to.0),
+                        slots: link.edge.slots,
+                        needed,
+                        why,
+                    });
+                }
+            }
+            if link.edge.full != WhenFull::Wait && taker.save_every > 1 {
+                return Err(GraphError::DropsAndRepeats(taker.name.clone(), taker.save_every));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn scaled(steps: (u64, u64), by: u64, over: u64) -> (u64, u64) {
+    reduced(steps.0.saturating_mul(by), steps.1.saturating_mul(over))
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn reduced(above: u64, below: u64) -> (u64, u64) {
+    let by = gcd(above, below).max(1);
+    (above / by, below / by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EDGE: EdgeSpec = EdgeSpec {
+        slots: 4,
+        frame_bytes: 8,
+        full: WhenFull::Wait,
+    };
+
+    fn stage(name: &str, takes: &[u32], makes: &[u32]) -> StageSpec {
+        StageSpec::new(name).takes(takes).makes(makes)
+    }
+
+    fn chain() -> Builder {
+        Graph::builder("chain")
+            .stage(stage("source", &[], &[1]))
+            .stage(stage("middle", &[1], &[1]))
+            .stage(stage("sink", &[1], &[]))
+    }
+
+    #[test]
+    fn a_chain_is_a_graph_in_the_order_of_its_frames() {
+        let graph = chain()
+            .edge(("middle", 0), ("sink", 0), EDGE)
+            .edge(("source", 0), ("middle", 0), EDGE)
+            .build()
+            .unwrap();
+        assert_eq!(graph.topological(), [0, 1, 2]);
+        assert_eq!(graph.edge_into(2, 0), Some(0));
+        assert_eq!(graph.edges_out_of(0, 0).collect::<Vec<_>>(), [1]);
+        let other = chain()
+            .edge(("middle", 0), ("sink", 0), EDGE)
+            .edge(("source", 0), ("middle", 0), EDGE);
+        assert_eq!(graph.fingerprint(), other.build().unwrap().fingerprint());
+    }
+
+    #[test]
+    fn what_cannot_work_is_told_with_its_remedy() {
+        let told = |builder: Builder| builder.build().unwrap_err().to_string();
+        assert_eq!(told(Graph::builder("none")), "stages: 0, possible are 1 to 64");
+        assert_eq!(
+            told(chain().edge(("source", 0), ("middle", 0), EDGE)),
+            "output 0 of stage \"middle\" has 0 edges: connect 1 to 32"
+        );
+        assert_eq!(
+            told(chain().edge(("source", 1), ("middle", 0), EDGE)),
+            "there is no output 1 of a stage \"source\"; it has 1, counted from 0"
+        );
+        assert_eq!(
+            told(chain().edge(("sauce", 0), ("middle", 0), EDGE)),
+            "there is no output 0 of a stage \"sauce\"; stages are: source, middle, sink"
+        );
+        assert_eq!(
+            told(chain().stage(stage("sink", &[], &[1]))),
+            "two stages are called \"sink\": give each a name of its own"
+        );
+        let ring = Graph::builder("ring")
+            .stage(stage("a", &[1], &[1]))
+            .stage(stage("b", &[1], &[1]))
+            .edge(("a", 0), ("b", 0), EDGE)
+            .edge(("b", 0), ("a", 0), EDGE);
+        assert_eq!(
+            told(ring),
+            "the stages a -> b -> a are a cycle: a stage would wait for itself"
+        );
+    }
+
+    #[test]
+    fn rates_of_two_ways_to_one_stage_must_agree() {
+        let diamond = |left: u32| {
+            Graph::builder("diamond")
+                .stage(stage("split", &[], &[1, 1]))
+                .stage(stage("left", &[1], &[left]))
+                .stage(stage("right", &[2], &[1]))
+                .stage(stage("join", &[2, 1], &[]))
+                .edge(("split", 0), ("left", 0), EDGE)
+                .edge(("split", 1), ("right", 0), EDGE)
+                .edge(("left", 0), ("join", 0), EDGE)
+                .edge(("right", 0), ("join", 1), EDGE)
+                .build()
+        };
+        assert!(diamond(1).is_ok());
+        let told = diamond(3).unwrap_err().to_string();
+        assert!(told.starts_with("the edge "), "{told}");
+        assert!(told.contains("never balances"), "{told}");
+    }
+
+    #[test]
+    fn a_ring_holds_what_its_steps_need() {
+        let short = |slots, save_every| {
+            let edge = EdgeSpec { slots, ..EDGE };
+            let sink = stage("sink", &[2], &[]).save_every(save_every);
+            let graph = Graph::builder("short").stage(stage("source", &[], &[3])).stage(sink);
+            graph.edge(("source", 0), ("sink", 0), edge).build()
+        };
+        assert!(short(4, 1).is_ok());
+        assert!(
+            short(3, 1)
+                .unwrap_err()
+                .to_string()
+                .contains("has 3 slots, and needs 4")
+        );
+        assert!(
+            short(11, 5)
+                .unwrap_err()
+                .to_string()
+                .contains("has 11 slots, and needs 12")
+        );
+        assert!(short(12, 5).is_ok());
+    }
+}

@@ -1,0 +1,327 @@
+//! What lies where in the memory of a pipeline.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use punctual_units::Time;
+
+use crate::commit::{Committed, record_words};
+use crate::control::SLOTS_MAX;
+use crate::frames::Head;
+use crate::graph::{Graph, Link, WhenFull};
+use crate::region::{LINE, Region};
+
+/// "punctual", as a little-endian word.
+const MAGIC: u64 = u64::from_le_bytes(*b"punctual");
+/// Of the layout: changed with every change below.
+const VERSION: u64 = 1;
+/// Words before the stages: magic, version, fingerprint, bytes; the rest is the caller's ([`Layout::shared`]).
+const HEADER_WORDS: usize = 64;
+/// Where the caller's begin.
+const SHARED_AT: usize = 8;
+/// Words of a stage that are the caller's, too.
+const NOTES: usize = 24;
+
+/// Why memory is not that of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// It is shorter than the pipeline.
+    #[error("{bytes} bytes of shared memory, and the pipeline needs {needed}")]
+    Short {
+        /// What there is.
+        bytes: usize,
+        /// What is needed.
+        needed: usize,
+    },
+    /// Another program has written it, or another version of this.
+    #[error("the shared memory is that of no pipeline of this version: end the programs that use it")]
+    Foreign,
+    /// It is that of another graph.
+    #[error("the shared memory is that of a pipeline with other stages or edges: start both from the same graph")]
+    OtherGraph,
+}
+
+/// Where everything of a graph lies.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    fingerprint: u64,
+    bytes: usize,
+    pub(crate) stages: Vec<StageAt>,
+}
+
+/// Where a stage lies, and what is around it.
+#[derive(Clone, Debug)]
+pub(crate) struct StageAt {
+    at: usize,
+    record_words: usize,
+    state_at: usize,
+    pub(crate) state_room: usize,
+    pub(crate) save_every: u32,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) outputs: Vec<Output>,
+}
+
+/// An input.
+#[derive(Clone, Debug)]
+pub(crate) struct Input {
+    pub(crate) ring: Ring,
+    pub(crate) takes: u32,
+    pub(crate) full: WhenFull,
+    /// The stage and the output that make its frames, and how many a step of it makes.
+    pub(crate) from: (usize, usize),
+    pub(crate) makes: u32,
+}
+
+/// An output.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    pub(crate) makes: u32,
+    pub(crate) rings: Vec<Ring>,
+    /// The stage and the input that each ring goes to.
+    pub(crate) to: Vec<(usize, usize)>,
+}
+
+impl Output {
+    /// The longest frame, in bytes.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        self.rings.iter().map(|ring| ring.frame_bytes).min().unwrap_or(0)
+    }
+}
+
+/// The slots of an edge: each a line of what comes with the frame, and the content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring {
+    at: usize,
+    pub(crate) slots: u32,
+    pub(crate) frame_bytes: usize,
+}
+
+impl Ring {
+    fn slot_bytes(&self) -> usize {
+        LINE + self.frame_bytes.next_multiple_of(LINE)
+    }
+
+    fn slot(&self, position: u64) -> usize {
+        self.at + (position % u64::from(self.slots)) as usize * self.slot_bytes()
+    }
+
+    /// Where the content of the frame at this position begins.
+    pub(crate) fn content(&self, position: u64) -> usize {
+        self.slot(position) + LINE
+    }
+
+    /// Sequence, captured at, due by, length.
+    pub(crate) fn head<'m>(&self, region: &'m Region, position: u64) -> &'m [AtomicU64] {
+        region.words(self.slot(position), 4)
+    }
+
+    pub(crate) fn read_head(&self, region: &Region, position: u64) -> Head {
+        let words = self.head(region, position);
+        Head {
+            sequence: words[0].load(Ordering::Relaxed),
+            captured_at: Time(words[1].load(Ordering::Relaxed)),
+            due_by: Time(words[2].load(Ordering::Relaxed)),
+        }
+    }
+
+    pub(crate) fn write_head(&self, region: &Region, position: u64, head: Head, length: usize) {
+        let words = self.head(region, position);
+        let values = [head.sequence, head.captured_at.0, head.due_by.0, length as u64];
+        words
+            .iter()
+            .zip(values)
+            .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    }
+}
+
+/// Hands out places, one after the other.
+struct Places(usize);
+
+impl Places {
+    fn next(&mut self, bytes: usize) -> usize {
+        let at = self.0;
+        self.0 += bytes.next_multiple_of(LINE);
+        at
+    }
+}
+
+impl Layout {
+    /// The layout of a graph's memory.
+    pub fn new(graph: &Graph) -> Layout {
+        let mut places = Places(0);
+        places.next(HEADER_WORDS * 8);
+        let rings: Vec<Ring> = { graph.links().iter() }
+            .map(|link| {
+                let ring = Ring {
+                    at: 0,
+                    slots: link.edge.slots,
+                    frame_bytes: link.edge.frame_bytes,
+                };
+                let at = places.next(ring.slot_bytes() * ring.slots as usize);
+                Ring { at, ..ring }
+            })
+            .collect();
+        let stages = (0..graph.stages().len()).map(|number| StageAt::new(graph, number, &rings, &mut places));
+        Layout {
+            stages: stages.collect(),
+            fingerprint: graph.fingerprint(),
+            bytes: places.0,
+        }
+    }
+
+    /// How much memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes zeroed memory this pipeline's. Other processes may be given it afterwards.
+    ///
+    /// # Errors
+    /// [`LayoutError::Short`].
+    pub fn prepare(&self, region: &Region) -> Result<(), LayoutError> {
+        self.check_length(region)?;
+        let header = region.words(0, HEADER_WORDS);
+        let values = [0, VERSION, self.fingerprint, self.bytes as u64];
+        header
+            .iter()
+            .zip(values)
+            .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        header[0].store(MAGIC, Ordering::Release);
+        Ok(())
+    }
+
+    /// Checks that the memory is this pipeline's.
+    ///
+    /// # Errors
+    /// [`LayoutError`] where it is not.
+    pub fn check(&self, region: &Region) -> Result<(), LayoutError> {
+        self.check_length(region)?;
+        let header = region.words(0, HEADER_WORDS);
+        let value = |at: usize| header[at].load(Ordering::Acquire);
+        match () {
+            () if (value(0), value(1)) != (MAGIC, VERSION) => Err(LayoutError::Foreign),
+            () if (value(2), value(3)) != (self.fingerprint, self.bytes as u64) => Err(LayoutError::OtherGraph),
+            () => Ok(()),
+        }
+    }
+
+    fn check_length(&self, region: &Region) -> Result<(), LayoutError> {
+        let (bytes, needed) = (region.bytes(), self.bytes);
+        if bytes < needed {
+            Err(LayoutError::Short { bytes, needed })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Words of the caller's, for the whole pipeline: 56.
+    pub fn shared<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
+        &region.words(0, HEADER_WORDS)[SHARED_AT..]
+    }
+
+    /// Words of the caller's, for one stage: 24.
+    ///
+    /// # Panics
+    /// Where there is no such stage.
+    pub fn notes<'m>(&self, region: &'m Region, stage: usize) -> &'m [AtomicU64] {
+        region.words(self.stages[stage].at + 2 * LINE + SLOTS_MAX * 8, NOTES)
+    }
+
+    /// The control word of a stage: see [`Control`](crate::Control).
+    ///
+    /// # Panics
+    /// Where there is no such stage.
+    pub fn control<'m>(&self, region: &'m Region, stage: usize) -> &'m AtomicU64 {
+        &region.words(self.stages[stage].at + LINE, 1)[0]
+    }
+
+    /// The words of the processes that may have a stage, one each.
+    ///
+    /// # Panics
+    /// Where there is no such stage.
+    pub fn slots<'m>(&self, region: &'m Region, stage: usize) -> &'m [AtomicU64] {
+        region.words(self.stages[stage].at + 2 * LINE, SLOTS_MAX)
+    }
+
+    /// The bell of a stage: its lower half counts the times that a neighbour has committed a step, or that the stage was
+    /// asked for something. The word beside it is not 0 while a thread waits for it.
+    ///
+    /// # Panics
+    /// Where there is no such stage.
+    pub fn bell<'m>(&self, region: &'m Region, stage: usize) -> &'m [AtomicU64] {
+        region.words(self.stages[stage].at + LINE + 8, 2)
+    }
+
+    /// The stages whose commits a stage waits for, and that wait for its own.
+    pub(crate) fn neighbours(&self, stage: usize) -> impl Iterator<Item = usize> {
+        let StageAt { inputs, outputs, .. } = &self.stages[stage];
+        let before = inputs.iter().map(|input| input.from.0);
+        before.chain(outputs.iter().flat_map(|output| output.to.iter().map(|to| to.0)))
+    }
+
+    pub(crate) fn committed<'m>(&self, region: &'m Region, stage: usize) -> Committed<'m> {
+        let StageAt {
+            at,
+            record_words,
+            inputs,
+            ..
+        } = &self.stages[stage];
+        let records = *at + StageAt::FIXED;
+        let record = |number: usize| region.words(records + number * record_bytes(*record_words), *record_words);
+        Committed {
+            word: &region.words(*at, 1)[0],
+            records: [record(0), record(1)],
+            inputs: inputs.len(),
+        }
+    }
+
+    /// Where one of the two places of a stage's state begins.
+    pub(crate) fn state(&self, stage: usize, place: u64) -> usize {
+        let StageAt {
+            state_at, state_room, ..
+        } = &self.stages[stage];
+        state_at + (place % 2) as usize * state_room.next_multiple_of(LINE)
+    }
+}
+
+fn record_bytes(words: usize) -> usize {
+    (words * 8).next_multiple_of(LINE)
+}
+
+impl StageAt {
+    /// The commit word in a line; control, bell in a line; slots; notes. The records follow.
+    const FIXED: usize = 2 * LINE + SLOTS_MAX * 8 + NOTES * 8;
+
+    fn new(graph: &Graph, number: usize, rings: &[Ring], places: &mut Places) -> StageAt {
+        let spec = &graph.stages()[number];
+        let inputs = spec.takes.iter().enumerate().filter_map(|(port, takes)| {
+            let link = graph.edge_into(number, port)?;
+            let Link { from, edge, .. } = graph.links()[link];
+            Some(Input {
+                ring: rings[link],
+                takes: *takes,
+                full: edge.full,
+                from,
+                makes: graph.stages()[from.0].makes[from.1],
+            })
+        });
+        let outputs = spec.makes.iter().enumerate().map(|(port, makes)| Output {
+            makes: *makes,
+            rings: graph.edges_out_of(number, port).map(|link| rings[link]).collect(),
+            to: graph
+                .edges_out_of(number, port)
+                .map(|link| graph.links()[link].to)
+                .collect(),
+        });
+        let (inputs, outputs): (Vec<Input>, Vec<Output>) = (inputs.collect(), outputs.collect());
+        let record_words = record_words(inputs.len(), outputs.len());
+        StageAt {
+            at: places.next(StageAt::FIXED + 2 * record_bytes(record_words)),
+            record_words,
+            state_at: places.next(2 * spec.state_room.next_multiple_of(LINE)),
+            state_room: spec.state_room,
+            save_every: spec.save_every,
+            inputs,
+            outputs,
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Carrying out the steps of one stage.
+
+use std::sync::Arc;
+
+use punctual_units::Time;
+
+use crate::commit::{Commit, Committed, Record, ShutOut};
+use crate::frames::Frames;
+use crate::graph::WhenFull;
+use crate::layout::{Input, Layout, StageAt};
+use crate::region::Region;
+use crate::stage::{AnyStage, Failure};
+
+/// What came of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// A step is done, or frames were dropped.
+    Stepped,
+    /// Frames, or room for them, are missing: wait until the stage's bell rings.
+    Wait,
+    /// No step will follow.
+    Ended,
+    /// Another process has the stage.
+    ShutOut,
+    /// The stage cannot go on.
+    Failed(Failure),
+}
+
+/// Why a stage cannot be taken on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stage {stage} refuses the state that it is to go on from: {why}")]
+pub struct TakeError {
+    /// The stage's number.
+    pub stage: usize,
+    /// Why.
+    pub why: Failure,
+}
+
+/// A stage that this thread has.
+#[derive(Debug)]
+pub struct Runner {
+    layout: Arc<Layout>,
+    region: Region,
+    stage: usize,
+    commit: Commit,
+    record: Record,
+    /// Frames of each input in the step under way.
+    count: Vec<u32>,
+    /// Where the step under way began at each output.
+    began: Vec<u64>,
+    scratch: Vec<u8>,
+}
+
+impl Runner {
+    /// Takes `stage` on in `epoch`, so that no other thread can commit a step of it, and has `body` go on from the last
+    /// committed step.
+    ///
+    /// # Errors
+    /// [`TakeError`] where `body` does not read the state.
+    ///
+    /// # Panics
+    /// Where there is no such stage, or the memory is not that of the layout.
+    pub fn take(
+        layout: &Arc<Layout>,
+        region: &Region,
+        stage: usize,
+        epoch: u16,
+        body: &mut dyn AnyStage,
+    ) -> Result<Runner, TakeError> {
+        let committed = layout.committed(region, stage);
+        let commit = committed.begin(epoch);
+        let record = committed.record();
+        let refused = |why| TakeError { stage, why };
+        load(layout, region, stage, &record, body).map_err(refused)?;
+        let at = &layout.stages[stage];
+        let scratch = at.outputs.iter().map(|output| output.frame_bytes()).max().unwrap_or(0);
+        let mut runner = Runner {
+            layout: Arc::clone(layout),
+            region: region.clone(),
+            stage,
+            commit,
+            count: vec![0; at.inputs.len()],
+            began: vec![0; at.outputs.len()],
+            scratch: vec![0; if at.save_every > 1 { scratch } else { 0 }],
+            record,
+        };
+        runner.repeat(body).map_err(refused)?;
+        Ok(runner)
+    }
+
+    /// Whether `body` would go on from the stage's last saved state: to be asked before a hand-over.
+    ///
+    /// # Errors
+    /// [`TakeError`] where it would not.
+    pub fn try_state(
+        layout: &Arc<Layout>,
+        region: &Region,
+        stage: usize,
+        body: &mut dyn AnyStage,
+    ) -> Result<(), TakeError> {
+        let committed = layout.committed(region, stage);
+        loop {
+            let before = committed.commit();
+            let tried = load(layout, region, stage, &committed.record(), body);
+            // A state that was written over while it was read says nothing.
+            if committed.commit().steps <= before.steps + 1 {
+                return tried.map_err(|why| TakeError { stage, why });
+            }
+        }
+    }
+
+    /// The stage's number.
+    pub fn stage(&self) -> usize {
+        self.stage
+    }
+
+    /// Steps done.
+    pub fn steps(&self) -> u64 {
+        self.commit.steps
+    }
+
+    /// One step at `now`, where frames and room are there. `ring` gets the stages that may go on after it.
+    pub fn turn(&mut self, body: &mut dyn AnyStage, now: Time, ring: &mut dyn FnMut(usize)) -> Turn {
+        if self.record.ended != 0 {
+            return Turn::Ended;
+        }
+        let layout = Arc::clone(&self.layout);
+        let at = &layout.stages[self.stage];
+        let dropped = self.drop_frames(at, now);
+        let ready = self.count_frames(at) && self.has_room(at);
+        let end = ready && !at.inputs.is_empty() && self.count.iter().all(|count| *count == 0);
+        if ready && !end {
+            if let Err(why) = self.step(at, body, true) {
+                return Turn::Failed(why);
+            }
+        } else if end {
+            self.record.ended = 1;
+        } else if !dropped {
+            return Turn::Wait;
+        }
+        if let Err(why) = self.save(at, body) {
+            return Turn::Failed(why);
+        }
+        match self.committed().publish(self.commit, &self.record) {
+            Ok(commit) => self.commit = commit,
+            Err(ShutOut) => return Turn::ShutOut,
+        }
+        self.ring_neighbours(ring);
+        if end { Turn::Ended } else { Turn::Stepped }
+    }
+
+    /// Rings all neighbours: the process that had the stage before may have died between a commit and that.
+    pub fn ring_neighbours(&self, ring: &mut dyn FnMut(usize)) {
+        self.layout.neighbours(self.stage).for_each(ring);
+    }
+
+    fn committed(&self) -> Committed<'_> {
+        self.layout.committed(&self.region, self.stage)
+    }
+
+    /// Carries out again what was done since the state was saved; what that makes was handed on already.
+    fn repeat(&mut self, body: &mut dyn AnyStage) -> Result<(), Failure> {
+        let layout = Arc::clone(&self.layout);
+        let at = &layout.stages[self.stage];
+        let done = self.record.clone();
+        self.record.taken = done.released;
+        for _ in done.state_steps..self.commit.steps {
+            let inputs = at.inputs.iter().enumerate();
+            let left = |port: usize| done.taken[port] - self.record.taken[port];
+            let counts = inputs.map(|(port, input)| left(port).min(input.takes.into()) as u32);
+            let counts: Vec<u32> = counts.collect();
+            self.count = counts;
+            self.step(at, body, false)?;
+        }
+        self.record = done;
+        Ok(())
+    }
+
+    fn step(&mut self, at: &StageAt, body: &mut dyn AnyStage, first_time: bool) -> Result<(), Failure> {
+        let outputs = at.outputs.len();
+        self.began.copy_from_slice(&self.record.made[..outputs]);
+        let mut ended = false;
+        body.step(&mut Frames {
+            region: &self.region,
+            inputs: &at.inputs,
+            outputs: &at.outputs,
+            taken: &self.record.taken,
+            count: &self.count,
+            made: &mut self.record.made,
+            began: &self.began,
+            scratch: (!first_time).then_some(self.scratch.as_mut_slice()),
+            ended: &mut ended,
+        })?;
+        for (taken, count) in self.record.taken.iter_mut().zip(&self.count) {
+            *taken += u64::from(*count);
+        }
+        self.record.ended = ended.into();
+        Ok(())
+    }
+
+    /// Saves the state where it is due, into the place that the last record does not name.
+    fn save(&mut self, at: &StageAt, body: &dyn AnyStage) -> Result<(), Failure> {
+        let steps = self.commit.steps + 1;
+        if !steps.is_multiple_of(at.save_every.into()) && self.record.ended == 0 {
+            return Ok(());
+        }
+        let place = 1 - self.record.state_at % 2;
+        // SAFETY: the place is within the state's room, and only the process whose epoch it is writes there. Another
+        // one reads the place that the committed record names.
+        let room = unsafe { self.region.write(self.layout.state(self.stage, place), at.state_room) };
+        self.record.state_bytes = body.save(room)? as u64;
+        self.record.state_at = place;
+        self.record.state_version = body.version().into();
+        self.record.state_steps = steps;
+        self.record.released = self.record.taken;
+        Ok(())
+    }
+
+    /// Drops what the edges are to drop; whether that was any frame.
+    fn drop_frames(&mut self, at: &StageAt, now: Time) -> bool {
+        let mut dropped = false;
+        for (port, input) in at.inputs.iter().enumerate() {
+            let (made, ended) = self.made_for(input);
+            let many = match input.full {
+                WhenFull::Wait => 0,
+                WhenFull::DropOldest if ended => 0,
+                WhenFull::DropOldest => too_many(made - self.record.taken[port], input),
+                WhenFull::DropLate => self.late(made, port, input, now),
+            };
+            self.record.taken[port] += many;
+            self.record.dropped[port] += many;
+            dropped |= many > 0;
+        }
+        dropped
+    }
+
+    /// How many of the next frames of an input are past their due time, in a row.
+    fn late(&self, made: u64, port: usize, input: &Input, now: Time) -> u64 {
+        let next = self.record.taken[port]..made;
+        let late = |position: &u64| input.ring.read_head(&self.region, *position).due_by < now;
+        next.take_while(late).count() as u64
+    }
+
+    /// Whether there are frames for a step, or no more will come.
+    fn count_frames(&mut self, at: &StageAt) -> bool {
+        for (port, input) in at.inputs.iter().enumerate() {
+            let (made, ended) = self.made_for(input);
+            let there = made - self.record.taken[port];
+            if there < u64::from(input.takes) && !ended {
+                return false;
+            }
+            self.count[port] = there.min(input.takes.into()) as u32;
+        }
+        true
+    }
+
+    fn made_for(&self, input: &Input) -> (u64, bool) {
+        self.layout.committed(&self.region, input.from.0).made(input.from.1)
+    }
+
+    /// Whether all frames that a step may make have room.
+    fn has_room(&self, at: &StageAt) -> bool {
+        at.outputs.iter().enumerate().all(|(port, output)| {
+            output.rings.iter().zip(&output.to).all(|(ring, (stage, input))| {
+                let (released, ended) = self.layout.committed(&self.region, *stage).released(*input);
+                let under_way = self.record.made[port] - released;
+                ended || under_way + u64::from(output.makes) <= u64::from(ring.slots)
+            })
+        })
+    }
+}
+
+/// How many frames must go so that a step of the stage that makes them has room.
+fn too_many(there: u64, input: &Input) -> u64 {
+    (there + u64::from(input.makes))
+        .saturating_sub(input.ring.slots.into())
+        .min(there)
+}
+
+fn load(
+    layout: &Layout,
+    region: &Region,
+    stage: usize,
+    record: &Record,
+    body: &mut dyn AnyStage,
+) -> Result<(), Failure> {
+    if record.state_steps == 0 {
+        body.begin();
+        return Ok(());
+    }
+    let bytes = (record.state_bytes as usize).min(layout.stages[stage].state_room);
+    // SAFETY: the place that a committed record names is not written before the commit after the next one. A caller
+    // that does not have the stage looks at the commit word again afterwards.
+    let saved = unsafe { region.read(layout.state(stage, record.state_at), bytes) };
+    body.load(record.state_version as u32, saved)
+}
