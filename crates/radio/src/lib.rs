@@ -12,14 +12,17 @@
 //! stages run.
 
 pub mod filters;
+mod graph;
 mod input;
 mod options;
 mod quality;
 mod receive;
+mod saved;
 pub mod sound;
 mod spectrum;
 pub mod stages;
 
+pub use graph::{RadioError, SINK, SOURCE, graph, stage};
 pub use input::{InputError, Recording};
 pub use options::{
     AUDIO_RATE, BANDS_MAX, DECIMATION, DEVIATION, FRAME_MAX, GAIN_MAX, IQ_BYTES, IQ_RATE, OptionError, Options,

@@ -1,15 +1,17 @@
 //! The whole receiver in one thread: the reference for every pipeline of the same stages.
 
-use crate::filters::{Line, bands};
+use punctual_pipeline::Stage;
+
+use crate::filters::bands;
 use crate::options::{AUDIO_RATE, BAND_TAPS, IQ_BYTES, OptionError, Options};
-use crate::stages::{Band, Demodulator, DemodulatorState, LowPass, LowPassState, Sum};
+use crate::stages::{Band, BandState, Demodulator, DemodulatorState, LowPass, LowPassState, Sum};
 
 /// A receiver: the stages one after the other, and their states.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     low_pass: (LowPass, LowPassState),
     demodulator: (Demodulator, DemodulatorState),
-    bands: Vec<(Band, Line)>,
+    bands: Vec<(Band, BandState)>,
     iq: Vec<[f32; 2]>,
     sound: Vec<f32>,
     band: Vec<f32>,
@@ -25,12 +27,12 @@ impl Receiver {
         let low_pass = LowPass::new();
         let demodulator = Demodulator::new(options.emphasis);
         let bands = equalizer(options).into_iter().map(|band| {
-            let line = band.start();
-            (band, line)
+            let state = band.begin();
+            (band, state)
         });
         Ok(Receiver {
-            low_pass: (low_pass.clone(), low_pass.start()),
-            demodulator: (demodulator.clone(), demodulator.start()),
+            low_pass: (low_pass.clone(), low_pass.begin()),
+            demodulator: (demodulator.clone(), demodulator.begin()),
             bands: bands.collect(),
             iq: vec![[0.0; 2]; options.frame],
             sound: vec![0.0; options.sound()],
@@ -45,8 +47,8 @@ impl Receiver {
         let made = self.demodulator.0.filter(&mut self.demodulator.1, iq, &mut self.sound);
         let begin = sound.len();
         sound.resize(begin + made, 0.0);
-        for (number, (band, line)) in self.bands.iter_mut().enumerate() {
-            band.filter(line, &self.sound[..made], &mut self.band);
+        for (number, (band, state)) in self.bands.iter_mut().enumerate() {
+            band.filter(state, &self.sound[..made], &mut self.band);
             Sum::add(number == 0, &self.band[..made], &mut sound[begin..]);
         }
     }

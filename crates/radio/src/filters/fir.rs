@@ -1,9 +1,8 @@
 //! A filter of finite impulse response on a stream that comes in frames.
 
-use std::fmt;
+use serde::{Deserialize, Serialize};
 
-use serde::de::{self, Deserialize, Deserializer, Visitor};
-use serde::{Serialize, Serializer};
+use crate::saved::Samples;
 
 /// Samples that are filtered at a time: with the line before them they stay in the first-level cache.
 const BLOCK: usize = 256;
@@ -13,12 +12,10 @@ const BLOCK: usize = 256;
 const LANES: usize = 16;
 
 /// The last inputs of a [`Fir`], and where it is between two outputs: all that it remembers.
-///
-/// Serialized as bytes, because a step's state is saved at every commit.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// The oldest first.
-    past: Vec<f32>,
+    past: Samples,
     /// Inputs that pass before the next output.
     wait: u32,
 }
@@ -48,14 +45,14 @@ impl Fir {
     /// The line before the first sample: silence.
     pub fn line(&self) -> Line {
         Line {
-            past: vec![0.0; self.taps.len() - 1],
+            past: Samples(vec![0.0; self.taps.len() - 1]),
             wait: 0,
         }
     }
 
     /// Whether `line` is one of this filter's.
     pub fn takes(&self, line: &Line) -> bool {
-        line.past.len() + 1 == self.taps.len() && line.wait < self.every
+        line.past.0.len() + 1 == self.taps.len() && line.wait < self.every
     }
 
     /// The greatest number of outputs that `inputs` samples make.
@@ -73,8 +70,8 @@ impl Fir {
     }
 
     fn block(&mut self, line: &mut Line, block: &[f32], output: &mut [f32]) -> usize {
-        let past = line.past.len();
-        self.work[..past].copy_from_slice(&line.past);
+        let past = line.past.0.len();
+        self.work[..past].copy_from_slice(&line.past.0);
         self.work[past..past + block.len()].copy_from_slice(block);
         let mut made = 0;
         let mut at = line.wait as usize;
@@ -84,7 +81,7 @@ impl Fir {
             at += self.every as usize;
         }
         line.wait = (at - block.len()) as u32;
-        line.past.copy_from_slice(&self.work[block.len()..block.len() + past]);
+        line.past.0.copy_from_slice(&self.work[block.len()..block.len() + past]);
         made
     }
 }
@@ -109,58 +106,4 @@ fn dot(taps: &[f32], samples: &[f32]) -> f32 {
         width /= 2;
     }
     lanes[0]
-}
-
-impl Serialize for Line {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeTuple;
-        let mut parts = serializer.serialize_tuple(2)?;
-        parts.serialize_element(&self.wait)?;
-        parts.serialize_element(&Bytes(bytemuck::cast_slice(&self.past)))?;
-        parts.end()
-    }
-}
-
-/// Written as one run of bytes, where a slice would be written number by number.
-struct Bytes<'a>(&'a [u8]);
-
-impl Serialize for Bytes<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Line {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Line, D::Error> {
-        let (wait, Samples(past)) = Deserialize::deserialize(deserializer)?;
-        Ok(Line { past, wait })
-    }
-}
-
-struct Samples(Vec<f32>);
-
-impl<'de> Deserialize<'de> for Samples {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Samples, D::Error> {
-        deserializer.deserialize_bytes(SamplesVisitor)
-    }
-}
-
-struct SamplesVisitor;
-
-impl Visitor<'_> for SamplesVisitor {
-    type Value = Samples;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("samples of four bytes each")
-    }
-
-    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Samples, E> {
-        let (samples, rest) = bytes.as_chunks::<4>();
-        if !rest.is_empty() {
-            return Err(E::invalid_length(bytes.len(), &self));
-        }
-        Ok(Samples(
-            samples.iter().map(|&sample| f32::from_ne_bytes(sample)).collect(),
-        ))
-    }
 }

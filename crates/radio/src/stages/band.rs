@@ -1,12 +1,21 @@
 //! One band of the sound, louder or quieter.
 
+use punctual_pipeline::{Failure, Frames, Stage, State};
+use serde::{Deserialize, Serialize};
+
+use super::frames::{FOREIGN, each_frame};
 use crate::filters::{Fir, Line};
+use crate::options::BAND_TAPS;
 
 /// A linear-phase band-pass with a gain.
 #[derive(Clone, Debug)]
 pub struct Band {
     fir: Fir,
 }
+
+/// The last samples before a frame. It is the same for all bands and gains: gains may change with an upgrade.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BandState(Line);
 
 impl Band {
     /// A band of these `taps` (see [`crate::filters::bands`]), its gain in decibels.
@@ -18,13 +27,30 @@ impl Band {
         }
     }
 
-    /// Before the first sample.
-    pub fn start(&self) -> Line {
-        self.fir.line()
+    /// Filters `input` into as many samples.
+    pub fn filter(&mut self, state: &mut BandState, input: &[f32], output: &mut [f32]) {
+        self.fir.run(&mut state.0, input, output);
+    }
+}
+
+impl State for BandState {
+    const VERSION: u32 = super::version(1, BAND_TAPS);
+}
+
+impl Stage for Band {
+    type State = BandState;
+
+    fn begin(&self) -> BandState {
+        BandState(self.fir.line())
     }
 
-    /// Filters `input` into as many samples.
-    pub fn filter(&mut self, line: &mut Line, input: &[f32], output: &mut [f32]) {
-        self.fir.run(line, input, output);
+    fn step(&mut self, state: &mut BandState, frames: &mut Frames<'_>) -> Result<(), Failure> {
+        if !self.fir.takes(&state.0) {
+            return Err(Failure(FOREIGN.into()));
+        }
+        each_frame(frames, |input, output| {
+            self.filter(state, input, output);
+            input.len()
+        })
     }
 }

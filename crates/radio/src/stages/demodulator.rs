@@ -1,7 +1,9 @@
 //! The demodulator: complex samples of one station become sound.
 
+use punctual_pipeline::{Failure, Frames, Stage, State};
 use serde::{Deserialize, Serialize};
 
+use super::frames::{FOREIGN, each_frame};
 use crate::filters::{DeEmphasis, Discriminator, Fir, Line, full_scale, low_pass};
 use crate::options::{AUDIO_CUTOFF, AUDIO_TAPS, DECIMATION, DEVIATION, IQ_RATE};
 
@@ -37,15 +39,6 @@ impl Demodulator {
         }
     }
 
-    /// Before the first sample.
-    pub fn start(&self) -> DemodulatorState {
-        DemodulatorState {
-            discriminator: Discriminator::START,
-            emphasis: DeEmphasis::START,
-            line: self.fir.line(),
-        }
-    }
-
     /// Demodulates `input`, whose values are steps of the converter, and tells how many samples of sound it has made,
     /// at most one for each [`DECIMATION`] samples and one more; full scale is 1.
     pub fn filter(&mut self, state: &mut DemodulatorState, input: &[[f32; 2]], output: &mut [f32]) -> usize {
@@ -60,5 +53,28 @@ impl Demodulator {
                 .run(&mut state.line, &self.block[..input.len()], &mut output[made..]);
         }
         made
+    }
+}
+
+impl State for DemodulatorState {
+    const VERSION: u32 = super::version(1, AUDIO_TAPS);
+}
+
+impl Stage for Demodulator {
+    type State = DemodulatorState;
+
+    fn begin(&self) -> DemodulatorState {
+        DemodulatorState {
+            discriminator: Discriminator::START,
+            emphasis: DeEmphasis::START,
+            line: self.fir.line(),
+        }
+    }
+
+    fn step(&mut self, state: &mut DemodulatorState, frames: &mut Frames<'_>) -> Result<(), Failure> {
+        if !self.fir.takes(&state.line) {
+            return Err(Failure(FOREIGN.into()));
+        }
+        each_frame(frames, |input, output| self.filter(state, input, output))
     }
 }

@@ -1,7 +1,9 @@
 //! The channel filter: bytes as received become complex samples of the wanted station alone.
 
+use punctual_pipeline::{Failure, Frames, Stage, State};
 use serde::{Deserialize, Serialize};
 
+use super::frames::{FOREIGN, each_frame};
 use crate::filters::{Fir, Line, low_pass};
 use crate::options::{CHANNEL_CUTOFF, CHANNEL_TAPS, IQ_BYTES, IQ_RATE};
 
@@ -37,14 +39,6 @@ impl LowPass {
         }
     }
 
-    /// Before the first sample.
-    pub fn start(&self) -> LowPassState {
-        LowPassState {
-            re: self.fir.line(),
-            im: self.fir.line(),
-        }
-    }
-
     /// Filters `input` into as many samples, in steps of the converter around 0.
     pub fn filter(&mut self, state: &mut LowPassState, input: &[[u8; IQ_BYTES]], output: &mut [[f32; 2]]) {
         for (input, output) in input.chunks(BLOCK).zip(output.chunks_mut(BLOCK)) {
@@ -72,5 +66,30 @@ impl LowPass {
 impl Default for LowPass {
     fn default() -> LowPass {
         LowPass::new()
+    }
+}
+
+impl State for LowPassState {
+    const VERSION: u32 = super::version(1, CHANNEL_TAPS);
+}
+
+impl Stage for LowPass {
+    type State = LowPassState;
+
+    fn begin(&self) -> LowPassState {
+        LowPassState {
+            re: self.fir.line(),
+            im: self.fir.line(),
+        }
+    }
+
+    fn step(&mut self, state: &mut LowPassState, frames: &mut Frames<'_>) -> Result<(), Failure> {
+        if !(self.fir.takes(&state.re) && self.fir.takes(&state.im)) {
+            return Err(Failure(FOREIGN.into()));
+        }
+        each_frame(frames, |input, output| {
+            self.filter(state, input, &mut output[..input.len()]);
+            input.len()
+        })
     }
 }

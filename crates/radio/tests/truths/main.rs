@@ -3,6 +3,7 @@
 
 mod cutting;
 mod input;
+mod pipeline;
 mod reception;
 mod reference;
 mod signals;

@@ -38,8 +38,18 @@ fn the_shipped_recording_sounds_like_its_reference() {
     let options = Options::default();
     let sound = receive(&iq, &options).unwrap();
     assert_good("data/fm", quality(&sound, &reference).unwrap(), &options);
-    let plain = receive(&iq, &Options { emphasis: 0.0, ..options }).unwrap();
-    println!("data/fm without de-emphasis: {:?}", quality(&plain, &reference).unwrap());
+    let plain = receive(
+        &iq,
+        &Options {
+            emphasis: 0.0,
+            ..options
+        },
+    )
+    .unwrap();
+    println!(
+        "data/fm without de-emphasis: {:?}",
+        quality(&plain, &reference).unwrap()
+    );
     let mut fingerprint = Fingerprint::default();
     fingerprint.add(&sound);
     println!("data/fm: SHA-256 {}", fingerprint.digits());
