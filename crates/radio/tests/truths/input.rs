@@ -47,15 +47,30 @@ fn frames_are_whole_but_for_the_last() {
 
 #[test]
 fn a_recording_goes_on_where_another_process_was() {
-    let mut first = Recording::open(Path::new(STATION)).unwrap();
-    let (mut frame, mut same) = ([0; 500], [0; 500]);
-    for _ in 0..1001 {
-        first.read(&mut frame).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("station.cu8");
+    let mut file = std::fs::File::create(&plain).unwrap();
+    let copied = Recording::open(Path::new(STATION)).unwrap().copy_to(&mut file).unwrap();
+    assert_eq!(copied, 5_000_000);
+    let frame_after = |path: &Path, bytes: u64, by: fn(&mut Recording, u64)| {
+        let (mut recording, mut frame) = (Recording::open(path).unwrap(), [0; 500]);
+        by(&mut recording, bytes);
+        let read = recording.read(&mut frame).unwrap();
+        (read, frame)
+    };
+    let reading = |recording: &mut Recording, bytes: u64| {
+        recording.read(&mut vec![0; bytes as usize]).unwrap();
+    };
+    for bytes in [0, 500_000, 4_999_900, 5_000_000] {
+        let expected = frame_after(&plain, bytes, reading);
+        assert_eq!(expected.0, 500.min(5_000_000 - bytes as usize));
+        for path in [plain.as_path(), Path::new(STATION)] {
+            assert_eq!(
+                frame_after(path, bytes, |recording, bytes| recording.skip(bytes).unwrap()),
+                expected
+            );
+        }
     }
-    let mut second = Recording::open(Path::new(STATION)).unwrap();
-    second.skip(1000 * 500).unwrap();
-    second.read(&mut same).unwrap();
-    assert_eq!(frame, same);
 }
 
 #[test]
