@@ -17,7 +17,8 @@
 //!
 //! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work are the kernel's governors,
 //! which set the clock while no controller does (`governor`), and faults of knobs and meters (`faults`). [`split::run`]
-//! runs tasks from the first release to the end of the last job under an allocator.
+//! runs tasks from the first release to the end of the last job under an allocator. [`pipeline`] simulates pipelines
+//! whose stages move between cores with clocks of their own.
 //!
 //! **Left out.** Write-backs, the size of values, the cost of scheduling outside of queues and of turning a knob,
 //! interrupts: commits are volatile.
@@ -39,6 +40,7 @@ mod machine;
 pub mod media;
 mod memory;
 mod model;
+pub mod pipeline;
 mod power;
 mod queue;
 mod runner;

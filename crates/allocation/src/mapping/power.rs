@@ -117,7 +117,7 @@ impl Problem {
         Some(watts)
     }
 
-    /// `mapping` with the clocks that draw the least at `fps` frames per second; `None` where no clocks serve that rate.
+    /// `mapping` with the clocks that draw the least at `fps` frames per second; `None` where none serve that rate.
     pub fn clocked(&self, mapping: &Mapping, fps: f64) -> Option<Configuration> {
         let priced = self.priced(&self.demands(mapping), Rate::At(fps))?;
         Some(Configuration {

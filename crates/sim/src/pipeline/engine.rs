@@ -1,0 +1,511 @@
+//! The simulation: from one event to the next.
+
+use punctual_allocation::mapping::{CORES_MAX, Configuration, Cores, Idle, Mapping, Move, MoveCost};
+use punctual_units::{Hertz, Nanos, Time};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use smallvec::SmallVec;
+
+use super::core::{Core, CoreReport, Task, Thermal};
+use super::graph::Pipeline;
+
+/// Most freezes that are told one by one.
+pub const FREEZES_MAX: usize = 4096;
+
+/// How stages are moved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mechanism {
+    /// What the cores work for, half each.
+    pub cost: MoveCost,
+    /// What passes between the halves, while neither core works for it.
+    pub transfer: Nanos,
+}
+
+/// Work that comes back at a steady period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Daemon {
+    /// Its core.
+    pub core: usize,
+    /// Its period, above 0. A daemon that is not done when the next period begins leaves that one out.
+    pub every: Nanos,
+    /// Cycles each time.
+    pub cycles: f64,
+}
+
+/// One move that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freeze {
+    /// Which stage went where.
+    pub moved: Move,
+    /// When it stopped.
+    pub from: Time,
+    /// When it could go on.
+    pub until: Time,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Due instants.
+    pub due: u64,
+    /// Due instants at which a queue before the sink was empty.
+    pub late: u64,
+    /// Steps that the sink has ended.
+    pub delivered: u64,
+    /// Steps that each stage has ended.
+    pub steps: Vec<u64>,
+    /// The lowest level of each queue at a due instant; what it was at the beginning until one came.
+    pub least: Vec<u32>,
+    /// Moves.
+    pub moves: u64,
+    /// The first [`FREEZES_MAX`] of them.
+    pub freezes: Vec<Freeze>,
+    /// Each core.
+    pub cores: Vec<CoreReport>,
+}
+
+impl Report {
+    /// Energy of all cores, in joules.
+    pub fn joules(&self) -> f64 {
+        self.cores.iter().map(|core| core.joules).sum()
+    }
+
+    /// The highest temperature of any core, in degrees Celsius.
+    pub fn peak_celsius(&self) -> f64 {
+        self.cores.iter().map(|core| core.peak_celsius).fold(f64::MIN, f64::max)
+    }
+}
+
+/// What a policy sees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// Now.
+    pub now: Time,
+    /// Frames that are due in a second.
+    pub fps: f64,
+    /// Where each stage is, or is going to.
+    pub mapping: Mapping,
+    /// Whether a move is under way.
+    pub moving: bool,
+    /// The temperature of each core.
+    pub celsius: SmallVec<[f64; CORES_MAX]>,
+}
+
+/// Where a stage is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Resident,
+    Stepping,
+    Saving,
+    Travelling(Time),
+    Restoring,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    core: usize,
+    life: Life,
+    /// Where it was ordered to go.
+    target: Option<usize>,
+    /// The number of its latest step among all steps.
+    turn: u64,
+    frozen: Time,
+}
+
+/// A pipeline at work on a machine, in simulated time; the same calls give the same run, to the last bit.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    pipeline: Pipeline,
+    machine: Cores,
+    idle: Idle,
+    thermal: Thermal,
+    mechanism: Mechanism,
+    daemons: Vec<(Daemon, Time)>,
+    random: ChaCha8Rng,
+    now: Time,
+    stages: Vec<Stage>,
+    levels: Vec<u32>,
+    cores: Vec<Core>,
+    steps: SmallVec<[u8; CORES_MAX]>,
+    /// The steps once all moves are done.
+    wanted: SmallVec<[u8; CORES_MAX]>,
+    fps: f64,
+    /// The next due instant; none until the queues before the sink have been full.
+    due: Option<Time>,
+    /// Steps that the sink may take.
+    granted: u32,
+    turns: u64,
+    report: Report,
+}
+
+impl Simulated {
+    /// Begins with empty queues and cores at ambient temperature. Frames are due from when the queues before the sink
+    /// are full for the first time.
+    pub fn new(
+        pipeline: Pipeline,
+        (machine, idle, thermal): (Cores, Idle, Thermal),
+        mechanism: Mechanism,
+        start: &Configuration,
+        fps: f64,
+        seed: u64,
+    ) -> Simulated {
+        let stage = |core| Stage {
+            core,
+            life: Life::Resident,
+            target: None,
+            turn: 0,
+            frozen: Time::ZERO,
+        };
+        let count = machine.count();
+        Simulated {
+            random: ChaCha8Rng::seed_from_u64(seed),
+            now: Time::ZERO,
+            stages: start.mapping.cores().map(stage).collect(),
+            levels: vec![0; pipeline.edges().len()],
+            cores: vec![Core::at(thermal.ambient_celsius); count],
+            steps: start.steps.clone(),
+            wanted: start.steps.clone(),
+            fps,
+            due: None,
+            granted: 0,
+            turns: 0,
+            daemons: Vec::new(),
+            report: fresh(&pipeline, count),
+            pipeline,
+            machine,
+            idle,
+            thermal,
+            mechanism,
+        }
+    }
+
+    /// Daemons run from the next of their periods on.
+    pub fn with_daemons(mut self, daemons: &[Daemon]) -> Simulated {
+        self.daemons = daemons
+            .iter()
+            .map(|daemon| (*daemon, self.now + daemon.every))
+            .collect();
+        self
+    }
+
+    /// What runs.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// Now.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// How many frames each queue holds.
+    pub fn levels(&self) -> &[u32] {
+        &self.levels
+    }
+
+    /// From now on so many frames are due in a second; above 0.
+    pub fn set_fps(&mut self, fps: f64) {
+        self.fps = fps;
+        self.due = self.due.map(|due| due.min(self.now + self.period()));
+    }
+
+    /// Orders moves and clocks. A stage that is on its way already, or may not move, stays with what it does.
+    pub fn order(&mut self, moves: &[Move], steps: &[u8]) {
+        for one in moves {
+            let stage = &mut self.stages[one.stage];
+            let free = matches!(stage.life, Life::Resident | Life::Stepping) && stage.target.is_none();
+            if free && stage.core != one.to && self.pipeline.stages()[one.stage].migratable {
+                stage.target = Some(one.to);
+            }
+        }
+        self.wanted = steps.iter().copied().collect();
+        self.set_clocks();
+    }
+
+    /// What a policy sees now.
+    pub fn observe(&mut self) -> Observed {
+        self.settle();
+        Observed {
+            now: self.now,
+            fps: self.fps,
+            mapping: Mapping::of(self.stages.iter().map(|stage| stage.target.unwrap_or(stage.core))),
+            moving: self.is_moving(),
+            celsius: self.cores.iter().map(|core| core.report.celsius).collect(),
+        }
+    }
+
+    /// What came of the run so far.
+    pub fn report(&mut self) -> Report {
+        self.settle();
+        Report {
+            cores: self.cores.iter().map(|core| core.report).collect(),
+            ..self.report.clone()
+        }
+    }
+
+    /// Counts from now on, as if the run began here.
+    pub fn forget(&mut self) {
+        let (now, thermal) = (self.now, self.thermal);
+        self.cores.iter_mut().for_each(|core| core.forget(now, &thermal));
+        self.report = Report {
+            least: self.levels.clone(),
+            ..fresh(&self.pipeline, self.cores.len())
+        };
+    }
+
+    /// Goes on until `until`.
+    pub fn run_until(&mut self, until: Time) {
+        loop {
+            self.schedule();
+            let next = self.next_event();
+            if next > until {
+                self.now = self.now.max(until);
+                return;
+            }
+            self.now = next;
+            self.finish();
+            self.arrive();
+            self.wake_daemons();
+            self.frame_due();
+        }
+    }
+
+    fn next_event(&self) -> Time {
+        let works = self.cores.iter().filter_map(|core| Some(core.work?.ends));
+        let travels = self.stages.iter().filter_map(|stage| match stage.life {
+            Life::Travelling(until) => Some(until),
+            _ => None,
+        });
+        let daemons = self.daemons.iter().map(|(_, at)| *at);
+        works
+            .chain(travels)
+            .chain(daemons)
+            .chain(self.due)
+            .min()
+            .unwrap_or(Time::MAX)
+    }
+
+    fn finish(&mut self) {
+        for core in 0..self.cores.len() {
+            match self.cores[core].end(self.now) {
+                Some(Task::Step(stage)) => self.commit(stage),
+                Some(Task::Save(stage)) => {
+                    self.stages[stage].life = Life::Travelling(self.now + self.mechanism.transfer)
+                }
+                Some(Task::Restore(stage)) => self.settle_in(stage),
+                Some(Task::Daemon(_)) | None => {}
+            }
+        }
+    }
+
+    /// A step ends: input is taken and output made.
+    fn commit(&mut self, stage: usize) {
+        for (edge, level) in self.pipeline.edges().iter().zip(&mut self.levels) {
+            if edge.to == stage {
+                *level -= edge.takes;
+            }
+            if edge.from == stage {
+                *level += edge.makes;
+            }
+        }
+        self.stages[stage].life = Life::Resident;
+        self.report.steps[stage] += 1;
+        if stage == self.pipeline.sink() {
+            self.granted -= 1;
+            self.report.delivered += 1;
+        }
+        let before_sink = self.pipeline.edges().iter().zip(&self.levels);
+        let full =
+            |(edge, level): (&super::Edge, &u32)| edge.to != self.pipeline.sink() || level + edge.makes > edge.slots;
+        if self.due.is_none() && before_sink.into_iter().all(full) {
+            self.due = Some(self.now);
+            self.report.least.clone_from(&self.levels);
+        }
+    }
+
+    fn settle_in(&mut self, number: usize) {
+        let stage = &mut self.stages[number];
+        let Some(to) = stage.target.take() else { return };
+        let from = std::mem::replace(&mut stage.core, to);
+        stage.life = Life::Resident;
+        self.report.moves += 1;
+        if self.report.freezes.len() < FREEZES_MAX {
+            self.report.freezes.push(Freeze {
+                moved: Move {
+                    stage: number,
+                    from,
+                    to,
+                },
+                from: stage.frozen,
+                until: self.now,
+            });
+        }
+        self.set_clocks();
+    }
+
+    fn arrive(&mut self) {
+        for number in 0..self.stages.len() {
+            let Stage { life, target, .. } = self.stages[number];
+            let (Life::Travelling(until), Some(to)) = (life, target) else {
+                continue;
+            };
+            if until <= self.now {
+                self.stages[number].life = Life::Restoring;
+                let half = self.half_of_move(number);
+                self.cores[to].urgent.push_back((Task::Restore(number), half));
+            }
+        }
+    }
+
+    fn half_of_move(&self, stage: usize) -> f64 {
+        self.mechanism.cost.cycles(self.pipeline.stages()[stage].state_bytes) / 2.0
+    }
+
+    fn wake_daemons(&mut self) {
+        for (number, (daemon, at)) in self.daemons.iter_mut().enumerate() {
+            if *at > self.now {
+                continue;
+            }
+            *at = self.now + daemon.every.max(Nanos(1));
+            let core = &mut self.cores[daemon.core];
+            let task = Task::Daemon(number);
+            let busy = core.work.is_some_and(|work| work.task == task) || core.urgent.iter().any(|one| one.0 == task);
+            if !busy {
+                core.urgent.push_back((task, daemon.cycles));
+            }
+        }
+    }
+
+    fn frame_due(&mut self) {
+        let Some(due) = self.due.filter(|due| *due <= self.now) else {
+            return;
+        };
+        let sink = self.pipeline.sink();
+        let granted = self.granted;
+        let mut there = true;
+        for (number, edge) in self.pipeline.edges().iter().enumerate() {
+            // What the sink was granted and has not yet taken is not there for this frame.
+            let left = self.levels[number].saturating_sub(if edge.to == sink { granted * edge.takes } else { 0 });
+            self.report.least[number] = self.report.least[number].min(left);
+            there &= edge.to != sink || left >= edge.takes;
+        }
+        self.report.due += 1;
+        match there {
+            true => self.granted += 1,
+            false => self.report.late += 1,
+        }
+        self.due = Some(due + self.period());
+    }
+
+    fn period(&self) -> Nanos {
+        Nanos::from_secs_f64(1.0 / self.fps).max(Nanos(1))
+    }
+
+    /// Gives every core that has nothing to do its next work, and every core its power.
+    fn schedule(&mut self) {
+        for number in 0..self.stages.len() {
+            let half = self.half_of_move(number);
+            let stage = &mut self.stages[number];
+            if stage.target.is_some() && stage.life == Life::Resident {
+                stage.life = Life::Saving;
+                stage.frozen = self.now;
+                self.cores[stage.core].urgent.push_back((Task::Save(number), half));
+            }
+        }
+        for core in 0..self.cores.len() {
+            if self.cores[core].work.is_none() {
+                self.begin_next(core);
+            }
+            let watts = self.watts(core);
+            self.cores[core].draw(watts, self.now, &self.thermal);
+        }
+    }
+
+    fn begin_next(&mut self, core: usize) {
+        let (clock, now) = (self.clock(core, &self.steps), self.now);
+        if let Some((task, cycles)) = self.cores[core].urgent.pop_front() {
+            self.cores[core].begin(task, cycles, clock, now);
+        } else if let Some(stage) = self.next_stage(core) {
+            let model = &self.pipeline.stages()[stage];
+            let (cycles, spread) = (model.cycles, model.spread);
+            let drawn = cycles * (1.0 + spread * self.random.random_range(-1.0..=1.0));
+            self.turns += 1;
+            self.stages[stage].turn = self.turns;
+            self.stages[stage].life = Life::Stepping;
+            self.cores[core].begin(Task::Step(stage), drawn, clock, now);
+        }
+    }
+
+    /// The sink, else the stage whose latest step began the longest ago.
+    fn next_stage(&self, core: usize) -> Option<usize> {
+        let ready = (0..self.stages.len()).filter(|stage| self.stages[*stage].core == core && self.is_ready(*stage));
+        ready.min_by_key(|stage| (*stage != self.pipeline.sink(), self.stages[*stage].turn))
+    }
+
+    fn is_ready(&self, stage: usize) -> bool {
+        let open = |(edge, level): (&super::Edge, &u32)| {
+            (edge.to != stage || *level >= edge.takes) && (edge.from != stage || level + edge.makes <= edge.slots)
+        };
+        self.stages[stage].life == Life::Resident
+            && (stage != self.pipeline.sink() || self.granted > 0)
+            && self.pipeline.edges().iter().zip(&self.levels).all(open)
+    }
+
+    fn clock(&self, core: usize, steps: &[u8]) -> Hertz {
+        let domain = self.machine.domain(core);
+        self.machine.domains[domain].steps[usize::from(steps[domain])].clock
+    }
+
+    fn watts(&self, core: usize) -> f64 {
+        let domain = self.machine.domain(core);
+        let step = &self.machine.domains[domain].steps[usize::from(self.steps[domain])];
+        let used = || {
+            let goes = |stage: &Stage| stage.core == core || stage.target == Some(core);
+            self.stages.iter().any(goes) || self.daemons.iter().any(|(daemon, _)| daemon.core == core)
+        };
+        match self.idle {
+            _ if self.cores[core].work.is_some() => step.busy_watts,
+            Idle::AlwaysOn if used() => step.idle_watts,
+            Idle::AlwaysOn | Idle::ShutdownWhenIdle => self.machine.low_power_watts,
+        }
+    }
+
+    fn is_moving(&self) -> bool {
+        self.stages.iter().any(|stage| stage.target.is_some())
+    }
+
+    /// Clocks rise at once; they fall when no stage is on its way.
+    fn set_clocks(&mut self) {
+        let moving = self.is_moving();
+        let pairs = self.steps.iter().zip(&self.wanted);
+        let next: SmallVec<[u8; CORES_MAX]> = pairs
+            .map(|(now, wanted)| if moving { *now.max(wanted) } else { *wanted })
+            .collect();
+        for core in 0..self.cores.len() {
+            let (from, to) = (self.clock(core, &self.steps), self.clock(core, &next));
+            if from != to {
+                self.cores[core].retune(from, to, self.now);
+            }
+        }
+        self.steps = next;
+    }
+
+    #[cfg(test)]
+    pub(super) fn lose_a_frame(&mut self) {
+        self.levels[0] -= 1;
+    }
+
+    fn settle(&mut self) {
+        let (now, thermal) = (self.now, self.thermal);
+        self.cores.iter_mut().for_each(|core| core.settle(now, &thermal));
+    }
+}
+
+fn fresh(pipeline: &Pipeline, cores: usize) -> Report {
+    Report {
+        steps: vec![0; pipeline.stages().len()],
+        least: vec![0; pipeline.edges().len()],
+        cores: vec![CoreReport::default(); cores],
+        ..Report::default()
+    }
+}

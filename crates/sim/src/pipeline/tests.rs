@@ -1,0 +1,341 @@
+//! Simulated pipelines: frames add up, energy is what the table says, and the policies keep their promises.
+
+use proptest::prelude::*;
+use punctual_allocation::mapping::{
+    ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, Move, MoveCost, Problem, Search, Table, thermal,
+};
+use punctual_units::{Hertz, Nanos, Time};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+const THERMAL: Thermal = Thermal {
+    ambient_celsius: 30.0,
+    kelvin_per_watt: 60.0,
+    tau_seconds: 1.0,
+};
+
+/// As cheap as a state of a few kilobytes on a machine with caches.
+const MECHANISM: Mechanism = Mechanism {
+    cost: MoveCost {
+        constant_cycles: 100_000.0,
+        cycles_per_byte: 2.0,
+        bytes_min: 0,
+    },
+    transfer: Nanos(10_000),
+};
+
+/// Frames that every queue holds.
+const SLOTS: u32 = 14;
+
+/// A machine that no policy has seen: 2 to 6 cores, 3 to 9 steps, power that rises about cubically.
+fn machine(rng: &mut ChaCha8Rng) -> Cores {
+    let count = rng.random_range(3..=9);
+    let mut mhz: Vec<u64> = Vec::new();
+    while mhz.len() < count {
+        let next: u64 = rng.random_range(100..1000);
+        if mhz.iter().all(|other| next.abs_diff(*other) > 10) {
+            mhz.push(next);
+        }
+    }
+    mhz.sort_unstable();
+    let (power, leak) = (rng.random_range(2.0..3.5), rng.random_range(0.0..0.05));
+    let step = |mhz: &u64| {
+        let busy_watts = leak + (*mhz as f64 / 1000.0).powf(power);
+        ClockStep {
+            clock: Hertz::from_mhz(*mhz),
+            busy_watts,
+            idle_watts: leak + (busy_watts - leak) * 0.3,
+        }
+    };
+    let steps: Vec<ClockStep> = mhz.iter().map(step).collect();
+    Cores {
+        domains: vec![Domain { cores: 1, steps }; rng.random_range(2..=6)],
+        low_power_watts: leak * 0.1,
+    }
+}
+
+/// A source, a few workers between a split and a join, and a sink.
+fn pipeline(rng: &mut ChaCha8Rng, slots: u32) -> Pipeline {
+    let workers = rng.random_range(1..=4);
+    let stage = |name: String, rng: &mut ChaCha8Rng| StageModel {
+        name,
+        cycles: rng.random_range(5e3..60e3),
+        spread: rng.random_range(0.0..0.2),
+        state_bytes: rng.random_range(1 << 10..64 << 10),
+        migratable: true,
+    };
+    let mut stages = vec![stage("source".into(), rng), stage("split".into(), rng)];
+    let mut edges = vec![Edge::plain(0, 1, slots)];
+    for worker in 0..workers {
+        stages.push(stage(format!("worker {worker}"), rng));
+        edges.push(Edge::plain(1, 2 + worker, slots));
+        edges.push(Edge::plain(2 + worker, 2 + workers, slots));
+    }
+    stages.push(stage("sink".into(), rng));
+    Pipeline::new(stages, edges).unwrap()
+}
+
+fn problem(pipeline: &Pipeline, cores: &Cores, idle: Idle) -> Problem {
+    Problem::new(pipeline.to_map(|_| 0), cores.clone(), idle).unwrap()
+}
+
+struct Ground {
+    problem: Problem,
+    table: Table,
+    start: Configuration,
+    simulated: Simulated,
+}
+
+/// At the best configuration for `share` of the highest rate.
+fn ground(rng: &mut ChaCha8Rng, idle: Idle, share: f64, seed: u64) -> Ground {
+    let cores = machine(rng);
+    let pipeline = pipeline(rng, SLOTS);
+    let problem = problem(&pipeline, &cores, idle);
+    let table = Table::new(&Search::new(problem.clone()).unwrap(), None);
+    let fps = table.fps_max() * share;
+    let start = table.row(fps).unwrap().configuration.clone();
+    let simulated = Simulated::new(pipeline, (cores, idle, THERMAL), MECHANISM, &start, fps, seed);
+    Ground {
+        problem,
+        table,
+        start,
+        simulated,
+    }
+}
+
+fn seconds(seconds: f64) -> Time {
+    Time::ZERO + Nanos::from_secs_f64(seconds)
+}
+
+/// What must hold of every run: frames that were made were taken or wait, and no queue holds more than it has room for.
+fn frames_add_up(simulated: &mut Simulated, pipeline: &Pipeline) -> bool {
+    let steps = simulated.report().steps;
+    let edges = pipeline.edges().iter().zip(simulated.levels());
+    edges.into_iter().all(|(edge, level)| {
+        let made = steps[edge.from] * u64::from(edge.makes);
+        let taken = steps[edge.to] * u64::from(edge.takes);
+        made == taken + u64::from(*level) && *level <= edge.slots
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is ordered, and however often.
+    #[test]
+    fn no_frame_is_lost_by_moves(seed in any::<u64>()) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let mut ground = ground(rng, Idle::ShutdownWhenIdle, 0.5, seed);
+        let cores = ground.problem.cores().count();
+        let pipeline = pipeline_of(&ground);
+        let mut ordered = 0;
+        for tick in 1..200 {
+            ground.simulated.run_until(seconds(f64::from(tick) * 1e-3));
+            let stage = rng.random_range(0..pipeline.stages().len());
+            let (from, to) = (ground.simulated.observe().mapping.core(stage), rng.random_range(0..cores));
+            ground.simulated.order(&[Move { stage, from, to }], &ground.start.steps);
+            ordered += 1;
+        }
+        prop_assert!(frames_add_up(&mut ground.simulated, &pipeline), "seed {seed}");
+        let report = ground.simulated.report();
+        prop_assert!(report.moves > 10 && report.moves <= ordered, "seed {seed}: {} moves", report.moves);
+        prop_assert!(report.delivered <= report.due - report.late, "seed {seed}");
+        prop_assert!(report.freezes.iter().all(|freeze| freeze.until > freeze.from), "seed {seed}");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_run_however_it_is_sliced(seed in any::<u64>()) {
+        let run = |slices: u32| {
+            let mut ground = ground(&mut ChaCha8Rng::seed_from_u64(seed), Idle::AlwaysOn, 0.4, seed);
+            for slice in 1..=slices {
+                ground.simulated.run_until(seconds(0.1 * f64::from(slice) / f64::from(slices)));
+            }
+            let report = ground.simulated.report();
+            (report.steps, report.due, report.late, report.cores.iter().map(|core| core.times).collect::<Vec<_>>())
+        };
+        prop_assert_eq!(run(1), run(7), "seed {}", seed);
+    }
+
+    /// Where cores keep up, the simulation draws what the table says, and no frame is late.
+    #[test]
+    fn energy_is_what_the_table_says(seed in any::<u64>(), share in 0.05f64..0.9) {
+        for idle in Idle::ALL {
+            let mut ground = ground(&mut ChaCha8Rng::seed_from_u64(seed), idle, share, seed);
+            let fps = ground.simulated.observe().fps;
+            // Until queues are full.
+            let full = 200.0 / fps;
+            ground.simulated.run_until(seconds(full));
+            ground.simulated.forget();
+            let span = 2000.0 / fps;
+            ground.simulated.run_until(seconds(full + span));
+            let report = ground.simulated.report();
+            let watts = ground.problem.watts(&ground.start, fps).unwrap();
+            let off = report.joules() / span / watts - 1.0;
+            prop_assert!(off.abs() < 0.02, "seed {seed}, {share} of the highest rate, {idle:?}: {off}");
+            prop_assert_eq!(report.late, 0, "seed {}", seed);
+        }
+    }
+
+    /// Rates that come and go: what the keeper draws, moves included, against the best mapping for each of them without.
+    #[test]
+    fn the_keeper_draws_within_2_percent_of_the_best(seed in any::<u64>()) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let idle = Idle::ALL[rng.random_range(0..2)];
+        let mut ground = ground(rng, idle, 0.3, seed);
+        let (first, stay) = (ground.start.mapping.clone(), Nanos::from_secs(2));
+        let mut keeper = Keeper::new(ground.problem.clone(), ground.table.clone(), MECHANISM.cost, first, stay);
+        let simulated = &mut ground.simulated;
+        simulated.run_until(seconds(1.0));
+        simulated.forget();
+        let mut best = 0.0;
+        for _ in 0..12 {
+            let fps = ground.table.fps_max() * rng.random_range(0.05..0.9);
+            let stay = Nanos::from_secs_f64(rng.random_range(1.0..4.0));
+            simulated.set_fps(fps);
+            let decision = keeper.decide(fps, simulated.now()).unwrap();
+            simulated.order(&decision.moves, &decision.configuration.steps);
+            let row = ground.table.row(fps).unwrap();
+            best += ground.problem.watts(&row.configuration, fps).unwrap() * stay.as_secs_f64();
+            simulated.run_until(simulated.now() + stay);
+        }
+        let joules = simulated.report().joules();
+        prop_assert!(joules <= best * 1.02, "seed {seed}, {idle:?}: {joules} J, at best {best} J");
+    }
+}
+
+fn pipeline_of(ground: &Ground) -> Pipeline {
+    ground.simulated.pipeline().clone()
+}
+
+/// Cores of which some must run hot for the frame rate, beside cool ones: with the exchanges the peak is lower, and no
+/// frame is late.
+#[test]
+fn exchanges_lower_the_peak_without_a_late_frame() {
+    let outcomes: Vec<(u64, f64, f64, u64)> = (0..12)
+        .map(|seed| {
+            let ((still, _), (cooled, moves)) = (peak(seed, false), peak(seed, true));
+            (seed, still, cooled, moves)
+        })
+        .collect();
+    for (seed, still, cooled, moves) in &outcomes {
+        let falls = if *moves == 0 { cooled == still } else { cooled < still };
+        assert!(falls, "seed {seed}: {cooled} C after {moves} moves, {still} C without");
+    }
+    let falls: Vec<f64> = outcomes
+        .iter()
+        .filter(|one| one.3 > 0)
+        .map(|one| one.1 - one.2)
+        .collect();
+    println!(
+        "{} of {} machines exchange, the peaks fall by {falls:.1?} K",
+        falls.len(),
+        outcomes.len()
+    );
+    assert!(
+        falls.len() >= 4 && falls.iter().sum::<f64>() > falls.len() as f64,
+        "by {falls:?} K: {outcomes:?}"
+    );
+}
+
+/// The highest temperature in twenty seconds, and how many moves were made.
+fn peak(seed: u64, exchanges: bool) -> (f64, u64) {
+    let mut ground = ground(&mut ChaCha8Rng::seed_from_u64(seed), Idle::ShutdownWhenIdle, 0.45, seed);
+    let simulated = &mut ground.simulated;
+    for tick in 1..=200 {
+        simulated.run_until(seconds(f64::from(tick) * 0.1));
+        let seen = simulated.observe();
+        if !exchanges || seen.moving {
+            continue;
+        }
+        let Some(exchange) = thermal(&ground.problem, &seen.mapping, seen.fps, &seen.celsius, 2.0, 0.05) else {
+            continue;
+        };
+        let after = seen.mapping.after(&exchange.moves);
+        let clocked = ground.problem.clocked(&after, seen.fps).unwrap();
+        simulated.order(&exchange.moves, &clocked.steps);
+    }
+    let report = simulated.report();
+    assert_eq!(
+        report.late, 0,
+        "seed {seed}, exchanges: {exchanges}, {} moves",
+        report.moves
+    );
+    (report.peak_celsius(), report.moves)
+}
+
+#[test]
+fn a_core_warms_up_as_a_resistor_and_a_capacitor_do() {
+    let cores = Cores {
+        domains: vec![Domain {
+            cores: 1,
+            steps: vec![ClockStep {
+                clock: Hertz::from_mhz(100),
+                busy_watts: 1.0,
+                idle_watts: 1.0,
+            }],
+        }],
+        low_power_watts: 0.0,
+    };
+    let stage = |name: &str| StageModel {
+        name: name.into(),
+        cycles: 1000.0,
+        spread: 0.0,
+        state_bytes: 0,
+        migratable: false,
+    };
+    let pipeline = Pipeline::new(vec![stage("a"), stage("b")], vec![Edge::plain(0, 1, 2)]).unwrap();
+    let start = Configuration {
+        mapping: Mapping::of([0, 0]),
+        steps: [0].into_iter().collect(),
+    };
+    let mut simulated = Simulated::new(pipeline, (cores, Idle::AlwaysOn, THERMAL), MECHANISM, &start, 100.0, 1);
+    simulated.run_until(seconds(1.0));
+    let celsius = simulated.observe().celsius[0];
+    assert!((celsius - (90.0 - 60.0 * (-1f64).exp())).abs() < 1e-9, "{celsius}");
+    assert!((simulated.report().joules() - 1.0).abs() < 1e-9);
+}
+
+/// The planted fault: a queue that loses a frame.
+#[test]
+fn the_check_of_frames_finds_a_lost_one() {
+    let mut ground = ground(&mut ChaCha8Rng::seed_from_u64(1), Idle::AlwaysOn, 0.5, 1);
+    let pipeline = pipeline_of(&ground);
+    ground.simulated.run_until(seconds(0.1));
+    assert!(frames_add_up(&mut ground.simulated, &pipeline));
+    ground.simulated.lose_a_frame();
+    assert!(!frames_add_up(&mut ground.simulated, &pipeline));
+}
+
+#[test]
+fn graphs_that_cannot_run_say_why() {
+    let stage = |name: &str| StageModel {
+        name: name.into(),
+        cycles: 1000.0,
+        spread: 0.0,
+        state_bytes: 0,
+        migratable: true,
+    };
+    let of = |names: &[&str], edges: Vec<Edge>| {
+        Pipeline::new(names.iter().map(|name| stage(name)).collect(), edges)
+            .unwrap_err()
+            .to_string()
+    };
+    let edge = Edge::plain;
+    let cycle = of(&["a", "b", "c"], vec![edge(0, 1, 2), edge(1, 0, 2), edge(1, 2, 2)]);
+    assert_eq!(
+        cycle,
+        "edge: the graph has a cycle: a frame must not come back to a stage that made it"
+    );
+    let sinks = of(&["a", "b", "c"], vec![edge(0, 1, 2), edge(0, 2, 2)]);
+    assert_eq!(
+        sinks,
+        "stage: several stages have no output: b, c; join them in one sink"
+    );
+    assert!(of(&["a", "a"], vec![edge(0, 1, 2)]).contains("two stages are called \"a\""));
+    let mut twice = vec![edge(0, 1, 2), edge(0, 2, 2), edge(1, 3, 2), edge(2, 3, 2)];
+    twice[3].takes = 2;
+    assert!(of(&["a", "b", "c", "d"], twice).contains("rates that never match"));
+    assert!(of(&["a"], vec![edge(0, 3, 2)]).contains("there is no stage 3"));
+}
