@@ -1,16 +1,18 @@
-//! Which stage has which share of the receiver's work? Times of each stage alone, over a whole recording.
+//! Which stage has which share of the receiver's work, and what do rings and saved states add? Times over a whole
+//! recording: of each stage alone, of the receiver in one thread, and of the graph in one thread.
 //!
 //! `cargo run -p punctual-radio --example shares [-- FRAME]` with FRAME in IQ samples, 250 by default. The time of each
 //! stage is the least of several passes, because other programs only add to it.
 
 use std::error::Error;
 use std::hint::black_box;
+use std::io::Cursor;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use punctual_pipeline::{AnyStage, Stage, erase};
-use punctual_radio::stages::{Demodulator, LowPass};
-use punctual_radio::{DECIMATION, Options, Recording, equalizer};
+use punctual_pipeline::{AnyStage, Head, Stage, erase, run_serially};
+use punctual_radio::stages::{Demodulator, LowPass, Sink, Source, Sum};
+use punctual_radio::{DECIMATION, Options, Recording, SINK, SOURCE, equalizer, graph, receive, stage};
 
 /// Passes over the recording; each is ten seconds of radio.
 const PASSES: usize = 3;
@@ -38,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "/../../data/fm/station.cu8.zst"
     )))?)?;
     print_table(&measure(&iq, &options), &options);
-    Ok(())
+    print_whole(&iq, &options)
 }
 
 fn measure(iq: &[[u8; 2]], options: &Options) -> Vec<Row> {
@@ -74,7 +76,7 @@ fn measure(iq: &[[u8; 2]], options: &Options) -> Vec<Row> {
         ));
         bands.push(filtered);
     }
-    let sum = punctual_radio::stages::Sum::new(bands.len());
+    let sum = Sum::new(bands.len());
     let mut all = vec![0.0; sound.len()];
     rows.push(row("sum", PAPER[3], erase(sum.clone()), || {
         for (port, band) in bands.iter().enumerate() {
@@ -108,12 +110,7 @@ fn row(stage: &str, paper: &'static str, body: Box<dyn AnyStage>, mut pass: impl
 }
 
 fn least(mut pass: impl FnMut()) -> Duration {
-    let timed = (0..PASSES).map(|_| {
-        let begin = Instant::now();
-        pass();
-        begin.elapsed()
-    });
-    timed.min().unwrap_or_default()
+    (0..PASSES).map(|_| timed(&mut pass)).min().unwrap_or_default()
 }
 
 fn print_table(rows: &[Row], options: &Options) {
@@ -142,6 +139,51 @@ fn print_table(rows: &[Row], options: &Options) {
         whole / frames * 1e6,
         10.0 / whole
     );
+}
+
+/// The receiver, and the same stages with rings between them and their states saved at each step.
+fn print_whole(iq: &[[u8; 2]], options: &Options) -> Result<(), Box<dyn Error>> {
+    let frames = iq.len().div_ceil(options.frame) as f64;
+    let graph = graph(options)?;
+    let (mut plain, mut ringed) = (Duration::MAX, Duration::MAX);
+    for _ in 0..PASSES {
+        plain = plain.min(timed(|| drop(black_box(receive(iq, options)))));
+        let mut stages = graph
+            .stages()
+            .iter()
+            .map(|spec| make(&spec.name, iq, options))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut ended = Ok(());
+        ringed = ringed.min(timed(|| ended = run_serially(&graph, &mut stages)));
+        ended?;
+    }
+    let [plain, ringed] = [plain, ringed].map(|time| time.as_secs_f64() / frames * 1e6);
+    println!(
+        "in one thread: {plain:.2} us/frame; as a graph {ringed:.2} us/frame, {:.2} times",
+        ringed / plain
+    );
+    Ok(())
+}
+
+fn make(name: &str, iq: &[[u8; 2]], options: &Options) -> Result<Box<dyn AnyStage>, Box<dyn Error>> {
+    Ok(match name {
+        SOURCE => {
+            let bytes = Cursor::new(iq.as_flattened().to_vec());
+            let recording = Recording::from_reader(Path::new("data/fm"), Box::new(bytes));
+            erase(Source::new(recording, options, |_| Head::default()))
+        }
+        SINK => erase(Sink::new(|_, sound: &[f32]| {
+            black_box(sound);
+            Ok(())
+        })),
+        name => stage(name, options)?,
+    })
+}
+
+fn timed(pass: impl FnOnce()) -> Duration {
+    let begin = Instant::now();
+    pass();
+    begin.elapsed()
 }
 
 fn whole(mut recording: Recording) -> Result<Vec<[u8; 2]>, Box<dyn Error>> {
