@@ -41,6 +41,17 @@ impl Search {
         Ok(Search { problem, entries })
     }
 
+    /// Knows no mappings but these, each of which keeps pinned stages where they must be; the first [`MAPPINGS_MAX`].
+    pub fn among(problem: Problem, mappings: impl IntoIterator<Item = Mapping>) -> Search {
+        let entry = |mapping: Mapping| Entry {
+            demands: problem.demands(&mapping),
+            used: mapping.used(),
+            mapping,
+        };
+        let entries = mappings.into_iter().take(MAPPINGS_MAX).map(entry).collect();
+        Search { problem, entries }
+    }
+
     /// What is mapped.
     pub fn problem(&self) -> &Problem {
         &self.problem
