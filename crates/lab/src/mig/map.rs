@@ -10,7 +10,7 @@ use punctual_sim::pipeline::Mpsoc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::radio::{DEMODULATION, FIRST_WORKER, WORKERS, clocked, mapping, problem};
+use super::radio::{DEMODULATION, FIRST_WORKER, WORKERS, clocked, mapping, problem, transition};
 use super::single;
 use crate::samples::{Labels, Run, labels as labelled};
 
@@ -94,11 +94,8 @@ impl Ensemble {
     }
 }
 
-pub fn transition_labels((from, to): (usize, usize), mhz: u64) -> Labels {
-    labelled([
-        ("transition", format!("{from}-{to}").as_str()),
-        ("mhz", &mhz.to_string()),
-    ])
+pub fn transition_labels(change: (usize, usize), mhz: u64) -> Labels {
+    labelled([("transition", transition(change).as_str()), ("mhz", &mhz.to_string())])
 }
 
 /// Of the curve of so many cores; of the best one, of none.

@@ -26,12 +26,15 @@ pub const LOW_PASS: usize = 0;
 pub const DEMODULATION: usize = 1;
 pub const FIRST_WORKER: usize = 2;
 
-/// The radio's graph, all queues of one size.
-pub fn radio(workers: usize, slots: u32) -> Result<Pipeline, String> {
-    radio_of(workers, slots, SPREAD, 0.0)
+/// The radio's graph, all queues of one size, with a demodulator of so many bytes.
+pub fn radio(workers: usize, slots: u32, demodulator: u64) -> Result<Pipeline, String> {
+    let plain = radio_of(workers, slots, SPREAD, 0.0)?;
+    let mut stages = plain.stages().to_vec();
+    stages[DEMODULATION].state_bytes = demodulator;
+    Pipeline::new(stages, plain.edges().to_vec()).map_err(|error| error.to_string())
 }
 
-/// The same; steps vary by `spread`, and take `more` cycles each.
+/// With tasks of the least size; steps vary by `spread`, and take `more` cycles each.
 pub fn radio_of(workers: usize, slots: u32, spread: f64, more: f64) -> Result<Pipeline, String> {
     let whole = 2.0 * END + DEMODULATOR + WORKER * workers as f64;
     let stage = |name: String, percent: f64| StageModel {
@@ -61,6 +64,12 @@ pub fn mapping(workers: usize, cores: usize) -> Mapping {
         _ => 0,
     };
     Mapping::of((0..FIRST_WORKER + workers + 1).map(of))
+}
+
+/// In labels: from so many cores to so many.
+pub fn transition((from, to): (usize, usize)) -> String {
+    let name = |cores: usize| ["none", "one", "two", "three"][cores.min(3)];
+    format!("{}-{}", name(from), name(to))
 }
 
 /// The radio on these cores, for the policies; steps as on average, as in the paper's sums.

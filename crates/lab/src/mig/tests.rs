@@ -60,7 +60,7 @@ fn runs_are_as_planned() {
 
 #[test]
 fn the_loads_are_the_papers() {
-    let three = radio::radio(3, 14).unwrap();
+    let three = radio::radio(3, 14, radio::TASK_BYTES).unwrap();
     let cycles: f64 = three.stages().iter().map(|stage| stage.cycles).sum();
     assert!((cycles - 1e6 / 6.0).abs() < 1e-6);
     let share = three.stages()[radio::DEMODULATION].cycles / cycles;
