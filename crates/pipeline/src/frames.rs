@@ -43,7 +43,7 @@ pub struct Frames<'s> {
     pub(crate) ended: &'s mut bool,
 }
 
-impl Frames<'_> {
+impl<'s> Frames<'s> {
     /// How many frames of an input this step takes: as many as the graph says, fewer at the end of the stream.
     ///
     /// # Panics
@@ -52,11 +52,12 @@ impl Frames<'_> {
         self.count[port] as usize
     }
 
-    /// The content of a frame, by its number in this step; it begins at a multiple of 64 bytes.
+    /// The content of a frame, by its number in this step; it begins at a multiple of 64 bytes. It stays what it is
+    /// until the step ends, whatever the step makes.
     ///
     /// # Panics
     /// Where this step has no such frame.
-    pub fn input(&self, port: usize, number: usize) -> &[u8] {
+    pub fn input(&self, port: usize, number: usize) -> &'s [u8] {
         let (ring, position) = self.of_input(port, number);
         let length = ring.head(self.region, position)[3].load(Ordering::Relaxed) as usize;
         // SAFETY: the frame was committed by the stage that made it and is not released before this step is.
@@ -72,7 +73,7 @@ impl Frames<'_> {
         ring.read_head(self.region, position)
     }
 
-    fn of_input(&self, port: usize, number: usize) -> (&Ring, u64) {
+    fn of_input(&self, port: usize, number: usize) -> (&'s Ring, u64) {
         assert!(
             number < self.count(port),
             "input {port} has {} frames in this step",

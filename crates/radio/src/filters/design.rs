@@ -1,0 +1,99 @@
+//! Taps of low-pass and band-pass filters, by the window method.
+
+use std::f64::consts::PI;
+
+use thiserror::Error;
+
+/// Most taps of a filter: 65 ms of audio.
+pub const TAPS_MAX: usize = 1 << 14;
+
+/// A filter that does not exist.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum TapsError {
+    /// No taps, or too many.
+    #[error("a filter has 1 to {TAPS_MAX} taps, not {0}")]
+    Number(usize),
+    /// A frequency outside of the band.
+    #[error("a cutoff lies above 0 and below half of the {rate} samples/s, not at {cutoff} Hz")]
+    Cutoff {
+        /// What was asked for, in hertz.
+        cutoff: f64,
+        /// Samples per second.
+        rate: f64,
+    },
+    /// Cutoffs that do not rise.
+    #[error("the cutoffs of bands rise; {0} Hz does not lie above the one before it")]
+    Order(f64),
+    /// Bands of a length that delays by half a sample.
+    #[error("bands that sum to a pure delay have an odd number of taps, not {0}")]
+    Even(usize),
+}
+
+/// The taps of a linear-phase low-pass: a sinc in a Hamming window, of gain 1 at 0 Hz; `cutoff` and `rate` in hertz.
+///
+/// The delay is `(taps - 1) / 2` samples. Source: `scipy.signal.firwin(taps, cutoff, fs=rate)`, with which it agrees.
+///
+/// # Errors
+/// [`TapsError::Number`] and [`TapsError::Cutoff`].
+pub fn low_pass(taps: usize, cutoff: f64, rate: f64) -> Result<Vec<f64>, TapsError> {
+    if !(1..=TAPS_MAX).contains(&taps) {
+        return Err(TapsError::Number(taps));
+    }
+    if !(cutoff > 0.0 && cutoff < rate / 2.0) {
+        return Err(TapsError::Cutoff { cutoff, rate });
+    }
+    let middle = (taps - 1) as f64 / 2.0;
+    let at = |tap: usize| sinc(2.0 * cutoff / rate * (tap as f64 - middle)) * hamming(tap, taps);
+    let gain: f64 = (0..taps).map(at).sum();
+    Ok((0..taps).map(|tap| at(tap) / gain).collect())
+}
+
+/// Filters for the bands between 0 Hz, the `cutoffs` and half of `rate`, one more than there are cutoffs.
+///
+/// Each is the difference of two low-passes, the last one of a pure delay and a low-pass, so that all together are a
+/// pure delay of `(taps - 1) / 2` samples.
+///
+/// # Errors
+/// Those of [`low_pass`], [`TapsError::Order`] and [`TapsError::Even`].
+pub fn bands(taps: usize, cutoffs: &[f64], rate: f64) -> Result<Vec<Vec<f64>>, TapsError> {
+    if taps.is_multiple_of(2) {
+        return Err(TapsError::Even(taps));
+    }
+    if let Some(pair) = cutoffs.windows(2).find(|pair| pair[0] >= pair[1]) {
+        return Err(TapsError::Order(pair[1]));
+    }
+    let mut below = vec![0.0; taps];
+    let mut bands = Vec::with_capacity(cutoffs.len() + 1);
+    for &cutoff in cutoffs {
+        let upto = low_pass(taps, cutoff, rate)?;
+        bands.push(difference(&upto, &below));
+        below = upto;
+    }
+    bands.push(difference(&delay(taps)?, &below));
+    Ok(bands)
+}
+
+/// The taps of a pure delay of `(taps - 1) / 2` samples.
+fn delay(taps: usize) -> Result<Vec<f64>, TapsError> {
+    if !(1..=TAPS_MAX).contains(&taps) {
+        return Err(TapsError::Number(taps));
+    }
+    Ok((0..taps).map(|tap| if tap == taps / 2 { 1.0 } else { 0.0 }).collect())
+}
+
+fn difference(upper: &[f64], lower: &[f64]) -> Vec<f64> {
+    upper.iter().zip(lower).map(|(upper, lower)| upper - lower).collect()
+}
+
+/// sin(πx) / (πx), 1 at 0.
+fn sinc(x: f64) -> f64 {
+    if x == 0.0 { 1.0 } else { libm::sin(PI * x) / (PI * x) }
+}
+
+/// The symmetric Hamming window; 1 for a single tap.
+fn hamming(tap: usize, taps: usize) -> f64 {
+    if taps == 1 {
+        return 1.0;
+    }
+    0.54 - 0.46 * libm::cos(2.0 * PI * tap as f64 / (taps - 1) as f64)
+}

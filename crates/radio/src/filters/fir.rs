@@ -1,0 +1,109 @@
+//! A filter of finite impulse response on a stream that comes in frames.
+
+use serde::{Deserialize, Serialize};
+
+use crate::saved::Samples;
+
+/// Samples that are filtered at a time: with the line before them they stay in the first-level cache.
+const BLOCK: usize = 256;
+
+/// Partial sums of one output. The compiler turns them into vector instructions, and their order is part of the result:
+/// it depends on the number of taps alone.
+const LANES: usize = 16;
+
+/// The last inputs of a [`Fir`], and where it is between two outputs: all that it remembers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// The oldest first.
+    past: Samples,
+    /// Inputs that pass before the next output.
+    wait: u32,
+}
+
+/// A filter with real taps that keeps every n-th output.
+#[derive(Clone, Debug)]
+pub struct Fir {
+    /// In the order of the samples that they are multiplied with, the oldest first.
+    taps: Vec<f32>,
+    every: u32,
+    /// The line, then the block under way.
+    work: Vec<f32>,
+}
+
+impl Fir {
+    /// A filter of these `taps`, at least one, the newest sample's first; it keeps the first output and each `every`-th
+    /// (at least 1) after it.
+    pub fn new(taps: &[f64], every: u32) -> Fir {
+        assert!(!taps.is_empty() && every > 0, "a filter has taps and keeps outputs");
+        Fir {
+            taps: taps.iter().rev().map(|&tap| tap as f32).collect(),
+            every,
+            work: vec![0.0; taps.len() - 1 + BLOCK],
+        }
+    }
+
+    /// The line before the first sample: silence.
+    pub fn line(&self) -> Line {
+        Line {
+            past: Samples(vec![0.0; self.taps.len() - 1]),
+            wait: 0,
+        }
+    }
+
+    /// Whether `line` is one of this filter's.
+    pub fn takes(&self, line: &Line) -> bool {
+        line.past.0.len() + 1 == self.taps.len() && line.wait < self.every
+    }
+
+    /// The greatest number of outputs that `inputs` samples make.
+    pub fn outputs_max(&self, inputs: usize) -> usize {
+        inputs.div_ceil(self.every as usize)
+    }
+
+    /// Filters `input` and tells how many samples of `output`, at least [`Fir::outputs_max`] long, it has set.
+    pub fn run(&mut self, line: &mut Line, input: &[f32], output: &mut [f32]) -> usize {
+        let mut made = 0;
+        for block in input.chunks(BLOCK) {
+            made += self.block(line, block, &mut output[made..]);
+        }
+        made
+    }
+
+    fn block(&mut self, line: &mut Line, block: &[f32], output: &mut [f32]) -> usize {
+        let past = line.past.0.len();
+        self.work[..past].copy_from_slice(&line.past.0);
+        self.work[past..past + block.len()].copy_from_slice(block);
+        let mut made = 0;
+        let mut at = line.wait as usize;
+        while at < block.len() {
+            output[made] = dot(&self.taps, &self.work[at..at + self.taps.len()]);
+            made += 1;
+            at += self.every as usize;
+        }
+        line.wait = (at - block.len()) as u32;
+        line.past.0.copy_from_slice(&self.work[block.len()..block.len() + past]);
+        made
+    }
+}
+
+/// The sum of products, in lanes that are added pairwise at the end.
+fn dot(taps: &[f32], samples: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let ((taps, last_taps), (samples, last_samples)) = (taps.as_chunks::<LANES>(), samples.as_chunks::<LANES>());
+    for (taps, samples) in taps.iter().zip(samples) {
+        for lane in 0..LANES {
+            lanes[lane] += taps[lane] * samples[lane];
+        }
+    }
+    for (lane, (tap, sample)) in last_taps.iter().zip(last_samples).enumerate() {
+        lanes[lane] += tap * sample;
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}

@@ -1,0 +1,12 @@
+//! What the stages compute: filters from their design, one sample after the other.
+//!
+//! Every result is the same to the last bit however a signal is cut into frames, and on every processor: sums have one
+//! order, and sine, cosine and arctangent come from `libm`, not from the system.
+
+mod demodulation;
+mod design;
+mod fir;
+
+pub use demodulation::{DeEmphasis, Discriminator, full_scale};
+pub use design::{TapsError, bands, low_pass};
+pub use fir::{Fir, Line};

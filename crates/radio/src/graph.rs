@@ -1,0 +1,115 @@
+//! The receiver as a graph of stages.
+
+use punctual_pipeline::{AnyStage, EdgeSpec, Graph, GraphError, StageSpec, WhenFull, erase};
+
+use crate::options::{IQ_BYTES, OptionError, Options};
+use crate::receive::equalizer;
+use crate::stages::{Band, Demodulator, Load, LowPass, Sum};
+
+/// The first stage, which is pinned: a [`crate::stages::Source`].
+pub const SOURCE: &str = "source";
+/// The last stage, which is pinned: a [`crate::stages::Sink`].
+pub const SINK: &str = "sink";
+
+const LOW_PASS: &str = "low-pass";
+const DEMODULATOR: &str = "demodulator";
+const SUM: &str = "sum";
+
+/// Bytes of a complex sample, and of a sample of sound, between stages.
+const COMPLEX_BYTES: usize = 8;
+const SOUND_BYTES: usize = 4;
+
+/// Room for the counters of the ends.
+const COUNTERS: usize = 64;
+
+/// Why a graph of these options is none.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RadioError {
+    /// An option is wrong.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The rings are wrong: too short, for example.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// `source`, `low-pass`, `demodulator`, `band-1` to `band-N`, `sum`, `sink`; a step of each takes and makes one frame.
+///
+/// # Errors
+/// [`RadioError`] where the options do not make one.
+pub fn graph(options: &Options) -> Result<Graph, RadioError> {
+    options.check()?;
+    let bands = options.gains.len();
+    let one_each = vec![1; bands];
+    let edge = |frame_bytes| EdgeSpec {
+        slots: options.slots,
+        frame_bytes,
+        full: WhenFull::Wait,
+    };
+    let (received, complex) = (edge(options.frame * IQ_BYTES), edge(options.frame * COMPLEX_BYTES));
+    let sound = edge(options.sound() * SOUND_BYTES);
+    let mut graph = Graph::builder("radio")
+        .stage(StageSpec::new(SOURCE).makes(&[1]).state(COUNTERS).pinned())
+        .stage(filter(LOW_PASS, &*erase(LowPass::new())))
+        .stage(filter(DEMODULATOR, &*erase(Demodulator::new(options.emphasis))))
+        .edge((SOURCE, 0), (LOW_PASS, 0), received)
+        .edge((LOW_PASS, 0), (DEMODULATOR, 0), complex);
+    for (number, band) in equalizer(options).into_iter().enumerate() {
+        let name = band_name(number);
+        graph = graph
+            .stage(filter(&name, &*erase(band)))
+            .edge((DEMODULATOR, 0), (&name, 0), sound)
+            .edge((&name, 0), (SUM, number), sound);
+    }
+    Ok(graph
+        .stage(StageSpec::new(SUM).takes(&one_each).makes(&[1]))
+        .stage(StageSpec::new(SINK).takes(&[1]).state(COUNTERS).pinned())
+        .edge((SUM, 0), (SINK, 0), sound)
+        .build()?)
+}
+
+/// A stage of one input and output, with room for the state of `body`, whose length does not change.
+pub(crate) fn filter(name: &str, body: &dyn AnyStage) -> StageSpec {
+    StageSpec::new(name).takes(&[1]).makes(&[1]).state(saved_bytes(body))
+}
+
+/// The bytes of a stage's saved state, with some to spare.
+fn saved_bytes(body: &dyn AnyStage) -> usize {
+    let mut room = vec![0; COUNTERS];
+    loop {
+        match body.save(&mut room) {
+            Ok(bytes) => return bytes + COUNTERS,
+            Err(why) => assert!(room.len() < 2 * Load::STATE_MAX, "{why}"),
+        }
+        room.resize(2 * room.len(), 0);
+    }
+}
+
+fn band_name(number: usize) -> String {
+    format!("band-{}", number + 1)
+}
+
+/// The stage of this name in [`graph`], but for source and sink, which hold a file or a device: see
+/// [`crate::stages::Source`] and [`crate::stages::Sink`].
+///
+/// # Errors
+/// [`OptionError`] where the options are wrong, or name no such stage.
+pub fn stage(name: &str, options: &Options) -> Result<Box<dyn AnyStage>, OptionError> {
+    options.check()?;
+    match name {
+        LOW_PASS => return Ok(erase(LowPass::new())),
+        DEMODULATOR => return Ok(erase(Demodulator::new(options.emphasis))),
+        SUM => return Ok(erase(Sum::new(options.gains.len()))),
+        _ => {}
+    }
+    let bands: Vec<Band> = equalizer(options);
+    let number = (0..bands.len()).find(|&number| band_name(number) == name);
+    let band = number.and_then(|number| bands.into_iter().nth(number));
+    band.map(erase).ok_or_else(|| OptionError::Stage {
+        name: name.into(),
+        there: format!(
+            "{LOW_PASS}, {DEMODULATOR}, band-1 to band-{}, {SUM}",
+            options.gains.len()
+        ),
+    })
+}

@@ -1,0 +1,32 @@
+//! What does a radio compute? An FM receiver as stages of a pipeline: filters, input, sound files, and how good the
+//! sound is.
+//!
+//! - [`filters`]: taps by the window method, filters on streams, discriminator, de-emphasis.
+//! - [`stages`]: the channel's low-pass, the demodulator, the bands of an equalizer and their sum.
+//! - [`receive`]: all stages in one thread, the reference for every pipeline of them.
+//! - [`Recording`]: frames from a file or a pipe.
+//! - [`sound`]: 16-bit sound, in files and pipes.
+//! - [`quality`]: delay, correlation and signal-to-noise ratio against the true sound.
+//!
+//! The sound of a recording is the same to the last bit for every length of frames, on every processor and wherever the
+//! stages run.
+
+pub mod filters;
+mod graph;
+mod input;
+mod options;
+mod quality;
+mod receive;
+mod saved;
+pub mod sound;
+mod spectrum;
+pub mod stages;
+
+pub use graph::{RadioError, SINK, SOURCE, graph, stage};
+pub use input::{InputError, Recording};
+pub use options::{
+    AUDIO_RATE, BANDS_MAX, DECIMATION, DEVIATION, FRAME_MAX, GAIN_MAX, IQ_BYTES, IQ_RATE, OptionError, Options,
+};
+pub use quality::{Quality, QualityError, quality};
+pub use receive::{Receiver, receive};
+pub use spectrum::Spectrum;

@@ -1,0 +1,81 @@
+//! The whole receiver in one thread: the reference for every pipeline of the same stages.
+
+use punctual_pipeline::Stage;
+
+use crate::filters::bands;
+use crate::options::{AUDIO_RATE, BAND_TAPS, IQ_BYTES, OptionError, Options};
+use crate::stages::{Band, BandState, Demodulator, DemodulatorState, LowPass, LowPassState, Sum};
+
+/// A receiver: the stages one after the other, and their states.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    low_pass: (LowPass, LowPassState),
+    demodulator: (Demodulator, DemodulatorState),
+    bands: Vec<(Band, BandState)>,
+    iq: Vec<[f32; 2]>,
+    sound: Vec<f32>,
+    band: Vec<f32>,
+}
+
+impl Receiver {
+    /// A receiver before the first frame.
+    ///
+    /// # Errors
+    /// [`OptionError`] where none can be made of the options.
+    pub fn new(options: &Options) -> Result<Receiver, OptionError> {
+        options.check()?;
+        let low_pass = LowPass::new();
+        let demodulator = Demodulator::new(options.emphasis);
+        let bands = equalizer(options).into_iter().map(|band| {
+            let state = band.begin();
+            (band, state)
+        });
+        Ok(Receiver {
+            low_pass: (low_pass.clone(), low_pass.begin()),
+            demodulator: (demodulator.clone(), demodulator.begin()),
+            bands: bands.collect(),
+            iq: vec![[0.0; 2]; options.frame],
+            sound: vec![0.0; options.sound()],
+            band: vec![0.0; options.sound()],
+        })
+    }
+
+    /// Receives a frame of at most as many IQ samples as the options say, and adds its sound to `sound`.
+    pub fn frame(&mut self, frame: &[[u8; IQ_BYTES]], sound: &mut Vec<f32>) {
+        let iq = &mut self.iq[..frame.len()];
+        self.low_pass.0.filter(&mut self.low_pass.1, frame, iq);
+        let made = self.demodulator.0.filter(&mut self.demodulator.1, iq, &mut self.sound);
+        let begin = sound.len();
+        sound.resize(begin + made, 0.0);
+        for (number, (band, state)) in self.bands.iter_mut().enumerate() {
+            band.filter(state, &self.sound[..made], &mut self.band);
+            Sum::add(number == 0, &self.band[..made], &mut sound[begin..]);
+        }
+    }
+}
+
+/// The bands of a receiver, the lowest first.
+pub(crate) fn equalizer(options: &Options) -> Vec<Band> {
+    let taps = bands(BAND_TAPS, &options.cutoffs(), AUDIO_RATE.into()).expect("cutoffs that rise below half the rate");
+    let bands = taps.iter().zip(&options.gains);
+    bands.map(|(taps, gain)| Band::new(taps, *gain)).collect()
+}
+
+/// The sound of a whole recording, full scale 1, by the stages of the pipeline in one thread, frame by frame.
+///
+/// ```
+/// use punctual_radio::{Options, receive};
+/// let silence = vec![[127, 128]; 2500];
+/// assert_eq!(receive(&silence, &Options::default()).unwrap(), vec![0.0; 250]);
+/// ```
+///
+/// # Errors
+/// [`OptionError`] where no receiver can be made of the options.
+pub fn receive(recording: &[[u8; IQ_BYTES]], options: &Options) -> Result<Vec<f32>, OptionError> {
+    let mut receiver = Receiver::new(options)?;
+    let mut sound = Vec::with_capacity(recording.len() / 10 + 1);
+    for frame in recording.chunks(options.frame) {
+        receiver.frame(frame, &mut sound);
+    }
+    Ok(sound)
+}

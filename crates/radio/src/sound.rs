@@ -1,0 +1,188 @@
+//! Sound of 16 bits, mono, at [`AUDIO_RATE`]: files, pipes, fingerprints.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::options::AUDIO_RATE;
+
+const SPEC: hound::WavSpec = hound::WavSpec {
+    channels: 1,
+    sample_rate: AUDIO_RATE,
+    bits_per_sample: 16,
+    sample_format: hound::SampleFormat::Int,
+};
+
+/// Longest sound file that is read, in samples: an hour.
+const SAMPLES_MAX: u32 = 3600 * AUDIO_RATE;
+
+/// A sound file or pipe that fails.
+#[derive(Debug, Error)]
+pub enum SoundError {
+    /// A file that cannot be written or read.
+    #[error("{}: {why}", path.display())]
+    File {
+        /// The file; `-` for the standard output.
+        path: PathBuf,
+        /// What the library or system says.
+        why: hound::Error,
+    },
+    /// A sound file of another kind.
+    #[error(
+        "{}: {channels} channels of {bits} bits at {rate} Hz; needed is mono, 16 bits, {AUDIO_RATE} Hz, of an hour at most",
+        path.display()
+    )]
+    Kind {
+        /// The file.
+        path: PathBuf,
+        /// How many channels it has.
+        channels: u16,
+        /// Bits of a sample.
+        bits: u16,
+        /// Samples per second.
+        rate: u32,
+    },
+}
+
+/// A sample of full scale 1 in 16 bits: rounded, and cut off beyond full scale.
+pub fn quantized(sample: f32) -> i16 {
+    // The cast saturates, and makes 0 of NaN.
+    libm::rintf(sample * f32::from(i16::MAX)) as i16
+}
+
+/// A sample of 16 bits as a part of full scale, -1 to 1.
+pub fn scaled(sample: i16) -> f32 {
+    f32::from(sample) / f32::from(i16::MAX)
+}
+
+/// The fingerprint of sound: SHA-256 of its samples of 16 bits, the lower byte first.
+#[derive(Clone, Debug, Default)]
+pub struct Fingerprint(Sha256);
+
+impl Fingerprint {
+    /// Takes more sound in.
+    pub fn add(&mut self, sound: &[f32]) {
+        for &sample in sound {
+            self.0.update(quantized(sample).to_le_bytes());
+        }
+    }
+
+    /// Of all that was taken in: 64 hexadecimal digits.
+    pub fn digits(&self) -> String {
+        self.0
+            .clone()
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+}
+
+/// Where sound is written: a WAV file, or the standard output as a WAV stream of unknown length.
+pub enum Sound {
+    /// A file, whose header tells its length in the end.
+    File(PathBuf, Box<hound::WavWriter<BufWriter<File>>>),
+    /// A pipe.
+    Pipe(Box<dyn Write + Send>),
+}
+
+impl Sound {
+    /// Writes to the file at `path`; to the standard output for `-`.
+    ///
+    /// # Errors
+    /// [`SoundError::File`] where it cannot be created.
+    pub fn create(path: &Path) -> Result<Sound, SoundError> {
+        if path == Path::new("-") {
+            return Sound::pipe(Box::new(io::stdout()));
+        }
+        let writer = hound::WavWriter::create(path, SPEC).map_err(failed(path))?;
+        Ok(Sound::File(path.into(), Box::new(writer)))
+    }
+
+    /// Writes to a pipe, beginning with a header that gives the greatest length: players read on until the pipe ends.
+    ///
+    /// # Errors
+    /// [`SoundError::File`] where the pipe takes nothing.
+    pub fn pipe(mut pipe: Box<dyn Write + Send>) -> Result<Sound, SoundError> {
+        pipe.write_all(&stream_header())
+            .map_err(|why| failed(Path::new("-"))(why.into()))?;
+        Ok(Sound::Pipe(pipe))
+    }
+
+    /// Writes samples of full scale 1. A pipe gets them at once.
+    ///
+    /// # Errors
+    /// [`SoundError::File`], for example of a full disk, or where no process reads the pipe any more.
+    pub fn write(&mut self, sound: &[f32]) -> Result<(), SoundError> {
+        match self {
+            Sound::File(path, writer) => sound
+                .iter()
+                .try_for_each(|&sample| writer.write_sample(quantized(sample)))
+                .map_err(failed(path)),
+            Sound::Pipe(pipe) => sound
+                .iter()
+                .try_for_each(|&sample| pipe.write_all(&quantized(sample).to_le_bytes()))
+                .and_then(|()| pipe.flush())
+                .map_err(|why| failed(Path::new("-"))(why.into())),
+        }
+    }
+
+    /// Ends the sound: completes a file's header.
+    ///
+    /// # Errors
+    /// [`SoundError::File`] where that fails.
+    pub fn finish(self) -> Result<(), SoundError> {
+        match self {
+            Sound::File(path, writer) => writer.finalize().map_err(failed(&path)),
+            Sound::Pipe(_) => Ok(()),
+        }
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(hound::Error) -> SoundError {
+    let path = path.to_path_buf();
+    move |why| SoundError::File { path, why }
+}
+
+/// The header of a WAV file (Microsoft, RIFF 1.0) whose lengths are the greatest that there are.
+fn stream_header() -> Vec<u8> {
+    let bytes = SPEC.bits_per_sample / 8;
+    let longest = u32::MAX.to_le_bytes();
+    [
+        b"RIFF".as_slice(),
+        &longest,
+        b"WAVEfmt ",
+        &16u32.to_le_bytes(),
+        &1u16.to_le_bytes(), // plain numbers
+        &SPEC.channels.to_le_bytes(),
+        &SPEC.sample_rate.to_le_bytes(),
+        &(SPEC.sample_rate * u32::from(bytes)).to_le_bytes(),
+        &bytes.to_le_bytes(),
+        &SPEC.bits_per_sample.to_le_bytes(),
+        b"data",
+        &longest,
+    ]
+    .concat()
+}
+
+/// The sound in a WAV file, full scale 1.
+///
+/// # Errors
+/// [`SoundError`] where it cannot be read, or is not mono, of 16 bits, at [`AUDIO_RATE`].
+pub fn read(path: &Path) -> Result<Vec<f32>, SoundError> {
+    let reader = hound::WavReader::open(path).map_err(failed(path))?;
+    let spec = reader.spec();
+    if spec != SPEC || reader.duration() > SAMPLES_MAX {
+        return Err(SoundError::Kind {
+            path: path.into(),
+            channels: spec.channels,
+            bits: spec.bits_per_sample,
+            rate: spec.sample_rate,
+        });
+    }
+    let samples: Result<Vec<i16>, hound::Error> = reader.into_samples().collect();
+    Ok(samples.map_err(failed(path))?.into_iter().map(scaled).collect())
+}

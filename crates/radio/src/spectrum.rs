@@ -1,0 +1,107 @@
+//! How loud is which pitch? For the live view and the page.
+
+use std::f32::consts::PI;
+use std::fmt;
+use std::sync::Arc;
+
+use rustfft::num_complex::Complex;
+use rustfft::{Fft, FftPlanner};
+
+use crate::options::AUDIO_RATE;
+
+/// Samples of one spectrum: 82 ms, 12 Hz apart.
+const SIZE: usize = 2048;
+
+/// Lowest pitch shown, in hertz.
+const FROM: f32 = 40.0;
+
+/// Quieter than this is shown as this, in decibels below full scale: 16-bit sound has no more.
+const FLOOR: f32 = -96.0;
+
+/// Measures the power of the last sound in bands that are equally wide to the ear.
+#[derive(Clone)]
+pub struct Spectrum {
+    fft: Arc<dyn Fft<f32>>,
+    /// The first line of each band, and one past the last.
+    edges: Vec<usize>,
+    window: Vec<f32>,
+    values: Vec<Complex<f32>>,
+    scratch: Vec<Complex<f32>>,
+}
+
+impl Spectrum {
+    /// Samples that are looked at: the last ones of what is given.
+    pub const SAMPLES: usize = SIZE;
+
+    /// For so many bands, at most 64, between 40 Hz and half of [`AUDIO_RATE`].
+    pub fn new(bands: usize) -> Spectrum {
+        let bands = bands.clamp(1, 64);
+        let fft = FftPlanner::new().plan_fft_forward(SIZE);
+        let scratch = vec![Complex::default(); fft.get_inplace_scratch_len()];
+        Spectrum {
+            fft,
+            edges: edges(bands),
+            window: (0..SIZE).map(hann).collect(),
+            values: vec![Complex::default(); SIZE],
+            scratch,
+        }
+    }
+
+    /// The frequencies between which the bands lie, in hertz, one more than there are bands.
+    pub fn edges(&self) -> impl Iterator<Item = f32> {
+        self.edges
+            .iter()
+            .map(|&line| line as f32 * AUDIO_RATE as f32 / SIZE as f32)
+    }
+
+    /// The power of each band in decibels, 0 for a sine of full scale, at least -96; of the last
+    /// [`Spectrum::SAMPLES`] samples, silence before them.
+    pub fn measure(&mut self, sound: &[f32], powers: &mut Vec<f32>) {
+        let sound = &sound[sound.len().saturating_sub(SIZE)..];
+        self.values.fill(Complex::default());
+        let begin = SIZE - sound.len();
+        for ((value, &window), &sample) in self.values[begin..].iter_mut().zip(&self.window[begin..]).zip(sound) {
+            value.re = window * sample;
+        }
+        self.fft.process_with_scratch(&mut self.values, &mut self.scratch);
+        powers.clear();
+        powers.extend(
+            self.edges
+                .windows(2)
+                .map(|edge| decibels(&self.values[edge[0]..edge[1]])),
+        );
+    }
+}
+
+impl fmt::Debug for Spectrum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spectrum")
+            .field("edges", &self.edges)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Lines between the bands: each band has at least one, so the lowest are wider than even.
+fn edges(bands: usize) -> Vec<usize> {
+    let per_line = AUDIO_RATE as f32 / SIZE as f32;
+    let (first, last) = (FROM / per_line, SIZE as f32 / 2.0);
+    let mut edges: Vec<usize> = Vec::with_capacity(bands + 1);
+    for band in 0..=bands {
+        let even = first * (last / first).powf(band as f32 / bands as f32);
+        let after = edges.last().map_or(0, |line| line + 1);
+        edges.push((even.round() as usize).max(after));
+    }
+    edges
+}
+
+/// Half a sine of full scale has the power 1/2, and the window keeps 3/8 of all power; a sine's is in both halves of
+/// the transform, of which one is looked at.
+fn decibels(lines: &[Complex<f32>]) -> f32 {
+    let power: f32 = lines.iter().map(Complex::norm_sqr).sum();
+    let full = 0.25 * 0.375 * (SIZE * SIZE) as f32;
+    (10.0 * (power / full).max(1e-30).log10()).max(FLOOR)
+}
+
+fn hann(at: usize) -> f32 {
+    0.5 - 0.5 * (2.0 * PI * at as f32 / SIZE as f32).cos()
+}

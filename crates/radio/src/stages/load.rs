@@ -1,0 +1,90 @@
+//! A stage of any size: for what moving a state costs.
+
+use punctual_pipeline::{Failure, Frames, Stage, State};
+use serde::{Deserialize, Serialize};
+
+use super::frames::FOREIGN;
+use crate::saved::Samples;
+
+/// Hands frames on as they are, with so much work for each and a state so large.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    values: usize,
+    multiply_adds: u64,
+}
+
+/// Numbers that each frame changes: those of the frames so far, and no others, so that a lost or doubled frame shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadState {
+    frames: u64,
+    values: Samples,
+}
+
+impl Load {
+    /// Largest state, in bytes: 64 MiB.
+    pub const STATE_MAX: usize = 64 << 20;
+    /// Most work for a frame: a second or so.
+    pub const WORK_MAX: u64 = 1 << 30;
+
+    /// With a state of `state_bytes`, rounded up to 4 and at most [`Load::STATE_MAX`], and so many multiply-adds for
+    /// each frame, at most [`Load::WORK_MAX`].
+    pub fn new(state_bytes: usize, multiply_adds: u64) -> Load {
+        Load {
+            values: state_bytes.min(Load::STATE_MAX).div_ceil(4).max(1),
+            multiply_adds: multiply_adds.min(Load::WORK_MAX),
+        }
+    }
+
+    /// The numbers change in turn, each pulled towards the frame's number.
+    fn work(self, state: &mut LoadState) {
+        let towards = (state.frames % 1024) as f32;
+        let length = state.values.0.len() as u64;
+        let mut left = self.multiply_adds;
+        let mut begin = (state.frames.wrapping_mul(self.multiply_adds) % length) as usize;
+        while left > 0 {
+            let end = (begin as u64 + left).min(length) as usize;
+            for value in &mut state.values.0[begin..end] {
+                *value = *value * 0.5 + towards;
+            }
+            left -= (end - begin) as u64;
+            begin = 0;
+        }
+        state.frames += 1;
+    }
+}
+
+impl LoadState {
+    /// Differs where a frame was lost, doubled or came out of order.
+    pub fn fingerprint(&self) -> u64 {
+        let mix = |sum: u64, value: &f32| sum.rotate_left(7) ^ u64::from(value.to_bits());
+        self.values.0.iter().fold(self.frames, mix)
+    }
+}
+
+impl State for LoadState {
+    const VERSION: u32 = 1;
+}
+
+impl Stage for Load {
+    type State = LoadState;
+
+    fn begin(&self) -> LoadState {
+        LoadState {
+            frames: 0,
+            values: Samples(vec![0.0; self.values]),
+        }
+    }
+
+    fn step(&mut self, state: &mut LoadState, frames: &mut Frames<'_>) -> Result<(), Failure> {
+        if state.values.0.len() != self.values {
+            return Err(Failure(FOREIGN.into()));
+        }
+        for number in 0..frames.count(0) {
+            self.work(state);
+            let input = frames.input(0, number);
+            frames.output(0)[..input.len()].copy_from_slice(input);
+            frames.make(0, input.len(), frames.head(0, number));
+        }
+        Ok(())
+    }
+}
