@@ -1,10 +1,11 @@
 //! Figs. 2 and 7: what a move costs by the size of the task.
 //!
-//! A stage between an idle source and an idle sink moves to another core; its freeze is measured in cycles of the lowest
-//! clock. Labels: `mechanism` (`replica`, `recreate`), `kib`.
+//! A stage between an idle source and an idle sink moves to another core; its freeze is measured in cycles of the
+//! lowest clock. Labels: `mechanism` (`replica`, `recreate`), `kib`.
 
 use punctual_allocation::mapping::{Configuration, Idle, Mapping, Move, MoveCost};
-use punctual_sim::pipeline::{Edge, Mechanism, Mpsoc, Pipeline, Simulated, StageModel};
+use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
+use punctual_sim::pipeline::{Mechanism, Mpsoc, Pipeline, Simulated, StepCost};
 use punctual_units::{Nanos, Time};
 
 use super::single;
@@ -45,16 +46,7 @@ pub fn runs(machine: &Mpsoc, seed: u64) -> Vec<Result<Run, String>> {
 
 fn freeze_cycles(machine: &Mpsoc, cost: MoveCost, bytes: u64, seed: u64) -> Result<f64, String> {
     let cores = machine.with_clocks(&[machine.least_mhz]);
-    let stage = |name: &str| StageModel {
-        name: name.into(),
-        cycles: 1000.0,
-        spread: 0.0,
-        state_bytes: bytes,
-        migratable: true,
-    };
-    let edges = vec![Edge::plain(0, 1, 4), Edge::plain(1, 2, 4)];
-    let stages = vec![stage("source"), stage("moved"), stage("sink")];
-    let pipeline = Pipeline::new(stages, edges).map_err(|error| error.to_string())?;
+    let pipeline = pipeline(bytes)?;
     let start = Configuration {
         mapping: Mapping::of([0, 1, 0]),
         steps: cores.domains.iter().map(|_| 0).collect(),
@@ -76,4 +68,26 @@ fn freeze_cycles(machine: &Mpsoc, cost: MoveCost, bytes: u64, seed: u64) -> Resu
     let report = simulated.report();
     let freeze = report.freezes.first().ok_or("the move was not made within 10 s")?;
     Ok(freeze.until.since(freeze.from).as_secs_f64() * machine.least_mhz as f64 * 1e6)
+}
+
+/// A stage of so many bytes between two others.
+fn pipeline(bytes: u64) -> Result<Pipeline, String> {
+    let edge = EdgeSpec {
+        slots: 4,
+        frame_bytes: 64,
+        full: WhenFull::Wait,
+    };
+    let graph = Graph::builder("three")
+        .stage(StageSpec::new("source").makes(&[1]))
+        .stage(StageSpec::new("moved").takes(&[1]).makes(&[1]).state(bytes as usize))
+        .stage(StageSpec::new("sink").takes(&[1]))
+        .edge(("source", 0), ("moved", 0), edge)
+        .edge(("moved", 0), ("sink", 0), edge)
+        .build();
+    let cost = StepCost {
+        cycles: 1000.0,
+        spread: 0.0,
+    };
+    let graph = graph.map_err(|error| error.to_string())?;
+    Pipeline::new(&graph, vec![cost; 3]).map_err(|error| error.to_string())
 }

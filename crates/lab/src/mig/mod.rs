@@ -3,9 +3,9 @@
 //! EURASIP Journal on Embedded Systems, 2008), Figs. 2, 6, 7 and 10 to 16, simulated.
 //!
 //! `radio` is the paper's application, and what was chosen where it is silent. `map` looks for the best mappings on an
-//! ensemble of clock grids, because the paper does not state its clock steps. `queues` moves tasks while frames are due,
-//! `cost` moves tasks of many sizes, `overhead` measures daemons and checkpoints. `figures` says what is drawn. The
-//! machine is a file ([`Mpsoc`]).
+//! ensemble of clock grids, because the paper does not state its clock steps. `queues` moves tasks while frames are
+//! due, `cost` moves tasks of many sizes, `overhead` measures daemons and checkpoints. `figures` says what is drawn.
+//! The machine is a file ([`Mpsoc`]).
 
 mod cost;
 mod figures;

@@ -7,7 +7,7 @@ use punctual_allocation::mapping::{Configuration, Idle};
 use punctual_sim::pipeline::{Daemon, Mechanism, Mpsoc, Report, Simulated};
 use punctual_units::{Nanos, Time};
 
-use super::radio::{WORKERS, mapping, radio_of};
+use super::radio::{TASK_BYTES, WORKERS, mapping, radio_of};
 use super::single;
 use crate::samples::{Labels, Run, labels as labelled};
 
@@ -103,7 +103,7 @@ fn simulate(
         transfer: Nanos::ZERO,
     };
     let ground = (cores, Idle::AlwaysOn, machine.thermal);
-    let pipeline = radio_of(WORKERS, 14, 0.0, more)?;
+    let pipeline = radio_of(WORKERS, 14, TASK_BYTES, 0.0, more)?;
     let mut simulated = Simulated::new(pipeline, ground, mechanism, start, 450.0, seed).with_daemons(daemons);
     simulated.run_until(Time::ZERO + SPAN);
     Ok(simulated.report())

@@ -2,8 +2,8 @@
 //!
 //! The frame rate rises, and with it the mapping changes; labels: `transition`, `slots` (of every queue). The paper's
 //! mappings, all cores at the lowest clock: 450 to 900 frames/s as in the paper; from two cores to three at the rate
-//! that only three serve at that clock. Tasks are of the paper's least size; the demodulator is also moved as a larger one
-//! (labels `demodulator`: its size in KiB; queues of [`ENOUGH`] frames).
+//! that only three serve at that clock. Tasks are of the paper's least size; the demodulator is also moved as a larger
+//! one (labels `demodulator`: its size in KiB; queues of [`ENOUGH`] frames).
 
 use punctual_allocation::mapping::{Idle, Move};
 use punctual_sim::pipeline::{Mechanism, Mpsoc, Pipeline, Simulated};

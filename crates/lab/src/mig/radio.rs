@@ -7,7 +7,8 @@
 //! core and its 900 on two.
 
 use punctual_allocation::mapping::{Configuration, Cores, Idle, Mapping, Problem};
-use punctual_sim::pipeline::{Edge, Mpsoc, Pipeline, StageModel};
+use punctual_pipeline::{EdgeSpec, Graph, GraphError, StageSpec, WhenFull};
+use punctual_sim::pipeline::{Mpsoc, Pipeline, StepCost};
 
 /// Cycles of a frame, all tasks together.
 pub const FRAME_CYCLES: f64 = 1e6 / 6.0;
@@ -19,41 +20,62 @@ const END: f64 = 5.0;
 const DEMODULATOR: f64 = 45.0;
 /// Every task is as small as the paper's smallest: its text names no sizes.
 pub const TASK_BYTES: u64 = 65_536;
+/// Nothing depends on it: the bus is not simulated.
+const FRAME_BYTES: usize = 64;
 /// How far the cycles of a step lie from the average: by hand, a filter's loops do not depend on the data.
 const SPREAD: f64 = 0.02;
-/// The stages by number; workers follow from [`FIRST_WORKER`] on, the consumer is last.
-pub const LOW_PASS: usize = 0;
+/// Stages by number: the low-pass filter is the first, workers begin with [`FIRST_WORKER`], the consumer is the last.
 pub const DEMODULATION: usize = 1;
 pub const FIRST_WORKER: usize = 2;
 
 /// The radio's graph, all queues of one size, with a demodulator of so many bytes.
 pub fn radio(workers: usize, slots: u32, demodulator: u64) -> Result<Pipeline, String> {
-    let plain = radio_of(workers, slots, SPREAD, 0.0)?;
-    let mut stages = plain.stages().to_vec();
-    stages[DEMODULATION].state_bytes = demodulator;
-    Pipeline::new(stages, plain.edges().to_vec()).map_err(|error| error.to_string())
+    radio_of(workers, slots, demodulator, SPREAD, 0.0)
 }
 
-/// With tasks of the least size; steps vary by `spread`, and take `more` cycles each.
-pub fn radio_of(workers: usize, slots: u32, spread: f64, more: f64) -> Result<Pipeline, String> {
+/// The same; steps vary by `spread`, and take `more` cycles each.
+pub fn radio_of(workers: usize, slots: u32, demodulator: u64, spread: f64, more: f64) -> Result<Pipeline, String> {
+    let graph = graph(workers, slots, demodulator).map_err(|error| error.to_string())?;
     let whole = 2.0 * END + DEMODULATOR + WORKER * workers as f64;
-    let stage = |name: String, percent: f64| StageModel {
-        name,
-        cycles: FRAME_CYCLES * percent / whole + more,
+    let cost = |stage: usize| StepCost {
+        cycles: FRAME_CYCLES * percent(workers, stage) / whole + more,
         spread,
-        state_bytes: TASK_BYTES,
-        migratable: true,
     };
-    let consumer = FIRST_WORKER + workers;
-    let mut stages = vec![stage("low-pass".into(), END), stage("demodulator".into(), DEMODULATOR)];
-    let mut edges = vec![Edge::plain(LOW_PASS, DEMODULATION, slots)];
-    for worker in FIRST_WORKER..consumer {
-        stages.push(stage(format!("band-pass {}", worker - 1), WORKER));
-        edges.push(Edge::plain(DEMODULATION, worker, slots));
-        edges.push(Edge::plain(worker, consumer, slots));
+    let costs = (0..FIRST_WORKER + workers + 1).map(cost).collect();
+    Pipeline::new(&graph, costs).map_err(|error| error.to_string())
+}
+
+fn percent(workers: usize, stage: usize) -> f64 {
+    match stage {
+        DEMODULATION => DEMODULATOR,
+        _ if (FIRST_WORKER..FIRST_WORKER + workers).contains(&stage) => WORKER,
+        _ => END,
     }
-    stages.push(stage("consumer".into(), END));
-    Pipeline::new(stages, edges).map_err(|error| error.to_string())
+}
+
+fn graph(workers: usize, slots: u32, demodulator: u64) -> Result<Graph, GraphError> {
+    let edge = EdgeSpec {
+        slots,
+        frame_bytes: FRAME_BYTES,
+        full: WhenFull::Wait,
+    };
+    let task = |name: &str| StageSpec::new(name).state(TASK_BYTES as usize);
+    let through = |name: &str| task(name).takes(&[1]).makes(&[1]);
+    let mut builder = Graph::builder("FM radio")
+        .stage(task("low-pass").makes(&[1]))
+        .stage(through("demodulator").state(demodulator as usize))
+        .edge(("low-pass", 0), ("demodulator", 0), edge);
+    let names: Vec<String> = (1..=workers).map(|worker| format!("band-pass {worker}")).collect();
+    for name in &names {
+        builder = builder.stage(through(name));
+    }
+    builder = builder.stage(task("consumer").takes(&vec![1; workers]));
+    for (port, name) in names.iter().enumerate() {
+        builder = builder
+            .edge(("demodulator", 0), (name, 0), edge)
+            .edge((name, 0), ("consumer", port), edge);
+    }
+    builder.build()
 }
 
 /// The paper's mapping on so many cores, 1 to 3 (Fig. 9): the demodulator leaves first, then two workers.
@@ -74,7 +96,7 @@ pub fn transition((from, to): (usize, usize)) -> String {
 
 /// The radio on these cores, for the policies; steps as on average, as in the paper's sums.
 pub fn problem(workers: usize, cores: Cores, idle: Idle) -> Result<Problem, String> {
-    let stages = radio_of(workers, 1, 0.0, 0.0)?.to_map(|_| 0);
+    let stages = radio_of(workers, 1, TASK_BYTES, 0.0, 0.0)?.to_map(|_| 0);
     Problem::new(stages, cores, idle).map_err(|error| error.to_string())
 }
 

@@ -61,9 +61,9 @@ fn runs_are_as_planned() {
 #[test]
 fn the_loads_are_the_papers() {
     let three = radio::radio(3, 14, radio::TASK_BYTES).unwrap();
-    let cycles: f64 = three.stages().iter().map(|stage| stage.cycles).sum();
+    let cycles: f64 = three.costs().iter().map(|cost| cost.cycles).sum();
     assert!((cycles - 1e6 / 6.0).abs() < 1e-6);
-    let share = three.stages()[radio::DEMODULATION].cycles / cycles;
+    let share = three.costs()[radio::DEMODULATION].cycles / cycles;
     assert!((share - 45.0 / 94.0).abs() < 1e-12);
     let moved = |from, to| radio::mapping(3, from).moves(&radio::mapping(3, to)).count();
     assert_eq!((moved(1, 2), moved(2, 3), moved(1, 3)), (1, 2, 3));
