@@ -2,20 +2,21 @@
 //!
 //! **Problem.** A step takes frames, makes frames and changes the stage's state. Its process may be killed between any
 //! two instructions, and another process is to go on as if nothing had happened: no frame taken twice or lost, none
-//! made twice, no half of a state. **Terms.** A stage has a *commit word* of an *epoch* and the number of steps done, and
-//! two *records*. A record says what a number of steps has come to: how many frames were taken from each input and made
-//! at each output, and which of two places has the state. **Method.** The record of step n is in place n mod 2. To commit
-//! step n + 1, its process writes the other record, and the state into the other place, and then changes the word from
-//! (epoch, n) to (epoch, n + 1). That one store makes all of it valid at once: neighbours compute from the record how many
-//! frames an edge holds, so there is no other count that could disagree. A kill before it leaves the step undone; what it
-//! wrote lies where no process looks. A kill after it leaves the step done.
+//! made twice, no half of a state. **Terms.** A stage has a *commit word* of an *epoch* and the number of steps done,
+//! and two *records*. A record says what a number of steps has come to: how many frames were taken from each input and
+//! made at each output, and which of two places has the state. **Method.** The record of step n is in place n mod 2. To
+//! commit step n + 1, its process writes the other record, and the state into the other place, and then changes the
+//! word from (epoch, n) to (epoch, n + 1). That one store makes all of it valid at once: neighbours compute from the
+//! record how many frames an edge holds, so there is no other count that could disagree. A kill before it leaves the
+//! step undone; what it wrote lies where no process looks. A kill after it leaves the step done.
 //!
-//! **The epoch.** A process that takes the stage on changes the word's epoch first. Whatever process had the stage before
-//! then fails to commit, and stops: two processes never both make progress.
+//! **The epoch.** A process that takes the stage on changes the word's epoch first. Whatever process had the stage
+//! before then fails to commit, and stops: two processes never both make progress.
 //!
-//! **Reading.** A neighbour reads the word, a field of its record, and the word again: unchanged, the field belongs to it,
-//! because the place is written again only after the next commit. Its fences pair with those of [`Committed::publish`].
-//! They are tried under the model checker `loom` (`tests/loom.rs`), with one planted as missing.
+//! **Reading.** A neighbour reads the word, a field of its record, and the word again: unchanged, the field belongs to
+//! it, because the place is written again only after the next commit. Its fences pair with those of
+//! [`Committed::publish`]. They are tried under the model checker `loom` (`tests/loom.rs`), with one planted as
+//! missing.
 
 use crate::atomics::{AtomicU64, Ordering, fence, look_again};
 use crate::graph::PORTS_MAX;

@@ -1,6 +1,6 @@
 //! What lies where in the memory of a pipeline.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use punctual_units::Time;
 
@@ -20,6 +20,45 @@ const HEADER_WORDS: usize = 64;
 const SHARED_AT: usize = 8;
 /// Words of a stage that are the caller's, too.
 const NOTES: usize = 24;
+/// Bells of the caller's.
+const BELLS: usize = 16;
+/// Words of the caller's for what happened: see [`Layout::log`].
+const LOG_WORDS: usize = 1024 * 16;
+
+/// A word and a bell.
+const SLOT_BYTES: usize = 16;
+
+/// What a thread waits for: a count of the times that it was rung, and whether a thread waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Bell<'m> {
+    /// The count: what to wait at (futex(2)).
+    pub count: &'m AtomicU32,
+    waiting: &'m AtomicU32,
+}
+
+impl<'m> Bell<'m> {
+    fn at(region: &'m Region, at: usize) -> Bell<'m> {
+        let [count, waiting] = region.halves(at);
+        Bell { count, waiting }
+    }
+
+    /// How often it was rung. A thread looks for what it waits for *after* this, and then waits for another count.
+    pub fn heard(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Rings; whether a thread may be waiting, and is to be woken.
+    pub fn ring(&self) -> bool {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        // After the count: a thread that says that it waits looks at the count afterwards.
+        self.waiting.load(Ordering::SeqCst) != 0
+    }
+
+    /// Says whether a thread waits. A thread that died while it waited leaves a wake-up too many, no more.
+    pub fn waits(&self, waits: bool) {
+        self.waiting.store(waits.into(), Ordering::SeqCst);
+    }
+}
 
 /// Why memory is not that of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +84,8 @@ pub enum LayoutError {
 pub struct Layout {
     fingerprint: u64,
     bytes: usize,
+    bells_at: usize,
+    log_at: usize,
     pub(crate) stages: Vec<StageAt>,
 }
 
@@ -149,6 +190,7 @@ impl Layout {
     pub fn new(graph: &Graph) -> Layout {
         let mut places = Places(0);
         places.next(HEADER_WORDS * 8);
+        let (bells_at, log_at) = (places.next(BELLS * 8), places.next(LOG_WORDS * 8));
         let rings: Vec<Ring> = { graph.links().iter() }
             .map(|link| {
                 let ring = Ring {
@@ -161,10 +203,13 @@ impl Layout {
             })
             .collect();
         let stages = (0..graph.stages().len()).map(|number| StageAt::new(graph, number, &rings, &mut places));
+        let stages = stages.collect();
         Layout {
-            stages: stages.collect(),
+            stages,
             fingerprint: graph.fingerprint(),
             bytes: places.0,
+            bells_at,
+            log_at,
         }
     }
 
@@ -218,12 +263,26 @@ impl Layout {
         &region.words(0, HEADER_WORDS)[SHARED_AT..]
     }
 
+    /// Words of the caller's, for a bounded list of what happened: 16,384.
+    pub fn log<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
+        region.words(self.log_at, LOG_WORDS)
+    }
+
+    /// A bell of the caller's, by its number below 16.
+    ///
+    /// # Panics
+    /// Where there is no such bell.
+    pub fn shared_bell<'m>(&self, region: &'m Region, number: usize) -> Bell<'m> {
+        assert!(number < BELLS, "bell {number} of {BELLS}");
+        Bell::at(region, self.bells_at + number * 8)
+    }
+
     /// Words of the caller's, for one stage: 24.
     ///
     /// # Panics
     /// Where there is no such stage.
     pub fn notes<'m>(&self, region: &'m Region, stage: usize) -> &'m [AtomicU64] {
-        region.words(self.stages[stage].at + 2 * LINE + SLOTS_MAX * 8, NOTES)
+        region.words(self.stages[stage].at + StageAt::NOTES_AT, NOTES)
     }
 
     /// The control word of a stage: see [`Control`](crate::Control).
@@ -234,21 +293,33 @@ impl Layout {
         &region.words(self.stages[stage].at + LINE, 1)[0]
     }
 
-    /// The words of the processes that may have a stage, one each.
+    /// Rung when a neighbour of the stage has committed a step, or the stage was asked for something.
     ///
     /// # Panics
     /// Where there is no such stage.
-    pub fn slots<'m>(&self, region: &'m Region, stage: usize) -> &'m [AtomicU64] {
-        region.words(self.stages[stage].at + 2 * LINE, SLOTS_MAX)
+    pub fn bell<'m>(&self, region: &'m Region, stage: usize) -> Bell<'m> {
+        Bell::at(region, self.stages[stage].at + LINE + 8)
     }
 
-    /// The bell of a stage: its lower half counts the times that a neighbour has committed a step, or that the stage was
-    /// asked for something. The word beside it is not 0 while a thread waits for it.
+    /// A word of the caller's about a process that may have the stage.
     ///
     /// # Panics
-    /// Where there is no such stage.
-    pub fn bell<'m>(&self, region: &'m Region, stage: usize) -> &'m [AtomicU64] {
-        region.words(self.stages[stage].at + LINE + 8, 2)
+    /// Where there is no such stage, or no such slot.
+    pub fn slot<'m>(&self, region: &'m Region, stage: usize, slot: u8) -> &'m AtomicU64 {
+        &region.words(self.slot_at(stage, slot), 1)[0]
+    }
+
+    /// Rung when the process in the slot is to look at the control word.
+    ///
+    /// # Panics
+    /// Where there is no such stage, or no such slot.
+    pub fn slot_bell<'m>(&self, region: &'m Region, stage: usize, slot: u8) -> Bell<'m> {
+        Bell::at(region, self.slot_at(stage, slot) + 8)
+    }
+
+    fn slot_at(&self, stage: usize, slot: u8) -> usize {
+        assert!(usize::from(slot) < SLOTS_MAX, "slot {slot} of {SLOTS_MAX}");
+        self.stages[stage].at + 2 * LINE + usize::from(slot) * SLOT_BYTES
     }
 
     /// The stages whose commits a stage waits for, and that wait for its own.
@@ -288,8 +359,9 @@ fn record_bytes(words: usize) -> usize {
 }
 
 impl StageAt {
-    /// The commit word in a line; control, bell in a line; slots; notes. The records follow.
-    const FIXED: usize = 2 * LINE + SLOTS_MAX * 8 + NOTES * 8;
+    /// The commit word has a line, control and bell have one, the slots and the notes follow, and then the records.
+    const NOTES_AT: usize = 2 * LINE + SLOTS_MAX * SLOT_BYTES;
+    const FIXED: usize = StageAt::NOTES_AT + NOTES * 8;
 
     fn new(graph: &Graph, number: usize, rings: &[Ring], places: &mut Places) -> StageAt {
         let spec = &graph.stages()[number];

@@ -3,7 +3,8 @@
 //!
 //! - [`Graph`]: the stages and the edges between them, checked.
 //! - [`Stage`]: what a user writes: a state, and a function of the state and of frames.
-//! - [`Region`] and [`Layout`]: the memory, and what lies where. It may be a mapping that processes share, or on the heap.
+//! - [`Region`] and [`Layout`]: the memory, and what lies where. It may be a mapping that processes share, or on the
+//!   heap.
 //! - [`Runner`]: takes a stage on, carries out its steps and commits each by one word (`commit.rs` says why that is
 //!   enough).
 //! - [`Control`]: which process has a stage, and how it goes to another: moving, replacing a version and starting again
@@ -32,7 +33,7 @@ pub use commit::{Commit, Record};
 pub use control::{Control, Phase, SLOTS_MAX};
 pub use frames::{Frames, Head};
 pub use graph::{EdgeSpec, Graph, GraphError, Link, PORTS_MAX, STAGES_MAX, StageSpec, WhenFull};
-pub use layout::{Layout, LayoutError};
+pub use layout::{Bell, Layout, LayoutError};
 pub use region::Region;
 pub use runner::{Runner, TakeError, Turn};
 pub use serial::run_serially;

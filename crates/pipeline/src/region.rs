@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// What sections of the memory are aligned to: a cache line of all machines that we know.
 pub(crate) const LINE: usize = 64;
@@ -19,7 +19,8 @@ pub struct Region {
     _kept: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: words are atomic; bytes are handed out by the protocol of `runner.rs` to one writer, or to readers, at a time.
+// SAFETY: words are atomic; bytes are handed out by the protocol of `runner.rs` to one writer, or to readers, at a
+// time.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -73,6 +74,14 @@ impl Region {
         assert_eq!(at % 8, 0, "a word begins at a multiple of 8");
         // SAFETY: within the memory and aligned, as checked; any bits are a word, and all access is atomic.
         unsafe { std::slice::from_raw_parts(self.base.add(at).cast().as_ptr(), count) }
+    }
+
+    /// Two half words from byte `at` on: memory that is never used as whole words.
+    pub(crate) fn halves(&self, at: usize) -> &[AtomicU32; 2] {
+        self.check(at, 8);
+        assert_eq!(at % 8, 0, "a pair begins at a multiple of 8");
+        // SAFETY: within the memory and aligned, as checked; any bits are a pair, and all access is atomic.
+        unsafe { self.base.add(at).cast().as_ref() }
     }
 
     /// `count` bytes from `at` on.

@@ -20,7 +20,7 @@ const COMPLEX_BYTES: usize = 8;
 const SOUND_BYTES: usize = 4;
 
 /// Room for the counters of the ends.
-const COUNTERS: usize = 64;
+pub(crate) const COUNTERS: usize = 64;
 
 /// Why a graph of these options is none.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Recordings: frames of IQ samples from a file, a packed file or a pipe.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
@@ -9,8 +9,8 @@ use thiserror::Error;
 
 use crate::options::IQ_BYTES;
 
-/// Bytes that are thrown away at a time.
-const SKIP: usize = 1 << 16;
+/// Bytes that are copied or thrown away at a time.
+const COPY: usize = 1 << 16;
 
 /// A recording that cannot be read to its end.
 #[derive(Debug, Error)]
@@ -54,6 +54,7 @@ pub struct Recording {
 
 enum Source {
     Plain(Box<dyn Read + Send>),
+    File(BufReader<File>),
     Packed(Box<StreamingDecoder<BufReader<File>, FrameDecoder>>),
 }
 
@@ -69,7 +70,11 @@ impl Recording {
         }
         let file = File::open(path).map_err(|why| InputError::Read { path: path.into(), why })?;
         if path.extension().is_none_or(|extension| extension != "zst") {
-            return Ok(Recording::from_reader(path, Box::new(BufReader::new(file))));
+            return Ok(Recording {
+                path: path.into(),
+                source: Source::File(BufReader::new(file)),
+                bytes: 0,
+            });
         }
         let decoder = StreamingDecoder::new(BufReader::new(file)).map_err(|_| InputError::NotPacked(path.into()))?;
         Ok(Recording {
@@ -102,7 +107,7 @@ impl Recording {
             }
             filled += read;
         }
-        if self.bytes == 0 {
+        if self.bytes == 0 && !frame.is_empty() {
             return Err(InputError::Empty(self.path.clone()));
         }
         if !filled.is_multiple_of(IQ_BYTES) {
@@ -114,15 +119,39 @@ impl Recording {
         Ok(filled)
     }
 
-    /// Goes on after `bytes`, as far as the recording has them: for a process that takes over.
+    /// Copies all that is left to `to`, plain, and tells how many bytes: to be sure of a recording before a run, and to
+    /// have it where a process that takes over finds its place at once.
+    ///
+    /// # Errors
+    /// Those of [`Recording::read`]; [`InputError::Read`] where `to` takes no more.
+    pub fn copy_to(&mut self, to: &mut dyn Write) -> Result<u64, InputError> {
+        let (mut room, begin) = (vec![0; COPY], self.bytes);
+        loop {
+            let read = self.read(&mut room)?;
+            if read == 0 {
+                return Ok(self.bytes - begin);
+            }
+            to.write_all(&room[..read]).map_err(|why| self.failure(why))?;
+        }
+    }
+
+    /// Goes on after `bytes`, as far as the recording has them: for a process that takes over. A plain file is not read
+    /// for it.
     ///
     /// # Errors
     /// [`InputError::Read`] and [`InputError::Damaged`].
     pub fn skip(&mut self, bytes: u64) -> Result<(), InputError> {
-        let mut room = vec![0; SKIP];
+        // A named pipe has no places to go to.
+        if let Source::File(file) = &mut self.source
+            && file.seek(SeekFrom::Start(self.bytes.saturating_add(bytes))).is_ok()
+        {
+            self.bytes = self.bytes.saturating_add(bytes);
+            return Ok(());
+        }
+        let mut room = vec![0; COPY];
         let end = self.bytes.saturating_add(bytes);
         while self.bytes < end {
-            let wanted = (end - self.bytes).min(SKIP as u64) as usize;
+            let wanted = (end - self.bytes).min(COPY as u64) as usize;
             if self.some(&mut room[..wanted])? == 0 {
                 break;
             }
@@ -134,6 +163,7 @@ impl Recording {
         loop {
             let read = match &mut self.source {
                 Source::Plain(reader) => reader.read(into),
+                Source::File(reader) => reader.read(into),
                 Source::Packed(decoder) => decoder.read(into),
             };
             match read {
@@ -161,7 +191,7 @@ impl Recording {
 
     fn failure(&self, why: io::Error) -> InputError {
         match self.source {
-            Source::Plain(_) => InputError::Read {
+            Source::Plain(_) | Source::File(_) => InputError::Read {
                 path: self.path.clone(),
                 why,
             },

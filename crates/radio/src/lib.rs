@@ -4,6 +4,7 @@
 //! - [`filters`]: taps by the window method, filters on streams, discriminator, de-emphasis.
 //! - [`stages`]: the channel's low-pass, the demodulator, the bands of an equalizer and their sum.
 //! - [`receive`]: all stages in one thread, the reference for every pipeline of them.
+//! - [`graph`] and [`stage`]: the same as a pipeline; [`streamit`] is another graph of such stages.
 //! - [`Recording`]: frames from a file or a pipe.
 //! - [`sound`]: 16-bit sound, in files and pipes.
 //! - [`quality`]: delay, correlation and signal-to-noise ratio against the true sound.
@@ -21,6 +22,7 @@ mod saved;
 pub mod sound;
 mod spectrum;
 pub mod stages;
+pub mod streamit;
 
 pub use graph::{RadioError, SINK, SOURCE, graph, stage};
 pub use input::{InputError, Recording};
@@ -28,5 +30,5 @@ pub use options::{
     AUDIO_RATE, BANDS_MAX, DECIMATION, DEVIATION, FRAME_MAX, GAIN_MAX, IQ_BYTES, IQ_RATE, OptionError, Options,
 };
 pub use quality::{Quality, QualityError, quality};
-pub use receive::{Receiver, receive};
+pub use receive::{Receiver, equalizer, receive};
 pub use spectrum::Spectrum;

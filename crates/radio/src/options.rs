@@ -81,6 +81,9 @@ pub enum OptionError {
     /// A time constant that no station has.
     #[error("a pre-emphasis of {0} us: take 50 (Europe) or 75 (America), at least 0, at most 1000")]
     Emphasis(f64),
+    /// Frames of the second graph that are empty or too long.
+    #[error("a frame of {0} outputs: take 1 to 1048576")]
+    Outputs(usize),
     /// A stage that the receiver does not have.
     #[error("no stage is called \"{name}\"; there are {there}")]
     Stage {

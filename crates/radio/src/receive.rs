@@ -4,14 +4,15 @@ use punctual_pipeline::Stage;
 
 use crate::filters::bands;
 use crate::options::{AUDIO_RATE, BAND_TAPS, IQ_BYTES, OptionError, Options};
-use crate::stages::{Band, BandState, Demodulator, DemodulatorState, LowPass, LowPassState, Sum};
+use crate::stages::{Band, Demodulator, DemodulatorState, FilterState, LowPass, LowPassState, Sum};
 
 /// A receiver: the stages one after the other, and their states.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     low_pass: (LowPass, LowPassState),
     demodulator: (Demodulator, DemodulatorState),
-    bands: Vec<(Band, BandState)>,
+    bands: Vec<(Band, FilterState<BAND_TAPS>)>,
+    sum: Sum,
     iq: Vec<[f32; 2]>,
     sound: Vec<f32>,
     band: Vec<f32>,
@@ -34,6 +35,7 @@ impl Receiver {
             low_pass: (low_pass.clone(), low_pass.begin()),
             demodulator: (demodulator.clone(), demodulator.begin()),
             bands: bands.collect(),
+            sum: Sum::new(options.gains.len()),
             iq: vec![[0.0; 2]; options.frame],
             sound: vec![0.0; options.sound()],
             band: vec![0.0; options.sound()],
@@ -49,16 +51,16 @@ impl Receiver {
         sound.resize(begin + made, 0.0);
         for (number, (band, state)) in self.bands.iter_mut().enumerate() {
             band.filter(state, &self.sound[..made], &mut self.band);
-            Sum::add(number == 0, &self.band[..made], &mut sound[begin..]);
+            self.sum.add(number, &self.band[..made], &mut sound[begin..]);
         }
     }
 }
 
-/// The bands of a receiver, the lowest first.
-pub(crate) fn equalizer(options: &Options) -> Vec<Band> {
+/// The bands of a receiver, the lowest first; the options are good.
+pub fn equalizer(options: &Options) -> Vec<Band> {
     let taps = bands(BAND_TAPS, &options.cutoffs(), AUDIO_RATE.into()).expect("cutoffs that rise below half the rate");
     let bands = taps.iter().zip(&options.gains);
-    bands.map(|(taps, gain)| Band::new(taps, *gain)).collect()
+    bands.map(|(taps, gain)| Band::new(taps, *gain, 1)).collect()
 }
 
 /// The sound of a whole recording, full scale 1, by the stages of the pipeline in one thread, frame by frame.

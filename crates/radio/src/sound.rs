@@ -85,8 +85,8 @@ impl Fingerprint {
 pub enum Sound {
     /// A file, whose header tells its length in the end.
     File(PathBuf, Box<hound::WavWriter<BufWriter<File>>>),
-    /// A pipe.
-    Pipe(Box<dyn Write + Send>),
+    /// A pipe, and the bytes of the samples that are written at once.
+    Pipe(Box<dyn Write + Send>, Vec<u8>),
 }
 
 impl Sound {
@@ -109,7 +109,7 @@ impl Sound {
     pub fn pipe(mut pipe: Box<dyn Write + Send>) -> Result<Sound, SoundError> {
         pipe.write_all(&stream_header())
             .map_err(|why| failed(Path::new("-"))(why.into()))?;
-        Ok(Sound::Pipe(pipe))
+        Ok(Sound::Pipe(pipe, Vec::new()))
     }
 
     /// Writes samples of full scale 1. A pipe gets them at once.
@@ -122,11 +122,13 @@ impl Sound {
                 .iter()
                 .try_for_each(|&sample| writer.write_sample(quantized(sample)))
                 .map_err(failed(path)),
-            Sound::Pipe(pipe) => sound
-                .iter()
-                .try_for_each(|&sample| pipe.write_all(&quantized(sample).to_le_bytes()))
-                .and_then(|()| pipe.flush())
-                .map_err(|why| failed(Path::new("-"))(why.into())),
+            Sound::Pipe(pipe, bytes) => {
+                bytes.clear();
+                bytes.extend(sound.iter().flat_map(|&sample| quantized(sample).to_le_bytes()));
+                pipe.write_all(bytes)
+                    .and_then(|()| pipe.flush())
+                    .map_err(|why| failed(Path::new("-"))(why.into()))
+            }
         }
     }
 
@@ -137,7 +139,7 @@ impl Sound {
     pub fn finish(self) -> Result<(), SoundError> {
         match self {
             Sound::File(path, writer) => writer.finalize().map_err(failed(&path)),
-            Sound::Pipe(_) => Ok(()),
+            Sound::Pipe(..) => Ok(()),
         }
     }
 }
@@ -147,13 +149,14 @@ fn failed(path: &Path) -> impl FnOnce(hound::Error) -> SoundError {
     move |why| SoundError::File { path, why }
 }
 
-/// The header of a WAV file (Microsoft, RIFF 1.0) whose lengths are the greatest that there are.
+/// The header of a WAV file (Microsoft, RIFF 1.0) of the greatest length that there is: almost 24 hours. What comes
+/// after it is still played by programs that do not look at the length of a pipe.
 fn stream_header() -> Vec<u8> {
     let bytes = SPEC.bits_per_sample / 8;
-    let longest = u32::MAX.to_le_bytes();
+    let longest = u32::MAX - 1;
     [
         b"RIFF".as_slice(),
-        &longest,
+        &longest.to_le_bytes(),
         b"WAVEfmt ",
         &16u32.to_le_bytes(),
         &1u16.to_le_bytes(), // plain numbers
@@ -163,7 +166,7 @@ fn stream_header() -> Vec<u8> {
         &bytes.to_le_bytes(),
         &SPEC.bits_per_sample.to_le_bytes(),
         b"data",
-        &longest,
+        &(longest - 36).to_le_bytes(), // the header without its first 8 bytes
     ]
     .concat()
 }

@@ -42,10 +42,17 @@ pub fn low_pass(taps: usize, cutoff: f64, rate: f64) -> Result<Vec<f64>, TapsErr
     if !(cutoff > 0.0 && cutoff < rate / 2.0) {
         return Err(TapsError::Cutoff { cutoff, rate });
     }
-    let middle = (taps - 1) as f64 / 2.0;
-    let at = |tap: usize| sinc(2.0 * cutoff / rate * (tap as f64 - middle)) * hamming(tap, taps);
-    let gain: f64 = (0..taps).map(at).sum();
-    Ok((0..taps).map(|tap| at(tap) / gain).collect())
+    let taps = sinc_taps(taps, cutoff, rate);
+    let gain: f64 = taps.iter().sum();
+    Ok(taps.iter().map(|tap| tap / gain).collect())
+}
+
+/// The same, whose gain at 0 Hz the window has changed.
+pub(crate) fn sinc_taps(taps: usize, cutoff: f64, rate: f64) -> Vec<f64> {
+    let (middle, width) = ((taps - 1) as f64 / 2.0, 2.0 * cutoff / rate);
+    (0..taps)
+        .map(|tap| width * sinc(width * (tap as f64 - middle)) * hamming(tap, taps))
+        .collect()
 }
 
 /// Filters for the bands between 0 Hz, the `cutoffs` and half of `rate`, one more than there are cutoffs.

@@ -8,5 +8,6 @@ mod design;
 mod fir;
 
 pub use demodulation::{DeEmphasis, Discriminator, full_scale};
+pub(crate) use design::sinc_taps;
 pub use design::{TapsError, bands, low_pass};
 pub use fir::{Fir, Line};

@@ -35,8 +35,8 @@ impl Load {
         }
     }
 
-    /// The numbers change in turn, each pulled towards the frame's number.
-    fn work(self, state: &mut LoadState) {
+    /// The work for one frame: the numbers change in turn, each pulled towards the frame's number.
+    pub fn work(self, state: &mut LoadState) {
         let towards = (state.frames % 1024) as f32;
         let length = state.values.0.len() as u64;
         let mut left = self.multiply_adds;

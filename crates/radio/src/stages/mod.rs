@@ -1,19 +1,20 @@
 //! The stages: what each keeps between frames, and what it makes of one.
 
-mod band;
 mod demodulator;
 mod ends;
+mod filter;
 mod frames;
+mod join;
 mod load;
 mod low_pass;
-mod sum;
 
-pub use band::{Band, BandState};
 pub use demodulator::{Demodulator, DemodulatorState};
 pub use ends::{Sink, SinkState, Source, SourceState};
+pub use filter::{Band, Filter, FilterState};
+pub(crate) use frames::{each_frame, samples_mut};
+pub use join::Sum;
 pub use load::{Load, LoadState};
 pub use low_pass::{LowPass, LowPassState};
-pub use sum::Sum;
 
 /// The version of a state: its format's, and the number of taps, because a filter cannot go on from the line of another
 /// one.

@@ -1,7 +1,8 @@
 //! Recordings and sound files, good and bad.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use punctual_radio::sound::{self, Sound};
 use punctual_radio::{InputError, Recording};
@@ -47,15 +48,30 @@ fn frames_are_whole_but_for_the_last() {
 
 #[test]
 fn a_recording_goes_on_where_another_process_was() {
-    let mut first = Recording::open(Path::new(STATION)).unwrap();
-    let (mut frame, mut same) = ([0; 500], [0; 500]);
-    for _ in 0..1001 {
-        first.read(&mut frame).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("station.cu8");
+    let mut file = std::fs::File::create(&plain).unwrap();
+    let copied = Recording::open(Path::new(STATION)).unwrap().copy_to(&mut file).unwrap();
+    assert_eq!(copied, 5_000_000);
+    let frame_after = |path: &Path, bytes: u64, by: fn(&mut Recording, u64)| {
+        let (mut recording, mut frame) = (Recording::open(path).unwrap(), [0; 500]);
+        by(&mut recording, bytes);
+        let read = recording.read(&mut frame).unwrap();
+        (read, frame)
+    };
+    let reading = |recording: &mut Recording, bytes: u64| {
+        recording.read(&mut vec![0; bytes as usize]).unwrap();
+    };
+    for bytes in [0, 500_000, 4_999_900, 5_000_000] {
+        let expected = frame_after(&plain, bytes, reading);
+        assert_eq!(expected.0, 500.min(5_000_000 - bytes as usize));
+        for path in [plain.as_path(), Path::new(STATION)] {
+            assert_eq!(
+                frame_after(path, bytes, |recording, bytes| recording.skip(bytes).unwrap()),
+                expected
+            );
+        }
     }
-    let mut second = Recording::open(Path::new(STATION)).unwrap();
-    second.skip(1000 * 500).unwrap();
-    second.read(&mut same).unwrap();
-    assert_eq!(frame, same);
 }
 
 #[test]
@@ -121,4 +137,41 @@ fn sound_comes_back_from_its_file() {
     );
     assert!(Sound::create(&folder.path().join("no/a.wav")).is_err());
     assert!(sound::read(Path::new(STATION)).is_err());
+}
+
+/// A pipe whose other end the test keeps.
+#[derive(Clone, Default)]
+struct Pipe(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_pipe_gets_a_stream_that_players_know() {
+    let pipe = Pipe::default();
+    let mut sound = Sound::pipe(Box::new(pipe.clone())).unwrap();
+    sound.write(&[0.25, -0.25]).unwrap();
+    sound.finish().unwrap();
+    let bytes = pipe.0.lock().unwrap().clone();
+    let mut reader = hound::WavReader::new(bytes.as_slice()).unwrap();
+    let spec = reader.spec();
+    assert_eq!((spec.channels, spec.sample_rate, spec.bits_per_sample), (1, 25_000, 16));
+    let samples: Vec<i16> = reader.samples().take(2).map(Result::unwrap).collect();
+    assert_eq!(samples, [8192, -8192]);
+}
+
+#[test]
+fn a_pipe_without_a_reader_is_told() {
+    // Room for the header, and for no sample.
+    let full = std::io::Cursor::new(vec![0; 44].into_boxed_slice());
+    let mut sound = Sound::pipe(Box::new(full)).unwrap();
+    let why = sound.write(&[0.0]).unwrap_err().to_string();
+    assert!(why.starts_with("-: "), "{why}");
 }

@@ -1,13 +1,14 @@
 //! The stages in a graph: the sound is that of the receiver in one thread, wherever their states have been.
 
 use std::cell::RefCell;
+use std::f64::consts::PI;
 use std::path::Path;
 use std::rc::Rc;
 
 use proptest::prelude::*;
-use punctual_pipeline::{AnyStage, Failure, Frames, Graph, Head, erase, run_serially};
-use punctual_radio::stages::{Sink, Source};
-use punctual_radio::{Options, RadioError, Recording, SINK, SOURCE, graph, receive, stage};
+use punctual_pipeline::{AnyStage, Failure, Frames, Graph, Head, Stage, erase, run_serially};
+use punctual_radio::stages::{Load, LoadState, Sink, Source};
+use punctual_radio::{Options, RadioError, Recording, SINK, SOURCE, graph, receive, stage, streamit};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -162,4 +163,83 @@ fn what_no_graph_can_be_made_of_is_told() {
         why,
         "no stage is called \"band-5\"; there are low-pass, demodulator, band-1 to band-4, sum"
     );
+}
+
+/// The second graph against a plain reading of its description, in double precision.
+#[test]
+fn the_second_graph_computes_what_its_description_says() {
+    let (outputs, frames) = (40, 6);
+    let graph = streamit::graph(outputs, 3).unwrap();
+    let heard = Heard::default();
+    let make = |name: &str| match name {
+        SINK => sink(&heard),
+        name => streamit::stage(name, outputs, frames).unwrap(),
+    };
+    let mut stages: Vec<Box<dyn AnyStage>> = graph.stages().iter().map(|spec| make(&spec.name)).collect();
+    assert_eq!(stages.len(), 35);
+    run_serially(&graph, &mut stages).unwrap();
+    let heard: Vec<f32> = heard.borrow().iter().flat_map(|(_, sound)| sound.clone()).collect();
+    let expected = plain_streamit(5 * outputs * frames as usize);
+    let loudest = expected
+        .iter()
+        .fold(0.0, |loudest: f64, sample| loudest.max(sample.abs()));
+    assert_eq!(heard.len(), expected.len());
+    for (at, (found, expected)) in heard.iter().zip(&expected).enumerate() {
+        let apart = (f64::from(*found) - expected).abs();
+        assert!(apart < 1e-4 * loudest, "output {at}: {found} in place of {expected}");
+    }
+}
+
+fn plain_streamit(inputs: usize) -> Vec<f64> {
+    let low_pass = |samples: &[f64], cutoff: f64| -> Vec<f64> {
+        let taps: Vec<f64> = (0..64)
+            .map(|tap| {
+                let from_middle = f64::from(tap) - 31.5;
+                let sinc = (2.0 * PI * cutoff / 250e6 * from_middle).sin() / PI / from_middle;
+                sinc * (0.54 - 0.46 * (2.0 * PI * f64::from(tap) / 63.0).cos())
+            })
+            .collect();
+        let at = |end: usize| (0..=end.min(63)).map(|back| taps[back] * samples[end - back]).sum();
+        (0..samples.len()).map(at).collect()
+    };
+    let counted: Vec<f64> = (0..inputs).map(|at| at as f64).collect();
+    let passed: Vec<f64> = low_pass(&counted, 108e6).into_iter().step_by(5).collect();
+    let gain = 27_000.0 * 250e6 / (10_000.0 * PI);
+    let before = std::iter::once(&0.0).chain(&passed);
+    let demodulated: Vec<f64> = before
+        .zip(&passed)
+        .map(|(before, now)| gain * (before * now).atan())
+        .collect();
+    let mut sum = vec![0.0; demodulated.len()];
+    for (band, weight) in [1.1, 1.3, 1.5, 1.7, 1.9, 1.9, 1.7, 1.5, 1.3, 1.1]
+        .into_iter()
+        .enumerate()
+    {
+        let edge = |number: usize| 55.0 * 2f64.powf(number as f64 / 2.0);
+        let (low, high) = (
+            low_pass(&demodulated, edge(band)),
+            low_pass(&demodulated, edge(band + 1)),
+        );
+        for (sum, (low, high)) in sum.iter_mut().zip(low.iter().zip(&high)) {
+            *sum += weight * (high - low);
+        }
+    }
+    sum
+}
+
+/// A chain with a stage of any size in it, whose state tells a lost frame.
+#[test]
+fn a_load_hands_frames_on_and_its_state_tells_a_lost_one() {
+    let load = Load::new(4096, 300);
+    let run = |frames: u64| {
+        let mut state = load.begin();
+        (0..frames).for_each(|_| load.work(&mut state));
+        state
+    };
+    let (whole, one_lost) = (run(50), run(49));
+    assert_ne!(whole.fingerprint(), one_lost.fingerprint());
+    assert_eq!(whole.fingerprint(), run(50).fingerprint());
+    let saved = postcard::to_stdvec(&whole).unwrap();
+    assert!((4096..4096 + 32).contains(&saved.len()), "{}", saved.len());
+    assert_eq!(postcard::from_bytes::<LoadState>(&saved).unwrap(), whole);
 }

@@ -28,6 +28,7 @@ mod job;
 mod keeper;
 mod lateness;
 mod mailbox;
+pub mod pipeline;
 mod releases;
 mod seats;
 mod sensor;

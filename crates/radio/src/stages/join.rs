@@ -1,30 +1,39 @@
-//! The bands become one sound again.
+//! Stages of several inputs, whose frames are joined sample by sample.
 
 use punctual_pipeline::{Failure, Frames, Stage};
 
 use super::frames::{samples, samples_mut};
 
-/// The sum of all inputs, sample by sample, in the order of the ports.
-#[derive(Clone, Copy, Debug)]
+/// The sum of all inputs, each with a weight, in the order of the ports.
+#[derive(Clone, Debug)]
 pub struct Sum {
-    ports: usize,
+    weights: Vec<f32>,
 }
 
 impl Sum {
     /// Of so many inputs, at least one.
     pub fn new(ports: usize) -> Sum {
-        assert!(ports > 0, "a sum has inputs");
-        Sum { ports }
+        Sum::weighted(&vec![1.0; ports])
     }
 
-    /// Adds `input` to `output`, which holds the inputs before it; the `first` one replaces what is there.
-    pub fn add(first: bool, input: &[f32], output: &mut [f32]) {
-        if first {
-            output.copy_from_slice(input);
-            return;
+    /// Of as many inputs as there are weights, at least one.
+    pub fn weighted(weights: &[f32]) -> Sum {
+        assert!(!weights.is_empty(), "a sum has inputs");
+        Sum {
+            weights: weights.to_vec(),
         }
+    }
+
+    /// Adds `input`, of the `port`, to `output`, which holds the inputs before it; the first one replaces what is
+    /// there.
+    pub fn add(&self, port: usize, input: &[f32], output: &mut [f32]) {
+        let weight = self.weights[port];
         for (sum, sample) in output.iter_mut().zip(input) {
-            *sum += sample;
+            *sum = if port == 0 {
+                weight * sample
+            } else {
+                *sum + weight * sample
+            };
         }
     }
 }
@@ -37,10 +46,10 @@ impl Stage for Sum {
     fn step(&mut self, (): &mut (), frames: &mut Frames<'_>) -> Result<(), Failure> {
         for number in 0..frames.count(0) {
             let length = frames.input(0, number).len();
-            for port in 0..self.ports {
+            for port in 0..self.weights.len() {
                 let input = samples(same(frames, port, number, length)?)?;
                 let output = samples_mut(&mut frames.output(0)[..length])?;
-                Sum::add(port == 0, input, output);
+                self.add(port, input, output);
             }
             frames.make(0, length, frames.head(0, number));
         }

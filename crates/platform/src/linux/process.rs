@@ -1,0 +1,154 @@
+//! Processes of ours: that they end with the one that started them, and when they have ended.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use punctual_units::Nanos;
+
+use super::last_error;
+use super::recovery::started;
+use super::undo::STAT_BYTES;
+
+/// A process, told from a later one of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessId {
+    /// Its number.
+    pub pid: i32,
+    /// When it started, in ticks since boot.
+    pub started: u64,
+}
+
+impl ProcessId {
+    /// The process that has this number now; `None` where there is none.
+    pub fn of(pid: i32) -> Option<ProcessId> {
+        let path = std::ffi::CString::new(format!("/proc/{pid}/stat")).ok()?;
+        let mut stat = [0u8; STAT_BYTES];
+        let stat = super::undo::read_file(&path, &mut stat).ok()?;
+        let started = (!super::undo::ended(stat)).then(|| started(stat))??;
+        Some(ProcessId { pid, started })
+    }
+
+    /// This process.
+    pub fn own() -> ProcessId {
+        let pid = std::process::id() as i32;
+        ProcessId::of(pid).unwrap_or(ProcessId { pid, started: 0 })
+    }
+
+    /// Whether it lives.
+    pub fn lives(self) -> bool {
+        ProcessId::of(self.pid) == Some(self)
+    }
+
+    /// A descriptor that becomes readable when it has ended (pidfd_open(2)); `None` where it has.
+    pub fn watch(self) -> Option<OwnedFd> {
+        // SAFETY: plain numbers; a new descriptor is ours.
+        let watch = unsafe {
+            match libc::syscall(libc::SYS_pidfd_open, self.pid, 0) {
+                fd if fd >= 0 => OwnedFd::from_raw_fd(fd as i32),
+                _ => return None,
+            }
+        };
+        // Looked at after the descriptor was made: it is of this process, and of no later one.
+        self.lives().then_some(watch)
+    }
+
+    /// Kills it; whether it was there to be killed.
+    pub fn kill(self) -> bool {
+        let Some(watch) = self.watch() else { return false };
+        let none = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: the descriptor is open, and no further information is sent.
+        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, watch.as_raw_fd(), libc::SIGKILL, none, 0) };
+        sent == 0
+    }
+
+    /// Waits until it has ended, for `at_most`; whether it has.
+    pub fn wait_gone(self, at_most: Nanos) -> bool {
+        let Some(watch) = self.watch() else { return true };
+        let mut poll = libc::pollfd {
+            fd: watch.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&mut poll, 1, (at_most.0 / 1_000_000) as i32) };
+        poll.revents != 0
+    }
+}
+
+/// Has this process killed when the thread that started it ends; `parent` is its process. Where that has ended already,
+/// this one ends now.
+pub fn die_with(parent: i32) {
+    // SAFETY: plain numbers.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() != parent {
+            libc::_exit(0);
+        }
+    }
+}
+
+/// A child of this process; in the child `None`.
+///
+/// # Safety
+/// This process has one thread. The child inherits all that it has, and must not return from the caller's `main`.
+///
+/// # Errors
+/// What the kernel answers.
+pub unsafe fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: by contract.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        child if child > 0 => Ok(Some(child)),
+        _ => Err(last_error()),
+    }
+}
+
+/// Ends this process at once, without destructors.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: ends this process.
+    unsafe { libc::_exit(code) }
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its number.
+    pub pid: i32,
+    /// Its exit code; `None` where a signal killed it.
+    pub code: Option<i32>,
+}
+
+/// A child of this process that has ended, if there is one that was not answered yet.
+pub fn reap() -> Option<Ended> {
+    let mut status = 0;
+    // SAFETY: the status is valid.
+    let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+    (pid > 0).then(|| Ended {
+        pid,
+        code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+    })
+}
+
+static ENDED: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Counts in `word` that a child has ended, from the signal handler. A thread that waits for the word is interrupted,
+/// and one that is about to wait finds another count.
+pub fn count_ended_children(word: &'static AtomicU32) {
+    extern "C" fn ended(_: libc::c_int) {
+        let word = ENDED.load(Ordering::Acquire);
+        // SAFETY: set below to a word that lives for ever.
+        if let Some(word) = unsafe { word.as_ref() } {
+            word.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    ENDED.store(std::ptr::from_ref(word).cast_mut(), Ordering::Release);
+    let handler: extern "C" fn(libc::c_int) = ended;
+    // SAFETY: an all-zero action is valid; the handler makes one atomic addition.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as libc::sighandler_t;
+        action.sa_flags = libc::SA_NOCLDSTOP;
+        libc::sigaction(libc::SIGCHLD, &action, std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,141 @@
+//! A process that may have one stage: it sleeps, prepares itself, carries out steps, yields.
+
+use punctual_pipeline::{AnyStage, Control, Phase, Runner, Turn};
+use punctual_platform::linux::process::exit_now;
+use punctual_units::{Nanos, Time};
+
+use super::shared::{End, Note, Shared};
+
+/// How long an announced target spins for the stage before it sleeps: longer than an owner is between two steps, and
+/// shorter than what waits for this core would notice.
+const SPIN: Nanos = Nanos::from_micros(500);
+
+/// Exit codes of such a process.
+pub(super) const DONE: i32 = 0;
+/// It does not read the state that it is to go on from.
+pub(super) const REFUSES: i32 = 4;
+/// Its stage cannot go on.
+pub(super) const FAILS: i32 = 5;
+
+/// A process in a slot of a stage.
+pub(super) struct Instance<'s> {
+    pub(super) shared: &'s Shared,
+    pub(super) stage: usize,
+    pub(super) slot: u8,
+    pub(super) body: Box<dyn AnyStage>,
+}
+
+/// How a spell of having the stage ended.
+enum Spell {
+    Yielded,
+    Ends,
+}
+
+impl Instance<'_> {
+    /// Lives until it is not wanted any more, or the pipeline ends.
+    pub(super) fn live(mut self) -> ! {
+        loop {
+            let (shared, bell) = (self.shared, self.shared.slot_bell(self.stage, self.slot));
+            let heard = bell.heard();
+            let control = shared.control(self.stage);
+            if shared.end() != End::Runs {
+                exit_now(DONE);
+            }
+            if control.runs(self.slot) {
+                if let Spell::Ends = self.have(control) {
+                    exit_now(DONE);
+                }
+            } else if control.owner == self.slot {
+                // Asked before it was awake: it has the stage, and has done no step of it.
+                self.leave();
+            } else if control.phase == Phase::Announced && control.target == self.slot {
+                self.prepare();
+            } else if !shared.slot(self.stage, self.slot).wanted {
+                exit_now(DONE);
+            } else {
+                shared.wait(bell, heard, None);
+            }
+        }
+    }
+
+    /// Reads what it will need while the owner goes on, says that it is ready, and spins until it has the stage.
+    fn prepare(&mut self) {
+        let shared = self.shared;
+        if Runner::try_state(&shared.layout, &shared.region, self.stage, self.body.as_mut()).is_err() {
+            shared.change_control(self.stage, Control::call_off);
+            exit_now(REFUSES);
+        }
+        shared.stamp(self.stage, Note::AskedAt);
+        if shared
+            .change_control(self.stage, |control| control.ready(self.slot))
+            .is_none()
+        {
+            return; // called off meanwhile
+        }
+        shared.ring_stage(self.stage);
+        let until = Time(shared.now().0 + SPIN.0);
+        while !shared.control(self.stage).runs(self.slot) && shared.now() < until {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Carries out steps until the process is asked to yield.
+    fn have(&mut self, control: Control) -> Spell {
+        let (shared, stage) = (self.shared, self.stage);
+        let woke = shared.now();
+        let taken = Runner::take(&shared.layout, &shared.region, stage, control.epoch, self.body.as_mut());
+        let Ok(mut runner) = taken else { exit_now(REFUSES) };
+        shared.log_taken(stage, self.slot, woke);
+        let mut ring = |neighbour| shared.ring_stage(neighbour);
+        // The process before may have died between its last commit and the bells.
+        runner.ring_neighbours(&mut ring);
+        let bell = shared.stage_bell(stage);
+        loop {
+            let heard = bell.heard();
+            if !shared.control(stage).runs(self.slot) {
+                return self.leave();
+            }
+            if shared.end() != End::Runs {
+                return Spell::Ends;
+            }
+            let began = shared.now();
+            match runner.turn(self.body.as_mut(), began, &mut ring) {
+                Turn::Stepped => shared.count_step(stage, began),
+                Turn::Wait | Turn::Ended => shared.wait(bell, heard, None),
+                Turn::ShutOut => return Spell::Yielded,
+                Turn::Failed(_) => exit_now(FAILS),
+            }
+        }
+    }
+
+    /// Yields the stage where it is asked to.
+    fn leave(&self) -> Spell {
+        let shared = self.shared;
+        shared.stamp(self.stage, Note::YieldedAt);
+        if let Some(next) = shared.change_control(self.stage, |control| control.yields(self.slot)) {
+            shared.ring(shared.slot_bell(self.stage, next.owner));
+            let target = shared.slot(self.stage, next.owner);
+            // A process that was started for the stage takes the place of this one.
+            if target.executed {
+                shared.set_slot(self.stage, self.slot, |slot| slot.wanted = false);
+            }
+            // Where none is in the slot yet, its worker starts one.
+            if target.pid == 0 {
+                shared.set_slot(self.stage, next.owner, |slot| slot.wanted = true);
+                shared.ring(shared.worker_bell(shared.core_of(next.owner)));
+            }
+        }
+        Spell::Yielded
+    }
+}
+
+impl Shared {
+    /// Counts a step that began at `began`.
+    pub(super) fn count_step(&self, stage: usize, began: Time) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (steps, busy) = (self.note(stage, Note::Steps), self.note(stage, Note::Busy));
+        // One process writes them at a time.
+        steps.store(steps.load(Relaxed) + 1, Relaxed);
+        busy.store(busy.load(Relaxed) + self.now().0.saturating_sub(began.0), Relaxed);
+    }
+}

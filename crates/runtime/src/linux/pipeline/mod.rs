@@ -1,0 +1,225 @@
+//! A pipeline on Linux: a process for each stage on each core, a worker for each core, and the caller's own process.
+//!
+//! The caller's program is its own worker: it runs itself again, and [`Pipeline::start`] then serves in place of
+//! starting. So a program calls it before it does anything else that a worker should not do, with the same graph.
+//!
+//! ```text
+//!   the caller's process: pinned stages in its threads, the supervisor
+//!     ├─ worker of core 0 ── processes of stages: one has the stage, the others sleep
+//!     └─ worker of core 1 ── likewise
+//! ```
+//!
+//! All of them die with the process above them, and the memory with the last of them: after a kill of any of them no
+//! process and no mapping is left. Which process has a stage is said by one word ([`punctual_pipeline::Control`]).
+
+mod instance;
+mod log;
+mod pinned;
+mod shared;
+mod supervisor;
+mod worker;
+
+use std::ffi::OsString;
+
+use punctual_pipeline::{Control, Graph, LayoutError, TakeError};
+use punctual_platform::Refusal;
+use punctual_platform::linux::KernelTree;
+use punctual_platform::linux::cores;
+use punctual_platform::linux::process::die_with;
+use punctual_units::CoreId;
+
+pub use log::{Cause, Handover};
+pub use pinned::Pinned;
+pub use shared::{Bodies, CORES_MAX};
+pub use supervisor::{Mechanism, MoveError, StageNow, Supervisor};
+
+use shared::Shared;
+
+/// Why a pipeline does not start, or has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// The machine does not allow it.
+    #[error(transparent)]
+    Machine(#[from] Refusal),
+    /// The shared memory cannot be had.
+    #[error("{0}")]
+    Memory(String),
+    /// It is another pipeline's.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A stage does not go on from its state.
+    #[error(transparent)]
+    Take(#[from] TakeError),
+    /// Cores that are not there, or too many.
+    #[error("cores {asked}: {why}")]
+    Cores {
+        /// What was asked for.
+        asked: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A stage of the graph that the program does not make.
+    #[error("no stage \"{0}\" is made by this program: name it in the function that makes stages")]
+    NoBody(String),
+    /// A stage cannot go on.
+    #[error("stage \"{0}\" cannot go on: its process failed, or died {1} times without a step between")]
+    Failed(String, u64),
+    /// A thread or process that the system has no room for.
+    #[error("{what}: {why}; raise the limits on processes and threads (ulimit -u)")]
+    Start {
+        /// What was to be started.
+        what: &'static str,
+        /// In the system's words.
+        why: std::io::Error,
+    },
+}
+
+/// The environment variable that tells a process of a pipeline what it is.
+const ROLE: &str = "PUNCTUAL_PIPELINE_ROLE";
+
+/// What a process of a pipeline is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Role {
+    Worker { core: usize },
+    Instance { core: usize, stage: usize, slot: u8 },
+}
+
+/// What tells a process that this one starts its role.
+fn environment(shared: &Shared, role: &Role, parent: i32, priority: Option<u8>) -> [(&'static str, OsString); 1] {
+    let (pid, descriptor) = (std::process::id(), shared.descriptor());
+    let priority = priority.unwrap_or(0);
+    let said = match role {
+        Role::Worker { core } => format!("{pid} {descriptor} {parent} {priority} {core}"),
+        Role::Instance { core, stage, slot } => {
+            format!("{pid} {descriptor} {parent} {priority} {core} {stage} {slot}")
+        }
+    };
+    [(ROLE, said.into())]
+}
+
+/// The role that the environment tells: memory (process and descriptor), parent, priority, role.
+fn said_role() -> Option<(i32, i32, i32, Option<u8>, Role)> {
+    let said = std::env::var(ROLE).ok()?;
+    let numbers: Option<Vec<i64>> = said.split(' ').map(|number| number.parse().ok()).collect();
+    let of = |number: &i64| *number as usize;
+    let (rest, role) = match numbers?.as_slice() {
+        [rest @ .., core, stage, slot] if rest.len() == 4 => {
+            let (core, stage, slot) = (of(core), of(stage), *slot as u8);
+            (rest.to_vec(), Role::Instance { core, stage, slot })
+        }
+        [rest @ .., core] if rest.len() == 4 => (rest.to_vec(), Role::Worker { core: of(core) }),
+        _ => return None,
+    };
+    let priority = Some(rest[3] as u8).filter(|priority| *priority > 0);
+    Some((rest[0] as i32, rest[1] as i32, rest[2] as i32, priority, role))
+}
+
+/// How a pipeline runs.
+#[derive(Clone, Debug, Default)]
+pub struct PipelineOptions {
+    /// The cores of its stages; none: all that this process may use, up to 8.
+    pub cores: Vec<CoreId>,
+    /// The real-time priority of its processes (`SCHED_FIFO`), where that is allowed.
+    pub priority: Option<u8>,
+    /// The number of the core, among `cores`, that each stage begins on; missing ones on the first.
+    pub placement: Vec<usize>,
+}
+
+/// A running pipeline. Dropping it ends it.
+#[derive(Debug)]
+pub struct Pipeline {
+    shared: Shared,
+    supervisor: Supervisor,
+}
+
+impl Pipeline {
+    /// Starts the stages that may move, on these cores. `bodies` makes each stage, and is asked in every process.
+    ///
+    /// In a process that a pipeline of this program has started, this serves and does not return.
+    ///
+    /// # Errors
+    /// [`PipelineError`].
+    pub fn start(graph: Graph, options: &PipelineOptions, bodies: Bodies) -> Result<Pipeline, PipelineError> {
+        serve_if_told(&graph, &bodies)?;
+        let cores = chosen(&options.cores)?;
+        for stage in graph.stages().iter().filter(|stage| stage.migratable) {
+            bodies(&stage.name).ok_or_else(|| PipelineError::NoBody(stage.name.clone()))?;
+        }
+        let shared = Shared::create(graph, &cores)?;
+        for stage in shared.stages() {
+            let at = options.placement.get(stage).copied().unwrap_or(0) % shared.cores();
+            shared.set_control(stage, Control::held(at as u8, 1));
+            if shared.graph.stages()[stage].migratable {
+                shared.set_slot(stage, at as u8, |slot| slot.wanted = true);
+            }
+        }
+        let supervisor = Supervisor::start(&shared, options.priority)?;
+        Ok(Pipeline { shared, supervisor })
+    }
+
+    /// A stage that stays in this process, to be carried out by a thread of the caller's.
+    ///
+    /// # Errors
+    /// [`PipelineError::NoBody`] where there is no such stage, or it may move.
+    pub fn pinned(&self, name: &str) -> Result<Pinned, PipelineError> {
+        Pinned::new(&self.shared, name)
+    }
+
+    /// What moves stages, and tells about them.
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
+    /// Ends it: all processes have ended when this returns.
+    ///
+    /// # Errors
+    /// [`PipelineError::Failed`] where it had ended because a stage could not go on.
+    pub fn end(self) -> Result<(), PipelineError> {
+        self.supervisor.end()
+    }
+}
+
+/// Serves as a worker or as a process of a stage, where the environment says so.
+fn serve_if_told(graph: &Graph, bodies: &Bodies) -> Result<(), PipelineError> {
+    let Some((pid, descriptor, parent, priority, role)) = said_role() else {
+        return Ok(());
+    };
+    let shared = Shared::open(graph.clone(), pid, descriptor)?;
+    match role {
+        Role::Worker { core } => worker::serve(shared, core, parent, priority, bodies),
+        Role::Instance { core, stage, slot } => {
+            die_with(parent);
+            let _ = punctual_platform::linux::thread::pin(shared.core(core));
+            let name = shared.name(stage).to_owned();
+            let body = bodies(&name).ok_or(PipelineError::NoBody(name))?;
+            let shared = &shared;
+            instance::Instance {
+                shared,
+                stage,
+                slot,
+                body,
+            }
+            .live()
+        }
+    }
+}
+
+fn chosen(asked: &[CoreId]) -> Result<Vec<CoreId>, PipelineError> {
+    let usable = cores::usable(&KernelTree::default());
+    let list = |cores: &[CoreId]| cores.iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
+    let refusal = |why: String| {
+        let asked = list(asked);
+        Err(PipelineError::Cores { asked, why })
+    };
+    if let Some(missing) = asked.iter().find(|core| !usable.contains(core)) {
+        return refusal(format!(
+            "this process may not use core {missing}; it may use {}",
+            list(&usable)
+        ));
+    }
+    if asked.len() > CORES_MAX {
+        return refusal(format!("a pipeline has {CORES_MAX} cores at most"));
+    }
+    let all = if asked.is_empty() { &usable } else { asked };
+    Ok(all.iter().copied().take(CORES_MAX).collect())
+}

@@ -1,0 +1,85 @@
+//! A stage that stays in the caller's process.
+
+use punctual_pipeline::{AnyStage, Failure, Runner, Turn};
+use punctual_units::{Nanos, Time};
+
+use super::PipelineError;
+use super::shared::{End, Shared};
+
+/// Such a stage: a thread of the caller's carries out its steps.
+#[derive(Debug)]
+pub struct Pinned {
+    shared: Shared,
+    stage: usize,
+    runner: Option<Runner>,
+}
+
+impl Pinned {
+    pub(super) fn new(shared: &Shared, name: &str) -> Result<Pinned, PipelineError> {
+        let number = shared.graph.number(name);
+        let pinned = |number: &usize| !shared.graph.stages()[*number].migratable;
+        Ok(Pinned {
+            shared: shared.clone(),
+            stage: number
+                .filter(pinned)
+                .ok_or_else(|| PipelineError::NoBody(name.into()))?,
+            runner: None,
+        })
+    }
+
+    /// One step, where frames and room are there; see [`Runner::turn`]. Once the pipeline ends it is [`Turn::Ended`].
+    pub fn turn(&mut self, body: &mut dyn AnyStage) -> Turn {
+        if self.shared.end() != End::Runs {
+            return Turn::Ended;
+        }
+        let (shared, stage) = (&self.shared, self.stage);
+        if self.runner.is_none() {
+            match Runner::take(&shared.layout, &shared.region, stage, 1, body) {
+                Ok(runner) => self.runner = Some(runner),
+                Err(refused) => return Turn::Failed(Failure(refused.to_string())),
+            }
+        }
+        let Some(runner) = &mut self.runner else {
+            return Turn::ShutOut;
+        };
+        let began = shared.now();
+        let turn = runner.turn(body, began, &mut |neighbour| shared.ring_stage(neighbour));
+        match &turn {
+            Turn::Stepped => shared.count_step(stage, began),
+            Turn::Failed(_) => shared.end_by(End::Failed(stage)),
+            _ => {}
+        }
+        turn
+    }
+
+    /// How often the stage's bell has rung: to be asked before a turn, for [`Pinned::wait`].
+    pub fn heard(&self) -> u32 {
+        self.shared.stage_bell(self.stage).heard()
+    }
+
+    /// Waits until a neighbour has done a step since `heard`, for `at_most`.
+    pub fn wait(&self, heard: u32, at_most: Option<Nanos>) {
+        self.shared.wait(self.shared.stage_bell(self.stage), heard, at_most);
+    }
+
+    /// Carries out steps until the stage has ended, waiting for frames and for room.
+    ///
+    /// # Errors
+    /// [`Failure`] where it cannot go on.
+    pub fn run(mut self, body: &mut dyn AnyStage) -> Result<(), Failure> {
+        loop {
+            let heard = self.heard();
+            match self.turn(body) {
+                Turn::Stepped => {}
+                Turn::Wait => self.wait(heard, None),
+                Turn::Ended | Turn::ShutOut => return Ok(()),
+                Turn::Failed(why) => return Err(why),
+            }
+        }
+    }
+
+    /// The pipeline's clock.
+    pub fn now(&self) -> Time {
+        self.shared.now()
+    }
+}

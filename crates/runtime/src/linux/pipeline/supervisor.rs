@@ -1,0 +1,343 @@
+//! The supervisor: starts the workers and replaces those that die, moves stages, tells what happened.
+
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use punctual_pipeline::Phase;
+use punctual_platform::linux::process::ProcessId;
+use punctual_platform::linux::thread::{self, Tid};
+use punctual_units::{CoreId, Nanos};
+
+use super::log::Handover;
+use super::shared::{End, Note, Shared};
+use super::{PipelineError, Role, environment};
+
+/// How soon the death of a worker is noticed.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
+/// Workers that are started in place of ones that died: more than a few deaths are no accident.
+const WORKERS_MAX: u32 = 10_000;
+
+/// How a stage gets to another core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Its process runs there from now on (sched_setaffinity(2)): no other process takes part.
+    Affinity,
+    /// A process that sleeps there has it next.
+    Replica,
+    /// That process is woken, and reads what it will need, before the stage is asked for.
+    Announced,
+    /// A process is started there when the old one has yielded: as the paper's recreation.
+    Recreate,
+    /// A process is started there, and ready, before the old one yields.
+    RecreateAhead,
+}
+
+impl Mechanism {
+    /// All, the baseline first.
+    pub const ALL: [Mechanism; 5] = [
+        Mechanism::Affinity,
+        Mechanism::Replica,
+        Mechanism::Announced,
+        Mechanism::Recreate,
+        Mechanism::RecreateAhead,
+    ];
+
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::Affinity => "affinity",
+            Mechanism::Replica => "replica",
+            Mechanism::Announced => "announced",
+            Mechanism::Recreate => "recreate",
+            Mechanism::RecreateAhead => "recreate-ahead",
+        }
+    }
+}
+
+/// Why a stage is not moved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// It stays where it was started.
+    #[error("stage \"{0}\" is pinned: it stays in the process that started the pipeline")]
+    Pinned(String),
+    /// There is no such stage.
+    #[error("no stage is called \"{0}\"; stages are: {1}")]
+    NoStage(String, String),
+    /// There is no such core.
+    #[error("core {0} is none of the pipeline's: {1}")]
+    NoCore(CoreId, String),
+    /// Another hand-over is under way.
+    #[error("stage \"{0}\" is being handed over: try again")]
+    Busy(String),
+    /// The process that is to have it is not there yet.
+    #[error("stage \"{0}\" has no process on core {1} yet: try again")]
+    NotReady(String, CoreId),
+    /// The kernel refuses.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A stage now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageNow {
+    /// Its name.
+    pub name: String,
+    /// The core that its process runs on; `None` of a pinned one.
+    pub core: Option<CoreId>,
+    /// That process; 0: none at this instant.
+    pub pid: i32,
+    /// Steps done.
+    pub steps: u64,
+    /// Time in steps.
+    pub busy: Nanos,
+    /// Processes that died while they had it.
+    pub restarts: u64,
+}
+
+/// Starts, watches and moves what runs.
+#[derive(Debug)]
+pub struct Supervisor {
+    shared: Shared,
+    ends: Arc<AtomicBool>,
+    watch: Mutex<Option<JoinHandle<()>>>,
+    /// The number of the next entry of the log.
+    fetched: Mutex<u64>,
+}
+
+impl Supervisor {
+    pub(super) fn start(shared: &Shared, priority: Option<u8>) -> Result<Supervisor, PipelineError> {
+        let ends = Arc::new(AtomicBool::new(false));
+        let (watched, ending) = (shared.clone(), Arc::clone(&ends));
+        let refusal = |why| PipelineError::Start {
+            what: "the thread that watches workers",
+            why,
+        };
+        // The kernel kills workers when the thread that started them ends: this one ends last.
+        let watch = { std::thread::Builder::new() }
+            .name("pipeline".into())
+            .spawn(move || watch(&watched, &ending, priority))
+            .map_err(refusal)?;
+        Ok(Supervisor {
+            shared: shared.clone(),
+            ends,
+            watch: Mutex::new(Some(watch)),
+            fetched: Mutex::new(0),
+        })
+    }
+
+    /// The cores of the pipeline.
+    pub fn cores(&self) -> Vec<CoreId> {
+        (0..self.shared.cores())
+            .map(|number| self.shared.core(number))
+            .collect()
+    }
+
+    /// Whether it runs still.
+    pub fn runs(&self) -> bool {
+        self.shared.end() == End::Runs
+    }
+
+    /// All stages, in the order of the graph.
+    pub fn stages(&self) -> Vec<StageNow> {
+        let note = |stage, note| self.shared.note(stage, note).load(Ordering::Relaxed);
+        let now = |stage: usize| {
+            let (spec, owner) = (&self.shared.graph.stages()[stage], self.shared.control(stage).owner);
+            StageNow {
+                name: spec.name.clone(),
+                core: spec.migratable.then(|| self.shared.core(self.shared.core_of(owner))),
+                pid: self.shared.slot(stage, owner).pid,
+                steps: note(stage, Note::Steps),
+                busy: Nanos(note(stage, Note::Busy)),
+                restarts: note(stage, Note::Restarts),
+            }
+        };
+        self.shared.stages().map(now).collect()
+    }
+
+    /// Hand-overs and restarts since the last call, or since the beginning.
+    pub fn handovers(&self) -> Vec<Handover> {
+        let mut from = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let (fetched, next) = self.shared.fetch_log(*from);
+        *from = next;
+        fetched
+    }
+
+    /// Has processes sleep on all cores, one of each stage, ready to have it next. Answers whether all are there.
+    pub fn keep_replicas(&self) -> bool {
+        let shared = &self.shared;
+        let mut there = true;
+        for stage in shared.stages().filter(|stage| shared.graph.stages()[*stage].migratable) {
+            for core in 0..shared.cores() {
+                let slot = core as u8;
+                there &= shared.slot(stage, slot).pid != 0;
+                shared.set_slot(stage, slot, |it| it.wanted = true);
+            }
+        }
+        (0..shared.cores()).for_each(|core| shared.ring(shared.worker_bell(core)));
+        there
+    }
+
+    /// Moves a stage to a core, and returns before it is there.
+    ///
+    /// # Errors
+    /// [`MoveError`]; nothing is changed then.
+    pub fn move_stage(&self, name: &str, core: CoreId, mechanism: Mechanism) -> Result<(), MoveError> {
+        let stage = self.find(name)?;
+        let number = (0..self.shared.cores()).find(|number| self.shared.core(*number) == core);
+        let cores = self.cores().iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
+        let number = number.ok_or(MoveError::NoCore(core, cores))?;
+        let owner = self.shared.control(stage).owner;
+        if mechanism == Mechanism::Affinity {
+            let pid = self.shared.slot(stage, owner).pid;
+            let moved = thread::pin_thread(Tid(pid), &[core]);
+            return moved.map_err(|refusal| MoveError::Refused(refusal.to_string()));
+        }
+        self.hand_over(stage, number as u8, mechanism)
+    }
+
+    fn find(&self, name: &str) -> Result<usize, MoveError> {
+        let graph = &self.shared.graph;
+        let names = || {
+            graph
+                .stages()
+                .iter()
+                .map(|it| it.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let stage = graph
+            .number(name)
+            .ok_or_else(|| MoveError::NoStage(name.into(), names()))?;
+        match graph.stages()[stage].migratable {
+            true => Ok(stage),
+            false => Err(MoveError::Pinned(name.into())),
+        }
+    }
+
+    fn hand_over(&self, stage: usize, target: u8, mechanism: Mechanism) -> Result<(), MoveError> {
+        let shared = &self.shared;
+        let control = shared.control(stage);
+        let name = || shared.name(stage).to_owned();
+        match control.phase {
+            Phase::Held if control.owner == target => return Ok(()),
+            Phase::Held => {}
+            Phase::Announced | Phase::Asked => return Err(MoveError::Busy(name())),
+        }
+        let executed = matches!(mechanism, Mechanism::Recreate | Mechanism::RecreateAhead);
+        let there = shared.slot(stage, target).pid != 0;
+        if mechanism == Mechanism::Recreate && there {
+            shared.set_slot(stage, target, |it| it.wanted = false);
+            shared.ring(shared.slot_bell(stage, target));
+            return Err(MoveError::Busy(name()));
+        }
+        if mechanism == Mechanism::Recreate {
+            // Its worker starts the target's process when that has the stage.
+            shared.set_slot(stage, target, |it| (it.executed, it.wanted) = (true, false));
+        } else if !there {
+            shared.set_slot(stage, target, |it| (it.wanted, it.executed) = (true, executed));
+            shared.ring(shared.worker_bell(shared.core_of(target)));
+            return Err(MoveError::NotReady(name(), shared.core(shared.core_of(target))));
+        }
+        shared.stamp(stage, Note::AnnouncedAt);
+        let asked = match mechanism {
+            Mechanism::Announced | Mechanism::RecreateAhead => shared.change_control(stage, |it| it.announce(target)),
+            _ => {
+                shared.stamp(stage, Note::AskedAt);
+                shared.change_control(stage, |it| it.ask(target))
+            }
+        };
+        let asked = asked.ok_or_else(|| MoveError::Busy(name()))?;
+        shared.note(stage, Note::Moves).fetch_add(1, Ordering::Relaxed);
+        match asked.phase {
+            Phase::Announced => shared.ring(shared.slot_bell(stage, target)),
+            _ => shared.ring_stage(stage),
+        }
+        Ok(())
+    }
+
+    /// Kills the process that has a stage; whether there was one.
+    ///
+    /// # Errors
+    /// [`MoveError`] where there is no such stage, or it is the caller's own.
+    pub fn kill(&self, name: &str) -> Result<bool, MoveError> {
+        let stage = self.find(name)?;
+        let pid = self.shared.slot(stage, self.shared.control(stage).owner).pid;
+        let process = (pid != 0).then(|| ProcessId::of(pid)).flatten();
+        let Some(process) = process else { return Ok(false) };
+        self.shared.stamp(stage, Note::KilledAt);
+        Ok(process.kill())
+    }
+
+    /// Kills the worker of a core; whether there was one.
+    pub fn kill_worker(&self, number: usize) -> bool {
+        let pid = self.shared.worker(number).load(Ordering::Relaxed) as i32;
+        (pid != 0)
+            .then(|| ProcessId::of(pid))
+            .flatten()
+            .is_some_and(ProcessId::kill)
+    }
+
+    pub(super) fn end(&self) -> Result<(), PipelineError> {
+        self.shared.end_by(End::Asked);
+        self.ends.store(true, Ordering::Release);
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(watch) = watch {
+            // A panic in it has been printed.
+            let _ = watch.join();
+        }
+        match self.shared.end() {
+            End::Failed(stage) => {
+                let deaths = self.shared.note(stage, Note::Deaths).load(Ordering::Relaxed);
+                Err(PipelineError::Failed(self.shared.name(stage).into(), deaths))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // What failed was told, or the caller does not want to know.
+        let _ = self.end();
+    }
+}
+
+/// Keeps a worker on every core until the pipeline ends, and returns when all of them have.
+fn watch(shared: &Shared, ends: &AtomicBool, priority: Option<u8>) {
+    let mut workers: Vec<Option<Child>> = (0..shared.cores()).map(|core| start(shared, core, priority)).collect();
+    let mut left = WORKERS_MAX;
+    while workers.iter().any(Option::is_some) {
+        for (core, worker) in workers.iter_mut().enumerate() {
+            let ended = worker
+                .as_mut()
+                .is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
+            if !ended {
+                continue;
+            }
+            *worker = None;
+            if shared.end() == End::Runs && left > 0 {
+                left -= 1;
+                *worker = start(shared, core, priority);
+            }
+        }
+        if left == 0 {
+            shared.end_by(End::Asked);
+        }
+        std::thread::sleep(LOOK);
+    }
+    // Without workers, but not ended: none could be started.
+    while !ends.load(Ordering::Acquire) && shared.end() == End::Runs {
+        shared.end_by(End::Asked);
+    }
+}
+
+fn start(shared: &Shared, core: usize, priority: Option<u8>) -> Option<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    let own = std::process::id() as i32;
+    command
+        .args(std::env::args_os().skip(1))
+        .envs(environment(shared, &Role::Worker { core }, own, priority));
+    command.spawn().ok()
+}

@@ -1,0 +1,238 @@
+//! A pipeline of processes delivers what one thread delivers, whatever is moved and killed meanwhile. Without the usual
+//! test harness, because the processes of a pipeline run the program again: `main` is that of a user's program.
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+fn main() {
+    linux::main();
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use punctual_pipeline::*;
+    use punctual_runtime::linux::pipeline::*;
+    use serde::{Deserialize, Serialize};
+
+    /// Frames of a case.
+    const FRAMES: u64 = 4000;
+    /// Kills of a case; `PUNCTUAL_TEST_KILLS` says another number.
+    const KILLS: u32 = 60;
+    /// How long a case may take: far longer than it does on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(100);
+
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    struct Sum {
+        frames: u64,
+        sum: u64,
+        /// Something to copy.
+        ballast: Vec<u64>,
+    }
+
+    impl State for Sum {
+        const VERSION: u32 = 1;
+    }
+
+    /// Adds all up, in an order that shows: `Work` hands the sums on.
+    struct Adder {
+        makes: bool,
+    }
+
+    impl Stage for Adder {
+        type State = Sum;
+
+        fn begin(&self) -> Sum {
+            Sum {
+                frames: 0,
+                sum: 0,
+                ballast: vec![0; 100],
+            }
+        }
+
+        fn step(&mut self, state: &mut Sum, frames: &mut Frames<'_>) -> Result<(), Failure> {
+            if frames.count(0) == 0 {
+                return Ok(());
+            }
+            let value = u64::from_le_bytes(frames.input(0, 0).try_into().unwrap());
+            let head = frames.head(0, 0);
+            assert_eq!(head.sequence, state.frames, "frames come in order, each once");
+            state.sum = state.sum.rotate_left(5) ^ value;
+            let at = state.frames as usize % state.ballast.len();
+            state.ballast[at] ^= state.sum;
+            state.frames += 1;
+            if self.makes {
+                frames.output(0)[..8].copy_from_slice(&state.sum.to_le_bytes());
+                frames.make(0, 8, head);
+            }
+            Ok(())
+        }
+    }
+
+    /// Counts.
+    struct Source;
+
+    impl Stage for Source {
+        type State = Count;
+
+        fn begin(&self) -> Count {
+            Count(0)
+        }
+
+        fn step(&mut self, state: &mut Count, frames: &mut Frames<'_>) -> Result<(), Failure> {
+            frames.output(0)[..8].copy_from_slice(&(state.0 * 7).to_le_bytes());
+            frames.make(
+                0,
+                8,
+                Head {
+                    sequence: state.0,
+                    ..Head::default()
+                },
+            );
+            state.0 += 1;
+            if state.0 == FRAMES {
+                frames.end();
+            }
+            Ok(())
+        }
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct Count(u64);
+
+    impl State for Count {
+        const VERSION: u32 = 1;
+    }
+
+    fn graph() -> Graph {
+        let edge = EdgeSpec {
+            slots: 14,
+            frame_bytes: 8,
+            full: WhenFull::Wait,
+        };
+        let stage = |name: &str| StageSpec::new(name).takes(&[1]).makes(&[1]).state(4096);
+        Graph::builder("test")
+            .stage(StageSpec::new("source").makes(&[1]).pinned())
+            .stage(stage("first"))
+            .stage(stage("second").save_every(3))
+            .stage(StageSpec::new("sink").takes(&[1]).state(4096).pinned())
+            .edge(("source", 0), ("first", 0), edge)
+            .edge(("first", 0), ("second", 0), edge)
+            .edge(("second", 0), ("sink", 0), edge)
+            .build()
+            .unwrap()
+    }
+
+    fn body(name: &str) -> Option<Box<dyn AnyStage>> {
+        match name {
+            "source" => Some(erase(Source)),
+            "first" | "second" => Some(erase(Adder { makes: true })),
+            "sink" => Some(erase(Adder { makes: false })),
+            _ => None,
+        }
+    }
+
+    fn saved(body: &dyn AnyStage) -> Vec<u8> {
+        let mut room = vec![0; 4096];
+        let length = body.save(&mut room).unwrap();
+        room.truncate(length);
+        room
+    }
+
+    fn reference() -> Vec<u8> {
+        let names = ["source", "first", "second", "sink"];
+        let mut stages: Vec<_> = names.iter().map(|name| body(name).unwrap()).collect();
+        run_serially(&graph(), &mut stages).unwrap();
+        saved(stages[3].as_ref())
+    }
+
+    /// Runs the pipeline with `meddle` at work beside, and compares what came out.
+    fn run(case: &str, replicas: bool, mut meddle: impl FnMut(&Supervisor, u32) -> bool) -> Vec<Handover> {
+        let pipeline = start();
+        let start = Instant::now();
+        let patient = |what: &str| {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{case}: {what}: {:?}",
+                pipeline.supervisor().stages()
+            )
+        };
+        while replicas && !pipeline.supervisor().keep_replicas() {
+            patient("no replicas");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let source = pipeline.pinned("source").unwrap();
+        let sink = pipeline.pinned("sink").unwrap();
+        let source = std::thread::spawn(move || source.run(body("source").unwrap().as_mut()));
+        let sink = std::thread::spawn(move || {
+            let mut body = body("sink").unwrap();
+            sink.run(body.as_mut()).map(|()| saved(body.as_ref()))
+        });
+        let mut handovers = Vec::new();
+        for turn in 0.. {
+            handovers.extend(pipeline.supervisor().handovers());
+            if sink.is_finished() || !meddle(pipeline.supervisor(), turn) {
+                break;
+            }
+            patient("the sink has not ended");
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        while !sink.is_finished() {
+            patient("the sink has not ended after the meddling");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        source.join().unwrap().unwrap();
+        assert_eq!(sink.join().unwrap().unwrap(), reference(), "{case}");
+        let processes: Vec<i32> = pipeline.supervisor().stages().iter().map(|stage| stage.pid).collect();
+        handovers.extend(pipeline.supervisor().handovers());
+        pipeline.end().unwrap();
+        let left = processes
+            .into_iter()
+            .filter(|pid| *pid != 0 && std::path::Path::new(&format!("/proc/{pid}")).exists());
+        assert_eq!(left.count(), 0, "{case}: no process is left");
+        println!("{case}: ok, {} hand-overs", handovers.len());
+        handovers
+    }
+
+    fn start() -> Pipeline {
+        Pipeline::start(graph(), &PipelineOptions::default(), Arc::new(body)).unwrap()
+    }
+
+    pub fn main() {
+        // In the processes of a pipeline, this serves.
+        drop(start());
+        run("nothing happens", false, |_, _| true);
+        let kills: u32 = std::env::var("PUNCTUAL_TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+        let mut killed = 0;
+        run("processes are killed", false, |supervisor, turn| {
+            let name = ["first", "second"][turn as usize % 2];
+            killed += u32::from(supervisor.kill(name).unwrap());
+            killed < kills
+        });
+        for mechanism in Mechanism::ALL {
+            run(
+                mechanism.name(),
+                mechanism != Mechanism::Recreate,
+                |supervisor, turn| {
+                    let cores = supervisor.cores();
+                    let name = ["first", "second"][turn as usize % 2];
+                    let core = cores[turn as usize / 2 % cores.len()];
+                    // Busy, or not ready: the next turn tries again.
+                    let _ = supervisor.move_stage(name, core, mechanism);
+                    turn < 300
+                },
+            );
+        }
+        run("workers are killed", true, |supervisor, turn| {
+            let cores = supervisor.cores();
+            let _ = supervisor.move_stage("first", cores[turn as usize / 7 % cores.len()], Mechanism::Announced);
+            if turn % 40 == 20 {
+                supervisor.kill_worker(turn as usize / 40 % cores.len());
+            }
+            turn < 400
+        });
+    }
+}
