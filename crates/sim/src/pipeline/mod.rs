@@ -11,9 +11,9 @@
 //! cores keep up.
 //!
 //! **Method.** A core does one thing after the other, each to its end, in this order: moves, daemons, the sink, then
-//! the stage whose latest step began the longest ago. A step takes its cycles at the clock of its core's domain; input is
-//! taken and output made at its end, all at once. Between two events nothing changes but the temperatures, which follow
-//! the power of their core as a resistor and a capacitor do:
+//! the stage whose latest step began the longest ago. A step takes its cycles at the clock of its core's domain; input
+//! is taken and output made at its end, all at once. Between two events nothing changes but the temperatures, which
+//! follow the power of their core as a resistor and a capacitor do:
 //!
 //! ```text
 //! T(t + dt) = S + (T(t) - S) exp(-dt / tau),   S = ambient + R P
