@@ -150,6 +150,23 @@ fn a_state_of_another_filter_is_refused() {
 }
 
 #[test]
+fn every_state_has_room_and_little_more() {
+    let options = Options::default();
+    for spec in graph(&options).unwrap().stages().iter().filter(|spec| spec.migratable) {
+        let saved = stage(&spec.name, &options)
+            .unwrap()
+            .save(&mut vec![0; 1 << 14])
+            .unwrap();
+        assert!(
+            (saved + 16..saved + 96).contains(&spec.state_room),
+            "{}: {saved}, {}",
+            spec.name,
+            spec.state_room
+        );
+    }
+}
+
+#[test]
 fn what_no_graph_can_be_made_of_is_told() {
     let options = |frame, slots| Options {
         frame,
