@@ -24,6 +24,7 @@ pub mod dna;
 pub mod dps;
 pub mod dual;
 pub mod goals;
+pub mod mig;
 #[cfg(target_os = "linux")]
 pub mod movie;
 #[cfg(target_os = "linux")]
@@ -97,6 +98,8 @@ impl Experiment {
             [controllers::CLAIMS, controllers::REASONS]
         } else if self.name == goals::EXPERIMENT.name {
             [goals::CLAIMS, goals::REASONS]
+        } else if mig::parts(self.name).is_some() {
+            [mig::CLAIMS, mig::REASONS]
         } else if dps::parts(self.name).is_some() {
             // Its reasons are computed.
             [dps::CLAIMS, ""]
@@ -130,7 +133,8 @@ pub fn experiments() -> Vec<Experiment> {
     let others = [controllers::EXPERIMENT, goals::EXPERIMENT]
         .into_iter()
         .chain(dna::EXPERIMENTS)
-        .chain(dps::EXPERIMENTS);
+        .chain(dps::EXPERIMENTS)
+        .chain(mig::EXPERIMENTS);
     qedb::EXPERIMENTS.into_iter().chain(others).collect()
 }
 

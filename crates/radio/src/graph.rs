@@ -2,9 +2,9 @@
 
 use punctual_pipeline::{AnyStage, EdgeSpec, Graph, GraphError, StageSpec, WhenFull, erase};
 
-use crate::options::{IQ_BYTES, OptionError, Options};
-use crate::receive::equalizer;
-use crate::stages::{Band, Demodulator, Load, LowPass, Sum};
+use crate::options::{AUDIO_TAPS, BAND_TAPS, CHANNEL_TAPS, IQ_BYTES, OptionError, Options};
+use crate::receive::equalizer_band;
+use crate::stages::{Demodulator, LowPass, Sum};
 
 /// The first stage, which is pinned: a [`crate::stages::Source`].
 pub const SOURCE: &str = "source";
@@ -19,7 +19,7 @@ const SUM: &str = "sum";
 const COMPLEX_BYTES: usize = 8;
 const SOUND_BYTES: usize = 4;
 
-/// Room for the counters of the ends.
+/// Room for counters and single samples, of the ends too.
 pub(crate) const COUNTERS: usize = 64;
 
 /// Why a graph of these options is none.
@@ -50,14 +50,14 @@ pub fn graph(options: &Options) -> Result<Graph, RadioError> {
     let sound = edge(options.sound() * SOUND_BYTES);
     let mut graph = Graph::builder("radio")
         .stage(StageSpec::new(SOURCE).makes(&[1]).state(COUNTERS).pinned())
-        .stage(filter(LOW_PASS, &*erase(LowPass::new())))
-        .stage(filter(DEMODULATOR, &*erase(Demodulator::new(options.emphasis))))
+        .stage(filter(LOW_PASS, 2 * CHANNEL_TAPS))
+        .stage(filter(DEMODULATOR, AUDIO_TAPS))
         .edge((SOURCE, 0), (LOW_PASS, 0), received)
         .edge((LOW_PASS, 0), (DEMODULATOR, 0), complex);
-    for (number, band) in equalizer(options).into_iter().enumerate() {
+    for number in 0..bands {
         let name = band_name(number);
         graph = graph
-            .stage(filter(&name, &*erase(band)))
+            .stage(filter(&name, BAND_TAPS))
             .edge((DEMODULATOR, 0), (&name, 0), sound)
             .edge((&name, 0), (SUM, number), sound);
     }
@@ -68,21 +68,10 @@ pub fn graph(options: &Options) -> Result<Graph, RadioError> {
         .build()?)
 }
 
-/// A stage of one input and output, with room for the state of `body`, whose length does not change.
-pub(crate) fn filter(name: &str, body: &dyn AnyStage) -> StageSpec {
-    StageSpec::new(name).takes(&[1]).makes(&[1]).state(saved_bytes(body))
-}
-
-/// The bytes of a stage's saved state, with some to spare.
-fn saved_bytes(body: &dyn AnyStage) -> usize {
-    let mut room = vec![0; COUNTERS];
-    loop {
-        match body.save(&mut room) {
-            Ok(bytes) => return bytes + COUNTERS,
-            Err(why) => assert!(room.len() < 2 * Load::STATE_MAX, "{why}"),
-        }
-        room.resize(2 * room.len(), 0);
-    }
+/// A stage of one input and output, which keeps at most so many samples of sound.
+pub(crate) fn filter(name: &str, samples: usize) -> StageSpec {
+    let bytes = SOUND_BYTES * samples + COUNTERS;
+    StageSpec::new(name).takes(&[1]).makes(&[1]).state(bytes)
 }
 
 fn band_name(number: usize) -> String {
@@ -102,14 +91,12 @@ pub fn stage(name: &str, options: &Options) -> Result<Box<dyn AnyStage>, OptionE
         SUM => return Ok(erase(Sum::new(options.gains.len()))),
         _ => {}
     }
-    let bands: Vec<Band> = equalizer(options);
-    let number = (0..bands.len()).find(|&number| band_name(number) == name);
-    let band = number.and_then(|number| bands.into_iter().nth(number));
-    band.map(erase).ok_or_else(|| OptionError::Stage {
-        name: name.into(),
-        there: format!(
-            "{LOW_PASS}, {DEMODULATOR}, band-1 to band-{}, {SUM}",
-            options.gains.len()
-        ),
-    })
+    let bands = options.gains.len();
+    match (0..bands).find(|&number| band_name(number) == name) {
+        Some(number) => Ok(erase(equalizer_band(number, options))),
+        None => Err(OptionError::Stage {
+            name: name.into(),
+            there: format!("{LOW_PASS}, {DEMODULATOR}, band-1 to band-{bands}, {SUM}"),
+        }),
+    }
 }

@@ -2,7 +2,7 @@
 
 use punctual_pipeline::Stage;
 
-use crate::filters::bands;
+use crate::filters::band;
 use crate::options::{AUDIO_RATE, BAND_TAPS, IQ_BYTES, OptionError, Options};
 use crate::stages::{Band, Demodulator, DemodulatorState, FilterState, LowPass, LowPassState, Sum};
 
@@ -58,9 +58,19 @@ impl Receiver {
 
 /// The bands of a receiver, the lowest first; the options are good.
 pub fn equalizer(options: &Options) -> Vec<Band> {
-    let taps = bands(BAND_TAPS, &options.cutoffs(), AUDIO_RATE.into()).expect("cutoffs that rise below half the rate");
-    let bands = taps.iter().zip(&options.gains);
-    bands.map(|(taps, gain)| Band::new(taps, *gain, 1)).collect()
+    (0..options.gains.len())
+        .map(|number| equalizer_band(number, options))
+        .collect()
+}
+
+/// One of the bands, its number from 0; the options are good, and there is such a band.
+pub(crate) fn equalizer_band(number: usize, options: &Options) -> Band {
+    let taps = band(number, BAND_TAPS, &options.cutoffs(), AUDIO_RATE.into());
+    Band::new(
+        &taps.expect("cutoffs that rise below half the rate"),
+        options.gains[number],
+        1,
+    )
 }
 
 /// The sound of a whole recording, full scale 1, by the stages of the pipeline in one thread, frame by frame.

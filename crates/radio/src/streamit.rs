@@ -52,15 +52,15 @@ pub fn graph(outputs: usize, slots: u32) -> Result<Graph, RadioError> {
     let (fast, slow) = (edge(outputs * EVERY as usize), edge(outputs));
     let mut graph = Graph::builder("streamit")
         .stage(StageSpec::new(SOURCE).makes(&[1]).state(COUNTERS).pinned())
-        .stage(filter("low-pass", &*first_low_pass()))
-        .stage(filter("demodulator", &*erase(Product)))
+        .stage(filter("low-pass", TAPS))
+        .stage(filter("demodulator", 1))
         .edge((SOURCE, 0), ("low-pass", 0), fast)
         .edge(("low-pass", 0), ("demodulator", 0), slow);
     for number in 0..WEIGHTS.len() {
         let [low, high, difference] = ["low", "high", "difference"].map(|kind| format!("{kind}-{}", number + 1));
         graph = graph
-            .stage(filter(&low, &*band_low_pass(number)))
-            .stage(filter(&high, &*band_low_pass(number + 1)))
+            .stage(filter(&low, TAPS))
+            .stage(filter(&high, TAPS))
             .stage(StageSpec::new(&difference).takes(&[1, 1]).makes(&[1]))
             .edge(("demodulator", 0), (&low, 0), slow)
             .edge(("demodulator", 0), (&high, 0), slow)

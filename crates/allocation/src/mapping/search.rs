@@ -41,6 +41,17 @@ impl Search {
         Ok(Search { problem, entries })
     }
 
+    /// Knows no mappings but these, each of which keeps pinned stages where they must be; the first [`MAPPINGS_MAX`].
+    pub fn among(problem: Problem, mappings: impl IntoIterator<Item = Mapping>) -> Search {
+        let entry = |mapping: Mapping| Entry {
+            demands: problem.demands(&mapping),
+            used: mapping.used(),
+            mapping,
+        };
+        let entries = mappings.into_iter().take(MAPPINGS_MAX).map(entry).collect();
+        Search { problem, entries }
+    }
+
     /// What is mapped.
     pub fn problem(&self) -> &Problem {
         &self.problem
@@ -52,7 +63,8 @@ impl Search {
     }
 
     /// The configuration that draws the least at `fps` frames per second; of equal ones that on the fewest cores, then
-    /// that to which the fewest stages move `from` another mapping. `None` where none serves the rate.
+    /// that to which the fewest stages move `from` another mapping, then that which serves the highest rate without
+    /// another clock, so that it lasts. `None` where none serves the rate.
     pub fn best(&self, fps: f64, from: Option<&Mapping>) -> Option<Configuration> {
         self.choose(Rate::At(fps), from)
     }
@@ -75,8 +87,11 @@ impl Search {
             .map(|(_, entry)| entry.used)
             .min()?;
         let tied = lines().filter(|(line, entry)| ties(line) && entry.used == fewest);
+        let moves = |one: &Configuration| from.map_or(0, |from| from.moves(&one.mapping).count());
         let candidates = tied.filter_map(|(_, entry)| self.configured(entry, rate, from));
-        candidates.min_by_key(|configuration| from.map_or(0, |from| from.moves(&configuration.mapping).count()))
+        let ranked = candidates.map(|one| (moves(&one), -self.problem.fps_max(&one), one));
+        let best = ranked.min_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)))?;
+        Some(best.2)
     }
 
     fn configured(&self, entry: &Entry, rate: Rate, from: Option<&Mapping>) -> Option<Configuration> {

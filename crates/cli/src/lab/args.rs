@@ -43,7 +43,7 @@ pub struct Experiment {
     /// scenarios/fire-rescue.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machines", "claims"])]
     pub scenario: Option<PathBuf>,
-    /// Machine files to run on, in place of the calibrated ones
+    /// Machine files to run on, in place of the calibrated ones; of mig and its parts one such as machines/mpsoc.toml
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     pub machines: Vec<PathBuf>,
     /// A media file for dps and its parts, in place of media/dps-table-1.toml; their machine (--machines, one) is such

@@ -49,6 +49,6 @@ pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure
     Ok(Some((parts, ground)))
 }
 
-fn file<T>(path: &Path, parse: impl Fn(&str) -> Result<T, MachineFileError>) -> Result<T, Failure> {
+pub(super) fn file<T>(path: &Path, parse: impl Fn(&str) -> Result<T, MachineFileError>) -> Result<T, Failure> {
     parse(&read(path)?).map_err(|error| Failure::input([format!("{}:{error}", path.display())]))
 }

@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use punctual_lab::claims::{Claims, Reasons};
-use punctual_lab::{ExperimentError, Outcome, Settings, Subject, controllers, dna, dps, experiments, find, qedb};
+use punctual_lab::{ExperimentError, Outcome, Settings, Subject, controllers, dna, dps, experiments, find, mig, qedb};
 use punctual_sim::MachineModel;
 
-use super::{claims, dual, page};
+use super::{claims, dual, mpsoc, page};
 use crate::args::{Change, Platform};
 use crate::commands::{failures, print, run};
 use crate::failure::Failure;
@@ -51,6 +51,7 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
 /// On simulated machines, against the claims.
 fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Outcome, Failure> {
     let dual = dual::of(arguments)?;
+    let mpsoc = mpsoc::of(arguments)?;
     let film = dual.as_ref().map(|(_, ground)| ground.play.film);
     let shipped = experiment.shipped()[0];
     let shipped = film.map_or(shipped.to_string(), |film| film.named(shipped));
@@ -60,7 +61,7 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) 
     };
     let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
     let settings = Settings {
-        machines: if dual.is_some() {
+        machines: if dual.is_some() || mpsoc.is_some() {
             Vec::new()
         } else {
             machines(arguments, experiment)?
@@ -77,9 +78,10 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) 
     };
     let teller = Teller::new();
     let told = |what: &str| teller.tell(what);
-    let outcome = match dual {
-        Some((parts, ground)) => dps::run(&parts, &ground, &settings, &told),
-        None => (experiment.run)(&settings, &told),
+    let outcome = match (dual, mpsoc) {
+        (Some((parts, ground)), _) => dps::run(&parts, &ground, &settings, &told),
+        (None, Some((parts, machine))) => mig::run(&parts, &machine, &settings, &told),
+        (None, None) => (experiment.run)(&settings, &told),
     };
     let outcome = outcome.map_err(|error| match error {
         ExperimentError::Claims(error) => at(&error),

@@ -6,6 +6,7 @@ mod claims;
 mod dual;
 pub mod experiment;
 mod movie;
+mod mpsoc;
 mod page;
 mod profiles;
 mod referees;

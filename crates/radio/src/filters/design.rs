@@ -55,29 +55,41 @@ pub(crate) fn sinc_taps(taps: usize, cutoff: f64, rate: f64) -> Vec<f64> {
         .collect()
 }
 
-/// Filters for the bands between 0 Hz, the `cutoffs` and half of `rate`, one more than there are cutoffs.
+/// Filters for the bands between 0 Hz, the `cutoffs` and half of `rate`, one more than there are cutoffs: see [`band`].
 ///
-/// Each is the difference of two low-passes, the last one of a pure delay and a low-pass, so that all together are a
-/// pure delay of `(taps - 1) / 2` samples.
+/// # Errors
+/// Those of [`band`].
+pub fn bands(taps: usize, cutoffs: &[f64], rate: f64) -> Result<Vec<Vec<f64>>, TapsError> {
+    (0..=cutoffs.len())
+        .map(|number| band(number, taps, cutoffs, rate))
+        .collect()
+}
+
+/// The filter of band `number`, from 0: the difference of two low-passes, of the last band that of a pure delay and a
+/// low-pass. So all bands together are a pure delay of `(taps - 1) / 2` samples.
 ///
 /// # Errors
 /// Those of [`low_pass`], [`TapsError::Order`] and [`TapsError::Even`].
-pub fn bands(taps: usize, cutoffs: &[f64], rate: f64) -> Result<Vec<Vec<f64>>, TapsError> {
+///
+/// # Panics
+/// Where `number` is greater than the number of cutoffs.
+pub fn band(number: usize, taps: usize, cutoffs: &[f64], rate: f64) -> Result<Vec<f64>, TapsError> {
+    assert!(number <= cutoffs.len(), "one band more than cutoffs");
     if taps.is_multiple_of(2) {
         return Err(TapsError::Even(taps));
     }
     if let Some(pair) = cutoffs.windows(2).find(|pair| pair[0] >= pair[1]) {
         return Err(TapsError::Order(pair[1]));
     }
-    let mut below = vec![0.0; taps];
-    let mut bands = Vec::with_capacity(cutoffs.len() + 1);
-    for &cutoff in cutoffs {
-        let upto = low_pass(taps, cutoff, rate)?;
-        bands.push(difference(&upto, &below));
-        below = upto;
-    }
-    bands.push(difference(&delay(taps)?, &below));
-    Ok(bands)
+    let upper = match cutoffs.get(number) {
+        Some(&cutoff) => low_pass(taps, cutoff, rate)?,
+        None => delay(taps)?,
+    };
+    let lower = match number.checked_sub(1).and_then(|below| cutoffs.get(below)) {
+        Some(&cutoff) => low_pass(taps, cutoff, rate)?,
+        None => vec![0.0; taps],
+    };
+    Ok(upper.iter().zip(&lower).map(|(upper, lower)| upper - lower).collect())
 }
 
 /// The taps of a pure delay of `(taps - 1) / 2` samples.
@@ -86,10 +98,6 @@ fn delay(taps: usize) -> Result<Vec<f64>, TapsError> {
         return Err(TapsError::Number(taps));
     }
     Ok((0..taps).map(|tap| if tap == taps / 2 { 1.0 } else { 0.0 }).collect())
-}
-
-fn difference(upper: &[f64], lower: &[f64]) -> Vec<f64> {
-    upper.iter().zip(lower).map(|(upper, lower)| upper - lower).collect()
 }
 
 /// sin(πx) / (πx), 1 at 0.

@@ -9,5 +9,5 @@ mod fir;
 
 pub use demodulation::{DeEmphasis, Discriminator, full_scale};
 pub(crate) use design::sinc_taps;
-pub use design::{TapsError, bands, low_pass};
+pub use design::{TapsError, band, bands, low_pass};
 pub use fir::{Fir, Line};

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use smallvec::SmallVec;
 
 use super::core::{Core, CoreReport, Task, Thermal};
-use super::graph::Pipeline;
+use super::graph::{Pipeline, StepCost};
 
 /// Most freezes that are told one by one.
 pub const FREEZES_MAX: usize = 4096;
@@ -358,7 +358,10 @@ impl Simulated {
     }
 
     fn half_of_move(&self, stage: usize) -> f64 {
-        self.mechanism.cost.cycles(self.pipeline.stages()[stage].state_bytes) / 2.0
+        self.mechanism
+            .cost
+            .cycles(self.pipeline.stages()[stage].state_room as u64)
+            / 2.0
     }
 
     fn wake_daemons(&mut self) {
@@ -426,8 +429,7 @@ impl Simulated {
         if let Some((task, cycles)) = self.cores[core].urgent.pop_front() {
             self.cores[core].begin(task, cycles, clock, now);
         } else if let Some(stage) = self.next_stage(core) {
-            let model = &self.pipeline.stages()[stage];
-            let (cycles, spread) = (model.cycles, model.spread);
+            let StepCost { cycles, spread } = self.pipeline.costs()[stage];
             let drawn = cycles * (1.0 + spread * self.random.random_range(-1.0..=1.0));
             self.turns += 1;
             self.stages[stage].turn = self.turns;

@@ -1,24 +1,16 @@
-//! The graph: stages, and bounded queues between them.
+//! What runs: a graph of stages and queues, and what a step of each stage takes.
 
 use punctual_allocation::mapping::{STAGES_MAX, Stage};
+use punctual_pipeline::{Graph, StageSpec, WhenFull};
 
-/// Most frames that a queue holds.
-const SLOTS_MAX: u32 = 4096;
-
-/// A stage to simulate.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StageModel {
-    /// For people.
-    pub name: String,
-    /// Cycles of a step on average, at least 1.
+/// What a step of a stage takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepCost {
+    /// Cycles on average, at least 1.
     pub cycles: f64,
     /// How far a step's cycles may lie from the average on either side, as a share of it, evenly distributed; at least
     /// 0, below 1.
     pub spread: f64,
-    /// Its state, in bytes.
-    pub state_bytes: u64,
-    /// Whether it may be moved.
-    pub migratable: bool,
 }
 
 /// A queue from one stage to another.
@@ -36,23 +28,11 @@ pub struct Edge {
     pub slots: u32,
 }
 
-impl Edge {
-    /// One frame for each step of either stage.
-    pub fn plain(from: usize, to: usize, slots: u32) -> Edge {
-        Edge {
-            from,
-            makes: 1,
-            to,
-            takes: 1,
-            slots,
-        }
-    }
-}
-
-/// Stages and queues, checked.
+/// A graph with the cost of each stage's steps. The room of a stage's state counts as its size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
-    stages: Vec<StageModel>,
+    stages: Vec<StageSpec>,
+    costs: Vec<StepCost>,
     edges: Vec<Edge>,
     sink: usize,
     /// Steps of each stage for each step of the sink.
@@ -63,7 +43,7 @@ pub struct Pipeline {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct PipelineError {
-    /// What is wrong, e.g. `edge[2].slots`.
+    /// What is wrong, e.g. `stage[2].cycles`.
     pub key: String,
     /// Why, and what to write instead.
     pub what: String,
@@ -80,58 +60,61 @@ fn require(sound: bool, key: impl Into<String>, what: impl Into<String>) -> Resu
 }
 
 impl Pipeline {
-    /// Takes stages and edges that make a pipeline.
+    /// Takes a graph of at most 16 stages, one of them the sink, and a cost for each stage in its order.
     ///
     /// # Errors
-    /// [`PipelineError`] names the first thing that is wrong: a number out of range, a cycle, no sink or several, a
-    /// stage that the sink does not hear of, rates that never match, a queue shorter than a step needs.
+    /// [`PipelineError`] names the first thing that cannot be simulated: too many stages, no sink or several, an edge
+    /// that drops frames, costs out of range.
     ///
     /// ```
-    /// use punctual_sim::pipeline::{Edge, Pipeline, StageModel};
-    /// let stage = |name: &str| StageModel {
-    ///     name: name.into(), cycles: 1000.0, spread: 0.0, state_bytes: 0, migratable: true,
-    /// };
-    /// let edges = vec![Edge { takes: 3, ..Edge::plain(0, 1, 2) }];
-    /// let error = Pipeline::new(vec![stage("a"), stage("b")], edges).unwrap_err();
-    /// assert_eq!(error.to_string(), "edge[0].slots: 2 frames: a step of \"b\" takes 3; give the queue at least 3 slots");
+    /// use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
+    /// use punctual_sim::pipeline::{Pipeline, StepCost};
+    /// let edge = EdgeSpec { slots: 4, frame_bytes: 100, full: WhenFull::Wait };
+    /// let graph = Graph::builder("two")
+    ///     .stage(StageSpec::new("source").makes(&[1]))
+    ///     .stage(StageSpec::new("sink").takes(&[1]))
+    ///     .edge(("source", 0), ("sink", 0), edge)
+    ///     .build()?;
+    /// let cost = StepCost { cycles: 0.0, spread: 0.0 };
+    /// let error = Pipeline::new(&graph, vec![cost; 2]).unwrap_err();
+    /// assert_eq!(error.to_string(), "stage[0].cycles: must lie between 1 and 1e12");
+    /// # Ok::<(), punctual_pipeline::GraphError>(())
     /// ```
-    pub fn new(stages: Vec<StageModel>, edges: Vec<Edge>) -> Result<Pipeline, PipelineError> {
-        let some = (1..=STAGES_MAX).contains(&stages.len());
-        require(some, "stage", format!("a pipeline has 1 to {STAGES_MAX} stages"))?;
-        for (number, stage) in stages.iter().enumerate() {
-            check_stage(number, stage, &stages[..number])?;
+    pub fn new(graph: &Graph, costs: Vec<StepCost>) -> Result<Pipeline, PipelineError> {
+        let stages = graph.stages();
+        let some = stages.len() <= STAGES_MAX && costs.len() == stages.len();
+        require(
+            some,
+            "stage",
+            format!("at most {STAGES_MAX} stages, and a cost for each"),
+        )?;
+        for (number, cost) in costs.iter().enumerate() {
+            check_cost(number, cost)?;
         }
-        for (number, edge) in edges.iter().enumerate() {
-            check_edge(number, edge, &stages)?;
-        }
-        let ends = |stage: &usize| edges.iter().all(|edge| edge.from != *stage);
-        let sinks: Vec<usize> = (0..stages.len()).filter(ends).collect();
-        let [sink] = sinks[..] else {
-            let names: Vec<&str> = sinks.iter().map(|sink| stages[*sink].name.as_str()).collect();
-            let what = match names.len() {
-                0 => "every stage has an output: the graph has a cycle; one stage must be the sink".into(),
-                _ => format!(
-                    "several stages have no output: {}; join them in one sink",
-                    names.join(", ")
-                ),
-            };
-            return Err(PipelineError {
-                key: "stage".into(),
-                what,
-            });
-        };
-        let rates = rates(&stages, &edges, sink)?;
+        let waits = graph.links().iter().position(|link| link.edge.full != WhenFull::Wait);
+        let number = waits.unwrap_or(0);
+        require(
+            waits.is_none(),
+            format!("edge[{number}].full"),
+            "only queues whose maker waits are simulated",
+        )?;
         Ok(Pipeline {
-            stages,
-            edges,
-            sink,
-            rates,
+            stages: stages.to_vec(),
+            costs,
+            edges: edges(graph),
+            sink: sink(stages)?,
+            rates: rates(graph),
         })
     }
 
     /// The stages.
-    pub fn stages(&self) -> &[StageModel] {
+    pub fn stages(&self) -> &[StageSpec] {
         &self.stages
+    }
+
+    /// What their steps take.
+    pub fn costs(&self) -> &[StepCost] {
+        &self.costs
     }
 
     /// The queues.
@@ -144,84 +127,64 @@ impl Pipeline {
         self.sink
     }
 
-    /// The same with queues of so many frames.
-    ///
-    /// # Errors
-    /// As [`Pipeline::new`].
-    pub fn with_slots(&self, slots: u32) -> Result<Pipeline, PipelineError> {
-        let edges = self.edges.iter().map(|edge| Edge { slots, ..*edge }).collect();
-        Pipeline::new(self.stages.clone(), edges)
-    }
-
     /// What a mapping must know of the stages, where those that do not migrate stay on the core that `pin` names.
     pub fn to_map(&self, pin: impl Fn(usize) -> usize) -> Vec<Stage> {
-        let stages = self.stages.iter().zip(&self.rates).enumerate();
-        stages
-            .map(|(number, (stage, rate))| Stage {
+        let of = |(number, stage): (usize, &StageSpec)| {
+            let (StepCost { cycles, spread }, rate) = (self.costs[number], self.rates[number]);
+            Stage {
                 name: stage.name.clone(),
-                cycles_mean: (stage.cycles * rate).ceil() as u64,
-                cycles_worst: (stage.cycles * (1.0 + stage.spread) * rate).ceil() as u64,
-                state_bytes: stage.state_bytes,
+                cycles_mean: (cycles * rate).ceil() as u64,
+                cycles_worst: (cycles * (1.0 + spread) * rate).ceil() as u64,
+                state_bytes: stage.state_room as u64,
                 pinned: (!stage.migratable).then(|| pin(number)),
-            })
-            .collect()
+            }
+        };
+        self.stages.iter().enumerate().map(of).collect()
     }
 }
 
-fn check_stage(number: usize, stage: &StageModel, before: &[StageModel]) -> Result<(), PipelineError> {
+fn check_cost(number: usize, cost: &StepCost) -> Result<(), PipelineError> {
     let key = |field: &str| format!("stage[{number}].{field}");
-    let cycles = stage.cycles >= 1.0 && stage.cycles <= 1e12;
+    let cycles = cost.cycles >= 1.0 && cost.cycles <= 1e12;
     require(cycles, key("cycles"), "must lie between 1 and 1e12")?;
-    let spread = (0.0..1.0).contains(&stage.spread);
-    require(spread, key("spread"), "must be at least 0 and below 1")?;
-    let twin = before.iter().any(|other| other.name == stage.name);
-    require(!twin, key("name"), format!("two stages are called \"{}\"", stage.name))
+    let spread = (0.0..1.0).contains(&cost.spread);
+    require(spread, key("spread"), "must be at least 0 and below 1")
 }
 
-fn check_edge(number: usize, edge: &Edge, stages: &[StageModel]) -> Result<(), PipelineError> {
-    let key = |field: &str| format!("edge[{number}].{field}");
-    for (field, stage) in [("from", edge.from), ("to", edge.to)] {
-        let what = format!("there is no stage {stage}: there are 0 to {}", stages.len() - 1);
-        require(stage < stages.len(), key(field), what)?;
+fn sink(stages: &[StageSpec]) -> Result<usize, PipelineError> {
+    let sinks: Vec<usize> = (0..stages.len())
+        .filter(|stage| stages[*stage].makes.is_empty())
+        .collect();
+    match sinks[..] {
+        [sink] => Ok(sink),
+        _ => Err(PipelineError {
+            key: "stage".into(),
+            what: format!("{} stages have no output: join them in one sink", sinks.len()),
+        }),
     }
-    require(edge.makes > 0, key("makes"), "a step makes at least one frame")?;
-    require(edge.takes > 0, key("takes"), "a step takes at least one frame")?;
-    require(edge.slots <= SLOTS_MAX, key("slots"), format!("at most {SLOTS_MAX}"))?;
-    for (stage, what, frames) in [(edge.from, "makes", edge.makes), (edge.to, "takes", edge.takes)] {
-        let text = format!(
-            "{} frames: a step of \"{}\" {what} {frames}; give the queue at least {frames} slots",
-            edge.slots, stages[stage].name
-        );
-        require(edge.slots >= frames, key("slots"), text)?;
-    }
-    Ok(())
 }
 
-/// Steps of each stage for each step of the sink: from the sink upwards, each stage once all that follow it are known.
-fn rates(stages: &[StageModel], edges: &[Edge], sink: usize) -> Result<Vec<f64>, PipelineError> {
-    let mut rates: Vec<Option<f64>> = vec![None; stages.len()];
-    rates[sink] = Some(1.0);
-    // In each round at least one stage becomes known, or none ever will.
-    for _ in 0..stages.len() {
-        for stage in (0..stages.len()).filter(|stage| *stage != sink) {
-            let wanted: Option<Vec<f64>> = edges
-                .iter()
-                .filter(|edge| edge.from == stage)
-                .map(|edge| Some(rates[edge.to]? * f64::from(edge.takes) / f64::from(edge.makes)))
-                .collect();
-            let Some(wanted) = wanted else { continue };
-            let same = wanted.iter().all(|rate| (rate / wanted[0] - 1.0).abs() < 1e-12);
-            let what = format!(
-                "the outputs of \"{}\" are taken at rates that never match",
-                stages[stage].name
-            );
-            require(same, "edge", what)?;
-            rates[stage] = Some(wanted[0]);
+fn edges(graph: &Graph) -> Vec<Edge> {
+    let stages = graph.stages();
+    let edge = |link: &punctual_pipeline::Link| Edge {
+        from: link.from.0,
+        makes: stages[link.from.0].makes[link.from.1],
+        to: link.to.0,
+        takes: stages[link.to.0].takes[link.to.1],
+        slots: link.edge.slots,
+    };
+    graph.links().iter().map(edge).collect()
+}
+
+/// Steps of each stage for each step of the sink: against the direction of the frames, by any edge, because the rates
+/// of a graph match.
+fn rates(graph: &Graph) -> Vec<f64> {
+    let edges = edges(graph);
+    let mut rates = vec![1.0; graph.stages().len()];
+    for stage in graph.topological().into_iter().rev() {
+        if let Some(edge) = edges.iter().find(|edge| edge.from == stage) {
+            rates[stage] = rates[edge.to] * f64::from(edge.takes) / f64::from(edge.makes);
         }
     }
-    let known: Option<Vec<f64>> = rates.into_iter().collect();
-    known.ok_or_else(|| PipelineError {
-        key: "edge".into(),
-        what: "the graph has a cycle: a frame must not come back to a stage that made it".into(),
-    })
+    rates
 }

@@ -10,10 +10,10 @@
 //! none is lost. Stages without inputs have their input at hand at any time, so that queues are full as long as the
 //! cores keep up.
 //!
-//! **Method.** A core does one thing after the other, each to its end, in this order: moves, daemons, the sink, then the
-//! stage whose latest step began the longest ago. A step takes its cycles at the clock of its core's domain; input is
-//! taken and output made at its end, all at once. Between two events nothing changes but the temperatures, which follow
-//! the power of their core as a resistor and a capacitor do:
+//! **Method.** A core does one thing after the other, each to its end, in this order: moves, daemons, the sink, then
+//! the stage whose latest step began the longest ago. A step takes its cycles at the clock of its core's domain; input
+//! is taken and output made at its end, all at once. Between two events nothing changes but the temperatures, which
+//! follow the power of their core as a resistor and a capacitor do:
 //!
 //! ```text
 //! T(t + dt) = S + (T(t) - S) exp(-dt / tau),   S = ambient + R P
@@ -39,5 +39,5 @@ mod tests;
 
 pub use self::core::{CoreReport, Thermal, Times};
 pub use engine::{Daemon, FREEZES_MAX, Freeze, Mechanism, Observed, Report, Simulated};
-pub use graph::{Edge, Pipeline, PipelineError, StageModel};
+pub use graph::{Edge, Pipeline, PipelineError, StepCost};
 pub use mpsoc::{Checkpoint, DaemonModel, Mpsoc, Recreation};

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use punctual_allocation::mapping::{
     ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, Move, MoveCost, Problem, Search, Table, thermal,
 };
+use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_units::{Hertz, Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -59,23 +60,48 @@ fn machine(rng: &mut ChaCha8Rng) -> Cores {
 /// A source, a few workers between a split and a join, and a sink.
 fn pipeline(rng: &mut ChaCha8Rng, slots: u32) -> Pipeline {
     let workers = rng.random_range(1..=4);
-    let stage = |name: String, rng: &mut ChaCha8Rng| StageModel {
-        name,
+    let edge = EdgeSpec {
+        slots,
+        frame_bytes: 64,
+        full: WhenFull::Wait,
+    };
+    let mut bytes = || rng.random_range(1 << 10..64 << 10);
+    let mut builder = Graph::builder("random")
+        .stage(StageSpec::new("source").makes(&[1]).state(bytes()))
+        .stage(StageSpec::new("split").takes(&[1]).makes(&[1]).state(bytes()))
+        .stage(StageSpec::new("sink").takes(&vec![1; workers]).state(bytes()))
+        .edge(("source", 0), ("split", 0), edge);
+    for worker in 0..workers {
+        let name = format!("worker {worker}");
+        builder = builder
+            .stage(StageSpec::new(&name).takes(&[1]).makes(&[1]).state(bytes()))
+            .edge(("split", 0), (&name, 0), edge)
+            .edge((&name, 0), ("sink", worker), edge);
+    }
+    let cost = |_| StepCost {
         cycles: rng.random_range(5e3..60e3),
         spread: rng.random_range(0.0..0.2),
-        state_bytes: rng.random_range(1 << 10..64 << 10),
-        migratable: true,
     };
-    let mut stages = vec![stage("source".into(), rng), stage("split".into(), rng)];
-    let mut edges = vec![Edge::plain(0, 1, slots)];
-    for worker in 0..workers {
-        stages.push(stage(format!("worker {worker}"), rng));
-        edges.push(Edge::plain(1, 2 + worker, slots));
-        edges.push(Edge::plain(2 + worker, 2 + workers, slots));
-    }
-    stages.push(stage("sink".into(), rng));
-    Pipeline::new(stages, edges).unwrap()
+    Pipeline::new(&builder.build().unwrap(), (0..workers + 3).map(cost).collect()).unwrap()
 }
+
+/// Two stages and a queue between them.
+fn two(takes: u32, makes: u32) -> Graph {
+    let edge = EdgeSpec {
+        slots: 8,
+        frame_bytes: 64,
+        full: WhenFull::Wait,
+    };
+    let stages = Graph::builder("two")
+        .stage(StageSpec::new("a").makes(&[makes]).pinned())
+        .stage(StageSpec::new("b").takes(&[takes]).pinned());
+    stages.edge(("a", 0), ("b", 0), edge).build().unwrap()
+}
+
+const COST: StepCost = StepCost {
+    cycles: 1000.0,
+    spread: 0.0,
+};
 
 fn problem(pipeline: &Pipeline, cores: &Cores, idle: Idle) -> Problem {
     Problem::new(pipeline.to_map(|_| 0), cores.clone(), idle).unwrap()
@@ -178,7 +204,7 @@ proptest! {
         }
     }
 
-    /// Rates that come and go: what the keeper draws, moves included, against the best mapping for each of them without.
+    /// Rates that come and go: what the keeper draws, moves included, against the best mapping of each without moves.
     #[test]
     fn the_keeper_draws_within_2_percent_of_the_best(seed in any::<u64>()) {
         let rng = &mut ChaCha8Rng::seed_from_u64(seed);
@@ -209,8 +235,8 @@ fn pipeline_of(ground: &Ground) -> Pipeline {
     ground.simulated.pipeline().clone()
 }
 
-/// Cores of which some must run hot for the frame rate, beside cool ones: with the exchanges the peak is lower, and no
-/// frame is late.
+/// Cores of which some must run hot for the frame rate, beside cool ones: with the exchanges the peak is lower, and
+/// no frame is late.
 #[test]
 fn exchanges_lower_the_peak_without_a_late_frame() {
     let outcomes: Vec<(u64, f64, f64, u64)> = (0..12)
@@ -278,14 +304,7 @@ fn a_core_warms_up_as_a_resistor_and_a_capacitor_do() {
         }],
         low_power_watts: 0.0,
     };
-    let stage = |name: &str| StageModel {
-        name: name.into(),
-        cycles: 1000.0,
-        spread: 0.0,
-        state_bytes: 0,
-        migratable: false,
-    };
-    let pipeline = Pipeline::new(vec![stage("a"), stage("b")], vec![Edge::plain(0, 1, 2)]).unwrap();
+    let pipeline = Pipeline::new(&two(1, 1), vec![COST; 2]).unwrap();
     let start = Configuration {
         mapping: Mapping::of([0, 0]),
         steps: [0].into_iter().collect(),
@@ -309,33 +328,45 @@ fn the_check_of_frames_finds_a_lost_one() {
 }
 
 #[test]
-fn graphs_that_cannot_run_say_why() {
-    let stage = |name: &str| StageModel {
-        name: name.into(),
-        cycles: 1000.0,
-        spread: 0.0,
-        state_bytes: 0,
-        migratable: true,
-    };
-    let of = |names: &[&str], edges: Vec<Edge>| {
-        Pipeline::new(names.iter().map(|name| stage(name)).collect(), edges)
-            .unwrap_err()
-            .to_string()
-    };
-    let edge = Edge::plain;
-    let cycle = of(&["a", "b", "c"], vec![edge(0, 1, 2), edge(1, 0, 2), edge(1, 2, 2)]);
+fn what_cannot_be_simulated_says_why() {
+    let refused = |graph: &Graph, costs: Vec<StepCost>| Pipeline::new(graph, costs).unwrap_err().to_string();
     assert_eq!(
-        cycle,
-        "edge: the graph has a cycle: a frame must not come back to a stage that made it"
+        refused(&two(1, 1), vec![COST]),
+        "stage: at most 16 stages, and a cost for each"
     );
-    let sinks = of(&["a", "b", "c"], vec![edge(0, 1, 2), edge(0, 2, 2)]);
+    let spread = StepCost { spread: 1.0, ..COST };
     assert_eq!(
-        sinks,
-        "stage: several stages have no output: b, c; join them in one sink"
+        refused(&two(1, 1), vec![COST, spread]),
+        "stage[1].spread: must be at least 0 and below 1"
     );
-    assert!(of(&["a", "a"], vec![edge(0, 1, 2)]).contains("two stages are called \"a\""));
-    let mut twice = vec![edge(0, 1, 2), edge(0, 2, 2), edge(1, 3, 2), edge(2, 3, 2)];
-    twice[3].takes = 2;
-    assert!(of(&["a", "b", "c", "d"], twice).contains("rates that never match"));
-    assert!(of(&["a"], vec![edge(0, 3, 2)]).contains("there is no stage 3"));
+    let edge = |full| EdgeSpec {
+        slots: 4,
+        frame_bytes: 1,
+        full,
+    };
+    let split = Graph::builder("two sinks")
+        .stage(StageSpec::new("a").makes(&[1]))
+        .stage(StageSpec::new("b").takes(&[1]))
+        .stage(StageSpec::new("c").takes(&[1]))
+        .edge(("a", 0), ("b", 0), edge(WhenFull::Wait))
+        .edge(("a", 0), ("c", 0), edge(WhenFull::Wait));
+    assert_eq!(
+        refused(&split.build().unwrap(), vec![COST; 3]),
+        "stage: 2 stages have no output: join them in one sink"
+    );
+    let drops = Graph::builder("drops")
+        .stage(StageSpec::new("a").makes(&[1]))
+        .stage(StageSpec::new("b").takes(&[1]))
+        .edge(("a", 0), ("b", 0), edge(WhenFull::DropOldest));
+    assert_eq!(
+        refused(&drops.build().unwrap(), vec![COST; 2]),
+        "edge[0].full: only queues whose maker waits are simulated"
+    );
+}
+
+#[test]
+fn a_stage_that_makes_two_frames_a_step_steps_half_as_often() {
+    let pipeline = Pipeline::new(&two(1, 2), vec![COST; 2]).unwrap();
+    let cycles: Vec<u64> = pipeline.to_map(|_| 0).iter().map(|stage| stage.cycles_mean).collect();
+    assert_eq!(cycles, [500, 1000]);
 }

@@ -1,0 +1,211 @@
+//! The evaluation of the fourth paper: tasks of a software radio that move between cores (A. Acquaviva, A. Alimonda, S.
+//! Carta and M. Pittau, "Assessing Task Migration Impact on Embedded Soft Real-Time Streaming Multimedia Applications",
+//! EURASIP Journal on Embedded Systems, 2008), Figs. 2, 6, 7 and 10 to 16, simulated.
+//!
+//! `radio` is the paper's application, and what was chosen where it is silent. `map` looks for the best mappings on an
+//! ensemble of clock grids, because the paper does not state its clock steps. `queues` moves tasks while frames are
+//! due, `cost` moves tasks of many sizes, `overhead` measures daemons and checkpoints. `figures` says what is drawn.
+//! The machine is a file ([`Mpsoc`]).
+
+mod cost;
+mod figures;
+mod map;
+mod overhead;
+mod queues;
+mod radio;
+#[cfg(test)]
+mod tests;
+
+use punctual_sim::pipeline::Mpsoc;
+
+use crate::claims::judge;
+use crate::parallel::in_order;
+use crate::qedb::{means, of_first_seed};
+use crate::samples::{Labels, Replication, Run, failures};
+use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Testbed};
+
+/// The claims that the paper makes, as written before the first run.
+pub const CLAIMS: &str = include_str!("../../data/mig-claims.toml");
+/// Why some do not hold, as far as known.
+pub const REASONS: &str = include_str!("../../data/mig-reasons.toml");
+
+/// The paper's experiments, and all of them together.
+pub const EXPERIMENTS: [Experiment; 6] = [
+    Experiment {
+        name: "mig-cost",
+        about: "Figs. 2, 7: what a move costs by size, task replication against recreation",
+        run: |settings, progress| run(&[Part::Cost], &Mpsoc::paper(), settings, progress),
+    },
+    Experiment {
+        name: "mig-daemons",
+        about: "Fig. 6: what the daemons take of a core",
+        run: |settings, progress| run(&[Part::Daemons], &Mpsoc::paper(), settings, progress),
+    },
+    Experiment {
+        name: "mig-map",
+        about: "Figs. 10 to 14: the best mapping and clocks for each frame rate, on an ensemble of clock grids",
+        run: |settings, progress| run(&[Part::Map], &Mpsoc::paper(), settings, progress),
+    },
+    Experiment {
+        name: "mig-queues",
+        about: "Fig. 15: late frames during a move by the size of queues",
+        run: |settings, progress| run(&[Part::Queues], &Mpsoc::paper(), settings, progress),
+    },
+    Experiment {
+        name: "mig-checkpoint",
+        about: "Fig. 16: what a checkpoint at the end of each frame costs each task",
+        run: |settings, progress| run(&[Part::Checkpoint], &Mpsoc::paper(), settings, progress),
+    },
+    Experiment {
+        name: "mig",
+        about: "all five of them",
+        run: |settings, progress| run(&Part::ALL, &Mpsoc::paper(), settings, progress),
+    },
+];
+
+/// A part of the evaluation: one experiment each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Figs. 2 and 7.
+    Cost,
+    /// Fig. 6.
+    Daemons,
+    /// Figs. 10 to 14.
+    Map,
+    /// Fig. 15.
+    Queues,
+    /// Fig. 16.
+    Checkpoint,
+}
+
+impl Part {
+    /// All parts, in the paper's order.
+    pub const ALL: [Part; 5] = [Part::Cost, Part::Daemons, Part::Map, Part::Queues, Part::Checkpoint];
+
+    /// The experiment's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Part::Cost => "mig-cost",
+            Part::Daemons => "mig-daemons",
+            Part::Map => "mig-map",
+            Part::Queues => "mig-queues",
+            Part::Checkpoint => "mig-checkpoint",
+        }
+    }
+
+    /// The samples that its runs have.
+    fn series(self) -> Vec<&'static str> {
+        match self {
+            Part::Cost => cost::SERIES.to_vec(),
+            Part::Daemons | Part::Checkpoint => overhead::SERIES.to_vec(),
+            Part::Map => map::SERIES.to_vec(),
+            Part::Queues => queues::SERIES.to_vec(),
+        }
+    }
+
+    fn labels(self) -> Vec<Labels> {
+        match self {
+            Part::Cost => cost::labels(),
+            Part::Daemons => overhead::daemon_labels(),
+            Part::Map => map::labels(),
+            Part::Queues => queues::labels(),
+            Part::Checkpoint => overhead::checkpoint_labels(),
+        }
+    }
+
+    fn runs(self, machine: &Mpsoc, seed: u64) -> Vec<Result<Run, String>> {
+        match self {
+            Part::Cost => cost::runs(machine, seed),
+            Part::Daemons => overhead::daemon_runs(machine, seed),
+            Part::Map => map::runs(machine, seed),
+            Part::Queues => queues::runs(machine, seed),
+            Part::Checkpoint => overhead::checkpoint_runs(machine, seed),
+        }
+    }
+}
+
+/// The parts that an experiment of [`EXPERIMENTS`] consists of; none of any other.
+pub fn parts(name: &str) -> Option<Vec<Part>> {
+    if name == "mig" {
+        return Some(Part::ALL.to_vec());
+    }
+    let one = Part::ALL.into_iter().find(|part| part.name() == name)?;
+    Some(vec![one])
+}
+
+/// Runs `parts` on `machine` with every seed. The machines of `settings` play no part: they are of another kind.
+///
+/// # Errors
+/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+pub fn run(
+    parts: &[Part],
+    machine: &Mpsoc,
+    settings: &Settings,
+    progress: Progress,
+) -> Result<Outcome, ExperimentError> {
+    if settings.seeds == 0 {
+        return Err(ExperimentError::Settings(
+            "an experiment needs at least one seed".into(),
+        ));
+    }
+    let checked = machine.check().map_err(|error| error.to_string());
+    checked
+        .and_then(|()| radio::check(machine))
+        .map_err(ExperimentError::Settings)?;
+    check_claims(settings)?;
+    let replications = carry_out(parts, machine, settings, progress);
+    let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
+    Ok(Outcome {
+        name: match parts {
+            [one] => one.name(),
+            _ => "mig",
+        }
+        .into(),
+        platform: "sim".into(),
+        testbed: Testbed::Machine,
+        machines: vec![machine.name.clone()],
+        seeds: settings.seeds().collect(),
+        setting: radio::setting(machine),
+        claims: claims
+            .map(|claim| judge(claim, &replications, &settings.reasons))
+            .collect(),
+        measures: queues::measures(parts, &replications),
+        figures: figures::figures(parts, &replications),
+        means: means(&replications),
+        failures: failures(&replications),
+        samples: of_first_seed(replications, settings.seed),
+    })
+}
+
+/// Every formula must name samples and runs that there are; those of other parts are checked as well.
+fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
+    settings.claims.check_experiments(&Part::ALL.map(Part::name))?;
+    for part in Part::ALL {
+        settings
+            .claims
+            .check_names(part.name(), &part.series(), &part.labels())?;
+    }
+    Ok(())
+}
+
+fn carry_out(parts: &[Part], machine: &Mpsoc, settings: &Settings, progress: Progress) -> Vec<Replication> {
+    let seeds: Vec<u64> = settings.seeds().collect();
+    let done = |count: usize| progress(&format!("{count} of {} seeds", seeds.len()));
+    let replicate = |seed: &u64| {
+        let results = parts.iter().flat_map(|part| part.runs(machine, *seed));
+        Replication::of(&machine.name, *seed, results)
+    };
+    in_order(&seeds, settings.workers(), replicate, &done)
+}
+
+/// A run with one sample of each series.
+fn single<'s>(labels: Labels, values: impl IntoIterator<Item = (&'s str, f64)>) -> Run {
+    let series = values
+        .into_iter()
+        .map(|(name, value)| (name.to_string(), vec![Some(value)]));
+    Run {
+        labels,
+        settled_from: 0,
+        series: series.collect(),
+    }
+}
