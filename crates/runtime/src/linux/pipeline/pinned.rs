@@ -78,6 +78,22 @@ impl Pinned {
         }
     }
 
+    /// How many frames wait at an input.
+    ///
+    /// # Panics
+    /// Where there is no such input.
+    pub fn waiting(&self, port: usize) -> u64 {
+        self.shared.layout.waiting(&self.shared.region, self.stage, port).0
+    }
+
+    /// Whether no more frames will come to an input than those that wait there.
+    ///
+    /// # Panics
+    /// Where there is no such input.
+    pub fn is_last(&self, port: usize) -> bool {
+        self.shared.layout.waiting(&self.shared.region, self.stage, port).1
+    }
+
     /// The pipeline's clock.
     pub fn now(&self) -> Time {
         self.shared.now()
