@@ -43,7 +43,7 @@ mod linux {
         bytes.truncate(BYTES);
         let expected = receive(bytes.as_chunks().0, &options).unwrap();
 
-        let (source, sink) = (pipeline.pinned(SOURCE).unwrap(), pipeline.pinned(SINK).unwrap());
+        let (mut source, mut sink) = (pipeline.pinned(SOURCE).unwrap(), pipeline.pinned(SINK).unwrap());
         let source = thread::spawn(move || play(source, bytes, &options));
         let sink = thread::spawn(move || listen(sink));
         let (moves, kills) = meddle(pipeline.supervisor(), || sink.is_finished());
@@ -130,7 +130,7 @@ mod linux {
                         .is_ok(),
                 );
             }
-            supervisor.keep_replicas();
+            supervisor.keep_replicas(false);
             thread::sleep(Duration::from_millis(1));
         }
         (moves, kills)
