@@ -14,7 +14,7 @@ use punctual_workload::ControllerKind;
 use crate::fault;
 #[cfg(feature = "lab")]
 use crate::lab::args::{Bench, Experiment};
-use crate::scenario::{Override, WAY_KIB_MAX, parse_policy};
+use crate::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
 use crate::size;
 
 /// Where `--json` writes to: a file, or "-" for standard output.
@@ -275,14 +275,7 @@ fn mechanism(text: &str) -> Result<Mechanism, String> {
 }
 
 fn span(text: &str) -> Result<Duration, String> {
-    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-    let number = |(unit, seconds): &(&str, f64)| Some(text.strip_suffix(unit)?.trim().parse::<f64>().ok()? * seconds);
-    let span = units
-        .iter()
-        .find_map(number)
-        .filter(|seconds| (1e-6..=86_400.0).contains(seconds));
-    let span = span.map(Duration::from_secs_f64);
-    span.ok_or_else(|| "give a time such as 500us, 20ms or 1s, 1 us to a day".into())
+    parse_time(text).map(Duration::from)
 }
 
 /// `profile`

@@ -345,6 +345,22 @@ impl Layout {
         }
     }
 
+    /// Steps that a stage has done.
+    ///
+    /// # Panics
+    /// Where there is no such stage.
+    pub fn steps(&self, region: &Region, stage: usize) -> u64 {
+        self.committed(region, stage).commit().steps
+    }
+
+    /// Frames that a stage has made at an output.
+    ///
+    /// # Panics
+    /// Where there is no such stage or output.
+    pub fn made(&self, region: &Region, stage: usize, port: usize) -> u64 {
+        self.committed(region, stage).made(port).0
+    }
+
     /// How many frames wait at an input of a stage, and whether no more will come.
     ///
     /// # Panics

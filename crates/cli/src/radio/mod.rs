@@ -26,6 +26,7 @@ pub fn radio(arguments: &Radio) -> Result<(), Failure> {
         cores: plan.cores.clone(),
         priority: Some(session::PRIORITY),
         placement: plan.placement(&graph),
+        ..PipelineOptions::default()
     };
     let made: Options = plan.radio.clone();
     let bodies = Arc::new(move |name: &str| punctual_radio::stage(name, &made).ok());

@@ -100,7 +100,7 @@ impl Report {
             recording: plan.name().display().to_string(),
             frames_offered: heard.offered,
             frames_delivered: delivered.frames,
-            frames_lost: delivered.lost + heard.offered.saturating_sub(delivered.frames + delivered.lost),
+            frames_lost: heard.offered.saturating_sub(delivered.frames - delivered.duplicated),
             frames_duplicated: delivered.duplicated,
             frames_late: delivered.late,
             frames_excused: delivered.excused,

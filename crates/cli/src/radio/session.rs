@@ -60,9 +60,9 @@ pub fn play(plan: &Plan, pipeline: Pipeline) -> Result<Heard, Failure> {
     let failed = |why: String| Failure::input([why]);
     let supervisor = pipeline.supervisor();
     let cores = supervisor.cores();
-    if plan.migrate_every.is_some() {
-        let start = Instant::now();
-        while !supervisor.keep_replicas() && start.elapsed() < Duration::from_secs(5) {
+    if plan.migrate_every.is_some() || plan.kill_every.is_some() {
+        let (start, spares) = (Instant::now(), plan.kill_every.is_some());
+        while !supervisor.keep_replicas(spares) && start.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -77,13 +77,14 @@ pub fn play(plan: &Plan, pipeline: Pipeline) -> Result<Heard, Failure> {
 
     let begin = Instant::now();
     let first = Arc::new(OnceLock::new());
-    let source = pipeline.pinned(SOURCE).map_err(|why| failed(why.to_string()))?;
+    let mut source = pipeline.pinned(SOURCE).map_err(|why| failed(why.to_string()))?;
     let sink = pipeline.pinned(SINK).map_err(|why| failed(why.to_string()))?;
     let stamp = stamper(plan, &first);
     let radio = plan.radio.clone();
     let feeding = std::thread::spawn(move || {
         set_up();
-        source.run(erase(Source::new(recording, &radio, stamp)).as_mut())
+        let ran = source.run(erase(Source::new(recording, &radio, stamp)).as_mut());
+        ran.map(|()| source.made(0))
     });
     let (period, wav) = (plan.period, plan.wav.clone());
     let playing = std::thread::spawn(move || {
@@ -98,18 +99,16 @@ pub fn play(plan: &Plan, pipeline: Pipeline) -> Result<Heard, Failure> {
     let seconds = begin.elapsed().as_secs_f64();
     meddler.handovers.extend(supervisor.handovers());
     let stages = supervisor.stages();
-    let offered = stages.first().map_or(0, |source| source.steps);
     pipeline.end().map_err(|why| failed(why.to_string()))?;
     let fed = feeding
         .join()
         .map_err(|_| failed("the source's thread panicked".into()))?;
-    fed.map_err(|why| failed(why.to_string()))?;
+    let offered = fed.map_err(|why| failed(why.to_string()))?;
     let delivered = playing
         .join()
         .map_err(|_| failed("the sink's thread panicked".into()))??;
     Ok(Heard {
-        // The last step of the source may make no frame.
-        offered: offered.min(delivered.frames + delivered.lost).max(delivered.frames),
+        offered,
         delivered,
         handovers: meddler.handovers,
         migrations: meddler.migrations,
