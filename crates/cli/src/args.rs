@@ -66,8 +66,8 @@ pub enum Command {
     Restore(Restore),
     /// Receive FM radio by a pipeline of processes, whose stages move and start again while it plays
     ///
-    /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav - |
-    /// aplay
+    /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav -
+    /// | aplay
     Radio(Radio),
     /// Measure parts of `punctual` on this machine
     #[cfg(feature = "lab")]
@@ -330,7 +330,8 @@ pub struct Show {
     /// The profile: measured (cache_ways,bandwidth_partitions,...), or by window (window_index,instr_start,...)
     pub file: PathBuf,
     /// Phases to keep, over all shares
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    # [arg(long, value_name = "N", default_value_t = 64, value_parser =
+    # clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub phases: usize,
     /// Make more of a resource never slower
     #[arg(long, value_enum, default_value_t = Smooth::None)]

@@ -176,8 +176,8 @@ impl Shared {
         memory.populate();
         let memory = Arc::new(memory);
         let kept = Arc::clone(&memory) as Arc<_>;
-        // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; no other code writes there
-        // than the pipeline's.
+        // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; no other code writes
+        // there than the pipeline's.
         let region = unsafe { Region::of(memory.base(), memory.bytes(), kept) };
         Shared {
             graph: Arc::new(graph),
