@@ -3,7 +3,7 @@
 use punctual_allocation::mapping::Idle;
 
 use super::Part;
-use super::{cost, map, overhead, queues};
+use super::{cost, map, overhead, policies, queues};
 use crate::outcome::{Bars, Chart, Curve, Figure};
 use crate::samples::{Labels, Replication, Run};
 use crate::stats::{Spread, mean};
@@ -40,6 +40,16 @@ pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
                 (
                     "Fig. 15(b): frames in queues of 14 while the demodulator moves",
                     levels(seen),
+                ),
+            ],
+            Part::Policies => vec![
+                (
+                    "Energy over that of the best mapping for each rate",
+                    policy_bars(seen, &["keeper", "follow", "stay"], "ratio"),
+                ),
+                (
+                    "Highest temperature, kelvin above ambient",
+                    policy_bars(seen, &["still", "exchange"], "peak"),
                 ),
             ],
             Part::Checkpoint => vec![("Fig. 16(b): a checkpoint's share of a task's time", checkpoints(seen))],
@@ -199,6 +209,19 @@ fn checkpoints(seen: &Seen) -> Chart {
             values: overhead::NAMES
                 .map(|name| Spread::of(&seen.values(&overhead::checkpoint_labels_of(name), "overhead")))
                 .to_vec(),
+        }],
+    }
+}
+
+fn policy_bars(seen: &Seen, policies: &[&str], series: &str) -> Chart {
+    Chart::Bars {
+        groups: policies.iter().map(|policy| policy.to_string()).collect(),
+        bars: vec![Bars {
+            name: series.into(),
+            values: policies
+                .iter()
+                .map(|policy| Spread::of(&seen.values(&policies::labels_of(policy), series)))
+                .collect(),
         }],
     }
 }
