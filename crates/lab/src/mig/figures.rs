@@ -45,11 +45,11 @@ pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
             Part::Policies => vec![
                 (
                     "Energy over that of the best mapping for each rate",
-                    policy_bars(seen, &["keeper", "follow", "stay"], "ratio"),
+                    policy_bars(seen, &["long", "short"], &["keeper", "follow", "stay"], "ratio"),
                 ),
                 (
                     "Highest temperature, kelvin above ambient",
-                    policy_bars(seen, &["still", "exchange"], "peak"),
+                    policy_bars(seen, &["steady"], &["still", "exchange"], "peak"),
                 ),
             ],
             Part::Checkpoint => vec![("Fig. 16(b): a checkpoint's share of a task's time", checkpoints(seen))],
@@ -213,15 +213,16 @@ fn checkpoints(seen: &Seen) -> Chart {
     }
 }
 
-fn policy_bars(seen: &Seen, policies: &[&str], series: &str) -> Chart {
+fn policy_bars(seen: &Seen, stays: &[&str], policies: &[&str], series: &str) -> Chart {
+    let bars = |policy: &&str| Bars {
+        name: policy.to_string(),
+        values: stays
+            .iter()
+            .map(|stays| Spread::of(&seen.values(&policies::labels_of(policy, stays), series)))
+            .collect(),
+    };
     Chart::Bars {
-        groups: policies.iter().map(|policy| policy.to_string()).collect(),
-        bars: vec![Bars {
-            name: series.into(),
-            values: policies
-                .iter()
-                .map(|policy| Spread::of(&seen.values(&policies::labels_of(policy), series)))
-                .collect(),
-        }],
+        groups: stays.iter().map(|stays| stays.to_string()).collect(),
+        bars: policies.iter().map(bars).collect(),
     }
 }

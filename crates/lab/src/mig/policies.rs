@@ -1,9 +1,9 @@
 //! The policies on machines that they have not seen: random ones, of 2 to 6 cores with 3 to 9 clock steps each, whose
 //! power rises about cubically. Ours, not the paper's.
 //!
-//! A sample is a machine. Labels: `policy`.
+//! A sample is a machine. Labels: `policy`, `stays` (`steady` where the rate stays).
 //!
-//! - Frame rates that change every half to four seconds: `keeper` moves where it pays, `follow` takes the table's mapping
+//! - Frame rates that change every half to four seconds (`long`) or every 20 to 200 ms (`short`): `keeper` moves where it pays, `follow` takes the table's mapping
 //!   of each rate, `stay` keeps the one mapping that serves all rates; clocks follow in all three.
 //! - A steady rate: `still` keeps the best mapping, `exchange` lets the hottest core exchange stages.
 
@@ -21,11 +21,11 @@ use crate::samples::{Labels, Run, labels as labelled};
 /// Random machines in each replication.
 const MACHINES: u64 = 10;
 /// Frame rates that follow each other.
-const RATES: usize = 16;
-/// How long a rate stays, in seconds.
-const STAYS: [f64; 2] = [0.5, 4.0];
+const RATES: usize = 8;
+/// How long a rate stays, in seconds, by label.
+const STAYS: [(&str, [f64; 2]); 2] = [("long", [0.5, 4.0]), ("short", [0.02, 0.2])];
 /// How long the temperature is watched, and how often, in seconds.
-const WATCHED: u32 = 20;
+const WATCHED: u32 = 10;
 const EVERY: f64 = 0.1;
 /// An exchange begins so many degrees above the mean, and may draw so much more.
 const THRESHOLD: f64 = 2.0;
@@ -46,31 +46,53 @@ pub const SERIES: [&str; 4] = ["ratio", "peak", "late", "moves"];
 const FOLLOWING: [&str; 3] = ["keeper", "follow", "stay"];
 const COOLING: [&str; 2] = ["still", "exchange"];
 
-pub fn labels_of(policy: &str) -> Labels {
-    labelled([("policy", policy)])
+pub fn labels_of(policy: &str, stays: &str) -> Labels {
+    labelled([("policy", policy), ("stays", stays)])
+}
+
+fn following() -> impl Iterator<Item = (&'static str, &'static str, [f64; 2])> {
+    let of = |(stays, span)| FOLLOWING.map(|policy| (policy, stays, span));
+    STAYS.into_iter().flat_map(of)
 }
 
 pub fn labels() -> Vec<Labels> {
-    FOLLOWING.into_iter().chain(COOLING).map(labels_of).collect()
+    let following = following().map(|(policy, stays, _)| labels_of(policy, stays));
+    following
+        .chain(COOLING.map(|policy| labels_of(policy, "steady")))
+        .collect()
 }
 
 pub fn runs(machine: &Mpsoc, seed: u64) -> Vec<Result<Run, String>> {
-    let of = |policy: &str, sample: &dyn Fn(&Ground, &str) -> Result<Samples, String>| {
-        let mut run = Run {
-            labels: labels_of(policy),
-            ..Run::default()
-        };
-        for number in 0..MACHINES {
-            let ground = Ground::draw(machine, seed.wrapping_mul(MACHINES).wrapping_add(number))?;
-            for (name, value) in sample(&ground, policy)? {
-                run.series.entry(name.into()).or_default().push(Some(value));
-            }
-        }
-        Ok(run)
+    let grounds: Result<Vec<Ground>, String> = (0..MACHINES)
+        .map(|number| Ground::draw(machine, seed.wrapping_mul(MACHINES).wrapping_add(number)))
+        .collect();
+    let grounds = match grounds {
+        Ok(grounds) => grounds,
+        Err(failure) => return vec![Err(failure)],
     };
-    let following = FOLLOWING.into_iter().map(|policy| of(policy, &Ground::followed));
-    let cooling = COOLING.into_iter().map(|policy| of(policy, &Ground::watched));
+    let following = following().map(|(policy, stays, span)| {
+        let samples = grounds.iter().map(|ground| ground.followed(policy, span));
+        gathered(labels_of(policy, stays), samples)
+    });
+    let cooling = COOLING.into_iter().map(|policy| {
+        let samples = grounds.iter().map(|ground| ground.watched(policy));
+        gathered(labels_of(policy, "steady"), samples)
+    });
     following.chain(cooling).collect()
+}
+
+/// A run of the samples of each machine.
+fn gathered(labels: Labels, machines: impl Iterator<Item = Result<Samples, String>>) -> Result<Run, String> {
+    let mut run = Run {
+        labels,
+        ..Run::default()
+    };
+    for samples in machines {
+        for (name, value) in samples? {
+            run.series.entry(name.into()).or_default().push(Some(value));
+        }
+    }
+    Ok(run)
 }
 
 type Samples = Vec<(&'static str, f64)>;
@@ -110,6 +132,7 @@ impl Ground {
         let mechanism = Mechanism {
             cost: COST,
             transfer: Nanos::ZERO,
+            boost: true,
         };
         let ground = (self.problem.cores().clone(), idle, self.thermal);
         let mut simulated = Simulated::new(self.pipeline.clone(), ground, mechanism, start, fps, self.seed);
@@ -120,11 +143,11 @@ impl Ground {
     }
 
     /// Energy under rates that change.
-    fn followed(&self, policy: &str) -> Result<Samples, String> {
+    fn followed(&self, policy: &str, [shortest, longest]: [f64; 2]) -> Result<Samples, String> {
         let rng = &mut ChaCha8Rng::seed_from_u64(self.seed ^ 1);
         let draw = |rng: &mut ChaCha8Rng| self.table.fps_max() * rng.random_range(0.05..0.9);
         let rates: Vec<(f64, f64)> = (0..RATES)
-            .map(|_| (draw(rng), rng.random_range(STAYS[0]..STAYS[1])))
+            .map(|_| (draw(rng), rng.random_range(shortest..longest)))
             .collect();
         let highest = rates.iter().map(|rate| rate.0).fold(0.0, f64::max);
         let start = match policy {
@@ -134,7 +157,7 @@ impl Ground {
         let first = self.clocked(&start, rates[0].0)?;
         let mut simulated = self.begin(&first, self.problem.idle(), rates[0].0);
         let cost = if policy == "follow" { FREE } else { COST };
-        let expected = Nanos::from_secs_f64((STAYS[0] + STAYS[1]) / 2.0);
+        let expected = Nanos::from_secs_f64((shortest + longest) / 2.0);
         let mut keeper = Keeper::new(self.problem.clone(), self.table.clone(), cost, start.clone(), expected);
         let mut least = 0.0;
         for (fps, stay) in rates {
