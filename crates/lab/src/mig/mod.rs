@@ -4,8 +4,8 @@
 //!
 //! `radio` is the paper's application, and what was chosen where it is silent. `map` looks for the best mappings on an
 //! ensemble of clock grids, because the paper does not state its clock steps. `queues` moves tasks while frames are
-//! due, `cost` moves tasks of many sizes, `overhead` measures daemons and checkpoints, `policies` tries ours on random machines. `figures` says what is drawn.
-//! The machine is a file ([`Mpsoc`]).
+//! due, `cost` moves tasks of many sizes, `overhead` measures daemons and checkpoints, `policies` tries ours on random
+//! machines. `figures` says what is drawn. The machine is a file ([`Mpsoc`]).
 
 mod cost;
 mod figures;

@@ -3,8 +3,9 @@
 //!
 //! A sample is a machine. Labels: `policy`, `stays` (`steady` where the rate stays).
 //!
-//! - Frame rates that change every half to four seconds (`long`) or every 20 to 200 ms (`short`): `keeper` moves where it pays, `follow` takes the table's mapping
-//!   of each rate, `stay` keeps the one mapping that serves all rates; clocks follow in all three.
+//! - Frame rates that change every half to four seconds (`long`) or every 20 to 200 ms (`short`): `keeper` moves where
+//!   it pays, `follow` takes the table's mapping of each rate, `stay` keeps the one mapping that serves all rates;
+//!   clocks follow in all three.
 //! - A steady rate: `still` keeps the best mapping, `exchange` lets the hottest core exchange stages.
 
 use punctual_allocation::mapping::{
