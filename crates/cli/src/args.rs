@@ -1,17 +1,20 @@
 //! The command line: what can be asked for, in the words of `punctual --help`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::Policy;
+use punctual_runtime::linux::pipeline::Mechanism;
 use punctual_scenario::{Fault, Governor};
+use punctual_units::CoreId;
 #[cfg(feature = "lab")]
 use punctual_workload::ControllerKind;
 
 use crate::fault;
 #[cfg(feature = "lab")]
 use crate::lab::args::{Bench, Experiment};
-use crate::scenario::{Override, WAY_KIB_MAX, parse_policy};
+use crate::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
 use crate::size;
 
 /// Where `--json` writes to: a file, or "-" for standard output.
@@ -61,6 +64,11 @@ pub enum Command {
     /// What a living program wants stays. Ends with 2 if something could not be put back, and says how to do it by
     /// hand.
     Restore(Restore),
+    /// Receive FM radio by a pipeline of processes, whose stages move and start again while it plays
+    ///
+    /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav - |
+    /// aplay
+    Radio(Radio),
     /// Measure parts of `punctual` on this machine
     #[cfg(feature = "lab")]
     #[command(subcommand)]
@@ -193,6 +201,81 @@ pub struct Restore {
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// `radio`
+#[derive(Debug, Args)]
+pub struct Radio {
+    /// IQ samples as rtl_sdr writes them, 250,000 a second, plain or packed (.zst); - is the standard input
+    pub recording: Option<PathBuf>,
+    /// Bands of the equalizer, 1 to 16 [default: 4]
+    #[arg(long, value_name = "N")]
+    pub bands: Option<usize>,
+    /// Gains of the bands in decibels, the lowest band's first
+    #[arg(long, value_name = "dB,..", value_delimiter = ',', allow_hyphen_values = true)]
+    pub gains: Option<Vec<f64>>,
+    /// Frames per second: real (as they were received), max (as fast as possible), or a number
+    #[arg(long, default_value = "real")]
+    pub rate: String,
+    /// IQ samples of a frame, a multiple of 10
+    #[arg(long, default_value_t = 250, value_name = "SAMPLES")]
+    pub frame: usize,
+    /// Frames of each queue
+    #[arg(long, default_value_t = 14)]
+    pub slots: u32,
+    /// Cores of the stages, such as 0,2-3, or auto
+    #[arg(long, default_value = "auto", value_parser = core_list)]
+    pub cores: CoreList,
+    /// How stages move: affinity, replica, announced, recreate, recreate-ahead
+    #[arg(long, default_value = "announced", value_parser = mechanism)]
+    pub mechanism: Mechanism,
+    /// Move a stage so often, such as 1ms
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub migrate_every: Option<Duration>,
+    /// Kill a stage's process so often, such as 20ms
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub kill_every: Option<Duration>,
+    /// Play so many frames
+    #[arg(long, value_name = "N")]
+    pub frames: Option<u64>,
+    /// Write the sound to this file; - is the standard output
+    #[arg(long, value_name = "FILE")]
+    pub wav: Option<PathBuf>,
+    /// The true sound (WAV, 25 kHz), to compare with
+    #[arg(long, value_name = "FILE")]
+    pub reference: Option<PathBuf>,
+    /// Draws which stage is moved or killed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the report as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+    /// End with 1 where a frame is lost, twice or late, or the sound differs from that of one thread
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Cores; none: auto.
+#[derive(Clone, Debug)]
+pub struct CoreList(pub Vec<CoreId>);
+
+fn core_list(text: &str) -> Result<CoreList, String> {
+    let cores = punctual_platform::linux::cores::parse_list(text);
+    match text {
+        "auto" => Ok(CoreList(Vec::new())),
+        _ if cores.is_empty() => Err("give auto, or a list such as 0,2-3".into()),
+        _ => Ok(CoreList(cores)),
+    }
+}
+
+fn mechanism(text: &str) -> Result<Mechanism, String> {
+    let names = Mechanism::ALL.map(Mechanism::name).join(", ");
+    let found = Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == text);
+    found.ok_or_else(|| format!("give one of {names}"))
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    parse_time(text).map(Duration::from)
 }
 
 /// `profile`

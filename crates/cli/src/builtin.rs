@@ -24,6 +24,8 @@ const FILES: &[(&str, &[u8])] = built_in![
     "data/profiles/ocean.scaled.csv",
     "data/fire/sensors.csv",
     "data/fire/readings.csv.zst",
+    "data/fm/station.cu8.zst",
+    "data/fm/reference.wav",
 ];
 
 /// The content of a built-in file by its path in the project's folder.

@@ -15,6 +15,7 @@ mod page;
 mod plain;
 mod profiles;
 mod protection;
+mod radio;
 mod scenario;
 mod size;
 mod summary;
@@ -50,6 +51,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Design(design) => commands::design::design(&design),
         Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
+        Command::Radio(radio) => radio::radio(&radio),
         Command::Restore(restore) => commands::restore::restore(&restore),
         #[cfg(feature = "lab")]
         Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),

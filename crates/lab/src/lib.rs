@@ -26,6 +26,7 @@ pub mod dual;
 pub mod goals;
 pub mod mig;
 #[cfg(target_os = "linux")]
+pub mod migration;
 pub mod movie;
 #[cfg(target_os = "linux")]
 pub mod neighbours;

@@ -128,6 +128,11 @@ impl Committed<'_> {
         self.field(FIXED + 3 * self.inputs + port)
     }
 
+    /// Frames that were taken from an input.
+    pub(crate) fn taken(&self, port: usize) -> u64 {
+        self.field(FIXED + port).0
+    }
+
     /// Frames of an input whose slots are free again, and whether no more will be taken.
     pub(crate) fn released(&self, port: usize) -> (u64, bool) {
         self.field(FIXED + self.inputs + port)

@@ -345,6 +345,32 @@ impl Layout {
         }
     }
 
+    /// Steps that a stage has done.
+    ///
+    /// # Panics
+    /// Where there is no such stage.
+    pub fn steps(&self, region: &Region, stage: usize) -> u64 {
+        self.committed(region, stage).commit().steps
+    }
+
+    /// Frames that a stage has made at an output.
+    ///
+    /// # Panics
+    /// Where there is no such stage or output.
+    pub fn made(&self, region: &Region, stage: usize, port: usize) -> u64 {
+        self.committed(region, stage).made(port).0
+    }
+
+    /// How many frames wait at an input of a stage, and whether no more will come.
+    ///
+    /// # Panics
+    /// Where there is no such stage or input.
+    pub fn waiting(&self, region: &Region, stage: usize, port: usize) -> (u64, bool) {
+        let (from, output) = self.stages[stage].inputs[port].from;
+        let (made, ended) = self.committed(region, from).made(output);
+        (made.saturating_sub(self.committed(region, stage).taken(port)), ended)
+    }
+
     /// Where one of the two places of a stage's state begins.
     pub(crate) fn state(&self, stage: usize, place: u64) -> usize {
         let StageAt {

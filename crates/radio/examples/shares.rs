@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use punctual_pipeline::{AnyStage, Head, Stage, erase, run_serially};
 use punctual_radio::stages::{Demodulator, LowPass, Sink, Source, Sum};
-use punctual_radio::{DECIMATION, Options, Recording, SINK, SOURCE, equalizer, graph, receive, stage};
+use punctual_radio::{DECIMATION, Options, Recording, SINK, SOURCE, Spectrum, equalizer, graph, receive, stage};
 
 /// Passes over the recording; each is ten seconds of radio.
 const PASSES: usize = 3;
@@ -157,6 +157,13 @@ fn print_whole(iq: &[[u8; 2]], options: &Options) -> Result<(), Box<dyn Error>> 
         ringed = ringed.min(timed(|| ended = run_serially(&graph, &mut stages)));
         ended?;
     }
+    let (mut spectrum, mut powers, sound) = (Spectrum::new(32), Vec::new(), receive(&iq[..25_000], options)?);
+    spectrum.measure(&sound, &mut powers);
+    let one = least(|| spectrum.measure(black_box(&sound), &mut powers));
+    println!(
+        "a spectrum of the last sound, for the live view: {:.1} us",
+        one.as_secs_f64() * 1e6
+    );
     let [plain, ringed] = [plain, ringed].map(|time| time.as_secs_f64() / frames * 1e6);
     println!(
         "in one thread: {plain:.2} us/frame; as a graph {ringed:.2} us/frame, {:.2} times",

@@ -49,6 +49,7 @@ pub enum InputError {
 pub struct Recording {
     path: PathBuf,
     source: Source,
+    /// Read or passed over so far.
     bytes: u64,
 }
 
@@ -97,7 +98,8 @@ impl Recording {
     /// fewer at the end of the recording, 0 after it.
     ///
     /// # Errors
-    /// [`InputError`] where the recording cannot be read, ends within a sample or is empty.
+    /// [`InputError`] where the recording cannot be read or is empty; where it ends within a sample, once all whole
+    /// samples have been read.
     pub fn read(&mut self, frame: &mut [u8]) -> Result<usize, InputError> {
         let mut filled = 0;
         while filled < frame.len() {
@@ -110,13 +112,13 @@ impl Recording {
         if self.bytes == 0 && !frame.is_empty() {
             return Err(InputError::Empty(self.path.clone()));
         }
-        if !filled.is_multiple_of(IQ_BYTES) {
+        if filled < IQ_BYTES && !self.bytes.is_multiple_of(IQ_BYTES as u64) {
             return Err(InputError::Odd {
                 path: self.path.clone(),
                 bytes: self.bytes,
             });
         }
-        Ok(filled)
+        Ok(filled - filled % IQ_BYTES)
     }
 
     /// Copies all that is left to `to`, plain, and tells how many bytes: to be sure of a recording before a run, and to

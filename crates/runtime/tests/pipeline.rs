@@ -150,7 +150,12 @@ mod linux {
     }
 
     /// Runs the pipeline with `meddle` at work beside, and compares what came out.
-    fn run(case: &str, replicas: bool, mut meddle: impl FnMut(&Supervisor, u32) -> bool) -> Vec<Handover> {
+    fn run(
+        case: &str,
+        replicas: bool,
+        spares: bool,
+        mut meddle: impl FnMut(&Supervisor, u32) -> bool,
+    ) -> Vec<Handover> {
         let pipeline = start();
         let start = Instant::now();
         let patient = |what: &str| {
@@ -160,12 +165,12 @@ mod linux {
                 pipeline.supervisor().stages()
             )
         };
-        while replicas && !pipeline.supervisor().keep_replicas() {
+        while replicas && !pipeline.supervisor().keep_replicas(spares) {
             patient("no replicas");
             std::thread::sleep(Duration::from_millis(1));
         }
-        let source = pipeline.pinned("source").unwrap();
-        let sink = pipeline.pinned("sink").unwrap();
+        let mut source = pipeline.pinned("source").unwrap();
+        let mut sink = pipeline.pinned("sink").unwrap();
         let source = std::thread::spawn(move || source.run(body("source").unwrap().as_mut()));
         let sink = std::thread::spawn(move || {
             let mut body = body("sink").unwrap();
@@ -204,10 +209,10 @@ mod linux {
     pub fn main() {
         // In the processes of a pipeline, this serves.
         drop(start());
-        run("nothing happens", false, |_, _| true);
+        run("nothing happens", false, false, |_, _| true);
         let kills: u32 = std::env::var("PUNCTUAL_TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
         let mut killed = 0;
-        run("processes are killed", false, |supervisor, turn| {
+        run("processes are killed", true, true, |supervisor, turn| {
             let name = ["first", "second"][turn as usize % 2];
             killed += u32::from(supervisor.kill(name).unwrap());
             killed < kills
@@ -216,6 +221,7 @@ mod linux {
             run(
                 mechanism.name(),
                 mechanism != Mechanism::Recreate,
+                false,
                 |supervisor, turn| {
                     let cores = supervisor.cores();
                     let name = ["first", "second"][turn as usize % 2];
@@ -226,7 +232,7 @@ mod linux {
                 },
             );
         }
-        run("workers are killed", true, |supervisor, turn| {
+        run("workers are killed", true, false, |supervisor, turn| {
             let cores = supervisor.cores();
             let _ = supervisor.move_stage("first", cores[turn as usize / 7 % cores.len()], Mechanism::Announced);
             if turn % 40 == 20 {

@@ -144,6 +144,8 @@ pub enum Bench {
     ///
     /// Every repetition runs each way once, in an order that rotates, and once lets the others alone.
     Loop(Loop),
+    /// Measure what moving a stage of a pipeline to another core costs, by each mechanism, beside a control
+    Migration(Migration),
     /// Run cyclictest, oslat (rt-tests) and rt-app on the last core beside hogs, outside and inside of the protection
     /// of an exclusive core
     ///
@@ -191,6 +193,20 @@ pub struct Movie {
     /// Write a page with distributions, figures and goals, for any browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// `bench migration`
+#[derive(Debug, Args)]
+pub struct Migration {
+    /// Sizes of the stage's state in bytes, up to 64 MiB
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1024,4096,65536,1048576,16777216", value_parser = clap::value_parser!(u32).range(1..=64 << 20))]
+    pub states: Vec<u32>,
+    /// Moves by each mechanism with each state
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub moves: u32,
+    /// Write the rows as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
 }
 
 /// `bench loop`

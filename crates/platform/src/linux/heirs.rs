@@ -34,7 +34,7 @@ const PAIRS_MAX: usize = 32;
 const LOOKS_MAX: usize = 8;
 /// The pauses before the second look and those after it: a fork copies its parent's mask long before the child can be
 /// seen, and on a busy machine the parent may be put off in between.
-const PAUSES_NANOS: [libc::c_long; 3] = [2_000_000, 8_000_000, 32_000_000];
+const PAUSES_NANOS: [libc::c_long; 4] = [2_000_000, 8_000_000, 32_000_000, 128_000_000];
 /// The longest `status` of a thread on a machine with 1024 cores, up to its mask.
 const STATUS_BYTES: usize = 4096;
 /// The longest path below `/proc` that is made here, with its terminating zero.

@@ -4,7 +4,7 @@ use punctual_pipeline::{Failure, Frames, Head, Stage, State};
 use serde::{Deserialize, Serialize};
 
 use super::frames::samples;
-use crate::input::Recording;
+use crate::input::{InputError, Recording};
 use crate::options::{IQ_BYTES, Options};
 
 /// Reads a recording, frame by frame.
@@ -16,9 +16,13 @@ pub struct Source<S> {
     /// Bytes of a frame.
     bytes: usize,
     stamp: S,
+    complain: Option<Complain>,
     /// Bytes that `recording` is past.
     position: u64,
 }
+
+/// Gets to know why a recording cannot be read on.
+type Complain = Box<dyn FnMut(InputError)>;
 
 /// How far the source is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,17 +39,29 @@ impl<S: FnMut(u64) -> Head> Source<S> {
             recording,
             bytes: options.frame * IQ_BYTES,
             stamp,
+            complain: None,
             position: 0,
         }
     }
 
-    fn seek(&mut self, state: &SourceState) -> Result<(), Failure> {
+    /// Ends the stream where the recording cannot be read on, once `complain` knows why: what was read before is heard
+    /// to its end. Without it, such a recording ends the pipeline at once.
+    #[must_use]
+    pub fn ending(self, complain: impl FnMut(InputError) + 'static) -> Source<S> {
+        Source {
+            complain: Some(Box::new(complain)),
+            ..self
+        }
+    }
+
+    /// The next frame's bytes; 0 at the end.
+    fn read(&mut self, state: &SourceState, room: &mut [u8]) -> Result<usize, InputError> {
         let missing = state.bytes.saturating_sub(self.position);
         if missing > 0 {
-            self.recording.skip(missing).map_err(|why| Failure(why.to_string()))?;
+            self.recording.skip(missing)?;
             self.position = state.bytes;
         }
-        Ok(())
+        self.recording.read(room)
     }
 }
 
@@ -61,19 +77,24 @@ impl<S: FnMut(u64) -> Head> Stage for Source<S> {
     }
 
     fn step(&mut self, state: &mut SourceState, frames: &mut Frames<'_>) -> Result<(), Failure> {
-        self.seek(state)?;
         let head = (self.stamp)(state.frames);
         let room = &mut frames.output(0)[..self.bytes];
-        let read = self.recording.read(room).map_err(|why| Failure(why.to_string()))?;
+        let read = match (self.read(state, room), &mut self.complain) {
+            (Ok(read), _) => read,
+            (Err(why), None) => return Err(Failure(why.to_string())),
+            (Err(why), Some(complain)) => {
+                complain(why);
+                0
+            }
+        };
+        if read == 0 {
+            frames.end();
+            return Ok(());
+        }
         self.position += read as u64;
         state.bytes += read as u64;
-        if read > 0 {
-            frames.make(0, read, head);
-            state.frames += 1;
-        }
-        if read < self.bytes {
-            frames.end();
-        }
+        state.frames += 1;
+        frames.make(0, read, head);
         Ok(())
     }
 }

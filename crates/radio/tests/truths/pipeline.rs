@@ -8,7 +8,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use punctual_pipeline::{AnyStage, Failure, Frames, Graph, Head, Stage, erase, run_serially};
 use punctual_radio::stages::{Load, LoadState, Sink, Source};
-use punctual_radio::{Options, RadioError, Recording, SINK, SOURCE, graph, receive, stage, streamit};
+use punctual_radio::{InputError, Options, RadioError, Recording, SINK, SOURCE, graph, receive, stage, streamit};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -127,6 +127,39 @@ fn bad_input_ends_the_graph_and_says_why() {
     let why = run_serially(&graph, &mut stages).unwrap_err().to_string();
     assert!(why.starts_with("source: test.cu8: is empty"), "{why}");
     assert!(heard.borrow().is_empty());
+}
+
+#[test]
+fn a_recording_that_breaks_off_is_heard_up_to_there() {
+    let options = Options::default();
+    let (graph, heard, told) = (
+        graph(&options).unwrap(),
+        Heard::default(),
+        Rc::new(RefCell::new(String::new())),
+    );
+    let iq = noise(9, 1100);
+    let mut broken = iq.as_flattened().to_vec();
+    broken.push(7);
+    let make = |name: &str| match name {
+        SOURCE => {
+            let recording =
+                Recording::from_reader(Path::new("test.cu8"), Box::new(std::io::Cursor::new(broken.clone())));
+            let told = Rc::clone(&told);
+            let complain = move |why: InputError| *told.borrow_mut() = why.to_string();
+            erase(Source::new(recording, &options, |_| Head::default()).ending(complain))
+        }
+        SINK => sink(&heard),
+        name => stage(name, &options).unwrap(),
+    };
+    let mut stages: Vec<Box<dyn AnyStage>> = graph.stages().iter().map(|spec| make(&spec.name)).collect();
+    run_serially(&graph, &mut stages).unwrap();
+    let sound: Vec<f32> = heard.borrow().iter().flat_map(|(_, sound)| sound.clone()).collect();
+    assert_eq!(bits(&sound), bits(&receive(&iq, &options).unwrap()), "seed 9");
+    assert!(
+        told.borrow().contains("ends within an IQ sample: 2201 bytes"),
+        "{}",
+        told.borrow()
+    );
 }
 
 #[test]

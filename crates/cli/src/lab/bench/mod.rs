@@ -9,6 +9,7 @@ mod allocation;
 mod cases;
 mod control_loop;
 mod controllers;
+mod migration;
 mod movie;
 mod neighbours;
 mod rates;
@@ -60,6 +61,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
         Bench::Rates(arguments) => rates::rates(arguments),
         Bench::Allocation(arguments) => allocation::allocation(arguments),
         Bench::Movie(arguments) => movie::movie(arguments, command),
+        Bench::Migration(arguments) => migration::migration(arguments),
         Bench::Loop(arguments) => control_loop::control_loop(arguments),
         Bench::Referees(arguments) => referees::referees(arguments, command),
         Bench::Neighbours(arguments) => neighbours::neighbours(arguments),

@@ -2,9 +2,10 @@
 
 use punctual_pipeline::{AnyStage, Control, Phase, Runner, Turn};
 use punctual_platform::linux::process::exit_now;
+use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
 
-use super::shared::{End, Note, Shared};
+use super::shared::{Besides, End, Note, Shared};
 
 /// How long an announced target spins for the stage before it sleeps: longer than an owner is between two steps, and
 /// shorter than what waits for this core would notice.
@@ -98,14 +99,26 @@ impl Instance<'_> {
             if shared.end() != End::Runs {
                 return Spell::Ends;
             }
+            if let Some(besides) = shared.besides(stage) {
+                self.besides(besides);
+            }
             let began = shared.now();
             match runner.turn(self.body.as_mut(), began, &mut ring) {
-                Turn::Stepped => shared.count_step(stage, began),
+                Turn::Stepped => shared.count_time(stage, began),
                 Turn::Wait | Turn::Ended => shared.wait(bell, heard, None),
                 Turn::ShutOut => return Spell::Yielded,
                 Turn::Failed(_) => exit_now(FAILS),
             }
         }
+    }
+
+    fn besides(&self, besides: Besides) {
+        let (shared, began) = (self.shared, self.shared.now());
+        if let Besides::Pin(core) = besides {
+            // A refusal leaves it where it is, which the log does not hide: the core is looked at afterwards.
+            let _ = thread::pin(shared.core(core));
+        }
+        shared.log_besides(self.stage, self.slot, began);
     }
 
     /// Yields the stage where it is asked to.
@@ -130,12 +143,21 @@ impl Instance<'_> {
 }
 
 impl Shared {
-    /// Counts a step that began at `began`.
-    pub(super) fn count_step(&self, stage: usize, began: Time) {
+    /// What the owner of a stage is to do at this checkpoint, once.
+    fn besides(&self, stage: usize) -> Option<Besides> {
         use std::sync::atomic::Ordering::Relaxed;
-        let (steps, busy) = (self.note(stage, Note::Steps), self.note(stage, Note::Busy));
-        // One process writes them at a time.
-        steps.store(steps.load(Relaxed) + 1, Relaxed);
+        let note = self.note(stage, Note::Besides);
+        match note.load(Relaxed) {
+            0 => None,
+            _ => Besides::of(note.swap(0, Relaxed)),
+        }
+    }
+
+    /// Counts the time of a step that began at `began`.
+    pub(super) fn count_time(&self, stage: usize, began: Time) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let busy = self.note(stage, Note::Busy);
+        // One process writes it at a time.
         busy.store(busy.load(Relaxed) + self.now().0.saturating_sub(began.0), Relaxed);
     }
 }

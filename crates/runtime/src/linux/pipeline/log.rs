@@ -61,14 +61,23 @@ impl Shared {
             (Some(from), Some(to)) => to.0.saturating_sub(from.0),
             _ => 0,
         };
-        let values = [
+        self.log_entry([
             stage as u64 | u64::from(slot) << 16 | cause << 32,
             span(announced, asked),
             span(asked, yielded),
             woke.0.saturating_sub(from.0),
             now.0.saturating_sub(woke.0),
             now.0.saturating_sub(from.0),
-        ];
+        ]);
+    }
+
+    /// Notes that the owner has done, at a checkpoint and since `began`, what it was asked to besides.
+    pub(super) fn log_besides(&self, stage: usize, slot: u8, began: Time) {
+        let span = self.now().0.saturating_sub(began.0);
+        self.log_entry([stage as u64 | u64::from(slot) << 16 | 1 << 32, 0, 0, span, 0, span]);
+    }
+
+    fn log_entry(&self, values: [u64; 6]) {
         let log = self.layout.log(&self.region);
         let number = log[0].fetch_add(1, Ordering::AcqRel) as usize;
         let places = (log.len() - FIRST) / ENTRY;

@@ -76,6 +76,8 @@ pub enum PipelineError {
 
 /// The environment variable that tells a process of a pipeline what it is.
 const ROLE: &str = "PUNCTUAL_PIPELINE_ROLE";
+/// The one that tells it which pipeline.
+const TAG: &str = "PUNCTUAL_PIPELINE_TAG";
 
 /// What a process of a pipeline is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +116,13 @@ fn said_role() -> Option<(i32, i32, i32, Option<u8>, Role)> {
     Some((rest[0] as i32, rest[1] as i32, rest[2] as i32, priority, role))
 }
 
+/// The tag of the pipeline that this process was started for; `None` where it was started by a user. A program with
+/// several pipelines asks it which graph to start.
+pub fn told() -> Option<String> {
+    said_role()?;
+    Some(std::env::var(TAG).unwrap_or_default())
+}
+
 /// How a pipeline runs.
 #[derive(Clone, Debug, Default)]
 pub struct PipelineOptions {
@@ -121,6 +130,8 @@ pub struct PipelineOptions {
     pub cores: Vec<CoreId>,
     /// The real-time priority of its processes (`SCHED_FIFO`), where that is allowed.
     pub priority: Option<u8>,
+    /// Tells pipelines of one program apart: what [`told`] answers in the processes of this one.
+    pub tag: String,
     /// The number of the core, among `cores`, that each stage begins on; missing ones on the first.
     pub placement: Vec<usize>,
 }
@@ -153,7 +164,7 @@ impl Pipeline {
                 shared.set_slot(stage, at as u8, |slot| slot.wanted = true);
             }
         }
-        let supervisor = Supervisor::start(&shared, options.priority)?;
+        let supervisor = Supervisor::start(&shared, options)?;
         Ok(Pipeline { shared, supervisor })
     }
 

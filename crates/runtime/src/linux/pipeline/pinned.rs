@@ -45,7 +45,7 @@ impl Pinned {
         let began = shared.now();
         let turn = runner.turn(body, began, &mut |neighbour| shared.ring_stage(neighbour));
         match &turn {
-            Turn::Stepped => shared.count_step(stage, began),
+            Turn::Stepped => shared.count_time(stage, began),
             Turn::Failed(_) => shared.end_by(End::Failed(stage)),
             _ => {}
         }
@@ -66,7 +66,7 @@ impl Pinned {
     ///
     /// # Errors
     /// [`Failure`] where it cannot go on.
-    pub fn run(mut self, body: &mut dyn AnyStage) -> Result<(), Failure> {
+    pub fn run(&mut self, body: &mut dyn AnyStage) -> Result<(), Failure> {
         loop {
             let heard = self.heard();
             match self.turn(body) {
@@ -76,6 +76,30 @@ impl Pinned {
                 Turn::Failed(why) => return Err(why),
             }
         }
+    }
+
+    /// How many frames wait at an input.
+    ///
+    /// # Panics
+    /// Where there is no such input.
+    pub fn waiting(&self, port: usize) -> u64 {
+        self.shared.layout.waiting(&self.shared.region, self.stage, port).0
+    }
+
+    /// Whether no more frames will come to an input than those that wait there.
+    ///
+    /// # Panics
+    /// Where there is no such input.
+    pub fn is_last(&self, port: usize) -> bool {
+        self.shared.layout.waiting(&self.shared.region, self.stage, port).1
+    }
+
+    /// Frames that it has made at an output.
+    ///
+    /// # Panics
+    /// Where there is no such output.
+    pub fn made(&self, port: usize) -> u64 {
+        self.shared.layout.made(&self.shared.region, self.stage, port)
     }
 
     /// The pipeline's clock.

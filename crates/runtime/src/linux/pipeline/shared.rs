@@ -73,9 +73,36 @@ pub(super) enum Note {
     StepsAtDeath,
     Restarts,
     Moves,
-    Steps,
+    /// What its owner is to do at its next checkpoint, besides: see [`Besides`].
+    Besides,
     /// Time in steps, in nanoseconds.
     Busy,
+}
+
+/// What an owner does at a checkpoint without giving the stage away: the baselines of moving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Besides {
+    /// It moves itself to the core of this number of the pipeline's.
+    Pin(usize),
+    /// Nothing, which is logged as the others are: the control of a measurement.
+    Nothing,
+}
+
+impl Besides {
+    pub(super) fn word(self) -> u64 {
+        match self {
+            Besides::Pin(core) => 1 + core as u64,
+            Besides::Nothing => u64::MAX,
+        }
+    }
+
+    pub(super) fn of(word: u64) -> Option<Besides> {
+        match word {
+            0 => None,
+            u64::MAX => Some(Besides::Nothing),
+            core => Some(Besides::Pin(core as usize - 1)),
+        }
+    }
 }
 
 /// The process in a slot.

@@ -7,12 +7,11 @@ use std::thread::JoinHandle;
 
 use punctual_pipeline::Phase;
 use punctual_platform::linux::process::ProcessId;
-use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, Nanos};
 
 use super::log::Handover;
-use super::shared::{End, Note, Shared};
-use super::{PipelineError, Role, environment};
+use super::shared::{Besides, End, Note, Shared};
+use super::{PipelineError, PipelineOptions, Role, TAG, environment};
 
 /// How soon the death of a worker is noticed.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
@@ -74,9 +73,6 @@ pub enum MoveError {
     /// The process that is to have it is not there yet.
     #[error("stage \"{0}\" has no process on core {1} yet: try again")]
     NotReady(String, CoreId),
-    /// The kernel refuses.
-    #[error("{0}")]
-    Refused(String),
 }
 
 /// A stage now.
@@ -107,9 +103,10 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn start(shared: &Shared, priority: Option<u8>) -> Result<Supervisor, PipelineError> {
+    pub(super) fn start(shared: &Shared, options: &PipelineOptions) -> Result<Supervisor, PipelineError> {
         let ends = Arc::new(AtomicBool::new(false));
         let (watched, ending) = (shared.clone(), Arc::clone(&ends));
+        let options = options.clone();
         let refusal = |why| PipelineError::Start {
             what: "the thread that watches workers",
             why,
@@ -117,7 +114,7 @@ impl Supervisor {
         // The kernel kills workers when the thread that started them ends: this one ends last.
         let watch = { std::thread::Builder::new() }
             .name("pipeline".into())
-            .spawn(move || watch(&watched, &ending, priority))
+            .spawn(move || watch(&watched, &ending, &options))
             .map_err(refusal)?;
         Ok(Supervisor {
             shared: shared.clone(),
@@ -148,7 +145,7 @@ impl Supervisor {
                 name: spec.name.clone(),
                 core: spec.migratable.then(|| self.shared.core(self.shared.core_of(owner))),
                 pid: self.shared.slot(stage, owner).pid,
-                steps: note(stage, Note::Steps),
+                steps: self.shared.layout.steps(&self.shared.region, stage),
                 busy: Nanos(note(stage, Note::Busy)),
                 restarts: note(stage, Note::Restarts),
             }
@@ -164,13 +161,13 @@ impl Supervisor {
         fetched
     }
 
-    /// Has processes sleep on all cores, one of each stage, ready to have it next. Answers whether all are there.
-    pub fn keep_replicas(&self) -> bool {
+    /// Has processes sleep on all cores, one of each stage, ready to have it next; with `spares` two, so that the death
+    /// of one finds another one on its core. Answers whether all are there.
+    pub fn keep_replicas(&self, spares: bool) -> bool {
         let shared = &self.shared;
         let mut there = true;
         for stage in shared.stages().filter(|stage| shared.graph.stages()[*stage].migratable) {
-            for core in 0..shared.cores() {
-                let slot = core as u8;
+            for slot in 0..if spares { shared.slots() } else { shared.cores() as u8 } {
                 there &= shared.slot(stage, slot).pid != 0;
                 shared.set_slot(stage, slot, |it| it.wanted = true);
             }
@@ -190,11 +187,30 @@ impl Supervisor {
         let number = number.ok_or(MoveError::NoCore(core, cores))?;
         let owner = self.shared.control(stage).owner;
         if mechanism == Mechanism::Affinity {
-            let pid = self.shared.slot(stage, owner).pid;
-            let moved = thread::pin_thread(Tid(pid), &[core]);
-            return moved.map_err(|refusal| MoveError::Refused(refusal.to_string()));
+            self.besides(stage, Besides::Pin(number));
+            return Ok(());
+        }
+        if self.shared.core_of(owner) == number && self.shared.control(stage).phase == Phase::Held {
+            return Ok(());
         }
         self.hand_over(stage, number as u8, mechanism)
+    }
+
+    /// Has the process of a stage log a hand-over in which nothing happens, at its next checkpoint: the control of a
+    /// measurement.
+    ///
+    /// # Errors
+    /// [`MoveError`] where there is no such stage, or it is the caller's own.
+    pub fn no_op(&self, name: &str) -> Result<(), MoveError> {
+        self.besides(self.find(name)?, Besides::Nothing);
+        Ok(())
+    }
+
+    fn besides(&self, stage: usize, besides: Besides) {
+        self.shared
+            .note(stage, Note::Besides)
+            .store(besides.word(), Ordering::Relaxed);
+        self.shared.ring_stage(stage);
     }
 
     fn find(&self, name: &str) -> Result<usize, MoveError> {
@@ -226,8 +242,10 @@ impl Supervisor {
             Phase::Announced | Phase::Asked => return Err(MoveError::Busy(name())),
         }
         let executed = matches!(mechanism, Mechanism::Recreate | Mechanism::RecreateAhead);
-        let there = shared.slot(stage, target).pid != 0;
-        if mechanism == Mechanism::Recreate && there {
+        let found = shared.slot(stage, target);
+        let there = found.pid != 0;
+        // A process that sleeps there is none that was started for this.
+        if there && executed && (mechanism == Mechanism::Recreate || !found.executed) {
             shared.set_slot(stage, target, |it| it.wanted = false);
             shared.ring(shared.slot_bell(stage, target));
             return Err(MoveError::Busy(name()));
@@ -239,6 +257,8 @@ impl Supervisor {
             shared.set_slot(stage, target, |it| (it.wanted, it.executed) = (true, executed));
             shared.ring(shared.worker_bell(shared.core_of(target)));
             return Err(MoveError::NotReady(name(), shared.core(shared.core_of(target))));
+        } else {
+            shared.set_slot(stage, target, |it| it.executed = executed);
         }
         shared.stamp(stage, Note::AnnouncedAt);
         let asked = match mechanism {
@@ -305,8 +325,8 @@ impl Drop for Supervisor {
 }
 
 /// Keeps a worker on every core until the pipeline ends, and returns when all of them have.
-fn watch(shared: &Shared, ends: &AtomicBool, priority: Option<u8>) {
-    let mut workers: Vec<Option<Child>> = (0..shared.cores()).map(|core| start(shared, core, priority)).collect();
+fn watch(shared: &Shared, ends: &AtomicBool, options: &PipelineOptions) {
+    let mut workers: Vec<Option<Child>> = (0..shared.cores()).map(|core| start(shared, core, options)).collect();
     let mut left = WORKERS_MAX;
     while workers.iter().any(Option::is_some) {
         for (core, worker) in workers.iter_mut().enumerate() {
@@ -319,7 +339,7 @@ fn watch(shared: &Shared, ends: &AtomicBool, priority: Option<u8>) {
             *worker = None;
             if shared.end() == End::Runs && left > 0 {
                 left -= 1;
-                *worker = start(shared, core, priority);
+                *worker = start(shared, core, options);
             }
         }
         if left == 0 {
@@ -333,11 +353,12 @@ fn watch(shared: &Shared, ends: &AtomicBool, priority: Option<u8>) {
     }
 }
 
-fn start(shared: &Shared, core: usize, priority: Option<u8>) -> Option<Child> {
+fn start(shared: &Shared, core: usize, options: &PipelineOptions) -> Option<Child> {
     let mut command = Command::new("/proc/self/exe");
     let own = std::process::id() as i32;
     command
         .args(std::env::args_os().skip(1))
-        .envs(environment(shared, &Role::Worker { core }, own, priority));
+        .envs(environment(shared, &Role::Worker { core }, own, options.priority))
+        .env(TAG, &options.tag);
     command.spawn().ok()
 }

@@ -203,7 +203,7 @@ impl Worker {
 
     fn too_often(&self, stage: usize) -> bool {
         let note = |note| self.shared.note(stage, note);
-        let steps = note(Note::Steps).load(Relaxed);
+        let steps = self.shared.layout.steps(&self.shared.region, stage);
         let deaths = match note(Note::StepsAtDeath).swap(steps, Relaxed) == steps {
             true => note(Note::Deaths).load(Relaxed) + 1,
             false => 1,

@@ -1,0 +1,66 @@
+//! `punctual radio`: an FM receiver as a pipeline of processes, whose stages move, die and start again while it plays.
+
+mod plan;
+mod report;
+mod session;
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use punctual_radio::{Options, sound};
+use punctual_runtime::linux::pipeline::{Pipeline, PipelineError, PipelineOptions};
+
+use crate::args::Radio;
+use crate::failure::Failure;
+use crate::output::{Output, apart};
+
+use plan::Plan;
+use report::Report;
+
+/// Carries out `punctual radio`.
+pub fn radio(arguments: &Radio) -> Result<(), Failure> {
+    let plan = Plan::new(arguments)?;
+    let graph = punctual_radio::graph(&plan.radio).map_err(|why| Failure::input([why.to_string()]))?;
+    let options = PipelineOptions {
+        cores: plan.cores.clone(),
+        priority: Some(session::PRIORITY),
+        placement: plan.placement(&graph),
+        ..PipelineOptions::default()
+    };
+    let made: Options = plan.radio.clone();
+    let bodies = Arc::new(move |name: &str| punctual_radio::stage(name, &made).ok());
+    // In a process that a radio has started, this serves and does not return.
+    let started = Pipeline::start(graph, &options, bodies);
+    let pipeline = started.map_err(|why| Failure::input([explained(&why)]))?;
+    plan.check_moves(&pipeline.supervisor().cores())?;
+
+    apart(&[
+        ("--json", arguments.json.as_deref()),
+        ("--wav", arguments.wav.as_deref()),
+    ])?;
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let heard = session::play(&plan, pipeline)?;
+    let report = Report::new(&plan, &heard)?;
+    if let Some(json) = json {
+        json.json(&report)?;
+    }
+    let text = report.to_string();
+    let to_stdout = |path: &Option<std::path::PathBuf>| path.as_deref() == Some(Path::new("-"));
+    if to_stdout(&arguments.json) || to_stdout(&arguments.wav) {
+        // Where standard error is closed, the exit code tells.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    } else {
+        crate::commands::print(&text)?;
+    }
+    report.verdict(arguments.check)
+}
+
+fn explained(why: &PipelineError) -> String {
+    why.to_string()
+}
+
+/// The sound of the file at `path`, to be compared with.
+fn reference(path: &Path) -> Result<Vec<f32>, Failure> {
+    sound::read(path).map_err(|why| Failure::input([why.to_string()]))
+}

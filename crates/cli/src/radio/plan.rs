@@ -1,0 +1,200 @@
+//! What a run of the radio is to do.
+
+use std::io::{Cursor, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use punctual_pipeline::Graph;
+use punctual_radio::{IQ_BYTES, IQ_RATE, Options, Recording};
+use punctual_runtime::linux::pipeline::Mechanism;
+use punctual_units::{CoreId, Nanos};
+
+use crate::args::Radio;
+use crate::builtin;
+use crate::failure::Failure;
+
+/// The recording that is played where none is named, and its true sound.
+const RECORDING: &str = "data/fm/station.cu8.zst";
+const SOUND: &str = "data/fm/reference.wav";
+/// Frames per second, at most.
+const RATE_MAX: f64 = 100_000.0;
+
+/// What a run is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// `None`: the shipped one.
+    pub recording: Option<PathBuf>,
+    pub reference: Option<PathBuf>,
+    pub radio: Options,
+    /// Between two frames; `None`: as fast as possible.
+    pub period: Option<Nanos>,
+    pub cores: Vec<CoreId>,
+    pub mechanism: Mechanism,
+    pub migrate_every: Option<Duration>,
+    pub kill_every: Option<Duration>,
+    pub wav: Option<PathBuf>,
+    pub frames: Option<u64>,
+    pub seed: u64,
+}
+
+impl Plan {
+    /// # Errors
+    /// [`Failure::Input`] naming the option.
+    pub fn new(arguments: &Radio) -> Result<Plan, Failure> {
+        let wrong = |option: &str, why: String| Failure::input([format!("{option}: {why}")]);
+        let gains = match (&arguments.gains, arguments.bands) {
+            (Some(gains), None) => gains.clone(),
+            (Some(gains), Some(bands)) if gains.len() == bands => gains.clone(),
+            (Some(gains), Some(bands)) => {
+                let why = format!("{} gains for {bands} bands: give one for each", gains.len());
+                return Err(wrong("--gains", why));
+            }
+            (None, bands) => vec![0.0; bands.unwrap_or(4)],
+        };
+        let radio = Options {
+            gains,
+            slots: arguments.slots,
+            frame: arguments.frame,
+            ..Options::default()
+        };
+        radio.check().map_err(|why| Failure::input([why.to_string()]))?;
+        let real = f64::from(IQ_RATE) / radio.frame as f64;
+        let rate = match arguments.rate.as_str() {
+            "real" => Some(real),
+            "max" => None,
+            number => match number.parse::<f64>() {
+                Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Some(rate),
+                _ => {
+                    let why = format!("\"{number}\": give real, max, or frames per second, at most {RATE_MAX}");
+                    return Err(wrong("--rate", why));
+                }
+            },
+        };
+        let named = arguments.recording.clone();
+        Ok(Plan {
+            // The shipped recording's sound is known.
+            reference: arguments.reference.clone(),
+            recording: named,
+            radio,
+            period: rate.map(|rate| Nanos::from_secs_f64(1.0 / rate)),
+            cores: arguments.cores.clone().0,
+            mechanism: arguments.mechanism,
+            migrate_every: arguments.migrate_every,
+            kill_every: arguments.kill_every,
+            wav: arguments.wav.clone(),
+            frames: arguments.frames,
+            seed: arguments.seed,
+        })
+    }
+
+    /// Whether stages can be moved at all, where they are to be.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] on one core.
+    pub fn check_moves(&self, cores: &[CoreId]) -> Result<(), Failure> {
+        match (cores, self.migrate_every) {
+            ([only], Some(_)) => Err(Failure::input([format!(
+                "--migrate-every: core {only} is the only one: leave the option out, or give the radio two cores (--cores)"
+            )])),
+            _ => Ok(()),
+        }
+    }
+
+    /// The stages' first cores: the demodulator, with half of all work, on the second one, all others on the first.
+    pub fn placement(&self, graph: &Graph) -> Vec<usize> {
+        let stages = graph.stages().iter();
+        stages.map(|stage| usize::from(stage.name == "demodulator")).collect()
+    }
+
+    /// Opens the recording.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] where it cannot be read.
+    pub fn open(&self) -> Result<Recording, Failure> {
+        let recording = match &self.recording {
+            Some(path) => Recording::open(path),
+            None if Path::new(RECORDING).is_file() => Recording::open(Path::new(RECORDING)),
+            None => Ok(Recording::from_reader(Path::new(RECORDING), packed())),
+        };
+        let mut recording = recording.map_err(|why| Failure::input([why.to_string()]))?;
+        let Some(plain) = self.plain(&mut recording)? else {
+            return Ok(recording);
+        };
+        Ok(Recording::from_reader(&self.name(), Box::new(Cursor::new(plain))))
+    }
+
+    /// All of a file, plain, so that unpacking it keeps no frame waiting; a pipe is read as it comes.
+    fn plain(&self, recording: &mut Recording) -> Result<Option<Vec<u8>>, Failure> {
+        if self.is_pipe() {
+            return Ok(None);
+        }
+        let limit = self.frames.map(|frames| frames as usize * self.radio.frame * IQ_BYTES);
+        let mut plain = Limited {
+            bytes: Vec::new(),
+            limit,
+        };
+        let copied = recording.copy_to(&mut plain);
+        match copied {
+            Err(_) if plain.is_full() => {}
+            other => drop(other.map_err(|why| Failure::input([why.to_string()]))?),
+        }
+        plain.bytes.truncate(limit.unwrap_or(usize::MAX));
+        Ok(Some(plain.bytes))
+    }
+
+    pub fn is_pipe(&self) -> bool {
+        self.recording.as_deref() == Some(Path::new("-"))
+    }
+
+    /// What is played, for reports.
+    pub fn name(&self) -> PathBuf {
+        self.recording.clone().unwrap_or_else(|| RECORDING.into())
+    }
+
+    /// The true sound, where it is known.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] where it cannot be read.
+    pub fn true_sound(&self) -> Result<Option<Vec<f32>>, Failure> {
+        match (&self.reference, &self.recording) {
+            (Some(path), _) => super::reference(path).map(Some),
+            (None, None) if Path::new(SOUND).is_file() => super::reference(Path::new(SOUND)).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The shipped recording, unpacked as it is read.
+fn packed() -> Box<dyn Read + Send> {
+    let bytes = builtin::file(RECORDING).unwrap_or_default();
+    match ruzstd::decoding::StreamingDecoder::new(bytes) {
+        Ok(decoder) => Box::new(decoder),
+        Err(_) => Box::new(std::io::empty()),
+    }
+}
+
+/// Bytes up to a limit.
+struct Limited {
+    bytes: Vec<u8>,
+    limit: Option<usize>,
+}
+
+impl Limited {
+    fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.bytes.len() >= limit)
+    }
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.is_full() {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! When do processes pay? Frames a second of the radio in one thread, and in processes on two cores, at full speed.
+//!
+//! `cargo run -p punctual-radio --example throughput [-- FRAME]` with FRAME in IQ samples, 250 (1 ms) by default. The
+//! channel filter, about half of the work, has one core, and all other stages the other. The best of several rounds
+//! counts, because other programs only take time away.
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    linux::main()
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::error::Error;
+    use std::hint::black_box;
+    use std::io::Cursor;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use punctual_pipeline::{Failure, Graph, Head, erase};
+    use punctual_radio::stages::{Sink, Source};
+    use punctual_radio::{Options, Recording, SINK, SOURCE, graph, receive, stage};
+    use punctual_runtime::linux::pipeline::{Pinned, Pipeline, PipelineOptions};
+
+    const STATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fm/station.cu8.zst");
+    /// In a pipeline of its own each.
+    const ROUNDS: usize = 3;
+    /// Of the recording, in each round.
+    const TIMES: usize = 5;
+    /// The longest that the processes of a pipeline take to start.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    pub fn main() -> Result<(), Box<dyn Error>> {
+        let frame = std::env::args().nth(1).map_or(Ok(250), |frame| frame.parse())?;
+        let options = Options {
+            frame,
+            ..Options::default()
+        };
+        let graph = graph(&options)?;
+        // In the processes of a pipeline, this serves.
+        start(&graph, &options)?.end()?;
+        let mut iq = Vec::new();
+        Recording::open(Path::new(STATION))?.copy_to(&mut iq)?;
+        let iq = iq.repeat(TIMES);
+        let (mut single, mut parallel) = (f64::MAX, f64::MAX);
+        for _ in 0..ROUNDS {
+            let begin = Instant::now();
+            black_box(receive(iq.as_chunks().0, &options)?);
+            single = single.min(begin.elapsed().as_secs_f64());
+            parallel = parallel.min(flow(&graph, &options, &iq)?);
+        }
+        let frames = iq.len() as f64 / 2.0 / frame as f64;
+        let milliseconds = frame as f64 / 250.0;
+        let [one, two] = [single, parallel].map(|seconds| frames / seconds);
+        println!(
+            "measured: frames of {milliseconds} ms: {one:.0}/s in one thread, {two:.0}/s on two cores, {:.2} times",
+            two / one
+        );
+        Ok(())
+    }
+
+    fn start(graph: &Graph, options: &Options) -> Result<Pipeline, Box<dyn Error>> {
+        let options = options.clone();
+        let core = |name: &str| usize::from(name != "low-pass");
+        let run = PipelineOptions {
+            placement: graph.stages().iter().map(|spec| core(&spec.name)).collect(),
+            ..PipelineOptions::default()
+        };
+        let bodies = Arc::new(move |name: &str| stage(name, &options).ok());
+        Ok(Pipeline::start(graph.clone(), &run, bodies)?)
+    }
+
+    /// Seconds from the first frame in to the last one out.
+    fn flow(graph: &Graph, options: &Options, iq: &[u8]) -> Result<f64, Box<dyn Error>> {
+        let pipeline = start(graph, options)?;
+        let (source, sink) = (pipeline.pinned(SOURCE)?, pipeline.pinned(SINK)?);
+        let missing = || {
+            pipeline
+                .supervisor()
+                .stages()
+                .iter()
+                .any(|stage| stage.core.is_some() && stage.pid == 0)
+        };
+        let asked = Instant::now();
+        while missing() && asked.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let recording = Recording::from_reader(Path::new(STATION), Box::new(Cursor::new(iq.to_vec())));
+        let options = options.clone();
+        let begin = Instant::now();
+        let source = thread::spawn(move || {
+            let head = |_| Head::default();
+            source.run(&mut *erase(Source::new(recording, &options, head)))
+        });
+        let ended = thread::spawn(move || listen(sink));
+        source.join().expect("the source does not panic")?;
+        ended.join().expect("the sink does not panic")?;
+        let seconds = begin.elapsed().as_secs_f64();
+        pipeline.end()?;
+        Ok(seconds)
+    }
+
+    fn listen(sink: Pinned) -> Result<(), Failure> {
+        sink.run(&mut *erase(Sink::new(|_, sound: &[f32]| {
+            black_box(sound);
+            Ok(())
+        })))
+    }
+}
