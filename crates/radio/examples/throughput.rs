@@ -78,7 +78,7 @@ mod linux {
     /// Seconds from the first frame in to the last one out.
     fn flow(graph: &Graph, options: &Options, iq: &[u8]) -> Result<f64, Box<dyn Error>> {
         let pipeline = start(graph, options)?;
-        let (source, sink) = (pipeline.pinned(SOURCE)?, pipeline.pinned(SINK)?);
+        let (mut source, sink) = (pipeline.pinned(SOURCE)?, pipeline.pinned(SINK)?);
         let missing = || {
             pipeline
                 .supervisor()
@@ -105,7 +105,7 @@ mod linux {
         Ok(seconds)
     }
 
-    fn listen(sink: Pinned) -> Result<(), Failure> {
+    fn listen(mut sink: Pinned) -> Result<(), Failure> {
         sink.run(&mut *erase(Sink::new(|_, sound: &[f32]| {
             black_box(sound);
             Ok(())

@@ -70,7 +70,7 @@ mod linux {
         Pipeline::start(graph(options).unwrap(), &PipelineOptions::default(), bodies).unwrap()
     }
 
-    fn play(source: Pinned, bytes: Vec<u8>, options: &Options) -> Result<(), Failure> {
+    fn play(mut source: Pinned, bytes: Vec<u8>, options: &Options) -> Result<(), Failure> {
         let recording = Recording::from_reader(Path::new(STATION), Box::new(Cursor::new(bytes)));
         let begin = Instant::now();
         let stamp = move |sequence| {
@@ -85,7 +85,7 @@ mod linux {
     }
 
     /// All sound, of frames that come once each and in order.
-    fn listen(sink: Pinned) -> Result<Vec<f32>, Failure> {
+    fn listen(mut sink: Pinned) -> Result<Vec<f32>, Failure> {
         let (give, take) = std::sync::mpsc::channel();
         let deliver = move |head, sound: &[f32]| {
             give.send((head, sound.to_vec())).expect("the other end is below");
@@ -130,7 +130,7 @@ mod linux {
                         .is_ok(),
                 );
             }
-            supervisor.keep_replicas();
+            supervisor.keep_replicas(false);
             thread::sleep(Duration::from_millis(1));
         }
         (moves, kills)
