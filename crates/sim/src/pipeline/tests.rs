@@ -25,6 +25,7 @@ const MECHANISM: Mechanism = Mechanism {
         bytes_min: 0,
     },
     transfer: Nanos(10_000),
+    boost: true,
 };
 
 /// Frames that every queue holds.
