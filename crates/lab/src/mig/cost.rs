@@ -54,6 +54,7 @@ fn freeze_cycles(machine: &Mpsoc, cost: MoveCost, bytes: u64, seed: u64) -> Resu
     let mechanism = Mechanism {
         cost,
         transfer: Nanos::ZERO,
+        boost: false,
     };
     let ground = (cores, Idle::AlwaysOn, machine.thermal);
     let mut simulated = Simulated::new(pipeline, ground, mechanism, &start, 10.0, seed);

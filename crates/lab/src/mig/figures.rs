@@ -3,7 +3,7 @@
 use punctual_allocation::mapping::Idle;
 
 use super::Part;
-use super::{cost, map, overhead, queues};
+use super::{cost, map, overhead, policies, queues};
 use crate::outcome::{Bars, Chart, Curve, Figure};
 use crate::samples::{Labels, Replication, Run};
 use crate::stats::{Spread, mean};
@@ -40,6 +40,16 @@ pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
                 (
                     "Fig. 15(b): frames in queues of 14 while the demodulator moves",
                     levels(seen),
+                ),
+            ],
+            Part::Policies => vec![
+                (
+                    "Energy over that of the best mapping for each rate",
+                    policy_bars(seen, &["long", "short"], &["keeper", "follow", "stay"], "ratio"),
+                ),
+                (
+                    "Highest temperature, kelvin above ambient",
+                    policy_bars(seen, &["steady"], &["still", "exchange"], "peak"),
                 ),
             ],
             Part::Checkpoint => vec![("Fig. 16(b): a checkpoint's share of a task's time", checkpoints(seen))],
@@ -200,5 +210,19 @@ fn checkpoints(seen: &Seen) -> Chart {
                 .map(|name| Spread::of(&seen.values(&overhead::checkpoint_labels_of(name), "overhead")))
                 .to_vec(),
         }],
+    }
+}
+
+fn policy_bars(seen: &Seen, stays: &[&str], policies: &[&str], series: &str) -> Chart {
+    let bars = |policy: &&str| Bars {
+        name: policy.to_string(),
+        values: stays
+            .iter()
+            .map(|stays| Spread::of(&seen.values(&policies::labels_of(policy, stays), series)))
+            .collect(),
+    };
+    Chart::Bars {
+        groups: stays.iter().map(|stays| stays.to_string()).collect(),
+        bars: policies.iter().map(bars).collect(),
     }
 }

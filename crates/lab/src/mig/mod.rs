@@ -4,13 +4,14 @@
 //!
 //! `radio` is the paper's application, and what was chosen where it is silent. `map` looks for the best mappings on an
 //! ensemble of clock grids, because the paper does not state its clock steps. `queues` moves tasks while frames are
-//! due, `cost` moves tasks of many sizes, `overhead` measures daemons and checkpoints. `figures` says what is drawn.
-//! The machine is a file ([`Mpsoc`]).
+//! due, `cost` moves tasks of many sizes, `overhead` measures daemons and checkpoints, `policies` tries ours on random
+//! machines. `figures` says what is drawn. The machine is a file ([`Mpsoc`]).
 
 mod cost;
 mod figures;
 mod map;
 mod overhead;
+mod policies;
 mod queues;
 mod radio;
 #[cfg(test)]
@@ -30,7 +31,7 @@ pub const CLAIMS: &str = include_str!("../../data/mig-claims.toml");
 pub const REASONS: &str = include_str!("../../data/mig-reasons.toml");
 
 /// The paper's experiments, and all of them together.
-pub const EXPERIMENTS: [Experiment; 6] = [
+pub const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         name: "mig-cost",
         about: "Figs. 2, 7: what a move costs by size, task replication against recreation",
@@ -57,8 +58,13 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         run: |settings, progress| run(&[Part::Checkpoint], &Mpsoc::paper(), settings, progress),
     },
     Experiment {
+        name: "mig-policies",
+        about: "ours: energy and temperature under the policies, on random machines",
+        run: |settings, progress| run(&[Part::Policies], &Mpsoc::paper(), settings, progress),
+    },
+    Experiment {
         name: "mig",
-        about: "all five of them",
+        about: "all six of them",
         run: |settings, progress| run(&Part::ALL, &Mpsoc::paper(), settings, progress),
     },
 ];
@@ -76,11 +82,20 @@ pub enum Part {
     Queues,
     /// Fig. 16.
     Checkpoint,
+    /// Ours.
+    Policies,
 }
 
 impl Part {
-    /// All parts, in the paper's order.
-    pub const ALL: [Part; 5] = [Part::Cost, Part::Daemons, Part::Map, Part::Queues, Part::Checkpoint];
+    /// All parts, in the paper's order, and ours.
+    pub const ALL: [Part; 6] = [
+        Part::Cost,
+        Part::Daemons,
+        Part::Map,
+        Part::Queues,
+        Part::Checkpoint,
+        Part::Policies,
+    ];
 
     /// The experiment's name.
     pub const fn name(self) -> &'static str {
@@ -90,6 +105,7 @@ impl Part {
             Part::Map => "mig-map",
             Part::Queues => "mig-queues",
             Part::Checkpoint => "mig-checkpoint",
+            Part::Policies => "mig-policies",
         }
     }
 
@@ -100,6 +116,7 @@ impl Part {
             Part::Daemons | Part::Checkpoint => overhead::SERIES.to_vec(),
             Part::Map => map::SERIES.to_vec(),
             Part::Queues => queues::SERIES.to_vec(),
+            Part::Policies => policies::SERIES.to_vec(),
         }
     }
 
@@ -110,6 +127,7 @@ impl Part {
             Part::Map => map::labels(),
             Part::Queues => queues::labels(),
             Part::Checkpoint => overhead::checkpoint_labels(),
+            Part::Policies => policies::labels(),
         }
     }
 
@@ -120,6 +138,7 @@ impl Part {
             Part::Map => map::runs(machine, seed),
             Part::Queues => queues::runs(machine, seed),
             Part::Checkpoint => overhead::checkpoint_runs(machine, seed),
+            Part::Policies => policies::runs(machine, seed),
         }
     }
 }

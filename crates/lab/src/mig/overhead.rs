@@ -101,6 +101,7 @@ fn simulate(
     let mechanism = Mechanism {
         cost: machine.replication,
         transfer: Nanos::ZERO,
+        boost: false,
     };
     let ground = (cores, Idle::AlwaysOn, machine.thermal);
     let pipeline = radio_of(WORKERS, 14, TASK_BYTES, 0.0, more)?;

@@ -143,6 +143,7 @@ fn simulate(
     let mechanism = Mechanism {
         cost: machine.replication,
         transfer: Nanos::ZERO,
+        boost: false,
     };
     let ground = (cores, idle, machine.thermal);
     let mut simulated = Simulated::new(pipeline, ground, mechanism, &start, fps(from), seed);

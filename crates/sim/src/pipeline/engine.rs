@@ -19,6 +19,8 @@ pub struct Mechanism {
     pub cost: MoveCost,
     /// What passes between the halves, while neither core works for it.
     pub transfer: Nanos,
+    /// Whether all cores run at their highest clock while a stage is on its way: queues fill up again soonest.
+    pub boost: bool,
 }
 
 /// Work that comes back at a steady period.
@@ -478,10 +480,14 @@ impl Simulated {
 
     /// Clocks rise at once; they fall when no stage is on its way.
     fn set_clocks(&mut self) {
-        let moving = self.is_moving();
-        let pairs = self.steps.iter().zip(&self.wanted);
-        let next: SmallVec<[u8; CORES_MAX]> = pairs
-            .map(|(now, wanted)| if moving { *now.max(wanted) } else { *wanted })
+        let (moving, boost) = (self.is_moving(), self.mechanism.boost);
+        let domains = self.machine.domains.iter().zip(self.steps.iter().zip(&self.wanted));
+        let next: SmallVec<[u8; CORES_MAX]> = domains
+            .map(|(domain, (now, wanted))| match moving {
+                true if boost => domain.steps.len() as u8 - 1,
+                true => *now.max(wanted),
+                false => *wanted,
+            })
             .collect();
         for core in 0..self.cores.len() {
             let (from, to) = (self.clock(core, &self.steps), self.clock(core, &next));

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use punctual_allocation::mapping::{
-    ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, Move, MoveCost, Problem, Search, Table, thermal,
+    ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, Move, MoveCost, Problem, Search, Table, alone,
+    thermal,
 };
 use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_units::{Hertz, Nanos, Time};
@@ -25,6 +26,7 @@ const MECHANISM: Mechanism = Mechanism {
         bytes_min: 0,
     },
     transfer: Nanos(10_000),
+    boost: true,
 };
 
 /// Frames that every queue holds.
@@ -229,6 +231,56 @@ proptest! {
         let joules = simulated.report().joules();
         prop_assert!(joules <= best * 1.02, "seed {seed}, {idle:?}: {joules} J, at best {best} J");
     }
+}
+
+/// Every core for itself, from all stages on one core: loads are levelled while frames are due, no stage comes back to a
+/// core that it has left, none is late, and then it is quiet.
+#[test]
+fn cores_without_a_coordinator_level_their_loads_without_ping_pong() {
+    for seed in 0..12 {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let (cores, pipeline) = (machine(rng), pipeline(rng, SLOTS));
+        let problem = problem(&pipeline, &cores, Idle::AlwaysOn);
+        let count = cores.count();
+        let top = cores
+            .domains
+            .iter()
+            .map(|domain| domain.steps.len() as u8 - 1)
+            .collect();
+        let start = Configuration {
+            mapping: Mapping::of(vec![0; pipeline.stages().len()]),
+            steps: top,
+        };
+        let fps = problem.fps_max(&start) * 0.8;
+        let ground = (cores, Idle::AlwaysOn, THERMAL);
+        let mut simulated = Simulated::new(pipeline, ground, MECHANISM, &start, fps, seed);
+        let mut left: Vec<(usize, usize)> = Vec::new();
+        for round in 0..20 * count as u64 {
+            simulated.run_until(simulated.now() + Nanos::from_millis(50));
+            let moves = pushes(&problem, &simulated.observe().mapping, round);
+            let returns = moves.iter().find(|one| left.contains(&(one.stage, one.to)));
+            assert_eq!(returns, None, "seed {seed}, round {round}");
+            assert!(moves.is_empty() || round < 18 * count as u64, "seed {seed}: not quiet");
+            left.extend(moves.iter().map(|one| (one.stage, one.from)));
+            simulated.order(&moves, &start.steps);
+        }
+        let report = simulated.report();
+        assert_eq!((report.late, report.moves), (0, left.len() as u64), "seed {seed}");
+        let largest = |mapping: &Mapping| problem.loads(mapping).iter().map(|load| load.1).max();
+        let mapping = simulated.observe().mapping;
+        assert!(largest(&mapping) < largest(&start.mapping), "seed {seed}");
+    }
+}
+
+/// What all cores push in a round, each from what all have published.
+fn pushes(problem: &Problem, mapping: &Mapping, round: u64) -> Vec<Move> {
+    let published: Vec<u64> = problem.loads(mapping).iter().map(|load| load.1).collect();
+    let push = |core: usize| {
+        let stages = problem.stages().iter().enumerate();
+        let own = stages.filter(|(stage, _)| mapping.core(*stage) == core);
+        alone::push(core, round, &published, own, 0)
+    };
+    (0..published.len()).filter_map(push).collect()
 }
 
 fn pipeline_of(ground: &Ground) -> Pipeline {
