@@ -235,6 +235,12 @@ pub struct Radio {
     /// Kill a stage's process so often, such as 20ms
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub kill_every: Option<Duration>,
+    /// Have a new process take every stage over at this time, such as 3s
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub upgrade_at: Option<Duration>,
+    /// The program of these processes [default: this one]
+    #[arg(long, value_name = "PROGRAM", requires = "upgrade_at")]
+    pub upgrade_to: Option<PathBuf>,
     /// Play so many frames
     #[arg(long, value_name = "N")]
     pub frames: Option<u64>,
@@ -330,8 +336,7 @@ pub struct Show {
     /// The profile: measured (cache_ways,bandwidth_partitions,...), or by window (window_index,instr_start,...)
     pub file: PathBuf,
     /// Phases to keep, over all shares
-    # [arg(long, value_name = "N", default_value_t = 64, value_parser =
-    # clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub phases: usize,
     /// Make more of a resource never slower
     #[arg(long, value_enum, default_value_t = Smooth::None)]
