@@ -1,5 +1,7 @@
 //! One run of the radio: source and sink in this process, moves and kills beside.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -84,8 +86,11 @@ pub fn play(plan: &Plan, pipeline: Pipeline) -> Result<Heard, Failure> {
     let radio = plan.radio.clone();
     let feeding = std::thread::spawn(move || {
         set_up();
-        let ran = source.run(erase(Source::new(recording, &radio, stamp)).as_mut());
-        ran.map(|()| source.made(0))
+        let broken_off = Rc::new(RefCell::new(None));
+        let told = Rc::clone(&broken_off);
+        let body = Source::new(recording, &radio, stamp).ending(move |why| *told.borrow_mut() = Some(why.to_string()));
+        let ran = source.run(erase(body).as_mut());
+        ran.map(|()| (source.made(0), broken_off.take()))
     });
     let (period, wav) = (plan.period, plan.wav.clone());
     let playing = std::thread::spawn(move || {
@@ -104,10 +109,14 @@ pub fn play(plan: &Plan, pipeline: Pipeline) -> Result<Heard, Failure> {
     let fed = feeding
         .join()
         .map_err(|_| failed("the source's thread panicked".into()))?;
-    let offered = fed.map_err(|why| failed(why.to_string()))?;
+    let (offered, broken_off) = fed.map_err(|why| failed(why.to_string()))?;
     let delivered = playing
         .join()
         .map_err(|_| failed("the sink's thread panicked".into()))??;
+    // What was read before has been heard to its end.
+    if let Some(why) = broken_off {
+        return Err(failed(why));
+    }
     Ok(Heard {
         offered,
         delivered,

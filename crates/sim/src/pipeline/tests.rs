@@ -233,8 +233,8 @@ proptest! {
     }
 }
 
-/// Every core for itself, from all stages on one core: loads are levelled while frames are due, no stage comes back to a
-/// core that it has left, none is late, and then it is quiet.
+/// Every core for itself, from all stages on one core: loads are levelled while frames are due. No stage comes back to
+/// a core that it has left, no frame is late, and then it is quiet.
 #[test]
 fn cores_without_a_coordinator_level_their_loads_without_ping_pong() {
     for seed in 0..12 {
