@@ -215,7 +215,7 @@ pub struct Radio {
     #[arg(long, value_name = "dB,..", value_delimiter = ',', allow_hyphen_values = true)]
     pub gains: Option<Vec<f64>>,
     /// Frames per second: real (as they were received), max (as fast as possible), or a number
-    #[arg(long, default_value = "real")]
+    #[arg(long, default_value = "real", allow_hyphen_values = true)]
     pub rate: String,
     /// IQ samples of a frame, a multiple of 10
     #[arg(long, default_value_t = 250, value_name = "SAMPLES")]

@@ -156,7 +156,8 @@ impl Worker {
             .args(std::env::args_os().skip(1))
             .envs(environment(self.shared, &role, self.own, None));
         let own = self.own;
-        // SAFETY: two plain system calls between fork and exec. What is set holds for the program that is executed, too.
+        // SAFETY: two plain system calls between fork and exec. What is set holds for the program that is executed,
+        // too.
         unsafe {
             command.pre_exec(move || {
                 die_with(own);
