@@ -66,8 +66,8 @@ pub enum Command {
     Restore(Restore),
     /// Receive FM radio by a pipeline of processes, whose stages move and start again while it plays
     ///
-    /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav - |
-    /// aplay
+    /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav -
+    /// | aplay
     Radio(Radio),
     /// Measure parts of `punctual` on this machine
     #[cfg(feature = "lab")]
@@ -215,7 +215,7 @@ pub struct Radio {
     #[arg(long, value_name = "dB,..", value_delimiter = ',', allow_hyphen_values = true)]
     pub gains: Option<Vec<f64>>,
     /// Frames per second: real (as they were received), max (as fast as possible), or a number
-    #[arg(long, default_value = "real")]
+    #[arg(long, default_value = "real", allow_hyphen_values = true)]
     pub rate: String,
     /// IQ samples of a frame, a multiple of 10
     #[arg(long, default_value_t = 250, value_name = "SAMPLES")]
@@ -235,6 +235,12 @@ pub struct Radio {
     /// Kill a stage's process so often, such as 20ms
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub kill_every: Option<Duration>,
+    /// Have a new process take every stage over at this time, such as 3s
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub upgrade_at: Option<Duration>,
+    /// The program of these processes [default: this one]
+    #[arg(long, value_name = "PROGRAM", requires = "upgrade_at")]
+    pub upgrade_to: Option<PathBuf>,
     /// Play so many frames
     #[arg(long, value_name = "N")]
     pub frames: Option<u64>,

@@ -19,7 +19,8 @@
 //! What most programs need is here at the top. Everything else is in the rooms, under their names: [`store`]
 //! (deadlines, freshness, admission of updates), [`engines`] (where bytes live), [`runtime`] (threads and reports),
 //! [`control`] (identification and laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`] (clock and
-//! waits), [`workload`] and [`units`]. A virtual clock for tests of your own is in `punctual-testing`.
+//! waits), [`workload`] and [`units`]. Streams of frames through several processes are in [`pipelines`]. A virtual
+//! clock for tests of your own is in `punctual-testing`.
 
 pub use punctual_control as control;
 pub use punctual_engines as engines;
@@ -54,6 +55,14 @@ pub use punctual_workload::{Arrival, Class, ControllerKind, Goal, TaskGoal};
 
 use std::path::Path;
 use std::sync::Arc;
+
+/// Pipelines of stages that move to other cores, are replaced and start again while frames flow: what a stage is, and
+/// how a pipeline of them runs. See the example `pipeline` and docs/pipelines.md.
+#[cfg(target_os = "linux")]
+pub mod pipelines {
+    pub use punctual_pipeline::*;
+    pub use punctual_runtime::linux::pipeline::*;
+}
 
 /// The store of a program on this machine: on LMDB and Linux, unless others are named.
 pub type Store<E = Lmdb, O = LinuxOs> = punctual_store::Store<E, O>;

@@ -11,6 +11,7 @@ fn main() {
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::path::Path;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
@@ -18,10 +19,10 @@ mod linux {
     use punctual_runtime::linux::pipeline::*;
     use serde::{Deserialize, Serialize};
 
-    /// Frames of a case.
+    /// Frames of a case; `PUNCTUAL_TEST_FRAMES` says another number.
     const FRAMES: u64 = 4000;
     /// Kills of a case; `PUNCTUAL_TEST_KILLS` says another number.
-    const KILLS: u32 = 60;
+    const KILLS: u64 = 60;
     /// How long a case may take: far longer than it does on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(100);
 
@@ -93,7 +94,7 @@ mod linux {
                 },
             );
             state.0 += 1;
-            if state.0 == FRAMES {
+            if state.0 == number("PUNCTUAL_TEST_FRAMES", FRAMES) {
                 frames.end();
             }
             Ok(())
@@ -105,6 +106,11 @@ mod linux {
 
     impl State for Count {
         const VERSION: u32 = 1;
+    }
+
+    /// What the environment says, which the processes of the pipeline inherit.
+    fn number(name: &str, usual: u64) -> u64 {
+        std::env::var(name).map_or(usual, |number| number.parse().unwrap())
     }
 
     fn graph() -> Graph {
@@ -210,11 +216,11 @@ mod linux {
         // In the processes of a pipeline, this serves.
         drop(start());
         run("nothing happens", false, false, |_, _| true);
-        let kills: u32 = std::env::var("PUNCTUAL_TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+        let kills = number("PUNCTUAL_TEST_KILLS", KILLS);
         let mut killed = 0;
         run("processes are killed", true, true, |supervisor, turn| {
             let name = ["first", "second"][turn as usize % 2];
-            killed += u32::from(supervisor.kill(name).unwrap());
+            killed += u64::from(supervisor.kill(name).unwrap());
             killed < kills
         });
         for mechanism in Mechanism::ALL {
@@ -230,6 +236,34 @@ mod linux {
                     let _ = supervisor.move_stage(name, core, mechanism);
                     turn < 300
                 },
+            );
+        }
+        let own = std::env::current_exe().unwrap();
+        let mut replaced = 0;
+        run("a new version takes over", false, false, |supervisor, _| {
+            replaced += u32::from(supervisor.replace("first", &own).is_ok());
+            replaced < 20
+        });
+        assert!(replaced > 0, "no version took over");
+        // One that ends at once, one that cannot be executed, one that never gets ready: the old one goes on.
+        let folder = tempfile::tempdir().unwrap();
+        let idle = folder.path().join("never-ready");
+        std::fs::write(&idle, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+        std::fs::set_permissions(&idle, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        for broken in [Path::new("/bin/false"), Path::new("/nowhere"), &idle] {
+            let handovers = run(
+                &format!("{} does not take over", broken.display()),
+                false,
+                false,
+                |supervisor, turn| {
+                    let _ = supervisor.replace("second", broken);
+                    turn < 100
+                },
+            );
+            assert_eq!(
+                handovers.iter().filter(|it| it.cause != Cause::Began).count(),
+                0,
+                "{broken:?}"
             );
         }
         run("workers are killed", true, false, |supervisor, turn| {

@@ -108,7 +108,7 @@ impl Report {
             frames_per_s: delivered.frames as f64 / heard.seconds,
             migrations: heard.migrations,
             kills: heard.kills,
-            upgrades: 0,
+            upgrades: heard.upgrades,
             blackout_us: spans(Cause::Moved),
             restart_us: spans(Cause::Died),
             queue_least: delivered.queue_least,
@@ -192,7 +192,11 @@ impl fmt::Display for Report {
         if let Some(least) = self.queue_least {
             writeln!(f, "the last queue held {least} frames at least when one was due")?;
         }
-        writeln!(f, "{} moves, {} kills", self.migrations, self.kills)?;
+        writeln!(
+            f,
+            "{} moves, {} kills, {} upgrades",
+            self.migrations, self.kills, self.upgrades
+        )?;
         for (what, spans) in [
             ("blackout of a move", &self.blackout_us),
             ("kill until it goes on", &self.restart_us),

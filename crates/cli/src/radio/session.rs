@@ -46,6 +46,7 @@ pub struct Heard {
     pub handovers: Vec<Handover>,
     pub migrations: u64,
     pub kills: u64,
+    pub upgrades: u64,
     pub stages: Vec<StageNow>,
     pub cores: Vec<CoreId>,
     pub seconds: f64,
@@ -96,7 +97,7 @@ pub fn play(plan: &Plan, pipeline: Pipeline) -> Result<Heard, Failure> {
         set_up();
         deliver(sink, &first, period, wav.as_deref(), &probes)
     });
-    let mut meddler = Meddler::new(plan, &cores);
+    let mut meddler = Meddler::new(plan, supervisor);
     while !playing.is_finished() && supervisor.runs() {
         meddler.look(supervisor);
         std::thread::sleep(LOOK);
@@ -122,6 +123,7 @@ pub fn play(plan: &Plan, pipeline: Pipeline) -> Result<Heard, Failure> {
         handovers: meddler.handovers,
         migrations: meddler.migrations,
         kills: meddler.kills,
+        upgrades: meddler.upgrades,
         stages,
         cores,
         seconds,
@@ -245,20 +247,27 @@ struct Meddler {
     draw: u64,
     migrations: u64,
     kills: u64,
+    /// Stages that are to be replaced yet.
+    to_upgrade: Vec<String>,
+    upgrades: u64,
     handovers: Vec<Handover>,
 }
 
 impl Meddler {
-    fn new(plan: &Plan, cores: &[CoreId]) -> Meddler {
+    fn new(plan: &Plan, supervisor: &Supervisor) -> Meddler {
+        let migratable = supervisor.stages().into_iter().filter(|stage| stage.core.is_some());
+        let names = migratable.map(|stage| stage.name).collect();
         Meddler {
             plan: plan.clone(),
-            cores: cores.to_vec(),
+            cores: supervisor.cores(),
             begin: Instant::now(),
             next_move: plan.migrate_every.unwrap_or(Duration::MAX),
             next_kill: plan.kill_every.unwrap_or(Duration::MAX),
             draw: plan.seed,
             migrations: 0,
             kills: 0,
+            to_upgrade: names,
+            upgrades: 0,
             handovers: Vec::new(),
         }
     }
@@ -266,6 +275,15 @@ impl Meddler {
     fn look(&mut self, supervisor: &Supervisor) {
         self.handovers.extend(supervisor.handovers());
         let elapsed = self.begin.elapsed();
+        if self.plan.upgrade_at.is_some_and(|at| elapsed >= at) {
+            // One after the other; one that is not ready is asked for again.
+            if let Some(name) = self.to_upgrade.last()
+                && supervisor.replace(name, &self.plan.upgrade_to).is_ok()
+            {
+                self.to_upgrade.pop();
+                self.upgrades += 1;
+            }
+        }
         if let Some(every) = self.plan.kill_every.filter(|_| elapsed >= self.next_kill) {
             self.next_kill = elapsed + every;
             if let Some(stage) = self.drawn(supervisor) {

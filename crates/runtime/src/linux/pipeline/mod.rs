@@ -60,7 +60,7 @@ pub enum PipelineError {
     },
     /// A stage of the graph that the program does not make.
     #[error("no stage \"{0}\" is made by this program: name it in the function that makes stages")]
-    NoBody(String),
+    NoSuchStage(String),
     /// A stage cannot go on.
     #[error("stage \"{0}\" cannot go on: its process failed, or died {1} times without a step between")]
     Failed(String, u64),
@@ -154,7 +154,7 @@ impl Pipeline {
         serve_if_told(&graph, &bodies)?;
         let cores = chosen(&options.cores)?;
         for stage in graph.stages().iter().filter(|stage| stage.migratable) {
-            bodies(&stage.name).ok_or_else(|| PipelineError::NoBody(stage.name.clone()))?;
+            bodies(&stage.name).ok_or_else(|| PipelineError::NoSuchStage(stage.name.clone()))?;
         }
         let shared = Shared::create(graph, &cores)?;
         for stage in shared.stages() {
@@ -171,7 +171,7 @@ impl Pipeline {
     /// A stage that stays in this process, to be carried out by a thread of the caller's.
     ///
     /// # Errors
-    /// [`PipelineError::NoBody`] where there is no such stage, or it may move.
+    /// [`PipelineError::NoSuchStage`] where there is no such stage, or it may move.
     pub fn pinned(&self, name: &str) -> Result<Pinned, PipelineError> {
         Pinned::new(&self.shared, name)
     }
@@ -202,7 +202,7 @@ fn serve_if_told(graph: &Graph, bodies: &Bodies) -> Result<(), PipelineError> {
             die_with(parent);
             let _ = punctual_platform::linux::thread::pin(shared.core(core));
             let name = shared.name(stage).to_owned();
-            let body = bodies(&name).ok_or(PipelineError::NoBody(name))?;
+            let body = bodies(&name).ok_or(PipelineError::NoSuchStage(name))?;
             let shared = &shared;
             instance::Instance {
                 shared,

@@ -22,7 +22,7 @@ impl Pinned {
             shared: shared.clone(),
             stage: number
                 .filter(pinned)
-                .ok_or_else(|| PipelineError::NoBody(name.into()))?,
+                .ok_or_else(|| PipelineError::NoSuchStage(name.into()))?,
             runner: None,
         })
     }

@@ -1,8 +1,11 @@
 //! What all processes of a running pipeline share, and how they wait for each other.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,6 +31,10 @@ const CORES: usize = 1;
 const CORE: usize = 2;
 /// The process of each worker.
 const WORKER: usize = CORE + CORES_MAX;
+/// The program that new processes execute: how many bytes its path has, and the path. None: this one.
+const PROGRAM: usize = WORKER + CORES_MAX;
+/// The longest path.
+const PROGRAM_MAX: usize = 256;
 
 /// How a pipeline ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,8 +183,8 @@ impl Shared {
         memory.populate();
         let memory = Arc::new(memory);
         let kept = Arc::clone(&memory) as Arc<_>;
-        // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; no other code writes there
-        // than the pipeline's.
+        // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; no other code writes
+        // there than the pipeline's.
         let region = unsafe { Region::of(memory.base(), memory.bytes(), kept) };
         Shared {
             graph: Arc::new(graph),
@@ -236,6 +243,40 @@ impl Shared {
     /// The process of a worker; 0 until it is there.
     pub(super) fn worker(&self, core: usize) -> &AtomicU64 {
         &self.words()[WORKER + core % CORES_MAX]
+    }
+
+    /// Has new processes that are executed be of that program, in place of this one.
+    pub(super) fn set_program(&self, path: &Path) -> Result<(), PipelineError> {
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.len() > PROGRAM_MAX {
+            let why = format!(
+                "the path of the new program has {} bytes, at most {PROGRAM_MAX}",
+                bytes.len()
+            );
+            return Err(PipelineError::Memory(why));
+        }
+        let words = &self.words()[PROGRAM..];
+        words[0].store(0, Ordering::Release);
+        for (word, bytes) in words[1..].iter().zip(bytes.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+        }
+        words[0].store(bytes.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn program(&self) -> PathBuf {
+        let words = &self.words()[PROGRAM..];
+        let length = (words[0].load(Ordering::Acquire) as usize).min(PROGRAM_MAX);
+        let bytes = words[1..]
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        let path: Vec<u8> = bytes.take(length).collect();
+        match path.is_empty() {
+            true => "/proc/self/exe".into(),
+            false => OsString::from_vec(path).into(),
+        }
     }
 
     pub(super) fn worker_bell(&self, core: usize) -> Bell<'_> {

@@ -1,11 +1,12 @@
 //! The supervisor: starts the workers and replaces those that die, moves stages, tells what happened.
 
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use punctual_pipeline::Phase;
+use punctual_pipeline::{Control, Phase};
 use punctual_platform::linux::process::ProcessId;
 use punctual_units::{CoreId, Nanos};
 
@@ -17,6 +18,11 @@ use super::{PipelineError, PipelineOptions, Role, TAG, environment};
 const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
 /// Workers that are started in place of ones that died: more than a few deaths are no accident.
 const WORKERS_MAX: u32 = 10_000;
+
+/// How long a target may take to get ready: to be executed, and to read the state.
+const PREPARES: Nanos = Nanos::from_secs(3);
+/// How long an owner that was asked may be in one step.
+const YIELDS: Nanos = Nanos::from_secs(5);
 
 /// How a stage gets to another core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +73,9 @@ pub enum MoveError {
     /// There is no such core.
     #[error("core {0} is none of the pipeline's: {1}")]
     NoCore(CoreId, String),
+    /// The new program cannot be told to the workers.
+    #[error("{0}")]
+    Program(String),
     /// Another hand-over is under way.
     #[error("stage \"{0}\" is being handed over: try again")]
     Busy(String),
@@ -213,6 +222,21 @@ impl Supervisor {
         self.shared.ring_stage(stage);
     }
 
+    /// Has a process of another program take a stage over, on the same core: a new version, or this one again. It is
+    /// started at the first call, which answers [`MoveError::NotReady`]; the old process goes on until the new one has
+    /// read the stage's state. One that does not start, refuses the state or dies before is given up.
+    ///
+    /// # Errors
+    /// [`MoveError`]; the old process goes on then.
+    pub fn replace(&self, name: &str, program: &Path) -> Result<(), MoveError> {
+        let stage = self.find(name)?;
+        let refused = |why: PipelineError| MoveError::Program(why.to_string());
+        self.shared.set_program(program).map_err(refused)?;
+        let (owner, cores) = (self.shared.control(stage).owner, self.shared.cores() as u8);
+        let other = if owner < cores { owner + cores } else { owner - cores };
+        self.hand_over(stage, other, Mechanism::RecreateAhead)
+    }
+
     fn find(&self, name: &str) -> Result<usize, MoveError> {
         let graph = &self.shared.graph;
         let names = || {
@@ -239,7 +263,10 @@ impl Supervisor {
         match control.phase {
             Phase::Held if control.owner == target => return Ok(()),
             Phase::Held => {}
-            Phase::Announced | Phase::Asked => return Err(MoveError::Busy(name())),
+            Phase::Announced | Phase::Asked => {
+                self.hurry(stage, control);
+                return Err(MoveError::Busy(name()));
+            }
         }
         let executed = matches!(mechanism, Mechanism::Recreate | Mechanism::RecreateAhead);
         let found = shared.slot(stage, target);
@@ -275,6 +302,27 @@ impl Supervisor {
             _ => shared.ring_stage(stage),
         }
         Ok(())
+    }
+
+    /// Ends a hand-over that takes too long: a target that does not get ready is given up, an owner that does not yield
+    /// is killed, and the target has the stage then.
+    fn hurry(&self, stage: usize, control: Control) {
+        let shared = &self.shared;
+        let since = |note| {
+            shared
+                .now()
+                .0
+                .saturating_sub(shared.note(stage, note).load(Ordering::Relaxed))
+        };
+        let kill = |slot| ProcessId::of(shared.slot(stage, slot).pid).is_some_and(ProcessId::kill);
+        if control.phase == Phase::Asked && since(Note::AskedAt) > YIELDS.0 {
+            kill(control.owner);
+        }
+        let called_off = || shared.change_control(stage, Control::call_off).is_some();
+        if control.phase == Phase::Announced && since(Note::AnnouncedAt) > PREPARES.0 && called_off() {
+            shared.set_slot(stage, control.target, |it| it.wanted = false);
+            kill(control.target);
+        }
     }
 
     /// Kills the process that has a stage; whether there was one.

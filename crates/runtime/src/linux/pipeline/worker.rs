@@ -4,6 +4,7 @@
 //! program that is executed. Its stages are made before, and never carry out a step here.
 
 use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -91,7 +92,12 @@ impl Worker {
             match self.shared.end() {
                 End::Runs => self.start_wanted(),
                 _ if self.children.is_empty() => exit_now(0),
-                _ => {}
+                // They end by themselves, but for one that hangs, or is no program of ours.
+                _ => {
+                    for process in self.children.keys().filter_map(|pid| ProcessId::of(*pid)) {
+                        process.kill();
+                    }
+                }
             }
             self.shared.wait(bell, heard, None);
             bell.waits(true);
@@ -145,10 +151,19 @@ impl Worker {
             stage,
             slot,
         };
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(self.shared.program());
         command
             .args(std::env::args_os().skip(1))
             .envs(environment(self.shared, &role, self.own, None));
+        let own = self.own;
+        // SAFETY: two plain system calls between fork and exec. What is set holds for the program that is executed,
+        // too.
+        unsafe {
+            command.pre_exec(move || {
+                die_with(own);
+                Ok(())
+            })
+        };
         Ok(command.spawn()?.id() as i32)
     }
 
@@ -187,6 +202,10 @@ impl Worker {
             shared.set_slot(stage, next.owner, |it| it.wanted = true);
             shared.ring(shared.slot_bell(stage, next.owner));
             shared.ring(shared.worker_bell(shared.core_of(next.owner)));
+        }
+        // One that was started to take the stage over, and died before it had it, is not tried again.
+        if !owned && shared.slot(stage, slot).executed {
+            shared.set_slot(stage, slot, |it| it.wanted = false);
         }
         if shared.slot(stage, slot).wanted {
             let _ = self.start(stage, slot, false);
