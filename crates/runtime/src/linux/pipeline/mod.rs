@@ -156,7 +156,8 @@ pub struct Pipeline {
 impl Pipeline {
     /// Starts the stages that may move, on these cores. `bodies` makes each stage, and is asked in every process.
     ///
-    /// In a process that a pipeline of this program has started, this serves and does not return.
+    /// In a process that a pipeline of this program has started, this serves and does not return. No other thread may
+    /// run there yet: call it first in `main`.
     ///
     /// # Errors
     /// [`PipelineError`].
@@ -205,6 +206,12 @@ fn serve_if_told(graph: &Graph, bodies: &Bodies) -> Result<(), PipelineError> {
     let Some((pid, descriptor, parent, priority, role)) = said_role() else {
         return Ok(());
     };
+    // Programs that a stage starts are none of this pipeline.
+    // SAFETY: a process of a pipeline has one thread here: the caller starts none before.
+    unsafe {
+        std::env::remove_var(ROLE);
+        std::env::remove_var(TAG);
+    }
     let shared = Shared::open(graph.clone(), pid, descriptor)?;
     match role {
         Role::Worker { core } => worker::serve(shared, core, parent, priority, bodies),
