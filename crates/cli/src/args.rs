@@ -64,6 +64,8 @@ pub enum Command {
     /// What a living program wants stays. Ends with 2 if something could not be put back, and says how to do it by
     /// hand.
     Restore(Restore),
+    /// See the pipelines that run, and move, replace or kill their stages
+    Pipeline(Pipeline),
     /// Receive FM radio by a pipeline of processes, whose stages move and start again while it plays
     ///
     /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav -
@@ -201,6 +203,50 @@ pub struct Restore {
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// `pipeline`
+#[derive(Debug, Args)]
+pub struct Pipeline {
+    /// What is to be done.
+    #[command(subcommand)]
+    pub what: PipelineCommand,
+    /// Which one, where several run: the process that started it
+    #[arg(long, global = true, value_name = "PID")]
+    pub process: Option<i32>,
+}
+
+/// `pipeline ...`
+#[derive(Debug, Subcommand)]
+pub enum PipelineCommand {
+    /// The pipelines that run, and their stages
+    List {
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Move a stage to another core
+    Move {
+        /// The stage
+        stage: String,
+        /// The core
+        core: u32,
+        /// How: affinity, replica, announced, recreate, recreate-ahead
+        #[arg(long, default_value = "announced", value_parser = mechanism)]
+        mechanism: Mechanism,
+    },
+    /// Have a process of another program take a stage over; until it has read the stage's state, the old one goes on
+    Upgrade {
+        /// The stage
+        stage: String,
+        /// The program, which is started with the arguments of the running one
+        program: PathBuf,
+    },
+    /// Kill the process that has a stage; another one goes on
+    Kill {
+        /// The stage
+        stage: String,
+    },
 }
 
 /// `radio`

@@ -51,6 +51,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Design(design) => commands::design::design(&design),
         Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
+        Command::Pipeline(what) => commands::pipeline::pipeline(&what),
         Command::Radio(radio) => radio::radio(&radio),
         Command::Restore(restore) => commands::restore::restore(&restore),
         #[cfg(feature = "lab")]

@@ -3,8 +3,12 @@
 
 #![cfg(target_os = "linux")]
 
-use std::process::{Command, Output};
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use punctual_platform::linux::recovery;
+use punctual_testing::Kept;
 use serde_json::Value;
 
 fn radio(arguments: &[&str]) -> Output {
@@ -58,4 +62,89 @@ fn what_cannot_be_played_is_told() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
         assert!(errors.contains(told), "{arguments:?}: {errors}");
     }
+}
+
+/// A radio that plays beside, in a folder of run-time data of its own.
+struct Beside {
+    folder: tempfile::TempDir,
+    radio: Kept,
+}
+
+impl Beside {
+    fn start(arguments: &[&str]) -> Beside {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command
+            .arg("radio")
+            .args(arguments)
+            .env(recovery::FOLDER, folder.path());
+        command
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+            .stdout(Stdio::piped());
+        let radio = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
+        Beside { folder, radio }
+    }
+
+    fn pipeline(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command
+            .arg("pipeline")
+            .args(arguments)
+            .env(recovery::FOLDER, self.folder.path());
+        command.output().unwrap()
+    }
+
+    fn stages(&self) -> Vec<Value> {
+        let listed: Value = serde_json::from_slice(&self.pipeline(&["list", "--json"]).stdout).unwrap();
+        listed[0]["stages"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+#[test]
+fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
+    let mut beside = Beside::start(&["--frames", "9000", "--json"]);
+    let begun = Instant::now();
+    let plays = |stages: &[Value]| {
+        let sink = stages.iter().find(|stage| stage["name"] == "sink");
+        sink.is_some_and(|sink| sink["steps"].as_u64() > Some(10))
+    };
+    while !plays(&beside.stages()) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the radio does not play");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let own = env!("CARGO_BIN_EXE_punctual");
+    for (arguments, told) in [
+        (["kill", "sum"].as_slice(), "sum: process"),
+        (&["upgrade", "band-2", own], "band-2: process"),
+    ] {
+        let output = beside.pipeline(arguments);
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains(told),
+            "{arguments:?}: {output:?}"
+        );
+    }
+    for (arguments, told) in [
+        (["upgrade", "band-1", "/bin/false"], "the new one was given up"),
+        (["upgrade", "band-1", "/nowhere"], "/nowhere"),
+        (["move", "sink", "0"], "is pinned"),
+        (["move", "drum", "0"], "stages are: source, low-pass"),
+        (["move", "sum", "4000"], "none of the pipeline's"),
+    ] {
+        let output = beside.pipeline(&arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(told), "{arguments:?}: {errors}");
+    }
+    let mut said = String::new();
+    beside.radio.stdout().unwrap().read_to_string(&mut said).unwrap();
+    assert!(beside.radio.wait().unwrap().success());
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&report["frames_lost"], &report["frames_duplicated"]),
+        (&0.into(), &0.into()),
+        "{report}"
+    );
+    assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
+    let output = beside.pipeline(&["kill", "sum"]);
+    assert_eq!(output.status.code(), Some(2), "it has ended: {output:?}");
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 /// Stages of one pipeline.
 pub const STAGES_MAX: usize = 64;
 /// Inputs, and outputs, of one stage; edges of one output.
@@ -12,7 +14,7 @@ const SLOTS_MAX: u32 = 1 << 20;
 const RATE_MAX: u32 = 1 << 16;
 
 /// What becomes of frames that come while an edge is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhenFull {
     /// The stage that makes them waits.
     #[default]
@@ -24,7 +26,7 @@ pub enum WhenFull {
 }
 
 /// A stage of a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageSpec {
     /// Unique in its graph.
     pub name: String,
@@ -91,7 +93,7 @@ impl StageSpec {
 }
 
 /// A ring of frames from one stage to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeSpec {
     /// How many frames it holds.
     pub slots: u32,
@@ -102,7 +104,7 @@ pub struct EdgeSpec {
 }
 
 /// An edge of a graph, with its ends as (number of the stage, port).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// Where frames come from.
     pub from: (usize, usize),
@@ -192,7 +194,7 @@ pub enum GraphError {
 }
 
 /// A checked graph of stages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Graph {
     name: String,
     stages: Vec<StageSpec>,

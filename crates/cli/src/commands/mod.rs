@@ -3,6 +3,7 @@
 pub mod design;
 pub mod doctor;
 pub mod identify;
+pub mod pipeline;
 pub mod profile;
 pub mod replay;
 pub mod restore;

@@ -39,7 +39,7 @@ pub struct Stage {
     pub name: String,
     /// `None`: it is pinned to the process of the command.
     pub core: Option<u32>,
-    pub frames: u64,
+    pub steps: u64,
     /// Mean time of a step.
     pub step_us: f64,
     pub restarts: u64,
@@ -92,7 +92,7 @@ impl Report {
         let stages = heard.stages.iter().map(|stage| Stage {
             name: stage.name.clone(),
             core: stage.core.map(|core| core.0),
-            frames: stage.steps,
+            steps: stage.steps,
             step_us: stage.busy.as_micros_f64() / (stage.steps.max(1)) as f64,
             restarts: stage.restarts,
         });
@@ -216,18 +216,18 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "\n{:<12} {:>5} {:>9} {:>9} {:>9}",
-            "stage", "core", "frames", "us/step", "restarts"
+            "stage", "core", "steps", "us/step", "restarts"
         )?;
         for stage in &self.stages {
             let core = stage.core.map_or("-".into(), |core| core.to_string());
             let Stage {
                 name,
-                frames,
+                steps,
                 step_us,
                 restarts,
                 ..
             } = stage;
-            writeln!(f, "{name:<12} {core:>5} {frames:>9} {step_us:>9.1} {restarts:>9}")?;
+            writeln!(f, "{name:<12} {core:>5} {steps:>9} {step_us:>9.1} {restarts:>9}")?;
         }
         self.refused
             .iter()

@@ -14,7 +14,9 @@
 
 mod instance;
 mod log;
+mod panel;
 mod pinned;
+mod registry;
 mod shared;
 mod supervisor;
 mod worker;
@@ -29,9 +31,11 @@ use punctual_platform::linux::process::die_with;
 use punctual_units::CoreId;
 
 pub use log::{Cause, Handover};
+pub use panel::{Mechanism, MoveError, Panel, StageNow};
 pub use pinned::Pinned;
+pub use registry::{Running, running};
 pub use shared::{Bodies, CORES_MAX};
-pub use supervisor::{Mechanism, MoveError, StageNow, Supervisor};
+pub use supervisor::Supervisor;
 
 use shared::Shared;
 
@@ -64,6 +68,12 @@ pub enum PipelineError {
     /// A stage cannot go on.
     #[error("stage \"{0}\" cannot go on: its process failed, or died {1} times without a step between")]
     Failed(String, u64),
+    /// Workers that end before they serve.
+    #[error(
+        "{0} workers in a row ended as soon as they were started: the program must call Pipeline::start with the same \
+         graph when it is run again with the same arguments, before it opens what only one process can have"
+    )]
+    NoWorker(u32),
     /// A thread or process that the system has no room for.
     #[error("{what}: {why}; raise the limits on processes and threads (ulimit -u)")]
     Start {

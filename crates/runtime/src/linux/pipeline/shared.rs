@@ -43,6 +43,8 @@ pub(super) enum End {
     Runs,
     /// Its last stage has ended, or the caller wants it to.
     Asked,
+    /// Workers end as soon as they are started.
+    NoWorker,
     /// This stage cannot go on.
     Failed(usize),
 }
@@ -52,7 +54,8 @@ impl End {
         match self {
             End::Runs => 0,
             End::Asked => 1,
-            End::Failed(stage) => 2 + stage as u64,
+            End::NoWorker => 2,
+            End::Failed(stage) => 3 + stage as u64,
         }
     }
 
@@ -60,7 +63,8 @@ impl End {
         match word {
             0 => End::Runs,
             1 => End::Asked,
-            failed => End::Failed(failed as usize - 2),
+            2 => End::NoWorker,
+            failed => End::Failed(failed as usize - 3),
         }
     }
 }

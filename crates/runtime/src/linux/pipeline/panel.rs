@@ -1,0 +1,335 @@
+//! What can be asked of a running pipeline: where its stages are, and that one moves, is replaced or is killed. By the
+//! process that started it, or by another one of the same user (`registry.rs`).
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use punctual_pipeline::{Control, Phase};
+use punctual_platform::linux::process::ProcessId;
+use punctual_units::{CoreId, Nanos};
+
+use super::PipelineError;
+use super::log::Handover;
+use super::shared::{Besides, End, Note, Shared};
+
+/// How long a target may take to get ready: to be executed, and to read the state.
+const PREPARES: Nanos = Nanos::from_secs(3);
+/// How long an owner that was asked may be in one step.
+const YIELDS: Nanos = Nanos::from_secs(5);
+
+/// How a stage gets to another core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Its process runs there from now on (sched_setaffinity(2)): no other process takes part.
+    Affinity,
+    /// A process that sleeps there has it next.
+    Replica,
+    /// That process is woken, and reads what it will need, before the stage is asked for.
+    Announced,
+    /// A process is started there when the old one has yielded: as the paper's recreation.
+    Recreate,
+    /// A process is started there, and ready, before the old one yields.
+    RecreateAhead,
+}
+
+impl Mechanism {
+    /// All, the baseline first.
+    pub const ALL: [Mechanism; 5] = [
+        Mechanism::Affinity,
+        Mechanism::Replica,
+        Mechanism::Announced,
+        Mechanism::Recreate,
+        Mechanism::RecreateAhead,
+    ];
+
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::Affinity => "affinity",
+            Mechanism::Replica => "replica",
+            Mechanism::Announced => "announced",
+            Mechanism::Recreate => "recreate",
+            Mechanism::RecreateAhead => "recreate-ahead",
+        }
+    }
+}
+
+/// Why a stage is not moved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// It stays where it was started.
+    #[error("stage \"{0}\" is pinned: it stays in the process that started the pipeline")]
+    Pinned(String),
+    /// There is no such stage.
+    #[error("no stage is called \"{0}\"; stages are: {1}")]
+    NoStage(String, String),
+    /// There is no such core.
+    #[error("core {0} is none of the pipeline's: {1}")]
+    NoCore(CoreId, String),
+    /// The new program cannot be told to the workers.
+    #[error("{0}")]
+    Program(String),
+    /// Another hand-over is under way.
+    #[error("stage \"{0}\" is being handed over: try again")]
+    Busy(String),
+    /// The process that is to have it is not there yet.
+    #[error("stage \"{0}\" has no process on core {1} yet: try again")]
+    NotReady(String, CoreId),
+}
+
+/// A stage now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageNow {
+    /// Its name.
+    pub name: String,
+    /// The core that its process runs on; `None` of a pinned one.
+    pub core: Option<CoreId>,
+    /// That process; 0: none at this instant.
+    pub pid: i32,
+    /// Steps done.
+    pub steps: u64,
+    /// Time in steps.
+    pub busy: Nanos,
+    /// Processes that died while they had it.
+    pub restarts: u64,
+}
+
+/// A running pipeline, to be asked and told.
+#[derive(Debug)]
+pub struct Panel {
+    shared: Shared,
+    /// The number of the next entry of the log.
+    fetched: Mutex<u64>,
+}
+
+impl Panel {
+    pub(super) fn new(shared: &Shared) -> Panel {
+        Panel {
+            shared: shared.clone(),
+            fetched: Mutex::new(0),
+        }
+    }
+
+    /// The cores of the pipeline.
+    pub fn cores(&self) -> Vec<CoreId> {
+        (0..self.shared.cores())
+            .map(|number| self.shared.core(number))
+            .collect()
+    }
+
+    /// Whether it runs still.
+    pub fn runs(&self) -> bool {
+        self.shared.end() == End::Runs
+    }
+
+    /// All stages, in the order of the graph.
+    pub fn stages(&self) -> Vec<StageNow> {
+        let note = |stage, note| self.shared.note(stage, note).load(Ordering::Relaxed);
+        let now = |stage: usize| {
+            let (spec, owner) = (&self.shared.graph.stages()[stage], self.shared.control(stage).owner);
+            StageNow {
+                name: spec.name.clone(),
+                core: spec.migratable.then(|| self.shared.core(self.shared.core_of(owner))),
+                pid: self.shared.slot(stage, owner).pid,
+                steps: self.shared.layout.steps(&self.shared.region, stage),
+                busy: Nanos(note(stage, Note::Busy)),
+                restarts: note(stage, Note::Restarts),
+            }
+        };
+        self.shared.stages().map(now).collect()
+    }
+
+    /// Hand-overs and restarts since the last call, or since the beginning.
+    pub fn handovers(&self) -> Vec<Handover> {
+        let mut from = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let (fetched, next) = self.shared.fetch_log(*from);
+        *from = next;
+        fetched
+    }
+
+    /// Has processes sleep on all cores, one of each stage, ready to have it next; with `spares` two, so that the death
+    /// of one finds another one on its core. Answers whether all are there.
+    pub fn keep_replicas(&self, spares: bool) -> bool {
+        let shared = &self.shared;
+        let mut there = true;
+        for stage in shared.stages().filter(|stage| shared.graph.stages()[*stage].migratable) {
+            for slot in 0..if spares { shared.slots() } else { shared.cores() as u8 } {
+                there &= shared.slot(stage, slot).pid != 0;
+                shared.set_slot(stage, slot, |it| it.wanted = true);
+            }
+        }
+        (0..shared.cores()).for_each(|core| shared.ring(shared.worker_bell(core)));
+        there
+    }
+
+    /// Whether a stage is being handed over.
+    ///
+    /// # Errors
+    /// [`MoveError`] where there is no such stage, or it is pinned.
+    pub fn is_under_way(&self, name: &str) -> Result<bool, MoveError> {
+        Ok(self.shared.control(self.find(name)?).phase != Phase::Held)
+    }
+
+    /// Moves a stage to a core, and returns before it is there.
+    ///
+    /// # Errors
+    /// [`MoveError`]; nothing is changed then.
+    pub fn move_stage(&self, name: &str, core: CoreId, mechanism: Mechanism) -> Result<(), MoveError> {
+        let stage = self.find(name)?;
+        let number = (0..self.shared.cores()).find(|number| self.shared.core(*number) == core);
+        let cores = self.cores().iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
+        let number = number.ok_or(MoveError::NoCore(core, cores))?;
+        let owner = self.shared.control(stage).owner;
+        if mechanism == Mechanism::Affinity {
+            self.besides(stage, Besides::Pin(number));
+            return Ok(());
+        }
+        if self.shared.core_of(owner) == number && self.shared.control(stage).phase == Phase::Held {
+            return Ok(());
+        }
+        self.hand_over(stage, number as u8, mechanism)
+    }
+
+    /// Has the process of a stage log a hand-over in which nothing happens, at its next checkpoint: the control of a
+    /// measurement.
+    ///
+    /// # Errors
+    /// [`MoveError`] where there is no such stage, or it is the caller's own.
+    pub fn no_op(&self, name: &str) -> Result<(), MoveError> {
+        self.besides(self.find(name)?, Besides::Nothing);
+        Ok(())
+    }
+
+    fn besides(&self, stage: usize, besides: Besides) {
+        self.shared
+            .note(stage, Note::Besides)
+            .store(besides.word(), Ordering::Relaxed);
+        self.shared.ring_stage(stage);
+    }
+
+    /// Has a process of another program take a stage over, on the same core: a new version, or this one again. It is
+    /// started at the first call, which answers [`MoveError::NotReady`]; the old process goes on until the new one has
+    /// read the stage's state. One that does not start, refuses the state or dies before is given up.
+    ///
+    /// # Errors
+    /// [`MoveError`]; the old process goes on then.
+    pub fn replace(&self, name: &str, program: &Path) -> Result<(), MoveError> {
+        let stage = self.find(name)?;
+        let refused = |why: PipelineError| MoveError::Program(why.to_string());
+        self.shared.set_program(program).map_err(refused)?;
+        let (owner, cores) = (self.shared.control(stage).owner, self.shared.cores() as u8);
+        let other = if owner < cores { owner + cores } else { owner - cores };
+        self.hand_over(stage, other, Mechanism::RecreateAhead)
+    }
+
+    fn find(&self, name: &str) -> Result<usize, MoveError> {
+        let graph = &self.shared.graph;
+        let names = || {
+            graph
+                .stages()
+                .iter()
+                .map(|it| it.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let stage = graph
+            .number(name)
+            .ok_or_else(|| MoveError::NoStage(name.into(), names()))?;
+        match graph.stages()[stage].migratable {
+            true => Ok(stage),
+            false => Err(MoveError::Pinned(name.into())),
+        }
+    }
+
+    fn hand_over(&self, stage: usize, target: u8, mechanism: Mechanism) -> Result<(), MoveError> {
+        let shared = &self.shared;
+        let control = shared.control(stage);
+        let name = || shared.name(stage).to_owned();
+        match control.phase {
+            Phase::Held if control.owner == target => return Ok(()),
+            Phase::Held => {}
+            Phase::Announced | Phase::Asked => {
+                self.hurry(stage, control);
+                return Err(MoveError::Busy(name()));
+            }
+        }
+        let executed = matches!(mechanism, Mechanism::Recreate | Mechanism::RecreateAhead);
+        let found = shared.slot(stage, target);
+        let there = found.pid != 0;
+        // A process that sleeps there is none that was started for this.
+        if there && executed && (mechanism == Mechanism::Recreate || !found.executed) {
+            shared.set_slot(stage, target, |it| it.wanted = false);
+            shared.ring(shared.slot_bell(stage, target));
+            return Err(MoveError::Busy(name()));
+        }
+        if mechanism == Mechanism::Recreate {
+            // Its worker starts the target's process when that has the stage.
+            shared.set_slot(stage, target, |it| (it.executed, it.wanted) = (true, false));
+        } else if !there {
+            shared.set_slot(stage, target, |it| (it.wanted, it.executed) = (true, executed));
+            shared.ring(shared.worker_bell(shared.core_of(target)));
+            return Err(MoveError::NotReady(name(), shared.core(shared.core_of(target))));
+        } else {
+            shared.set_slot(stage, target, |it| it.executed = executed);
+        }
+        shared.stamp(stage, Note::AnnouncedAt);
+        let asked = match mechanism {
+            Mechanism::Announced | Mechanism::RecreateAhead => shared.change_control(stage, |it| it.announce(target)),
+            _ => {
+                shared.stamp(stage, Note::AskedAt);
+                shared.change_control(stage, |it| it.ask(target))
+            }
+        };
+        let asked = asked.ok_or_else(|| MoveError::Busy(name()))?;
+        shared.note(stage, Note::Moves).fetch_add(1, Ordering::Relaxed);
+        match asked.phase {
+            Phase::Announced => shared.ring(shared.slot_bell(stage, target)),
+            _ => shared.ring_stage(stage),
+        }
+        Ok(())
+    }
+
+    /// Ends a hand-over that takes too long: a target that does not get ready is given up, an owner that does not yield
+    /// is killed, and the target has the stage then.
+    fn hurry(&self, stage: usize, control: Control) {
+        let shared = &self.shared;
+        let since = |note| {
+            shared
+                .now()
+                .0
+                .saturating_sub(shared.note(stage, note).load(Ordering::Relaxed))
+        };
+        let kill = |slot| ProcessId::of(shared.slot(stage, slot).pid).is_some_and(ProcessId::kill);
+        if control.phase == Phase::Asked && since(Note::AskedAt) > YIELDS.0 {
+            kill(control.owner);
+        }
+        let called_off = || shared.change_control(stage, Control::call_off).is_some();
+        if control.phase == Phase::Announced && since(Note::AnnouncedAt) > PREPARES.0 && called_off() {
+            shared.set_slot(stage, control.target, |it| it.wanted = false);
+            kill(control.target);
+        }
+    }
+
+    /// Kills the process that has a stage; whether there was one.
+    ///
+    /// # Errors
+    /// [`MoveError`] where there is no such stage, or it is the caller's own.
+    pub fn kill(&self, name: &str) -> Result<bool, MoveError> {
+        let stage = self.find(name)?;
+        let pid = self.shared.slot(stage, self.shared.control(stage).owner).pid;
+        let process = (pid != 0).then(|| ProcessId::of(pid)).flatten();
+        let Some(process) = process else { return Ok(false) };
+        self.shared.stamp(stage, Note::KilledAt);
+        Ok(process.kill())
+    }
+
+    /// Kills the worker of a core; whether there was one.
+    pub fn kill_worker(&self, number: usize) -> bool {
+        let pid = self.shared.worker(number).load(Ordering::Relaxed) as i32;
+        (pid != 0)
+            .then(|| ProcessId::of(pid))
+            .flatten()
+            .is_some_and(ProcessId::kill)
+    }
+}
