@@ -96,17 +96,26 @@ enum Role {
     Instance { core: usize, stage: usize, slot: u8 },
 }
 
+/// What all processes of a pipeline are told.
+#[derive(Clone, Debug, Default)]
+struct Kin {
+    /// The process that starts this one, and with which it ends.
+    parent: i32,
+    priority: Option<u8>,
+    tag: String,
+}
+
 /// What tells a process that this one starts its role.
-fn environment(shared: &Shared, role: &Role, parent: i32, priority: Option<u8>) -> [(&'static str, OsString); 1] {
+fn environment(shared: &Shared, role: &Role, kin: &Kin) -> [(&'static str, OsString); 2] {
     let (pid, descriptor) = (std::process::id(), shared.descriptor());
-    let priority = priority.unwrap_or(0);
+    let (parent, priority) = (kin.parent, kin.priority.unwrap_or(0));
     let said = match role {
         Role::Worker { core } => format!("{pid} {descriptor} {parent} {priority} {core}"),
         Role::Instance { core, stage, slot } => {
             format!("{pid} {descriptor} {parent} {priority} {core} {stage} {slot}")
         }
     };
-    [(ROLE, said.into())]
+    [(ROLE, said.into()), (TAG, kin.tag.clone().into())]
 }
 
 /// The role that the environment tells: memory (process and descriptor), parent, priority, role.
@@ -156,7 +165,8 @@ pub struct Pipeline {
 impl Pipeline {
     /// Starts the stages that may move, on these cores. `bodies` makes each stage, and is asked in every process.
     ///
-    /// In a process that a pipeline of this program has started, this serves and does not return.
+    /// In a process that a pipeline of this program has started, this serves and does not return. No other thread may
+    /// run there yet: call it first in `main`.
     ///
     /// # Errors
     /// [`PipelineError`].
@@ -205,9 +215,16 @@ fn serve_if_told(graph: &Graph, bodies: &Bodies) -> Result<(), PipelineError> {
     let Some((pid, descriptor, parent, priority, role)) = said_role() else {
         return Ok(());
     };
+    let tag = told().unwrap_or_default();
+    // Programs that a stage starts are none of this pipeline.
+    // SAFETY: a process of a pipeline has one thread here: the caller starts none before.
+    unsafe {
+        std::env::remove_var(ROLE);
+        std::env::remove_var(TAG);
+    }
     let shared = Shared::open(graph.clone(), pid, descriptor)?;
     match role {
-        Role::Worker { core } => worker::serve(shared, core, parent, priority, bodies),
+        Role::Worker { core } => worker::serve(shared, core, &Kin { parent, priority, tag }, bodies),
         Role::Instance { core, stage, slot } => {
             die_with(parent);
             let _ = punctual_platform::linux::thread::pin(shared.core(core));

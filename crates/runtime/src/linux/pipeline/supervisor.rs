@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::panel::Panel;
 use super::registry::Registered;
 use super::shared::{End, Note, Shared};
-use super::{PipelineError, PipelineOptions, Role, TAG, environment};
+use super::{Kin, PipelineError, PipelineOptions, Role, environment};
 
 /// How soon the death of a worker is noticed.
 const LOOK: Duration = Duration::from_millis(1);
@@ -147,10 +147,13 @@ fn watch(shared: &Shared, ends: &AtomicBool, options: &PipelineOptions) {
 
 fn start(shared: &Shared, core: usize, options: &PipelineOptions) -> Option<Child> {
     let mut command = Command::new("/proc/self/exe");
-    let own = std::process::id() as i32;
+    let kin = Kin {
+        parent: std::process::id() as i32,
+        priority: options.priority,
+        tag: options.tag.clone(),
+    };
     command
         .args(std::env::args_os().skip(1))
-        .envs(environment(shared, &Role::Worker { core }, own, options.priority))
-        .env(TAG, &options.tag);
+        .envs(environment(shared, &Role::Worker { core }, &kin));
     command.spawn().ok()
 }

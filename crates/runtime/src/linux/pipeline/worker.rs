@@ -15,7 +15,7 @@ use punctual_units::Nanos;
 
 use super::instance::{FAILS, Instance, REFUSES};
 use super::shared::{Bodies, End, Note, Shared};
-use super::{Role, environment};
+use super::{Kin, Role, environment};
 
 /// Deaths of a stage in a row, without a step between, until the pipeline ends: one that dies at every frame is broken.
 const DEATHS_MAX: u64 = 16;
@@ -23,11 +23,11 @@ const DEATHS_MAX: u64 = 16;
 const LAST_ONES: Nanos = Nanos::from_secs(1);
 
 /// Serves the core of that number until the pipeline ends.
-pub(super) fn serve(shared: Shared, core: usize, parent: i32, priority: Option<u8>, bodies: &Bodies) -> ! {
-    die_with(parent);
+pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies) -> ! {
+    die_with(kin.parent);
     // Refusals were told by the process that started this one.
     let _ = thread::pin(shared.core(core));
-    if let Some(priority) = priority {
+    if let Some(priority) = kin.priority {
         let _ = punctual_os::linux::thread::real_time(priority);
     }
     // The word is waited for until the process ends.
@@ -39,6 +39,7 @@ pub(super) fn serve(shared: Shared, core: usize, parent: i32, priority: Option<u
         shared,
         core,
         own,
+        tag: kin.tag.clone(),
         bodies: shared
             .stages()
             .filter_map(|stage| Some((stage, bodies(shared.name(stage))?)))
@@ -53,6 +54,7 @@ struct Worker {
     shared: &'static Shared,
     core: usize,
     own: i32,
+    tag: String,
     /// Each stage as it is before the first frame.
     bodies: HashMap<usize, Box<dyn AnyStage>>,
     /// Processes by number: stage and slot.
@@ -151,10 +153,15 @@ impl Worker {
             stage,
             slot,
         };
+        let kin = Kin {
+            parent: self.own,
+            priority: None,
+            tag: self.tag.clone(),
+        };
         let mut command = Command::new(self.shared.program());
         command
             .args(std::env::args_os().skip(1))
-            .envs(environment(self.shared, &role, self.own, None));
+            .envs(environment(self.shared, &role, &kin));
         let own = self.own;
         // SAFETY: two plain system calls between fork and exec. What is set holds for the program that is executed,
         // too.
