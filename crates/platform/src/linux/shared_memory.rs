@@ -37,6 +37,12 @@ impl SharedMemory {
                 "free memory, or ask for less: shorter queues, smaller frames and states",
             )
         };
+        // Files without a name have no limit of their own: the kernel would kill programs to make room.
+        let available = available().unwrap_or(u64::MAX);
+        if bytes as u64 > available / 4 * 3 {
+            let why = format!("{available} bytes of memory are available, of which three quarters may be taken");
+            return Err(refusal(io::Error::other(why)));
+        }
         // SAFETY: the name ends with a zero; a new descriptor is ours.
         let file = unsafe {
             match libc::memfd_create(named.as_ptr(), libc::MFD_CLOEXEC) {
@@ -109,6 +115,14 @@ impl SharedMemory {
     }
 }
 
+/// How much memory programs can be given without swapping, in bytes (proc_meminfo(5)).
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
 impl AsFd for SharedMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -137,7 +151,12 @@ mod tests {
             memory.base().add(5000).write(7);
             assert_eq!(other.base().add(5000).read(), 7);
         }
+    }
+
+    #[test]
+    fn more_than_there_is_is_refused_before_any_of_it_is_taken() {
         let refused = SharedMemory::create("punctual-test", 1 << 60).unwrap_err().to_string();
-        assert!(refused.contains("bytes of shared memory"), "{refused}");
+        assert!(refused.contains("are available"), "{refused}");
+        assert!(available().is_some_and(|bytes| bytes > 1 << 20));
     }
 }
