@@ -133,6 +133,11 @@ impl Committed<'_> {
         self.field(FIXED + port).0
     }
 
+    /// Frames that were dropped of an input.
+    pub(crate) fn dropped(&self, port: usize) -> u64 {
+        self.field(FIXED + 2 * self.inputs + port).0
+    }
+
     /// Frames of an input whose slots are free again, and whether no more will be taken.
     pub(crate) fn released(&self, port: usize) -> (u64, bool) {
         self.field(FIXED + self.inputs + port)

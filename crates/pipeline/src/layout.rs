@@ -361,6 +361,15 @@ impl Layout {
         self.committed(region, stage).made(port).0
     }
 
+    /// Frames that a stage has dropped of an input: see [`WhenFull`].
+    ///
+    /// # Panics
+    /// Where there is no such stage or input.
+    pub fn dropped(&self, region: &Region, stage: usize, port: usize) -> u64 {
+        assert!(port < self.stages[stage].inputs.len(), "input {port}");
+        self.committed(region, stage).dropped(port)
+    }
+
     /// How many frames wait at an input of a stage, and whether no more will come.
     ///
     /// # Panics
