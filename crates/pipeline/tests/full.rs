@@ -1,4 +1,4 @@
-//! What becomes of frames that come while an edge is full: each is delivered, dropped or under way, and is counted once.
+//! What becomes of frames that come while an edge is full: each is delivered, dropped or under way, and counts once.
 
 use std::sync::Arc;
 
