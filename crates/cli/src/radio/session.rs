@@ -9,8 +9,9 @@ use punctual_os::LinuxOs;
 use punctual_pipeline::{Head, Turn, erase};
 use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread;
+use punctual_radio::sound::{Fingerprint, Sound};
 use punctual_radio::stages::{Sink, Source};
-use punctual_radio::{SINK, SOURCE, sound::Sound};
+use punctual_radio::{AUDIO_RATE, SINK, SOURCE};
 use punctual_runtime::linux::pipeline::{Handover, Pinned, Pipeline, StageNow, Supervisor};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
@@ -21,13 +22,22 @@ use crate::failure::Failure;
 pub const PRIORITY: u8 = 40;
 /// From the first frame's capture until it is due: queues are full by then.
 const LEAD: Nanos = Nanos::from_millis(200);
+/// Samples of sound that are kept: ten minutes. A radio may play for a year.
+const SOUND_MAX: usize = 600 * AUDIO_RATE as usize;
+/// Hand-overs that the report's figures are of, the first ones.
+const HANDOVERS_MAX: usize = 500_000;
 /// How often moves and kills are looked for.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// What the sink got.
 #[derive(Clone, Debug, Default)]
 pub struct Delivered {
+    /// Its beginning, to be compared with the true one.
     pub sound: Vec<f32>,
+    /// Of all of it.
+    pub fingerprint: Fingerprint,
+    /// Of the last frame, until it is written.
+    fresh: Vec<f32>,
     pub frames: u64,
     pub lost: u64,
     pub duplicated: u64,
@@ -103,7 +113,7 @@ pub fn play(plan: &Plan, pipeline: Pipeline) -> Result<Heard, Failure> {
         std::thread::sleep(LOOK);
     }
     let seconds = begin.elapsed().as_secs_f64();
-    meddler.handovers.extend(supervisor.handovers());
+    meddler.fetch(supervisor);
     let stages = supervisor.stages();
     pipeline.end().map_err(|why| failed(why.to_string()))?;
     let fed = feeding
@@ -178,11 +188,15 @@ fn deliver(
         delivered.lost += head.sequence.saturating_sub(*next);
         delivered.duplicated += u64::from(head.sequence < *next);
         *next = (*next).max(head.sequence + 1);
-        delivered.sound.extend_from_slice(samples);
+        delivered.fingerprint.add(samples);
+        delivered.fresh.extend_from_slice(samples);
+        if delivered.sound.len() < SOUND_MAX {
+            delivered.sound.extend_from_slice(samples);
+        }
         Ok(())
     }));
     let clock = LinuxOs;
-    let (mut late, mut excused, mut least, mut written) = (0, 0, None::<u64>, 0);
+    let (mut late, mut excused, mut least) = (0, 0, None::<u64>);
     for number in 0u64.. {
         let due = match (period, first.get()) {
             (Some(period), Some(begin)) => Some(due(*begin, period, number)),
@@ -217,13 +231,12 @@ fn deliver(
             let gap = |probe: &GapProbe| probe.longest_gap(Time(due.0.saturating_sub(LEAD.0)), sink.now());
             excused += u64::from(probes.iter().any(|probe| gap(probe) >= overrun));
         }
+        let mut kept = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(sound) = &mut sound {
-            let kept = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            sound
-                .write(&kept.0.sound[written..])
-                .map_err(|why| failed(why.to_string()))?;
-            written = kept.0.sound.len();
+            let written = sound.write(&kept.0.fresh);
+            written.map_err(|why| failed(why.to_string()))?;
         }
+        kept.0.fresh.clear();
     }
     if let Some(sound) = sound {
         sound.finish().map_err(|why| failed(why.to_string()))?;
@@ -273,7 +286,7 @@ impl Meddler {
     }
 
     fn look(&mut self, supervisor: &Supervisor) {
-        self.handovers.extend(supervisor.handovers());
+        self.fetch(supervisor);
         let elapsed = self.begin.elapsed();
         if self.plan.upgrade_at.is_some_and(|at| elapsed >= at) {
             // One after the other; one that is not ready is asked for again.
@@ -307,6 +320,11 @@ impl Meddler {
                 self.migrations += 1;
             }
         }
+    }
+
+    fn fetch(&mut self, supervisor: &Supervisor) {
+        let room = HANDOVERS_MAX - self.handovers.len();
+        self.handovers.extend(supervisor.handovers().into_iter().take(room));
     }
 
     fn drawn(&mut self, supervisor: &Supervisor) -> Option<StageNow> {
