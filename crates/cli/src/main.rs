@@ -20,6 +20,7 @@ mod scenario;
 mod size;
 mod summary;
 mod tasks;
+mod terminal;
 mod trace;
 mod verdict;
 mod view;

@@ -1,8 +1,14 @@
 //! `punctual radio`: an FM receiver as a pipeline of processes, whose stages move, die and start again while it plays.
 
+mod display;
+mod meddler;
+mod pipes;
 mod plan;
 mod report;
 mod session;
+mod shown;
+mod sink;
+mod view;
 
 use std::io::Write;
 use std::path::Path;
@@ -15,6 +21,7 @@ use crate::args::Radio;
 use crate::failure::Failure;
 use crate::output::{Output, apart};
 
+use display::Display;
 use plan::Plan;
 use report::Report;
 
@@ -40,7 +47,9 @@ pub fn radio(arguments: &Radio) -> Result<(), Failure> {
         ("--wav", arguments.wav.as_deref()),
     ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
-    let heard = session::play(&plan, pipeline)?;
+    let mut display = Display::start(arguments)?;
+    let heard = session::play(&plan, pipeline, &display)?;
+    display.leave();
     let report = Report::new(&plan, &heard)?;
     if let Some(json) = json {
         json.json(&report)?;

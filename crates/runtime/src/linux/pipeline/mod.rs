@@ -27,11 +27,11 @@ use punctual_pipeline::{Control, Graph, LayoutError, TakeError};
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cores;
-use punctual_platform::linux::process::die_with;
+use punctual_platform::linux::process::{die_with, leave_signals_to_parent};
 use punctual_units::CoreId;
 
 pub use log::{Cause, Handover};
-pub use panel::{Mechanism, MoveError, Panel, StageNow};
+pub use panel::{Mechanism, MoveError, Panel, QueueNow, StageNow};
 pub use pinned::Pinned;
 pub use registry::{Running, running};
 pub use shared::{Bodies, CORES_MAX};
@@ -216,6 +216,7 @@ fn serve_if_told(graph: &Graph, bodies: &Bodies) -> Result<(), PipelineError> {
         return Ok(());
     };
     let tag = told().unwrap_or_default();
+    leave_signals_to_parent();
     // Programs that a stage starts are none of this pipeline.
     // SAFETY: a process of a pipeline has one thread here: the caller starts none before.
     unsafe {

@@ -1,6 +1,6 @@
 //! A stage that stays in the caller's process.
 
-use punctual_pipeline::{AnyStage, Failure, Runner, Turn};
+use punctual_pipeline::{AnyStage, Failure, Head, Runner, Turn};
 use punctual_units::{Nanos, Time};
 
 use super::PipelineError;
@@ -86,6 +86,15 @@ impl Pinned {
         self.shared.layout.waiting(&self.shared.region, self.stage, port).0
     }
 
+    /// What comes with the next frame of an input, where one waits there. A stage whose edge drops frames may take
+    /// another one.
+    ///
+    /// # Panics
+    /// Where there is no such input.
+    pub fn next(&self, port: usize) -> Option<Head> {
+        self.shared.layout.next(&self.shared.region, self.stage, port)
+    }
+
     /// Whether no more frames will come to an input than those that wait there.
     ///
     /// # Panics
@@ -100,6 +109,11 @@ impl Pinned {
     /// Where there is no such output.
     pub fn made(&self, port: usize) -> u64 {
         self.shared.layout.made(&self.shared.region, self.stage, port)
+    }
+
+    /// Whether the pipeline runs still.
+    pub fn runs(&self) -> bool {
+        self.shared.end() == End::Runs
     }
 
     /// The pipeline's clock.
