@@ -1,4 +1,4 @@
-//! Recordings and sound over descriptors that may be silent, or full, for long: no wait outlasts the user's wish to end.
+//! Recordings and sound over descriptors that may be silent, or full, for long: no wait outlasts the user's patience.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -128,7 +128,7 @@ impl Write for Outgoing {
     }
 }
 
-/// Waits until the descriptor is ready, has ended, or fails; a descriptor that is ready is used whatever the user wants.
+/// Waits until the descriptor is ready, has ended, or fails. One that is ready is used whatever the user wants.
 fn wait(descriptor: BorrowedFd<'_>, events: i16, stop: &AtomicBool) -> io::Result<()> {
     let mut poll = libc::pollfd {
         fd: descriptor.as_raw_fd(),
