@@ -119,7 +119,7 @@ impl Instance<'_> {
             let turn = runner.turn(self.body.as_mut(), began, &mut ring);
             step_began.store(0, Relaxed);
             match turn {
-                Turn::Stepped => shared.count_time(stage, began),
+                Turn::Stepped => runner.count_tardiness(shared.count_time(stage, began)),
                 Turn::Wait | Turn::Ended => shared.wait(bell, heard, None),
                 Turn::ShutOut => return Spell::Yielded,
                 Turn::Failed(_) => exit_now(FAILS),
@@ -171,10 +171,11 @@ impl Shared {
         }
     }
 
-    /// Counts the time of a step that began at `began`.
-    pub(super) fn count_time(&self, stage: usize, began: Time) {
-        let busy = self.note(stage, Note::Busy);
+    /// Counts the time of a step that began at `began`; answers when it ended.
+    pub(super) fn count_time(&self, stage: usize, began: Time) -> Time {
+        let (busy, now) = (self.note(stage, Note::Busy), self.now());
         // One process writes it at a time.
-        busy.store(busy.load(Relaxed) + self.now().0.saturating_sub(began.0), Relaxed);
+        busy.store(busy.load(Relaxed) + now.since(began).0, Relaxed);
+        now
     }
 }

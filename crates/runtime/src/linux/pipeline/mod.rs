@@ -16,6 +16,7 @@ mod instance;
 mod log;
 mod panel;
 mod pinned;
+mod pipes;
 mod planted;
 mod registry;
 mod shared;
@@ -24,7 +25,7 @@ mod worker;
 
 use std::ffi::OsString;
 
-use punctual_pipeline::{Control, Graph, LayoutError, TakeError};
+use punctual_pipeline::{Control, Graph, LayoutError, TakeError, TardinessFigures};
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cores;
@@ -34,6 +35,7 @@ use punctual_units::{CoreId, Nanos};
 pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, StageNow};
 pub use pinned::Pinned;
+pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes};
 #[doc(hidden)]
 pub use planted::Point;
 pub use registry::{Running, running};
@@ -203,6 +205,21 @@ impl Pipeline {
     /// [`PipelineError::NoSuchStage`] where there is no such stage, or it may move.
     pub fn pinned(&self, name: &str) -> Result<Pinned, PipelineError> {
         Pinned::new(&self.shared, name)
+    }
+
+    /// How late the frames were that a stage took; `None` where there is no such stage.
+    pub fn tardiness(&self, name: &str) -> Option<TardinessFigures> {
+        let stage = self.shared.graph.number(name)?;
+        Some(self.shared.layout.tardiness(&self.shared.region, stage).figures())
+    }
+
+    /// Whether all stages without outputs have ended: no frame will be delivered any more.
+    pub fn sinks_have_ended(&self) -> bool {
+        let shared = &self.shared;
+        let mut sinks = shared
+            .stages()
+            .filter(|stage| shared.graph.stages()[*stage].makes.is_empty());
+        sinks.all(|stage| shared.layout.has_ended(&shared.region, stage))
     }
 
     /// What moves stages, and tells about them.
