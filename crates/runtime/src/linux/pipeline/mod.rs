@@ -17,6 +17,7 @@ mod log;
 mod panel;
 mod pinned;
 mod pipes;
+mod planted;
 mod registry;
 mod shared;
 mod supervisor;
@@ -29,12 +30,14 @@ use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cores;
 use punctual_platform::linux::process::{die_with, leave_signals_to_parent};
-use punctual_units::CoreId;
+use punctual_units::{CoreId, Nanos};
 
 pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, QueueNow, StageNow};
 pub use pinned::Pinned;
 pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes};
+#[doc(hidden)]
+pub use planted::Point;
 pub use registry::{Running, running};
 pub use shared::{Bodies, CORES_MAX};
 pub use supervisor::Supervisor;
@@ -155,7 +158,12 @@ pub struct PipelineOptions {
     pub tag: String,
     /// The number of the core, among `cores`, that each stage begins on; missing ones on the first.
     pub placement: Vec<usize>,
+    /// The longest that a step may take: a process that takes longer is killed, and the step is done again. None: 5 s.
+    pub step_max: Option<Nanos>,
 }
+
+/// [`PipelineOptions::step_max`] where the caller says nothing.
+const STEP_MAX: Nanos = Nanos::from_secs(5);
 
 /// A running pipeline. Dropping it ends it.
 #[derive(Debug)]
@@ -179,6 +187,7 @@ impl Pipeline {
             bodies(&stage.name).ok_or_else(|| PipelineError::NoSuchStage(stage.name.clone()))?;
         }
         let shared = Shared::create(graph, &cores)?;
+        shared.set_step_max(options.step_max.unwrap_or(STEP_MAX));
         for stage in shared.stages() {
             let at = options.placement.get(stage).copied().unwrap_or(0) % shared.cores();
             shared.set_control(stage, Control::held(at as u8, 1));
