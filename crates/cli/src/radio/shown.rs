@@ -159,7 +159,7 @@ mod tests {
             pid: 7,
             steps,
             busy: Nanos(busy),
-            restarts: 0,
+            ..StageNow::default()
         };
         let queue = |waiting| QueueNow {
             from: 1,

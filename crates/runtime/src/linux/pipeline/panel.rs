@@ -88,7 +88,7 @@ pub enum MoveError {
 }
 
 /// A stage now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageNow {
     /// Its name.
     pub name: String,
