@@ -123,6 +123,11 @@ impl Committed<'_> {
         record
     }
 
+    /// Whether no step will follow.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.field(ENDED).1
+    }
+
     /// Frames made at an output, and whether no more will follow.
     pub(crate) fn made(&self, port: usize) -> (u64, bool) {
         self.field(FIXED + 3 * self.inputs + port)

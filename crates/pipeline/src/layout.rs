@@ -9,6 +9,7 @@ use crate::control::SLOTS_MAX;
 use crate::frames::Head;
 use crate::graph::{Graph, Link, WhenFull};
 use crate::region::{LINE, Region};
+use crate::tardiness::{self, Tardiness};
 
 /// "punctual", as a little-endian word.
 const MAGIC: u64 = u64::from_le_bytes(*b"punctual");
@@ -98,6 +99,7 @@ pub(crate) struct StageAt {
     at: usize,
     record_words: usize,
     state_at: usize,
+    tardiness_at: usize,
     pub(crate) state_room: usize,
     pub(crate) save_every: u32,
     pub(crate) inputs: Vec<Input>,
@@ -295,6 +297,22 @@ impl Layout {
         region.words(self.stages[stage].at + StageAt::NOTES_AT, NOTES)
     }
 
+    /// How late the frames were that a stage took.
+    ///
+    /// # Panics
+    /// Where there is no such stage.
+    pub fn tardiness<'m>(&self, region: &'m Region, stage: usize) -> Tardiness<'m> {
+        Tardiness::over(region.words(self.stages[stage].tardiness_at, tardiness::WORDS))
+    }
+
+    /// Whether a stage has ended: no step of it will follow.
+    ///
+    /// # Panics
+    /// Where there is no such stage.
+    pub fn has_ended(&self, region: &Region, stage: usize) -> bool {
+        self.committed(region, stage).has_ended()
+    }
+
     /// The control word of a stage: see [`Control`](crate::Control).
     ///
     /// # Panics
@@ -435,6 +453,7 @@ impl StageAt {
             at: places.next(StageAt::FIXED + 2 * record_bytes(record_words)),
             record_words,
             state_at: places.next(2 * spec.state_room.next_multiple_of(LINE)),
+            tardiness_at: places.next(tardiness::WORDS * 8),
             state_room: spec.state_room,
             save_every: spec.save_every,
             inputs,

@@ -22,6 +22,7 @@ mod region;
 mod runner;
 mod serial;
 mod stage;
+mod tardiness;
 
 /// What `commit.rs` is made of: the model checker has its own (`tests/loom.rs`).
 mod atomics {
@@ -38,3 +39,4 @@ pub use region::Region;
 pub use runner::{Runner, TakeError, Turn};
 pub use serial::run_serially;
 pub use stage::{AnyStage, Failure, Stage, State, erase};
+pub use tardiness::{Tardiness, TardinessFigures};

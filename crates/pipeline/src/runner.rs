@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_units::Time;
 
 use crate::commit::{Commit, Committed, Record, ShutOut};
-use crate::frames::Frames;
+use crate::frames::{Frames, Head};
 use crate::graph::WhenFull;
 use crate::layout::{Input, Layout, StageAt};
 use crate::region::Region;
@@ -49,6 +49,8 @@ pub struct Runner {
     /// Where the step under way began at each output.
     began: Vec<u64>,
     scratch: Vec<u8>,
+    /// Of the frames that the last step took, until they are counted.
+    heads: Vec<Head>,
 }
 
 impl Runner {
@@ -82,6 +84,7 @@ impl Runner {
             count: vec![0; at.inputs.len()],
             began: vec![0; at.outputs.len()],
             scratch: vec![0; if at.save_every > 1 { scratch } else { 0 }],
+            heads: Vec::with_capacity(at.inputs.iter().map(|input| input.takes as usize).sum()),
             record,
         };
         runner.repeat(body).map_err(refused)?;
@@ -138,6 +141,33 @@ impl Runner {
         } else if !dropped {
             return Turn::Wait;
         }
+        match self.commit(at, body, ring) {
+            Turn::Stepped if end => Turn::Ended,
+            turn => turn,
+        }
+    }
+
+    /// Ends the stage between two steps: no frame is taken or made any more, and what comes is not waited for.
+    pub fn end(&mut self, body: &dyn AnyStage, ring: &mut dyn FnMut(usize)) -> Turn {
+        if self.record.ended != 0 {
+            return Turn::Ended;
+        }
+        let layout = Arc::clone(&self.layout);
+        self.record.ended = 1;
+        match self.commit(&layout.stages[self.stage], body, ring) {
+            Turn::Stepped => Turn::Ended,
+            turn => turn,
+        }
+    }
+
+    /// Counts how late the frames were that the last step took, which ended at `now`. A process that dies between the
+    /// commit of the step and this leaves them out.
+    pub fn count_tardiness(&mut self, now: Time) {
+        let tardiness = self.layout.tardiness(&self.region, self.stage);
+        self.heads.drain(..).for_each(|head| tardiness.count(head, now));
+    }
+
+    fn commit(&mut self, at: &StageAt, body: &dyn AnyStage, ring: &mut dyn FnMut(usize)) -> Turn {
         if let Err(why) = self.save(at, body) {
             return Turn::Failed(why);
         }
@@ -146,7 +176,7 @@ impl Runner {
             Err(ShutOut) => return Turn::ShutOut,
         }
         self.ring_neighbours(ring);
-        if end { Turn::Ended } else { Turn::Stepped }
+        Turn::Stepped
     }
 
     /// Rings all neighbours: the process that had the stage before may have died between a commit and that.
@@ -179,6 +209,9 @@ impl Runner {
     fn step(&mut self, at: &StageAt, body: &mut dyn AnyStage, first_time: bool) -> Result<(), Failure> {
         let outputs = at.outputs.len();
         self.began.copy_from_slice(&self.record.made[..outputs]);
+        if first_time {
+            self.note_heads(at);
+        }
         let mut ended = false;
         body.step(&mut Frames {
             region: &self.region,
@@ -196,6 +229,17 @@ impl Runner {
         }
         self.record.ended = ended.into();
         Ok(())
+    }
+
+    /// Keeps what comes with the frames of the step: once it is committed, their slots may be written again.
+    fn note_heads(&mut self, at: &StageAt) {
+        self.heads.clear();
+        for (port, input) in at.inputs.iter().enumerate() {
+            let first = self.record.taken[port];
+            let positions = first..first + u64::from(self.count[port]);
+            let heads = positions.map(|position| input.ring.read_head(&self.region, position));
+            self.heads.extend(heads);
+        }
     }
 
     /// Saves the state where it is due, into the place that the last record does not name.

@@ -19,6 +19,7 @@ mod heirs;
 pub mod journal;
 mod ledger;
 mod machine;
+pub mod pipes;
 pub mod powercap;
 pub mod probe;
 pub mod process;

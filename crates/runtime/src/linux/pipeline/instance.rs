@@ -104,7 +104,7 @@ impl Instance<'_> {
             }
             let began = shared.now();
             match runner.turn(self.body.as_mut(), began, &mut ring) {
-                Turn::Stepped => shared.count_time(stage, began),
+                Turn::Stepped => runner.count_tardiness(shared.count_time(stage, began)),
                 Turn::Wait | Turn::Ended => shared.wait(bell, heard, None),
                 Turn::ShutOut => return Spell::Yielded,
                 Turn::Failed(_) => exit_now(FAILS),
@@ -153,11 +153,12 @@ impl Shared {
         }
     }
 
-    /// Counts the time of a step that began at `began`.
-    pub(super) fn count_time(&self, stage: usize, began: Time) {
+    /// Counts the time of a step that began at `began`; answers when it ended.
+    pub(super) fn count_time(&self, stage: usize, began: Time) -> Time {
         use std::sync::atomic::Ordering::Relaxed;
-        let busy = self.note(stage, Note::Busy);
+        let (busy, now) = (self.note(stage, Note::Busy), self.now());
         // One process writes it at a time.
-        busy.store(busy.load(Relaxed) + self.now().0.saturating_sub(began.0), Relaxed);
+        busy.store(busy.load(Relaxed) + now.since(began).0, Relaxed);
+        now
     }
 }

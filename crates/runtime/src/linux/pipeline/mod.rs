@@ -18,6 +18,7 @@ mod instance;
 mod log;
 mod panel;
 mod pinned;
+mod pipes;
 mod registry;
 mod shared;
 mod statistics;
@@ -27,7 +28,7 @@ mod worker;
 use std::ffi::OsString;
 
 use punctual_allocation::mapping::{Cores, Ground, MappingError, MappingPolicy};
-use punctual_pipeline::{Control, Graph, LayoutError, TakeError};
+use punctual_pipeline::{Control, Graph, LayoutError, TakeError, TardinessFigures};
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cores;
@@ -39,6 +40,7 @@ pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, StageNow};
 pub use pinned::Pinned;
+pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes};
 pub use registry::{Running, running};
 pub use shared::{Bodies, CORES_MAX};
 pub use statistics::{StageStatistics, Statistics};
@@ -222,6 +224,21 @@ impl Pipeline {
     /// What its coordinators know: with their decisions, a log that can be replayed.
     pub fn ground(&self) -> &Ground {
         &self.ground
+    }
+
+    /// How late the frames were that a stage took; `None` where there is no such stage.
+    pub fn tardiness(&self, name: &str) -> Option<TardinessFigures> {
+        let stage = self.shared.graph.number(name)?;
+        Some(self.shared.layout.tardiness(&self.shared.region, stage).figures())
+    }
+
+    /// Whether all stages without outputs have ended: no frame will be delivered any more.
+    pub fn sinks_have_ended(&self) -> bool {
+        let shared = &self.shared;
+        let mut sinks = shared
+            .stages()
+            .filter(|stage| shared.graph.stages()[*stage].makes.is_empty());
+        sinks.all(|stage| shared.layout.has_ended(&shared.region, stage))
     }
 
     /// What moves stages, and tells about them.

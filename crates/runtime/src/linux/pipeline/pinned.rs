@@ -32,24 +32,41 @@ impl Pinned {
         if self.shared.end() != End::Runs {
             return Turn::Ended;
         }
-        let (shared, stage) = (&self.shared, self.stage);
-        if self.runner.is_none() {
-            match Runner::take(&shared.layout, &shared.region, stage, 1, body) {
-                Ok(runner) => self.runner = Some(runner),
-                Err(refused) => return Turn::Failed(Failure(refused.to_string())),
-            }
+        if let Err(refused) = self.take(body) {
+            return Turn::Failed(refused);
         }
+        let (shared, stage) = (&self.shared, self.stage);
         let Some(runner) = &mut self.runner else {
             return Turn::ShutOut;
         };
         let began = shared.now();
         let turn = runner.turn(body, began, &mut |neighbour| shared.ring_stage(neighbour));
         match &turn {
-            Turn::Stepped => shared.count_time(stage, began),
+            Turn::Stepped => runner.count_tardiness(shared.count_time(stage, began)),
             Turn::Failed(_) => shared.end_by(End::Failed(stage)),
             _ => {}
         }
         turn
+    }
+
+    /// Ends the stage: it takes and makes nothing any more, and the stages before it do not wait for it.
+    pub fn end(&mut self, body: &mut dyn AnyStage) -> Turn {
+        if let Err(refused) = self.take(body) {
+            return Turn::Failed(refused);
+        }
+        let shared = &self.shared;
+        match &mut self.runner {
+            Some(runner) => runner.end(body, &mut |neighbour| shared.ring_stage(neighbour)),
+            None => Turn::ShutOut,
+        }
+    }
+
+    fn take(&mut self, body: &mut dyn AnyStage) -> Result<(), Failure> {
+        if self.runner.is_none() {
+            let taken = Runner::take(&self.shared.layout, &self.shared.region, self.stage, 1, body);
+            self.runner = Some(taken.map_err(|refused| Failure(refused.to_string()))?);
+        }
+        Ok(())
     }
 
     /// How often the stage's bell has rung: to be asked before a turn, for [`Pinned::wait`].
@@ -100,6 +117,11 @@ impl Pinned {
     /// Where there is no such output.
     pub fn made(&self, port: usize) -> u64 {
         self.shared.layout.made(&self.shared.region, self.stage, port)
+    }
+
+    /// Whether the pipeline runs still.
+    pub fn runs(&self) -> bool {
+        self.shared.end() == End::Runs
     }
 
     /// The pipeline's clock.

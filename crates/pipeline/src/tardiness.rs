@@ -1,0 +1,186 @@
+//! How late frames are where a stage takes them.
+//!
+//! A frame's tardiness is the time from its capture to the end of the step that took it, over the time from its capture
+//! to its due time: above 1 it is late. A stage counts its frames in a histogram in shared memory, so that the figures
+//! outlive its process. Bins are linear within octaves (as in G. Tene's HdrHistogram): a figure is at most one part in
+//! 16 above the true one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use punctual_units::{Nanos, Time};
+
+use crate::Head;
+
+/// Steps of one unit of tardiness.
+const UNIT: f64 = 4096.0;
+/// Bins of an octave, and the bits of that number.
+const PARTS: u64 = 16;
+const PART_BITS: u32 = 4;
+/// Octaves above the linear beginning: up to a tardiness of 4096, which the last bin takes in and all above it.
+const OCTAVES: usize = 20;
+const BINS: usize = PARTS as usize * (OCTAVES + 1);
+/// Words before the bins.
+const FRAMES: usize = 0;
+const TIMED: usize = 1;
+const LATE: usize = 2;
+const MAX: usize = 3;
+const SUM: usize = 4;
+const FIXED: usize = 8;
+/// Words of shared memory for one stage.
+pub(crate) const WORDS: usize = FIXED + BINS;
+
+/// The frames of one stage, by their tardiness.
+#[derive(Clone, Copy, Debug)]
+pub struct Tardiness<'m>(&'m [AtomicU64]);
+
+/// What they come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TardinessFigures {
+    /// Frames that were taken from all inputs.
+    pub frames: u64,
+    /// Of these, the frames that have a due time after their capture; the other figures are of these.
+    pub timed: u64,
+    /// Of these, late: taken after the due time.
+    pub late: u64,
+    /// The mean tardiness; 0 without a frame, as the following.
+    pub mean: f64,
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl<'m> Tardiness<'m> {
+    pub(crate) fn over(words: &'m [AtomicU64]) -> Tardiness<'m> {
+        Tardiness(words)
+    }
+
+    /// Counts a frame that a step took which ended at `now`. One process counts at a time: the one that has the stage.
+    pub(crate) fn count(&self, head: Head, now: Time) {
+        self.add(FRAMES, 1);
+        let allowed = head.due_by.since(head.captured_at);
+        if allowed == Nanos::ZERO {
+            return;
+        }
+        let tardiness = (now.since(head.captured_at).ratio(allowed) * UNIT) as u64;
+        self.add(TIMED, 1);
+        self.add(LATE, u64::from(now > head.due_by));
+        self.add(SUM, tardiness);
+        self.add(FIXED + bin(tardiness), 1);
+        self.0[MAX].store(self.word(MAX).max(tardiness), Ordering::Relaxed);
+    }
+
+    /// The figures so far. While frames are counted, one of them may be in some figures and not yet in others.
+    pub fn figures(&self) -> TardinessFigures {
+        let timed = self.word(TIMED);
+        let at_most = |bin: usize| (above(bin).min(self.word(MAX) + 1)) as f64 / UNIT;
+        let quantile = |share: f64| match timed {
+            0 => 0.0,
+            _ => at_most(self.bin_of((timed as f64 * share).ceil() as u64)),
+        };
+        TardinessFigures {
+            frames: self.word(FRAMES),
+            timed,
+            late: self.word(LATE),
+            mean: self.word(SUM) as f64 / UNIT / timed.max(1) as f64,
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: self.word(MAX) as f64 / UNIT,
+        }
+    }
+
+    /// The bin in which the frame of that rank is, from 1.
+    fn bin_of(&self, rank: u64) -> usize {
+        let mut seen = 0;
+        let reaches = |bin: &usize| {
+            seen += self.word(FIXED + bin);
+            seen >= rank
+        };
+        (0..BINS).find(reaches).unwrap_or(BINS - 1)
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        self.0[at].load(Ordering::Relaxed)
+    }
+
+    fn add(&self, at: usize, count: u64) {
+        self.0[at].store(self.word(at).saturating_add(count), Ordering::Relaxed);
+    }
+}
+
+/// The bin of a tardiness in steps.
+fn bin(tardiness: u64) -> usize {
+    if tardiness < PARTS {
+        return tardiness as usize;
+    }
+    let octave = tardiness.ilog2() - PART_BITS;
+    let part = (tardiness >> octave) - PARTS;
+    ((u64::from(octave) + 1) * PARTS + part).min(BINS as u64 - 1) as usize
+}
+
+/// Where the bin ends.
+fn above(bin: usize) -> u64 {
+    let (octave, part) = (bin as u64 / PARTS, bin as u64 % PARTS);
+    match octave {
+        0 => part + 1,
+        octave => (PARTS + part + 1) << (octave - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn figures(latencies: &[u64], allowed: u64) -> TardinessFigures {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let tardiness = Tardiness::over(&words);
+        for latency in latencies {
+            let (captured_at, due_by) = (Time(1000), Time(1000 + allowed));
+            let head = Head {
+                captured_at,
+                due_by,
+                sequence: 0,
+            };
+            tardiness.count(head, Time(1000 + latency));
+        }
+        tardiness.figures()
+    }
+
+    #[test]
+    fn a_frame_without_a_due_time_is_not_late() {
+        let told = figures(&[5, 50_000], 0);
+        assert_eq!((told.frames, told.timed, told.late, told.max), (2, 0, 0, 0.0));
+    }
+
+    #[test]
+    fn bins_follow_each_other() {
+        for bin_number in 0..BINS - 1 {
+            assert_eq!(bin(above(bin_number)), bin_number + 1);
+            assert_eq!(bin(above(bin_number) - 1), bin_number);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_near_those_of_the_sorted_list(latencies in prop::collection::vec(1u64..50_000_000, 1..200)) {
+            let allowed = 1_000_000;
+            let told = figures(&latencies, allowed);
+            let mut sorted = latencies.clone();
+            sorted.sort_unstable();
+            let exact = |share: f64| {
+                let rank = (sorted.len() as f64 * share).ceil() as usize;
+                sorted[rank - 1] as f64 / allowed as f64
+            };
+            prop_assert_eq!(told.late, sorted.iter().filter(|latency| **latency > allowed).count() as u64);
+            for (told, exact) in [(told.p50, exact(0.5)), (told.p99, exact(0.99))] {
+                let near = told >= exact - 1.0 / UNIT && told <= exact * 17.0 / 16.0 + 2.0 / UNIT;
+                prop_assert!(near, "{told} for {exact}");
+            }
+            prop_assert!((told.max - exact(1.0)).abs() <= 1.0 / UNIT);
+        }
+    }
+}

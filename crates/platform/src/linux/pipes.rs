@@ -1,0 +1,111 @@
+//! Pipes to other programs: waiting for one without being stuck in it, and programs that end with this process.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use punctual_units::Nanos;
+
+use super::last_error;
+use super::process::die_with;
+
+/// How long a wait lasts until the caller is asked whether to go on.
+const LOOK: Nanos = Nanos::from_millis(50);
+
+/// An end of a pipe, or any other descriptor that can be polled. A read or a write waits as long as `goes_on` says so,
+/// and then ends as at the end of the stream.
+#[derive(Debug)]
+pub struct Patient<F> {
+    file: File,
+    goes_on: F,
+}
+
+impl<F: Fn() -> bool> Patient<F> {
+    /// Reads and writes `fd`, which does not block from now on: a full pipe would keep the thread in the kernel.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn new(fd: OwnedFd, goes_on: F) -> io::Result<Patient<F>> {
+        // SAFETY: the descriptor is open, and no memory is passed.
+        let refused = unsafe {
+            let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
+            flags < 0 || libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) < 0
+        };
+        match refused {
+            true => Err(last_error()),
+            false => Ok(Patient {
+                file: File::from(fd),
+                goes_on,
+            }),
+        }
+    }
+
+    /// Carries `attempt` out until it need not wait; `None` where the caller is to stop.
+    fn until<T>(
+        &mut self,
+        events: libc::c_short,
+        mut attempt: impl FnMut(&mut File) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        while (self.goes_on)() {
+            match attempt(&mut self.file) {
+                Err(why) if why.kind() == ErrorKind::WouldBlock => wait(self.file.as_fd(), events),
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                done => return done.map(Some),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<F: Fn() -> bool> Read for Patient<F> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let read = self.until(libc::POLLIN, |file| file.read(room))?;
+        Ok(read.unwrap_or(0))
+    }
+}
+
+impl<F: Fn() -> bool> Write for Patient<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.until(libc::POLLOUT, |file| file.write(bytes))?;
+        written.ok_or_else(|| ErrorKind::TimedOut.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn wait(fd: BorrowedFd<'_>, events: libc::c_short) {
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events,
+        revents: 0,
+    };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&mut poll, 1, (LOOK.0 / 1_000_000) as i32) };
+}
+
+/// Starts a program in a process group of its own. The kernel kills it when the thread that calls this ends, however
+/// that comes about.
+///
+/// # Errors
+/// What the kernel answers, for example that there is no such program.
+pub fn start(command: &mut Command) -> io::Result<Child> {
+    let own = std::process::id() as i32;
+    // SAFETY: two plain system calls between fork and exec.
+    unsafe {
+        command.process_group(0).pre_exec(move || {
+            die_with(own);
+            Ok(())
+        })
+    };
+    command.spawn()
+}
+
+/// Kills a program that [`start`] has started, and what it has started in its group.
+pub fn kill(child: &Child) {
+    // SAFETY: plain numbers; the child has not been waited for, so that the number is its own.
+    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+}

@@ -1,0 +1,231 @@
+//! The stages at the two ends of a pipe: they keep nothing, because a pipe cannot be read twice.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use punctual_os::LinuxOs;
+use punctual_pipeline::{AnyStage, Failure, Frames, Head};
+use punctual_units::{Clock, Nanos, Time};
+
+use super::{LOOK, Orders};
+
+/// Frames under way in a program whose times are kept. Of one that holds more, later ones bear the times of these.
+const UNDER_WAY_MAX: usize = 1024;
+
+/// A stage that hands on what can be read.
+pub(super) struct Reading {
+    pub(super) from: Box<dyn Read + Send>,
+    pub(super) stamps: Stamps,
+    /// Frames so far, also of programs before this one.
+    pub(super) frames: u64,
+    /// Nothing more can be read.
+    pub(super) closed: bool,
+    pub(super) failure: Option<String>,
+}
+
+impl Reading {
+    pub(super) fn new(from: Box<dyn Read + Send>, stamps: Stamps) -> Reading {
+        Reading {
+            from,
+            stamps,
+            frames: 0,
+            closed: false,
+            failure: None,
+        }
+    }
+
+    /// Goes on with what another program writes.
+    pub(super) fn reopen(&mut self, from: Box<dyn Read + Send>) {
+        (self.from, self.closed) = (from, false);
+    }
+}
+
+/// Where the times of frames come from.
+pub(super) enum Stamps {
+    /// From the clock.
+    Clock {
+        period: Nanos,
+        deadline: Nanos,
+        next: Time,
+        orders: Arc<Orders>,
+    },
+    /// From the frames that the program was given.
+    Given(Given),
+}
+
+impl Stamps {
+    /// Waits until the next frame may begin, or sources are to end.
+    fn pace(&mut self) {
+        if let Stamps::Clock {
+            period, next, orders, ..
+        } = self
+            && *period > Nanos::ZERO
+        {
+            while LinuxOs.now() < *next && !orders.sources_end() {
+                LinuxOs.sleep_until((*next).min(LinuxOs.now() + LOOK));
+            }
+            *next = *next + *period;
+        }
+    }
+
+    fn head(&mut self, sequence: u64) -> Head {
+        match self {
+            Stamps::Clock { deadline, .. } => {
+                let captured_at = LinuxOs.now();
+                Head {
+                    sequence,
+                    captured_at,
+                    due_by: captured_at + *deadline,
+                }
+            }
+            Stamps::Given(given) => Head {
+                sequence,
+                ..given.next()
+            },
+        }
+    }
+}
+
+/// The times of the frames that a program was given and has not answered.
+#[derive(Clone, Debug)]
+pub(super) struct Given(Arc<Mutex<(VecDeque<Head>, Head)>>);
+
+impl Given {
+    pub(super) fn none() -> Given {
+        Given(Arc::new(Mutex::new((
+            VecDeque::with_capacity(UNDER_WAY_MAX),
+            Head::default(),
+        ))))
+    }
+
+    fn add(&self, head: Head) {
+        let mut it = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if it.0.len() == UNDER_WAY_MAX {
+            it.0.pop_front();
+        }
+        it.0.push_back(head);
+    }
+
+    /// Those of the oldest one; of the last one again where none is left.
+    fn next(&self) -> Head {
+        let mut it = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        it.1 = it.0.pop_front().unwrap_or(it.1);
+        it.1
+    }
+}
+
+impl AnyStage for Reading {
+    fn version(&self) -> u32 {
+        0
+    }
+
+    fn begin(&mut self) {}
+
+    fn load(&mut self, _: u32, _: &[u8]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn save(&self, _: &mut [u8]) -> Result<usize, Failure> {
+        Ok(0)
+    }
+
+    /// Reads one frame: as much as its room holds, or up to the end of the stream.
+    fn step(&mut self, frames: &mut Frames<'_>) -> Result<(), Failure> {
+        self.stamps.pace();
+        let room = frames.output(0);
+        let (mut length, mut head) = (0, Head::default());
+        while length < room.len() && !self.closed {
+            match self.from.read(&mut room[length..]) {
+                Ok(0) => self.closed = true,
+                Ok(read) => {
+                    if length == 0 {
+                        head = self.stamps.head(self.frames);
+                    }
+                    length += read;
+                }
+                Err(why) => {
+                    self.closed = true;
+                    self.failure = Some(why.to_string());
+                }
+            }
+        }
+        if length > 0 {
+            self.frames += 1;
+            frames.make(0, length, head);
+        }
+        Ok(())
+    }
+}
+
+/// A stage that writes its frames.
+pub(super) struct Feeding {
+    pub(super) to: Box<dyn Write + Send>,
+    /// Keeps their times, for a program that answers.
+    pub(super) given: Option<Given>,
+    /// Frames that were written.
+    pub(super) frames: u64,
+    /// Frames that were not.
+    pub(super) refused: u64,
+    /// Nothing more can be written.
+    pub(super) closed: bool,
+    pub(super) failure: Option<String>,
+}
+
+impl Feeding {
+    pub(super) fn new(to: Box<dyn Write + Send>, given: Option<Given>) -> Feeding {
+        Feeding {
+            to,
+            given,
+            frames: 0,
+            refused: 0,
+            closed: false,
+            failure: None,
+        }
+    }
+
+    /// Goes on with what another program reads.
+    pub(super) fn reopen(&mut self, to: Box<dyn Write + Send>) {
+        (self.to, self.closed) = (to, false);
+    }
+}
+
+impl AnyStage for Feeding {
+    fn version(&self) -> u32 {
+        0
+    }
+
+    fn begin(&mut self) {}
+
+    fn load(&mut self, _: u32, _: &[u8]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn save(&self, _: &mut [u8]) -> Result<usize, Failure> {
+        Ok(0)
+    }
+
+    fn step(&mut self, frames: &mut Frames<'_>) -> Result<(), Failure> {
+        for number in 0..frames.count(0) {
+            if let Some(given) = self.given.as_ref().filter(|_| !self.closed) {
+                given.add(frames.head(0, number));
+            }
+            let written = match self.closed {
+                true => Ok(false),
+                false => self.to.write_all(frames.input(0, number)).map(|()| true),
+            };
+            match written {
+                Ok(true) => self.frames += 1,
+                Ok(false) => self.refused += 1,
+                Err(why) => {
+                    (self.closed, self.refused) = (true, self.refused + 1);
+                    // A program that takes no more says by its exit status whether it has failed.
+                    if why.kind() != std::io::ErrorKind::BrokenPipe {
+                        self.failure = Some(why.to_string());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,421 @@
+//! The thread of one program or file.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use punctual_pipeline::{AnyStage, Turn};
+use punctual_platform::linux::pipes::{self, Patient};
+use punctual_platform::linux::process::ProcessId;
+
+use super::halves::{Feeding, Given, Reading, Stamps};
+use super::{LOOK, Orders, Peer, PipeError, PipeReport, Piped, RESTARTS_MAX};
+use crate::linux::pipeline::pinned::Pinned;
+use crate::linux::pipeline::shared::{End, Shared};
+
+/// How long a program that has closed a pipe is given to end, so that its exit status tells why.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A program or file with its stages.
+pub(super) struct Served {
+    pub(super) piped: Piped,
+    pub(super) feeding: Option<Pinned>,
+    pub(super) reading: Option<Pinned>,
+    pub(super) shared: Shared,
+    pub(super) orders: Arc<Orders>,
+}
+
+/// Why a half takes no further step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Over {
+    /// Its stage has ended, or the pipeline.
+    Stage,
+    /// The pipe is closed at the other end, or its program has ended, or the thread was ordered to end.
+    Closed,
+    /// The stage cannot go on.
+    Failed(String),
+}
+
+/// What is done when a program has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Again,
+    Done,
+    Failed,
+}
+
+/// What is done about a program that ended `well`, or because it was ordered to. `over`: no frame is left for it.
+/// `in_vain`: starts in a row that have not brought a frame.
+fn next(well: bool, over: bool, restart: bool, in_vain: u32) -> Next {
+    match () {
+        () if well => Next::Done,
+        () if restart && !over && in_vain < RESTARTS_MAX => Next::Again,
+        () => Next::Failed,
+    }
+}
+
+impl Served {
+    /// Serves until the stream is over. A program that does not start is told to `started`, as one that does.
+    pub(super) fn serve(mut self, started: &SyncSender<Result<(), PipeError>>) -> PipeReport {
+        let mut report = PipeReport {
+            name: self.piped.name.clone(),
+            restarts: 0,
+            refused: 0,
+            killed: false,
+            failure: None,
+        };
+        let peer = std::mem::replace(&mut self.piped.peer, Peer::Program(Vec::new()));
+        let (feeding, reading) = (self.feeding.take(), self.reading.take());
+        let served = match (peer, feeding, reading) {
+            (Peer::Program(command), feeding, reading) => match Life::begin(&self, command) {
+                Ok(life) => {
+                    let _ = started.send(Ok(()));
+                    life.serve(feeding, reading, &mut report)
+                }
+                Err(why) => {
+                    let _ = started.send(Err(why));
+                    Ok(())
+                }
+            },
+            (Peer::From(from), None, Some(reading)) => {
+                let _ = started.send(Ok(()));
+                self.serve_reader(from, reading)
+            }
+            (Peer::To(to), Some(feeding), None) => {
+                let _ = started.send(Ok(()));
+                self.serve_writer(to, feeding, &mut report)
+            }
+            _ => {
+                let why = "a file has one end: it is read by a source, or written by a sink";
+                let _ = started.send(Err(self.bytes(why.into())));
+                Ok(())
+            }
+        };
+        if let Err(why) = served {
+            self.orders.failed.store(true, Ordering::Relaxed);
+            self.orders.end_sources.store(true, Ordering::Relaxed);
+            report.failure = Some(why);
+        }
+        report
+    }
+
+    fn bytes(&self, why: String) -> PipeError {
+        let name = self.piped.name.clone();
+        PipeError::Bytes { name, why }
+    }
+
+    fn stamps(&self) -> Stamps {
+        Stamps::Clock {
+            period: self.piped.period.unwrap_or_default(),
+            deadline: self.piped.deadline.unwrap_or_default(),
+            next: self.shared.now(),
+            orders: Arc::clone(&self.orders),
+        }
+    }
+
+    fn serve_reader(&self, from: Box<dyn Read + Send>, mut reading: Pinned) -> Result<(), PipeError> {
+        let mut half = Reading::new(from, self.stamps());
+        let over = turns(
+            &mut reading,
+            &mut half,
+            |half| half.closed,
+            || self.orders.sources_end(),
+        );
+        reading.end(&mut half);
+        self.checked(over, half.failure)
+    }
+
+    fn serve_writer(
+        &self,
+        to: Box<dyn Write + Send>,
+        mut feeding: Pinned,
+        report: &mut PipeReport,
+    ) -> Result<(), PipeError> {
+        let mut half = Feeding::new(to, None);
+        let over = turns(&mut feeding, &mut half, |half| half.closed, || self.orders.stop());
+        feeding.end(&mut half);
+        let flushed = half.to.flush().err().map(|why| why.to_string());
+        report.refused = half.refused;
+        self.checked(over, half.failure.or(flushed))
+    }
+
+    /// The failure of a half, if it has failed.
+    fn checked(&self, over: Over, failure: Option<String>) -> Result<(), PipeError> {
+        let why = match over {
+            Over::Failed(why) => Some(why),
+            _ => failure,
+        };
+        why.map_or(Ok(()), |why| Err(self.bytes(why)))
+    }
+}
+
+/// Carries out steps until the pipe is closed, the stage or pipeline has ended, or `gone` while it waits.
+fn turns<H: AnyStage>(
+    pinned: &mut Pinned,
+    half: &mut H,
+    closed: impl Fn(&H) -> bool,
+    mut gone: impl FnMut() -> bool,
+) -> Over {
+    loop {
+        let heard = pinned.heard();
+        match pinned.turn(half) {
+            Turn::Stepped if closed(half) => return Over::Closed,
+            Turn::Stepped => {}
+            Turn::Wait if gone() => return Over::Closed,
+            Turn::Wait => pinned.wait(heard, Some(LOOK)),
+            Turn::Ended | Turn::ShutOut => return Over::Stage,
+            Turn::Failed(why) => return Over::Failed(why.to_string()),
+        }
+    }
+}
+
+/// A program that runs, and is started again.
+struct Life<'s> {
+    served: &'s Served,
+    command: Vec<String>,
+    child: Child,
+    /// Frames that have passed through its pipes, also through those of the programs before it.
+    frames: u64,
+    /// Starts in a row that have not brought a frame.
+    in_vain: u32,
+}
+
+impl<'s> Life<'s> {
+    fn begin(served: &'s Served, command: Vec<String>) -> Result<Life<'s>, PipeError> {
+        Ok(Life {
+            child: start(served, &command)?,
+            served,
+            command,
+            frames: 0,
+            in_vain: 0,
+        })
+    }
+
+    fn serve(self, feeding: Option<Pinned>, reading: Option<Pinned>, report: &mut PipeReport) -> Result<(), PipeError> {
+        match (feeding, reading) {
+            (None, Some(reading)) => self.source(reading, report),
+            (Some(feeding), None) => self.sink(feeding, report),
+            (Some(feeding), Some(reading)) => self.middle(feeding, reading, report),
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn source(mut self, mut reading: Pinned, report: &mut PipeReport) -> Result<(), PipeError> {
+        let orders = Arc::clone(&self.served.orders);
+        let mut half = Reading::new(Box::new(io::empty()), self.served.stamps());
+        let ended = loop {
+            half.reopen(self.output(|orders| !orders.sources_end())?);
+            let over = turns(&mut reading, &mut half, |half| half.closed, || orders.sources_end());
+            if let Over::Failed(why) = over {
+                break Err(self.served.bytes(why));
+            }
+            // One that has closed its output, or was ordered to end, has nothing more to say.
+            let status = match orders.sources_end() {
+                true => None,
+                false => self.wait(Some(GRACE)),
+            };
+            if status.is_none() {
+                self.kill();
+            }
+            match self.after(status, over == Over::Stage, half.frames, report) {
+                Ok(true) => {}
+                ended => break ended,
+            }
+        };
+        reading.end(&mut half);
+        ended.map(drop)
+    }
+
+    fn sink(mut self, mut feeding: Pinned, report: &mut PipeReport) -> Result<(), PipeError> {
+        let mut half = Feeding::new(Box::new(io::sink()), None);
+        let ended = loop {
+            half.reopen(self.input()?);
+            let over = self.feed(&mut feeding, &mut half);
+            report.refused = half.refused;
+            if let Over::Failed(why) = over {
+                break Err(self.served.bytes(why));
+            }
+            let status = self.fed(&over, &mut feeding, &mut half);
+            report.killed |= status.is_none();
+            match self.after(status, over == Over::Stage, half.frames, report) {
+                Ok(true) => {}
+                ended => break ended,
+            }
+        };
+        feeding.end(&mut half);
+        ended.map(drop)
+    }
+
+    fn middle(mut self, mut feeding: Pinned, mut reading: Pinned, report: &mut PipeReport) -> Result<(), PipeError> {
+        let (given, orders) = (Given::none(), Arc::clone(&self.served.orders));
+        let mut feeder = Feeding::new(self.input()?, Some(given.clone()));
+        let mut reader = Reading::new(self.output(|orders| !orders.stop())?, Stamps::Given(given));
+        let reads = std::thread::scope(|scope| {
+            let reads = scope.spawn(move || {
+                let over = turns(&mut reading, &mut reader, |half| half.closed, || orders.stop());
+                reading.end(&mut reader);
+                (over, reader.failure)
+            });
+            let over = self.feed(&mut feeding, &mut feeder);
+            report.refused = feeder.refused;
+            let status = self.fed(&over, &mut feeding, &mut feeder);
+            report.killed |= status.is_none();
+            let ended = match over {
+                Over::Failed(why) => Err(self.served.bytes(why)),
+                over => self.after(status, over == Over::Stage, feeder.frames, report).map(drop),
+            };
+            feeding.end(&mut feeder);
+            // A panic in it has been printed.
+            (ended, reads.join().ok())
+        });
+        match reads {
+            (Ok(()), Some((over, failure))) => self.served.checked(over, failure),
+            (ended, _) => ended,
+        }
+    }
+
+    /// Feeds the program until it takes no more, or has ended.
+    fn feed(&mut self, feeding: &mut Pinned, half: &mut Feeding) -> Over {
+        let child = &mut self.child;
+        let orders = &self.served.orders;
+        let gone = || orders.stop() || !matches!(child.try_wait(), Ok(None));
+        turns(feeding, half, |half| half.closed, gone)
+    }
+
+    /// Closes its input, and waits until it has ended. One that has closed its input itself may go on; its stage has
+    /// ended then. `None`: it had to be killed.
+    fn fed(&mut self, over: &Over, feeding: &mut Pinned, half: &mut Feeding) -> Option<ExitStatus> {
+        half.reopen(Box::new(io::sink()));
+        if *over == Over::Closed {
+            if let Some(status) = self.wait(Some(GRACE)) {
+                return Some(status);
+            }
+            feeding.end(half);
+        }
+        let status = self.wait(None);
+        if status.is_none() {
+            self.kill();
+        }
+        status
+    }
+
+    /// Waits until the program has ended, until all are ordered to end, or for so long.
+    fn wait(&mut self, at_most: Option<Duration>) -> Option<ExitStatus> {
+        let since = Instant::now();
+        loop {
+            // A child that cannot be waited for has been: it is gone.
+            let gone = || ExitStatus::from_raw(0);
+            match self.child.try_wait().unwrap_or_else(|_| Some(gone())) {
+                Some(status) => return Some(status),
+                None if self.served.orders.stop() => return None,
+                None if at_most.is_some_and(|at_most| since.elapsed() >= at_most) => return None,
+                None => {}
+            }
+            if let Some(process) = ProcessId::of(self.child.id() as i32) {
+                process.wait_gone(LOOK);
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        pipes::kill(&self.child);
+        let _ = self.child.wait();
+    }
+
+    /// What becomes of a program that has ended so (`None`: it was killed, as it was to be): whether it runs again.
+    fn after(
+        &mut self,
+        status: Option<ExitStatus>,
+        over: bool,
+        frames: u64,
+        report: &mut PipeReport,
+    ) -> Result<bool, PipeError> {
+        self.in_vain = if frames > self.frames { 0 } else { self.in_vain + 1 };
+        self.frames = frames;
+        let well = status.is_none_or(|status| status.success());
+        match next(well, over, self.served.piped.restart, self.in_vain) {
+            Next::Done => Ok(false),
+            Next::Again => {
+                report.restarts += 1;
+                self.child = start(self.served, &self.command)?;
+                Ok(true)
+            }
+            Next::Failed => Err(PipeError::Ended {
+                name: self.served.piped.name.clone(),
+                program: self.command.join(" "),
+                how: status.map_or_else(String::new, how_it_ended),
+            }),
+        }
+    }
+
+    fn input(&mut self) -> Result<Box<dyn Write + Send>, PipeError> {
+        let shared = self.served.shared.clone();
+        let orders = Arc::clone(&self.served.orders);
+        let goes_on = move || shared.end() == End::Runs && !orders.stop();
+        match self.child.stdin.take() {
+            Some(pipe) => Ok(Box::new(self.patient(pipe.into(), goes_on)?)),
+            None => Ok(Box::new(io::sink())),
+        }
+    }
+
+    fn output(&mut self, goes_on: fn(&Orders) -> bool) -> Result<Box<dyn Read + Send>, PipeError> {
+        let shared = self.served.shared.clone();
+        let orders = Arc::clone(&self.served.orders);
+        let goes_on = move || shared.end() == End::Runs && goes_on(&orders);
+        match self.child.stdout.take() {
+            Some(pipe) => Ok(Box::new(self.patient(pipe.into(), goes_on)?)),
+            None => Ok(Box::new(io::empty())),
+        }
+    }
+
+    fn patient<F: Fn() -> bool>(&self, pipe: OwnedFd, goes_on: F) -> Result<Patient<F>, PipeError> {
+        Patient::new(pipe, goes_on).map_err(|why| self.served.bytes(why.to_string()))
+    }
+}
+
+/// Starts the program, with pipes where its stages are. A source has nothing to read, and a sink writes where this
+/// process does.
+fn start(served: &Served, command: &[String]) -> Result<Child, PipeError> {
+    let (program, arguments) = command
+        .split_first()
+        .map_or(("", &[][..]), |(first, rest)| (first, rest));
+    let piped = |there: bool, else_: fn() -> Stdio| if there { Stdio::piped() } else { else_() };
+    let mut started = Command::new(program);
+    started
+        .args(arguments)
+        .stdin(piped(served.piped.takes.is_some(), Stdio::null))
+        .stdout(piped(served.piped.makes.is_some(), Stdio::inherit));
+    pipes::start(&mut started).map_err(|why| PipeError::Start {
+        name: served.piped.name.clone(),
+        program: program.to_owned(),
+        why,
+    })
+}
+
+fn how_it_ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit status {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_started_again_where_that_is_asked_and_makes_sense() {
+        assert_eq!(next(true, false, true, 0), Next::Done);
+        assert_eq!(next(false, false, true, 0), Next::Again);
+        assert_eq!(next(false, false, true, RESTARTS_MAX - 1), Next::Again);
+        assert_eq!(next(false, false, true, RESTARTS_MAX), Next::Failed);
+        assert_eq!(next(false, true, true, 0), Next::Failed);
+        assert_eq!(next(false, false, false, 0), Next::Failed);
+    }
+}
