@@ -35,6 +35,8 @@ use punctual_platform::linux::cores;
 use punctual_platform::linux::process::die_with;
 use punctual_units::CoreId;
 
+pub use punctual_allocation::mapping;
+
 pub use coordinator::{CoordinatorNow, SettingError};
 pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
