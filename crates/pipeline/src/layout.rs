@@ -16,7 +16,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"punctual");
 /// Of the layout: changed with every change below.
 const VERSION: u64 = 2;
 /// Words before the stages: magic, version, fingerprint, bytes; the rest is the caller's ([`Layout::shared`]).
-const HEADER_WORDS: usize = 64;
+const HEADER_WORDS: usize = 1024;
 /// Where the caller's begin.
 const SHARED_AT: usize = 8;
 /// Words of a stage that are the caller's, too.

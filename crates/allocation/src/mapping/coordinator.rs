@@ -1,4 +1,4 @@
-//! What a coordinator decides, period by period: one of the policies is asked with what was measured, and answers moves.
+//! What a coordinator decides, period by period: a policy is asked with what was measured, and answers moves.
 //!
 //! **Problem.** Policies decide from loads and a rate that are taken as known. What is measured of a pipeline that runs
 //! is neither: it wanders, it means nothing while a stage is on its way, and users move stages, too.

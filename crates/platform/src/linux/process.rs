@@ -76,6 +76,24 @@ impl ProcessId {
     }
 }
 
+/// Waits until one of these descriptors is readable, for `at_most`.
+pub fn wait_any(watched: &[&OwnedFd], at_most: Nanos) {
+    let entry = |watched: &&OwnedFd| libc::pollfd {
+        fd: watched.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut entries: Vec<_> = watched.iter().map(entry).collect();
+    // SAFETY: as many valid entries as are said.
+    unsafe {
+        libc::poll(
+            entries.as_mut_ptr(),
+            entries.len() as u64,
+            (at_most.0 / 1_000_000) as i32,
+        )
+    };
+}
+
 /// Has this process killed when the thread that started it ends; `parent` is its process. Where that has ended already,
 /// this one ends now.
 pub fn die_with(parent: i32) {
@@ -131,6 +149,14 @@ pub fn resident_bytes(pid: i32) -> Option<u64> {
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: ends this process.
     unsafe { libc::_exit(code) }
+}
+
+/// Ends this process as another one that kills it would (`SIGKILL`).
+pub fn kill_now() -> ! {
+    loop {
+        // SAFETY: sends a signal to this process, which it does not survive.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
 }
 
 /// How a child ended.

@@ -81,7 +81,7 @@ impl Duties {
             panel: Panel::new(shared),
             core,
             ground,
-            movable: shared.movable().collect(),
+            movable: shared.migratable().collect(),
             gatherer: Gatherer::new(shared, core),
             role: None,
             other: None,
@@ -225,10 +225,6 @@ impl Duties {
 }
 
 impl Shared {
-    fn movable(&self) -> impl Iterator<Item = usize> {
-        self.stages().filter(|stage| self.graph.stages()[*stage].migratable)
-    }
-
     /// What the pipeline's coordinators know: its stages, its cores as `machine` says, or as far as this machine says.
     pub(super) fn ground(&self, machine: Option<&Cores>) -> Ground {
         let mapped = |stage: usize| Mapped {
@@ -244,7 +240,7 @@ impl Shared {
             .max();
         let clock = clock.unwrap_or(NOMINAL).0 as f64;
         Ground {
-            stages: self.movable().map(mapped).collect(),
+            stages: self.migratable().map(mapped).collect(),
             cores,
             cost: MoveCost {
                 constant_cycles: MOVE_SECONDS * clock,
@@ -309,7 +305,7 @@ const HOLD_MAX: Nanos = Nanos::from_secs(24 * 3600);
 impl Panel {
     /// Which worker decides; `None` until one does.
     pub fn coordinator(&self) -> Option<CoordinatorNow> {
-        let (shared, Role { epoch, core }) = (&self.shared, self.shared.role());
+        let (shared, Role { epoch, core }) = (self.shared(), self.shared().role());
         (epoch > 0).then(|| CoordinatorNow {
             core: shared.core(core),
             number: core,
@@ -321,7 +317,7 @@ impl Panel {
 
     /// The policy that decides where stages run.
     pub fn policy(&self) -> MappingPolicy {
-        self.shared.policy()
+        self.shared().policy()
     }
 
     /// Has another policy decide, from the next period on.
@@ -329,18 +325,18 @@ impl Panel {
     /// # Errors
     /// [`SettingError`] where it cannot: too many stages.
     pub fn set_policy(&self, policy: MappingPolicy) -> Result<(), SettingError> {
-        let checked = self.shared.ground(None).check(policy);
+        let checked = self.shared().ground(None).check(policy);
         checked.map_err(|why| SettingError {
             key: "policy",
             what: why.what,
         })?;
-        self.shared.set_policy(policy);
+        self.shared().set_policy(policy);
         Ok(())
     }
 
     /// Frames per second that are asked for; `None`: as they come.
     pub fn rate(&self) -> Option<f64> {
-        self.shared.rate()
+        self.shared().rate()
     }
 
     /// Asks for so many frames per second: policies count on them, and sources that look follow.
@@ -354,7 +350,7 @@ impl Panel {
                 what: format!("{fps} frames per second: give {} to {}", RATES.start(), RATES.end()),
             });
         }
-        self.shared.set_rate(Some(fps));
+        self.shared().set_rate(Some(fps));
         Ok(())
     }
 
@@ -387,14 +383,14 @@ impl Panel {
         if !sound {
             return Err(SettingError { key, what: what() });
         }
-        self.shared.desk_word(word).store(span.0, Relaxed);
+        self.shared().desk_word(word).store(span.0, Relaxed);
         Ok(())
     }
 
     /// The decisions from number `from` on, and the number of the next one. The last 64 are kept: of six seconds at the
     /// usual period.
     pub fn decisions(&self, from: u64) -> (Vec<MappingDecision>, u64) {
-        self.shared.fetch_decisions(from)
+        self.shared().fetch_decisions(from)
     }
 }
 

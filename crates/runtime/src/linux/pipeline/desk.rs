@@ -1,4 +1,5 @@
-//! What decides where stages run, in shared memory: settings that users change, who decides, and what was measured.
+//! What decides where stages run, in shared memory: settings that users change, the worker that decides, and what was
+//! measured.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -102,7 +103,7 @@ impl Shared {
         Role::of(self.desk_word(Word::Role).load(Acquire))
     }
 
-    /// Makes the worker of `core` the coordinator after `before`, whose role it was; `None` where another one was first.
+    /// Makes the worker of `core` the coordinator after `before`; `None` where another one was first.
     pub(super) fn take_role(&self, before: Role, core: usize) -> Option<Role> {
         let next = Role {
             epoch: before.epoch + 1,

@@ -19,6 +19,7 @@ mod log;
 mod panel;
 mod pinned;
 mod pipes;
+mod planted;
 mod registry;
 mod shared;
 mod statistics;
@@ -33,7 +34,7 @@ use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cores;
 use punctual_platform::linux::process::die_with;
-use punctual_units::CoreId;
+use punctual_units::{CoreId, Nanos};
 
 pub use punctual_allocation::mapping;
 
@@ -43,6 +44,8 @@ pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, StageNow};
 pub use pinned::Pinned;
 pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes};
+#[doc(hidden)]
+pub use planted::Point;
 pub use registry::{Running, running};
 pub use shared::{Bodies, CORES_MAX};
 pub use statistics::{StageStatistics, Statistics};
@@ -173,7 +176,12 @@ pub struct PipelineOptions {
     pub rate: Option<f64>,
     /// The clocks and powers of the cores, for policies that ask for them; none: as far as the machine says.
     pub machine: Option<Cores>,
+    /// The longest that a step may take: a process that takes longer is killed, and the step is done again. None: 5 s.
+    pub step_max: Option<Nanos>,
 }
+
+/// [`PipelineOptions::step_max`] where the caller says nothing.
+const STEP_MAX: Nanos = Nanos::from_secs(5);
 
 /// A running pipeline. Dropping it ends it.
 #[derive(Debug)]
@@ -198,6 +206,7 @@ impl Pipeline {
             bodies(&stage.name).ok_or_else(|| PipelineError::NoSuchStage(stage.name.clone()))?;
         }
         let shared = Shared::create(graph, &cores)?;
+        shared.set_step_max(options.step_max.unwrap_or(STEP_MAX));
         for stage in shared.stages() {
             let at = options.placement.get(stage).copied().unwrap_or(0) % shared.cores();
             shared.set_control(stage, Control::held(at as u8, 1));

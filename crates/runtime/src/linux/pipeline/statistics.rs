@@ -163,7 +163,7 @@ pub struct Statistics {
 impl Panel {
     /// What the stages cost. Each is read by itself, while frames go on.
     pub fn statistics(&self) -> Statistics {
-        let shared = &self.shared;
+        let shared = self.shared();
         let fps = shared.fps();
         Statistics {
             fps,
