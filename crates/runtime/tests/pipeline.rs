@@ -11,12 +11,15 @@ fn main() {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
 
     use punctual_pipeline::*;
+    use punctual_runtime::linux::pipeline::mapping::MappingPolicy;
     use punctual_runtime::linux::pipeline::*;
+    use punctual_units::Nanos;
     use serde::{Deserialize, Serialize};
 
     /// Frames of a case; `PUNCTUAL_TEST_FRAMES` says another number.
@@ -43,6 +46,23 @@ mod linux {
         makes: bool,
     }
 
+    /// What a program is called that dies at its first step.
+    const DIES: &str = "dies";
+
+    impl Adder {
+        fn misbehave(&self, frames: u64) {
+            let file = std::env::var_os("PUNCTUAL_TEST_HANGS").map(PathBuf::from);
+            // One that finds the file, and so one only.
+            if self.makes && frames > 100 && file.is_some_and(|file| std::fs::remove_file(file).is_ok()) {
+                std::thread::sleep(Duration::from_secs(1000));
+            }
+            let own = std::env::current_exe().unwrap();
+            if own.file_name() == Some(DIES.as_ref()) {
+                std::process::abort();
+            }
+        }
+    }
+
     impl Stage for Adder {
         type State = Sum;
 
@@ -58,6 +78,7 @@ mod linux {
             if frames.count(0) == 0 {
                 return Ok(());
             }
+            self.misbehave(state.frames);
             let value = u64::from_le_bytes(frames.input(0, 0).try_into().unwrap());
             let head = frames.head(0, 0);
             assert_eq!(head.sequence, state.frames, "frames come in order, each once");
@@ -73,6 +94,9 @@ mod linux {
         }
     }
 
+    /// Whether frames come one by one, and the last ones slowly: until a case has seen what it waits for.
+    static PACED: AtomicBool = AtomicBool::new(false);
+
     /// Counts.
     struct Source;
 
@@ -84,6 +108,10 @@ mod linux {
         }
 
         fn step(&mut self, state: &mut Count, frames: &mut Frames<'_>) -> Result<(), Failure> {
+            if PACED.load(Relaxed) {
+                let few = FRAMES - FRAMES / 20;
+                std::thread::sleep(Duration::from_micros(if state.0 < few { 300 } else { 20_000 }));
+            }
             frames.output(0)[..8].copy_from_slice(&(state.0 * 7).to_le_bytes());
             frames.make(
                 0,
@@ -186,6 +214,7 @@ mod linux {
         for turn in 0.. {
             handovers.extend(pipeline.supervisor().handovers());
             if sink.is_finished() || !meddle(pipeline.supervisor(), turn) {
+                PACED.store(false, Relaxed);
                 break;
             }
             patient("the sink has not ended");
@@ -196,10 +225,12 @@ mod linux {
             std::thread::sleep(Duration::from_millis(1));
         }
         source.join().unwrap().unwrap();
-        assert_eq!(sink.join().unwrap().unwrap(), reference(), "{case}");
-        let processes: Vec<i32> = pipeline.supervisor().stages().iter().map(|stage| stage.pid).collect();
+        let outcome = sink.join().unwrap().unwrap();
+        let stages = pipeline.supervisor().stages();
+        let processes: Vec<i32> = stages.iter().map(|stage| stage.pid).collect();
         handovers.extend(pipeline.supervisor().handovers());
-        pipeline.end().unwrap();
+        pipeline.end().unwrap_or_else(|why| panic!("{case}: {why}: {stages:?}"));
+        assert_eq!(outcome, reference(), "{case}");
         let left = processes
             .into_iter()
             .filter(|pid| *pid != 0 && std::path::Path::new(&format!("/proc/{pid}")).exists());
@@ -209,7 +240,53 @@ mod linux {
     }
 
     fn start() -> Pipeline {
-        Pipeline::start(graph(), &PipelineOptions::default(), Arc::new(body)).unwrap()
+        let options = PipelineOptions {
+            step_max: Some(Nanos::from_millis(500)),
+            ..PipelineOptions::default()
+        };
+        Pipeline::start(graph(), &options, Arc::new(body)).unwrap()
+    }
+
+    /// Both stages are put on one core, again and again, and the policy takes one away. The worker that decides is
+    /// killed as soon as a move is under way: another one goes on.
+    fn the_coordinator_is_killed() {
+        const MOVES: u64 = 6;
+        let mut kills = 0;
+        PACED.store(true, Relaxed);
+        let mut seen = None;
+        run("the coordinator is killed", true, false, |supervisor, turn| {
+            let cores = supervisor.cores();
+            if cores.len() < 2 {
+                return false;
+            }
+            if turn == 0 {
+                supervisor.set_hold(Nanos::ZERO).unwrap();
+                supervisor.set_period(Nanos::from_millis(10)).unwrap();
+                supervisor.set_policy(MappingPolicy::Balance).unwrap();
+            }
+            let at: Vec<_> = supervisor.stages().iter().filter_map(|stage| stage.core).collect();
+            let under_way = |name| supervisor.is_under_way(name).unwrap();
+            let moving = under_way("first") || under_way("second");
+            if let Some(now) = supervisor.coordinator() {
+                let before = seen.unwrap_or(now);
+                assert!(
+                    now.epoch >= before.epoch && now.moves >= before.moves,
+                    "{now:?} after {before:?}"
+                );
+                // In the middle of the policy's move, or right after it.
+                if now.moves > before.moves && now.moves % 2 == 1 {
+                    kills += u64::from(supervisor.kill_worker(now.number));
+                }
+                seen = Some(now);
+            }
+            if at[0] != at[1] && !moving {
+                let _ = supervisor.move_stage("first", at[1], Mechanism::Announced);
+            }
+            seen.is_none_or(|now| now.moves < MOVES)
+        });
+        if let Some(last) = seen {
+            assert!(kills > 0 && last.epoch > kills, "{kills} kills, {last:?}");
+        }
     }
 
     pub fn main() {
@@ -238,6 +315,7 @@ mod linux {
                 },
             );
         }
+        the_coordinator_is_killed();
         let own = std::env::current_exe().unwrap();
         let mut replaced = 0;
         run("a new version takes over", false, false, |supervisor, _| {
@@ -274,5 +352,127 @@ mod linux {
             }
             turn < 400
         });
+        planted_kills();
+        hangs(&folder);
+        stays_of_its_version(&folder);
+        goes_back(&folder);
+    }
+
+    /// A kill at each point at which a process of a hand-over can die, by each mechanism.
+    fn planted_kills() {
+        for point in Point::ALL {
+            let mut happened = 0;
+            for mechanism in Mechanism::ALL {
+                let mut planted = false;
+                run(
+                    &format!("kills at {point:?}, {}", mechanism.name()),
+                    mechanism != Mechanism::Recreate,
+                    false,
+                    |supervisor, turn| {
+                        happened += u32::from(planted && !supervisor.has_planted_kill());
+                        planted = supervisor.has_planted_kill();
+                        let cores = supervisor.cores();
+                        let name = ["first", "second"][turn as usize % 2];
+                        match turn % 20 {
+                            5 => {
+                                supervisor.plant_kill(point);
+                                planted = true;
+                            }
+                            // Points of a worker are met where a process dies.
+                            15 => drop(supervisor.kill(name)),
+                            _ => {}
+                        }
+                        // Busy, or not ready: the next turn tries again.
+                        let _ = supervisor.move_stage(name, cores[turn as usize / 2 % cores.len()], mechanism);
+                        turn < 100
+                    },
+                );
+            }
+            println!("kills at {point:?}: {happened}");
+            assert!(happened > 0 || !cfg!(debug_assertions), "{point:?} was never met");
+        }
+    }
+
+    /// A step that does not end is killed, and done again.
+    fn hangs(folder: &tempfile::TempDir) {
+        let file = folder.path().join("hangs");
+        std::fs::write(&file, "").unwrap();
+        // SAFETY: no other thread runs between two cases.
+        unsafe { std::env::set_var("PUNCTUAL_TEST_HANGS", &file) };
+        let mut hung = 0;
+        run("a step hangs", false, false, |supervisor, _| {
+            hung = supervisor.stages().iter().map(|stage| stage.hung).sum();
+            true
+        });
+        // SAFETY: as above.
+        unsafe { std::env::remove_var("PUNCTUAL_TEST_HANGS") };
+        assert_eq!(hung, 1, "the step that hung was killed");
+    }
+
+    fn runs_program(supervisor: &Supervisor, name: &str) -> Option<PathBuf> {
+        let stage = supervisor
+            .stages()
+            .into_iter()
+            .find(|stage| stage.name == name)
+            .unwrap();
+        std::fs::read_link(format!("/proc/{}/exe", stage.pid)).ok()
+    }
+
+    fn program(folder: &tempfile::TempDir, name: &str) -> PathBuf {
+        let path = folder.path().join(name);
+        std::fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        path.canonicalize().unwrap()
+    }
+
+    /// A stage of a new version is of that version after a move and after a death, too.
+    fn stays_of_its_version(folder: &tempfile::TempDir) {
+        let next = program(folder, "next");
+        let (mut asked, mut version) = (false, 0);
+        let mut seen = Vec::new();
+        run("a new version stays", true, true, |supervisor, turn| {
+            if !asked {
+                asked = supervisor.replace("first", &next).is_ok();
+                return true;
+            }
+            version = supervisor.stages()[1].version;
+            if version == 0 {
+                return true; // being replaced
+            }
+            // A process that is about to end, or to be executed, is of no program that counts.
+            let under_way = supervisor.is_under_way("first").unwrap();
+            if let Some(program) = runs_program(supervisor, "first").filter(|_| !under_way) {
+                seen.push((supervisor.stages()[1].steps, program));
+            }
+            let cores = supervisor.cores();
+            match turn % 20 {
+                5 => drop(supervisor.kill("first")),
+                10 => {
+                    drop(supervisor.move_stage("first", cores[turn as usize / 20 % cores.len()], Mechanism::Announced))
+                }
+                15 => drop(supervisor.kill_worker(turn as usize / 20 % cores.len())),
+                _ => {}
+            }
+            turn < 300
+        });
+        assert_eq!(version, 1);
+        assert!(seen.len() > 10, "{} looks", seen.len());
+        let others: Vec<_> = seen.iter().filter(|(_, program)| *program != next).collect();
+        assert!(others.is_empty(), "{others:?}");
+    }
+
+    /// A version that dies before its first step is done gives way to the one before.
+    fn goes_back(folder: &tempfile::TempDir) {
+        let dies = program(folder, DIES);
+        let (mut asked, mut restarts, mut version) = (false, 0, 0);
+        run("a version that dies gives way", false, false, |supervisor, _| {
+            if !asked {
+                asked = supervisor.replace("first", &dies).is_ok();
+            }
+            let stage = &supervisor.stages()[1];
+            (restarts, version) = (stage.restarts, stage.version);
+            true
+        });
+        assert!(asked && restarts > 0, "{restarts} restarts");
+        assert_eq!(version, 2, "the third version is the first one again");
     }
 }

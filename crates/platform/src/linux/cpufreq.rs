@@ -13,7 +13,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use punctual_units::Hertz;
+use punctual_units::{CoreId, Hertz};
 
 use super::journal::Journal;
 use super::tree::read_trimmed;
@@ -101,6 +101,21 @@ fn ladder(policies: &[Frequencies]) -> Vec<Hertz> {
     let mut steps: Vec<Hertz> = std::iter::once(bottom).chain(multiples).chain([top]).collect();
     steps.dedup();
     steps
+}
+
+/// The clock of a core at this moment, as the driver tells it; `None` where the core has no policy.
+pub fn current(tree: &KernelTree, core: CoreId) -> Option<Hertz> {
+    of_core(tree, core, "scaling_cur_freq")
+}
+
+/// The highest clock of a core; `None` where the core has no policy.
+pub fn highest(tree: &KernelTree, core: CoreId) -> Option<Hertz> {
+    of_core(tree, core, "cpuinfo_max_freq")
+}
+
+fn of_core(tree: &KernelTree, core: CoreId, file: &str) -> Option<Hertz> {
+    let path = tree.path(format!("/sys/devices/system/cpu/cpu{core}/cpufreq/{file}"));
+    parse_khz(&read_trimmed(&path).ok()?)
 }
 
 /// How a frequency is forced.

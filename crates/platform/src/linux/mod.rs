@@ -30,7 +30,7 @@ pub mod run_queue;
 pub mod shared_memory;
 #[cfg(test)]
 mod testing;
-mod thermal;
+pub mod thermal;
 pub mod thread;
 mod tree;
 mod undo;

@@ -1,10 +1,13 @@
 //! A process that may have one stage: it sleeps, prepares itself, carries out steps, yields.
 
-use punctual_pipeline::{AnyStage, Control, Phase, Runner, Turn};
+use std::sync::atomic::Ordering::Relaxed;
+
+use punctual_pipeline::{AnyStage, Control, Doing, Runner, Turn, doing};
 use punctual_platform::linux::process::exit_now;
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
 
+use super::planted::Point;
 use super::shared::{Besides, End, Note, Shared};
 
 /// How long an announced target spins for the stage before it sleeps: longer than an owner is between two steps, and
@@ -38,23 +41,23 @@ impl Instance<'_> {
         loop {
             let (shared, bell) = (self.shared, self.shared.slot_bell(self.stage, self.slot));
             let heard = bell.heard();
-            let control = shared.control(self.stage);
             if shared.end() != End::Runs {
                 exit_now(DONE);
             }
-            if control.runs(self.slot) {
-                if let Spell::Ends = self.have(control) {
-                    exit_now(DONE);
+            let control = shared.control(self.stage);
+            let said = shared.slot(self.stage, self.slot);
+            match doing(control, self.slot, said, shared.versions(self.stage).now) {
+                Doing::Steps => {
+                    if let Spell::Ends = self.have(control) {
+                        exit_now(DONE);
+                    }
                 }
-            } else if control.owner == self.slot {
-                // Asked before it was awake: it has the stage, and has done no step of it.
-                self.leave();
-            } else if control.phase == Phase::Announced && control.target == self.slot {
-                self.prepare();
-            } else if !shared.slot(self.stage, self.slot).wanted {
-                exit_now(DONE);
-            } else {
-                shared.wait(bell, heard, None);
+                Doing::Yields => {
+                    self.leave();
+                }
+                Doing::Prepares => self.prepare(),
+                Doing::Waits => shared.wait(bell, heard, None),
+                Doing::Ends => exit_now(DONE),
             }
         }
     }
@@ -66,6 +69,7 @@ impl Instance<'_> {
             shared.change_control(self.stage, Control::call_off);
             exit_now(REFUSES);
         }
+        shared.at(Point::Prepared);
         shared.stamp(self.stage, Note::AskedAt);
         if shared
             .change_control(self.stage, |control| control.ready(self.slot))
@@ -73,6 +77,7 @@ impl Instance<'_> {
         {
             return; // called off meanwhile
         }
+        shared.at(Point::Ready);
         shared.ring_stage(self.stage);
         let until = Time(shared.now().0 + SPIN.0);
         while !shared.control(self.stage).runs(self.slot) && shared.now() < until {
@@ -86,8 +91,14 @@ impl Instance<'_> {
         let woke = shared.now();
         let taken = Runner::take(&shared.layout, &shared.region, stage, control.epoch, self.body.as_mut());
         let Ok(mut runner) = taken else { exit_now(REFUSES) };
+        shared.at(Point::Taken);
+        let version = shared.slot(stage, self.slot).version;
+        shared.set_versions(stage, shared.versions(stage).taken_by(version));
         shared.log_taken(stage, self.slot, woke);
-        let mut ring = |neighbour| shared.ring_stage(neighbour);
+        let mut ring = |neighbour| {
+            shared.at(Point::Committed);
+            shared.ring_stage(neighbour);
+        };
         // The process before may have died between its last commit and the bells.
         runner.ring_neighbours(&mut ring);
         let bell = shared.stage_bell(stage);
@@ -103,7 +114,11 @@ impl Instance<'_> {
                 self.besides(besides);
             }
             let began = shared.now();
-            match runner.turn(self.body.as_mut(), began, &mut ring) {
+            let step_began = shared.note(stage, Note::StepBegan);
+            step_began.store(began.0, Relaxed);
+            let turn = runner.turn(self.body.as_mut(), began, &mut ring);
+            step_began.store(0, Relaxed);
+            match turn {
                 Turn::Stepped => runner.count_tardiness(shared.count_time(stage, began)),
                 Turn::Wait | Turn::Ended => shared.wait(bell, heard, None),
                 Turn::ShutOut => return Spell::Yielded,
@@ -124,13 +139,17 @@ impl Instance<'_> {
     /// Yields the stage where it is asked to.
     fn leave(&self) -> Spell {
         let shared = self.shared;
+        shared.at(Point::Asked);
         shared.stamp(self.stage, Note::YieldedAt);
         if let Some(next) = shared.change_control(self.stage, |control| control.yields(self.slot)) {
+            shared.at(Point::Yielded);
             shared.ring(shared.slot_bell(self.stage, next.owner));
             let target = shared.slot(self.stage, next.owner);
             // A process that was started for the stage takes the place of this one.
-            if target.executed {
-                shared.set_slot(self.stage, self.slot, |slot| slot.wanted = false);
+            if target.fresh {
+                let own = shared.slot(self.stage, self.slot);
+                let stays = target.version != own.version && shared.is_kept(self.slot);
+                shared.set_slot(self.stage, self.slot, |slot| slot.wanted = stays);
             }
             // Where none is in the slot yet, its worker starts one.
             if target.pid == 0 {
@@ -145,7 +164,6 @@ impl Instance<'_> {
 impl Shared {
     /// What the owner of a stage is to do at this checkpoint, once.
     fn besides(&self, stage: usize) -> Option<Besides> {
-        use std::sync::atomic::Ordering::Relaxed;
         let note = self.note(stage, Note::Besides);
         match note.load(Relaxed) {
             0 => None,
@@ -155,7 +173,6 @@ impl Shared {
 
     /// Counts the time of a step that began at `began`; answers when it ended.
     pub(super) fn count_time(&self, stage: usize, began: Time) -> Time {
-        use std::sync::atomic::Ordering::Relaxed;
         let (busy, now) = (self.note(stage, Note::Busy), self.now());
         // One process writes it at a time.
         busy.store(busy.load(Relaxed) + now.since(began).0, Relaxed);

@@ -13,32 +13,44 @@
 //! process and no mapping is left. Which process has a stage is said by one word ([`punctual_pipeline::Control`]).
 
 mod c_stage;
+mod coordinator;
+mod desk;
 mod instance;
 mod log;
 mod panel;
 mod pinned;
 mod pipes;
+mod planted;
 mod registry;
 mod shared;
+mod statistics;
 mod supervisor;
 mod worker;
 
 use std::ffi::OsString;
 
+use punctual_allocation::mapping::{Cores, Ground, MappingError, MappingPolicy};
 use punctual_pipeline::{Control, Graph, LayoutError, TakeError, TardinessFigures};
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cores;
 use punctual_platform::linux::process::die_with;
-use punctual_units::CoreId;
+use punctual_units::{CoreId, Nanos};
+
+pub use punctual_allocation::mapping;
 
 pub use c_stage::{CStage, CStageError};
+pub use coordinator::{CoordinatorNow, SettingError};
+pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, StageNow};
 pub use pinned::Pinned;
 pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes};
+#[doc(hidden)]
+pub use planted::Point;
 pub use registry::{Running, running};
 pub use shared::{Bodies, CORES_MAX};
+pub use statistics::{StageStatistics, Statistics};
 pub use supervisor::Supervisor;
 
 use shared::Shared;
@@ -72,6 +84,9 @@ pub enum PipelineError {
     /// A stage cannot go on.
     #[error("stage \"{0}\" cannot go on: its process failed, or died {1} times without a step between")]
     Failed(String, u64),
+    /// A policy that cannot be asked about these stages and cores.
+    #[error(transparent)]
+    Policy(#[from] MappingError),
     /// Workers that end before they serve.
     #[error(
         "{0} workers in a row ended as soon as they were started: the program must call Pipeline::start with the same \
@@ -157,13 +172,25 @@ pub struct PipelineOptions {
     pub tag: String,
     /// The number of the core, among `cores`, that each stage begins on; missing ones on the first.
     pub placement: Vec<usize>,
+    /// What decides where stages run from then on.
+    pub policy: MappingPolicy,
+    /// Frames per second that are asked for, which policies count on; none: those that come.
+    pub rate: Option<f64>,
+    /// The clocks and powers of the cores, for policies that ask for them; none: as far as the machine says.
+    pub machine: Option<Cores>,
+    /// The longest that a step may take: a process that takes longer is killed, and the step is done again. None: 5 s.
+    pub step_max: Option<Nanos>,
 }
+
+/// [`PipelineOptions::step_max`] where the caller says nothing.
+const STEP_MAX: Nanos = Nanos::from_secs(5);
 
 /// A running pipeline. Dropping it ends it.
 #[derive(Debug)]
 pub struct Pipeline {
     shared: Shared,
     supervisor: Supervisor,
+    ground: Ground,
 }
 
 impl Pipeline {
@@ -175,12 +202,13 @@ impl Pipeline {
     /// # Errors
     /// [`PipelineError`].
     pub fn start(graph: Graph, options: &PipelineOptions, bodies: Bodies) -> Result<Pipeline, PipelineError> {
-        serve_if_told(&graph, &bodies)?;
+        serve_if_told(&graph, options, &bodies)?;
         let cores = chosen(&options.cores)?;
         for stage in graph.stages().iter().filter(|stage| stage.migratable) {
             bodies(&stage.name).ok_or_else(|| PipelineError::NoSuchStage(stage.name.clone()))?;
         }
         let shared = Shared::create(graph, &cores)?;
+        shared.set_step_max(options.step_max.unwrap_or(STEP_MAX));
         for stage in shared.stages() {
             let at = options.placement.get(stage).copied().unwrap_or(0) % shared.cores();
             shared.set_control(stage, Control::held(at as u8, 1));
@@ -188,8 +216,14 @@ impl Pipeline {
                 shared.set_slot(stage, at as u8, |slot| slot.wanted = true);
             }
         }
+        let ground = shared.ground(options.machine.as_ref());
+        coordinator::set_up(&shared, &ground, options.policy, options.rate)?;
         let supervisor = Supervisor::start(&shared, options)?;
-        Ok(Pipeline { shared, supervisor })
+        Ok(Pipeline {
+            shared,
+            supervisor,
+            ground,
+        })
     }
 
     /// A stage that stays in this process, to be carried out by a thread of the caller's.
@@ -198,6 +232,11 @@ impl Pipeline {
     /// [`PipelineError::NoSuchStage`] where there is no such stage, or it may move.
     pub fn pinned(&self, name: &str) -> Result<Pinned, PipelineError> {
         Pinned::new(&self.shared, name)
+    }
+
+    /// What its coordinators know: with their decisions, a log that can be replayed.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     /// How late the frames were that a stage took; `None` where there is no such stage.
@@ -254,7 +293,7 @@ impl Pipeline {
 }
 
 /// Serves as a worker or as a process of a stage, where the environment says so.
-fn serve_if_told(graph: &Graph, bodies: &Bodies) -> Result<(), PipelineError> {
+fn serve_if_told(graph: &Graph, options: &PipelineOptions, bodies: &Bodies) -> Result<(), PipelineError> {
     let Some((pid, descriptor, parent, priority, role)) = said_role() else {
         return Ok(());
     };
@@ -267,7 +306,10 @@ fn serve_if_told(graph: &Graph, bodies: &Bodies) -> Result<(), PipelineError> {
     }
     let shared = Shared::open(graph.clone(), pid, descriptor)?;
     match role {
-        Role::Worker { core } => worker::serve(shared, core, &Kin { parent, priority, tag }, bodies),
+        Role::Worker { core } => {
+            let kin = Kin { parent, priority, tag };
+            worker::serve(shared, core, &kin, bodies, options.machine.as_ref())
+        }
         Role::Instance { core, stage, slot } => {
             die_with(parent);
             let _ = punctual_platform::linux::thread::pin(shared.core(core));

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use punctual_pipeline::{Control, Phase};
+use punctual_pipeline::{Control, Granted, Phase, Version, Wish, grant, may_go_on};
 use punctual_platform::linux::process::ProcessId;
 use punctual_units::{CoreId, Nanos};
 
 use super::PipelineError;
+use super::desk::Word;
 use super::log::Handover;
 use super::shared::{Besides, End, Note, Shared};
 
@@ -42,6 +43,15 @@ impl Mechanism {
         Mechanism::Recreate,
         Mechanism::RecreateAhead,
     ];
+
+    /// Of a process of that version, by this mechanism. `Affinity` hands nothing over.
+    fn wish(self, version: Version) -> Wish {
+        Wish {
+            announced: matches!(self, Mechanism::Announced | Mechanism::RecreateAhead),
+            fresh: matches!(self, Mechanism::Recreate | Mechanism::RecreateAhead),
+            version,
+        }
+    }
 
     /// As users write it.
     pub fn name(self) -> &'static str {
@@ -93,6 +103,10 @@ pub struct StageNow {
     pub busy: Nanos,
     /// Processes that died while they had it.
     pub restarts: u64,
+    /// Those of them that were killed because a step took too long.
+    pub hung: u64,
+    /// How often it was replaced by a process of another program, as far as that program goes on.
+    pub version: u16,
 }
 
 /// A running pipeline, to be asked and told.
@@ -109,6 +123,10 @@ impl Panel {
             shared: shared.clone(),
             fetched: Mutex::new(0),
         }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// The cores of the pipeline.
@@ -135,6 +153,8 @@ impl Panel {
                 steps: self.shared.layout.steps(&self.shared.region, stage),
                 busy: Nanos(note(stage, Note::Busy)),
                 restarts: note(stage, Note::Restarts),
+                hung: note(stage, Note::Hung),
+                version: self.shared.versions(stage).now.number,
             }
         };
         self.shared.stages().map(now).collect()
@@ -152,10 +172,12 @@ impl Panel {
     /// of one finds another one on its core. Answers whether all are there.
     pub fn keep_replicas(&self, spares: bool) -> bool {
         let shared = &self.shared;
+        let kept = if spares { shared.slots() } else { shared.cores() as u8 };
+        shared.keep(kept);
         let mut there = true;
-        for stage in shared.stages().filter(|stage| shared.graph.stages()[*stage].migratable) {
-            for slot in 0..if spares { shared.slots() } else { shared.cores() as u8 } {
-                there &= shared.slot(stage, slot).pid != 0;
+        for stage in shared.migratable() {
+            for slot in 0..kept {
+                there &= may_go_on(shared.slot(stage, slot), shared.versions(stage).now);
                 shared.set_slot(stage, slot, |it| it.wanted = true);
             }
         }
@@ -180,6 +202,14 @@ impl Panel {
         let number = (0..self.shared.cores()).find(|number| self.shared.core(*number) == core);
         let cores = self.cores().iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
         let number = number.ok_or(MoveError::NoCore(core, cores))?;
+        // The policy leaves stages alone for a while now.
+        let moved = self.shared.desk_word(Word::UserMoved);
+        moved.store(self.shared.now().0, Ordering::Relaxed);
+        self.move_to(stage, number, mechanism)
+    }
+
+    /// Moves a stage to the core of that number of the pipeline's.
+    pub(super) fn move_to(&self, stage: usize, number: usize, mechanism: Mechanism) -> Result<(), MoveError> {
         let owner = self.shared.control(stage).owner;
         if mechanism == Mechanism::Affinity {
             self.besides(stage, Besides::Pin(number));
@@ -188,7 +218,7 @@ impl Panel {
         if self.shared.core_of(owner) == number && self.shared.control(stage).phase == Phase::Held {
             return Ok(());
         }
-        self.hand_over(stage, number as u8, mechanism)
+        self.hand_over(stage, number as u8, mechanism.wish(self.shared.versions(stage).now))
     }
 
     /// Has the process of a stage log a hand-over in which nothing happens, at its next checkpoint: the control of a
@@ -217,10 +247,11 @@ impl Panel {
     pub fn replace(&self, name: &str, program: &Path) -> Result<(), MoveError> {
         let stage = self.find(name)?;
         let refused = |why: PipelineError| MoveError::Program(why.to_string());
-        self.shared.set_program(program).map_err(refused)?;
+        let program = self.shared.add_program(program).map_err(refused)?;
         let (owner, cores) = (self.shared.control(stage).owner, self.shared.cores() as u8);
         let other = if owner < cores { owner + cores } else { owner - cores };
-        self.hand_over(stage, other, Mechanism::RecreateAhead)
+        let version = self.shared.versions(stage).now.next(program);
+        self.hand_over(stage, other, Mechanism::RecreateAhead.wish(version))
     }
 
     fn find(&self, name: &str) -> Result<usize, MoveError> {
@@ -242,57 +273,57 @@ impl Panel {
         }
     }
 
-    fn hand_over(&self, stage: usize, target: u8, mechanism: Mechanism) -> Result<(), MoveError> {
+    fn hand_over(&self, stage: usize, target: u8, wish: Wish) -> Result<(), MoveError> {
         let shared = &self.shared;
         let control = shared.control(stage);
-        let name = || shared.name(stage).to_owned();
-        match control.phase {
-            Phase::Held if control.owner == target => return Ok(()),
-            Phase::Held => {}
-            Phase::Announced | Phase::Asked => {
-                self.hurry(stage, control);
-                return Err(MoveError::Busy(name()));
+        if control.phase != Phase::Held {
+            self.hurry(stage, control);
+        }
+        let said = shared.slot(stage, target);
+        let busy = || MoveError::Busy(shared.name(stage).to_owned());
+        match grant(control, target, said, wish) {
+            Granted::Already => Ok(()),
+            Granted::Busy => Err(busy()),
+            Granted::Retire(slot) => {
+                shared.change_slot(stage, target, said, slot);
+                shared.ring(shared.slot_bell(stage, target));
+                Err(busy())
+            }
+            Granted::Start(slot) => {
+                shared.change_slot(stage, target, said, slot);
+                let core = shared.core_of(target);
+                shared.ring(shared.worker_bell(core));
+                Err(MoveError::NotReady(shared.name(stage).to_owned(), shared.core(core)))
+            }
+            Granted::Go(slot, next) => {
+                // Another request, or a death, may have come between.
+                if !shared.change_slot(stage, target, said, slot) {
+                    return Err(busy());
+                }
+                let first = if wish.announced {
+                    Note::AnnouncedAt
+                } else {
+                    Note::AskedAt
+                };
+                // What a hand-over that came to nothing has left is none of this one's.
+                for left in [Note::AnnouncedAt, Note::AskedAt, Note::YieldedAt] {
+                    shared.take_stamp(stage, left);
+                }
+                shared.stamp(stage, first);
+                { shared.change_control(stage, |now| (now == control).then_some(next)) }.ok_or_else(busy)?;
+                shared.note(stage, Note::Moves).fetch_add(1, Ordering::Relaxed);
+                match next.phase {
+                    Phase::Announced => shared.ring(shared.slot_bell(stage, target)),
+                    _ => shared.ring_stage(stage),
+                }
+                Ok(())
             }
         }
-        let executed = matches!(mechanism, Mechanism::Recreate | Mechanism::RecreateAhead);
-        let found = shared.slot(stage, target);
-        let there = found.pid != 0;
-        // A process that sleeps there is none that was started for this.
-        if there && executed && (mechanism == Mechanism::Recreate || !found.executed) {
-            shared.set_slot(stage, target, |it| it.wanted = false);
-            shared.ring(shared.slot_bell(stage, target));
-            return Err(MoveError::Busy(name()));
-        }
-        if mechanism == Mechanism::Recreate {
-            // Its worker starts the target's process when that has the stage.
-            shared.set_slot(stage, target, |it| (it.executed, it.wanted) = (true, false));
-        } else if !there {
-            shared.set_slot(stage, target, |it| (it.wanted, it.executed) = (true, executed));
-            shared.ring(shared.worker_bell(shared.core_of(target)));
-            return Err(MoveError::NotReady(name(), shared.core(shared.core_of(target))));
-        } else {
-            shared.set_slot(stage, target, |it| it.executed = executed);
-        }
-        shared.stamp(stage, Note::AnnouncedAt);
-        let asked = match mechanism {
-            Mechanism::Announced | Mechanism::RecreateAhead => shared.change_control(stage, |it| it.announce(target)),
-            _ => {
-                shared.stamp(stage, Note::AskedAt);
-                shared.change_control(stage, |it| it.ask(target))
-            }
-        };
-        let asked = asked.ok_or_else(|| MoveError::Busy(name()))?;
-        shared.note(stage, Note::Moves).fetch_add(1, Ordering::Relaxed);
-        match asked.phase {
-            Phase::Announced => shared.ring(shared.slot_bell(stage, target)),
-            _ => shared.ring_stage(stage),
-        }
-        Ok(())
     }
 
     /// Ends a hand-over that takes too long: a target that does not get ready is given up, an owner that does not yield
     /// is killed, and the target has the stage then.
-    fn hurry(&self, stage: usize, control: Control) {
+    pub(super) fn hurry(&self, stage: usize, control: Control) {
         let shared = &self.shared;
         let since = |note| {
             shared
@@ -326,7 +357,13 @@ impl Panel {
 
     /// Kills the worker of a core; whether there was one.
     pub fn kill_worker(&self, number: usize) -> bool {
-        let pid = self.shared.worker(number).load(Ordering::Relaxed) as i32;
+        let shared = &self.shared;
+        for stage in shared.migratable() {
+            if shared.core_of(shared.control(stage).owner) == number {
+                shared.stamp(stage, Note::KilledAt);
+            }
+        }
+        let pid = shared.worker(number).load(Ordering::Relaxed) as i32;
         (pid != 0)
             .then(|| ProcessId::of(pid))
             .flatten()

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_os::LinuxOs;
-use punctual_pipeline::{AnyStage, Bell, Control, Graph, Layout, Region};
+use punctual_pipeline::{AnyStage, Bell, Control, Graph, Layout, Region, Slot, Versions, may_go_on};
 use punctual_platform::linux::futex;
 use punctual_platform::linux::shared_memory::SharedMemory;
 use punctual_units::{Clock, CoreId, Nanos, Time};
@@ -31,10 +31,22 @@ const CORES: usize = 1;
 const CORE: usize = 2;
 /// The process of each worker.
 const WORKER: usize = CORE + CORES_MAX;
-/// The program that new processes execute: how many bytes its path has, and the path. None: this one.
-const PROGRAM: usize = WORKER + CORES_MAX;
-/// The longest path.
+/// When each worker looked last.
+const LOOKED: usize = WORKER + CORES_MAX;
+/// The longest that a step may take, in nanoseconds.
+const STEP_MAX: usize = LOOKED + CORES_MAX;
+/// See `planted.rs`.
+const PLANTED: usize = STEP_MAX + 1;
+/// In how many slots of a stage processes sleep that nothing asked for yet.
+const KEEPS: usize = PLANTED + 1;
+/// The programs of versions, from number 1 on: how many bytes the path has, and the path.
+const PROGRAMS: usize = KEEPS + 1;
+/// The longest path, in bytes.
 const PROGRAM_MAX: usize = 256;
+/// Words of a program.
+const PROGRAM_WORDS: usize = 1 + PROGRAM_MAX / 8;
+/// Programs at a time: those of all versions in force, and of the ones before them.
+const PROGRAMS_MAX: u8 = 24;
 
 /// How a pipeline ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +100,14 @@ pub(super) enum Note {
     Besides,
     /// Time in steps, in nanoseconds.
     Busy,
+    /// See [`Versions`].
+    Versions,
+    /// Steps when the version in force took over.
+    StepsAtVersion,
+    /// When the step under way began; zero between steps.
+    StepBegan,
+    /// Processes that were killed because a step took too long.
+    Hung,
 }
 
 /// What an owner does at a checkpoint without giving the stage away: the baselines of moving.
@@ -113,31 +133,6 @@ impl Besides {
             u64::MAX => Some(Besides::Nothing),
             core => Some(Besides::Pin(core as usize - 1)),
         }
-    }
-}
-
-/// The process in a slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Slot {
-    /// 0: none.
-    pub(super) pid: i32,
-    /// There is to be one.
-    pub(super) wanted: bool,
-    /// It is to be started as a program of its own, in place of a fork of the worker.
-    pub(super) executed: bool,
-}
-
-impl Slot {
-    fn of(word: u64) -> Slot {
-        Slot {
-            pid: word as u32 as i32,
-            wanted: word >> 32 & 1 == 1,
-            executed: word >> 33 & 1 == 1,
-        }
-    }
-
-    fn word(self) -> u64 {
-        u64::from(self.pid as u32) | u64::from(self.wanted) << 32 | u64::from(self.executed) << 33
     }
 }
 
@@ -215,6 +210,11 @@ impl Shared {
         0..self.graph.stages().len()
     }
 
+    /// The stages that have processes of their own.
+    pub(super) fn migratable(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.stages().filter(|stage| self.graph.stages()[*stage].migratable)
+    }
+
     pub(super) fn name(&self, stage: usize) -> &str {
         self.graph.stages().get(stage).map_or("", |spec| spec.name.as_str())
     }
@@ -249,17 +249,25 @@ impl Shared {
         &self.words()[WORKER + core % CORES_MAX]
     }
 
-    /// Has new processes that are executed be of that program, in place of this one.
-    pub(super) fn set_program(&self, path: &Path) -> Result<(), PipelineError> {
+    /// The number of the program at that path, which is told to all processes.
+    pub(super) fn add_program(&self, path: &Path) -> Result<u8, PipelineError> {
         let bytes = path.as_os_str().as_bytes();
+        let refused = |why: String| Err(PipelineError::Memory(why));
         if bytes.len() > PROGRAM_MAX {
-            let why = format!(
+            return refused(format!(
                 "the path of the new program has {} bytes, at most {PROGRAM_MAX}",
                 bytes.len()
-            );
-            return Err(PipelineError::Memory(why));
+            ));
         }
-        let words = &self.words()[PROGRAM..];
+        if let Some(known) = (1..=PROGRAMS_MAX).find(|number| self.program(*number) == path) {
+            return Ok(known);
+        }
+        let Some(number) = (1..=PROGRAMS_MAX).find(|number| !self.is_in_use(*number)) else {
+            return refused(format!(
+                "stages of this pipeline are of {PROGRAMS_MAX} other programs already"
+            ));
+        };
+        let words = self.program_words(number);
         words[0].store(0, Ordering::Release);
         for (word, bytes) in words[1..].iter().zip(bytes.chunks(8)) {
             let mut eight = [0; 8];
@@ -267,20 +275,85 @@ impl Shared {
             word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
         }
         words[0].store(bytes.len() as u64, Ordering::Release);
-        Ok(())
+        Ok(number)
     }
 
-    pub(super) fn program(&self) -> PathBuf {
-        let words = &self.words()[PROGRAM..];
-        let length = (words[0].load(Ordering::Acquire) as usize).min(PROGRAM_MAX);
-        let bytes = words[1..]
-            .iter()
-            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
-        let path: Vec<u8> = bytes.take(length).collect();
-        match path.is_empty() {
-            true => "/proc/self/exe".into(),
-            false => OsString::from_vec(path).into(),
+    /// The program of that number.
+    pub(super) fn program(&self, number: u8) -> PathBuf {
+        let path = |words: &[AtomicU64]| {
+            let length = (words[0].load(Ordering::Acquire) as usize).min(PROGRAM_MAX);
+            let words = words[1..].iter();
+            let bytes = words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+            OsString::from_vec(bytes.take(length).collect()).into()
+        };
+        match number {
+            0 => "/proc/self/exe".into(),
+            number => path(self.program_words(number)),
         }
+    }
+
+    fn program_words(&self, number: u8) -> &[AtomicU64] {
+        let number = usize::from(number.clamp(1, PROGRAMS_MAX)) - 1;
+        &self.words()[PROGRAMS + number * PROGRAM_WORDS..][..PROGRAM_WORDS]
+    }
+
+    /// Whether a stage is, was, or is about to be of that program.
+    fn is_in_use(&self, program: u8) -> bool {
+        let of_stage = |stage: usize| {
+            let versions = self.versions(stage);
+            let slots = (0..self.slots()).map(|slot| self.slot(stage, slot).version);
+            slots
+                .chain([versions.now, versions.before])
+                .any(|it| it.program == program)
+        };
+        self.stages().any(of_stage)
+    }
+
+    /// The point at which a process dies; see `planted.rs`.
+    pub(super) fn planted(&self) -> &AtomicU64 {
+        &self.words()[PLANTED]
+    }
+
+    /// When a worker looked last at what it has to do.
+    pub(super) fn looked(&self, core: usize) -> &AtomicU64 {
+        &self.words()[LOOKED + core % CORES_MAX]
+    }
+
+    /// The longest that a step may take.
+    pub(super) fn step_max(&self) -> Nanos {
+        Nanos(self.words()[STEP_MAX].load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_step_max(&self, span: Nanos) {
+        self.words()[STEP_MAX].store(span.0, Ordering::Relaxed);
+    }
+
+    /// Keeps processes ready in the first `slots` slots of each stage.
+    pub(super) fn keep(&self, slots: u8) {
+        self.words()[KEEPS].store(slots.into(), Ordering::Relaxed);
+    }
+
+    /// Whether a process is kept ready in `slot`.
+    pub(super) fn is_kept(&self, slot: u8) -> bool {
+        u64::from(slot) < self.words()[KEEPS].load(Ordering::Relaxed)
+    }
+
+    /// The versions of a stage.
+    pub(super) fn versions(&self, stage: usize) -> Versions {
+        Versions::of(self.note(stage, Note::Versions).load(Ordering::Acquire))
+    }
+
+    /// Said by the process that has the stage, or by the worker of one that has died.
+    pub(super) fn set_versions(&self, stage: usize, versions: Versions) {
+        if self.versions(stage) == versions {
+            return;
+        }
+        let steps = self.layout.steps(&self.region, stage);
+        self.note(stage, Note::StepsAtVersion).store(steps, Ordering::Relaxed);
+        self.note(stage, Note::Versions)
+            .store(versions.word(), Ordering::Release);
+        // Those of the version before end.
+        (0..self.slots()).for_each(|slot| self.ring(self.slot_bell(stage, slot)));
     }
 
     pub(super) fn worker_bell(&self, core: usize) -> Bell<'_> {
@@ -312,12 +385,43 @@ impl Shared {
         let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, changed);
     }
 
+    /// Says `next` of a slot, of which `before` was said; whether that was so still.
+    pub(super) fn change_slot(&self, stage: usize, slot: u8, before: Slot, next: Slot) -> bool {
+        let word = self.layout.slot(&self.region, stage, slot);
+        let (before, next) = (before.word(), next.word());
+        word.compare_exchange(before, next, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
     pub(super) fn slot_bell(&self, stage: usize, slot: u8) -> Bell<'_> {
         self.layout.slot_bell(&self.region, stage, slot)
     }
 
     pub(super) fn stage_bell(&self, stage: usize) -> Bell<'_> {
         self.layout.bell(&self.region, stage)
+    }
+
+    /// Gives the stages of a core, whose processes have died with their worker, to processes that are ready on other
+    /// cores. A stage for which there is none waits for the next worker.
+    ///
+    /// The kernel may not have come to killing them yet: one that is still in a step cannot commit it.
+    pub(super) fn leave_core(&self, core: usize) {
+        for stage in self.migratable() {
+            let owner = self.control(stage).owner;
+            if self.core_of(owner) != core {
+                continue;
+            }
+            let now = self.versions(stage).now;
+            let ready = |slot: &u8| self.core_of(*slot) != core && may_go_on(self.slot(stage, *slot), now);
+            let Some(spare) = (0..self.slots()).find(ready) else {
+                continue;
+            };
+            if let Some(next) = self.change_control(stage, |control| control.died(owner, Some(spare))) {
+                self.note(stage, Note::Restarts).fetch_add(1, Ordering::Relaxed);
+                self.ring(self.slot_bell(stage, next.owner));
+                self.ring(self.worker_bell(self.core_of(next.owner)));
+            }
+        }
     }
 
     pub(super) fn control(&self, stage: usize) -> Control {

@@ -1,19 +1,26 @@
 //! The supervisor: starts the workers, replaces those that die, and ends them.
 
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use punctual_platform::linux::process::{ProcessId, wait_any};
+use punctual_units::{Nanos, Time};
+
 use super::panel::Panel;
 use super::registry::Registered;
 use super::shared::{End, Note, Shared};
+use super::worker::STOPPED;
 use super::{Kin, PipelineError, PipelineOptions, Role, environment};
 
-/// How soon the death of a worker is noticed.
-const LOOK: Duration = Duration::from_millis(1);
+/// How often the supervisor looks whether a worker hangs. Of a death it hears at once.
+const LOOK: Nanos = Nanos::from_millis(100);
+/// A worker that has not looked for so long hangs: it looks ten times a second.
+const HANGS: Nanos = Nanos::from_secs(5);
 /// A worker that ends sooner has not begun to serve...
 const AT_ONCE: Duration = Duration::from_millis(200);
 /// ...and so many in a row tell that none will.
@@ -91,6 +98,8 @@ impl Drop for Supervisor {
 /// The worker of a core.
 struct Worker {
     child: Option<Child>,
+    /// Readable once it has ended.
+    watch: Option<OwnedFd>,
     begun: Instant,
     /// Workers in a row that ended at once.
     failed: u32,
@@ -98,8 +107,11 @@ struct Worker {
 
 impl Worker {
     fn start(shared: &Shared, core: usize, options: &PipelineOptions) -> Worker {
+        let child = start(shared, core, options);
+        let process = child.as_ref().and_then(|child| ProcessId::of(child.id() as i32));
         Worker {
-            child: start(shared, core, options),
+            watch: process.and_then(ProcessId::watch),
+            child,
             begun: Instant::now(),
             failed: 0,
         }
@@ -120,6 +132,13 @@ impl Worker {
         };
         failed < FAILED_STARTS_MAX
     }
+
+    /// Whether it lives, and has not looked for so long that it will not again. One that has not begun is no such.
+    fn hangs(&self, shared: &Shared, core: usize) -> bool {
+        let looked = Time(shared.looked(core).load(Ordering::Relaxed));
+        let since = shared.now().0.saturating_sub(looked.0);
+        self.child.is_some() && self.begun.elapsed().as_nanos() > HANGS.0.into() && since > HANGS.0
+    }
 }
 
 /// Keeps a worker on every core until the pipeline ends, and returns when all of them have.
@@ -127,17 +146,31 @@ fn watch(shared: &Shared, ends: &AtomicBool, options: &PipelineOptions) {
     let mut workers: Vec<Worker> = { 0..shared.cores() }
         .map(|core| Worker::start(shared, core, options))
         .collect();
+    let mut looked = Instant::now();
     while workers.iter().any(|worker| worker.child.is_some()) {
+        // Stopped itself, it cannot tell which of the others hangs.
+        let stopped = looked.elapsed().as_nanos() > STOPPED.0.into();
+        looked = Instant::now();
         for (core, worker) in workers.iter_mut().enumerate() {
+            if !stopped && worker.hangs(shared, core) {
+                // One that has ended meanwhile is reaped below.
+                let process = ProcessId::of(shared.worker(core).load(Ordering::Relaxed) as i32);
+                let _ = process.is_some_and(ProcessId::kill);
+            }
             if !worker.has_ended() {
                 continue;
             }
-            worker.child = None;
-            if shared.end() == End::Runs && !worker.replace(shared, core, options) {
+            (worker.child, worker.watch) = (None, None);
+            if shared.end() != End::Runs {
+                continue;
+            }
+            shared.leave_core(core);
+            if !worker.replace(shared, core, options) {
                 shared.end_by(End::NoWorker);
             }
         }
-        std::thread::sleep(LOOK);
+        let watched: Vec<_> = workers.iter().filter_map(|worker| worker.watch.as_ref()).collect();
+        wait_any(&watched, LOOK);
     }
     // Not one could be started.
     if !ends.load(Ordering::Acquire) {

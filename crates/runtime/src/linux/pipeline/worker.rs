@@ -8,22 +8,29 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
-use punctual_pipeline::{AnyStage, Control};
+use punctual_allocation::mapping::Cores;
+use punctual_pipeline::{AnyStage, Control, after_end, may_go_on, starts};
 use punctual_platform::linux::process::{Ended, ProcessId, count_ended_children, die_with, exit_now, fork, reap};
 use punctual_platform::linux::thread;
-use punctual_units::Nanos;
+use punctual_units::{Nanos, Time};
 
-use super::instance::{FAILS, Instance, REFUSES};
+use super::coordinator::Duties;
+use super::instance::{DONE, FAILS, Instance, REFUSES};
+use super::planted::Point;
 use super::shared::{Bodies, End, Note, Shared};
 use super::{Kin, Role, environment};
 
 /// Deaths of a stage in a row, without a step between, until the pipeline ends: one that dies at every frame is broken.
 const DEATHS_MAX: u64 = 16;
+/// Such deaths until a new version gives way to the one before.
+const DEATHS_OF_A_VERSION_MAX: u64 = 3;
+/// A worker that has not looked for so long was stopped.
+pub(super) const STOPPED: Nanos = Nanos::from_secs(1);
 /// How long a worker waits for the processes of the one before it.
 const LAST_ONES: Nanos = Nanos::from_secs(1);
 
 /// Serves the core of that number until the pipeline ends.
-pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies) -> ! {
+pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, machine: Option<&Cores>) -> ! {
     die_with(kin.parent);
     // Refusals were told by the process that started this one.
     let _ = thread::pin(shared.core(core));
@@ -34,7 +41,7 @@ pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies) -> 
     let shared: &'static Shared = Box::leak(Box::new(shared));
     count_ended_children(shared.worker_bell(core).count);
     let own = std::process::id() as i32;
-    shared.worker(core).store(own as u64, Relaxed);
+    let before = shared.worker(core).swap(own as u64, Relaxed);
     let mut worker = Worker {
         shared,
         core,
@@ -45,8 +52,11 @@ pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies) -> 
             .filter_map(|stage| Some((stage, bodies(shared.name(stage))?)))
             .collect(),
         children: HashMap::new(),
+        duties: Duties::new(shared, core, shared.ground(machine)),
     };
-    worker.take_over();
+    if before != 0 {
+        worker.take_over();
+    }
     worker.run()
 }
 
@@ -59,26 +69,29 @@ struct Worker {
     bodies: HashMap<usize, Box<dyn AnyStage>>,
     /// Processes by number: stage and slot.
     children: HashMap<i32, (usize, u8)>,
+    duties: Duties,
 }
 
 impl Worker {
     fn own_slots(&self) -> impl Iterator<Item = (usize, u8)> + use<> {
         let (shared, core) = (self.shared, self.core);
         let slots = move |stage| (0..shared.slots()).map(move |slot| (stage, slot));
-        let all = shared.stages().flat_map(slots);
+        let all = shared.migratable().flat_map(slots);
         all.filter(move |(_, slot)| shared.core_of(*slot) == core)
     }
 
-    /// Goes on where another worker of this core has died. The kernel kills its processes; no stage is given to another
-    /// one before they are gone.
+    /// Goes on where another worker of this core has died, and the kernel kills its processes. The stages that they
+    /// had get another epoch, so that one which is still in a step cannot commit it: also one of which the worker had
+    /// no time to say that it was started.
     fn take_over(&mut self) {
         for (stage, slot) in self.own_slots() {
             let pid = self.shared.slot(stage, slot).pid;
-            if pid != 0 {
-                let gone = ProcessId::of(pid).is_none_or(|process| process.wait_gone(LAST_ONES));
-                if gone {
-                    self.died(stage, slot);
-                }
+            let process = if pid == 0 { None } else { ProcessId::of(pid) };
+            if process.is_some_and(|process| !process.wait_gone(LAST_ONES)) {
+                continue;
+            }
+            if pid != 0 || self.shared.control(stage).owner == slot {
+                self.gone(stage, slot, None);
             }
         }
     }
@@ -86,13 +99,19 @@ impl Worker {
     fn run(&mut self) -> ! {
         let bell = self.shared.worker_bell(self.core);
         bell.waits(true);
+        let mut looked = self.shared.now();
         loop {
             let heard = bell.heard();
+            let now = self.shared.now();
+            self.shared.looked(self.core).store(now.0, Relaxed);
             while let Some(ended) = reap() {
                 self.ended(ended);
             }
             match self.shared.end() {
-                End::Runs => self.start_wanted(),
+                End::Runs => {
+                    self.start_wanted();
+                    self.kill_those_that_hang(looked, now);
+                }
                 _ if self.children.is_empty() => exit_now(0),
                 // They end by themselves, but for one that hangs, or is no program of ours.
                 _ => {
@@ -101,28 +120,57 @@ impl Worker {
                     }
                 }
             }
-            self.shared.wait(bell, heard, None);
+            looked = now;
+            let at_most = self.duties.look();
+            self.shared.wait(bell, heard, Some(at_most));
             bell.waits(true);
+        }
+    }
+
+    /// Kills the processes whose step takes too long. Not where this worker itself has not looked for a while: all
+    /// may have been stopped (by a terminal, or a debugger) and go on now.
+    fn kill_those_that_hang(&self, looked: Time, now: Time) {
+        let shared = self.shared;
+        if now.0.saturating_sub(looked.0) > STOPPED.0 {
+            return;
+        }
+        for (pid, (stage, slot)) in &self.children {
+            let began = shared.note(*stage, Note::StepBegan).load(Relaxed);
+            let has_it = shared.control(*stage).owner == *slot;
+            if has_it && began != 0 && now.0.saturating_sub(began) > shared.step_max().0 {
+                shared.note(*stage, Note::StepBegan).store(0, Relaxed);
+                shared.note(*stage, Note::Hung).fetch_add(1, Relaxed);
+                // One that has ended meanwhile is reaped.
+                let _ = ProcessId::of(*pid).is_some_and(ProcessId::kill);
+            }
         }
     }
 
     fn start_wanted(&mut self) {
         for (stage, slot) in self.own_slots() {
-            let said = self.shared.slot(stage, slot);
-            if said.wanted && said.pid == 0 {
-                // Refused (too many processes): tried again at the next look.
-                let _ = self.start(stage, slot, said.executed);
-            }
+            // Refused (too many processes): tried again at the next look.
+            let _ = self.start(stage, slot);
         }
     }
 
-    fn start(&mut self, stage: usize, slot: u8, executed: bool) -> std::io::Result<()> {
-        let pid = match executed {
-            true => self.execute(stage, slot)?,
+    /// Starts the process of a slot, where one is wanted and none is there.
+    fn start(&mut self, stage: usize, slot: u8) -> std::io::Result<()> {
+        let (shared, said) = (self.shared, self.shared.slot(stage, slot));
+        let Some(start) = starts(shared.control(stage), slot, said, shared.versions(stage).now) else {
+            return Ok(());
+        };
+        // Before the process looks at it. Another request came between: the next look will find it.
+        if !shared.change_slot(stage, slot, said, start) {
+            return Ok(());
+        }
+        shared.at(Point::Starts);
+        let pid = match start.is_executed() {
+            true => self.execute(stage, slot, start.version.program)?,
             false => self.fork(stage, slot)?,
         };
+        shared.at(Point::Started);
         self.children.insert(pid, (stage, slot));
-        self.shared.set_slot(stage, slot, |it| it.pid = pid);
+        shared.set_slot(stage, slot, |it| it.pid = pid);
         Ok(())
     }
 
@@ -146,8 +194,8 @@ impl Worker {
         }
     }
 
-    /// Starts the slot's process as this program once more.
-    fn execute(&self, stage: usize, slot: u8) -> std::io::Result<i32> {
+    /// Starts the slot's process as a program.
+    fn execute(&self, stage: usize, slot: u8, program: u8) -> std::io::Result<i32> {
         let role = Role::Instance {
             core: self.core,
             stage,
@@ -158,7 +206,7 @@ impl Worker {
             priority: None,
             tag: self.tag.clone(),
         };
-        let mut command = Command::new(self.shared.program());
+        let mut command = Command::new(self.shared.program(program));
         command
             .args(std::env::args_os().skip(1))
             .envs(environment(self.shared, &role, &kin));
@@ -178,55 +226,54 @@ impl Worker {
         let Some((stage, slot)) = self.children.remove(&ended.pid) else {
             return;
         };
-        self.shared.set_slot(stage, slot, |it| it.pid = 0);
-        match ended.code {
-            Some(0) => {}
-            Some(FAILS) => self.shared.end_by(End::Failed(stage)),
-            Some(REFUSES) => {
-                self.shared.set_slot(stage, slot, |it| it.wanted = false);
-                self.died(stage, slot);
-            }
-            _ => self.died(stage, slot),
+        if ended.code == Some(FAILS) {
+            self.shared.end_by(End::Failed(stage));
         }
+        self.gone(stage, slot, ended.code);
     }
 
-    /// What becomes of the stage of a process that has died.
-    fn died(&mut self, stage: usize, slot: u8) {
+    /// What becomes of the stage of a process that has ended, by itself with `code` or not. One that ended because it
+    /// was not needed may have been asked for meanwhile, or have the stage by now.
+    fn gone(&mut self, stage: usize, slot: u8, code: Option<i32>) {
         let shared = self.shared;
-        shared.set_slot(stage, slot, |it| it.pid = 0);
+        shared.at(Point::Reaped);
+        let runs = shared.end() == End::Runs;
+        let owned = shared.control(stage).owner == slot;
+        if runs && owned && code != Some(DONE) {
+            shared.note(stage, Note::Restarts).fetch_add(1, Relaxed);
+            if self.too_often(stage) {
+                shared.end_by(End::Failed(stage));
+            }
+        }
+        let (now, refused) = (shared.versions(stage).now, code == Some(REFUSES));
+        shared.set_slot(stage, slot, |it| {
+            *it = after_end(*it, owned, refused, now);
+            it.wanted |= !refused && shared.is_kept(slot) && !owned && code.is_none();
+        });
         if shared.end() != End::Runs {
             return;
         }
-        let owned = shared.control(stage).owner == slot;
-        if owned {
-            shared.note(stage, Note::Restarts).fetch_add(1, Relaxed);
-            if self.too_often(stage) {
-                return shared.end_by(End::Failed(stage));
-            }
-        }
+        shared.at(Point::Buried);
         let spare = self.spare(stage, slot);
-        if let Some(next) = shared.change_control(stage, |control: Control| control.died(slot, Some(spare))) {
-            shared.set_slot(stage, next.owner, |it| it.wanted = true);
-            shared.ring(shared.slot_bell(stage, next.owner));
-            shared.ring(shared.worker_bell(shared.core_of(next.owner)));
-        }
-        // One that was started to take the stage over, and died before it had it, is not tried again.
-        if !owned && shared.slot(stage, slot).executed {
-            shared.set_slot(stage, slot, |it| it.wanted = false);
-        }
-        if shared.slot(stage, slot).wanted {
-            let _ = self.start(stage, slot, false);
-        }
+        shared.change_control(stage, |control: Control| control.died(slot, Some(spare)));
+        // Whatever died: the one that has the stage now may have missed a bell, or is to be started.
+        let owner = shared.control(stage).owner;
+        shared.ring(shared.slot_bell(stage, owner));
+        shared.ring(shared.worker_bell(shared.core_of(owner)));
+        let _ = self.start(stage, slot);
     }
 
-    /// The slot that has the stage when the process in `slot` has died: the other one of this core where a process is
+    /// The slot that has the stage when the process in `slot` has died: another one of this core where a process is
     /// ready there, else the same, once a process is in it again.
     fn spare(&self, stage: usize, slot: u8) -> u8 {
+        let shared = self.shared;
         let others = self.own_slots().filter(|(of, other)| *of == stage && *other != slot);
-        let ready = |(_, other): &(usize, u8)| self.shared.slot(stage, *other).pid != 0;
+        let ready = |(_, other): &(usize, u8)| may_go_on(shared.slot(stage, *other), shared.versions(stage).now);
         { others }.find(ready).map_or(slot, |(_, other)| other)
     }
 
+    /// Counts a death of a stage's process; whether there were too many without a step between. A version that has
+    /// done no step yet gives way to the one before.
     fn too_often(&self, stage: usize) -> bool {
         let note = |note| self.shared.note(stage, note);
         let steps = self.shared.layout.steps(&self.shared.region, stage);
@@ -235,6 +282,13 @@ impl Worker {
             false => 1,
         };
         note(Note::Deaths).store(deaths, Relaxed);
+        let versions = self.shared.versions(stage);
+        let began = note(Note::StepsAtVersion).load(Relaxed) == steps;
+        if deaths > DEATHS_OF_A_VERSION_MAX && began && versions.can_go_back() {
+            note(Note::Deaths).store(0, Relaxed);
+            self.shared.set_versions(stage, versions.back());
+            return false;
+        }
         deaths > DEATHS_MAX
     }
 }
