@@ -202,7 +202,8 @@ fn each_wrong_line_is_told_in_full() {
         (
             "duration = \"10s\"",
             "duration = \"10s\"\nvolume = 3",
-            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify, movie, allocation, exclusive",
+            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, stage, \
+             trace, task, identify, movie, allocation, exclusive, edge, pipeline",
         ),
         (
             "duration = \"10s\"",
@@ -326,7 +327,7 @@ fn a_wrong_override_is_named_as_it_was_written() {
         ),
         (
             "stroe.objects=1",
-            "--set stroe.objects=1: stroe: unknown key; did you mean store?",
+            "--set stroe.objects=1: stroe: unknown key; did you mean store or stage?",
         ),
     ] {
         assert_eq!(complaints(SMALL, &[argument]), [expected]);
@@ -531,7 +532,7 @@ fn each_wrong_line_of_stages_is_told_in_full() {
         (
             "from = \"in\"",
             "from = \"out\"",
-            "x.toml:1: stage[0].file: a file is read (an edge leads from it) or written (an edge leads to it): connect \
+            "x.toml:3: stage[0].file: a file is read (an edge leads from it) or written (an edge leads to it): connect \
              one end",
         ),
         (
@@ -579,7 +580,7 @@ fn each_wrong_line_of_stages_is_told_in_full() {
         (
             "file = \"/dev/null\"",
             "file = \"nowhere\"",
-            "x.toml:2: stage[0].file: at/nowhere: no such file; name one to be read",
+            "x.toml:3: stage[0].file: at/nowhere: no such file; name one to be read",
         ),
         (
             "file = \"/dev/null\"",

@@ -83,6 +83,11 @@ fn check_does(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, ke
                 key("program"),
                 "names no program: write [\"sox\", \"-t\", \"f32\", ...]",
             );
+            let what = format!(
+                "\"{}\" is connected to nothing: add an [[edge]] from it or to it",
+                stage.name
+            );
+            problems.require(inputs + outputs > 0, key("name"), what);
             let what = "a program has one standard input: put a stage that joins before it";
             problems.require(inputs <= 1, key("takes"), what);
             let what = "a program has one standard output: put a stage that splits behind it";
@@ -94,8 +99,6 @@ fn check_does(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, ke
         }
         Does::Library(_) | Does::Kind(_) => return,
     }
-    let what = "is connected to nothing: add an [[edge]] from it or to it";
-    problems.require(inputs + outputs > 0, key("name"), format!("\"{}\" {what}", stage.name));
     let rates = stage.takes.iter().chain(&stage.makes).flatten();
     let what = "a program or file takes and makes single frames";
     problems.require(rates.clone().all(|rate| *rate == 1), key("takes"), what);

@@ -216,7 +216,8 @@ pub struct StageRun {
 }
 
 impl StageRun {
-    /// To be called some times a second: counts moves, and ends what is to end with the rest. Whether frames flow still.
+    /// To be called some times a second: counts moves, and ends what is to end with the rest. Answers whether frames
+    /// flow still.
     pub fn look(&mut self) -> bool {
         for handover in self.stages.pipeline.supervisor().handovers() {
             self.moves[handover.stage] += u64::from(handover.cause == Cause::Moved);

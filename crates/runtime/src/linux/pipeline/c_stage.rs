@@ -34,7 +34,8 @@ pub enum CStageError {
     },
     /// It was built with another header.
     #[error(
-        "{}: was built with version {version} of punctual_stage.h, and this program has version {ABI_VERSION}: build it again",
+        "{}: was built with version {version} of punctual_stage.h, and this program has version {ABI_VERSION}: build it \
+         again",
         path.display()
     )]
     Version {
