@@ -104,6 +104,21 @@ fn ladder(policies: &[Frequencies]) -> Vec<Hertz> {
     steps
 }
 
+/// The clock of a core at this moment, as the driver tells it; `None` where the core has no policy.
+pub fn current(tree: &KernelTree, core: CoreId) -> Option<Hertz> {
+    of_core(tree, core, "scaling_cur_freq")
+}
+
+/// The highest clock of a core; `None` where the core has no policy.
+pub fn highest(tree: &KernelTree, core: CoreId) -> Option<Hertz> {
+    of_core(tree, core, "cpuinfo_max_freq")
+}
+
+fn of_core(tree: &KernelTree, core: CoreId, file: &str) -> Option<Hertz> {
+    let path = tree.path(format!("/sys/devices/system/cpu/cpu{core}/cpufreq/{file}"));
+    parse_khz(&read_trimmed(&path).ok()?)
+}
+
 /// How a frequency is forced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {

@@ -8,11 +8,13 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
+use punctual_allocation::mapping::Cores;
 use punctual_pipeline::{AnyStage, Control, after_end, may_go_on, starts};
 use punctual_platform::linux::process::{Ended, ProcessId, count_ended_children, die_with, exit_now, fork, reap};
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
 
+use super::coordinator::Duties;
 use super::instance::{DONE, FAILS, Instance, REFUSES};
 use super::planted::Point;
 use super::shared::{Bodies, End, Note, Shared};
@@ -28,7 +30,7 @@ pub(super) const STOPPED: Nanos = Nanos::from_secs(1);
 const LAST_ONES: Nanos = Nanos::from_secs(1);
 
 /// Serves the core of that number until the pipeline ends.
-pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies) -> ! {
+pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, machine: Option<&Cores>) -> ! {
     die_with(kin.parent);
     // Refusals were told by the process that started this one.
     let _ = thread::pin(shared.core(core));
@@ -50,6 +52,7 @@ pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies) -> 
             .filter_map(|stage| Some((stage, bodies(shared.name(stage))?)))
             .collect(),
         children: HashMap::new(),
+        duties: Duties::new(shared, core, shared.ground(machine)),
     };
     if before != 0 {
         worker.take_over();
@@ -66,6 +69,7 @@ struct Worker {
     bodies: HashMap<usize, Box<dyn AnyStage>>,
     /// Processes by number: stage and slot.
     children: HashMap<i32, (usize, u8)>,
+    duties: Duties,
 }
 
 impl Worker {
@@ -117,7 +121,8 @@ impl Worker {
                 }
             }
             looked = now;
-            self.shared.wait(bell, heard, None);
+            let at_most = self.duties.look();
+            self.shared.wait(bell, heard, Some(at_most));
             bell.waits(true);
         }
     }
