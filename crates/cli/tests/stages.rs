@@ -228,19 +228,52 @@ fn a_program_that_fails_is_named() {
     assert_eq!(fs::read_to_string(folder.path().join("to")).unwrap(), "abc");
 }
 
+/// Rates other than one frame are those of libraries.
+#[test]
+fn rates_and_rings_of_a_stage_in_c_are_checked() {
+    let folder = folder_with(&[("mean.toml", include_str!("../../../examples/c/mean.toml"))]);
+    build_example(folder.path());
+    let text = fs::read_to_string(folder.path().join("mean.toml")).unwrap();
+    let said = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        fs::write(folder.path().join("x.toml"), text.replacen(from, to, 1)).unwrap();
+        refused(folder.path(), &["run", "x.toml"])
+    };
+    let library = "library = \"mean.so\"";
+    let told = said(library, "library = \"mean.so\"\nstate_bytes = 8");
+    let expected =
+        "x.toml:13: stage[1].state_bytes: its state has 16 bytes: ask for at least that, or remove this key\n";
+    assert_eq!(told, expected);
+    let told = said(library, "library = \"mean.so\"\ntakes = [20]\nmakes = [20]");
+    let expected = "x.toml:21: edge[0]: the edge hum -> mean has 14 slots, and needs 20: a step's frames, and those that \
+                    are kept until the taker's state is saved\n";
+    assert_eq!(told.replace(".slots", ""), expected);
+    let diamond = "library = \"mean.so\"\ntakes = [1, 2]\n[[edge]]\nfrom = \"hum\"\nto = \"mean:1\"\nframe_bytes = 960";
+    let told = said(library, diamond);
+    assert!(told.starts_with("x.toml:") && told.contains("never balances"), "{told}");
+    let told = said(library, "library = \"mean.so\"\ntakes = [1, 1]");
+    assert_eq!(
+        told,
+        "x.toml:13: stage[1].takes: input 1 of stage \"mean\" has 0 edges: connect one\n"
+    );
+}
+
+fn build_example(folder: &Path) {
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O2", "-I"])
+        .arg(root().join("include"))
+        .arg("-o");
+    cc.arg(folder.join("mean.so")).arg(root().join("examples/c/mean.c"));
+    assert!(cc.status().expect("a C compiler, cc: install gcc or clang").success());
+}
+
 #[test]
 fn a_stage_in_c_is_loaded_beside_its_scenario() {
     let folder = folder_with(&[("mean.toml", include_str!("../../../examples/c/mean.toml"))]);
     let refusal = refused(folder.path(), &["run", "mean.toml"]);
     let place = "mean.toml:12: stage[1].library: mean.so: cannot be loaded: No such file or directory";
     assert!(refusal.starts_with(place), "{refusal}");
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-O2", "-I"])
-        .arg(root().join("include"))
-        .arg("-o");
-    cc.arg(folder.path().join("mean.so"))
-        .arg(root().join("examples/c/mean.c"));
-    assert!(cc.status().expect("a C compiler, cc: install gcc or clang").success());
+    build_example(folder.path());
     let (out, _) = told(punctual(folder.path(), &["run", "mean.toml"]));
     let samples: Vec<&str> = out.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(samples, ["0", "0", "0", "0"], "the offset is gone: {out}");
