@@ -248,8 +248,8 @@ fn rates_and_rings_of_a_stage_in_c_are_checked() {
     let expected = "x.toml:21: edge[0]: the edge hum -> mean has 14 slots, and needs 20: a step's frames, and those that \
                     are kept until the taker's state is saved\n";
     assert_eq!(told.replace(".slots", ""), expected);
-    let diamond = "library = \"mean.so\"\ntakes = [1, 2]\n[[edge]]\nfrom = \"hum\"\nto = \"mean:1\"\nframe_bytes = 960";
-    let told = said(library, diamond);
+    let second = "[[edge]]\nfrom = \"hum\"\nto = \"mean:1\"\nframe_bytes = 960";
+    let told = said(library, &format!("{library}\ntakes = [1, 2]\n{second}"));
     assert!(told.starts_with("x.toml:") && told.contains("never balances"), "{told}");
     let told = said(library, "library = \"mean.so\"\ntakes = [1, 1]");
     assert_eq!(

@@ -1,5 +1,6 @@
-//! Stages in C: the example's outcome is that of one thread, whatever is moved, killed and replaced meanwhile; libraries
-//! that are none are refused. Without the usual test harness, because the processes of a pipeline run the program again.
+//! Stages in C: the example's outcome is that of one thread, whatever is moved, killed and replaced meanwhile;
+//! libraries that are none are refused. Without the usual test harness, because the processes of a pipeline run the
+//! program again.
 //!
 //! Needs a C compiler, `cc`, as the workspace does.
 
