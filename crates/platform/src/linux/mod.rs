@@ -18,6 +18,7 @@ mod guardian;
 mod heirs;
 pub mod journal;
 mod ledger;
+pub mod library;
 mod machine;
 pub mod pipes;
 pub mod powercap;

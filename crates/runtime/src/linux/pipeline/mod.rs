@@ -12,6 +12,7 @@
 //! All of them die with the process above them, and the memory with the last of them: after a kill of any of them no
 //! process and no mapping is left. Which process has a stage is said by one word ([`punctual_pipeline::Control`]).
 
+mod c_stage;
 mod coordinator;
 mod desk;
 mod instance;
@@ -38,6 +39,7 @@ use punctual_units::{CoreId, Nanos};
 
 pub use punctual_allocation::mapping;
 
+pub use c_stage::{CStage, CStageError};
 pub use coordinator::{CoordinatorNow, SettingError};
 pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
@@ -241,6 +243,30 @@ impl Pipeline {
     pub fn tardiness(&self, name: &str) -> Option<TardinessFigures> {
         let stage = self.shared.graph.number(name)?;
         Some(self.shared.layout.tardiness(&self.shared.region, stage).figures())
+    }
+
+    /// Frames that a stage has made, at all outputs; 0 where there is no such stage.
+    pub fn made(&self, name: &str) -> u64 {
+        let shared = &self.shared;
+        let Some(stage) = shared.graph.number(name) else {
+            return 0;
+        };
+        let outputs = 0..shared.graph.stages()[stage].makes.len();
+        outputs
+            .map(|port| shared.layout.made(&shared.region, stage, port))
+            .sum()
+    }
+
+    /// Frames that were dropped before a stage, at all inputs; 0 where there is no such stage.
+    pub fn dropped(&self, name: &str) -> u64 {
+        let shared = &self.shared;
+        let Some(stage) = shared.graph.number(name) else {
+            return 0;
+        };
+        let inputs = 0..shared.graph.stages()[stage].takes.len();
+        inputs
+            .map(|port| shared.layout.dropped(&shared.region, stage, port))
+            .sum()
     }
 
     /// Whether all stages without outputs have ended: no frame will be delivered any more.
