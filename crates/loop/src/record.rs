@@ -1,10 +1,10 @@
 //! The log of a run, and its replay: the same events through a fresh policy must give the same decisions.
 //!
-//! Policies decide during a run: the [`Regulator`] where the knobs go, admission ([`Updates`]) which sensor
-//! updates are let in, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is
-//! lent, at the very instants at which a job ends or begins. Where stages of a pipeline run is decided by a fourth, the
-//! [`Coordinator`](punctual_allocation::mapping::Coordinator), period by period. One log holds the events and answers of each in their own
-//! order, and nothing but values.
+//! Policies decide during a run: the [`Regulator`] where the knobs go, admission ([`Updates`]) which sensor updates are
+//! let in, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is lent, at the
+//! very instants at which a job ends or begins. Where stages of a pipeline run is decided by a
+//! [`Coordinator`](punctual_allocation::mapping::Coordinator), period by period. One log holds the events and answers
+//! of each in their own order, and nothing but values.
 
 use punctual_allocation::mapping::MappingLog;
 use punctual_cores::LendingLog;

@@ -4,8 +4,8 @@
 //!
 //! All stages run on the core whose worker does not coordinate, so that one worker has the statistics of 16 stages, a
 //! hundred times a second, and the other one the coordinator alone. Both figures hold all that a worker does. A thread
-//! that sleeps for 10 ms, again and again, tells what being woken so often takes by itself: on a virtual machine that is
-//! most of it.
+//! that sleeps for 10 ms, again and again, tells what being woken so often takes by itself: on a virtual machine that
+//! is most of it.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}

@@ -1,6 +1,6 @@
 //! A `Regulator` beneath a mapping: it holds the tardiness of frames (latency over due-by) by the clock, while a
-//! coordinator moves stages. Simulated. They do not fight, because loads are told in cycles, which no clock changes, and
-//! because the clock has one hand: what the table says of it is left. Where the table turns it, too (the planted
+//! coordinator moves stages. Simulated. They do not fight, because loads are told in cycles, which no clock changes,
+//! and because the clock has one hand: what the table says of it is left. Where the table turns it, too (the planted
 //! fault), it goes back and forth.
 
 use punctual_allocation::mapping::{
@@ -170,6 +170,7 @@ fn regulator(seed: u64) -> Regulator {
                 }),
             }],
             meters: Vec::new(),
+            domains: Vec::new(),
         },
         start: Time::ZERO,
         warm_up: Nanos::ZERO,
