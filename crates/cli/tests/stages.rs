@@ -53,6 +53,14 @@ fn json(folder: &Path, file: &str) -> Value {
 #[test]
 fn frames_go_through_programs_files_and_stages() {
     let letters: String = (0..5000u32).map(|at| char::from(b'a' + (at * at % 26) as u8)).collect();
+    // A built-in stage that stays here is a thread of the run.
+    let here = PIPES.replace("kind = \"copy\"", "kind = \"copy\"\nmigratable = false");
+    let folder = folder_with(&[("x.toml", &here), ("from", &letters)]);
+    told(punctual(folder.path(), &["run", "x.toml"]));
+    assert_eq!(
+        fs::read_to_string(folder.path().join("to")).unwrap(),
+        letters.to_uppercase()
+    );
     let folder = folder_with(&[("x.toml", PIPES), ("from", &letters)]);
     let (out, _) = told(punctual(
         folder.path(),
@@ -245,9 +253,9 @@ fn rates_and_rings_of_a_stage_in_c_are_checked() {
         "x.toml:13: stage[1].state_bytes: its state has 16 bytes: ask for at least that, or remove this key\n";
     assert_eq!(told, expected);
     let told = said(library, "library = \"mean.so\"\ntakes = [20]\nmakes = [20]");
-    let expected = "x.toml:21: edge[0]: the edge hum -> mean has 14 slots, and needs 20: a step's frames, and those that \
-                    are kept until the taker's state is saved\n";
-    assert_eq!(told.replace(".slots", ""), expected);
+    let expected = "x.toml:21: edge[0].slots: the edge hum -> mean has 14 slots, and needs 20: a step's frames, and \
+                    those that are kept until the taker's state is saved\n";
+    assert_eq!(told, expected);
     let second = "[[edge]]\nfrom = \"hum\"\nto = \"mean:1\"\nframe_bytes = 960";
     let told = said(library, &format!("{library}\ntakes = [1, 2]\n{second}"));
     assert!(told.starts_with("x.toml:") && told.contains("never balances"), "{told}");
@@ -265,6 +273,24 @@ fn build_example(folder: &Path) {
         .arg("-o");
     cc.arg(folder.join("mean.so")).arg(root().join("examples/c/mean.c"));
     assert!(cc.status().expect("a C compiler, cc: install gcc or clang").success());
+}
+
+/// A frame that does not fit has the example's step answer 1.
+#[test]
+fn a_stage_in_c_that_cannot_go_on_says_why() {
+    let folder = folder_with(&[]);
+    build_example(folder.path());
+    let text = include_str!("../../../examples/c/mean.toml");
+    let last = text.rfind("frame_bytes = 960").unwrap();
+    let short = format!("{}frame_bytes = 96", &text[..last]);
+    fs::write(folder.path().join("x.toml"), short).unwrap();
+    let output = punctual(folder.path(), &["run", "x.toml"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.ends_with("stage \"mean\" cannot go on: its step answered 1\n"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -60,6 +60,9 @@ pub(super) fn single(spec: &StagesSpec) -> Vec<Problem> {
         let what = format!("{} is out of range: 1 to {FRAME_MAX}", edge.frame_bytes);
         let fits = edge.frame_bytes > 0 && edge.frame_bytes <= FRAME_MAX;
         problems.require(fits, format!("edge[{number}].frame_bytes"), what);
+        let due = edge.full != WhenFull::DropLate || spec.stages.iter().any(|stage| stage.deadline.is_some());
+        let what = "no frame is ever due: give the source a `deadline`, such as \"50ms\", or write \"drop-oldest\"";
+        problems.require(due, format!("edge[{number}].full"), what);
     }
     let what = "is no number of frames per second: write one above 0";
     let rate = spec.rate.unwrap_or(1.0);
