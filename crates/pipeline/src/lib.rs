@@ -35,7 +35,7 @@ pub use commit::{Commit, Record};
 pub use control::{Control, Phase, SLOTS_MAX};
 pub use frames::{Frames, Head};
 pub use graph::{EdgeSpec, Graph, GraphError, Link, PORTS_MAX, STAGES_MAX, StageSpec, WhenFull};
-pub use layout::{Bell, Layout, LayoutError};
+pub use layout::{Bell, LAST_WORDS_MAX, Layout, LayoutError};
 pub use life::{Doing, Granted, Slot, Version, Versions, Wish, after_end, doing, grant, may_go_on, starts};
 pub use region::Region;
 pub use runner::{Runner, TakeError, Turn};

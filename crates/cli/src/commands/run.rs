@@ -60,11 +60,12 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     }
     let mut beside = stages::Beside::new(prepared);
     let finished = perform(&request, &watcher, &loaded, &mut beside);
+    // Before stages end: what their programs print then is to be seen.
+    drop(watcher);
     let (rows, failed) = beside.finish(&loaded);
     let Finished { mut report, log } = failed.and(finished)?;
     report.stages = rows;
     report.summary.notes.splice(0..0, learnt.note);
-    drop(watcher);
 
     // The text says what is known: one output that cannot be written does not take the others with it.
     let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));

@@ -1,8 +1,10 @@
 //! The stages of a scenario in `punctual run`: by themselves, or beside its tasks.
 
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use punctual_pipeline::TardinessFigures;
 use punctual_runtime::linux::pipeline::PipeError;
 use punctual_runtime::report::{Progress, StageReport};
 use punctual_scenario::stages::{StageError, StageRun, Stages};
@@ -14,10 +16,13 @@ use crate::failure::Failure;
 use crate::output::{Output, apart};
 use crate::scenario::Loaded;
 use crate::stages::{is_good, summary};
+use crate::summary::count;
 use crate::watch::Watcher;
 
 /// How often a run of stages is looked at.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often a line tells how far it is.
+const LINE: Duration = Duration::from_secs(1);
 
 /// Starts the processes of the scenario's stages; `None` where it has none. In such a process, this serves and does not
 /// return.
@@ -74,8 +79,13 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run) -> Result<(), F
     let watcher = Watcher::start(true)?;
     let (begun, duration) = (Instant::now(), Duration::from_nanos(loaded.scenario.duration.0));
     let mut run = prepared.begin().map_err(|why| told(&why, loaded))?;
+    let mut next = LINE;
     while run.look() && !watcher.stopped() && begun.elapsed() < duration {
         std::thread::sleep(LOOK);
+        if begun.elapsed() >= next {
+            line(&run, next);
+            next += LINE;
+        }
     }
     let (stages, failed) = run.finish();
     drop(watcher);
@@ -89,6 +99,15 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run) -> Result<(), F
     let json = json.map_or(Ok(()), |file| file.json(&report));
     let failed = failed.map_or(Ok(()), |why| Err(told(&why, loaded)));
     Failure::all([text, json, failed, checked(&stages, arguments.check)])
+}
+
+/// Says how far the sinks are.
+fn line(run: &StageRun, elapsed: Duration) {
+    let sink =
+        |(name, it): (&str, TardinessFigures)| format!("{name} {} frames, {} late", count(it.frames), count(it.late));
+    let sinks: Vec<String> = run.sinks().map(sink).collect();
+    // Where standard error is closed, the run goes on unseen.
+    let _ = writeln!(std::io::stderr(), "{:>6} s  {}", elapsed.as_secs(), sinks.join("; "));
 }
 
 /// Fails where the stages were to hold their goals and did not.

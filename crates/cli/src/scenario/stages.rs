@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipeline::{EdgeSpec, WhenFull};
 use punctual_platform::CoreChoice;
 use punctual_scenario::stages::{Does, EdgeNeeds, FileEnd, StageNeeds, StagesSpec};
@@ -20,12 +21,23 @@ const PRIORITY_MAX: u8 = 50;
 pub fn stages(top: &mut Section<'_, '_>) -> StagesSpec {
     let stages = top.tables("stage", stage);
     let edges = top.tables("edge", edge);
-    let (cores, priority) = top.table("pipeline", |section| (cores(section), priority(section)));
+    let pipeline = top.table("pipeline", pipeline);
     StagesSpec {
         stages,
         edges,
-        cores,
-        priority,
+        ..pipeline
+    }
+}
+
+fn pipeline(section: &mut Section<'_, '_>) -> StagesSpec {
+    let policies = MappingPolicy::ALL.map(|policy| (policy.name(), policy));
+    StagesSpec {
+        cores: cores(section),
+        priority: priority(section),
+        policy: section.choice("policy", &policies).unwrap_or_default(),
+        rate: section.number("rate"),
+        step_max: section.time("step_max"),
+        ..StagesSpec::default()
     }
 }
 

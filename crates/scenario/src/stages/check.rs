@@ -60,7 +60,24 @@ pub(super) fn single(spec: &StagesSpec) -> Vec<Problem> {
         let what = format!("{} is out of range: 1 to {FRAME_MAX}", edge.frame_bytes);
         let fits = edge.frame_bytes > 0 && edge.frame_bytes <= FRAME_MAX;
         problems.require(fits, format!("edge[{number}].frame_bytes"), what);
+        let due = edge.full != WhenFull::DropLate || spec.stages.iter().any(|stage| stage.deadline.is_some());
+        let what = "no frame is ever due: give the source a `deadline`, such as \"50ms\", or write \"drop-oldest\"";
+        problems.require(due, format!("edge[{number}].full"), what);
     }
+    let what = "is no number of frames per second: write one above 0";
+    let rate = spec.rate.unwrap_or(1.0);
+    problems.require(
+        rate > 0.0 && rate.is_finite(),
+        "pipeline.rate",
+        format!("{rate} {what}"),
+    );
+    let span = spec.step_max.unwrap_or(LONGEST);
+    let what = "is out of range: write a time above 0 and at most 24 h, such as \"1s\"";
+    problems.require(
+        span > Nanos::ZERO && span <= LONGEST,
+        "pipeline.step_max",
+        format!("{span} {what}"),
+    );
     let what = "there is no [[stage]] for it to lead to: add stages, or remove the edges";
     problems.require(!spec.stages.is_empty() || spec.edges.is_empty(), "edge", what);
     problems.0

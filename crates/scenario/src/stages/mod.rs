@@ -11,6 +11,7 @@ mod run;
 
 use std::path::PathBuf;
 
+use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipeline::EdgeSpec;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
@@ -30,6 +31,12 @@ pub struct StagesSpec {
     pub cores: Vec<CoreId>,
     /// The real-time priority of their processes, where that is allowed.
     pub priority: Option<u8>,
+    /// What decides where they run.
+    pub policy: MappingPolicy,
+    /// Frames per second that policies count on; none: those that come.
+    pub rate: Option<f64>,
+    /// The longest that a step may take: a process that takes longer is killed, and the step is done again.
+    pub step_max: Option<Nanos>,
 }
 
 /// One stage.

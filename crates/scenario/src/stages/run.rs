@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use punctual_pipeline::Failure;
+use punctual_pipeline::{Failure, TardinessFigures};
 use punctual_platform::linux::{KernelTree, cores};
 use punctual_runtime::linux::pipeline::{
     Cause, Peer, PipeError, PipeReport, Piped, Pipeline, PipelineError, PipelineOptions, Pipes,
@@ -85,6 +85,9 @@ impl Stages {
             .map_err(|problem| StageError::Problems(vec![problem]))?;
         let options = PipelineOptions {
             priority: spec.priority,
+            policy: spec.policy,
+            rate: spec.rate,
+            step_max: spec.step_max,
             placement,
             cores,
             ..PipelineOptions::default()
@@ -228,6 +231,19 @@ impl StageRun {
         let over = self.pipes.are_over() && self.stages.pipeline.sinks_have_ended();
         let late = self.ending.is_some_and(|since| since.elapsed() > DRAINS);
         self.stages.pipeline.supervisor().runs() && !over && !late
+    }
+
+    /// The stages that take frames and make none, and how late these were so far.
+    pub fn sinks(&self) -> impl Iterator<Item = (&str, TardinessFigures)> {
+        let sinks = self
+            .stages
+            .plan
+            .graph
+            .stages()
+            .iter()
+            .filter(|stage| stage.makes.is_empty());
+        let names = sinks.map(|stage| stage.name.as_str());
+        names.filter_map(|name| Some((name, self.stages.pipeline.tardiness(name)?)))
     }
 
     /// Ends the sources; what is under way goes on to the sinks.

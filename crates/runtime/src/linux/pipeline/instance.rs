@@ -122,7 +122,10 @@ impl Instance<'_> {
                 Turn::Stepped => runner.count_tardiness(shared.count_time(stage, began)),
                 Turn::Wait | Turn::Ended => shared.wait(bell, heard, None),
                 Turn::ShutOut => return Spell::Yielded,
-                Turn::Failed(_) => exit_now(FAILS),
+                Turn::Failed(why) => {
+                    shared.say_last(stage, &why.0);
+                    exit_now(FAILS)
+                }
             }
         }
     }

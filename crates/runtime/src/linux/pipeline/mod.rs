@@ -16,6 +16,7 @@ mod c_stage;
 mod coordinator;
 mod desk;
 mod instance;
+mod last_words;
 mod log;
 mod panel;
 mod pinned;
@@ -82,8 +83,8 @@ pub enum PipelineError {
     #[error("no stage \"{0}\" is made by this program: name it in the function that makes stages")]
     NoSuchStage(String),
     /// A stage cannot go on.
-    #[error("stage \"{0}\" cannot go on: its process failed, or died {1} times without a step between")]
-    Failed(String, u64),
+    #[error("stage \"{0}\" cannot go on: {1}")]
+    Failed(String, String),
     /// A policy that cannot be asked about these stages and cores.
     #[error(transparent)]
     Policy(#[from] MappingError),

@@ -43,7 +43,10 @@ impl Pinned {
         let turn = runner.turn(body, began, &mut |neighbour| shared.ring_stage(neighbour));
         match &turn {
             Turn::Stepped => runner.count_tardiness(shared.count_time(stage, began)),
-            Turn::Failed(_) => shared.end_by(End::Failed(stage)),
+            Turn::Failed(why) => {
+                shared.say_last(stage, &why.0);
+                shared.end_by(End::Failed(stage));
+            }
             _ => {}
         }
         turn

@@ -20,7 +20,7 @@ use super::PipelineError;
 /// Cores of one pipeline: each has slots for two processes of a stage.
 pub const CORES_MAX: usize = 8;
 /// The longest that a thread waits before it looks again: a lost wake-up costs this much at most.
-const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
+pub(super) const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
 
 /// Makes the stage of that name as it is before the first frame; `None`: there is no such stage.
 pub type Bodies = Arc<dyn Fn(&str) -> Option<Box<dyn AnyStage>> + Send + Sync>;

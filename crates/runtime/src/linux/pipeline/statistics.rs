@@ -6,6 +6,7 @@
 //! the core. Pinned stages are threads of the caller's process: their load is their time in steps. Time for each frame
 //! is the load over the rate of frames that leave the pipeline.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use punctual_platform::linux::KernelTree;
@@ -56,6 +57,7 @@ impl Gatherer {
             return;
         };
         let since = now.since(before);
+        let weight = weight(since);
         for stage in shared.stages() {
             let process = self.process(shared, stage, coordinates);
             let ran = process.and_then(|pid| Some((pid, self.ran(shared, stage, pid)?)));
@@ -63,11 +65,11 @@ impl Gatherer {
             if let (Some((pid, ran)), Some((same, before))) = (ran, before)
                 && pid == same
             {
-                note(shared, stage, Nanos(ran.0.saturating_sub(before.0)), since);
+                note(shared, stage, Nanos(ran.0.saturating_sub(before.0)), since, weight);
             }
         }
         if coordinates {
-            self.look_at_frames(shared, since);
+            self.look_at_frames(shared, since, weight);
         }
         if now >= self.read_at {
             self.read_at = now + READ_EVERY;
@@ -92,12 +94,12 @@ impl Gatherer {
         }
     }
 
-    fn look_at_frames(&mut self, shared: &Shared, since: Nanos) {
+    fn look_at_frames(&mut self, shared: &Shared, since: Nanos, weight: f64) {
         let left = shared.layout.steps(&shared.region, shared.last_stage());
         let frames = left.saturating_sub(std::mem::replace(&mut self.left, left));
         // A worker that has just become the coordinator has not counted before.
         if frames < left || left == 0 {
-            average(shared.desk_word(Word::Fps), frames as f64 / since.as_secs_f64(), since);
+            average(shared.desk_word(Word::Fps), frames as f64 / since.as_secs_f64(), weight);
         }
     }
 
@@ -114,17 +116,21 @@ impl Gatherer {
 }
 
 /// Notes that a stage's process has run for `ran`, `since` the last look.
-fn note(shared: &Shared, stage: usize, ran: Nanos, since: Nanos) {
+fn note(shared: &Shared, stage: usize, ran: Nanos, since: Nanos, weight: f64) {
     shared.measured(stage, Measured::Cpu).fetch_add(ran.0, Relaxed);
     let share = ran.as_secs_f64() / since.as_secs_f64();
-    average(shared.measured(stage, Measured::Load), share, since);
+    average(shared.measured(stage, Measured::Load), share, weight);
 }
 
-/// Moves the double in `word` towards `value` by as much as `since` is worth. One process writes it at a time; two that
-/// do, around a move, lose one value.
-fn average(word: &std::sync::atomic::AtomicU64, value: f64, since: Nanos) {
+/// How much of an average a value of so long is.
+fn weight(since: Nanos) -> f64 {
+    -(-since.as_secs_f64() / AVERAGED.as_secs_f64()).exp_m1()
+}
+
+/// Moves the double in `word` towards `value`. One process writes it at a time; two that do, around a move, lose one
+/// value.
+fn average(word: &AtomicU64, value: f64, weight: f64) {
     let average = f64::from_bits(word.load(Relaxed));
-    let weight = -(-since.as_secs_f64() / AVERAGED.as_secs_f64()).exp_m1();
     word.store((average + weight * (value - average)).to_bits(), Relaxed);
 }
 

@@ -17,7 +17,7 @@ use punctual_units::{Nanos, Time};
 use super::coordinator::Duties;
 use super::instance::{DONE, FAILS, Instance, REFUSES};
 use super::planted::Point;
-use super::shared::{Bodies, End, Note, Shared};
+use super::shared::{Bodies, End, LOOK_AGAIN, Note, Shared};
 use super::{Kin, Role, environment};
 
 /// Deaths of a stage in a row, without a step between, until the pipeline ends: one that dies at every frame is broken.
@@ -99,31 +99,39 @@ impl Worker {
     fn run(&mut self) -> ! {
         let bell = self.shared.worker_bell(self.core);
         bell.waits(true);
-        let mut looked = self.shared.now();
+        let (mut looked, mut rung) = (self.shared.now(), None);
         loop {
             let heard = bell.heard();
             let now = self.shared.now();
-            self.shared.looked(self.core).store(now.0, Relaxed);
-            while let Some(ended) = reap() {
-                self.ended(ended);
+            // A death rings, too. What it does besides, by the clock, wakes it more often.
+            if rung != Some(heard) || now.since(looked) >= LOOK_AGAIN {
+                self.look(looked, now);
+                (looked, rung) = (now, Some(heard));
             }
-            match self.shared.end() {
-                End::Runs => {
-                    self.start_wanted();
-                    self.kill_those_that_hang(looked, now);
-                }
-                _ if self.children.is_empty() => exit_now(0),
-                // They end by themselves, but for one that hangs, or is no program of ours.
-                _ => {
-                    for process in self.children.keys().filter_map(|pid| ProcessId::of(*pid)) {
-                        process.kill();
-                    }
-                }
-            }
-            looked = now;
             let at_most = self.duties.look();
             self.shared.wait(bell, heard, Some(at_most));
             bell.waits(true);
+        }
+    }
+
+    /// Reaps, starts and watches what it is to.
+    fn look(&mut self, looked: Time, now: Time) {
+        self.shared.looked(self.core).store(now.0, Relaxed);
+        while let Some(ended) = reap() {
+            self.ended(ended);
+        }
+        match self.shared.end() {
+            End::Runs => {
+                self.start_wanted();
+                self.kill_those_that_hang(looked, now);
+            }
+            _ if self.children.is_empty() => exit_now(0),
+            // They end by themselves, but for one that hangs, or is no program of ours.
+            _ => {
+                for process in self.children.keys().filter_map(|pid| ProcessId::of(*pid)) {
+                    process.kill();
+                }
+            }
         }
     }
 
