@@ -9,9 +9,8 @@
 use std::hint::black_box;
 use std::io::{Read, Repeat};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use punctual_pipeline::{AnyStage, Control, Failure, Graph, Head, Layout, Region, Runner, Turn};
+use punctual_pipeline::{AnyStage, Checkpoint, Failure, Graph, Head, Layout, Region, Runner, Turn};
 use punctual_radio::stages::{Sink, Source};
 use punctual_radio::{Options, Recording, SINK, SOURCE, graph, stage};
 use punctual_runtime::linux::pipeline::{Pipeline, PipelineOptions, Supervisor};
@@ -106,21 +105,21 @@ fn alone(task: &str) -> Result<[f64; 3], String> {
             let mut room = vec![0; 1 << 20];
             let save = of_work(&mut || drop(body.save(&mut room)));
             let number = runner.stage();
-            let look = of_work(&mut || looks(&layout, &region, number));
+            let checkpoint = Checkpoint {
+                control: layout.control(&region, number),
+                end: &layout.shared(&region)[0],
+                besides: &layout.notes(&region, number)[0],
+            };
+            let bell = layout.bell(&region, number);
+            let look = of_work(&mut || {
+                black_box(bell.heard());
+                black_box(checkpoint.look(0));
+            });
             let counts = [step, save, look].map(|count| count.map(|count| count as f64));
             let [step, save, look] = counts.map(|count| count.map_err(|why| why.to_string()));
             return Ok([step?, save?, look?]);
         }
     }
-}
-
-/// What a process looks at between two frames: the bell, the control word, the pipeline's end, and what else it is to
-/// do.
-fn looks(layout: &Layout, region: &Region, stage: usize) {
-    black_box(layout.bell(region, stage).heard());
-    black_box(Control::of(layout.control(region, stage).load(Ordering::Acquire)).runs(0));
-    black_box(layout.shared(region)[0].load(Ordering::Acquire));
-    black_box(layout.notes(region, stage)[0].load(Ordering::Relaxed));
 }
 
 fn start() -> Result<Pipeline, String> {
