@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::Policy;
+use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipeline::WhenFull;
 use punctual_runtime::linux::pipeline::Mechanism;
 use punctual_scenario::{Fault, Governor};
@@ -248,6 +249,14 @@ pub enum PipelineCommand {
         /// The stage
         stage: String,
     },
+    /// Set what decides where stages run: policy, rate, hold or period
+    Set {
+        /// policy (none, balance, table, table-off, thermal, alone), rate (frames per second, for a source that looks),
+        /// hold (how long a user's move holds, such as 10s), or period (how often the policy is asked, such as 100ms)
+        key: String,
+        /// Its value
+        value: String,
+    },
 }
 
 /// `radio`
@@ -280,6 +289,9 @@ pub struct Radio {
     /// How stages move: affinity, replica, announced, recreate, recreate-ahead
     #[arg(long, default_value = "announced", value_parser = mechanism)]
     pub mechanism: Mechanism,
+    /// What decides where stages run: none, balance, table, table-off, thermal, alone
+    #[arg(long, default_value = "none", value_parser = mapping_policy)]
+    pub policy: MappingPolicy,
     /// Move a stage so often, such as 1ms
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub migrate_every: Option<Duration>,
@@ -341,6 +353,13 @@ fn mechanism(text: &str) -> Result<Mechanism, String> {
     let names = Mechanism::ALL.map(Mechanism::name).join(", ");
     let found = Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == text);
     found.ok_or_else(|| format!("give one of {names}"))
+}
+
+/// A policy, as users write it.
+pub fn mapping_policy(text: &str) -> Result<MappingPolicy, String> {
+    let names = MappingPolicy::ALL.map(MappingPolicy::name).join(", ");
+    let found = MappingPolicy::ALL.into_iter().find(|policy| policy.name() == text);
+    found.ok_or_else(|| format!("\"{text}\": give one of {names}"))
 }
 
 fn span(text: &str) -> Result<Duration, String> {

@@ -232,6 +232,7 @@ pub fn report() -> RunReport {
         header: header(),
         tasks: tasks(),
         lending: Vec::new(),
+        stages: Vec::new(),
         jobs: Vec::new(),
         steps_per_sample: 1,
         samples: (0..300).map(sample).collect(),

@@ -18,6 +18,7 @@ mod protection;
 mod radio;
 mod scenario;
 mod size;
+mod stages;
 mod summary;
 mod tasks;
 mod terminal;

@@ -8,8 +8,8 @@ use punctual_units::Hertz;
 use punctual_workload::UpdateMode;
 
 use crate::protection::{Told, told};
-use crate::tasks;
 use crate::verdict::Verdict;
+use crate::{stages, tasks};
 
 /// Column at which the text of a row begins.
 const INDENT: usize = 14;
@@ -32,6 +32,12 @@ pub fn summary(report: &RunReport) -> String {
     for line in tasks::table(&report.tasks) {
         let _ = writeln!(text, "  {line}");
     }
+    if !report.stages.is_empty() {
+        let _ = writeln!(text, "\n  {}", stages::sentence(&report.stages));
+        stages::table(&report.stages)
+            .iter()
+            .for_each(|line| text += &format!("  {line}\n"));
+    }
     text += "\n";
     for (name, cells) in rows(report) {
         row(&mut text, name, &cells);
@@ -42,7 +48,13 @@ pub fn summary(report: &RunReport) -> String {
         "protection",
         &told(&header.protection).iter().map(protection).collect::<Vec<_>>(),
     );
-    row(&mut text, "notes", &report.summary.notes);
+    let notes = report
+        .summary
+        .notes
+        .iter()
+        .cloned()
+        .chain(stages::notes(&report.stages));
+    row(&mut text, "notes", &notes.collect::<Vec<_>>());
     text
 }
 

@@ -76,8 +76,8 @@ fn a_recorded_run_decides_the_same_again_and_a_changed_log_does_not() {
     // Cut in the middle, of another version, and something else.
     let cut = &log[..log.len() / 2];
     let other = log
-        .replacen("\"version\": 3", "\"version\": 2", 1)
-        .replacen("\"version\":3", "\"version\":2", 1);
+        .replacen("\"version\": 4", "\"version\": 2", 1)
+        .replacen("\"version\":4", "\"version\":2", 1);
     fs::write(folder.path().join("cut.json"), cut).expect("a file");
     fs::write(folder.path().join("other.json"), other).expect("a file");
     fs::write(folder.path().join("noise"), [0xff, 0xfe, 0x00]).expect("a file");
@@ -87,7 +87,7 @@ fn a_recorded_run_decides_the_same_again_and_a_changed_log_does_not() {
         "{}",
         says("cut.json")
     );
-    assert!(says("other.json").starts_with("other.json: is a log of version 2, and this program replays version 3: "));
+    assert!(says("other.json").starts_with("other.json: is a log of version 2, and this program replays version 4: "));
     assert!(says("noise").starts_with("noise: is not text; "));
     assert!(says("none").starts_with("none: no such file; "));
 }

@@ -1,10 +1,12 @@
 //! The log of a run, and its replay: the same events through a fresh policy must give the same decisions.
 //!
-//! Three policies decide during a run: the [`Regulator`] where the knobs go, admission ([`Updates`]) which sensor
-//! updates are let in, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is
-//! lent, at the very instants at which a job ends or begins. One log holds the events and answers of each in their own
-//! order, and nothing but values.
+//! Policies decide during a run: the [`Regulator`] where the knobs go, admission ([`Updates`]) which sensor updates are
+//! let in, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is lent, at the
+//! very instants at which a job ends or begins. Where stages of a pipeline run is decided by a
+//! [`Coordinator`](punctual_allocation::mapping::Coordinator), period by period. One log holds the events and answers
+//! of each in their own order, and nothing but values.
 
+use punctual_allocation::mapping::MappingLog;
 use punctual_cores::LendingLog;
 pub use punctual_store::updates::AdmissionEvent;
 use punctual_store::updates::{AdmissionOptions, Offered, SensorSpec, Updates};
@@ -16,8 +18,9 @@ use crate::event::{Answer, Event};
 use crate::tick::{Regulator, RegulatorOptions};
 
 /// The version of the logs that this program writes and replays. It changes with what events and answers hold: 2 has
-/// plans as lists of knobs, 3 has decisions about cache ways, bandwidth, and lending cores.
-pub const LOG_VERSION: u32 = 3;
+/// plans as lists of knobs, 3 has decisions about cache ways, bandwidth, and lending cores, 4 about where stages of a
+/// pipeline run.
+pub const LOG_VERSION: u32 = 4;
 
 fn first_version() -> u32 {
     1
@@ -46,8 +49,9 @@ pub struct EventLog {
     /// [`LOG_VERSION`] of the program that wrote it; 1 where it does not say.
     #[serde(default = "first_version")]
     pub version: u32,
-    /// What the regulator was made from.
-    pub regulator: RegulatorOptions,
+    /// What the regulator was made from; none where a pipeline ran without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regulator: Option<RegulatorOptions>,
     /// Every event it saw, when, and its answer.
     pub steps: Vec<Decision>,
     /// What admission was made from.
@@ -57,6 +61,9 @@ pub struct EventLog {
     /// What was decided about lending each exclusive core.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lending: Vec<LendingLog>,
+    /// What was decided about where stages of a pipeline run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<MappingLog>,
 }
 
 /// One event of the regulator.
@@ -83,7 +90,31 @@ impl EventLog {
     /// How many decisions the log holds: the regulator's answers, and the verdicts of admission.
     pub fn decisions(&self) -> usize {
         let offered = |event: &&AdmissionEvent| matches!(event, AdmissionEvent::Offered { .. });
-        self.steps.len() + self.updates.iter().filter(offered).count() + self.lendings()
+        self.steps.len() + self.updates.iter().filter(offered).count() + self.lendings() + self.mappings()
+    }
+
+    /// How many decisions about where stages run the log holds.
+    pub fn mappings(&self) -> usize {
+        self.mapping.as_ref().map_or(0, |log| log.decisions.len())
+    }
+
+    /// How many of them cannot be taken again, because earlier ones are missing.
+    pub fn gaps(&self) -> usize {
+        let gaps = |log: &MappingLog| log.replayed().filter(Option::is_none).count();
+        self.mapping.as_ref().map_or(0, gaps)
+    }
+
+    /// A log of a pipeline alone.
+    pub fn of_pipeline(mapping: MappingLog) -> EventLog {
+        EventLog {
+            version: LOG_VERSION,
+            regulator: None,
+            steps: Vec::new(),
+            admission: AdmissionSetup::default(),
+            updates: Vec::new(),
+            lending: Vec::new(),
+            mapping: Some(mapping),
+        }
     }
 
     /// How many decisions about lending exclusive cores the log holds.
@@ -101,7 +132,8 @@ impl EventLog {
 /// A decision that the replay takes differently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Index into [`EventLog::steps`], [`EventLog::updates`] or the decisions of one of [`EventLog::lending`].
+    /// Index into [`EventLog::steps`], [`EventLog::updates`], or the decisions of one of [`EventLog::lending`] or of
+    /// [`EventLog::mapping`].
     pub index: usize,
     /// What was logged and what the replay decided.
     pub what: String,
@@ -116,9 +148,9 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
         return Err(ReplayError::Version(log.version));
     }
     let mut differences = Vec::new();
-    let mut regulator = Regulator::new(log.regulator.clone())?;
+    let mut regulator = log.regulator.clone().map(Regulator::new).transpose()?;
     for (index, logged) in log.steps.iter().enumerate() {
-        let answer = regulator.step(&logged.event, logged.now);
+        let answer = { regulator.as_mut() }.and_then(|regulator| regulator.step(&logged.event, logged.now));
         if answer != logged.answer {
             differences.push(Difference {
                 index,
@@ -158,5 +190,22 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
             }
         }
     }
+    if let Some(log) = &log.mapping {
+        differences.extend(other_mappings(log));
+    }
     Ok(differences)
+}
+
+/// Decisions about where stages run that the replay takes differently. Those after a gap of the log cannot be told.
+fn other_mappings(log: &MappingLog) -> impl Iterator<Item = Difference> {
+    let pairs = log.decisions.iter().zip(log.replayed()).enumerate();
+    pairs.filter_map(|(index, (logged, answer))| {
+        let answer = answer.filter(|answer| *answer != logged.answer)?;
+        let what = format!(
+            "where stages run, asked of {}: logged {:?}, replayed {answer:?}",
+            logged.policy.name(),
+            logged.answer
+        );
+        Some(Difference { index, what })
+    })
 }

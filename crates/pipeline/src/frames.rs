@@ -44,6 +44,16 @@ pub struct Frames<'s> {
 }
 
 impl<'s> Frames<'s> {
+    /// How many inputs the stage has.
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// How many outputs it has.
+    pub fn outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
     /// How many frames of an input this step takes: as many as the graph says, fewer at the end of the stream.
     ///
     /// # Panics

@@ -25,6 +25,11 @@ const NOTES: usize = 24;
 const BELLS: usize = 16;
 /// Words of the caller's for what happened: see [`Layout::log`].
 const LOG_WORDS: usize = 1024 * 16;
+/// Words of the caller's for what decides where stages run: see [`Layout::desk`].
+const DESK_WORDS: usize = 5 * 1024;
+
+/// Bytes of the text in which a stage says why it cannot go on: see [`Layout::last_words`].
+pub const LAST_WORDS_MAX: usize = 256;
 
 /// A word and a bell.
 const SLOT_BYTES: usize = 16;
@@ -87,6 +92,8 @@ pub struct Layout {
     bytes: usize,
     bells_at: usize,
     log_at: usize,
+    desk_at: usize,
+    last_words_at: usize,
     pub(crate) stages: Vec<StageAt>,
 }
 
@@ -193,6 +200,8 @@ impl Layout {
         let mut places = Places(0);
         places.next(HEADER_WORDS * 8);
         let (bells_at, log_at) = (places.next(BELLS * 8), places.next(LOG_WORDS * 8));
+        let desk_at = places.next(DESK_WORDS * 8);
+        let last_words_at = places.next(8 + LAST_WORDS_MAX);
         let rings: Vec<Ring> = { graph.links().iter() }
             .map(|link| {
                 let ring = Ring {
@@ -212,6 +221,8 @@ impl Layout {
             bytes: places.0,
             bells_at,
             log_at,
+            desk_at,
+            last_words_at,
         }
     }
 
@@ -268,6 +279,16 @@ impl Layout {
     /// Words of the caller's, for a bounded list of what happened: 16,384.
     pub fn log<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
         region.words(self.log_at, LOG_WORDS)
+    }
+
+    /// Words of the caller's, for what decides where stages run, and from what: 5120.
+    pub fn desk<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
+        region.words(self.desk_at, DESK_WORDS)
+    }
+
+    /// Words of the caller's for why a stage could not go on: one for its length, and [`LAST_WORDS_MAX`] bytes.
+    pub fn last_words<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
+        region.words(self.last_words_at, 1 + LAST_WORDS_MAX / 8)
     }
 
     /// A bell of the caller's, by its number below 16.

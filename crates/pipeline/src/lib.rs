@@ -11,6 +11,7 @@
 //!   after a crash are one hand-over.
 //! - [`run_serially`]: the whole graph in one thread, the reference for all else.
 
+mod checkpoint;
 mod commit;
 #[cfg(test)]
 mod commit_tests;
@@ -31,11 +32,12 @@ mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
+pub use checkpoint::{Checkpoint, Told};
 pub use commit::{Commit, Record};
 pub use control::{Control, Phase, SLOTS_MAX};
 pub use frames::{Frames, Head};
 pub use graph::{EdgeSpec, Graph, GraphError, Link, PORTS_MAX, STAGES_MAX, StageSpec, WhenFull};
-pub use layout::{Bell, Layout, LayoutError};
+pub use layout::{Bell, LAST_WORDS_MAX, Layout, LayoutError};
 pub use life::{Doing, Granted, Slot, Version, Versions, Wish, after_end, doing, grant, may_go_on, starts};
 pub use region::Region;
 pub use runner::{Runner, TakeError, Turn};

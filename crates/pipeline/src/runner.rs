@@ -281,7 +281,11 @@ impl Runner {
     /// How many of the next frames of an input are past their due time, in a row.
     fn late(&self, made: u64, port: usize, input: &Input, now: Time) -> u64 {
         let next = self.record.taken[port]..made;
-        let late = |position: &u64| input.ring.read_head(&self.region, *position).due_by < now;
+        let late = |position: &u64| {
+            let head = input.ring.read_head(&self.region, *position);
+            // One without a due time is never late.
+            head.due_by > head.captured_at && head.due_by < now
+        };
         next.take_while(late).count() as u64
     }
 

@@ -75,7 +75,7 @@ impl<'m> Tardiness<'m> {
     /// The figures so far. While frames are counted, one of them may be in some figures and not yet in others.
     pub fn figures(&self) -> TardinessFigures {
         let timed = self.word(TIMED);
-        let at_most = |bin: usize| (above(bin).min(self.word(MAX) + 1)) as f64 / UNIT;
+        let at_most = |bin: usize| above(bin).min(self.word(MAX)) as f64 / UNIT;
         let quantile = |share: f64| match timed {
             0 => 0.0,
             _ => at_most(self.bin_of((timed as f64 * share).ceil() as u64)),

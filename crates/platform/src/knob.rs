@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Refusal;
 
+/// Clock domains that have knobs of their own: those of a machine with more are turned together only.
+pub const DOMAINS_MAX: usize = 16;
+
 /// Knobs that one plan turns at most: ways and bandwidth of eight cores, and eight more. A list holds them in place, so
 /// that a step allocates nothing.
 pub const KNOBS_MAX: usize = 24;
@@ -18,7 +21,8 @@ pub const KNOBS_MAX: usize = 24;
 /// of a core.
 const SHARE_ROUNDING: f64 = 0.05 + 1e-9;
 
-/// Cores that share one clock, by number from 0.
+/// Cores that share one clock, by number: 0 is all cores together, the others are the domains of a machine that has
+/// several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DomainId(pub u8);
@@ -42,7 +46,7 @@ pub enum KnobId {
 }
 
 impl KnobId {
-    /// The clock of a machine with one clock for all cores.
+    /// The clock of all cores together.
     pub const CLOCK: KnobId = KnobId::Clock(DomainId(0));
 
     /// The knobs that a user expects: a report has them whether the machine offers them or not.

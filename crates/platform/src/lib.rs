@@ -14,7 +14,7 @@ mod machine;
 mod neighbours;
 mod parts;
 
-pub use knob::{Applied, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, UnknownKnob, Value};
+pub use knob::{Applied, DOMAINS_MAX, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, UnknownKnob, Value};
 pub use machine::{ClockOffer, KnobOffer, Machine, Measure, MeterId, Offers, Provenance, Range, Reading, Readings};
 pub use neighbours::{CoreChoice, Neighbours, Stay, Why};
 pub use parts::Parts;

@@ -6,7 +6,7 @@ use punctual_os::Refusal;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::{Applied, KnobId, Plan};
+use crate::{Applied, DomainId, KnobId, Plan};
 
 /// A device on which work runs: something to turn, something to read, and a clock.
 ///
@@ -59,9 +59,13 @@ pub struct Offers {
     pub cores: Vec<CoreId>,
     /// The knobs that there are, each once.
     pub knobs: Vec<KnobOffer>,
-    /// The meters that not every machine has, each once: energy, temperature.
+    /// The meters that not every machine has, each once: energy, temperature, clocks of domains.
     #[serde(default)]
     pub meters: Vec<(MeterId, Provenance)>,
+    /// The cores of each clock domain that has a knob of its own, [`DomainId`] 1 first; empty where all cores share
+    /// one clock, or none can be set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<Vec<CoreId>>,
 }
 
 /// A knob that a machine has.
@@ -124,7 +128,14 @@ impl Offers {
         self.meters.iter().any(|(other, _)| *other == meter)
     }
 
-    /// The steps of the clock that all cores share (as on the A15 cluster of the paper), if there is such a knob.
+    /// The knob of the clock domain that `core` is in: that of all cores where domains have none of their own.
+    pub fn clock_of(&self, core: CoreId) -> Option<KnobId> {
+        let domain = self.domains.iter().position(|cores| cores.contains(&core));
+        let knob = domain.map_or(KnobId::CLOCK, |domain| KnobId::Clock(DomainId(domain as u8 + 1)));
+        self.range(knob).map(|_| knob)
+    }
+
+    /// The steps of the clock of all cores together (as on the A15 cluster of the paper), if there is such a knob.
     pub fn clock(&self) -> Option<&ClockOffer> {
         match self.range(KnobId::CLOCK)? {
             Range::Clock(clock) => Some(clock),
@@ -173,8 +184,10 @@ impl ClockOffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeterId {
-    /// The clock in force.
+    /// The clock in force; the lowest, where domains have clocks of their own.
     Clock,
+    /// The clock in force of each domain that has a knob of its own.
+    DomainClocks,
     /// Busy time of the cores.
     Busy,
     /// Energy.
@@ -190,6 +203,7 @@ impl MeterId {
     pub const fn name(self) -> &'static str {
         match self {
             MeterId::Clock => "clock",
+            MeterId::DomainClocks => "clocks of domains",
             MeterId::Busy => "busy",
             MeterId::Energy => "energy",
             MeterId::Temperature => "temperature",
@@ -204,6 +218,8 @@ impl MeterId {
 pub enum Measure {
     /// A frequency.
     Clock(Hertz),
+    /// Frequencies, in the order of [`Offers::domains`].
+    Clocks(Vec<Hertz>),
     /// Busy time per core since the clock's origin, in the order of [`Offers::cores`]; never decreases.
     Busy(Vec<Nanos>),
     /// Energy in joules since the machine was opened; never decreases.
@@ -218,6 +234,7 @@ impl Measure {
     pub fn times(&self, factor: f64) -> Measure {
         match self {
             Measure::Clock(clock) => Measure::Clock(clock.scaled(factor)),
+            Measure::Clocks(clocks) => Measure::Clocks(clocks.iter().map(|clock| clock.scaled(factor)).collect()),
             Measure::Busy(busy) => Measure::Busy(busy.iter().map(|busy| busy.scaled(factor)).collect()),
             Measure::Joules(joules) => Measure::Joules(joules * factor),
             Measure::Celsius(celsius) => Measure::Celsius(celsius * factor),
@@ -248,6 +265,14 @@ impl Readings {
     pub fn clock(&self) -> Option<Hertz> {
         match self.get(MeterId::Clock)? {
             Ok(Measure::Clock(clock)) => Some(*clock),
+            _ => None,
+        }
+    }
+
+    /// The clock in force of each domain, if there are several and they could be read.
+    pub fn domain_clocks(&self) -> Option<&[Hertz]> {
+        match self.get(MeterId::DomainClocks)? {
+            Ok(Measure::Clocks(clocks)) => Some(clocks),
             _ => None,
         }
     }

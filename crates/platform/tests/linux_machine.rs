@@ -6,9 +6,9 @@ use std::fs;
 
 use punctual_os::{LinuxOs, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions};
-use punctual_platform::{KnobId, Machine, MeterId, Plan, Provenance, Value};
+use punctual_platform::{DomainId, KnobId, Machine, MeterId, Plan, Provenance, Value};
 use punctual_testing::conformance::machine as conformance;
-use punctual_units::{Clock, Hertz, Nanos, Share};
+use punctual_units::{Clock, CoreId, Hertz, Nanos, Share};
 
 /// A tree of the given kernel paths and contents.
 fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
@@ -94,6 +94,62 @@ fn a_board_with_cpufreq_conforms_and_is_put_back() {
         tree.read(format!("{POLICY}/scaling_setspeed")).unwrap(),
         "<unsupported>"
     );
+}
+
+/// A board with a slow and a fast cluster of two cores each.
+fn clusters() -> (tempfile::TempDir, KernelTree) {
+    let policy = |number: u32, cores: &'static str, steps: &'static str, top: &'static str| {
+        [
+            ("affected_cpus", cores),
+            ("scaling_available_frequencies", steps),
+            ("cpuinfo_min_freq", "200000"),
+            ("cpuinfo_max_freq", top),
+            ("scaling_min_freq", "200000"),
+            ("scaling_max_freq", top),
+            ("scaling_available_governors", "ondemand userspace"),
+            ("scaling_governor", "ondemand"),
+            ("scaling_setspeed", "<unsupported>"),
+        ]
+        .map(|(file, content)| {
+            (
+                format!("/sys/devices/system/cpu/cpufreq/policy{number}/{file}"),
+                content,
+            )
+        })
+    };
+    let slow = policy(0, "0 1", "200000 600000 1400000", "1400000");
+    let fast = policy(2, "2 3", "200000 600000 1400000 2000000", "2000000");
+    let rest = [
+        ("/sys/devices/system/cpu/online".to_owned(), "0-3"),
+        (
+            "/proc/stat".to_owned(),
+            "cpu0 1 2 3 4\ncpu1 1 2 3 4\ncpu2 1 2 3 4\ncpu3 1 2 3 4",
+        ),
+    ];
+    let files: Vec<(String, &str)> = slow.into_iter().chain(fast).chain(rest).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), *content)).collect();
+    tree(&files)
+}
+
+#[test]
+fn clock_domains_have_knobs_of_their_own() {
+    let (_folder, tree) = clusters();
+    let mut machine = open(&tree, ClockPreference::Auto);
+    let fast = KnobId::Clock(DomainId(2));
+    assert_eq!(
+        machine.offers().domains,
+        [[0, 1], [2, 3]].map(|cores| cores.map(CoreId).to_vec())
+    );
+    assert_eq!(machine.offers().clock_of(CoreId(3)), Some(fast));
+    assert_eq!(conformance::check(&mut machine, sleep), [""; 0]);
+    machine.apply(&Plan::of(fast, Value::Clock(Hertz::from_mhz(2000))));
+    assert_eq!(
+        machine.read().domain_clocks(),
+        Some([1400, 2000].map(Hertz::from_mhz).as_slice())
+    );
+    // A planted fault: another program sets the clock of one cluster.
+    fs::remove_file(tree.path("/sys/devices/system/cpu/cpufreq/policy2/scaling_setspeed")).unwrap();
+    assert_ne!(conformance::check(&mut machine, sleep), [""; 0]);
 }
 
 #[test]

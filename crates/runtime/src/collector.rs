@@ -310,6 +310,7 @@ impl Collector {
             header: self.header,
             tasks,
             lending: Vec::new(),
+            stages: Vec::new(),
             steps_per_sample: self.samples.steps_each(),
             samples: self.samples.into_vec(),
             jobs: self.finished,

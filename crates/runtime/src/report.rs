@@ -32,6 +32,9 @@ pub struct RunReport {
     pub tasks: Vec<TaskReport>,
     /// The run in a few figures.
     pub summary: Summary,
+    /// One per stage of the scenario's pipeline, in the order of the scenario, over the whole run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageReport>,
     /// What became of lending each exclusive core.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lending: Vec<LendingReport>,
@@ -61,6 +64,58 @@ pub struct LendingReport {
     pub take_back_us: Option<Quantiles>,
     /// Leases that ended after the release for which the core was called back.
     pub late: u64,
+}
+
+/// What became of one stage, over the whole run.
+///
+/// A frame's tardiness at a stage is the time from its capture to the end of the step that took it, over the time from
+/// its capture to its due time; above 1 it is late.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StageReport {
+    /// The stage's name.
+    pub name: String,
+    /// The share of the frames that it takes which may be late, 0 to 1, where that is asked.
+    pub goal_late: Option<f64>,
+    /// The mean tardiness that is asked for, where one is.
+    pub goal_tardiness: Option<f64>,
+    /// Frames that it took, dropped ones left out.
+    pub frames_taken: u64,
+    /// Frames that it made, at all outputs.
+    pub frames_made: u64,
+    /// Frames that were dropped before it, because its edge was full or they were late.
+    pub dropped: u64,
+    /// Frames that its program did not take, because it had ended.
+    pub refused: u64,
+    /// Of the frames that it took, those with a due time; the following figures are of these.
+    pub timed: u64,
+    /// Of these, late.
+    pub late: u64,
+    /// Their mean tardiness; `None` without such a frame.
+    pub tardiness_mean: Option<f64>,
+    /// Their tardiness, at most one part in 16 above the true one; the maximum is exact.
+    pub tardiness: Option<Quantiles>,
+    /// Processes that died while they had it, or programs that were started again.
+    pub restarts: u64,
+    /// Moves and replacements.
+    pub moves: u64,
+    /// The core that it was on at the end; `None` where it stayed in the process of the run.
+    pub core: Option<CoreId>,
+    /// Steps.
+    pub steps: u64,
+    /// Time in steps, in microseconds; of a program, that of feeding it.
+    pub busy_us: f64,
+    /// Whether its program went on when all was over, and was killed.
+    pub killed: bool,
+}
+
+impl StageReport {
+    /// What is asked of it.
+    pub fn goal(&self) -> Option<TaskGoal> {
+        match (self.goal_late, self.goal_tardiness) {
+            (Some(late), _) => Some(TaskGoal::Late(Share::clamped(late))),
+            (None, mean) => mean.map(TaskGoal::Tardiness),
+        }
+    }
 }
 
 /// A distribution in three figures.

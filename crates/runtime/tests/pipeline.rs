@@ -13,9 +13,11 @@ fn main() {
 mod linux {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
 
     use punctual_pipeline::*;
+    use punctual_runtime::linux::pipeline::mapping::MappingPolicy;
     use punctual_runtime::linux::pipeline::*;
     use punctual_units::Nanos;
     use serde::{Deserialize, Serialize};
@@ -92,6 +94,9 @@ mod linux {
         }
     }
 
+    /// Whether frames come one by one, and the last ones slowly: until a case has seen what it waits for.
+    static PACED: AtomicBool = AtomicBool::new(false);
+
     /// Counts.
     struct Source;
 
@@ -103,6 +108,10 @@ mod linux {
         }
 
         fn step(&mut self, state: &mut Count, frames: &mut Frames<'_>) -> Result<(), Failure> {
+            if PACED.load(Relaxed) {
+                let few = FRAMES - FRAMES / 20;
+                std::thread::sleep(Duration::from_micros(if state.0 < few { 300 } else { 20_000 }));
+            }
             frames.output(0)[..8].copy_from_slice(&(state.0 * 7).to_le_bytes());
             frames.make(
                 0,
@@ -205,6 +214,7 @@ mod linux {
         for turn in 0.. {
             handovers.extend(pipeline.supervisor().handovers());
             if sink.is_finished() || !meddle(pipeline.supervisor(), turn) {
+                PACED.store(false, Relaxed);
                 break;
             }
             patient("the sink has not ended");
@@ -237,6 +247,48 @@ mod linux {
         Pipeline::start(graph(), &options, Arc::new(body)).unwrap()
     }
 
+    /// Both stages are put on one core, again and again, and the policy takes one away. The worker that decides is
+    /// killed as soon as a move is under way: another one goes on.
+    fn the_coordinator_is_killed() {
+        const MOVES: u64 = 6;
+        let mut kills = 0;
+        PACED.store(true, Relaxed);
+        let mut seen = None;
+        run("the coordinator is killed", true, false, |supervisor, turn| {
+            let cores = supervisor.cores();
+            if cores.len() < 2 {
+                return false;
+            }
+            if turn == 0 {
+                supervisor.set_hold(Nanos::ZERO).unwrap();
+                supervisor.set_period(Nanos::from_millis(10)).unwrap();
+                supervisor.set_policy(MappingPolicy::Balance).unwrap();
+            }
+            let at: Vec<_> = supervisor.stages().iter().filter_map(|stage| stage.core).collect();
+            let under_way = |name| supervisor.is_under_way(name).unwrap();
+            let moving = under_way("first") || under_way("second");
+            if let Some(now) = supervisor.coordinator() {
+                let before = seen.unwrap_or(now);
+                assert!(
+                    now.epoch >= before.epoch && now.moves >= before.moves,
+                    "{now:?} after {before:?}"
+                );
+                // In the middle of the policy's move, or right after it.
+                if now.moves > before.moves && now.moves % 2 == 1 {
+                    kills += u64::from(supervisor.kill_worker(now.number));
+                }
+                seen = Some(now);
+            }
+            if at[0] != at[1] && !moving {
+                let _ = supervisor.move_stage("first", at[1], Mechanism::Announced);
+            }
+            seen.is_none_or(|now| now.moves < MOVES)
+        });
+        if let Some(last) = seen {
+            assert!(kills > 0 && last.epoch > kills, "{kills} kills, {last:?}");
+        }
+    }
+
     pub fn main() {
         // In the processes of a pipeline, this serves.
         drop(start());
@@ -263,6 +315,7 @@ mod linux {
                 },
             );
         }
+        the_coordinator_is_killed();
         let own = std::env::current_exe().unwrap();
         let mut replaced = 0;
         run("a new version takes over", false, false, |supervisor, _| {

@@ -11,9 +11,12 @@ fn main() {
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::alloc::{GlobalAlloc, System};
+    use std::cell::Cell;
     use std::fs;
     use std::path::Path;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
     use punctual_pipeline::*;
@@ -356,6 +359,81 @@ mod linux {
         );
     }
 
+    /// Counts what the threads of programs allocate.
+    struct Counting;
+
+    static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+    // SAFETY: the system's allocator, and a count beside it.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
+            let pipe = PIPE.with(Cell::get);
+            ALLOCATIONS.fetch_add(u64::from(pipe), Ordering::Relaxed);
+            // SAFETY: by the caller's contract.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, at: *mut u8, layout: std::alloc::Layout) {
+            // SAFETY: by the caller's contract.
+            unsafe { System.dealloc(at, layout) }
+        }
+    }
+
+    #[global_allocator]
+    static COUNTING: Counting = Counting;
+
+    thread_local! {
+        /// Whether this thread is the end of a pipe whose steps are counted.
+        static PIPE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Zeros without end, until `frames` of them were read; its thread is counted from the hundredth on.
+    struct Zeros {
+        bytes: usize,
+        last: usize,
+    }
+
+    impl std::io::Read for Zeros {
+        fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+            PIPE.with(|pipe| pipe.set((100 * FRAME..self.last - FRAME).contains(&self.bytes)));
+            let read = room.len().min(self.last - self.bytes);
+            room[..read].fill(0);
+            self.bytes += read;
+            Ok(read)
+        }
+    }
+
+    /// Likewise for what is written.
+    struct Nowhere(usize);
+
+    impl std::io::Write for Nowhere {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            PIPE.with(|pipe| pipe.set((100 * FRAME..3000 * FRAME).contains(&self.0)));
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn steps_allocate_nothing() {
+        // What is counted is seen.
+        PIPE.with(|pipe| pipe.set(true));
+        drop(std::hint::black_box(Box::new(1)));
+        PIPE.with(|pipe| pipe.set(false));
+        assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 1, "a planted allocation");
+        let pipeline = started("");
+        let last = 4000 * FRAME;
+        let source = piped("source", Peer::From(Box::new(Zeros { bytes: 0, last })));
+        let sink = piped("sink", Peer::To(Box::new(Nowhere(0))));
+        let pipes = Pipes::start(&pipeline, vec![source, sink]).unwrap();
+        good(&run(&pipeline, pipes, |_, _| {}));
+        assert_eq!(pipeline.tardiness("sink").unwrap().frames, 4000);
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations in 3000 steps");
+    }
+
     pub fn main() {
         if let Some(tag) = told() {
             drop(started(&tag));
@@ -366,6 +444,7 @@ mod linux {
             case(folder.path());
             println!("{name}: ok, {:.1} s", begun.elapsed().as_secs_f64());
         };
+        case("steps allocate nothing", &|_| steps_allocate_nothing());
         case("all bytes come out", &all_of_it);
         case("programs in the middle", &in_the_middle);
         case("a sink that has enough", &enough);

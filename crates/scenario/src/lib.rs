@@ -2,6 +2,7 @@
 //!
 //! * [`run`] and [`identify`] take a [`RunRequest`]: what the command line calls;
 //! * `linux` measures what accesses cost, compiles the programs, opens the stores and adds the tasks to a runtime;
+//! * [`stages`] puts a pipeline of the scenario's stages together and runs it;
 //! * `simulated` runs the same programs on the simulated machine, `allocation` splits its cache and bandwidth.
 
 mod allocation;
@@ -9,6 +10,8 @@ mod allocation;
 mod linux;
 mod run;
 mod simulated;
+#[cfg(target_os = "linux")]
+pub mod stages;
 mod without_effect;
 
 pub use allocation::{AllocationError, AllocationRequest, Changes};

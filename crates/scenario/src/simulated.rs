@@ -99,11 +99,12 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     }
     Ok(run.finish(log_setup.map(|admission| EventLog {
         version: LOG_VERSION,
-        regulator: options,
+        regulator: Some(options),
         steps: Vec::new(),
         admission,
         updates: Vec::new(),
         lending: Vec::new(),
+        mapping: None,
     })))
 }
 

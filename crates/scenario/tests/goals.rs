@@ -30,7 +30,11 @@ fn jobs(log: &EventLog, tasks: usize, from: Nanos) -> Vec<Jobs> {
             continue;
         };
         let Some(tardiness) = job.tardiness() else { continue };
-        if job.released.since(log.regulator.start) >= from {
+        if log
+            .regulator
+            .as_ref()
+            .is_some_and(|regulator| job.released.since(regulator.start) >= from)
+        {
             let task = &mut jobs[job.task.index()];
             task.all += 1;
             task.late += u32::from(tardiness > 1.0);

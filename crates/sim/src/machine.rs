@@ -106,6 +106,7 @@ pub(crate) fn offers(model: &MachineModel) -> Offers {
         ]
         .map(|(knob, range)| KnobOffer { knob, range })
         .into(),
+        domains: Vec::new(),
         meters: vec![(MeterId::Energy, Provenance::Simulated)],
     }
 }

@@ -50,6 +50,16 @@ impl Keeper {
         }
     }
 
+    /// Goes on with other loads, or another machine; what was learned about rates stays.
+    pub fn relearn(&mut self, problem: Problem, table: Table) {
+        (self.problem, self.table) = (problem, table);
+    }
+
+    /// Goes on from a mapping that another hand has made.
+    pub fn go_on_from(&mut self, mapping: Mapping) {
+        self.mapping = mapping;
+    }
+
     /// The mapping at hand.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping

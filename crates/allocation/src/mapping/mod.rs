@@ -11,13 +11,14 @@
 //! **Method.** [`Search`] lists every mapping once (cores that cannot be told apart are not exchanged) and finds the
 //! configuration that draws the least; [`Table`] does so for all frame rates at once. [`Keeper`] follows a table as far
 //! as it pays. [`balance`] levels loads, [`thermal`] cools the hottest core, and [`alone`] levels loads without a
-//! coordinator.
+//! coordinator. A [`Coordinator`] asks one of them with what was measured of a pipeline that runs.
 //!
 //! After A. Acquaviva, A. Alimonda, S. Carta and M. Pittau, "Assessing Task Migration Impact on Embedded Soft Real-Time
 //! Streaming Multimedia Applications", EURASIP Journal on Embedded Systems, 2008, section 6.3.
 
 pub mod alone;
 mod balance;
+mod coordinator;
 mod cost;
 mod hysteresis;
 mod model;
@@ -30,6 +31,10 @@ mod tests;
 mod thermal;
 
 pub use balance::balance;
+pub use coordinator::{
+    Answer, CAPACITY, Coordinator, Ground, Mapped, MappingDecision, MappingLog, MappingPolicy, RUNNING_MAX, STAY, Seen,
+    WINDOWS,
+};
 pub use cost::MoveCost;
 pub use hysteresis::{Decision, Keeper};
 pub use model::{

@@ -100,8 +100,21 @@ impl Cores {
 }
 
 /// The core of each stage.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Vec<u8>", into = "Vec<u8>")]
 pub struct Mapping(SmallVec<[u8; STAGES_MAX]>);
+
+impl From<Vec<u8>> for Mapping {
+    fn from(cores: Vec<u8>) -> Mapping {
+        Mapping::of(cores.into_iter().map(usize::from))
+    }
+}
+
+impl From<Mapping> for Vec<u8> {
+    fn from(mapping: Mapping) -> Vec<u8> {
+        mapping.0.to_vec()
+    }
+}
 
 impl Mapping {
     /// Of a core for each stage; cores from [`CORES_MAX`] on count as the last one.
@@ -142,7 +155,7 @@ impl Mapping {
 }
 
 /// One stage goes from one core to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// The stage, by number.
     pub stage: usize,

@@ -1,5 +1,7 @@
 //! `punctual identify`: learns a model from what the knobs do on the running system.
 
+use std::io::Write;
+
 use punctual_workload::ControllerKind;
 
 use super::{matrices, run};
@@ -16,6 +18,14 @@ const LAWS: [ControllerKind; 3] = [ControllerKind::Clock, ControllerKind::Qod, C
 /// Carries out `punctual identify`. A model that explains too little is printed, but not written.
 pub fn identify(arguments: &Identify) -> Result<(), Failure> {
     let loaded = scenario::load(Some(&arguments.scenario), &arguments.change.overrides(None))?;
+    if !loaded.stages.stages.is_empty() {
+        let place = loaded.place_of("stage");
+        // Where standard error is closed, the exit code has to tell the rest.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{place}: stage: stages are left out while a model is learnt"
+        );
+    }
     output::apart(&[
         ("the scenario", Some(&arguments.scenario)),
         ("--output", Some(&arguments.output)),

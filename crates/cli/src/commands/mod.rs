@@ -9,6 +9,7 @@ pub mod replay;
 pub mod restore;
 pub mod run;
 pub mod scenario;
+mod stages;
 
 mod document;
 pub mod failures;

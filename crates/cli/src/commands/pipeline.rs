@@ -8,8 +8,9 @@ use punctual_units::CoreId;
 use serde::Serialize;
 
 use super::print;
-use crate::args::{Pipeline, PipelineCommand};
+use crate::args::{Pipeline, PipelineCommand, mapping_policy};
 use crate::failure::Failure;
+use crate::scenario::parse_time;
 
 /// How long a command waits until a stage has another process: one that never gets ready is given up before.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -36,6 +37,7 @@ pub fn pipeline(arguments: &Pipeline) -> Result<(), Failure> {
             let panel = the_one(&found)?;
             print(&hand_over(&panel, stage, true, |panel| panel.replace(stage, &path))?)
         }
+        PipelineCommand::Set { key, value } => print(&set(&the_one(&found)?, key, value)?),
         PipelineCommand::Kill { stage } => {
             let panel = the_one(&found)?;
             print(&hand_over(&panel, stage, false, |panel| panel.kill(stage).map(drop))?)
@@ -103,11 +105,37 @@ fn told(panel: &Panel, stage: &str, handover: &Handover) -> String {
     format!("{stage}: {place}, {micros:.1} us without a process\n")
 }
 
+/// Changes a setting; answers what it is now.
+fn set(panel: &Panel, key: &str, value: &str) -> Result<String, Failure> {
+    let wrong = |what: String| Failure::input([format!("{key}: {what}")]);
+    let span = || parse_time(value).map_err(wrong);
+    let set = match key {
+        "policy" => panel.set_policy(mapping_policy(value).map_err(wrong)?),
+        "rate" => {
+            let rate = value.parse().map_err(|_| wrong(format!("\"{value}\" is no number")))?;
+            panel.set_rate(rate)
+        }
+        "hold" => panel.set_hold(span()?),
+        "period" => panel.set_period(span()?),
+        _ => return Err(wrong("there is no such setting: policy, rate, hold, period".into())),
+    };
+    set.map_err(|why| Failure::input([why.to_string()]))?;
+    Ok(format!("{key}: {value}\n"))
+}
+
 #[derive(Debug, Serialize)]
 struct Listed {
     name: String,
     process: i32,
     cores: Vec<CoreId>,
+    policy: &'static str,
+    /// The core of the worker that decides.
+    coordinator: Option<CoreId>,
+    /// Moves that policies have had made.
+    policy_moves: u64,
+    /// Frames per second that are asked for, and that leave the pipeline.
+    rate_asked: Option<f64>,
+    rate: f64,
     stages: Vec<Stage>,
 }
 
@@ -119,6 +147,16 @@ struct Stage {
     steps: u64,
     busy_us: f64,
     restarts: u64,
+    /// The share of a core that it takes.
+    load: f64,
+    /// Time of a core for each frame that leaves the pipeline.
+    frame_us: Option<f64>,
+    /// The same in cycles, where the clock can be read.
+    frame_cycles: Option<u64>,
+    /// Memory of its process, pages that it shares included.
+    memory_bytes: u64,
+    /// Frames that wait at each input.
+    waiting: Vec<u64>,
 }
 
 fn list(found: &[Running], json: bool) -> Result<(), Failure> {
@@ -135,30 +173,52 @@ fn list(found: &[Running], json: bool) -> Result<(), Failure> {
     if listed.is_empty() {
         text.push_str("no pipeline of this user runs here\n");
     }
-    for Listed {
-        name,
-        process,
-        cores,
-        stages,
-    } in &listed
-    {
-        let cores = cores.iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
-        let _ = writeln!(text, "{name} (process {process}), cores {cores}");
-        for stage in stages {
-            let core = stage.core.map_or("-".into(), |core| core.to_string());
-            let each = stage.busy_us / stage.steps.max(1) as f64;
-            let _ = writeln!(
-                text,
-                "  {:<14} core {core:>3}  process {:>8}  {:>10} steps of {each:>8.1} us  {} restarts",
-                stage.name, stage.process, stage.steps, stage.restarts
-            );
-        }
+    for one in &listed {
+        write_listed(&mut text, one);
     }
     print(&text)
 }
 
+fn write_listed(text: &mut String, listed: &Listed) {
+    let cores = listed.cores.iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
+    let Listed {
+        name, process, policy, ..
+    } = listed;
+    let _ = write!(
+        text,
+        "{name} (process {process}), cores {cores}, {:.0} frames/s, policy {policy}",
+        listed.rate
+    );
+    if let Some(core) = listed.coordinator {
+        let _ = write!(text, " asked on core {core}, {} moves by it", listed.policy_moves);
+    }
+    let _ = writeln!(
+        text,
+        "\n  {:<14} {:>4} {:>8} {:>10} {:>9} {:>7} {:>9} {:>7} {:>8}  waiting",
+        "stage", "core", "process", "steps", "us/step", "load", "us/frame", "MiB", "restarts"
+    );
+    for stage in &listed.stages {
+        let core = stage.core.map_or("-".into(), |core| core.to_string());
+        let each = stage.busy_us / stage.steps.max(1) as f64;
+        let frame = stage.frame_us.map_or("-".into(), |us| format!("{us:.1}"));
+        let memory = stage.memory_bytes as f64 / f64::from(1 << 20);
+        let waiting = stage.waiting.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let _ = writeln!(
+            text,
+            "  {:<14} {core:>4} {:>8} {:>10} {each:>9.1} {:>6.1}% {frame:>9} {memory:>7.1} {:>8}  {waiting}",
+            stage.name,
+            stage.process,
+            stage.steps,
+            stage.load * 100.0,
+            stage.restarts
+        );
+    }
+}
+
 fn listed(running: &Running, panel: &Panel) -> Listed {
-    let stages = panel.stages().into_iter().map(|stage| Stage {
+    let statistics = panel.statistics();
+    let stages = panel.stages().into_iter().zip(statistics.stages);
+    let stages = stages.map(|(stage, measured)| Stage {
         core: stage.core,
         // A pinned one is a thread of the process that started the pipeline.
         process: if stage.core.is_some() {
@@ -170,11 +230,22 @@ fn listed(running: &Running, panel: &Panel) -> Listed {
         busy_us: stage.busy.as_micros_f64(),
         restarts: stage.restarts,
         name: stage.name,
+        load: measured.load,
+        frame_us: measured.frame_time.map(|time| time.as_micros_f64()),
+        frame_cycles: measured.frame_cycles,
+        memory_bytes: measured.memory_bytes,
+        waiting: measured.waiting,
     });
+    let coordinator = panel.coordinator();
     Listed {
         name: running.name().into(),
         process: running.process,
         cores: panel.cores(),
+        policy: panel.policy().name(),
+        coordinator: coordinator.map(|it| it.core),
+        policy_moves: coordinator.map_or(0, |it| it.moves),
+        rate_asked: panel.rate(),
+        rate: statistics.fps,
         stages: stages.collect(),
     }
 }

@@ -48,6 +48,8 @@ pub fn replay(arguments: &Replay) -> Result<(), Failure> {
             let among = [
                 (log.splits(), "split cache ways and bandwidth anew"),
                 (log.lendings(), "are about lending exclusive cores"),
+                (log.mappings(), "are about where stages run"),
+                (log.gaps(), "cannot be told: earlier ones are missing"),
             ];
             let among = among.into_iter().filter(|(count, _)| *count > 0);
             let among: String = among.map(|(count, what)| format!("; {count} of them {what}")).collect();

@@ -1,5 +1,6 @@
 //! `punctual run`: a scenario, from its file to its report.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use punctual_scenario::{
 };
 use punctual_workload::ControllerKind;
 
-use super::{document, failures, matrices, replay};
+use super::{document, failures, matrices, replay, stages};
 use crate::args::{Change, Platform, Run};
 use crate::builtin;
 use crate::failure::Failure;
@@ -26,6 +27,8 @@ use crate::{page, profiles, summary, trace};
 pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     let change = &arguments.change;
     let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(arguments.controller))?;
+    // In a process of the scenario's own stages, this serves and does not return.
+    let prepared = stages::prepare(&loaded, change.platform)?;
     output::apart(&[
         ("the scenario", loaded.file.as_deref()),
         ("--model", arguments.model.as_deref()),
@@ -33,6 +36,9 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
         ("--html", arguments.html.as_deref()),
         ("--record", arguments.record.as_deref()),
     ])?;
+    if loaded.is_stages_only() {
+        return prepared.map_or(Ok(()), |prepared| stages::alone(prepared, &loaded, arguments));
+    }
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;
     let record = Output::prepare_some(arguments.record.as_ref())?;
@@ -52,9 +58,14 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     if controlled && arguments.identify {
         learnt = learn_for(&mut request, &watcher, &loaded)?;
     }
-    let Finished { mut report, log } = perform(&request, &watcher, &loaded)?;
-    report.summary.notes.splice(0..0, learnt.note);
+    let mut beside = stages::Beside::new(prepared);
+    let finished = perform(&request, &watcher, &loaded, &mut beside);
+    // Before stages end: what their programs print then is to be seen.
     drop(watcher);
+    let (rows, failed) = beside.finish(&loaded);
+    let Finished { mut report, log } = failed.and(finished)?;
+    report.stages = rows;
+    report.summary.notes.splice(0..0, learnt.note);
 
     // The text says what is known: one output that cannot be written does not take the others with it.
     let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));
@@ -64,7 +75,8 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
         (Some(file), Some(log)) => file.json(&replay::LogFile::of(log)),
         _ => Ok(()),
     };
-    Failure::all([told, json, html, record, checked(&report, arguments.check)])
+    let stages = stages::checked(&report.stages, arguments.check);
+    Failure::all([told, json, html, record, checked(&report, arguments.check), stages])
 }
 
 /// Fails where the run was to hold its goals and did not.
@@ -301,8 +313,18 @@ fn try_learn(
     }
 }
 
-fn perform(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<Finished, Failure> {
+fn perform(
+    request: &RunRequest,
+    watcher: &Watcher,
+    loaded: &Loaded,
+    beside: &mut stages::Beside,
+) -> Result<Finished, Failure> {
     watcher.begin(request.scenario.duration.as_secs_f64());
-    let finished = punctual_scenario::run(request, &mut |progress| watcher.see(progress));
+    let finished = punctual_scenario::run(request, &mut |progress| {
+        if beside.look(&progress).is_break() {
+            return ControlFlow::Break(());
+        }
+        watcher.see(progress)
+    });
     finished.map_err(|error| failures::of_run(error, loaded))
 }

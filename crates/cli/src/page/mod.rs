@@ -10,7 +10,7 @@ mod tasks;
 
 use std::fmt::Write;
 
-use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport};
+use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport, StageReport};
 
 use crate::protection::told;
 use crate::summary::{count, figure as figure_of, percent, rows, share};
@@ -52,6 +52,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
     }
     tiles(&mut page, report, &verdict);
     tasks::tasks(&mut page, &report.tasks);
+    stages(&mut page, &report.stages);
     page += "<h2>Curves</h2>\n<div class=\"charts\">\n";
     figures(report).iter().for_each(|shown| figure(&mut page, shown));
     let _ = writeln!(
@@ -85,6 +86,31 @@ pub fn page(report: &RunReport, command: &str) -> String {
         header.platform.name()
     );
     page
+}
+
+/// The stages of the scenario's pipeline, where it has one.
+fn stages(page: &mut String, stages: &[StageReport]) {
+    if stages.is_empty() {
+        return;
+    }
+    let heads = crate::stages::heads().map(|head| format!("<th>{head}</th>")).concat();
+    let _ = write!(
+        page,
+        "<h2>Stages</h2>\n<div class=\"sheet\"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n"
+    );
+    for stage in stages {
+        let [name, rest @ ..] = crate::stages::cells(stage);
+        let rest = rest
+            .map(|cell| format!("<td class=\"figure\">{}</td>", escape(&cell)))
+            .concat();
+        let _ = writeln!(page, "<tr><th>{}</th>{rest}</tr>", escape(&name));
+    }
+    *page += "</tbody></table></div>\n";
+    let _ = writeln!(
+        page,
+        "<p class=\"note\">{}</p>",
+        escape(&crate::stages::sentence(stages))
+    );
 }
 
 fn tiles(page: &mut String, report: &RunReport, verdict: &Verdict) {

@@ -33,6 +33,8 @@ pub fn radio(arguments: &Radio) -> Result<(), Failure> {
         cores: plan.cores.clone(),
         priority: Some(session::PRIORITY),
         placement: plan.placement(&graph),
+        policy: arguments.policy,
+        rate: plan.period.map(|period| 1.0 / period.as_secs_f64()),
         ..PipelineOptions::default()
     };
     let made: Options = plan.radio.clone();

@@ -3,6 +3,7 @@
 //! `scenarios/README.md` says the same for users.
 
 use punctual_platform::Neighbours;
+use punctual_scenario::stages::StagesSpec;
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
@@ -11,6 +12,7 @@ use punctual_workload::{
 
 use super::allocation::{Allocation, allocation};
 use super::section::Section;
+use super::stages::{alone, stages};
 
 const CONTROLLERS: [(&str, ControllerKind); 4] = [
     (ControllerKind::Open.name(), ControllerKind::Open),
@@ -34,6 +36,8 @@ pub struct Draft {
     pub allocation: Allocation,
     /// `exclusive`: what other programs have to do with exclusive cores.
     pub neighbours: Neighbours,
+    /// `stage`, `edge` and `pipeline`, with paths as written.
+    pub stages: StagesSpec,
 }
 
 /// Bytes of a program's name that the kernel keeps (`TASK_COMM_LEN` less the final zero, proc_pid_comm(5)).
@@ -73,7 +77,10 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         goal,
         control,
         store,
-        sensors: top.table("trace", sensors),
+        sensors: match alone(&mut top) {
+            true => SILENT,
+            false => top.table("trace", sensors),
+        },
         tasks: top.tables("task", task),
         excitation: top.table("identify", excitation),
     };
@@ -81,8 +88,10 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
     let profiled = scenario.tasks.iter().find(|task| task.profile.is_some());
     let allocation = top.table("allocation", |section| allocation(section, profiled));
     let neighbours = top.table("exclusive", neighbours);
+    let stages = stages(&mut top);
     top.finish();
     Draft {
+        stages,
         scenario,
         model,
         store_path,
@@ -164,7 +173,7 @@ fn goal(section: &mut Section<'_, '_>) -> Goal {
 }
 
 /// What a table asks of jobs, if it does: a share that may be late, or a mean.
-fn task_goal(section: &mut Section<'_, '_>) -> Option<TaskGoal> {
+pub(super) fn task_goal(section: &mut Section<'_, '_>) -> Option<TaskGoal> {
     let (late, tardiness) = (section.percent("late"), section.number("tardiness"));
     if section.has("late") && section.has("tardiness") {
         section.complain(
@@ -235,6 +244,18 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
     };
     (store, section.text("path"))
 }
+
+/// In place of sensors, of a scenario that has stages only.
+const SILENT: SensorLoad = SensorLoad {
+    source: SensorSource::Synthetic {
+        count: 1,
+        period_min: Nanos::from_secs(1),
+        period_max: Nanos::from_secs(1),
+    },
+    speedup: 1.0,
+    volume: Volume::Replicas(1),
+    value_bytes: 64,
+};
 
 fn sensors(section: &mut Section<'_, '_>) -> SensorLoad {
     SensorLoad {

@@ -10,13 +10,15 @@ mod nearest;
 mod report;
 mod section;
 mod set;
+mod stages;
 mod time;
 mod tree;
 
 use std::path::{Path, PathBuf};
 
 use punctual_platform::Neighbours;
-use punctual_workload::{Scenario, TaskSpec};
+use punctual_scenario::stages::{StagePlan, StagesSpec};
+use punctual_workload::{Problem, Scenario, TaskSpec};
 
 pub use allocation::{Allocation, ProfileFile, WAY_KIB_MAX, parse_policy};
 pub use build::MovieFile;
@@ -59,6 +61,8 @@ pub struct Loaded {
     pub profiles: Vec<ProfileFile>,
     /// Programs that are left on exclusive cores.
     pub neighbours: Neighbours,
+    /// Its stages, with their files found.
+    pub stages: StagesSpec,
     /// The scenario as it was written, with the overrides in it.
     pub document: Entries,
     /// What was put over it.
@@ -69,6 +73,11 @@ impl Loaded {
     /// Where the scenario came from, for messages.
     pub fn shown(&self) -> String {
         self.shown.clone()
+    }
+
+    /// Whether it has stages, and nothing that the loop has to do with.
+    pub fn is_stages_only(&self) -> bool {
+        !self.stages.stages.is_empty() && self.scenario.tasks.is_empty()
     }
 
     /// Where `key` was written, for a problem that only the machine shows: the file and the line, or the option.
@@ -103,6 +112,7 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         allocation: draft.allocation,
         profiles,
         neighbours: draft.neighbours,
+        stages: draft.stages,
         document,
         overrides: overrides.to_vec(),
     })
@@ -141,9 +151,10 @@ fn check(
         }
     };
     set::apply(&mut document, overrides, &mut report);
-    let draft = draft(Section::top(&document, &mut report), name);
+    let mut draft = draft(Section::top(&document, &mut report), name);
+    draft.stages = stages::located(draft.stages, folder, builtin::is_text(text));
     if report.readable() {
-        for problem in draft.scenario.problems() {
+        for problem in problems(&draft) {
             report.problem(origin_of(&document, &problem.key), &problem.key, &problem.what);
         }
     }
@@ -158,6 +169,21 @@ fn check(
         folder,
     );
     Ok((draft, profiles, document))
+}
+
+/// What is wrong with what could be read.
+fn problems(draft: &build::Draft) -> Vec<Problem> {
+    let stages_only = !draft.stages.stages.is_empty() && draft.scenario.tasks.is_empty();
+    let mut problems = if stages_only {
+        Vec::new()
+    } else {
+        draft.scenario.problems()
+    };
+    let any = !draft.stages.stages.is_empty() || !draft.stages.edges.is_empty();
+    if any && let Err(more) = StagePlan::new(&draft.scenario.name, &draft.stages) {
+        problems.extend(more);
+    }
+    problems
 }
 
 /// The profiles of the scenario's tasks. A file named in the scenario lies beside it, one named on the command line

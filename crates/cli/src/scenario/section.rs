@@ -209,6 +209,20 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, count)
     }
 
+    /// Whole numbers in a list.
+    pub fn counts(&mut self, key: &'static str) -> Option<Vec<u32>> {
+        let expected = "expected a list of whole numbers such as [1, 1]";
+        let count = |item: &Node| match item.value {
+            Value::Integer(n) => u32::try_from(n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
+            ref other => Err(format!("{expected}, found {} in it", other.describe())),
+        };
+        let counts = match &self.find(key)?.value {
+            Value::List(items) => items.iter().map(count).collect(),
+            other => Err(format!("{expected}, found {}", other.describe())),
+        };
+        self.checked(key, counts)
+    }
+
     /// A time.
     pub fn time(&mut self, key: &'static str) -> Option<Nanos> {
         let value = &self.find(key)?.value;

@@ -1,7 +1,7 @@
 //! Overrides from the command line: `--set task.analysis.period=80ms`.
 //!
-//! A key is written as in the scenario file, its parts joined by dots; a task is named by its number, as in
-//! `task[0]`, or by its name, as in `task.analysis`.
+//! A key is written as in the scenario file, its parts joined by dots; a task, stage or edge is named by its
+//! number, as in `task[0]`, a task or stage also by its name, as in `task.analysis`.
 
 use super::report::Report;
 use super::tree::{self, Entries, Node, Origin, Value};
@@ -81,12 +81,19 @@ fn place(document: &mut Entries, key: &str, node: Node) -> Result<(), String> {
     let mut table = document;
     let mut parts = parts.into_iter();
     while let Some(part) = parts.next() {
-        table = if part == "task" || part.starts_with("task[") {
-            let which = match part.strip_prefix("task[") {
+        let (list, index) = part
+            .split_once('[')
+            .map_or((part, None), |(list, index)| (list, Some(index)));
+        table = if LISTS.contains(&list) {
+            let which = match index {
                 Some(index) => Which::Index(index.trim_end_matches(']')),
-                None => Which::Name(parts.next().ok_or("which task? write it like task.analysis.period")?),
+                None => Which::Name(
+                    parts
+                        .next()
+                        .ok_or_else(|| format!("which {list}? write it like task.analysis.period"))?,
+                ),
             };
-            task(table, which)?
+            item(table, list, which)?
         } else {
             let empty = || Node {
                 origin,
@@ -112,27 +119,30 @@ enum Which<'k> {
     Name(&'k str),
 }
 
-fn task<'t>(document: &'t mut Entries, which: Which<'_>) -> Result<&'t mut Entries, String> {
-    let tasks: &mut [Node] = match document.get_mut("task").map(|node| &mut node.value) {
-        Some(Value::List(tasks)) => tasks,
-        _ => return Err("the scenario has no [[task]]".into()),
+/// Lists of tables.
+const LISTS: [&str; 3] = ["task", "stage", "edge"];
+
+fn item<'t>(document: &'t mut Entries, list: &str, which: Which<'_>) -> Result<&'t mut Entries, String> {
+    let items: &mut [Node] = match document.get_mut(list).map(|node| &mut node.value) {
+        Some(Value::List(items)) => items,
+        _ => return Err(format!("the scenario has no [[{list}]]")),
     };
-    let names: Vec<String> = tasks.iter().map(|task| name(task).unwrap_or("?").to_string()).collect();
+    let names: Vec<String> = items.iter().map(|item| name(item).unwrap_or("?").to_string()).collect();
     let names = names.join(", ");
     let found = match which {
-        Which::Index(index) => index.parse().ok().and_then(|i: usize| tasks.get_mut(i)),
-        Which::Name(wanted) => tasks.iter_mut().find(|task| name(task) == Some(wanted)),
+        Which::Index(index) => index.parse().ok().and_then(|i: usize| items.get_mut(i)),
+        Which::Name(wanted) => items.iter_mut().find(|item| name(item) == Some(wanted)),
     };
-    match found.map(|task| &mut task.value) {
+    match found.map(|item| &mut item.value) {
         Some(Value::Table(entries)) => Ok(entries),
         _ => Err(format!(
-            "no such task; there are {names}, the first of them being task[0]"
+            "no such {list}; there are {names}, the first of them being {list}[0]"
         )),
     }
 }
 
-fn name(task: &Node) -> Option<&str> {
-    match &task.value {
+fn name(item: &Node) -> Option<&str> {
+    match &item.value {
         Value::Table(entries) => match &entries.get("name")?.value {
             Value::Text(name) => Some(name),
             _ => None,

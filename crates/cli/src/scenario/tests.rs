@@ -202,7 +202,8 @@ fn each_wrong_line_is_told_in_full() {
         (
             "duration = \"10s\"",
             "duration = \"10s\"\nvolume = 3",
-            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, trace, task, identify, movie, allocation, exclusive",
+            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, stage, \
+             trace, task, identify, movie, allocation, exclusive, edge, pipeline",
         ),
         (
             "duration = \"10s\"",
@@ -326,7 +327,7 @@ fn a_wrong_override_is_named_as_it_was_written() {
         ),
         (
             "stroe.objects=1",
-            "--set stroe.objects=1: stroe: unknown key; did you mean store?",
+            "--set stroe.objects=1: stroe: unknown key; did you mean store or stage?",
         ),
     ] {
         assert_eq!(complaints(SMALL, &[argument]), [expected]);
@@ -439,4 +440,196 @@ fn the_readme_names_every_key() {
             "{key} is not in scenarios/README.md"
         );
     }
+}
+
+/// A scenario of stages only: a file through a built-in stage into a program.
+const STAGES: &str = "\
+[[stage]]
+name = \"in\"
+file = \"/dev/null\"
+deadline = \"50ms\"
+[[stage]]
+name = \"copy\"
+kind = \"copy\"
+[[stage]]
+name = \"out\"
+program = [\"cat\"]
+late = \"1 %\"
+[[edge]]
+from = \"in\"
+to = \"copy\"
+frame_bytes = 100
+[[edge]]
+from = \"copy\"
+to = \"out\"
+slots = 4
+frame_bytes = 100
+";
+
+#[test]
+fn a_scenario_may_be_of_stages_only_or_of_both() {
+    let (draft, ..) = check(STAGES, "x.toml", Path::new("at"), "x", &[]).expect("must be accepted");
+    assert_eq!((draft.stages.stages.len(), draft.scenario.tasks.len()), (3, 0));
+    let set = sets(&["stage.copy.core=0", "edge[0].slots=7"]);
+    let (draft, ..) = check(STAGES, "x.toml", Path::new("at"), "x", &set).expect("must be accepted");
+    assert_eq!(draft.stages.edges[0].edge.slots, 7);
+    let both = format!("{SMALL}{STAGES}");
+    let (draft, ..) = check(&both, "x.toml", Path::new("at"), "x", &[]).expect("must be accepted");
+    assert_eq!((draft.stages.stages.len(), draft.scenario.tasks.len()), (3, 1));
+}
+
+#[test]
+fn each_wrong_line_of_stages_is_told_in_full() {
+    for (from, to, expected) in [
+        (
+            "name = \"copy\"",
+            "name = \"in\"",
+            "x.toml:6: stage[1].name: \"in\" is taken by an earlier stage: give each a name of its own",
+        ),
+        (
+            "kind = \"copy\"",
+            "kind = \"cpoy\"",
+            "x.toml:7: stage[1].kind: \"cpoy\" is no kind of stage; there are copy, fm-low-pass, fm-demodulator, \
+             fm-band-1, fm-band-2, fm-band-3, fm-band-4, fm-sum",
+        ),
+        (
+            "kind = \"copy\"",
+            "library = \"copy.so\"",
+            "x.toml:7: stage[1].library: at/copy.so: cannot be loaded: No such file or directory (os error 2); name a \
+             shared library of this machine",
+        ),
+        (
+            "kind = \"copy\"",
+            "",
+            "x.toml:5: stage[1].program: missing: what carries the stage out? give `program` (a command with its \
+             arguments), `file`, `library` (a stage in C) or `kind` (a built-in one)",
+        ),
+        (
+            "kind = \"copy\"",
+            "kind = \"copy\"\nprogram = [\"cat\"]",
+            "x.toml:8: stage[1].program: a stage is carried out one way; remove `program` or `kind`",
+        ),
+        (
+            "kind = \"copy\"",
+            "kind = \"copy\"\nstate_bytes = 8",
+            "x.toml:8: stage[1].state_bytes: its state has 64 bytes: ask for at least that, or remove this key",
+        ),
+        (
+            "kind = \"copy\"",
+            "kind = \"copy\"\ntakes = [2]",
+            "x.toml:8: stage[1].takes: the kind \"copy\" has [1]; remove this key",
+        ),
+        (
+            "kind = \"copy\"",
+            "kind = \"fm-sum\"",
+            "x.toml:5: stage[1].takes: input 1 of stage \"copy\" has 0 edges: connect one",
+        ),
+        (
+            "to = \"copy\"",
+            "to = \"cop\"",
+            "x.toml:14: edge[0].to: there is no input 0 of a stage \"cop\"; stages are: in, copy, out",
+        ),
+        (
+            "from = \"in\"",
+            "from = \"out\"",
+            "x.toml:3: stage[0].file: a file is read (an edge leads from it) or written (an edge leads to it): connect \
+             one end",
+        ),
+        (
+            "from = \"in\"\nto = \"copy\"",
+            "from = \"in:x\"\nto = \"copy\"",
+            "x.toml:13: edge[0].from: \"x\" is no port; ports are counted from 0: write it like \"in:1\"",
+        ),
+        (
+            "slots = 4",
+            "slots = 0",
+            "x.toml:19: edge[1].slots: the edge copy -> out has 0 slots, and needs 1: none holds nothing",
+        ),
+        (
+            "slots = 4\nframe_bytes = 100",
+            "slots = 4\nframe_bytes = 99",
+            "x.toml:20: edge[1].frame_bytes: 99 is too short: of a frame of 100 bytes, \"copy\" makes 100; write that",
+        ),
+        (
+            "slots = 4\nframe_bytes = 100",
+            "slots = 4",
+            "x.toml:16: edge[1].frame_bytes: missing: how long is a frame, at most, in bytes?",
+        ),
+        (
+            "slots = 4",
+            "full = \"drop\"",
+            "x.toml:19: edge[1].full: expected \"wait\" or \"drop-oldest\" or \"drop-late\", found the text \"drop\"",
+        ),
+        (
+            "deadline = \"50ms\"",
+            "",
+            "x.toml:11: stage[2].late: no frame is ever due: give the source a `deadline`, such as \"50ms\"",
+        ),
+        (
+            "late = \"1 %\"",
+            "migratable = true",
+            "x.toml:11: stage[2].migratable: a program or file stays in the process that runs the scenario; remove this \
+             key",
+        ),
+        (
+            "late = \"1 %\"",
+            "period = \"1s\"",
+            "x.toml:11: stage[2].period: only a source, a program or file without an input, says when its frames come \
+             and are due; remove this key",
+        ),
+        (
+            "file = \"/dev/null\"",
+            "file = \"nowhere\"",
+            "x.toml:3: stage[0].file: at/nowhere: no such file; name one to be read",
+        ),
+        (
+            "file = \"/dev/null\"",
+            "fiel = \"/dev/null\"",
+            "x.toml:1: stage[0].program: missing: what carries the stage out? give `program` (a command with its \
+             arguments), `file`, `library` (a stage in C) or `kind` (a built-in one)",
+        ),
+    ] {
+        let text = STAGES.replacen(from, to, 1);
+        assert_ne!(text, STAGES, "{from}");
+        assert_eq!(complaints(&text, &[])[0], expected, "{to}");
+    }
+    let ring =
+        STAGES
+            .replacen("from = \"in\"", "from = \"out\"", 1)
+            .replacen("file = \"/dev/null\"", "kind = \"copy\"", 1);
+    assert!(
+        complaints(&ring, &[])[0].starts_with("x.toml:"),
+        "a cycle, and what is left over"
+    );
+}
+
+#[test]
+fn cycles_and_rates_are_told_at_their_edges() {
+    let stage = |name: &str, rest: &str| format!("[[stage]]\nname = \"{name}\"\n{rest}\n");
+    let edge = |from: &str, to: &str| format!("[[edge]]\nfrom = \"{from}\"\nto = \"{to}\"\nframe_bytes = 8\n");
+    let cat = "program = [\"cat\"]";
+    // A program in the middle is cut in two: a cycle through it is one all the same.
+    let cycle = [
+        stage("a", cat),
+        stage("b", "kind = \"copy\""),
+        edge("a", "b"),
+        edge("b", "a"),
+    ];
+    assert_eq!(
+        complaints(&cycle.concat(), &[]),
+        ["x.toml:7: edge[0]: the stages a -> b -> a are a cycle: a stage would wait for itself"]
+    );
+    let rates = [
+        stage("source", cat),
+        stage("split", "kind = \"copy\""),
+        stage("join", "kind = \"fm-sum\""),
+        stage("out", cat),
+        edge("source", "split"),
+        edge("split", "join:0"),
+        edge("split", "join:1"),
+        edge("split", "join:2"),
+        edge("source", "join:3"),
+        edge("join", "out"),
+    ];
+    check(&rates.concat(), "x.toml", Path::new("at"), "x", &[]).expect("must be accepted");
 }

@@ -61,6 +61,7 @@ fn options(kind: ControllerKind) -> RegulatorOptions {
                     provenance: Provenance::Simulated,
                 }),
             }],
+            domains: Vec::new(),
             meters: Vec::new(),
         },
         start: Time::ZERO,

@@ -63,6 +63,7 @@ pub fn options() -> RegulatorOptions {
                     range: Range::Share(Provenance::Simulated),
                 },
             ],
+            domains: Vec::new(),
             meters: Vec::new(),
         },
         start: Time::ZERO,

@@ -1,8 +1,9 @@
 //! The clock knob of real hardware: Linux cpufreq (Documentation/admin-guide/pm/cpufreq.rst).
 //!
-//! **Terms.** A *policy* is a group of cores that share a clock, with files under
+//! **Terms.** A *policy* is a group of cores that share a clock, a clock domain, with files under
 //! `/sys/devices/system/cpu/cpufreq/policyN`; a *governor* chooses the frequency within the policy's limits.
-//! **Method.** One knob turns all policies together, so its steps are the frequencies that all of them have. Where the
+//! **Method.** One knob turns all policies together, so its steps are the frequencies that all of them have. A machine
+//! with several policies has a knob for each as well, with all of its steps. Where the
 //! `userspace` governor exists we take it and name the frequency; elsewhere (intel_pstate and amd-pstate in active
 //! mode have no such governor) we set both limits to the same frequency. Every file is written through the journal.
 //!
@@ -13,7 +14,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use punctual_units::Hertz;
+use punctual_units::{CoreId, Hertz};
 
 use super::journal::Journal;
 use super::tree::read_trimmed;
@@ -103,6 +104,21 @@ fn ladder(policies: &[Frequencies]) -> Vec<Hertz> {
     steps
 }
 
+/// The clock of a core at this moment, as the driver tells it; `None` where the core has no policy.
+pub fn current(tree: &KernelTree, core: CoreId) -> Option<Hertz> {
+    of_core(tree, core, "scaling_cur_freq")
+}
+
+/// The highest clock of a core; `None` where the core has no policy.
+pub fn highest(tree: &KernelTree, core: CoreId) -> Option<Hertz> {
+    of_core(tree, core, "cpuinfo_max_freq")
+}
+
+fn of_core(tree: &KernelTree, core: CoreId, file: &str) -> Option<Hertz> {
+    let path = tree.path(format!("/sys/devices/system/cpu/cpu{core}/cpufreq/{file}"));
+    parse_khz(&read_trimmed(&path).ok()?)
+}
+
 /// How a frequency is forced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
@@ -112,16 +128,25 @@ enum Method {
     Limits,
 }
 
-/// The clock knob over all policies of a machine.
+/// A clock domain: one policy.
 #[derive(Debug)]
-pub struct CpuFreq {
-    policies: Vec<PathBuf>,
-    method: Method,
+struct Domain {
+    policy: PathBuf,
+    cores: Vec<CoreId>,
     offer: ClockOffer,
+    method: Method,
     journal: Journal,
-    /// What we have set; `None` while the machine is as it was found.
+    /// What we have set; `None` while it is as it was found.
     set: Option<Hertz>,
     found_under_userspace: bool,
+}
+
+/// The clock knobs of a machine: of all policies together, and of each.
+#[derive(Debug)]
+pub struct CpuFreq {
+    domains: Vec<Domain>,
+    /// The steps that all have.
+    offer: ClockOffer,
 }
 
 impl CpuFreq {
@@ -138,40 +163,25 @@ impl CpuFreq {
             ));
         }
         let frequencies: Option<Vec<Frequencies>> = policies.iter().map(|policy| frequencies_of(policy)).collect();
-        let steps = common_steps(&frequencies.unwrap_or_default());
-        if steps.is_empty() {
+        let frequencies = frequencies.unwrap_or_default();
+        let offer = |policies: &[Frequencies]| ClockOffer {
+            steps: common_steps(policies),
+            provenance: Provenance::Real,
+        };
+        let common = offer(&frequencies);
+        if common.steps.is_empty() {
             return Err(no_knob(
                 format!("the {} policies have no frequency in common", policies.len()),
                 "one knob turns all cores: take the cores of the other cluster offline, or choose the emulated clock",
             ));
         }
-        let governors = |file| {
-            policies
-                .iter()
-                .map(move |policy| read_trimmed(&policy.join(file)).unwrap_or_default())
+        let domain = |(policy, frequencies): (PathBuf, Frequencies)| {
+            Domain::open(policy, offer(std::slice::from_ref(&frequencies)), journal)
         };
-        let method = if governors("scaling_available_governors").all(|list| list.split(' ').any(|it| it == "userspace"))
-        {
-            Method::Userspace
-        } else {
-            Method::Limits
-        };
-        for file in policies
-            .iter()
-            .flat_map(|policy| method.files().iter().map(|file| policy.join(file)))
-        {
-            writable(&file)?;
-        }
+        let domains: Result<_, _> = policies.into_iter().zip(frequencies).map(domain).collect();
         Ok(CpuFreq {
-            found_under_userspace: governors("scaling_governor").all(|governor| governor == "userspace"),
-            policies,
-            method,
-            offer: ClockOffer {
-                steps,
-                provenance: Provenance::Real,
-            },
-            journal: journal.clone(),
-            set: None,
+            domains: domains?,
+            offer: common,
         })
     }
 
@@ -180,21 +190,41 @@ impl CpuFreq {
         &self.offer
     }
 
+    /// The cores and the steps of each domain, by its number from 0.
+    pub fn domains(&self) -> impl Iterator<Item = (&[CoreId], &ClockOffer)> {
+        { self.domains.iter() }.map(|domain| (domain.cores.as_slice(), &domain.offer))
+    }
+
     /// Sets all policies to the step nearest to `wanted`, and returns it.
     ///
     /// # Errors
     /// [`Refusal`] where a policy does not follow; the others are at the former frequency again then.
     pub fn set(&mut self, wanted: Hertz) -> Result<Hertz, Refusal> {
         let step = self.offer.nearest(wanted);
-        if let Err(refusal) = self.set_all(step) {
-            // What refuses now may refuse again; the meter shows where the clock then stands.
-            match self.set {
-                Some(former) => drop(self.set_all(former)),
-                None => drop(self.restore()),
+        let former: Vec<Option<Hertz>> = self.domains.iter().map(|domain| domain.set).collect();
+        let mut domains = self.domains.iter_mut();
+        if let Err(refusal) = domains.try_for_each(|domain| domain.force(step)) {
+            for (domain, former) in self.domains.iter_mut().zip(former) {
+                domain.back_to(former);
             }
             return Err(refusal);
         }
-        self.set = Some(step);
+        Ok(step)
+    }
+
+    /// Sets the policy of that number, from 0, to the step nearest to `wanted`, and returns it.
+    ///
+    /// # Errors
+    /// [`Refusal`] where there is no such policy, or it does not follow.
+    pub fn set_domain(&mut self, number: usize, wanted: Hertz) -> Result<Hertz, Refusal> {
+        let Some(domain) = self.domains.get_mut(number) else {
+            return Err(no_knob(
+                format!("there is no policy of number {number}"),
+                "name a domain that the machine offers",
+            ));
+        };
+        let (step, former) = (domain.offer.nearest(wanted), domain.set);
+        domain.force(step).inspect_err(|_| domain.back_to(former))?;
         Ok(step)
     }
 
@@ -203,6 +233,78 @@ impl CpuFreq {
     /// # Errors
     /// The file that could not be read, and why.
     pub fn read(&self) -> Result<Hertz, String> {
+        let mut lowest = Hertz(u64::MAX);
+        for domain in &self.domains {
+            lowest = lowest.min(domain.read()?);
+        }
+        Ok(self.offer.nearest(lowest))
+    }
+
+    /// The frequency in force of each policy, to its nearest step.
+    ///
+    /// # Errors
+    /// The file that could not be read, and why.
+    pub fn read_domains(&self) -> Result<Vec<Hertz>, String> {
+        let read = |domain: &Domain| Ok(domain.offer.nearest(domain.read()?));
+        self.domains.iter().map(read).collect()
+    }
+
+    /// Puts all policies back to how they were found; returns what could not be put back.
+    pub fn restore(&mut self) -> Vec<Refusal> {
+        self.domains.iter_mut().flat_map(Domain::restore).collect()
+    }
+}
+
+impl Domain {
+    fn open(policy: PathBuf, offer: ClockOffer, journal: &Journal) -> Result<Domain, Refusal> {
+        let text = |file: &str| read_trimmed(&policy.join(file)).unwrap_or_default();
+        let governors = text("scaling_available_governors");
+        let method = match governors.split(' ').any(|governor| governor == "userspace") {
+            true => Method::Userspace,
+            false => Method::Limits,
+        };
+        for file in method.files() {
+            writable(&policy.join(file))?;
+        }
+        let cores = text("affected_cpus");
+        Ok(Domain {
+            cores: cores
+                .split_whitespace()
+                .filter_map(|core| Some(CoreId(core.parse().ok()?)))
+                .collect(),
+            found_under_userspace: text("scaling_governor") == "userspace",
+            policy,
+            offer,
+            method,
+            journal: journal.clone(),
+            set: None,
+        })
+    }
+
+    fn force(&mut self, step: Hertz) -> Result<(), Refusal> {
+        match self.method {
+            Method::Userspace => self.set_speed(step)?,
+            Method::Limits => self.set_limits(step, step)?,
+        }
+        self.set = Some(step);
+        Ok(())
+    }
+
+    /// Where it was before a change that was refused. What refuses now may refuse again; the meter shows where the
+    /// clock then stands.
+    fn back_to(&mut self, former: Option<Hertz>) {
+        match former {
+            Some(former) => drop(self.force(former)),
+            None => drop(self.restore()),
+        }
+    }
+
+    fn restore(&mut self) -> Vec<Refusal> {
+        self.set = None;
+        self.journal.restore_below(&self.policy)
+    }
+
+    fn read(&self) -> Result<Hertz, String> {
         let userspace = match self.set {
             Some(_) => self.method == Method::Userspace,
             None => self.found_under_userspace,
@@ -212,45 +314,26 @@ impl CpuFreq {
         } else {
             "scaling_max_freq"
         };
-        let mut lowest = Hertz(u64::MAX);
-        for policy in &self.policies {
-            let path = policy.join(file);
-            let text = read_trimmed(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-            let clock = parse_khz(&text).ok_or_else(|| format!("{}: '{text}' is no frequency", path.display()))?;
-            lowest = lowest.min(clock);
-        }
-        Ok(self.offer.nearest(lowest))
+        let path = self.policy.join(file);
+        let text = read_trimmed(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+        parse_khz(&text).ok_or_else(|| format!("{}: '{text}' is no frequency", path.display()))
     }
 
-    /// Puts all policies back to how they were found; returns what could not be put back.
-    pub fn restore(&mut self) -> Vec<Refusal> {
-        self.set = None;
-        self.policies
-            .iter()
-            .flat_map(|policy| self.journal.restore_below(policy))
-            .collect()
-    }
-
-    fn set_all(&self, step: Hertz) -> Result<(), Refusal> {
-        let first = self.set.is_none();
-        self.policies.iter().try_for_each(|policy| match self.method {
-            Method::Userspace => self.set_speed(policy, step, first),
-            Method::Limits => self.set_limits(policy, step, step),
-        })
-    }
-
-    fn set_speed(&self, policy: &Path, step: Hertz, first: bool) -> Result<(), Refusal> {
-        if first {
-            self.journal.write(&policy.join("scaling_governor"), "userspace")?;
+    fn set_speed(&self, step: Hertz) -> Result<(), Refusal> {
+        if self.set.is_none() {
+            self.journal.write(&self.policy.join("scaling_governor"), "userspace")?;
             // The governor stays within the limits: open them to all steps.
-            self.set_limits(policy, self.offer.bottom(), self.offer.top())?;
+            self.set_limits(self.offer.bottom(), self.offer.top())?;
         }
-        self.journal.write(&policy.join("scaling_setspeed"), &khz(step))
+        self.journal.write(&self.policy.join("scaling_setspeed"), &khz(step))
     }
 
     /// Sets both limits, in the order in which the lower one never exceeds the upper one: kernels refuse that.
-    fn set_limits(&self, policy: &Path, bottom: Hertz, top: Hertz) -> Result<(), Refusal> {
-        let (lower, upper) = (policy.join("scaling_min_freq"), policy.join("scaling_max_freq"));
+    fn set_limits(&self, bottom: Hertz, top: Hertz) -> Result<(), Refusal> {
+        let (lower, upper) = (
+            self.policy.join("scaling_min_freq"),
+            self.policy.join("scaling_max_freq"),
+        );
         let upper_now = read_trimmed(&upper).ok().and_then(|text| parse_khz(&text));
         if upper_now.is_some_and(|upper_now| bottom > upper_now) {
             self.journal.write(&upper, &khz(top))?;
@@ -453,6 +536,24 @@ mod tests {
         assert_eq!(knob.set(Hertz::from_mhz(2000)), Ok(Hertz::from_mhz(1400)));
         assert_eq!(knob.set(Hertz::from_mhz(200)), Ok(Hertz::from_mhz(200)));
         drop((knob, journal));
+        assert_eq!(file(&tree, 4, "scaling_setspeed"), "1400000");
+    }
+
+    #[test]
+    fn a_domain_is_set_alone_with_all_of_its_steps() {
+        let (_folder, tree) = machine(&[&EXYNOS_A7, &EXYNOS_A15]);
+        let journal = testing::journal();
+        let mut knob = CpuFreq::open(&tree, &journal).unwrap();
+        let tops: Vec<u64> = knob.domains().map(|(_, offer)| offer.top().0 / 1_000_000).collect();
+        assert_eq!(tops, [1400, 2000]);
+        assert_eq!(knob.set_domain(1, Hertz::from_mhz(2100)), Ok(Hertz::from_mhz(2000)));
+        assert_eq!(knob.read_domains(), Ok([1400, 2000].map(Hertz::from_mhz).to_vec()));
+        assert_eq!(knob.set_domain(0, Hertz::from_mhz(200)), Ok(Hertz::from_mhz(200)));
+        assert_eq!(knob.read(), Ok(Hertz::from_mhz(200)), "the lowest of both");
+        assert_eq!(knob.set(Hertz::from_mhz(800)), Ok(Hertz::from_mhz(800)));
+        assert_eq!(knob.read_domains(), Ok([800, 800].map(Hertz::from_mhz).to_vec()));
+        assert!(knob.set_domain(2, Hertz::from_mhz(800)).is_err());
+        assert_eq!(knob.restore(), []);
         assert_eq!(file(&tree, 4, "scaling_setspeed"), "1400000");
     }
 

@@ -14,8 +14,8 @@ use super::thermal::Thermometer;
 use super::thread::Tid;
 use super::{KernelTree, busy, cores, refused};
 use crate::{
-    Applied, KnobId, KnobOffer, Machine, Measure, MeterId, Neighbours, Offers, Plan, Provenance, Range, Reading,
-    Readings, Refusal, Value,
+    Applied, ClockOffer, DOMAINS_MAX, DomainId, KnobId, KnobOffer, Machine, Measure, MeterId, Neighbours, Offers, Plan,
+    Provenance, Range, Reading, Readings, Refusal, Value,
 };
 use punctual_os::LinuxOs;
 
@@ -96,6 +96,20 @@ enum ClockKnob {
     None,
 }
 
+impl ClockKnob {
+    /// The cores and steps of domains with knobs of their own.
+    fn domains(&self) -> Vec<(Vec<CoreId>, ClockOffer)> {
+        let ClockKnob::Real(knob) = self else { return Vec::new() };
+        let domains = knob.domains().map(|(cores, offer)| (cores.to_vec(), offer.clone()));
+        let domains: Vec<_> = domains.collect();
+        if (2..=DOMAINS_MAX).contains(&domains.len()) {
+            domains
+        } else {
+            Vec::new()
+        }
+    }
+}
+
 impl LinuxMachine {
     /// Finds out what there is and makes the group for best-effort work. Turns no knob.
     ///
@@ -128,9 +142,11 @@ impl LinuxMachine {
         let share = unless_refused(best_effort.with_group(|_| Ok(())), &mut refusals);
         let energy = unless_refused(EnergyMeter::open(&tree), &mut refusals);
         let thermometer = unless_refused(Thermometer::open(&tree), &mut refusals);
+        let domains = clock.domains();
         let meters = [
             (MeterId::Energy, energy.is_some()),
             (MeterId::Temperature, thermometer.is_some()),
+            (MeterId::DomainClocks, !domains.is_empty()),
         ];
         let clock_offer = match &clock {
             ClockKnob::Real(knob) => Some(knob.offer().clone()),
@@ -143,12 +159,19 @@ impl LinuxMachine {
                 .map(Range::Clock)
                 .map(|range| (KnobId::CLOCK, range))
                 .into_iter()
+                .chain(
+                    domains
+                        .iter()
+                        .zip(1..)
+                        .map(|((_, offer), number)| (KnobId::Clock(DomainId(number)), Range::Clock(offer.clone()))),
+                )
                 .chain(share.map(|()| (KnobId::BestEffortShare, Range::Share(Provenance::Real))))
                 .map(|(knob, range)| KnobOffer { knob, range })
                 .collect(),
             meters: (meters.into_iter().filter(|(_, there)| *there))
                 .map(|(meter, _)| (meter, Provenance::Real))
                 .collect(),
+            domains: domains.into_iter().map(|(cores, _)| cores).collect(),
             cores,
         };
         Ok(LinuxMachine {
@@ -246,6 +269,19 @@ impl LinuxMachine {
         }
     }
 
+    fn set_domain(&mut self, domain: DomainId, wanted: Hertz) -> Result<Hertz, Refusal> {
+        match (&mut self.clock, usize::from(domain.0).checked_sub(1)) {
+            (ClockKnob::Real(knob), Some(number)) if number < self.offers.domains.len() => {
+                knob.set_domain(number, wanted)
+            }
+            _ => Err(refused(
+                format!("setting the {}", KnobId::Clock(domain)),
+                "this machine has no such clock domain",
+                "leave it out of the plan, or turn the clock of all cores",
+            )),
+        }
+    }
+
     fn read_busy(&mut self) -> Reading {
         let times = busy::read(&self.tree)?;
         for (core, busy) in self.offers.cores.iter().zip(&mut self.busy) {
@@ -274,6 +310,7 @@ impl Machine for LinuxMachine {
         for (knob, value) in plan.iter() {
             let result = match (knob, value) {
                 (KnobId::CLOCK, Value::Clock(wanted)) => self.set_clock(wanted).map(Value::Clock),
+                (KnobId::Clock(domain), Value::Clock(wanted)) => self.set_domain(domain, wanted).map(Value::Clock),
                 (KnobId::BestEffortShare, Value::Share(share)) => self.best_effort.set_share(share).map(Value::Share),
                 _ => Err(refused(
                     format!("setting the {knob} to {value}"),
@@ -294,6 +331,11 @@ impl Machine for LinuxMachine {
             ClockKnob::None => None,
         };
         let clock = clock.map(|read| (MeterId::Clock, read.map(Measure::Clock)));
+        let clocks = match &self.clock {
+            ClockKnob::Real(knob) if !self.offers.domains.is_empty() => Some(knob.read_domains()),
+            _ => None,
+        };
+        let clocks = clocks.map(|read| (MeterId::DomainClocks, read.map(Measure::Clocks)));
         let energy = self.energy.as_mut().map(EnergyMeter::read);
         let energy = energy.map(|read| (MeterId::Energy, read.map(Measure::Joules)));
         let celsius = self.thermometer.as_ref().map(Thermometer::read);
@@ -301,7 +343,13 @@ impl Machine for LinuxMachine {
         let busy = (MeterId::Busy, self.read_busy());
         Readings {
             at,
-            meters: clock.into_iter().chain([busy]).chain(energy).chain(celsius).collect(),
+            meters: clock
+                .into_iter()
+                .chain([busy])
+                .chain(energy)
+                .chain(celsius)
+                .chain(clocks)
+                .collect(),
         }
     }
 

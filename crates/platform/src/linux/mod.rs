@@ -18,6 +18,7 @@ mod guardian;
 mod heirs;
 pub mod journal;
 mod ledger;
+pub mod library;
 mod machine;
 pub mod pipes;
 pub mod powercap;
@@ -29,7 +30,7 @@ pub mod run_queue;
 pub mod shared_memory;
 #[cfg(test)]
 mod testing;
-mod thermal;
+pub mod thermal;
 pub mod thread;
 mod tree;
 mod undo;

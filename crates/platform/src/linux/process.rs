@@ -131,6 +131,29 @@ pub unsafe fn fork() -> io::Result<Option<i32>> {
     }
 }
 
+/// The time that all threads of a process have run, by its CPU clock (clock_getcpuclockid(3)); `None` where there is
+/// none of that number.
+pub fn cpu_time(pid: i32) -> Option<Nanos> {
+    // The kernel's number of a process's clock of run time (include/linux/posix-timers.h: CPUCLOCK_SCHED is 2).
+    let clock = (!pid << 3) | 2;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the room for the answer is valid.
+    let answer = unsafe { libc::clock_gettime(clock, &mut time) };
+    (answer == 0).then(|| Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
+}
+
+/// Bytes of memory that a process has, pages that it shares with others included (/proc/PID/statm); `None` where there
+/// is none of that number.
+pub fn resident_bytes(pid: i32) -> Option<u64> {
+    let path = std::ffi::CString::new(format!("/proc/{pid}/statm")).ok()?;
+    let mut text = [0u8; STAT_BYTES];
+    let text = std::str::from_utf8(super::undo::read_file(&path, &mut text).ok()?).ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    // SAFETY: a plain number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(pages * page.max(0) as u64)
+}
+
 /// Ends this process at once, without destructors.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: ends this process.

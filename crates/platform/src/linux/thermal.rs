@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::tree::read_trimmed;
 use super::{KernelTree, refused};
 use crate::Refusal;
+use punctual_units::CoreId;
 
 const ZONES: &str = "/sys/class/thermal";
 
@@ -57,6 +58,53 @@ impl Thermometer {
     }
 }
 
+const SENSORS: &str = "/sys/class/hwmon";
+
+/// A meter for each core: sensors with the label `Core N` (Documentation/hwmon/coretemp.rst), where N is the number of
+/// the physical core (Documentation/admin-guide/cputopology.rst). Machines with several sockets use a number twice;
+/// the sensor of the first counts.
+#[derive(Debug)]
+pub struct CoreThermometers {
+    /// The file of each core.
+    files: Vec<PathBuf>,
+}
+
+impl CoreThermometers {
+    /// Finds the sensors of `cores` under `tree`; `None` where one of them has none.
+    pub fn open(tree: &KernelTree, cores: impl IntoIterator<Item = CoreId>) -> Option<CoreThermometers> {
+        let sensors = labelled(tree);
+        let of = |core: CoreId| {
+            let id = tree.path(format!("/sys/devices/system/cpu/cpu{core}/topology/core_id"));
+            let label = format!("Core {}", read_trimmed(&id).ok()?);
+            let found = sensors.iter().find(|(said, _)| *said == label);
+            found.map(|(_, file)| file.clone())
+        };
+        let files: Option<Vec<PathBuf>> = cores.into_iter().map(of).collect();
+        files.map(|files| CoreThermometers { files })
+    }
+
+    /// The temperature of each core in degrees Celsius; `None` of one that says nothing now.
+    pub fn read(&self) -> impl Iterator<Item = Option<f64>> + '_ {
+        self.files.iter().map(|file| celsius(file))
+    }
+}
+
+/// Labels of sensors, and the files of what they measure.
+fn labelled(tree: &KernelTree) -> Vec<(String, PathBuf)> {
+    let list = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = list(&tree.path(SENSORS)).flat_map(|chip| list(&chip.path()));
+    let mut labelled: Vec<(String, PathBuf)> = files
+        .filter_map(|file| {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let sensor = name.strip_prefix("temp")?.strip_suffix("_label")?.to_owned();
+            let label = read_trimmed(&file.path()).ok()?;
+            Some((label, file.path().with_file_name(format!("temp{sensor}_input"))))
+        })
+        .collect();
+    labelled.sort_unstable();
+    labelled
+}
+
 /// What this file says, where that can be.
 fn celsius(zone: &Path) -> Option<f64> {
     let thousandths: i32 = read_trimmed(zone).ok()?.parse().ok()?;
@@ -85,6 +133,24 @@ mod tests {
         assert_eq!(meter.read(), Ok(41.5));
         set(0, "");
         assert!(meter.read().unwrap_err().contains("any more"));
+    }
+
+    #[test]
+    fn each_core_has_the_sensor_of_its_label() {
+        let (_folder, tree) = testing::tree(&[
+            ("/sys/class/hwmon/hwmon1/temp1_label", "Package id 0"),
+            ("/sys/class/hwmon/hwmon1/temp1_input", "70000"),
+            ("/sys/class/hwmon/hwmon1/temp2_label", "Core 0"),
+            ("/sys/class/hwmon/hwmon1/temp2_input", "51000"),
+            ("/sys/class/hwmon/hwmon1/temp3_label", "Core 4"),
+            ("/sys/class/hwmon/hwmon1/temp3_input", "62000"),
+            ("/sys/devices/system/cpu/cpu0/topology/core_id", "0"),
+            ("/sys/devices/system/cpu/cpu1/topology/core_id", "4"),
+            ("/sys/devices/system/cpu/cpu2/topology/core_id", "7"),
+        ]);
+        let meters = CoreThermometers::open(&tree, [CoreId(1), CoreId(0)]).unwrap();
+        assert_eq!(meters.read().collect::<Vec<_>>(), [Some(62.0), Some(51.0)]);
+        assert!(CoreThermometers::open(&tree, [CoreId(0), CoreId(2)]).is_none());
     }
 
     #[test]

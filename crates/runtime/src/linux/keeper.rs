@@ -176,11 +176,12 @@ impl<E: Engine + 'static> Keeper<E> {
         };
         let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
             version: LOG_VERSION,
-            regulator,
+            regulator: Some(regulator),
             steps,
             admission,
             updates: store.take_admission_log(),
             lending,
+            mapping: None,
         });
         let mut report = controlled.collector.finish(ending);
         report.lending = lent;

@@ -1,5 +1,7 @@
 //! The simulation: from one event to the next.
 
+use std::collections::VecDeque;
+
 use punctual_allocation::mapping::{CORES_MAX, Configuration, Cores, Idle, Mapping, Move, MoveCost};
 use punctual_units::{Hertz, Nanos, Time};
 use rand::{RngExt, SeedableRng};
@@ -93,6 +95,22 @@ pub struct Observed {
     pub celsius: SmallVec<[f64; CORES_MAX]>,
 }
 
+/// Frames that come at a steady rate, instead of being at hand at any time.
+#[derive(Clone, Debug)]
+struct Captured {
+    /// When the next one comes.
+    next: Time,
+    /// How many wait for the source.
+    waiting: u32,
+    /// When those that are under way came, the oldest first.
+    under_way: VecDeque<Time>,
+    /// From there to the end of the sink's step, of each frame that was delivered since it was last asked.
+    latencies: Vec<Nanos>,
+}
+
+/// Most frames that wait for a source, or whose latencies wait to be asked for: further ones are not told.
+pub const CAPTURED_MAX: usize = 1 << 16;
+
 /// Where a stage is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -123,6 +141,7 @@ pub struct Simulated {
     thermal: Thermal,
     mechanism: Mechanism,
     daemons: Vec<(Daemon, Time)>,
+    captured: Option<Captured>,
     random: ChaCha8Rng,
     now: Time,
     stages: Vec<Stage>,
@@ -172,6 +191,7 @@ impl Simulated {
             granted: 0,
             turns: 0,
             daemons: Vec::new(),
+            captured: None,
             report: fresh(&pipeline, count),
             pipeline,
             machine,
@@ -188,6 +208,24 @@ impl Simulated {
             .map(|daemon| (*daemon, self.now + daemon.every))
             .collect();
         self
+    }
+
+    /// Frames come at the rate at which they are due, and the sink takes each as soon as it is there: how long frames
+    /// take shows in [`Simulated::latencies`]. For graphs of one source, in which a frame makes one frame.
+    pub fn with_captured_frames(mut self) -> Simulated {
+        self.captured = Some(Captured {
+            next: self.now + self.period(),
+            waiting: 0,
+            under_way: VecDeque::new(),
+            latencies: Vec::new(),
+        });
+        self
+    }
+
+    /// How long each frame took that was delivered since the last call, from its capture on.
+    pub fn latencies(&mut self) -> Vec<Nanos> {
+        let captured = self.captured.as_mut();
+        captured.map_or_else(Vec::new, |captured| std::mem::take(&mut captured.latencies))
     }
 
     /// What runs.
@@ -208,7 +246,11 @@ impl Simulated {
     /// From now on so many frames are due in a second; above 0.
     pub fn set_fps(&mut self, fps: f64) {
         self.fps = fps;
-        self.due = self.due.map(|due| due.min(self.now + self.period()));
+        let next = self.now + self.period();
+        self.due = self.due.map(|due| due.min(next));
+        if let Some(captured) = &mut self.captured {
+            captured.next = captured.next.min(next);
+        }
     }
 
     /// Orders moves and clocks. A stage that is on its way already, or may not move, stays with what it does.
@@ -268,6 +310,7 @@ impl Simulated {
             self.finish();
             self.arrive();
             self.wake_daemons();
+            self.capture();
             self.frame_due();
         }
     }
@@ -283,6 +326,7 @@ impl Simulated {
             .chain(travels)
             .chain(daemons)
             .chain(self.due)
+            .chain(self.captured.as_ref().map(|captured| captured.next))
             .min()
             .unwrap_or(Time::MAX)
     }
@@ -313,15 +357,37 @@ impl Simulated {
         self.stages[stage].life = Life::Resident;
         self.report.steps[stage] += 1;
         if stage == self.pipeline.sink() {
-            self.granted -= 1;
+            self.granted = self.granted.saturating_sub(1);
             self.report.delivered += 1;
+            self.deliver();
         }
         let before_sink = self.pipeline.edges().iter().zip(&self.levels);
         let full =
             |(edge, level): (&super::Edge, &u32)| edge.to != self.pipeline.sink() || level + edge.makes > edge.slots;
-        if self.due.is_none() && before_sink.into_iter().all(full) {
+        if self.due.is_none() && self.captured.is_none() && before_sink.into_iter().all(full) {
             self.due = Some(self.now);
             self.report.least.clone_from(&self.levels);
+        }
+    }
+
+    fn deliver(&mut self) {
+        if let Some(captured) = &mut self.captured
+            && let Some(came) = captured.under_way.pop_front()
+            && captured.latencies.len() < CAPTURED_MAX
+        {
+            captured.latencies.push(self.now.since(came));
+        }
+    }
+
+    fn capture(&mut self) {
+        let (now, period) = (self.now, self.period());
+        let Some(captured) = self.captured.as_mut().filter(|it| it.next <= now) else {
+            return;
+        };
+        captured.next = captured.next + period;
+        if captured.under_way.len() < CAPTURED_MAX {
+            captured.waiting += 1;
+            captured.under_way.push_back(now);
         }
     }
 
@@ -434,6 +500,11 @@ impl Simulated {
             let StepCost { cycles, spread } = self.pipeline.costs()[stage];
             let drawn = cycles * (1.0 + spread * self.random.random_range(-1.0..=1.0));
             self.turns += 1;
+            if self.is_source(stage)
+                && let Some(captured) = &mut self.captured
+            {
+                captured.waiting -= 1;
+            }
             self.stages[stage].turn = self.turns;
             self.stages[stage].life = Life::Stepping;
             self.cores[core].begin(Task::Step(stage), drawn, clock, now);
@@ -450,9 +521,15 @@ impl Simulated {
         let open = |(edge, level): (&super::Edge, &u32)| {
             (edge.to != stage || *level >= edge.takes) && (edge.from != stage || level + edge.makes <= edge.slots)
         };
-        self.stages[stage].life == Life::Resident
-            && (stage != self.pipeline.sink() || self.granted > 0)
-            && self.pipeline.edges().iter().zip(&self.levels).all(open)
+        let there = match &self.captured {
+            Some(captured) => !self.is_source(stage) || captured.waiting > 0,
+            None => stage != self.pipeline.sink() || self.granted > 0,
+        };
+        self.stages[stage].life == Life::Resident && there && self.pipeline.edges().iter().zip(&self.levels).all(open)
+    }
+
+    fn is_source(&self, stage: usize) -> bool {
+        self.pipeline.edges().iter().all(|edge| edge.to != stage)
     }
 
     fn clock(&self, core: usize, steps: &[u8]) -> Hertz {

@@ -38,6 +38,6 @@ mod mpsoc;
 mod tests;
 
 pub use self::core::{CoreReport, Thermal, Times};
-pub use engine::{Daemon, FREEZES_MAX, Freeze, Mechanism, Observed, Report, Simulated};
+pub use engine::{CAPTURED_MAX, Daemon, FREEZES_MAX, Freeze, Mechanism, Observed, Report, Simulated};
 pub use graph::{Edge, Pipeline, PipelineError, StepCost};
 pub use mpsoc::{Checkpoint, DaemonModel, Mpsoc, Recreation};

@@ -37,7 +37,10 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
             format!("the {} is offered once", offer.knob),
         );
     }
-    for what in turning(machine, &offers) {
+    for what in turning(machine, &offers)
+        .into_iter()
+        .chain(turning_domains(machine, &offers))
+    {
         require(false, what);
     }
 
@@ -48,7 +51,7 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
         after.at > before.at,
         format!("time passes: {:?} then {:?}", before.at, after.at),
     );
-    for meter in [MeterId::Energy, MeterId::Temperature] {
+    for meter in [MeterId::Energy, MeterId::Temperature, MeterId::DomainClocks] {
         require(
             after.get(meter).is_some() == offers.reads(meter),
             format!("{}: offered {:?}, read {after:?}", meter.name(), offers.meters),
@@ -88,6 +91,14 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
             "restore puts the clock back to {:?}, not {:?}",
             found.clock(),
             restored.clock()
+        ),
+    );
+    require(
+        restored.domain_clocks() == found.domain_clocks(),
+        format!(
+            "restore puts clocks back to {:?}, not {:?}",
+            found.domain_clocks(),
+            restored.domain_clocks()
         ),
     );
     require(machine.restore().is_empty(), "restoring twice is harmless".into());
@@ -138,6 +149,48 @@ fn turning<M: Machine>(machine: &mut M, offers: &Offers) -> Vec<String> {
     }
     if machine.apply(&Plan::default()) != Applied::default() {
         violations.push("a plan of nothing turns nothing".into());
+    }
+    violations
+}
+
+/// Turns the clock of each domain, which leaves the others where they are, and then that of all cores together.
+fn turning_domains<M: Machine>(machine: &mut M, offers: &Offers) -> Vec<String> {
+    let mut violations = Vec::new();
+    let knobs: Vec<KnobId> = (1..=offers.domains.len())
+        .map(|number| KnobId::Clock(DomainId(number as u8)))
+        .collect();
+    for (cores, knob) in offers.domains.iter().zip(&knobs) {
+        let whole = cores.iter().all(|core| offers.clock_of(*core) == Some(*knob));
+        if cores.is_empty() || !whole {
+            violations.push(format!("the {knob} is that of cores of its own, not {cores:?}"));
+        }
+    }
+    for (place, knob) in knobs.iter().enumerate() {
+        let Some(Range::Clock(clock)) = offers.range(*knob) else {
+            violations.push(format!("the {knob} is offered with its steps"));
+            continue;
+        };
+        for step in [clock.bottom(), clock.top()] {
+            let mut expected = machine.read().domain_clocks().unwrap_or_default().to_vec();
+            machine.apply(&Plan::of(*knob, Value::Clock(step)));
+            if let Some(clock) = expected.get_mut(place) {
+                *clock = step;
+            }
+            let readings = machine.read();
+            if readings.domain_clocks() != Some(&expected) {
+                violations.push(format!(
+                    "{knob} at {step}: {expected:?}, not {:?}",
+                    readings.domain_clocks()
+                ));
+            }
+        }
+    }
+    if let (Some(clock), false) = (offers.clock(), knobs.is_empty()) {
+        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(clock.bottom())));
+        let all = machine.read().domain_clocks().map(<[Hertz]>::to_vec);
+        if all != Some(vec![clock.bottom(); knobs.len()]) {
+            violations.push(format!("the clock of all cores at {}: {all:?}", clock.bottom()));
+        }
     }
     violations
 }

@@ -12,7 +12,11 @@
 //! All of them die with the process above them, and the memory with the last of them: after a kill of any of them no
 //! process and no mapping is left. Which process has a stage is said by one word ([`punctual_pipeline::Control`]).
 
+mod c_stage;
+mod coordinator;
+mod desk;
 mod instance;
+mod last_words;
 mod log;
 mod panel;
 mod pinned;
@@ -20,11 +24,13 @@ mod pipes;
 mod planted;
 mod registry;
 mod shared;
+mod statistics;
 mod supervisor;
 mod worker;
 
 use std::ffi::OsString;
 
+use punctual_allocation::mapping::{Cores, Ground, MappingError, MappingPolicy};
 use punctual_pipeline::{Control, Graph, LayoutError, TakeError, TardinessFigures};
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
@@ -32,6 +38,11 @@ use punctual_platform::linux::cores;
 use punctual_platform::linux::process::{die_with, leave_signals_to_parent};
 use punctual_units::{CoreId, Nanos};
 
+pub use punctual_allocation::mapping;
+
+pub use c_stage::{CStage, CStageError};
+pub use coordinator::{CoordinatorNow, SettingError};
+pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, QueueNow, StageNow};
 pub use pinned::Pinned;
@@ -40,6 +51,7 @@ pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes};
 pub use planted::Point;
 pub use registry::{Running, running};
 pub use shared::{Bodies, CORES_MAX};
+pub use statistics::{StageStatistics, Statistics};
 pub use supervisor::Supervisor;
 
 use shared::Shared;
@@ -71,8 +83,11 @@ pub enum PipelineError {
     #[error("no stage \"{0}\" is made by this program: name it in the function that makes stages")]
     NoSuchStage(String),
     /// A stage cannot go on.
-    #[error("stage \"{0}\" cannot go on: its process failed, or died {1} times without a step between")]
-    Failed(String, u64),
+    #[error("stage \"{0}\" cannot go on: {1}")]
+    Failed(String, String),
+    /// A policy that cannot be asked about these stages and cores.
+    #[error(transparent)]
+    Policy(#[from] MappingError),
     /// Workers that end before they serve.
     #[error(
         "{0} workers in a row ended as soon as they were started: the program must call Pipeline::start with the same \
@@ -158,6 +173,12 @@ pub struct PipelineOptions {
     pub tag: String,
     /// The number of the core, among `cores`, that each stage begins on; missing ones on the first.
     pub placement: Vec<usize>,
+    /// What decides where stages run from then on.
+    pub policy: MappingPolicy,
+    /// Frames per second that are asked for, which policies count on; none: those that come.
+    pub rate: Option<f64>,
+    /// The clocks and powers of the cores, for policies that ask for them; none: as far as the machine says.
+    pub machine: Option<Cores>,
     /// The longest that a step may take: a process that takes longer is killed, and the step is done again. None: 5 s.
     pub step_max: Option<Nanos>,
 }
@@ -170,6 +191,7 @@ const STEP_MAX: Nanos = Nanos::from_secs(5);
 pub struct Pipeline {
     shared: Shared,
     supervisor: Supervisor,
+    ground: Ground,
 }
 
 impl Pipeline {
@@ -181,7 +203,7 @@ impl Pipeline {
     /// # Errors
     /// [`PipelineError`].
     pub fn start(graph: Graph, options: &PipelineOptions, bodies: Bodies) -> Result<Pipeline, PipelineError> {
-        serve_if_told(&graph, &bodies)?;
+        serve_if_told(&graph, options, &bodies)?;
         let cores = chosen(&options.cores)?;
         for stage in graph.stages().iter().filter(|stage| stage.migratable) {
             bodies(&stage.name).ok_or_else(|| PipelineError::NoSuchStage(stage.name.clone()))?;
@@ -195,8 +217,14 @@ impl Pipeline {
                 shared.set_slot(stage, at as u8, |slot| slot.wanted = true);
             }
         }
+        let ground = shared.ground(options.machine.as_ref());
+        coordinator::set_up(&shared, &ground, options.policy, options.rate)?;
         let supervisor = Supervisor::start(&shared, options)?;
-        Ok(Pipeline { shared, supervisor })
+        Ok(Pipeline {
+            shared,
+            supervisor,
+            ground,
+        })
     }
 
     /// A stage that stays in this process, to be carried out by a thread of the caller's.
@@ -207,10 +235,39 @@ impl Pipeline {
         Pinned::new(&self.shared, name)
     }
 
+    /// What its coordinators know: with their decisions, a log that can be replayed.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
     /// How late the frames were that a stage took; `None` where there is no such stage.
     pub fn tardiness(&self, name: &str) -> Option<TardinessFigures> {
         let stage = self.shared.graph.number(name)?;
         Some(self.shared.layout.tardiness(&self.shared.region, stage).figures())
+    }
+
+    /// Frames that a stage has made, at all outputs; 0 where there is no such stage.
+    pub fn made(&self, name: &str) -> u64 {
+        let shared = &self.shared;
+        let Some(stage) = shared.graph.number(name) else {
+            return 0;
+        };
+        let outputs = 0..shared.graph.stages()[stage].makes.len();
+        outputs
+            .map(|port| shared.layout.made(&shared.region, stage, port))
+            .sum()
+    }
+
+    /// Frames that were dropped before a stage, at all inputs; 0 where there is no such stage.
+    pub fn dropped(&self, name: &str) -> u64 {
+        let shared = &self.shared;
+        let Some(stage) = shared.graph.number(name) else {
+            return 0;
+        };
+        let inputs = 0..shared.graph.stages()[stage].takes.len();
+        inputs
+            .map(|port| shared.layout.dropped(&shared.region, stage, port))
+            .sum()
     }
 
     /// Whether all stages without outputs have ended: no frame will be delivered any more.
@@ -237,7 +294,7 @@ impl Pipeline {
 }
 
 /// Serves as a worker or as a process of a stage, where the environment says so.
-fn serve_if_told(graph: &Graph, bodies: &Bodies) -> Result<(), PipelineError> {
+fn serve_if_told(graph: &Graph, options: &PipelineOptions, bodies: &Bodies) -> Result<(), PipelineError> {
     let Some((pid, descriptor, parent, priority, role)) = said_role() else {
         return Ok(());
     };
@@ -251,7 +308,10 @@ fn serve_if_told(graph: &Graph, bodies: &Bodies) -> Result<(), PipelineError> {
     }
     let shared = Shared::open(graph.clone(), pid, descriptor)?;
     match role {
-        Role::Worker { core } => worker::serve(shared, core, &Kin { parent, priority, tag }, bodies),
+        Role::Worker { core } => {
+            let kin = Kin { parent, priority, tag };
+            worker::serve(shared, core, &kin, bodies, options.machine.as_ref())
+        }
         Role::Instance { core, stage, slot } => {
             die_with(parent);
             let _ = punctual_platform::linux::thread::pin(shared.core(core));

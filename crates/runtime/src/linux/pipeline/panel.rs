@@ -10,6 +10,7 @@ use punctual_platform::linux::process::ProcessId;
 use punctual_units::{CoreId, Nanos};
 
 use super::PipelineError;
+use super::desk::Word;
 use super::log::Handover;
 use super::shared::{Besides, End, Note, Shared};
 
@@ -233,6 +234,14 @@ impl Panel {
         let number = (0..self.shared.cores()).find(|number| self.shared.core(*number) == core);
         let cores = self.cores().iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
         let number = number.ok_or(MoveError::NoCore(core, cores))?;
+        // The policy leaves stages alone for a while now.
+        let moved = self.shared.desk_word(Word::UserMoved);
+        moved.store(self.shared.now().0, Ordering::Relaxed);
+        self.move_to(stage, number, mechanism)
+    }
+
+    /// Moves a stage to the core of that number of the pipeline's.
+    pub(super) fn move_to(&self, stage: usize, number: usize, mechanism: Mechanism) -> Result<(), MoveError> {
         let owner = self.shared.control(stage).owner;
         if mechanism == Mechanism::Affinity {
             self.besides(stage, Besides::Pin(number));
@@ -346,7 +355,7 @@ impl Panel {
 
     /// Ends a hand-over that takes too long: a target that does not get ready is given up, an owner that does not yield
     /// is killed, and the target has the stage then.
-    fn hurry(&self, stage: usize, control: Control) {
+    pub(super) fn hurry(&self, stage: usize, control: Control) {
         let shared = &self.shared;
         let since = |note| {
             shared

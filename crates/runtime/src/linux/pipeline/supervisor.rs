@@ -13,7 +13,7 @@ use punctual_units::{Nanos, Time};
 
 use super::panel::Panel;
 use super::registry::Registered;
-use super::shared::{End, Note, Shared};
+use super::shared::{End, Shared};
 use super::worker::STOPPED;
 use super::{Kin, PipelineError, PipelineOptions, Role, environment};
 
@@ -79,8 +79,8 @@ impl Supervisor {
         }
         match self.shared.end() {
             End::Failed(stage) => {
-                let deaths = self.shared.note(stage, Note::Deaths).load(Ordering::Relaxed);
-                Err(PipelineError::Failed(self.shared.name(stage).into(), deaths))
+                let name = self.shared.name(stage).into();
+                Err(PipelineError::Failed(name, self.shared.why_failed(stage)))
             }
             End::NoWorker => Err(PipelineError::NoWorker(FAILED_STARTS_MAX)),
             End::Runs | End::Asked => Ok(()),

@@ -8,14 +8,16 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
+use punctual_allocation::mapping::Cores;
 use punctual_pipeline::{AnyStage, Control, after_end, may_go_on, starts};
 use punctual_platform::linux::process::{Ended, ProcessId, count_ended_children, die_with, exit_now, fork, reap};
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
 
+use super::coordinator::Duties;
 use super::instance::{DONE, FAILS, Instance, REFUSES};
 use super::planted::Point;
-use super::shared::{Bodies, End, Note, Shared};
+use super::shared::{Bodies, End, LOOK_AGAIN, Note, Shared};
 use super::{Kin, Role, environment};
 
 /// Deaths of a stage in a row, without a step between, until the pipeline ends: one that dies at every frame is broken.
@@ -28,7 +30,7 @@ pub(super) const STOPPED: Nanos = Nanos::from_secs(1);
 const LAST_ONES: Nanos = Nanos::from_secs(1);
 
 /// Serves the core of that number until the pipeline ends.
-pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies) -> ! {
+pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, machine: Option<&Cores>) -> ! {
     die_with(kin.parent);
     // Refusals were told by the process that started this one.
     let _ = thread::pin(shared.core(core));
@@ -50,6 +52,7 @@ pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies) -> 
             .filter_map(|stage| Some((stage, bodies(shared.name(stage))?)))
             .collect(),
         children: HashMap::new(),
+        duties: Duties::new(shared, core, shared.ground(machine)),
     };
     if before != 0 {
         worker.take_over();
@@ -66,6 +69,7 @@ struct Worker {
     bodies: HashMap<usize, Box<dyn AnyStage>>,
     /// Processes by number: stage and slot.
     children: HashMap<i32, (usize, u8)>,
+    duties: Duties,
 }
 
 impl Worker {
@@ -95,30 +99,39 @@ impl Worker {
     fn run(&mut self) -> ! {
         let bell = self.shared.worker_bell(self.core);
         bell.waits(true);
-        let mut looked = self.shared.now();
+        let (mut looked, mut rung) = (self.shared.now(), None);
         loop {
             let heard = bell.heard();
             let now = self.shared.now();
-            self.shared.looked(self.core).store(now.0, Relaxed);
-            while let Some(ended) = reap() {
-                self.ended(ended);
+            // A death rings, too. What it does besides, by the clock, wakes it more often.
+            if rung != Some(heard) || now.since(looked) >= LOOK_AGAIN {
+                self.look(looked, now);
+                (looked, rung) = (now, Some(heard));
             }
-            match self.shared.end() {
-                End::Runs => {
-                    self.start_wanted();
-                    self.kill_those_that_hang(looked, now);
-                }
-                _ if self.children.is_empty() => exit_now(0),
-                // They end by themselves, but for one that hangs, or is no program of ours.
-                _ => {
-                    for process in self.children.keys().filter_map(|pid| ProcessId::of(*pid)) {
-                        process.kill();
-                    }
-                }
-            }
-            looked = now;
-            self.shared.wait(bell, heard, None);
+            let at_most = self.duties.look();
+            self.shared.wait(bell, heard, Some(at_most));
             bell.waits(true);
+        }
+    }
+
+    /// Reaps, starts and watches what it is to.
+    fn look(&mut self, looked: Time, now: Time) {
+        self.shared.looked(self.core).store(now.0, Relaxed);
+        while let Some(ended) = reap() {
+            self.ended(ended);
+        }
+        match self.shared.end() {
+            End::Runs => {
+                self.start_wanted();
+                self.kill_those_that_hang(looked, now);
+            }
+            _ if self.children.is_empty() => exit_now(0),
+            // They end by themselves, but for one that hangs, or is no program of ours.
+            _ => {
+                for process in self.children.keys().filter_map(|pid| ProcessId::of(*pid)) {
+                    process.kill();
+                }
+            }
         }
     }
 

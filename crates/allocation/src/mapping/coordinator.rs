@@ -1,0 +1,597 @@
+//! What a coordinator decides, period by period: a policy is asked with what was measured, and answers moves.
+//!
+//! **Problem.** Policies decide from loads and a rate that are taken as known. What is measured of a pipeline that runs
+//! is neither: it wanders, it means nothing while a stage is on its way, and users move stages, too.
+//!
+//! **Method.** A [`Coordinator`] remembers what it has seen in the last [`WINDOWS`] periods. It asks its policy only
+//! once it has seen as many since the last move, so that a stage stays for them at least. It answers nothing while a
+//! stage moves, and nothing while a user's hand holds ([`Seen::held`]). Loads are the mean and the most of these
+//! periods; a core is taken to have [`CAPACITY`] of its time for them.
+//!
+//! All that it knows is a [`Ground`] and what it [`Seen`]: a [`MappingLog`] of both gives the same answers again.
+
+use std::collections::VecDeque;
+
+use punctual_units::{Nanos, Time};
+use serde::{Deserialize, Serialize};
+
+use super::alone::push;
+use super::balance::balance;
+use super::cost::MoveCost;
+use super::hysteresis::Keeper;
+use super::model::{Cores, Idle, Mapping, MappingError, Move, Problem, STAGES_MAX, Stage};
+use super::search::Search;
+use super::table::Table;
+use super::thermal::thermal;
+
+/// Periods that are remembered, and that must pass after a move before the next one.
+pub const WINDOWS: usize = 10;
+/// The share of a core that stages may count on. By hand: the kernel leaves real-time threads 0.95 (sched(7)), and
+/// wake-ups take some.
+pub const CAPACITY: f64 = 0.9;
+/// How long a mapping is expected to stay until it has shown otherwise. By hand.
+pub const STAY: Nanos = Nanos::from_secs(10);
+/// Loads are levelled where that gains this share of a core's mean load. By hand: what is measured wanders less.
+const MARGIN: f64 = 0.1;
+/// A table is made anew once a stage's load has changed by this share.
+const DRIFT: f64 = 0.15;
+/// Rates are taken in grades of this share, upwards, because measured ones wander.
+const GRADE: f64 = 0.05;
+/// A core that is hotter than the mean by more degrees Celsius is cooled. By hand, as in MiGra's experiments.
+const HOTTER: f64 = 3.0;
+/// What cooling may cost, as a share of the power.
+const DEARER: f64 = 0.05;
+/// Most mappings that a table for a running pipeline is made from: a worker has no longer time.
+pub const RUNNING_MAX: usize = 4096;
+
+/// Which policy is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MappingPolicy {
+    /// None: stages stay, but for a user's moves.
+    #[default]
+    None,
+    /// [`balance`]: levels loads.
+    Balance,
+    /// [`Table`] for cores that are always on, followed as far as it pays ([`Keeper`]).
+    Table,
+    /// The same for cores that are shut down when idle.
+    TableOff,
+    /// [`thermal`]: cools the hottest core. [`balance`] where cores say no temperatures.
+    Thermal,
+    /// [`push`]: levels loads, each core for itself.
+    Alone,
+}
+
+impl MappingPolicy {
+    /// All.
+    pub const ALL: [MappingPolicy; 6] = [
+        MappingPolicy::None,
+        MappingPolicy::Balance,
+        MappingPolicy::Table,
+        MappingPolicy::TableOff,
+        MappingPolicy::Thermal,
+        MappingPolicy::Alone,
+    ];
+
+    /// As users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MappingPolicy::None => "none",
+            MappingPolicy::Balance => "balance",
+            MappingPolicy::Table => "table",
+            MappingPolicy::TableOff => "table-off",
+            MappingPolicy::Thermal => "thermal",
+            MappingPolicy::Alone => "alone",
+        }
+    }
+
+    fn idle(self) -> Idle {
+        match self {
+            MappingPolicy::TableOff => Idle::ShutdownWhenIdle,
+            _ => Idle::AlwaysOn,
+        }
+    }
+}
+
+/// What is known of a stage before it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapped {
+    /// For people.
+    pub name: String,
+    /// Its state, in bytes: what a move copies.
+    pub state_bytes: u64,
+}
+
+/// What a coordinator knows before it has seen anything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ground {
+    /// The stages that may move.
+    pub stages: Vec<Mapped>,
+    /// The cores, and what they draw.
+    pub cores: Cores,
+    /// What moves cost.
+    pub cost: MoveCost,
+}
+
+impl Ground {
+    /// Whether `policy` can be asked about so many stages and cores.
+    ///
+    /// # Errors
+    /// [`MappingError`] where it cannot: too many stages, or a table of more than [`RUNNING_MAX`] mappings.
+    ///
+    /// ```
+    /// use punctual_allocation::mapping::{ClockStep, Cores, Domain, Ground, Mapped, MoveCost, MappingPolicy};
+    /// use punctual_units::Hertz;
+    /// let step = ClockStep { clock: Hertz::from_mhz(1000), busy_watts: 1.0, idle_watts: 0.3 };
+    /// let ground = Ground {
+    ///     stages: vec![Mapped { name: "filter".into(), state_bytes: 4096 }; 16],
+    ///     cores: Cores { domains: vec![Domain { cores: 2, steps: vec![step] }], low_power_watts: 0.0 },
+    ///     cost: MoveCost { constant_cycles: 1000.0, cycles_per_byte: 0.1, bytes_min: 0 },
+    /// };
+    /// assert!(ground.check(MappingPolicy::Balance).is_ok());
+    /// let error = ground.check(MappingPolicy::Table).unwrap_err();
+    /// assert!(error.to_string().contains("have 32768 mappings, at most 4096"), "{error}");
+    /// ```
+    pub fn check(&self, policy: MappingPolicy) -> Result<(), MappingError> {
+        if policy == MappingPolicy::None {
+            return Ok(());
+        }
+        let problem = self.problem(&vec![(1, 1); self.stages.len()], policy)?;
+        if matches!(policy, MappingPolicy::Table | MappingPolicy::TableOff) {
+            let mappings = Search::new(problem)?.mappings();
+            if mappings > RUNNING_MAX {
+                let (stages, cores) = (self.stages.len(), self.cores.count());
+                return Err(MappingError {
+                    key: "policy".into(),
+                    what: format!(
+                        "{stages} stages on {cores} cores have {mappings} mappings, at most {RUNNING_MAX} while they \
+                         run: take balance, or fewer stages or cores"
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// With so many cycles of each stage, on average and at worst.
+    fn problem(&self, cycles: &[(u64, u64)], policy: MappingPolicy) -> Result<Problem, MappingError> {
+        let stages = { self.stages.iter().zip(cycles) }.map(|(stage, (mean, worst))| Stage {
+            name: stage.name.clone(),
+            cycles_mean: *mean,
+            cycles_worst: *worst,
+            state_bytes: stage.state_bytes,
+            pinned: None,
+        });
+        Problem::new(stages.collect(), self.cores.clone(), policy.idle())
+    }
+}
+
+/// What a coordinator sees at the end of a period.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The core that asks, by number; of interest to [`MappingPolicy::Alone`] only.
+    pub core: usize,
+    /// Frames per second; 0 where none have come.
+    pub fps: f64,
+    /// Cycles of each stage for each frame, measured.
+    pub cycles: Vec<u64>,
+    /// Where the stages are.
+    pub mapping: Mapping,
+    /// The temperature of each core in degrees Celsius; none where cores have no meters.
+    pub celsius: Vec<f64>,
+    /// Whether a stage is on its way.
+    pub moving: bool,
+    /// Whether a user has moved a stage a short while ago.
+    pub held: bool,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Stages to move.
+    pub moves: Vec<Move>,
+    /// The clock step of each domain; none where clocks stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Vec<u8>>,
+}
+
+/// Asks a policy.
+#[derive(Clone, Debug)]
+pub struct Coordinator {
+    ground: Ground,
+    policy: MappingPolicy,
+    /// Cycles of each stage in the last periods.
+    seen: VecDeque<Vec<u64>>,
+    keeper: Option<Following>,
+    /// The last round in which this core has pushed a stage.
+    pushed: Option<u64>,
+}
+
+/// A table that is followed.
+#[derive(Clone, Debug)]
+struct Following {
+    keeper: Keeper,
+    /// The loads that it was made from.
+    cycles: Vec<(u64, u64)>,
+}
+
+/// How long a round of [`MappingPolicy::Alone`] is: a move ends within it.
+const ROUND: Nanos = Nanos::from_secs(1);
+
+impl Coordinator {
+    /// Has seen nothing yet.
+    pub fn new(ground: Ground, policy: MappingPolicy) -> Coordinator {
+        Coordinator {
+            ground,
+            policy,
+            seen: VecDeque::with_capacity(WINDOWS),
+            keeper: None,
+            pushed: None,
+        }
+    }
+
+    /// The policy that it asks.
+    pub fn policy(&self) -> MappingPolicy {
+        self.policy
+    }
+
+    /// What is to be done after a period, of which `seen` tells; nothing where `seen` is of other stages.
+    pub fn step(&mut self, seen: &Seen, now: Time) -> Answer {
+        let stages = self.ground.stages.len();
+        let known = seen.cycles.len() == stages && seen.mapping.cores().count() == stages && stages <= STAGES_MAX;
+        let idle = seen.fps.is_nan() || seen.fps <= 0.0;
+        if self.policy == MappingPolicy::None || !known || idle || seen.moving {
+            self.seen.clear();
+            return Answer::default();
+        }
+        if self.seen.len() == WINDOWS {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(seen.cycles.clone());
+        if self.seen.len() < WINDOWS || seen.held {
+            return Answer::default();
+        }
+        let cycles = self.cycles();
+        // Loads that make no problem were measured wrong: stages stay.
+        let Ok(problem) = self.ground.problem(&cycles, self.policy) else {
+            return Answer::default();
+        };
+        let answer = self.ask(problem, cycles, seen, now);
+        if !answer.moves.is_empty() {
+            self.seen.clear();
+        }
+        answer
+    }
+
+    fn ask(&mut self, problem: Problem, cycles: Vec<(u64, u64)>, seen: &Seen, now: Time) -> Answer {
+        match self.policy {
+            MappingPolicy::None => Answer::default(),
+            MappingPolicy::Balance => self.levelled(&problem, seen),
+            MappingPolicy::Thermal if seen.celsius.len() == problem.cores().count() => {
+                let exchange = thermal(&problem, &seen.mapping, seen.fps, &seen.celsius, HOTTER, DEARER);
+                Answer::of(exchange.into_iter().flat_map(|exchange| exchange.moves))
+            }
+            MappingPolicy::Thermal => self.levelled(&problem, seen),
+            MappingPolicy::Table | MappingPolicy::TableOff => self.followed(problem, cycles, seen, now),
+            MappingPolicy::Alone => self.pushed(&problem, seen, now),
+        }
+    }
+
+    /// Of the remembered periods: mean and most, at least 1, in a core that has less than all of its time.
+    fn cycles(&self) -> Vec<(u64, u64)> {
+        let of = |stage: usize| {
+            let each = || self.seen.iter().map(|cycles| cycles[stage]);
+            let mean = each().map(|cycles| cycles as f64).sum::<f64>() / self.seen.len().max(1) as f64;
+            let mean = (mean as u64).max(1);
+            let most = each().max().unwrap_or(mean) as f64 / CAPACITY;
+            (mean, (most as u64).max(mean))
+        };
+        (0..self.ground.stages.len()).map(of).collect()
+    }
+
+    fn levelled(&self, problem: &Problem, seen: &Seen) -> Answer {
+        Answer::of(balance(problem, &seen.mapping, self.margin(problem, seen.fps)))
+    }
+
+    /// What a move must gain, in cycles for each frame: a share of the load, and its cost spread over the frames for
+    /// which a mapping is expected to stay.
+    fn margin(&self, problem: &Problem, fps: f64) -> u64 {
+        let loads = problem.loads(&Mapping::of(problem.stages().iter().map(|_| 0)));
+        let share = MARGIN * loads[0].1 as f64 / problem.cores().count() as f64;
+        let bytes = self
+            .ground
+            .stages
+            .iter()
+            .map(|stage| stage.state_bytes)
+            .max()
+            .unwrap_or(0);
+        let cost = self.ground.cost.cycles(bytes) / (fps * STAY.as_secs_f64());
+        (share + cost) as u64
+    }
+
+    fn followed(&mut self, problem: Problem, cycles: Vec<(u64, u64)>, seen: &Seen, now: Time) -> Answer {
+        if self.keeper.as_ref().is_none_or(|it| it.has_drifted(&cycles)) {
+            // Checked before it ran; one that has too many mappings all the same is levelled.
+            let searched = Search::new(problem.clone()).ok();
+            let Some(search) = searched.filter(|search| search.mappings() <= RUNNING_MAX) else {
+                return self.levelled(&problem, seen);
+            };
+            let table = Table::new(&search, Some(&seen.mapping));
+            match &mut self.keeper {
+                Some(following) => {
+                    following.keeper.relearn(problem.clone(), table);
+                    following.cycles = cycles;
+                }
+                None => {
+                    let (cost, mapping) = (self.ground.cost, seen.mapping.clone());
+                    let keeper = Keeper::new(problem.clone(), table, cost, mapping, STAY);
+                    self.keeper = Some(Following { keeper, cycles });
+                }
+            }
+        }
+        let fps = graded(seen.fps);
+        let decided = self.keeper.as_mut().and_then(|following| {
+            following.keeper.go_on_from(seen.mapping.clone());
+            following.keeper.decide(fps, now)
+        });
+        match decided {
+            Some(decision) => Answer {
+                moves: decision.moves.to_vec(),
+                steps: Some(decision.configuration.steps.to_vec()),
+            },
+            // More than the machine can do: as much as it can.
+            None => self.levelled(&problem, seen),
+        }
+    }
+
+    fn pushed(&mut self, problem: &Problem, seen: &Seen, now: Time) -> Answer {
+        let round = now.0 / ROUND.0;
+        let published: Vec<u64> = problem.loads(&seen.mapping).iter().map(|load| load.1).collect();
+        if self.pushed == Some(round) || published.len() <= seen.core {
+            return Answer::default();
+        }
+        let own = { problem.stages().iter().enumerate().zip(seen.mapping.cores()) }
+            .filter(|(_, core)| *core == seen.core)
+            .map(|(stage, _)| stage);
+        let margin = self.margin(problem, seen.fps);
+        let pushed = push(seen.core, round, &published, own, margin);
+        self.pushed = pushed.map(|_| round).or(self.pushed);
+        Answer::of(pushed)
+    }
+}
+
+impl Following {
+    fn has_drifted(&self, cycles: &[(u64, u64)]) -> bool {
+        let off = |(then, now): (&(u64, u64), &(u64, u64))| now.1.abs_diff(then.1) as f64 > DRIFT * then.1 as f64;
+        self.cycles.iter().zip(cycles).any(off)
+    }
+}
+
+impl Answer {
+    fn of(moves: impl IntoIterator<Item = Move>) -> Answer {
+        Answer {
+            moves: moves.into_iter().collect(),
+            steps: None,
+        }
+    }
+}
+
+/// The lowest grade that is not below `fps`.
+fn graded(fps: f64) -> f64 {
+    let grade = 1.0 + GRADE;
+    grade.powf((fps.ln() / grade.ln()).ceil())
+}
+
+/// What a coordinator saw, and what it answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MappingDecision {
+    /// When.
+    pub now: Time,
+    /// Decisions since this coordinator began; one that begins has seen nothing.
+    pub number: u64,
+    /// The policy that it asked.
+    pub policy: MappingPolicy,
+    /// What it saw.
+    pub seen: Seen,
+    /// What it answered.
+    pub answer: Answer,
+}
+
+/// The decisions about where stages run, and all that it takes to take them again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MappingLog {
+    /// What all coordinators knew.
+    pub ground: Ground,
+    /// The decisions, in their order; of several coordinators where each core has one, or one took over.
+    pub decisions: Vec<MappingDecision>,
+    /// Further decisions, for which there was no room.
+    pub lost: u64,
+}
+
+impl MappingLog {
+    /// What the same sights lead to when they are decided again; `None` where earlier ones are missing, so that it
+    /// cannot be told.
+    pub fn replayed(&self) -> impl Iterator<Item = Option<Answer>> + '_ {
+        let mut coordinators: Vec<Option<(Coordinator, u64)>> = vec![None; super::CORES_MAX];
+        self.decisions.iter().map(move |logged| {
+            // A log that was tampered with may name any core.
+            let place = coordinators.get_mut(logged.seen.core)?;
+            if logged.number == 0 {
+                *place = Some((Coordinator::new(self.ground.clone(), logged.policy), 0));
+            }
+            let (coordinator, next) = place.as_mut().filter(|(_, next)| *next == logged.number)?;
+            *next += 1;
+            Some(coordinator.step(&logged.seen, logged.now))
+        })
+    }
+
+    /// Decisions that moved a stage.
+    pub fn moving(&self) -> usize {
+        let moves = |logged: &&MappingDecision| !logged.answer.moves.is_empty();
+        self.decisions.iter().filter(moves).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{ClockStep, Domain};
+    use proptest::prelude::*;
+    use punctual_units::Hertz;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    const PERIOD: Nanos = Nanos::from_millis(100);
+
+    fn ground(stages: usize, cores: usize) -> Ground {
+        let step = ClockStep {
+            clock: Hertz(1_000_000_000),
+            busy_watts: 1.0,
+            idle_watts: 0.3,
+        };
+        let stage = |number| Mapped {
+            name: format!("stage {number}"),
+            state_bytes: 4096,
+        };
+        Ground {
+            stages: (0..stages).map(stage).collect(),
+            cores: Cores {
+                domains: vec![Domain {
+                    cores,
+                    steps: vec![step],
+                }],
+                low_power_watts: 0.0,
+            },
+            cost: MoveCost {
+                constant_cycles: 500_000.0,
+                cycles_per_byte: 0.1,
+                bytes_min: 0,
+            },
+        }
+    }
+
+    fn seen(cycles: &[u64], mapping: &Mapping, fps: f64) -> Seen {
+        Seen {
+            core: 0,
+            fps,
+            cycles: cycles.to_vec(),
+            mapping: mapping.clone(),
+            celsius: Vec::new(),
+            moving: false,
+            held: false,
+        }
+    }
+
+    /// Carries moves out at once. Answers the mapping, the decisions, and in which periods stages moved.
+    fn driven(policy: MappingPolicy, stages: usize, seed: u64, periods: usize) -> (Mapping, MappingLog, Vec<usize>) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let ground = ground(stages, 2);
+        let mut coordinator = Coordinator::new(ground.clone(), policy);
+        let loads: Vec<u64> = (0..stages).map(|_| rng.random_range(10_000..200_000)).collect();
+        let (mut mapping, mut moved) = (Mapping::of(vec![0; stages]), Vec::new());
+        let mut log = MappingLog {
+            ground,
+            decisions: Vec::new(),
+            lost: 0,
+        };
+        for period in 0..periods {
+            let now = Time::ZERO + Nanos(PERIOD.0 * period as u64);
+            // What is measured wanders by two percent.
+            let noisy: Vec<u64> = { loads.iter() }
+                .map(|load| (*load as f64 * rng.random_range(0.98..1.02)) as u64)
+                .collect();
+            let seen = seen(&noisy, &mapping, 1000.0 * rng.random_range(0.995..1.005));
+            let answer = coordinator.step(&seen, now);
+            if !answer.moves.is_empty() {
+                moved.push(period);
+            }
+            mapping = mapping.after(&answer.moves);
+            log.decisions.push(MappingDecision {
+                now,
+                number: period as u64,
+                policy,
+                seen,
+                answer,
+            });
+        }
+        (mapping, log, moved)
+    }
+
+    proptest! {
+        /// However loads are: a stage stays for a while after each move, and it becomes quiet.
+        #[test]
+        fn it_settles_and_the_log_gives_the_same_answers(seed in any::<u64>(), stages in 2usize..9) {
+            for policy in [MappingPolicy::Balance, MappingPolicy::Table, MappingPolicy::TableOff] {
+                let (_, log, moved) = driven(policy, stages, seed, 600);
+                prop_assert!(moved.windows(2).all(|two| two[1] - two[0] >= WINDOWS), "{policy:?}, seed {seed}: {moved:?}");
+                prop_assert!(moved.len() <= 3 * stages, "{policy:?}, seed {seed}: {moved:?}");
+                let logged = log.decisions.iter().map(|logged| Some(logged.answer.clone()));
+                prop_assert!(logged.eq(log.replayed()), "{policy:?}, seed {seed}");
+                let json = serde_json::to_string(&log).unwrap();
+                let read: MappingLog = serde_json::from_str(&json).unwrap();
+                prop_assert!(read.replayed().eq(log.replayed()), "{policy:?}, seed {seed}: what was written differs");
+            }
+        }
+    }
+
+    #[test]
+    fn balance_levels_and_a_table_leaves_cores_that_are_not_needed() {
+        for seed in 0..40 {
+            let (mapping, log, _) = driven(MappingPolicy::Balance, 6, seed, 300);
+            let cycles = log.decisions[0].seen.cycles.clone();
+            let load = |core: usize| -> u64 {
+                let here = mapping.cores().zip(&cycles).filter(|(at, _)| *at == core);
+                here.map(|(_, cycles)| *cycles).sum()
+            };
+            let largest = *cycles.iter().max().unwrap();
+            assert!(
+                load(0).abs_diff(load(1)) <= largest + load(0).max(load(1)) / 5,
+                "seed {seed}"
+            );
+            let (mapping, log, _) = driven(MappingPolicy::Table, 6, seed, 300);
+            let all: u64 = log.decisions[0].seen.cycles.iter().sum();
+            // 1000 frames a second have a millisecond of a core each.
+            let fits = all < 700_000;
+            if fits {
+                assert_eq!(mapping.used(), 1, "seed {seed}: {all} cycles a frame");
+            }
+        }
+    }
+
+    #[test]
+    fn a_users_hand_holds_and_what_is_measured_during_moves_is_forgotten() {
+        let mut coordinator = Coordinator::new(ground(2, 2), MappingPolicy::Balance);
+        let mapping = Mapping::of([0, 0]);
+        let held = Seen {
+            held: true,
+            ..seen(&[100_000, 100_000], &mapping, 1000.0)
+        };
+        let at = |period: u64| Time(PERIOD.0 * period);
+        assert!((0..50).all(|period| coordinator.step(&held, at(period)).moves.is_empty()));
+        let free = Seen { held: false, ..held };
+        let moving = Seen {
+            moving: true,
+            ..free.clone()
+        };
+        assert!(coordinator.step(&moving, at(50)).moves.is_empty());
+        let quiet = (51..51 + WINDOWS as u64 - 1).all(|period| coordinator.step(&free, at(period)).moves.is_empty());
+        assert!(quiet, "it decides from periods before the move");
+        assert_eq!(coordinator.step(&free, at(70)).moves.len(), 1);
+    }
+
+    #[test]
+    fn a_planted_difference_and_a_gap_are_found() {
+        let (_, mut log, moved) = driven(MappingPolicy::Balance, 5, 7, 100);
+        log.decisions[moved[0]].answer.moves[0].to = 0;
+        let differing = |log: &MappingLog| {
+            let pairs = log.decisions.iter().zip(log.replayed());
+            pairs
+                .filter(|(logged, again)| again.as_ref().is_some_and(|again| *again != logged.answer))
+                .count()
+        };
+        assert_eq!(differing(&log), 1);
+        log.decisions.remove(3);
+        assert_eq!(log.replayed().filter(Option::is_none).count(), 96);
+    }
+}

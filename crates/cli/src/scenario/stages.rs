@@ -1,0 +1,188 @@
+//! The stages of a scenario: `[[stage]]`, `[[edge]]` and `[pipeline]`.
+
+use std::path::{Path, PathBuf};
+
+use punctual_allocation::mapping::MappingPolicy;
+use punctual_pipeline::{EdgeSpec, WhenFull};
+use punctual_platform::CoreChoice;
+use punctual_scenario::stages::{Does, EdgeNeeds, FileEnd, StageNeeds, StagesSpec};
+use punctual_units::CoreId;
+
+use super::build::task_goal;
+use super::section::Section;
+use crate::builtin;
+
+/// Slots of an edge where nothing else is said: the paper's.
+const SLOTS: u32 = 14;
+/// The greatest real-time priority of stages: tasks with deadlines have higher ones.
+const PRIORITY_MAX: u8 = 50;
+
+/// Reads all of them, with paths as written.
+pub fn stages(top: &mut Section<'_, '_>) -> StagesSpec {
+    let stages = top.tables("stage", stage);
+    let edges = top.tables("edge", edge);
+    let pipeline = top.table("pipeline", pipeline);
+    StagesSpec {
+        stages,
+        edges,
+        ..pipeline
+    }
+}
+
+fn pipeline(section: &mut Section<'_, '_>) -> StagesSpec {
+    let policies = MappingPolicy::ALL.map(|policy| (policy.name(), policy));
+    StagesSpec {
+        cores: cores(section),
+        priority: priority(section),
+        policy: section.choice("policy", &policies).unwrap_or_default(),
+        rate: section.number("rate"),
+        step_max: section.time("step_max"),
+        ..StagesSpec::default()
+    }
+}
+
+fn cores(section: &mut Section<'_, '_>) -> Vec<CoreId> {
+    match section.cores("cores") {
+        Some(CoreChoice::These(cores)) => cores,
+        Some(CoreChoice::Isolated) => {
+            section.complain(
+                "cores",
+                "name the cores of stages one by one, such as [2, 3] or \"2-3\"",
+            );
+            Vec::new()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn priority(section: &mut Section<'_, '_>) -> Option<u8> {
+    let priority = section.count("priority")?;
+    if !(1..=PRIORITY_MAX).contains(&priority) {
+        let what = format!("{priority} is out of range: 1 to {PRIORITY_MAX}; tasks with deadlines are above");
+        section.complain("priority", what);
+    }
+    Some(priority)
+}
+
+fn stage(section: &mut Section<'_, '_>) -> StageNeeds {
+    let name = section.text("name");
+    if name.is_none() && !section.has("name") {
+        section.complain("name", "missing: give the stage a name");
+    }
+    StageNeeds {
+        name: name.unwrap_or_default(),
+        does: does(section),
+        takes: section.counts("takes"),
+        makes: section.counts("makes"),
+        state_bytes: section.count("state_bytes"),
+        save_every: section.count("save_every").unwrap_or(1),
+        migratable: section.flag("migratable"),
+        core: section.count("core").map(CoreId),
+        period: section.time("period"),
+        deadline: section.time("deadline"),
+        restart: section.flag("restart").unwrap_or(false),
+        goal: task_goal(section),
+    }
+}
+
+fn does(section: &mut Section<'_, '_>) -> Does {
+    let (program, file) = (section.texts("program"), section.text("file"));
+    let (library, kind) = (section.text("library"), section.text("kind"));
+    let given: Vec<&str> = ["program", "file", "library", "kind"]
+        .into_iter()
+        .filter(|key| section.has(key))
+        .collect();
+    match given.as_slice() {
+        [_] => {}
+        [] => section.complain(
+            "program",
+            "missing: what carries the stage out? give `program` (a command with its arguments), `file`, `library` (a \
+             stage in C) or `kind` (a built-in one)",
+        ),
+        [first, rest @ ..] => {
+            let what = format!(
+                "a stage is carried out one way; remove `{first}` or `{}`",
+                rest.join("` and `")
+            );
+            section.complain(first, what);
+        }
+    }
+    match (program, file, library, kind) {
+        (Some(command), ..) => Does::Program(command),
+        (_, Some(path), ..) => Does::File(FileEnd {
+            path: path.into(),
+            built_in: None,
+        }),
+        (_, _, Some(path), _) => Does::Library(path.into()),
+        (.., kind) => Does::Kind(kind.unwrap_or_default()),
+    }
+}
+
+fn edge(section: &mut Section<'_, '_>) -> EdgeNeeds {
+    let from = end(section, "from");
+    let to = end(section, "to");
+    let frame_bytes = section.count("frame_bytes");
+    if frame_bytes.is_none() && !section.has("frame_bytes") {
+        section.complain("frame_bytes", "missing: how long is a frame, at most, in bytes?");
+    }
+    let full = [
+        ("wait", WhenFull::Wait),
+        ("drop-oldest", WhenFull::DropOldest),
+        ("drop-late", WhenFull::DropLate),
+    ];
+    EdgeNeeds {
+        from,
+        to,
+        edge: EdgeSpec {
+            slots: section.count("slots").unwrap_or(SLOTS),
+            frame_bytes: frame_bytes.unwrap_or(1),
+            full: section.choice("full", &full).unwrap_or_default(),
+        },
+    }
+}
+
+/// An end of an edge: the name of a stage, and a port where it is not the first.
+fn end(section: &mut Section<'_, '_>, key: &'static str) -> (String, usize) {
+    let Some(text) = section.text(key) else {
+        if !section.has(key) {
+            section.complain(
+                key,
+                "missing: name a stage, such as \"sum\", or one of its ports, such as \"sum:1\"",
+            );
+        }
+        return Default::default();
+    };
+    let (name, port) = text.split_once(':').unwrap_or((&text, "0"));
+    let Ok(port) = port.parse() else {
+        let what = format!("\"{port}\" is no port; ports are counted from 0: write it like \"{name}:1\"");
+        section.complain(key, what);
+        return Default::default();
+    };
+    (name.to_owned(), port)
+}
+
+/// With libraries and files beside the scenario, and those that are built in where the scenario is.
+pub fn located(mut spec: StagesSpec, folder: &Path, built_in: bool) -> StagesSpec {
+    for stage in &mut spec.stages {
+        match &mut stage.does {
+            Does::Library(path) => *path = folder.join(&path),
+            Does::File(file) => *file = located_file(&file.path, folder, built_in),
+            Does::Program(_) | Does::Kind(_) => {}
+        }
+    }
+    spec
+}
+
+fn located_file(named: &Path, folder: &Path, built_in: bool) -> FileEnd {
+    let path: PathBuf = folder.join(named);
+    let carried = || builtin::beside_scenarios(named).map(|(_, content)| content);
+    FileEnd {
+        built_in: (built_in && !path.exists()).then(carried).flatten(),
+        path,
+    }
+}
+
+/// Whether a scenario is of stages only: its tasks and sensors need not be there then.
+pub fn alone(top: &mut Section<'_, '_>) -> bool {
+    top.has("stage") && !top.has("task") && !top.has("trace")
+}

@@ -1,0 +1,169 @@
+//! What became of each stage of a scenario, as the summary and the page tell it.
+
+use punctual_runtime::report::StageReport;
+use punctual_workload::TaskGoal;
+
+use crate::summary::{count, percent};
+use crate::verdict::{Standing, TOLERANCE};
+
+/// The columns of the table: head, and whether it is of figures.
+const COLUMNS: [(&str, bool); 10] = [
+    ("stage", false),
+    ("goal", false),
+    ("late", false),
+    ("tardiness p50", true),
+    ("p99", true),
+    ("max", true),
+    ("frames", true),
+    ("moves", true),
+    ("restarts", true),
+    ("core", true),
+];
+
+/// How a stage stands to its goal; `None` where nothing is asked of it.
+pub fn standing(stage: &StageReport) -> Option<Standing> {
+    let share = stage.late as f64 / stage.timed.max(1) as f64;
+    Some(match (stage.goal()?, stage.tardiness_mean) {
+        (_, None) => Standing::NoJob,
+        (TaskGoal::Late(goal), _) if share > goal.get() => Standing::Missed,
+        (TaskGoal::Late(goal), _) => match (1.0 / goal.get()).ceil() as u64 {
+            needed if stage.timed < needed => Standing::TooFew { needed },
+            _ => Standing::Held,
+        },
+        (TaskGoal::Tardiness(goal), Some(mean)) if mean <= goal + TOLERANCE => Standing::Held,
+        (TaskGoal::Tardiness(_), _) => Standing::Missed,
+    })
+}
+
+/// Whether every stage that has a goal holds it.
+pub fn is_good(stages: &[StageReport]) -> bool {
+    stages
+        .iter()
+        .filter_map(standing)
+        .all(|standing| standing == Standing::Held)
+}
+
+/// The cells of a stage's row.
+pub fn cells(stage: &StageReport) -> [String; 10] {
+    let figure = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
+    let tardiness = stage.tardiness;
+    [
+        stage.name.clone(),
+        stage.goal().map_or("-".into(), |goal| goal.to_string()),
+        late(stage),
+        figure(tardiness.map(|it| it.p50)),
+        figure(tardiness.map(|it| it.p99)),
+        figure(tardiness.map(|it| it.max)),
+        count(frames(stage)),
+        count(stage.moves),
+        count(stage.restarts),
+        stage.core.map_or("-".into(), |core| core.to_string()),
+    ]
+}
+
+/// Frames that it took; of a source, frames that it made.
+fn frames(stage: &StageReport) -> u64 {
+    stage
+        .frames_taken
+        .max(if stage.frames_taken == 0 { stage.frames_made } else { 0 })
+}
+
+fn late(stage: &StageReport) -> String {
+    if stage.timed == 0 {
+        return "-".into();
+    }
+    let share = percent(stage.late as f64 / stage.timed as f64);
+    format!("{} of {} ({share})", count(stage.late), count(stage.timed))
+}
+
+/// A line for each stage below a head.
+pub fn table(stages: &[StageReport]) -> Vec<String> {
+    let head = COLUMNS.map(|(name, _)| name.to_string());
+    let rows: Vec<[String; 10]> = std::iter::once(head).chain(stages.iter().map(cells)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let line = |row: &[String; 10]| {
+        let cell = |(column, cell): (usize, &String)| match COLUMNS[column].1 {
+            true => format!("{cell:>width$}", width = width(column)),
+            false => format!("{cell:<width$}", width = width(column)),
+        };
+        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
+        cells.join("  ").trim_end().to_string()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// The heads of the table's columns.
+pub fn heads() -> [&'static str; 10] {
+    COLUMNS.map(|(name, _)| name)
+}
+
+/// What frames were lost to, stage by stage.
+pub fn notes(stages: &[StageReport]) -> Vec<String> {
+    let note = |stage: &StageReport| {
+        let name = &stage.name;
+        let dropped =
+            (stage.dropped > 0).then(|| format!("{} frames were dropped before \"{name}\"", count(stage.dropped)));
+        let refused = (stage.refused > 0).then(|| {
+            format!(
+                "the program of \"{name}\" ended before {} frames could be given to it",
+                count(stage.refused)
+            )
+        });
+        let killed = stage
+            .killed
+            .then(|| format!("the program of \"{name}\" went on when all was over, and was killed"));
+        [dropped, refused, killed].into_iter().flatten()
+    };
+    stages.iter().flat_map(note).collect()
+}
+
+/// The verdict on all stages in a sentence.
+pub fn sentence(stages: &[StageReport]) -> String {
+    let judged: Vec<(&StageReport, Standing)> = stages
+        .iter()
+        .filter_map(|stage| Some((stage, standing(stage)?)))
+        .collect();
+    let with = |wanted: fn(&Standing) -> bool| judged.iter().find(|(_, standing)| wanted(standing)).map(|(it, _)| *it);
+    if judged.is_empty() {
+        return "No stage has a goal: nothing to judge.".into();
+    }
+    if let Some(stage) = with(|standing| *standing == Standing::Missed) {
+        return format!("Goal missed by stage \"{}\": {}.", stage.name, stands(stage));
+    }
+    if let Some(stage) = with(|standing| *standing == Standing::NoJob) {
+        return format!(
+            "Too short to judge: no frame with a due time came to stage \"{}\".",
+            stage.name
+        );
+    }
+    if let Some(stage) = with(|standing| matches!(standing, Standing::TooFew { .. })) {
+        let (name, timed) = (&stage.name, count(stage.timed));
+        return format!("Too few frames to judge stage \"{name}\": {timed}, none late.");
+    }
+    match judged.as_slice() {
+        [(stage, _)] => format!("Goal held by stage \"{}\": {}.", stage.name, stands(stage)),
+        all => format!("All {} stages with a goal hold it.", all.len()),
+    }
+}
+
+/// The figure by which a stage is judged, and its goal.
+fn stands(stage: &StageReport) -> String {
+    match stage.goal() {
+        Some(goal @ TaskGoal::Late(_)) => format!("{} frames late, goal {goal}", late(stage)),
+        Some(goal @ TaskGoal::Tardiness(_)) => {
+            let mean = stage.tardiness_mean.unwrap_or_default();
+            format!("tardiness {mean:.2} on average, goal {goal}")
+        }
+        None => String::new(),
+    }
+}
+
+/// The summary of a run of stages only, lines ended.
+pub fn summary(scenario: &str, seconds: f64, stages: &[StageReport]) -> String {
+    let mut text = format!("\n{scenario} on linux, {seconds:.1} s\n{}\n\n", sentence(stages));
+    let lines = table(stages)
+        .into_iter()
+        .chain(notes(stages).into_iter().map(|note| format!("note: {note}")));
+    lines.for_each(|line| text += &format!("  {line}\n"));
+    text
+}

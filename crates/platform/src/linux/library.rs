@@ -1,0 +1,55 @@
+//! Shared libraries that are loaded while a program runs (dlopen(3)).
+
+use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// A library. It stays loaded until the process ends: what it has started may outlive this value.
+#[derive(Clone, Debug)]
+pub struct Library(NonNull<c_void>);
+
+// SAFETY: a handle is a number to the loader, which locks for itself (dlsym(3), "MT-Safe").
+unsafe impl Send for Library {}
+
+impl Library {
+    /// Loads the library at `path`, with all symbols that it needs from others.
+    ///
+    /// # Safety
+    /// Its constructors are carried out, and must be sound in this process.
+    ///
+    /// # Errors
+    /// The loader's words: it is not there, or no library of this machine.
+    pub unsafe fn open(path: &Path) -> Result<Library, String> {
+        // A name without a folder would be looked for elsewhere.
+        let path = path.canonicalize().map_err(|why| why.to_string())?;
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
+        // SAFETY: the path ends with zero; the constructors are sound by contract.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        NonNull::new(handle).map(Library).ok_or_else(last_words)
+    }
+
+    /// The function of this name, of the type `F`; `None` where the library has none.
+    ///
+    /// # Safety
+    /// `F` is the type of a function pointer, and that of the library's function.
+    pub unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: the handle is open, and the name ends with zero.
+        let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        // SAFETY: as long as a pointer, and a function of that type, by contract; POSIX has functions and data share
+        // their pointers (dlsym(3)).
+        (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
+    }
+}
+
+/// What the loader says of the last failure in this thread.
+fn last_words() -> String {
+    // SAFETY: the text is this thread's until its next call of the loader, and is copied before.
+    unsafe {
+        match libc::dlerror() {
+            words if words.is_null() => "the loader does not say why".into(),
+            words => CStr::from_ptr(words).to_string_lossy().into_owned(),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What measuring and deciding costs: the CPU time of the workers of a pipeline of 16 stages, as a share of a core.
+//!
+//!     cargo run -p punctual-runtime --example coordinator_cost [SECONDS]
+//!
+//! All stages run on the core whose worker does not coordinate, so that one worker has the statistics of 16 stages, a
+//! hundred times a second, and the other one the coordinator alone. Both figures hold all that a worker does. A thread
+//! that sleeps for 10 ms, again and again, tells what being woken so often takes by itself: on a virtual machine that
+//! is most of it.
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+fn main() {
+    if let Err(why) = linux::main() {
+        eprintln!("{why}");
+        std::process::exit(2);
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::error::Error;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use punctual_pipeline::{
+        AnyStage, EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase,
+    };
+    use punctual_platform::linux::process::cpu_time;
+    use punctual_runtime::linux::pipeline::mapping::MappingPolicy;
+    use punctual_runtime::linux::pipeline::{Mechanism, Pipeline, PipelineOptions, Supervisor};
+    use punctual_units::Nanos;
+
+    const STAGES: usize = 16;
+    /// Between two frames: the paper's statistics are of tasks at such rates.
+    const PERIOD: Duration = Duration::from_millis(10);
+    /// Until stages are where they are to be and averages have settled.
+    const SETTLES: Duration = Duration::from_secs(4);
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Hands frames on; the first stage makes them.
+    struct Relay {
+        source: bool,
+        sink: bool,
+    }
+
+    impl Stage for Relay {
+        type State = ();
+
+        fn begin(&self) {}
+
+        fn step(&mut self, (): &mut (), frames: &mut Frames<'_>) -> Result<(), Failure> {
+            let head = if self.source {
+                Head::default()
+            } else {
+                frames.head(0, 0)
+            };
+            if !self.sink {
+                frames.make(0, 8, head);
+            }
+            Ok(())
+        }
+    }
+
+    fn name(number: usize) -> String {
+        format!("stage-{number:02}")
+    }
+
+    fn body(name: &str) -> Option<Box<dyn AnyStage>> {
+        let (source, sink) = (name == "source", name == "sink");
+        Some(erase(Relay { source, sink }))
+    }
+
+    fn graph() -> Result<Graph, Box<dyn Error>> {
+        let edge = EdgeSpec {
+            slots: 14,
+            frame_bytes: 64,
+            full: WhenFull::Wait,
+        };
+        let mut graph = Graph::builder("cost").stage(StageSpec::new("source").makes(&[1]).pinned());
+        let mut before = "source".to_owned();
+        for number in 0..STAGES {
+            graph = graph.stage(StageSpec::new(name(number)).takes(&[1]).makes(&[1])).edge(
+                (&before, 0),
+                (&name(number), 0),
+                edge,
+            );
+            before = name(number);
+        }
+        let graph = graph
+            .stage(StageSpec::new("sink").takes(&[1]).pinned())
+            .edge((&before, 0), ("sink", 0), edge);
+        Ok(graph.build()?)
+    }
+
+    pub fn main() -> Result<(), Box<dyn Error>> {
+        let pipeline = Pipeline::start(graph()?, &PipelineOptions::default(), Arc::new(body))?;
+        let seconds = std::env::args().nth(1).map_or(Ok(10), |text| text.parse())?;
+        let mut source = pipeline.pinned("source")?;
+        let mut sink = pipeline.pinned("sink")?;
+        std::thread::spawn(move || {
+            let Some(mut body) = body("source") else { return };
+            while source.turn(body.as_mut()) != Turn::Ended {
+                std::thread::sleep(PERIOD);
+            }
+        });
+        std::thread::spawn(move || body("sink").map(|mut body| sink.run(body.as_mut())));
+        let supervisor = pipeline.supervisor();
+        if supervisor.cores().len() < 2 {
+            return Err("two cores are compared: this machine has one".into());
+        }
+        let coordinator = gathered(supervisor)?;
+        std::thread::sleep(SETTLES);
+        let workers = workers(coordinator)?;
+        let span = Duration::from_secs(seconds);
+        let woken = std::thread::spawn(move || woken(span));
+        let shares = measured(&workers, span);
+        let woken = woken.join().map_err(|_| "the thread that is woken panicked")?;
+        let fps = supervisor.statistics().fps;
+        println!("{STAGES} stages, {fps:.0} frames/s, no policy, {seconds} s:");
+        println!("  a thread that is woken 100 times a second: {woken:.3} % of a core");
+        println!(
+            "  statistics of {STAGES} stages, 100 times a second: {:.3} %",
+            shares[1]
+        );
+        println!("  the coordinator's worker, without a stage: {:.3} %", shares[0]);
+        supervisor.set_hold(Nanos::ZERO)?;
+        for policy in [MappingPolicy::Balance, MappingPolicy::Alone] {
+            supervisor.set_policy(policy)?;
+            std::thread::sleep(SETTLES + SETTLES);
+            let shares = measured(&workers, Duration::from_secs(seconds));
+            println!(
+                "policy {}, its moves: {}",
+                policy.name(),
+                supervisor.coordinator().map_or(0, |it| it.moves)
+            );
+            println!(
+                "  the coordinator's worker, half of the statistics with it: {:.3} %",
+                shares[0]
+            );
+            println!("  the other worker: {:.3} %", shares[1]);
+        }
+        pipeline.end()?;
+        Ok(())
+    }
+
+    /// The CPU time of this thread, in percent, if it is woken every 10 ms and does nothing.
+    fn woken(span: Duration) -> f64 {
+        let ran = || {
+            let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: the room for the answer is valid.
+            unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+            time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+        };
+        let (before, begin) = (ran(), Instant::now());
+        while begin.elapsed() < span {
+            std::thread::sleep(PERIOD);
+        }
+        (ran() - before) / begin.elapsed().as_secs_f64() * 100.0
+    }
+
+    /// Moves all stages off the core of the coordinator, and answers the coordinator's process.
+    fn gathered(supervisor: &Supervisor) -> Result<i32, Box<dyn Error>> {
+        let begin = Instant::now();
+        loop {
+            if let Some(now) = supervisor.coordinator().filter(|it| it.pid != 0) {
+                let elsewhere = supervisor.cores()[usize::from(now.number == 0)];
+                let there = |name: &String| supervisor.move_stage(name, elsewhere, Mechanism::Announced).is_ok();
+                let asked = (0..STAGES).map(name).filter(there).count();
+                let stages = supervisor.stages();
+                let mut cores = stages.iter().filter_map(|stage| stage.core);
+                if asked == STAGES && cores.all(|core| core == elsewhere) {
+                    return Ok(now.pid);
+                }
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err("the stages do not get to one core".into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The workers: children of this process, the coordinator's first.
+    fn workers(coordinator: i32) -> Result<Vec<i32>, Box<dyn Error>> {
+        let mut workers = vec![coordinator];
+        for task in std::fs::read_dir("/proc/self/task")? {
+            let children = std::fs::read_to_string(task?.path().join("children"))?;
+            let pids = children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok());
+            workers.extend(pids.filter(|pid| *pid != coordinator));
+        }
+        Ok(workers)
+    }
+
+    /// The CPU time of each worker over `span`, in percent.
+    fn measured(workers: &[i32], span: Duration) -> Vec<f64> {
+        let ran = || -> Vec<f64> {
+            let of = |pid: &i32| cpu_time(*pid).unwrap_or(Nanos::ZERO).as_secs_f64();
+            workers.iter().map(of).collect()
+        };
+        let (before, begin) = (ran(), Instant::now());
+        std::thread::sleep(span);
+        let seconds = begin.elapsed().as_secs_f64();
+        let pairs = ran().into_iter().zip(before);
+        pairs
+            .map(|(after, before)| (after - before) / seconds * 100.0)
+            .collect()
+    }
+}

@@ -1,0 +1,410 @@
+//! The coordinator: one worker asks the policy where stages are to run, and has its answer carried out.
+//!
+//! **Problem.** Someone must decide for all cores, and any process may die at any instant.
+//!
+//! **Method.** The coordinator is a role. One word of the shared memory says which worker has it, in which epoch, and
+//! another one when that worker was last at work. A worker takes the role by comparing and swapping the word, where
+//! there was no coordinator yet, the last one has not been at work for [`STALE`], or it was this core's worker before
+//! it died. Workers have one thread: they do this between two waits.
+//!
+//! The new coordinator inherits nothing. Moves that were under way end by themselves (`control.rs` of
+//! `punctual-pipeline`), or are hurried up by it as by its predecessor. It sees where stages are and asks a policy that
+//! has seen nothing. One that was taken for dead and goes on finds another epoch and stops; a move that it has just
+//! announced does no harm, because any process may announce one.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use punctual_allocation::mapping::{
+    ClockStep, Coordinator, Cores, Domain, Ground, Mapped, Mapping, MappingDecision, MappingPolicy, Move, MoveCost,
+    Seen,
+};
+use punctual_pipeline::{Control, Phase};
+use punctual_platform::linux::KernelTree;
+use punctual_platform::linux::cpufreq;
+use punctual_platform::linux::thermal::CoreThermometers;
+use punctual_units::{CoreId, Hertz, Nanos, Time};
+
+use super::PipelineError;
+use super::desk::{Role, Word};
+use super::panel::{Mechanism, MoveError, Panel};
+use super::shared::Shared;
+use super::statistics::{EVERY, FPS_LEAST, Gatherer};
+
+/// A coordinator that was not at work for so long is taken for dead. It looks every 10 ms.
+const STALE: Nanos = Nanos::from_millis(300);
+/// How long a move is tried to be begun: its target's process is started first.
+const TRIED: Nanos = Nanos::from_secs(3);
+/// The clock of cores that say none: cycles are nanoseconds then.
+const NOMINAL: Hertz = Hertz(1_000_000_000);
+/// What a core draws at its highest clock, working and idle, where that is not known: powers are compared with each
+/// other only. By hand, after servers at rest.
+const WATTS: (f64, f64) = (1.0, 0.3);
+/// What an announced move takes, in seconds: its target spins for 500 us at most (`instance.rs`), and reads the state
+/// twice, at the 0.06 ns a byte of `punctual bench migration` (1 to 16 MiB).
+const MOVE_SECONDS: f64 = 500e-6;
+const MOVE_SECONDS_PER_BYTE: f64 = 0.12e-9;
+
+/// What a worker does besides starting processes: it measures, and decides where it is the coordinator.
+#[derive(Debug)]
+pub(super) struct Duties {
+    shared: &'static Shared,
+    panel: Panel,
+    core: usize,
+    ground: Ground,
+    /// The numbers of the stages that may move.
+    movable: Vec<usize>,
+    gatherer: Gatherer,
+    /// The role, as long as it is this worker's.
+    role: Option<Role>,
+    /// What was seen of another one's at the last look.
+    other: Option<Role>,
+    look_at: Time,
+    ask_at: Time,
+    asked: Option<Asked>,
+    /// Meters of the cores, where there are any: looked for once, when a policy asks.
+    thermometers: Option<Option<CoreThermometers>>,
+    /// Moves that are to be begun, and since when.
+    pending: Vec<(Move, Time)>,
+}
+
+/// The policy that is asked.
+#[derive(Debug)]
+struct Asked {
+    coordinator: Coordinator,
+    /// Decisions so far.
+    number: u64,
+}
+
+impl Duties {
+    pub(super) fn new(shared: &'static Shared, core: usize, ground: Ground) -> Duties {
+        Duties {
+            panel: Panel::new(shared),
+            core,
+            ground,
+            movable: shared.migratable().collect(),
+            gatherer: Gatherer::new(shared, core),
+            role: None,
+            other: None,
+            look_at: Time::ZERO,
+            ask_at: Time::ZERO,
+            asked: None,
+            thermometers: None,
+            pending: Vec::new(),
+            shared,
+        }
+    }
+
+    /// Does what is due; answers how long the worker may wait until something else is.
+    pub(super) fn look(&mut self) -> Nanos {
+        let now = self.shared.now();
+        if now >= self.look_at {
+            self.look_at = now + EVERY;
+            self.keep_role(now);
+            self.gatherer.look(self.shared, self.role.is_some(), now);
+            self.begin_moves(now);
+            if now >= self.ask_at {
+                self.ask_at = now + self.shared.span_of(Word::Period).max(EVERY);
+                self.ask(now);
+            }
+        }
+        self.look_at.since(now).max(Nanos(1))
+    }
+
+    /// Takes the role where it is free, keeps it where it is this worker's.
+    fn keep_role(&mut self, now: Time) {
+        let (shared, said) = (self.shared, self.shared.role());
+        if self.role == Some(said) {
+            shared.desk_word(Word::Beat).store(now.0, Relaxed);
+            return;
+        }
+        self.role = None;
+        let beat = shared.desk_word(Word::Beat).load(Relaxed);
+        // One that has just taken it may not have been seen at work: it is looked at twice.
+        let stale = self.other == Some(said) && now.0.saturating_sub(beat) > STALE.0;
+        let was_here = said.core == self.core;
+        self.other = Some(said);
+        if said.epoch == 0 || was_here || stale {
+            self.role = shared.take_role(said, self.core);
+            shared.desk_word(Word::Beat).store(now.0, Relaxed);
+        }
+    }
+
+    fn ask(&mut self, now: Time) {
+        let (shared, policy) = (self.shared, self.shared.policy());
+        if self.role.is_some() {
+            self.hurry();
+        }
+        let mine = self.role.is_some() || policy == MappingPolicy::Alone;
+        if policy == MappingPolicy::None || !mine {
+            self.asked = None;
+            self.pending.clear();
+            return;
+        }
+        if self.asked.as_ref().is_none_or(|it| it.coordinator.policy() != policy) {
+            self.pending.clear();
+            let coordinator = Coordinator::new(self.ground.clone(), policy);
+            self.asked = Some(Asked { coordinator, number: 0 });
+        }
+        let seen = self.seen(now);
+        let Some(asked) = &mut self.asked else { return };
+        let answer = asked.coordinator.step(&seen, now);
+        self.pending.extend(answer.moves.iter().map(|one| (*one, now)));
+        let number = asked.number;
+        asked.number += 1;
+        shared.log_decision(&MappingDecision {
+            now,
+            number,
+            policy,
+            seen,
+            answer,
+        });
+        self.begin_moves(now);
+    }
+
+    fn seen(&mut self, now: Time) -> Seen {
+        let (shared, celsius) = (self.shared, self.celsius());
+        let measured = shared.fps();
+        let flows = measured > FPS_LEAST;
+        let controls = || self.movable.iter().map(|stage| shared.control(*stage));
+        let cycles = |stage: &usize| {
+            if flows {
+                shared.frame_cycles(*stage, measured)
+            } else {
+                0
+            }
+        };
+        Seen {
+            core: self.core,
+            fps: if flows { shared.rate().unwrap_or(measured) } else { 0.0 },
+            cycles: self.movable.iter().map(cycles).collect(),
+            mapping: Mapping::of(controls().map(|control: Control| shared.core_of(control.owner))),
+            celsius,
+            moving: !self.pending.is_empty() || controls().any(|control| control.phase != Phase::Held),
+            held: shared.is_held(now),
+        }
+    }
+
+    /// The temperature of each core, where all say one and the policy asks.
+    fn celsius(&mut self) -> Vec<f64> {
+        if self.shared.policy() != MappingPolicy::Thermal {
+            return Vec::new();
+        }
+        let cores = (0..self.shared.cores()).map(|number| self.shared.core(number));
+        let open = || CoreThermometers::open(&KernelTree::default(), cores);
+        let meters = self.thermometers.get_or_insert_with(open);
+        let read = meters
+            .as_ref()
+            .and_then(|meters| meters.read().collect::<Option<Vec<f64>>>());
+        read.unwrap_or_default()
+    }
+
+    /// Ends hand-overs that take too long, whatever process announced them.
+    fn hurry(&self) {
+        for stage in self.movable.iter().copied() {
+            let control = self.shared.control(stage);
+            if control.phase != Phase::Held {
+                self.panel.hurry(stage, control);
+            }
+        }
+    }
+
+    /// Begins the moves that can be begun. One whose target has no process yet is tried again at the next look.
+    fn begin_moves(&mut self, now: Time) {
+        let (panel, shared, movable) = (&self.panel, self.shared, &self.movable);
+        self.pending.retain(
+            |(one, since)| match panel.move_to(movable[one.stage], one.to, Mechanism::Announced) {
+                Ok(()) => {
+                    shared.desk_word(Word::Moves).fetch_add(1, Relaxed);
+                    false
+                }
+                Err(MoveError::Busy(_) | MoveError::NotReady(..)) => now.since(*since) < TRIED,
+                Err(_) => false,
+            },
+        );
+    }
+}
+
+impl Shared {
+    /// What the pipeline's coordinators know: its stages, its cores as `machine` says, or as far as this machine says.
+    pub(super) fn ground(&self, machine: Option<&Cores>) -> Ground {
+        let mapped = |stage: usize| Mapped {
+            name: self.name(stage).into(),
+            state_bytes: self.graph.stages()[stage].state_room as u64,
+        };
+        let cores = machine.cloned().unwrap_or_else(|| self.cores_here());
+        let clock = cores
+            .domains
+            .iter()
+            .flat_map(|domain| domain.steps.last())
+            .map(|step| step.clock)
+            .max();
+        let clock = clock.unwrap_or(NOMINAL).0 as f64;
+        Ground {
+            stages: self.migratable().map(mapped).collect(),
+            cores,
+            cost: MoveCost {
+                constant_cycles: MOVE_SECONDS * clock,
+                cycles_per_byte: MOVE_SECONDS_PER_BYTE * clock,
+                bytes_min: 0,
+            },
+        }
+    }
+
+    /// Cores that are alike, at the highest clock that they say.
+    fn cores_here(&self) -> Cores {
+        let tree = KernelTree::default();
+        let clocks = (0..self.cores()).map(|number| cpufreq::highest(&tree, self.core(number)));
+        let clock = clocks.min().flatten().unwrap_or(NOMINAL);
+        let (busy_watts, idle_watts) = WATTS;
+        Cores {
+            domains: vec![Domain {
+                cores: self.cores(),
+                steps: vec![ClockStep {
+                    clock,
+                    busy_watts,
+                    idle_watts,
+                }],
+            }],
+            low_power_watts: 0.0,
+        }
+    }
+}
+
+/// The coordinator of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoordinatorNow {
+    /// The core of its worker.
+    pub core: CoreId,
+    /// The number of that core among the pipeline's.
+    pub number: usize,
+    /// The worker's process.
+    pub pid: i32,
+    /// Coordinators so far.
+    pub epoch: u64,
+    /// Moves that policies have had made.
+    pub moves: u64,
+}
+
+/// A setting that is out of range.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{key}: {what}")]
+pub struct SettingError {
+    /// Which one.
+    pub key: &'static str,
+    /// Why, and what to give instead.
+    pub what: String,
+}
+
+/// Frames per second that can be asked for.
+const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e6;
+/// How often a policy can be asked.
+const PERIODS: std::ops::RangeInclusive<Nanos> = EVERY..=Nanos::from_secs(60);
+/// How long a user's move can hold.
+const HOLD_MAX: Nanos = Nanos::from_secs(24 * 3600);
+
+impl Panel {
+    /// Which worker decides; `None` until one does.
+    pub fn coordinator(&self) -> Option<CoordinatorNow> {
+        let (shared, Role { epoch, core }) = (self.shared(), self.shared().role());
+        (epoch > 0).then(|| CoordinatorNow {
+            core: shared.core(core),
+            number: core,
+            pid: shared.worker(core).load(Relaxed) as i32,
+            epoch,
+            moves: shared.desk_word(Word::Moves).load(Relaxed),
+        })
+    }
+
+    /// The policy that decides where stages run.
+    pub fn policy(&self) -> MappingPolicy {
+        self.shared().policy()
+    }
+
+    /// Has another policy decide, from the next period on.
+    ///
+    /// # Errors
+    /// [`SettingError`] where it cannot: too many stages.
+    pub fn set_policy(&self, policy: MappingPolicy) -> Result<(), SettingError> {
+        let checked = self.shared().ground(None).check(policy);
+        checked.map_err(|why| SettingError {
+            key: "policy",
+            what: why.what,
+        })?;
+        self.shared().set_policy(policy);
+        Ok(())
+    }
+
+    /// Frames per second that are asked for; `None`: as they come.
+    pub fn rate(&self) -> Option<f64> {
+        self.shared().rate()
+    }
+
+    /// Asks for so many frames per second: policies count on them, and sources that look follow.
+    ///
+    /// # Errors
+    /// [`SettingError`] where it is not between 0.001 and a million.
+    pub fn set_rate(&self, fps: f64) -> Result<(), SettingError> {
+        if !RATES.contains(&fps) {
+            return Err(SettingError {
+                key: "rate",
+                what: format!("{fps} frames per second: give {} to {}", RATES.start(), RATES.end()),
+            });
+        }
+        self.shared().set_rate(Some(fps));
+        Ok(())
+    }
+
+    /// Has policies leave all stages alone for so long after a user has moved one.
+    ///
+    /// # Errors
+    /// [`SettingError`] where it is longer than a day.
+    pub fn set_hold(&self, hold: Nanos) -> Result<(), SettingError> {
+        let what = || format!("{hold}: give at most {HOLD_MAX}");
+        self.set_span("hold", Word::Hold, hold, hold <= HOLD_MAX, what)
+    }
+
+    /// Has the policy asked so often.
+    ///
+    /// # Errors
+    /// [`SettingError`] where it is not between 10 ms and a minute.
+    pub fn set_period(&self, period: Nanos) -> Result<(), SettingError> {
+        let what = || format!("{period}: give {} to {}", PERIODS.start(), PERIODS.end());
+        self.set_span("period", Word::Period, period, PERIODS.contains(&period), what)
+    }
+
+    fn set_span(
+        &self,
+        key: &'static str,
+        word: Word,
+        span: Nanos,
+        sound: bool,
+        what: impl Fn() -> String,
+    ) -> Result<(), SettingError> {
+        if !sound {
+            return Err(SettingError { key, what: what() });
+        }
+        self.shared().desk_word(word).store(span.0, Relaxed);
+        Ok(())
+    }
+
+    /// The decisions from number `from` on, and the number of the next one. The last 64 are kept: of six seconds at the
+    /// usual period.
+    pub fn decisions(&self, from: u64) -> (Vec<MappingDecision>, u64) {
+        self.shared().fetch_decisions(from)
+    }
+}
+
+/// Checks a pipeline's first policy, and writes the settings down.
+pub(super) fn set_up(
+    shared: &Shared,
+    ground: &Ground,
+    policy: MappingPolicy,
+    rate: Option<f64>,
+) -> Result<(), PipelineError> {
+    ground.check(policy)?;
+    shared.set_policy(policy);
+    shared.set_rate(rate);
+    shared.desk_word(Word::Hold).store(super::desk::HOLD.0, Relaxed);
+    shared.desk_word(Word::Period).store(super::desk::PERIOD.0, Relaxed);
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! What decides where stages run, in shared memory: settings that users change, the worker that decides, and what was
+//! measured.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use punctual_allocation::mapping::{MappingDecision, MappingPolicy};
+use punctual_units::{Hertz, Nanos, Time};
+
+use super::shared::{CORES_MAX, Shared};
+
+/// How long the policy leaves all stages alone after a user has moved one, unless a user says otherwise.
+pub const HOLD: Nanos = Nanos::from_secs(10);
+/// How often the policy is asked, unless a user says otherwise.
+pub const PERIOD: Nanos = Nanos::from_millis(100);
+
+/// Words of the desk.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub(super) enum Word {
+    /// See [`Role`].
+    Role,
+    /// When the coordinator was last seen at work.
+    Beat,
+    /// The number of the policy.
+    Policy,
+    /// Frames per second that are asked for, as a double; 0: as they come.
+    Rate,
+    /// How long a user's move holds, in nanoseconds.
+    Hold,
+    /// When a user last moved a stage; 0: never.
+    UserMoved,
+    /// How often the policy is asked, in nanoseconds.
+    Period,
+    /// Frames per second that leave the pipeline, as a double.
+    Fps,
+    /// Moves that the policy has had made.
+    Moves,
+    /// Decisions that were noted.
+    Decisions,
+}
+
+/// The clock of each core in hertz, 0 where it is not known.
+const CLOCKS: usize = 16;
+/// Words of each stage.
+const STAGES: usize = 64;
+const STAGE_WORDS: usize = 8;
+/// Decisions: the places, and the words of each.
+const DECISIONS: usize = STAGES + punctual_pipeline::STAGES_MAX * STAGE_WORDS;
+const PLACES: usize = 64;
+const PLACE_WORDS: usize = 64;
+/// A decision's first word tells that it is whole, the second one its length.
+const PLACE_BYTES: usize = (PLACE_WORDS - 2) * 8;
+
+/// What is measured of a stage.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub(super) enum Measured {
+    /// The share of a core that its process takes, as a double.
+    Load,
+    /// The time that its processes have run, in nanoseconds.
+    Cpu,
+    /// Bytes of memory of its process.
+    Memory,
+}
+
+/// Which worker is the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Role {
+    /// Counts the coordinators; 0: there was none.
+    pub(super) epoch: u64,
+    /// The number of its core.
+    pub(super) core: usize,
+}
+
+impl Role {
+    fn word(self) -> u64 {
+        self.epoch << 8 | self.core as u64
+    }
+
+    fn of(word: u64) -> Role {
+        Role {
+            epoch: word >> 8,
+            core: (word & 0xff) as usize,
+        }
+    }
+}
+
+impl Shared {
+    fn desk(&self) -> &[AtomicU64] {
+        self.layout.desk(&self.region)
+    }
+
+    pub(super) fn desk_word(&self, word: Word) -> &AtomicU64 {
+        &self.desk()[word as usize]
+    }
+
+    fn double(&self, word: Word) -> f64 {
+        f64::from_bits(self.desk_word(word).load(Relaxed))
+    }
+
+    pub(super) fn role(&self) -> Role {
+        Role::of(self.desk_word(Word::Role).load(Acquire))
+    }
+
+    /// Makes the worker of `core` the coordinator after `before`; `None` where another one was first.
+    pub(super) fn take_role(&self, before: Role, core: usize) -> Option<Role> {
+        let next = Role {
+            epoch: before.epoch + 1,
+            core,
+        };
+        let word = self.desk_word(Word::Role);
+        let taken = word.compare_exchange(before.word(), next.word(), AcqRel, Relaxed);
+        taken.ok().map(|_| next)
+    }
+
+    pub(super) fn policy(&self) -> MappingPolicy {
+        let number = self.desk_word(Word::Policy).load(Relaxed) as usize;
+        MappingPolicy::ALL.get(number).copied().unwrap_or_default()
+    }
+
+    pub(super) fn set_policy(&self, policy: MappingPolicy) {
+        let number = MappingPolicy::ALL.iter().position(|it| *it == policy).unwrap_or(0);
+        self.desk_word(Word::Policy).store(number as u64, Relaxed);
+    }
+
+    /// Frames per second that are asked for, where any are.
+    pub(super) fn rate(&self) -> Option<f64> {
+        Some(self.double(Word::Rate)).filter(|rate| *rate > 0.0)
+    }
+
+    pub(super) fn set_rate(&self, rate: Option<f64>) {
+        self.desk_word(Word::Rate).store(rate.unwrap_or(0.0).to_bits(), Relaxed);
+    }
+
+    pub(super) fn span_of(&self, word: Word) -> Nanos {
+        Nanos(self.desk_word(word).load(Relaxed))
+    }
+
+    /// Whether a user has moved a stage a short while before `now`.
+    pub(super) fn is_held(&self, now: Time) -> bool {
+        let moved = self.desk_word(Word::UserMoved).load(Relaxed);
+        moved != 0 && now.0.saturating_sub(moved) < self.span_of(Word::Hold).0
+    }
+
+    /// Frames per second that leave the pipeline.
+    pub(super) fn fps(&self) -> f64 {
+        self.double(Word::Fps)
+    }
+
+    pub(super) fn measured(&self, stage: usize, what: Measured) -> &AtomicU64 {
+        &self.desk()[STAGES + stage * STAGE_WORDS + what as usize]
+    }
+
+    /// The share of a core that a stage's process takes.
+    pub(super) fn load(&self, stage: usize) -> f64 {
+        f64::from_bits(self.measured(stage, Measured::Load).load(Relaxed))
+    }
+
+    pub(super) fn clock_of(&self, core: usize) -> Option<Hertz> {
+        Some(Hertz(self.desk()[CLOCKS + core % CORES_MAX].load(Relaxed))).filter(|clock| clock.0 > 0)
+    }
+
+    pub(super) fn set_clock_of(&self, core: usize, clock: Option<Hertz>) {
+        self.desk()[CLOCKS + core % CORES_MAX].store(clock.map_or(0, |clock| clock.0), Relaxed);
+    }
+
+    /// Notes a decision for those that fetch it in time: the last 64 are kept. One too long for its place is left out,
+    /// which shows as a gap.
+    pub(super) fn log_decision(&self, decision: &MappingDecision) {
+        let mut bytes = [0u8; PLACE_BYTES];
+        let Ok(length) = postcard::to_slice(decision, &mut bytes).map(|used| used.len()) else {
+            return;
+        };
+        let number = self.desk_word(Word::Decisions).fetch_add(1, AcqRel);
+        let place = self.place(number);
+        place[0].store(0, Release);
+        place[1].store(length as u64, Relaxed);
+        for (word, eight) in place[2..].iter().zip(bytes.as_chunks().0) {
+            word.store(u64::from_le_bytes(*eight), Relaxed);
+        }
+        // Tells that it is whole.
+        place[0].store(number + 1, Release);
+    }
+
+    fn place(&self, number: u64) -> &[AtomicU64] {
+        &self.desk()[DECISIONS + (number as usize % PLACES) * PLACE_WORDS..][..PLACE_WORDS]
+    }
+
+    /// The decisions from number `from` on, and the number of the next one. Those that were written over before are
+    /// left out.
+    pub(super) fn fetch_decisions(&self, from: u64) -> (Vec<MappingDecision>, u64) {
+        let count = self.desk_word(Word::Decisions).load(Acquire);
+        let first = from.max(count.saturating_sub(PLACES as u64));
+        let mut fetched = Vec::new();
+        for number in first..count {
+            let place = self.place(number);
+            let whole = place[0].load(Acquire);
+            if whole < number + 1 {
+                return (fetched, number); // still being written
+            }
+            let words = place[2..].iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
+            let length = (place[1].load(Relaxed) as usize).min(PLACE_BYTES);
+            let bytes: Vec<u8> = words.take(length).collect();
+            // Written over meanwhile: it is lost.
+            if place[0].load(Acquire) == number + 1 {
+                fetched.extend(postcard::from_bytes::<MappingDecision>(&bytes));
+            }
+        }
+        (fetched, count)
+    }
+}

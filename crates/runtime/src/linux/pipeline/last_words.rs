@@ -1,0 +1,65 @@
+//! Why a stage cannot go on, as its process says before it ends.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use punctual_pipeline::LAST_WORDS_MAX;
+
+use super::shared::{Note, Shared};
+
+/// Says that a process writes, or has died while it wrote.
+const CLAIMED: u64 = u64::MAX;
+
+impl Shared {
+    /// Writes down why a stage cannot go on; of several that fail at once, one is heard.
+    pub(super) fn say_last(&self, stage: usize, why: &str) {
+        let words = self.layout.last_words(&self.region);
+        let claimed = words[0].compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed);
+        if claimed.is_err() {
+            return;
+        }
+        let end = why.len().min(LAST_WORDS_MAX);
+        write(&words[1..], &why.as_bytes()[..end]);
+        words[0].store((stage as u64 + 1) << 32 | end as u64, Ordering::Release);
+    }
+
+    /// Why a stage could not go on.
+    pub(super) fn why_failed(&self, stage: usize) -> String {
+        let words = self.layout.last_words(&self.region);
+        let said = words[0].load(Ordering::Acquire);
+        if said != CLAIMED && said >> 32 == stage as u64 + 1 {
+            return read(&words[1..], said as u32 as usize);
+        }
+        match self.note(stage, Note::Deaths).load(Ordering::Relaxed) {
+            0 => "its process failed without a word".into(),
+            deaths => format!("its process died {deaths} times without a step between"),
+        }
+    }
+}
+
+fn write(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, bytes) in words.iter().zip(bytes.chunks(8)) {
+        let mut eight = [0; 8];
+        eight[..bytes.len()].copy_from_slice(bytes);
+        word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+    }
+}
+
+fn read(words: &[AtomicU64], length: usize) -> String {
+    let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+    let text: Vec<u8> = bytes.take(length).collect();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let words: Vec<AtomicU64> = (0..LAST_WORDS_MAX / 8).map(|_| AtomicU64::new(7)).collect();
+        for text in ["", "12345678", "its step answered 1"] {
+            write(&words, text.as_bytes());
+            assert_eq!(read(&words, text.len()), text);
+        }
+    }
+}

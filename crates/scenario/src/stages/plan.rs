@@ -1,0 +1,211 @@
+//! From what a scenario says of stages to a graph.
+
+use punctual_pipeline::{AnyStage, Graph, StageSpec};
+use punctual_runtime::linux::pipeline::CStage;
+use punctual_units::CoreId;
+use punctual_workload::Problem;
+
+use super::check::{self, Problems, READING, ports};
+use super::kinds::{KINDS, kind};
+use super::{Does, StageNeeds, StagesSpec};
+
+/// Stages that fit each other.
+#[derive(Clone, Debug)]
+pub struct StagePlan {
+    pub(super) graph: Graph,
+    /// Of each stage of the scenario, the stages of the graph that it is.
+    pub(super) parts: Vec<Parts>,
+}
+
+/// The stages of the graph behind one of the scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// Takes the frames, and has the stage's own name; of a source it is the same as `makes`.
+    pub(super) takes: String,
+    /// Makes the frames.
+    pub(super) makes: String,
+}
+
+impl Parts {
+    fn of(said: &StageNeeds, stage: &StageSpec) -> Parts {
+        let in_the_middle = !stage.takes.is_empty() && !stage.makes.is_empty();
+        let cut = matches!(said.does, Does::Program(_)) && in_the_middle;
+        Parts {
+            takes: stage.name.clone(),
+            makes: format!("{}{}", stage.name, if cut { READING } else { "" }),
+        }
+    }
+}
+
+impl StagePlan {
+    /// The graph of a scenario's stages; loads its libraries.
+    ///
+    /// # Errors
+    /// Everything that is wrong, by its key.
+    pub fn new(name: &str, spec: &StagesSpec) -> Result<StagePlan, Vec<Problem>> {
+        some(check::single(spec))?;
+        let mut problems = Problems::default();
+        let numbered = spec.stages.iter().enumerate();
+        let resolved: Vec<StageSpec> = numbered
+            .map(|(number, stage)| resolve(&mut problems, spec, number, stage))
+            .collect();
+        some(problems.0)?;
+        some(check::connections(spec, &resolved))?;
+        some(frames_fit(spec))?;
+        let parts: Vec<Parts> = spec
+            .stages
+            .iter()
+            .zip(&resolved)
+            .map(|(said, stage)| Parts::of(said, stage))
+            .collect();
+        let mut graph = Graph::builder(name);
+        for (stage, part) in resolved.into_iter().zip(&parts) {
+            graph = match part.makes == part.takes {
+                true => graph.stage(stage),
+                false => {
+                    let reading = StageSpec::new(&part.makes).makes(&stage.makes).pinned();
+                    let makes = Vec::new();
+                    graph.stage(StageSpec { makes, ..stage }).stage(reading)
+                }
+            };
+        }
+        for edge in &spec.edges {
+            let from = spec.stages.iter().position(|stage| stage.name == edge.from.0);
+            let from = from.map_or("", |number| parts[number].makes.as_str());
+            graph = graph.edge((from, edge.from.1), (&edge.to.0, edge.to.1), edge.edge);
+        }
+        let graph = graph.build().map_err(|why| vec![check::told(spec, &why)])?;
+        Ok(StagePlan { graph, parts })
+    }
+
+    /// The number, among `cores`, of the core that each stage of the graph begins on: the named one, else they are
+    /// dealt out in their order.
+    ///
+    /// # Errors
+    /// A core that is not among them, by its key.
+    pub fn placement(&self, spec: &StagesSpec, cores: &[CoreId]) -> Result<Vec<usize>, Problem> {
+        let stages = self.graph.stages();
+        let migratable = stages.iter().filter(|stage| stage.migratable).count();
+        let mut dealt = 0..;
+        let place = |stage: &StageSpec| {
+            if !stage.migratable {
+                return Ok(0);
+            }
+            let next = dealt.next().unwrap_or(0) * cores.len() / migratable.max(1);
+            let named = spec.stages.iter().position(|it| it.name == stage.name);
+            let Some((number, core)) = named.and_then(|number| Some((number, spec.stages[number].core?))) else {
+                return Ok(next);
+            };
+            cores.iter().position(|it| *it == core).ok_or_else(|| Problem {
+                key: format!("stage[{number}].core"),
+                what: format!("this process may not use core {core}; name another one, or remove this key"),
+            })
+        };
+        stages.iter().map(place).collect()
+    }
+}
+
+/// The problems, if there are any.
+fn some(problems: Vec<Problem>) -> Result<(), Vec<Problem>> {
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// The stage as the graph has it.
+fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &StageNeeds) -> StageSpec {
+    let key = |field: &str| format!("stage[{number}].{field}");
+    let said = |inputs: bool| {
+        let said = if inputs { &stage.takes } else { &stage.makes };
+        said.clone().unwrap_or_else(|| vec![1; ports(spec, stage, inputs)])
+    };
+    let mut resolved = StageSpec {
+        name: stage.name.clone(),
+        takes: said(true),
+        makes: said(false),
+        state_room: 0,
+        save_every: stage.save_every,
+        migratable: stage.migratable.unwrap_or(true),
+    };
+    let needed = match &stage.does {
+        Does::Program(_) => {
+            resolved.migratable = false;
+            0
+        }
+        Does::File(file) => {
+            resolved.migratable = false;
+            let there = !resolved.takes.is_empty() || file.built_in.is_some() || file.path.exists();
+            let what = format!("{}: no such file; name one to be read", file.path.display());
+            problems.require(there, key("file"), what);
+            0
+        }
+        Does::Library(path) => match open(path) {
+            Ok(library) => library.state_bytes(),
+            Err(why) => {
+                problems.require(false, key("library"), why);
+                0
+            }
+        },
+        Does::Kind(name) => match kind(name) {
+            Some(kind) => {
+                let own = kind.spec();
+                for (said, own, field) in [(&stage.takes, &own.takes, "takes"), (&stage.makes, &own.makes, "makes")] {
+                    let what = format!("the kind \"{name}\" has {own:?}; remove this key");
+                    problems.require(said.as_ref().is_none_or(|said| said == own), key(field), what);
+                }
+                (resolved.takes, resolved.makes) = (own.takes, own.makes);
+                own.state_room
+            }
+            None => {
+                let names = KINDS.map(|kind| kind.name).join(", ");
+                problems.require(
+                    false,
+                    key("kind"),
+                    format!("\"{name}\" is no kind of stage; there are {names}"),
+                );
+                0
+            }
+        },
+    };
+    resolved.state_room = stage.state_bytes.unwrap_or(needed);
+    let what = format!("its state has {needed} bytes: ask for at least that, or remove this key");
+    problems.require(resolved.state_room >= needed, key("state_bytes"), what);
+    resolved
+}
+
+fn open(path: &std::path::Path) -> Result<CStage, String> {
+    // SAFETY: the user names the library as a stage; what it must keep is told by the header that it is built with.
+    unsafe { CStage::open(path) }.map_err(|why| why.to_string())
+}
+
+/// What is wrong where a built-in stage makes longer frames than its edges have.
+fn frames_fit(spec: &StagesSpec) -> Vec<Problem> {
+    let mut problems = Problems::default();
+    for stage in &spec.stages {
+        let Does::Kind(name) = &stage.does else { continue };
+        let Some(kind) = kind(name) else { continue };
+        let into = spec.edges.iter().filter(|edge| edge.to.0 == stage.name);
+        let taken = into.map(|edge| edge.edge.frame_bytes).max().unwrap_or(0);
+        let made = kind.makes_bytes(taken);
+        for (number, edge) in spec
+            .edges
+            .iter()
+            .enumerate()
+            .filter(|(_, edge)| edge.from.0 == stage.name)
+        {
+            let there = edge.edge.frame_bytes;
+            let what =
+                format!("{there} is too short: of a frame of {taken} bytes, \"{name}\" makes {made}; write that");
+            problems.require(there >= made, format!("edge[{number}].frame_bytes"), what);
+        }
+    }
+    problems.0
+}
+
+/// What carries a stage out that is no program and no file, before the first frame.
+pub(super) fn body(spec: &StagesSpec, name: &str) -> Option<Box<dyn AnyStage>> {
+    let stage = spec.stages.iter().find(|stage| stage.name == name)?;
+    match &stage.does {
+        Does::Program(_) | Does::File(_) => None,
+        Does::Kind(name) => kind(name)?.body(),
+        Does::Library(path) => Some(Box::new(open(path).ok()?)),
+    }
+}

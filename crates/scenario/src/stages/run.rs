@@ -1,0 +1,320 @@
+//! The stages of a scenario on Linux.
+
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use punctual_pipeline::{Failure, TardinessFigures};
+use punctual_platform::linux::{KernelTree, cores};
+use punctual_runtime::linux::pipeline::{
+    Cause, Peer, PipeError, PipeReport, Piped, Pipeline, PipelineError, PipelineOptions, Pipes,
+};
+use punctual_runtime::report::{Quantiles, StageReport};
+use punctual_units::{CoreId, Nanos};
+use punctual_workload::{Problem, TaskGoal};
+use ruzstd::decoding::StreamingDecoder;
+
+use super::plan::{StagePlan, body};
+use super::{Does, FileEnd, StageNeeds, StagesSpec};
+
+/// How long the frames under way have, once sources have ended, until all is ended.
+const DRAINS: Duration = Duration::from_secs(5);
+/// How often a wait looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Why stages do not run, or have failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// The scenario is not sound.
+    #[error("{}", .0.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+    Problems(Vec<Problem>),
+    /// The pipeline does not start, or has ended.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    /// A program or file.
+    #[error(transparent)]
+    Pipe(#[from] PipeError),
+    /// A file that cannot be opened.
+    #[error("stage \"{stage}\": {path}: {why}")]
+    File {
+        /// The stage.
+        stage: String,
+        /// The file.
+        path: String,
+        /// In the system's words.
+        why: String,
+    },
+    /// A stage in a thread of this process.
+    #[error("stage \"{stage}\": {why}")]
+    Stage {
+        /// The stage.
+        stage: String,
+        /// Why it cannot go on.
+        why: String,
+    },
+}
+
+/// Stages whose processes are there; no frame flows yet.
+pub struct Stages {
+    spec: StagesSpec,
+    plan: StagePlan,
+    pipeline: Pipeline,
+}
+
+impl Stages {
+    /// Starts the processes of stages that may move. In a process that a pipeline has started, this serves and does not
+    /// return: no other thread may run there yet.
+    ///
+    /// # Errors
+    /// [`StageError`].
+    pub fn prepare(name: &str, spec: &StagesSpec) -> Result<Stages, StageError> {
+        let plan = StagePlan::new(name, spec).map_err(StageError::Problems)?;
+        let cores = match spec.cores.is_empty() {
+            true => cores::usable(&KernelTree::default()),
+            false => spec.cores.clone(),
+        };
+        let cores: Vec<CoreId> = cores
+            .into_iter()
+            .take(punctual_runtime::linux::pipeline::CORES_MAX)
+            .collect();
+        let placement = plan
+            .placement(spec, &cores)
+            .map_err(|problem| StageError::Problems(vec![problem]))?;
+        let options = PipelineOptions {
+            priority: spec.priority,
+            policy: spec.policy,
+            rate: spec.rate,
+            step_max: spec.step_max,
+            placement,
+            cores,
+            ..PipelineOptions::default()
+        };
+        let made = spec.clone();
+        let bodies = Arc::new(move |name: &str| body(&made, name));
+        let pipeline = Pipeline::start(plan.graph.clone(), &options, bodies)?;
+        Ok(Stages {
+            spec: spec.clone(),
+            plan,
+            pipeline,
+        })
+    }
+
+    /// Lets frames flow: opens files, starts programs and the stages that stay here.
+    ///
+    /// # Errors
+    /// [`StageError`], among others where a program is not there.
+    pub fn begin(self) -> Result<StageRun, StageError> {
+        let mut piped = Vec::new();
+        for (number, stage) in self.spec.stages.iter().enumerate() {
+            if let Some(peer) = self.peer(stage)? {
+                piped.push(self.piped(number, stage, peer));
+            }
+        }
+        let mut threads = Vec::new();
+        for stage in self.spec.stages.iter().filter(|stage| stage.migratable == Some(false)) {
+            threads.extend(self.thread(stage)?);
+        }
+        let moves = vec![0; self.plan.graph.stages().len()];
+        Ok(StageRun {
+            pipes: Pipes::start(&self.pipeline, piped)?,
+            stages: self,
+            threads,
+            moves,
+            ending: None,
+        })
+    }
+
+    /// What is outside of a stage; `None` where it is code.
+    fn peer(&self, stage: &StageNeeds) -> Result<Option<Peer>, StageError> {
+        let reads = self.spec.edges.iter().any(|edge| edge.to.0 == stage.name);
+        let failed = |file: &FileEnd, why: String| StageError::File {
+            stage: stage.name.clone(),
+            path: file.path.display().to_string(),
+            why,
+        };
+        Ok(match &stage.does {
+            Does::Program(command) => Some(Peer::Program(command.clone())),
+            Does::File(file) if reads => Some(Peer::To(
+                write(&file.path).map_err(|why| failed(file, why.to_string()))?,
+            )),
+            Does::File(file) => Some(Peer::From(read(file).map_err(|why| failed(file, why.to_string()))?)),
+            Does::Library(_) | Does::Kind(_) => None,
+        })
+    }
+
+    fn piped(&self, number: usize, stage: &StageNeeds, peer: Peer) -> Piped {
+        let parts = &self.plan.parts[number];
+        let spec = |name: &String| self.plan.graph.number(name).map(|at| &self.plan.graph.stages()[at]);
+        let takes = spec(&parts.takes).is_some_and(|spec| !spec.takes.is_empty());
+        let makes = spec(&parts.makes).is_some_and(|spec| !spec.makes.is_empty());
+        Piped {
+            name: stage.name.clone(),
+            takes: takes.then(|| parts.takes.clone()),
+            makes: makes.then(|| parts.makes.clone()),
+            peer,
+            period: stage.period,
+            deadline: stage.deadline,
+            restart: stage.restart,
+        }
+    }
+
+    /// The thread of a stage of code that is to stay here.
+    fn thread(&self, stage: &StageNeeds) -> Result<Option<StageThread>, StageError> {
+        if matches!(stage.does, Does::Program(_) | Does::File(_)) {
+            return Ok(None);
+        }
+        let mut pinned = self.pipeline.pinned(&stage.name)?;
+        let (spec, name) = (self.spec.clone(), stage.name.clone());
+        let thread = { std::thread::Builder::new() }
+            .name(format!("stage {name}"))
+            .spawn(move || match body(&spec, &name) {
+                Some(mut body) => pinned.run(body.as_mut()),
+                None => Err(Failure("it cannot be made again".into())),
+            })
+            .map_err(|why| PipelineError::Start {
+                what: "the thread of a stage",
+                why,
+            })?;
+        Ok(Some((stage.name.clone(), thread)))
+    }
+}
+
+/// A thread that carries out a stage, with the stage's name.
+type StageThread = (String, JoinHandle<Result<(), Failure>>);
+
+/// Opens a file to be read; packed ones are unpacked.
+fn read(file: &FileEnd) -> io::Result<Box<dyn Read + Send>> {
+    let packed = file.path.extension().is_some_and(|extension| extension == "zst");
+    let plain: Box<dyn Read + Send> = match file.built_in {
+        Some(bytes) => Box::new(Cursor::new(bytes)),
+        None => Box::new(BufReader::new(File::open(&file.path)?)),
+    };
+    match packed {
+        true => match StreamingDecoder::new(plain) {
+            Ok(decoder) => Ok(Box::new(decoder)),
+            Err(_) => Err(io::Error::other(
+                "is not packed by zstd, or its beginning is damaged; fetch it again",
+            )),
+        },
+        false => Ok(plain),
+    }
+}
+
+fn write(path: &Path) -> io::Result<Box<dyn Write + Send>> {
+    Ok(Box::new(io::BufWriter::new(File::create(path)?)))
+}
+
+/// Stages that run.
+pub struct StageRun {
+    stages: Stages,
+    pipes: Pipes,
+    threads: Vec<StageThread>,
+    /// Hand-overs that were asked for, of each stage of the graph.
+    moves: Vec<u64>,
+    /// Since when sources are ended.
+    ending: Option<Instant>,
+}
+
+impl StageRun {
+    /// To be called some times a second: counts moves, and ends what is to end with the rest. Answers whether frames
+    /// flow still.
+    pub fn look(&mut self) -> bool {
+        for handover in self.stages.pipeline.supervisor().handovers() {
+            self.moves[handover.stage] += u64::from(handover.cause == Cause::Moved);
+        }
+        if self.stages.pipeline.sinks_have_ended() || self.pipes.have_failed() {
+            self.end_sources();
+        }
+        let over = self.pipes.are_over() && self.stages.pipeline.sinks_have_ended();
+        let late = self.ending.is_some_and(|since| since.elapsed() > DRAINS);
+        self.stages.pipeline.supervisor().runs() && !over && !late
+    }
+
+    /// The stages that take frames and make none, and how late these were so far.
+    pub fn sinks(&self) -> impl Iterator<Item = (&str, TardinessFigures)> {
+        let sinks = self
+            .stages
+            .plan
+            .graph
+            .stages()
+            .iter()
+            .filter(|stage| stage.makes.is_empty());
+        let names = sinks.map(|stage| stage.name.as_str());
+        names.filter_map(|name| Some((name, self.stages.pipeline.tardiness(name)?)))
+    }
+
+    /// Ends the sources; what is under way goes on to the sinks.
+    pub fn end_sources(&mut self) {
+        self.pipes.end_sources();
+        self.ending.get_or_insert_with(Instant::now);
+    }
+
+    /// Ends all, and tells what became of each stage of the scenario; and what failed, if anything has.
+    pub fn finish(mut self) -> (Vec<StageReport>, Option<StageError>) {
+        self.end_sources();
+        while self.look() {
+            std::thread::sleep(LOOK);
+        }
+        let StageRun {
+            stages,
+            pipes,
+            threads,
+            moves,
+            ..
+        } = self;
+        let piped = pipes.finish();
+        let reports = { stages.spec.stages.iter().enumerate() }
+            .map(|(number, stage)| stages.report(number, stage, &piped, &moves))
+            .collect();
+        let ended = stages.pipeline.end().err().map(StageError::from);
+        let piped = piped.into_iter().find_map(|it| it.failure).map(StageError::from);
+        let failed = |(stage, thread): StageThread| {
+            // A panic in it has been printed.
+            let why = thread.join().ok()?.err()?.to_string();
+            Some(StageError::Stage { stage, why })
+        };
+        let threads = threads.into_iter().filter_map(failed).next();
+        (reports, piped.or(threads).or(ended))
+    }
+}
+
+impl Stages {
+    fn report(&self, number: usize, stage: &StageNeeds, piped: &[PipeReport], moves: &[u64]) -> StageReport {
+        let parts = &self.plan.parts[number];
+        let taken = self.pipeline.tardiness(&parts.takes).unwrap_or_default();
+        let at = |name: &String| self.plan.graph.number(name);
+        let now = at(&parts.takes).map(|at| self.pipeline.supervisor().stages().swap_remove(at));
+        let moves = at(&parts.takes).map_or(0, |at| moves[at]);
+        let restarts = now.as_ref().map_or(0, |now| now.restarts);
+        let piped = piped.iter().find(|it| it.name == stage.name);
+        StageReport {
+            name: stage.name.clone(),
+            goal_late: stage.goal.and_then(TaskGoal::late).map(|late| late.get()),
+            goal_tardiness: match stage.goal {
+                Some(TaskGoal::Tardiness(mean)) => Some(mean),
+                _ => None,
+            },
+            frames_taken: taken.frames,
+            frames_made: self.pipeline.made(&parts.makes),
+            dropped: self.pipeline.dropped(&parts.takes),
+            refused: piped.map_or(0, |it| it.refused),
+            timed: taken.timed,
+            late: taken.late,
+            tardiness_mean: (taken.timed > 0).then_some(taken.mean),
+            tardiness: (taken.timed > 0).then_some(Quantiles {
+                p50: taken.p50,
+                p99: taken.p99,
+                max: taken.max,
+            }),
+            restarts: restarts + piped.map_or(0, |it| it.restarts),
+            moves,
+            core: now.as_ref().and_then(|now| now.core),
+            steps: now.as_ref().map_or(0, |now| now.steps),
+            busy_us: now.as_ref().map_or(Nanos::ZERO, |now| now.busy).as_micros_f64(),
+            killed: piped.is_some_and(|it| it.killed),
+        }
+    }
+}
