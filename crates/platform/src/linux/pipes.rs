@@ -5,6 +5,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use punctual_units::Nanos;
 
@@ -20,14 +23,16 @@ const LOOK: Nanos = Nanos::from_millis(50);
 pub struct Patient<F> {
     file: File,
     goes_on: F,
+    waited: Arc<AtomicU64>,
 }
 
 impl<F: Fn() -> bool> Patient<F> {
-    /// Reads and writes `fd`, which does not block from now on: a full pipe would keep the thread in the kernel.
+    /// Reads and writes `fd`, which does not block from now on: a full pipe would keep the thread in the kernel. The
+    /// time that is waited is added to `waited`, in nanoseconds.
     ///
     /// # Errors
     /// What the kernel answers.
-    pub fn new(fd: OwnedFd, goes_on: F) -> io::Result<Patient<F>> {
+    pub fn new(fd: OwnedFd, goes_on: F, waited: Arc<AtomicU64>) -> io::Result<Patient<F>> {
         // SAFETY: the descriptor is open, and no memory is passed.
         let refused = unsafe {
             let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
@@ -38,6 +43,7 @@ impl<F: Fn() -> bool> Patient<F> {
             false => Ok(Patient {
                 file: File::from(fd),
                 goes_on,
+                waited,
             }),
         }
     }
@@ -50,7 +56,12 @@ impl<F: Fn() -> bool> Patient<F> {
     ) -> io::Result<Option<T>> {
         while (self.goes_on)() {
             match attempt(&mut self.file) {
-                Err(why) if why.kind() == ErrorKind::WouldBlock => wait(self.file.as_fd(), events),
+                Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                    let began = Instant::now();
+                    wait(self.file.as_fd(), events);
+                    let waited = began.elapsed().as_nanos() as u64;
+                    self.waited.fetch_add(waited, Ordering::Relaxed);
+                }
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 done => return done.map(Some),
             }

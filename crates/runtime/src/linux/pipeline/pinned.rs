@@ -29,27 +29,45 @@ impl Pinned {
 
     /// One step, where frames and room are there; see [`Runner::turn`]. Once the pipeline ends it is [`Turn::Ended`].
     pub fn turn(&mut self, body: &mut dyn AnyStage) -> Turn {
+        let began = self.now();
+        let turn = self.step(body, began);
+        self.account(&turn, began);
+        turn
+    }
+
+    /// The same for a stage whose steps wait for what is outside: the time that they tell does not count as work.
+    pub(super) fn turn_less<S: AnyStage>(&mut self, body: &mut S, waited: impl Fn(&S) -> Nanos) -> Turn {
+        let began = self.now();
+        let turn = self.step(body, began);
+        self.account(&turn, began + waited(body));
+        turn
+    }
+
+    fn step(&mut self, body: &mut dyn AnyStage, now: Time) -> Turn {
         if self.shared.end() != End::Runs {
             return Turn::Ended;
         }
         if let Err(refused) = self.take(body) {
             return Turn::Failed(refused);
         }
+        let shared = &self.shared;
+        match &mut self.runner {
+            Some(runner) => runner.turn(body, now, &mut |neighbour| shared.ring_stage(neighbour)),
+            None => Turn::ShutOut,
+        }
+    }
+
+    /// Counts the work of a turn that began at `began`, and ends the pipeline where the stage cannot go on.
+    fn account(&mut self, turn: &Turn, began: Time) {
         let (shared, stage) = (&self.shared, self.stage);
-        let Some(runner) = &mut self.runner else {
-            return Turn::ShutOut;
-        };
-        let began = shared.now();
-        let turn = runner.turn(body, began, &mut |neighbour| shared.ring_stage(neighbour));
-        match &turn {
-            Turn::Stepped => runner.count_tardiness(shared.count_time(stage, began)),
-            Turn::Failed(why) => {
+        match (turn, &mut self.runner) {
+            (Turn::Stepped, Some(runner)) => runner.count_tardiness(shared.count_time(stage, began)),
+            (Turn::Failed(why), _) => {
                 shared.say_last(stage, &why.0);
                 shared.end_by(End::Failed(stage));
             }
             _ => {}
         }
-        turn
     }
 
     /// Ends the stage: it takes and makes nothing any more, and the stages before it do not wait for it.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_os::LinuxOs;
@@ -13,12 +14,16 @@ use super::{LOOK, Orders};
 /// Frames under way in a program whose times are kept. Of one that holds more, later ones bear the times of these.
 const UNDER_WAY_MAX: usize = 1024;
 
+/// Nanoseconds of the step under way in which it waited for what is outside.
+pub(super) type Waited = Arc<AtomicU64>;
+
 /// A stage that hands on what can be read.
 pub(super) struct Reading {
     pub(super) from: Box<dyn Read + Send>,
     pub(super) stamps: Stamps,
     /// Frames so far, also of programs before this one.
     pub(super) frames: u64,
+    pub(super) waited: Waited,
     /// Nothing more can be read.
     pub(super) closed: bool,
     pub(super) failure: Option<String>,
@@ -30,6 +35,7 @@ impl Reading {
             from,
             stamps,
             frames: 0,
+            waited: Arc::default(),
             closed: false,
             failure: None,
         }
@@ -55,8 +61,9 @@ pub(super) enum Stamps {
 }
 
 impl Stamps {
-    /// Waits until the next frame may begin, or sources are to end.
-    fn pace(&mut self) {
+    /// Waits until the next frame may begin, or sources are to end; answers for how long.
+    fn pace(&mut self) -> Nanos {
+        let began = LinuxOs.now();
         if let Stamps::Clock {
             period, next, orders, ..
         } = self
@@ -67,6 +74,7 @@ impl Stamps {
             }
             *next = *next + *period;
         }
+        LinuxOs.now().since(began)
     }
 
     fn head(&mut self, sequence: u64) -> Head {
@@ -132,7 +140,8 @@ impl AnyStage for Reading {
 
     /// Reads one frame: as much as its room holds, or up to the end of the stream.
     fn step(&mut self, frames: &mut Frames<'_>) -> Result<(), Failure> {
-        self.stamps.pace();
+        let paced = self.stamps.pace();
+        self.waited.fetch_add(paced.0, Ordering::Relaxed);
         let room = frames.output(0);
         let (mut length, mut head) = (0, Head::default());
         while length < room.len() && !self.closed {
@@ -167,6 +176,7 @@ pub(super) struct Feeding {
     pub(super) frames: u64,
     /// Frames that were not.
     pub(super) refused: u64,
+    pub(super) waited: Waited,
     /// Nothing more can be written.
     pub(super) closed: bool,
     pub(super) failure: Option<String>,
@@ -179,6 +189,7 @@ impl Feeding {
             given,
             frames: 0,
             refused: 0,
+            waited: Arc::default(),
             closed: false,
             failure: None,
         }

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use punctual_pipeline::{AnyStage, Turn};
 use punctual_platform::linux::pipes::{self, Patient};
 use punctual_platform::linux::process::ProcessId;
+use punctual_units::Nanos;
 
-use super::halves::{Feeding, Given, Reading, Stamps};
+use super::halves::{Feeding, Given, Reading, Stamps, Waited};
 use super::{LOOK, Orders, Peer, PipeError, PipeReport, Piped, RESTARTS_MAX};
 use crate::linux::pipeline::pinned::Pinned;
 use crate::linux::pipeline::shared::{End, Shared};
@@ -120,12 +121,7 @@ impl Served {
 
     fn serve_reader(&self, from: Box<dyn Read + Send>, mut reading: Pinned) -> Result<(), PipeError> {
         let mut half = Reading::new(from, self.stamps());
-        let over = turns(
-            &mut reading,
-            &mut half,
-            |half| half.closed,
-            || self.orders.sources_end(),
-        );
+        let over = turns(&mut reading, &mut half, || self.orders.sources_end());
         reading.end(&mut half);
         self.checked(over, half.failure)
     }
@@ -137,7 +133,7 @@ impl Served {
         report: &mut PipeReport,
     ) -> Result<(), PipeError> {
         let mut half = Feeding::new(to, None);
-        let over = turns(&mut feeding, &mut half, |half| half.closed, || self.orders.stop());
+        let over = turns(&mut feeding, &mut half, || self.orders.stop());
         feeding.end(&mut half);
         let flushed = half.to.flush().err().map(|why| why.to_string());
         report.refused = half.refused;
@@ -154,17 +150,41 @@ impl Served {
     }
 }
 
+/// An end of a pipe as a stage.
+trait Half: AnyStage {
+    /// Whether nothing goes through it any more.
+    fn closed(&self) -> bool;
+
+    /// For how long the last step has waited.
+    fn waited(&self) -> Nanos;
+}
+
+impl Half for Reading {
+    fn closed(&self) -> bool {
+        self.closed
+    }
+
+    fn waited(&self) -> Nanos {
+        Nanos(self.waited.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl Half for Feeding {
+    fn closed(&self) -> bool {
+        self.closed
+    }
+
+    fn waited(&self) -> Nanos {
+        Nanos(self.waited.swap(0, Ordering::Relaxed))
+    }
+}
+
 /// Carries out steps until the pipe is closed, the stage or pipeline has ended, or `gone` while it waits.
-fn turns<H: AnyStage>(
-    pinned: &mut Pinned,
-    half: &mut H,
-    closed: impl Fn(&H) -> bool,
-    mut gone: impl FnMut() -> bool,
-) -> Over {
+fn turns<H: Half>(pinned: &mut Pinned, half: &mut H, mut gone: impl FnMut() -> bool) -> Over {
     loop {
         let heard = pinned.heard();
-        match pinned.turn(half) {
-            Turn::Stepped if closed(half) => return Over::Closed,
+        match pinned.turn_less(half, H::waited) {
+            Turn::Stepped if half.closed() => return Over::Closed,
             Turn::Stepped => {}
             Turn::Wait if gone() => return Over::Closed,
             Turn::Wait => pinned.wait(heard, Some(LOOK)),
@@ -209,8 +229,8 @@ impl<'s> Life<'s> {
         let orders = Arc::clone(&self.served.orders);
         let mut half = Reading::new(Box::new(io::empty()), self.served.stamps());
         let ended = loop {
-            half.reopen(self.output(|orders| !orders.sources_end())?);
-            let over = turns(&mut reading, &mut half, |half| half.closed, || orders.sources_end());
+            half.reopen(self.output(&half.waited, |orders| !orders.sources_end())?);
+            let over = turns(&mut reading, &mut half, || orders.sources_end());
             if let Over::Failed(why) = over {
                 break Err(self.served.bytes(why));
             }
@@ -234,7 +254,7 @@ impl<'s> Life<'s> {
     fn sink(mut self, mut feeding: Pinned, report: &mut PipeReport) -> Result<(), PipeError> {
         let mut half = Feeding::new(Box::new(io::sink()), None);
         let ended = loop {
-            half.reopen(self.input()?);
+            half.reopen(self.input(&half.waited)?);
             let over = self.feed(&mut feeding, &mut half);
             report.refused = half.refused;
             if let Over::Failed(why) = over {
@@ -253,11 +273,13 @@ impl<'s> Life<'s> {
 
     fn middle(mut self, mut feeding: Pinned, mut reading: Pinned, report: &mut PipeReport) -> Result<(), PipeError> {
         let (given, orders) = (Given::none(), Arc::clone(&self.served.orders));
-        let mut feeder = Feeding::new(self.input()?, Some(given.clone()));
-        let mut reader = Reading::new(self.output(|orders| !orders.stop())?, Stamps::Given(given));
+        let mut feeder = Feeding::new(Box::new(io::sink()), Some(given.clone()));
+        feeder.reopen(self.input(&feeder.waited)?);
+        let mut reader = Reading::new(Box::new(io::empty()), Stamps::Given(given));
+        reader.reopen(self.output(&reader.waited, |orders| !orders.stop())?);
         let reads = std::thread::scope(|scope| {
             let reads = scope.spawn(move || {
-                let over = turns(&mut reading, &mut reader, |half| half.closed, || orders.stop());
+                let over = turns(&mut reading, &mut reader, || orders.stop());
                 reading.end(&mut reader);
                 (over, reader.failure)
             });
@@ -284,7 +306,7 @@ impl<'s> Life<'s> {
         let child = &mut self.child;
         let orders = &self.served.orders;
         let gone = || orders.stop() || !matches!(child.try_wait(), Ok(None));
-        turns(feeding, half, |half| half.closed, gone)
+        turns(feeding, half, gone)
     }
 
     /// Closes its input, and waits until it has ended. One that has closed its input itself may go on; its stage has
@@ -353,28 +375,28 @@ impl<'s> Life<'s> {
         }
     }
 
-    fn input(&mut self) -> Result<Box<dyn Write + Send>, PipeError> {
+    fn input(&mut self, waited: &Waited) -> Result<Box<dyn Write + Send>, PipeError> {
         let shared = self.served.shared.clone();
         let orders = Arc::clone(&self.served.orders);
         let goes_on = move || shared.end() == End::Runs && !orders.stop();
         match self.child.stdin.take() {
-            Some(pipe) => Ok(Box::new(self.patient(pipe.into(), goes_on)?)),
+            Some(pipe) => Ok(Box::new(self.patient(pipe.into(), goes_on, waited)?)),
             None => Ok(Box::new(io::sink())),
         }
     }
 
-    fn output(&mut self, goes_on: fn(&Orders) -> bool) -> Result<Box<dyn Read + Send>, PipeError> {
+    fn output(&mut self, waited: &Waited, goes_on: fn(&Orders) -> bool) -> Result<Box<dyn Read + Send>, PipeError> {
         let shared = self.served.shared.clone();
         let orders = Arc::clone(&self.served.orders);
         let goes_on = move || shared.end() == End::Runs && goes_on(&orders);
         match self.child.stdout.take() {
-            Some(pipe) => Ok(Box::new(self.patient(pipe.into(), goes_on)?)),
+            Some(pipe) => Ok(Box::new(self.patient(pipe.into(), goes_on, waited)?)),
             None => Ok(Box::new(io::empty())),
         }
     }
 
-    fn patient<F: Fn() -> bool>(&self, pipe: OwnedFd, goes_on: F) -> Result<Patient<F>, PipeError> {
-        Patient::new(pipe, goes_on).map_err(|why| self.served.bytes(why.to_string()))
+    fn patient<F: Fn() -> bool>(&self, pipe: OwnedFd, goes_on: F, waited: &Waited) -> Result<Patient<F>, PipeError> {
+        Patient::new(pipe, goes_on, Arc::clone(waited)).map_err(|why| self.served.bytes(why.to_string()))
     }
 }
 
