@@ -1,5 +1,5 @@
-//! What runs of a pipeline cost, in shared memory: each worker looks a hundred times a second, measures a quarter of the
-//! processes of its core in turn, and any process that may open the pipeline reads what came of it.
+//! What stages cost, in shared memory: each worker looks a hundred times a second, measures a quarter of the processes
+//! of its core in turn, and any process that may open the pipeline reads what came of it.
 //!
 //! **Method.** A stage's *load* is the share of a core that its process takes, by its CPU clock, over about the last
 //! half second: it counts what the stage does and what being woken takes, and leaves out the time that other work has
@@ -141,8 +141,8 @@ fn note(shared: &Shared, stage: usize, ran: Nanos, since: Nanos) {
     average(shared.measured(stage, Measured::Load), share, since);
 }
 
-/// Moves the double in `word` towards `value` by as much as `since` is worth. One process writes it at a time; two that do, around a move, lose one
-/// value.
+/// Moves the double in `word` towards `value` by as much as `since` is worth. One process writes it at a time; two that
+/// do, around a move, lose one value.
 fn average(word: &AtomicU64, value: f64, since: Nanos) {
     let weight = -(-since.as_secs_f64() / AVERAGED.as_secs_f64()).exp_m1();
     let average = f64::from_bits(word.load(Relaxed));
