@@ -49,7 +49,34 @@ fn one_machine_and_no_media() {
     let error = refused(folder.path(), &["experiment", "mig", "--film", "bd"]);
     assert!(error.starts_with("mig: only dps and its parts play a film"), "{error}");
     let error = refused(folder.path(), &["experiment", "mig-map", "--platform", "linux"]);
-    assert!(error.starts_with("mig-map: only "), "{error}");
+    assert!(
+        error.starts_with("mig-cost, mig-daemons, mig-queues, mig-checkpoint are measured"),
+        "{error}"
+    );
+    let arguments = ["experiment", "mig-cost", "--platform", "linux", "--machines", "a.toml"];
+    let error = refused(folder.path(), &arguments);
+    assert!(
+        error.starts_with("mig-cost --platform linux measures this machine"),
+        "{error}"
+    );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn moves_are_measured_on_this_machine() {
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return eprintln!("skipped: stages are moved between two cores");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let arguments = ["experiment", "mig-cost", "--platform", "linux", "--json", "out.json"];
+    let output = punctual(folder.path(), &arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let outcome = std::fs::read_to_string(folder.path().join("out.json")).expect("a file");
+    let outcome: serde_json::Value = serde_json::from_str(&outcome).expect("JSON");
+    assert_eq!(outcome["platform"], "linux");
+    assert_eq!(outcome["failures"], serde_json::json!([]));
+    // By each mechanism and none, of each size.
+    assert_eq!(outcome["means"].as_array().map(Vec::len), Some(6 * 8), "{outcome}");
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub mod dna;
 pub mod dps;
 pub mod dual;
 pub mod goals;
+#[cfg(target_os = "linux")]
+mod instructions;
 pub mod mig;
 #[cfg(target_os = "linux")]
 pub mod migration;

@@ -58,6 +58,7 @@ impl Control {
     }
 
     /// What the word says.
+    #[inline]
     pub fn of(word: u64) -> Control {
         let byte = |at: u32| (word >> at) as u8;
         Control {
@@ -83,6 +84,7 @@ impl Control {
     }
 
     /// Whether the process in `slot` may carry out steps.
+    #[inline]
     pub fn runs(self, slot: u8) -> bool {
         self.owner == slot && self.phase != Phase::Asked
     }

@@ -11,6 +11,7 @@
 //!   after a crash are one hand-over.
 //! - [`run_serially`]: the whole graph in one thread, the reference for all else.
 
+mod checkpoint;
 mod commit;
 #[cfg(test)]
 mod commit_tests;
@@ -31,6 +32,7 @@ mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
+pub use checkpoint::{Checkpoint, Told};
 pub use commit::{Commit, Record};
 pub use control::{Control, Phase, SLOTS_MAX};
 pub use frames::{Frames, Head};

@@ -1,11 +1,12 @@
 //! The life of a stage's processes: which of them waits, prepares itself, carries out steps or ends; and what becomes
 //! of the stage when one of them has ended.
 //!
-//! **Terms.** A *slot* is a place for a process of a stage, on one core. A stage is of one *version*: a program, and how
-//! often the stage was replaced before. A process of another version is stale and ends, but for the one that is about to
-//! bring the next version. **Method.** Values in, values out: the process, its worker and whoever asks for a hand-over
-//! each read the same words ([`Control`], [`Slot`], [`Versions`]) and find here what to do. They read at different
-//! times, so each of these answers must be right for words that change right after. The tests below play that out.
+//! **Terms.** A *slot* is a place for a process of a stage, on one core. A stage is of one *version*: a program, and
+//! how often the stage was replaced before. A process of another version is stale and ends, but for the one that is
+//! about to bring the next version. **Method.** Values in, values out: the process, its worker and the caller of a
+//! hand-over each read the same words ([`Control`], [`Slot`], [`Versions`]) and find here what to do. They read at
+//! different times, so each of these answers must be right for words that change right after. The tests below play that
+//! out.
 
 use crate::control::{Control, Phase};
 

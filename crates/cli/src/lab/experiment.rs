@@ -30,9 +30,13 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
         return print(&list());
     }
     let experiment = find(&arguments.name).map_err(refused)?;
+    // Before anything else: the processes of measured pipelines run this command again.
+    mig::measured::serve_if_told().map_err(|why| Failure::input([why]))?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;
-    let outcome = if arguments.platform == Platform::Linux || arguments.scenario.is_some() {
+    let outcome = if arguments.platform == Platform::Linux && mig::parts(&arguments.name).is_some() {
+        of_pipelines(arguments)?
+    } else if arguments.platform == Platform::Linux || arguments.scenario.is_some() {
         with_scenario(arguments)?
     } else {
         with_machines(arguments, &experiment)?
@@ -83,6 +87,39 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) 
         (None, Some((parts, machine))) => mig::run(&parts, &machine, &settings, &told),
         (None, None) => (experiment.run)(&settings, &told),
     };
+    let outcome = outcome.map_err(|error| match error {
+        ExperimentError::Claims(error) => at(&error),
+        error => refused(error),
+    })?;
+    teller.done();
+    Ok(outcome)
+}
+
+/// Stages that move, on this machine.
+fn of_pipelines(arguments: &Experiment) -> Result<Outcome, Failure> {
+    let parts = mig::parts(&arguments.name).unwrap_or_default();
+    let (file, text) = match &arguments.claims {
+        Some(path) => (path.display().to_string(), read(path)?),
+        None => ("claims".into(), mig::measured::CLAIMS.into()),
+    };
+    let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    if arguments.scenario.is_some() || !arguments.machines.is_empty() {
+        let name = &arguments.name;
+        let why = format!("{name} --platform linux measures this machine; leave out --scenario and --machines");
+        return Err(Failure::input([why]));
+    }
+    let settings = Settings {
+        machines: Vec::new(),
+        profiles: Vec::new(),
+        seed: arguments.seed,
+        seeds: arguments.seeds.unwrap_or(1),
+        sets: arguments.sets,
+        claims: Claims::parse(&text).map_err(|error| at(&error))?,
+        reasons: toml::from_str(mig::measured::REASONS).map_err(|error| Failure::Internal(error.to_string()))?,
+        workers: None,
+    };
+    let teller = Teller::new();
+    let outcome = mig::measured::run(&parts, &settings, &|what: &str| teller.tell(what));
     let outcome = outcome.map_err(|error| match error {
         ExperimentError::Claims(error) => at(&error),
         error => refused(error),

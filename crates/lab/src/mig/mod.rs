@@ -10,6 +10,8 @@
 mod cost;
 mod figures;
 mod map;
+#[cfg(target_os = "linux")]
+pub mod measured;
 mod overhead;
 mod policies;
 mod queues;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use punctual_pipeline::{AnyStage, Control, Doing, Runner, Turn, doing};
+use punctual_pipeline::{AnyStage, Control, Doing, Runner, Told, Turn, doing};
 use punctual_platform::linux::process::exit_now;
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
@@ -101,20 +101,17 @@ impl Instance<'_> {
         };
         // The process before may have died between its last commit and the bells.
         runner.ring_neighbours(&mut ring);
-        let bell = shared.stage_bell(stage);
+        let (bell, checkpoint) = (shared.stage_bell(stage), shared.checkpoint(stage));
+        let step_began = shared.note(stage, Note::StepBegan);
         loop {
             let heard = bell.heard();
-            if !shared.control(stage).runs(self.slot) {
-                return self.leave();
-            }
-            if shared.end() != End::Runs {
-                return Spell::Ends;
-            }
-            if let Some(besides) = shared.besides(stage) {
-                self.besides(besides);
+            match checkpoint.look(self.slot) {
+                Told::GoesOn => {}
+                Told::Yields => return self.leave(),
+                Told::Ends => return Spell::Ends,
+                Told::Besides(word) => self.besides(word),
             }
             let began = shared.now();
-            let step_began = shared.note(stage, Note::StepBegan);
             step_began.store(began.0, Relaxed);
             let turn = runner.turn(self.body.as_mut(), began, &mut ring);
             step_began.store(0, Relaxed);
@@ -130,9 +127,9 @@ impl Instance<'_> {
         }
     }
 
-    fn besides(&self, besides: Besides) {
+    fn besides(&self, word: u64) {
         let (shared, began) = (self.shared, self.shared.now());
-        if let Besides::Pin(core) = besides {
+        if let Some(Besides::Pin(core)) = Besides::of(word) {
             // A refusal leaves it where it is, which the log does not hide: the core is looked at afterwards.
             let _ = thread::pin(shared.core(core));
         }
@@ -165,15 +162,6 @@ impl Instance<'_> {
 }
 
 impl Shared {
-    /// What the owner of a stage is to do at this checkpoint, once.
-    fn besides(&self, stage: usize) -> Option<Besides> {
-        let note = self.note(stage, Note::Besides);
-        match note.load(Relaxed) {
-            0 => None,
-            _ => Besides::of(note.swap(0, Relaxed)),
-        }
-    }
-
     /// Counts the time of a step that began at `began`; answers when it ended.
     pub(super) fn count_time(&self, stage: usize, began: Time) -> Time {
         let (busy, now) = (self.note(stage, Note::Busy), self.now());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_os::LinuxOs;
-use punctual_pipeline::{AnyStage, Bell, Control, Graph, Layout, Region, Slot, Versions, may_go_on};
+use punctual_pipeline::{AnyStage, Bell, Checkpoint, Control, Graph, Layout, Region, Slot, Versions, may_go_on};
 use punctual_platform::linux::futex;
 use punctual_platform::linux::shared_memory::SharedMemory;
 use punctual_units::{Clock, CoreId, Nanos, Time};
@@ -440,6 +440,15 @@ impl Shared {
         self.layout
             .control(&self.region, stage)
             .store(control.word(), Ordering::Release);
+    }
+
+    /// What the process of a stage looks at between two steps.
+    pub(super) fn checkpoint(&self, stage: usize) -> Checkpoint<'_> {
+        Checkpoint {
+            control: self.layout.control(&self.region, stage),
+            end: &self.words()[END],
+            besides: self.note(stage, Note::Besides),
+        }
     }
 
     pub(super) fn note(&self, stage: usize, note: Note) -> &AtomicU64 {

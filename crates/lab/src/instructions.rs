@@ -1,0 +1,142 @@
+//! Counting instructions by single steps (ptrace(2)): what code costs, whatever else the machine does meanwhile.
+//!
+//! **Method.** A process is stopped after each instruction of its own, and each stop is counted. A system call is one
+//! instruction. It takes microseconds an instruction, so it is for code of some thousands of them.
+
+use std::io;
+
+/// The most steps of one count: far more than a frame takes.
+const STEPS_MAX: u64 = 50_000_000;
+
+/// Instructions that `work` takes, in a copy of this process. The copy has one thread: `work` must not wait for
+/// another one.
+///
+/// # Errors
+/// What the kernel answers, or that `work` did not come to its end.
+pub fn of_work(work: &mut dyn FnMut()) -> io::Result<u64> {
+    Ok(counted(work)?.saturating_sub(counted(&mut || {})?))
+}
+
+fn counted(work: &mut dyn FnMut()) -> io::Result<u64> {
+    // SAFETY: the copy carries out `work` and ends, without destructors; `work` waits for no other thread by contract.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: plain numbers; the parent waits for the stops.
+            unsafe {
+                libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+                libc::raise(libc::SIGSTOP);
+                work();
+                libc::raise(libc::SIGSTOP);
+                libc::_exit(0)
+            }
+        }
+        copy => {
+            let counted = steps_between_stops(copy);
+            // SAFETY: the copy is this process's child.
+            unsafe {
+                libc::kill(copy, libc::SIGKILL);
+                libc::waitpid(copy, std::ptr::null_mut(), libc::__WALL);
+            }
+            counted
+        }
+    }
+}
+
+fn steps_between_stops(copy: i32) -> io::Result<u64> {
+    if stopped(copy)? != libc::SIGSTOP {
+        return Err(io::Error::other("the copy ended before it began"));
+    }
+    for count in 0..STEPS_MAX {
+        step(copy)?;
+        match stopped(copy)? {
+            libc::SIGTRAP => {}
+            libc::SIGSTOP => return Ok(count),
+            signal => return Err(io::Error::other(format!("the copy got signal {signal}"))),
+        }
+    }
+    Err(io::Error::other(format!("more than {STEPS_MAX} instructions")))
+}
+
+/// Instructions of the only thread of the process `pid`, from when `begin` holds until `end` does; both are asked after
+/// each instruction. The process goes on afterwards.
+///
+/// # Errors
+/// What the kernel answers: this process may not trace that one, or it has ended.
+pub fn of_process(pid: i32, begin: &mut dyn FnMut() -> bool, end: &mut dyn FnMut() -> bool) -> io::Result<u64> {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: plain numbers.
+    unsafe {
+        check(libc::ptrace(libc::PTRACE_SEIZE, pid, none, none))?;
+        check(libc::ptrace(libc::PTRACE_INTERRUPT, pid, none, none))?;
+    }
+    let traced = traced(pid, begin, end);
+    // SAFETY: as above; one that has ended is let go already.
+    unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, none, none) };
+    traced
+}
+
+fn traced(pid: i32, begin: &mut dyn FnMut() -> bool, end: &mut dyn FnMut() -> bool) -> io::Result<u64> {
+    stopped(pid)?;
+    let mut began = None;
+    for count in 0..STEPS_MAX {
+        step(pid)?;
+        stopped(pid)?;
+        match began {
+            None if begin() => began = Some(count),
+            Some(began) if end() => return Ok(count - began),
+            _ => {}
+        }
+    }
+    Err(io::Error::other(format!("more than {STEPS_MAX} instructions")))
+}
+
+fn step(pid: i32) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0, 0) })
+}
+
+/// The signal at which a traced process has stopped.
+fn stopped(pid: i32) -> io::Result<i32> {
+    let mut status = 0;
+    // SAFETY: the status is valid.
+    if unsafe { libc::waitpid(pid, &mut status, libc::__WALL) } != pid {
+        return Err(io::Error::last_os_error());
+    }
+    match libc::WIFSTOPPED(status) {
+        true => Ok(libc::WSTOPSIG(status)),
+        false => Err(io::Error::other("the traced process has ended")),
+    }
+}
+
+fn check(answer: libc::c_long) -> io::Result<()> {
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    use super::*;
+
+    #[test]
+    fn twice_the_work_is_twice_the_instructions() {
+        let work = |turns: u64| {
+            move || {
+                for turn in 0..turns {
+                    black_box(turn);
+                }
+            }
+        };
+        let Ok(once) = of_work(&mut work(1000)) else {
+            return eprintln!("skipped: this process may not trace its children");
+        };
+        let twice = of_work(&mut work(2000)).unwrap();
+        assert!((1000..20_000).contains(&once), "{once}");
+        assert!(twice.abs_diff(2 * once) < 100, "{once} and {twice}");
+        assert_eq!(of_work(&mut || {}).unwrap(), 0);
+    }
+}

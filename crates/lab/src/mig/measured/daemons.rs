@@ -1,0 +1,189 @@
+//! Fig. 6 on this machine: what workers (the paper's slave daemons) and the coordinator (its master) take of a core.
+//! Labels: `tasks`.
+//!
+//! All stages are on the core of one worker, which measures them a hundred times a second; the other worker
+//! coordinates. A thread that is woken as often and does nothing tells what being woken takes by itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use punctual_pipeline::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
+use punctual_platform::linux::process::cpu_time;
+use punctual_runtime::linux::pipeline::{Mechanism, Pipeline, PipelineOptions, Supervisor};
+
+use crate::mig::single;
+use crate::samples::{Labels, Run, labels as labelled};
+
+/// What tells the processes of these pipelines, before the number of tasks.
+pub const TAG: &str = "mig-daemons ";
+const TASKS: [usize; 2] = [8, 16];
+/// Shares of a core: of the worker that measures all stages (`slave`), of the one that coordinates (`master`), and of a
+/// thread that is woken as often (`woken`).
+pub const SERIES: [&str; 3] = ["slave", "master", "woken"];
+/// Between two frames, and between two wake-ups of the thread beside.
+const PERIOD: Duration = Duration::from_millis(10);
+const SETTLES: Duration = Duration::from_secs(2);
+const SPAN: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn labels_of(tasks: usize) -> Labels {
+    labelled([("tasks", tasks.to_string().as_str())])
+}
+
+pub fn labels() -> Vec<Labels> {
+    TASKS.map(labels_of).to_vec()
+}
+
+pub fn runs(tell: &dyn Fn(&str)) -> Vec<Result<Run, String>> {
+    let run = |tasks: usize| {
+        tell(&format!("{tasks} tasks"));
+        let shares = measured(tasks)?;
+        Ok(single(labels_of(tasks), SERIES.into_iter().zip(shares)))
+    };
+    TASKS.into_iter().map(run).collect()
+}
+
+/// Serves in a process that such a pipeline has started.
+pub fn serve(tag: &str) -> Result<(), String> {
+    match tag.strip_prefix(TAG).and_then(|tasks| tasks.parse().ok()) {
+        Some(tasks) => start(tasks).map(drop),
+        None => Ok(()),
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("task-{number:02}")
+}
+
+fn start(tasks: usize) -> Result<Pipeline, String> {
+    let edge = EdgeSpec {
+        slots: 14,
+        frame_bytes: 64,
+        full: WhenFull::Wait,
+    };
+    let mut graph = Graph::builder("daemons").stage(StageSpec::new("source").makes(&[1]).pinned());
+    let mut before = "source".to_owned();
+    for next in (0..tasks).map(name) {
+        let stage = StageSpec::new(&next).takes(&[1]).makes(&[1]);
+        graph = graph.stage(stage).edge((&before, 0), (&next, 0), edge);
+        before = next;
+    }
+    let sink = StageSpec::new("sink").takes(&[1]).pinned();
+    let graph = graph.stage(sink).edge((&before, 0), ("sink", 0), edge).build();
+    let options = PipelineOptions {
+        tag: format!("{TAG}{tasks}"),
+        ..PipelineOptions::default()
+    };
+    let body = |name: &str| {
+        let hands_on = name != "sink";
+        Some(erase(Relay { hands_on }))
+    };
+    let graph = graph.map_err(|why| why.to_string())?;
+    Pipeline::start(graph, &options, Arc::new(body)).map_err(|why| why.to_string())
+}
+
+fn measured(tasks: usize) -> Result<[f64; 3], String> {
+    let pipeline = start(tasks)?;
+    let failed = |why: punctual_runtime::linux::pipeline::PipelineError| why.to_string();
+    let mut source = pipeline.pinned("source").map_err(failed)?;
+    let mut sink = pipeline.pinned("sink").map_err(failed)?;
+    let feeding = std::thread::spawn(move || {
+        let mut body = erase(Relay { hands_on: true });
+        while source.turn(body.as_mut()) != Turn::Ended {
+            std::thread::sleep(PERIOD);
+        }
+    });
+    let draining = std::thread::spawn(move || sink.run(erase(Relay { hands_on: false }).as_mut()));
+    let shares = shares(pipeline.supervisor(), tasks);
+    pipeline.end().map_err(failed)?;
+    let panicked = |_| "a thread of the measurement panicked".to_string();
+    feeding.join().map_err(panicked)?;
+    draining.join().map_err(panicked)?.map_err(|why| why.0)?;
+    shares
+}
+
+fn shares(supervisor: &Supervisor, tasks: usize) -> Result<[f64; 3], String> {
+    let master = gather(supervisor, tasks)?;
+    std::thread::sleep(SETTLES);
+    let slave = { workers()?.into_iter() }.find(|pid| *pid != master);
+    let slave = slave.ok_or("there is one worker only")?;
+    let woken = std::thread::spawn(woken);
+    let ran = |pid| cpu_time(pid).map(|ran| ran.as_secs_f64()).ok_or("a worker has ended");
+    let (begin, before) = (Instant::now(), (ran(slave)?, ran(master)?));
+    std::thread::sleep(SPAN);
+    let (span, after) = (begin.elapsed().as_secs_f64(), (ran(slave)?, ran(master)?));
+    let woken = woken.join().map_err(|_| "the thread beside panicked")??;
+    Ok([(after.0 - before.0) / span, (after.1 - before.1) / span, woken])
+}
+
+/// Moves all stages off the core of the coordinator, and answers its process.
+fn gather(supervisor: &Supervisor, tasks: usize) -> Result<i32, String> {
+    if supervisor.cores().len() < 2 {
+        return Err("this process may use one core only: let it use two (taskset, cpuset)".into());
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        if let Some(now) = supervisor.coordinator().filter(|it| it.pid != 0) {
+            let elsewhere = supervisor.cores()[usize::from(now.number == 0)];
+            let asked = |name: &String| supervisor.move_stage(name, elsewhere, Mechanism::Announced).is_ok();
+            let asked = (0..tasks).map(name).filter(asked).count();
+            let stages = supervisor.stages();
+            if asked == tasks
+                && stages
+                    .iter()
+                    .filter_map(|stage| stage.core)
+                    .all(|core| core == elsewhere)
+            {
+                return Ok(now.pid);
+            }
+        }
+        std::thread::sleep(PERIOD);
+    }
+    Err("the stages do not get to one core".into())
+}
+
+/// The children of this process.
+fn workers() -> Result<Vec<i32>, String> {
+    let mut workers = Vec::new();
+    for thread in std::fs::read_dir("/proc/self/task")
+        .map_err(|why| why.to_string())?
+        .flatten()
+    {
+        // A thread may end meanwhile.
+        let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        workers.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    Ok(workers)
+}
+
+/// The share of a core that this thread takes, if it is woken every period and does nothing.
+fn woken() -> Result<f64, String> {
+    let ran = || {
+        let thread = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        thread.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let ran = || ran().ok_or("the kernel tells no run times (schedstat)");
+    let (before, begin) = (ran()?, Instant::now());
+    while begin.elapsed() < SPAN {
+        std::thread::sleep(PERIOD);
+    }
+    Ok((ran()? - before) * 1e-9 / begin.elapsed().as_secs_f64())
+}
+
+/// Hands frames on; the first makes them.
+struct Relay {
+    hands_on: bool,
+}
+
+impl Stage for Relay {
+    type State = ();
+
+    fn begin(&self) {}
+
+    fn step(&mut self, (): &mut (), frames: &mut Frames<'_>) -> Result<(), Failure> {
+        if self.hands_on {
+            frames.make(0, 8, Head::default());
+        }
+        Ok(())
+    }
+}
