@@ -46,7 +46,7 @@ pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, StageNow};
 pub use pinned::Pinned;
-pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes};
+pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes, RESTARTS_MAX};
 #[doc(hidden)]
 pub use planted::Point;
 pub use registry::{Running, running};
