@@ -87,6 +87,11 @@ impl Watcher {
         }
     }
 
+    /// Shows what came to the sinks of a scenario's stages.
+    pub fn sinks(&self, told: String) {
+        self.tell(Notice::News(News::Sinks(told)));
+    }
+
     /// Whether the user asked for the end.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
@@ -157,6 +162,7 @@ impl Display {
             (Notice::News(News::Started(header)), Screen::Plain(plain)) => say(Some(plain.started(&header))),
             (Notice::News(News::Sample(sample)), Screen::Plain(plain)) => say(plain.sample(&sample)),
             (Notice::News(News::Tasks(tasks)), Screen::Plain(plain)) => say(plain.tasks(&tasks)),
+            (Notice::News(News::Sinks(sinks)), Screen::Plain(_)) => say(Some(format!("{:10}{sinks}", ""))),
         }
     }
 

@@ -119,7 +119,8 @@ mod linux {
         }
     }
 
-    /// Bytes whose second half comes once `open` says so: what a case is about happens before, however busy the machine.
+    /// Bytes whose second half comes once `open` says so: what a case is about happens before, however busy the machine
+    /// is.
     struct Gate {
         bytes: Vec<u8>,
         read: usize,

@@ -201,6 +201,25 @@ mod linux {
         pipeline.end().unwrap();
     }
 
+    /// A file without an end ends when it is told to, and what was read goes through.
+    fn told_to_end() {
+        for period in [None, Some(Nanos::from_millis(1)), Some(Nanos::from_secs(1000))] {
+            let pipeline = started("");
+            let mut source = piped("source", Peer::From(Box::new(std::io::repeat(7))));
+            source.period = period;
+            let sink = piped("sink", Peer::To(Box::new(std::io::sink())));
+            let pipes = Pipes::start(&pipeline, vec![source, sink]).unwrap();
+            let taken = || pipeline.tardiness("sink").unwrap().frames;
+            let begun = |pipes: &Pipes, _| {
+                if taken() > 0 {
+                    pipes.end_sources();
+                }
+            };
+            good(&run(&pipeline, pipes, begun));
+            assert_eq!(pipeline.made("source"), taken(), "{period:?}");
+        }
+    }
+
     fn failing(source: Peer, middle: Option<Peer>, sink: Peer) -> String {
         let pipeline = started(if middle.is_some() { "middle" } else { "" });
         let mut all = vec![piped("source", source)];
@@ -448,6 +467,7 @@ mod linux {
         case("all bytes come out", &all_of_it);
         case("programs in the middle", &in_the_middle);
         case("a sink that has enough", &enough);
+        case("sources that are told to end", &|_| told_to_end());
         case("programs that fail", &failures);
         case("programs that are not there", &|_| not_there());
         case("a program that does not read", &not_reading);

@@ -324,6 +324,9 @@ fn perform(
         if beside.look(&progress).is_break() {
             return ControlFlow::Break(());
         }
+        if let Some(told) = beside.news() {
+            watcher.sinks(told);
+        }
         watcher.see(progress)
     });
     finished.map_err(|error| failures::of_run(error, loaded))

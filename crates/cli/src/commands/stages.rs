@@ -1,6 +1,5 @@
 //! The stages of a scenario in `punctual run`: by themselves, or beside its tasks.
 
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -79,12 +78,11 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run) -> Result<(), F
     let watcher = Watcher::start(true)?;
     let (begun, duration) = (Instant::now(), Duration::from_nanos(loaded.scenario.duration.0));
     let mut run = prepared.begin().map_err(|why| told(&why, loaded))?;
-    let mut next = LINE;
+    let mut lines = Lines::new();
     while run.look() && !watcher.stopped() && begun.elapsed() < duration {
         std::thread::sleep(LOOK);
-        if begun.elapsed() >= next {
-            line(&run, next);
-            next += LINE;
+        if let Some(told) = lines.next(&run) {
+            watcher.sinks(format!("{:.0} s  {told}", begun.elapsed().as_secs_f64()));
         }
     }
     let (stages, failed) = run.finish();
@@ -101,13 +99,25 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run) -> Result<(), F
     Failure::all([text, json, failed, checked(&stages, arguments.check)])
 }
 
-/// Says how far the sinks are.
-fn line(run: &StageRun, elapsed: Duration) {
-    let sink =
-        |(name, it): (&str, TardinessFigures)| format!("{name} {} frames, {} late", count(it.frames), count(it.late));
-    let sinks: Vec<String> = run.sinks().map(sink).collect();
-    // Where standard error is closed, the run goes on unseen.
-    let _ = writeln!(std::io::stderr(), "{:>6} s  {}", elapsed.as_secs(), sinks.join("; "));
+/// Tells once a second how far the sinks are.
+struct Lines(Instant);
+
+impl Lines {
+    fn new() -> Lines {
+        Lines(Instant::now())
+    }
+
+    fn next(&mut self, run: &StageRun) -> Option<String> {
+        if self.0.elapsed() < LINE {
+            return None;
+        }
+        self.0 += LINE;
+        let sink = |(name, it): (&str, TardinessFigures)| {
+            let (frames, late) = (count(it.frames), count(it.late));
+            format!("{name}: {frames} frames, {late} late")
+        };
+        Some(run.sinks().map(sink).collect::<Vec<_>>().join("; "))
+    }
 }
 
 /// Fails where the stages were to hold their goals and did not.
@@ -144,6 +154,7 @@ pub struct Beside {
     prepared: Option<Stages>,
     run: Option<StageRun>,
     failed: Option<StageError>,
+    lines: Lines,
 }
 
 impl Beside {
@@ -152,7 +163,13 @@ impl Beside {
             prepared,
             run: None,
             failed: None,
+            lines: Lines::new(),
         }
+    }
+
+    /// How far the sinks are, once a second.
+    pub fn news(&mut self) -> Option<String> {
+        self.lines.next(self.run.as_ref()?)
     }
 
     /// Looks after the stages; `Break` where they cannot begin.

@@ -221,7 +221,11 @@ fn jobs(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
     let micros = |value: Option<f64>| value.map_or("-".into(), |us| format!("{us:.1} us"));
     let last = state.last();
     let lines = vec![
-        Line::from(vec![format!(" {} jobs  ", count(state.jobs)).into(), late]),
+        Line::from(vec![
+            format!(" {} jobs  ", count(state.jobs)).into(),
+            late,
+            format!("  {}", state.sinks).into(),
+        ]),
         Line::from(vec![
             format!(" {} updates/s  ", count(header.load.updates_per_s.round() as u64)).into(),
             update_mode(header.load.update_mode).dim(),

@@ -21,6 +21,8 @@ pub enum News {
     Sample(Box<Sample>),
     /// The figures of each task so far.
     Tasks(Vec<TaskReport>),
+    /// What came to the sinks of the scenario's stages so far, in words.
+    Sinks(String),
 }
 
 impl News {
@@ -53,6 +55,8 @@ pub struct ViewState {
     pub jobs: u64,
     /// Late ones.
     pub misses: u64,
+    /// What came to the sinks of the scenario's stages so far; empty without stages.
+    pub sinks: String,
     /// The user asked for the end.
     pub stopping: bool,
 }
@@ -88,6 +92,7 @@ impl ViewState {
                 self.samples.push_back(*sample);
             }
             News::Tasks(tasks) => self.tasks = tasks,
+            News::Sinks(sinks) => self.sinks = sinks,
         }
     }
 

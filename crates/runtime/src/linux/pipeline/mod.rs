@@ -46,7 +46,7 @@ pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, QueueNow, StageNow};
 pub use pinned::Pinned;
-pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes};
+pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes, RESTARTS_MAX};
 #[doc(hidden)]
 pub use planted::Point;
 pub use registry::{Running, running};
@@ -277,6 +277,12 @@ impl Pipeline {
             .stages()
             .filter(|stage| shared.graph.stages()[*stage].makes.is_empty());
         sinks.all(|stage| shared.layout.has_ended(&shared.region, stage))
+    }
+
+    /// Something to ask and tell it by beside the supervisor, for another thread. It is of use as long as the pipeline
+    /// runs.
+    pub fn panel(&self) -> Panel {
+        Panel::new(&self.shared)
     }
 
     /// What moves stages, and tells about them.

@@ -77,6 +77,11 @@ impl Stamps {
         LinuxOs.now().since(began)
     }
 
+    /// Whether no frame is to be read any more, although there may be one.
+    fn are_over(&self) -> bool {
+        matches!(self, Stamps::Clock { orders, .. } if orders.sources_end())
+    }
+
     fn head(&mut self, sequence: u64) -> Head {
         match self {
             Stamps::Clock { deadline, .. } => {
@@ -142,6 +147,7 @@ impl AnyStage for Reading {
     fn step(&mut self, frames: &mut Frames<'_>) -> Result<(), Failure> {
         let paced = self.stamps.pace();
         self.waited.fetch_add(paced.0, Ordering::Relaxed);
+        self.closed |= self.stamps.are_over();
         let room = frames.output(0);
         let (mut length, mut head) = (0, Head::default());
         while length < room.len() && !self.closed {
