@@ -287,6 +287,9 @@ pub struct Radio {
     /// What decides where stages run: none, balance, table, table-off, thermal, alone
     #[arg(long, default_value = "none", value_parser = mapping_policy)]
     pub policy: MappingPolicy,
+    /// Write what the policy saw and answered, for `punctual replay`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Move a stage so often, such as 1ms
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub migrate_every: Option<Duration>,

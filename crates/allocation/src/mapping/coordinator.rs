@@ -33,6 +33,8 @@ pub const CAPACITY: f64 = 0.9;
 pub const STAY: Nanos = Nanos::from_secs(10);
 /// Loads are levelled where that gains this share of a core's mean load. By hand: what is measured wanders less.
 const MARGIN: f64 = 0.1;
+/// ...and at least this share of a core: what is below is not worth a move.
+const MARGIN_LEAST: f64 = 0.002;
 /// A table is made anew once a stage's load has changed by this share.
 const DRIFT: f64 = 0.15;
 /// Rates are taken in grades of this share, upwards, because measured ones wander.
@@ -192,7 +194,6 @@ pub struct Answer {
     /// Stages to move.
     pub moves: Vec<Move>,
     /// The clock step of each domain; none where clocks stay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<Vec<u8>>,
 }
 
@@ -278,14 +279,16 @@ impl Coordinator {
         }
     }
 
-    /// Of the remembered periods: mean and most, at least 1, in a core that has less than all of its time.
+    /// Of the remembered periods: mean and most, at least 1, in a core that has less than all of its time. Where loads
+    /// are only levelled the mean is both, because the most wanders.
     fn cycles(&self) -> Vec<(u64, u64)> {
+        let levels = !matches!(self.policy, MappingPolicy::Table | MappingPolicy::TableOff);
         let of = |stage: usize| {
             let each = || self.seen.iter().map(|cycles| cycles[stage]);
             let mean = each().map(|cycles| cycles as f64).sum::<f64>() / self.seen.len().max(1) as f64;
             let mean = (mean as u64).max(1);
-            let most = each().max().unwrap_or(mean) as f64 / CAPACITY;
-            (mean, (most as u64).max(mean))
+            let most = if levels { mean } else { each().max().unwrap_or(mean) };
+            (mean, ((most as f64 / CAPACITY) as u64).max(mean))
         };
         (0..self.ground.stages.len()).map(of).collect()
     }
@@ -294,8 +297,8 @@ impl Coordinator {
         Answer::of(balance(problem, &seen.mapping, self.margin(problem, seen.fps)))
     }
 
-    /// What a move must gain, in cycles for each frame: a share of the load, and its cost spread over the frames for
-    /// which a mapping is expected to stay.
+    /// What a move must gain, in cycles for each frame: a share of the load and of a core, and its cost spread over the
+    /// frames for which a mapping is expected to stay.
     fn margin(&self, problem: &Problem, fps: f64) -> u64 {
         let loads = problem.loads(&Mapping::of(problem.stages().iter().map(|_| 0)));
         let share = MARGIN * loads[0].1 as f64 / problem.cores().count() as f64;
@@ -307,7 +310,9 @@ impl Coordinator {
             .max()
             .unwrap_or(0);
         let cost = self.ground.cost.cycles(bytes) / (fps * STAY.as_secs_f64());
-        (share + cost) as u64
+        let clock = self.ground.cores.domains[0].steps.last().map_or(0, |step| step.clock.0);
+        let least = MARGIN_LEAST * clock as f64 / fps;
+        (share + least + cost) as u64
     }
 
     fn followed(&mut self, problem: Problem, cycles: Vec<(u64, u64)>, seen: &Seen, now: Time) -> Answer {

@@ -1,5 +1,6 @@
 //! `punctual radio`: an FM receiver as a pipeline of processes, whose stages move, die and start again while it plays.
 
+mod decisions;
 mod plan;
 mod report;
 mod session;
@@ -15,6 +16,7 @@ use crate::args::Radio;
 use crate::failure::Failure;
 use crate::output::{Output, apart};
 
+use decisions::Recorder;
 use plan::Plan;
 use report::Report;
 
@@ -40,8 +42,11 @@ pub fn radio(arguments: &Radio) -> Result<(), Failure> {
     apart(&[
         ("--json", arguments.json.as_deref()),
         ("--wav", arguments.wav.as_deref()),
+        ("--record", arguments.record.as_deref()),
     ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
+    let record = Output::prepare_some(arguments.record.as_ref())?;
+    let recorder = record.map(|output| Recorder::start(&pipeline, output));
     let heard = session::play(&plan, pipeline)?;
     let report = Report::new(&plan, &heard)?;
     if let Some(json) = json {
@@ -55,6 +60,7 @@ pub fn radio(arguments: &Radio) -> Result<(), Failure> {
     } else {
         crate::commands::print(&text)?;
     }
+    recorder.map_or(Ok(()), Recorder::write)?;
     report.verdict(arguments.check)
 }
 

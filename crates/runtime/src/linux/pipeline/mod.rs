@@ -279,6 +279,12 @@ impl Pipeline {
         sinks.all(|stage| shared.layout.has_ended(&shared.region, stage))
     }
 
+    /// Something to ask and tell it by beside the supervisor, for another thread. It is of use as long as the pipeline
+    /// runs.
+    pub fn panel(&self) -> Panel {
+        Panel::new(&self.shared)
+    }
+
     /// What moves stages, and tells about them.
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor

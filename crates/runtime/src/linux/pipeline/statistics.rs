@@ -1,5 +1,5 @@
-//! What runs of a pipeline cost, in shared memory: each worker measures the processes of its core a hundred times a
-//! second, and any process that may open the pipeline reads what came of it.
+//! What stages cost, in shared memory: each worker looks a hundred times a second, measures a quarter of the processes
+//! of its core in turn, and any process that may open the pipeline reads what came of it.
 //!
 //! **Method.** A stage's *load* is the share of a core that its process takes, by its CPU clock, over about the last
 //! half second: it counts what the stage does and what being woken takes, and leaves out the time that other work has
@@ -18,22 +18,33 @@ use super::desk::{Measured, Word};
 use super::panel::Panel;
 use super::shared::{Note, Shared};
 
-/// How often a worker measures.
+/// How often a worker measures, a part of its stages each time.
 pub(super) const EVERY: Nanos = Nanos::from_millis(10);
+/// After so many looks each stage was measured once: asking for CPU clocks is most of what measuring takes.
+const TURNS: usize = 4;
 /// The time constant of what is averaged.
 const AVERAGED: Nanos = Nanos::from_millis(500);
 /// How often memory and clocks are read: the kernel answers in text.
-const READ_EVERY: Nanos = Nanos::from_secs(1);
+const READ_EVERY: Nanos = Nanos::from_secs(2);
+
+/// How long a process had run at an instant.
+#[derive(Clone, Copy, Debug)]
+struct Ran {
+    pid: i32,
+    ran: Nanos,
+    at: Time,
+}
 
 /// Measures the processes of one core.
 #[derive(Debug)]
 pub(super) struct Gatherer {
     core: usize,
     /// The process of each stage of this core, and how long it had run; of pinned ones the time in steps.
-    before: Vec<Option<(i32, Nanos)>>,
+    before: Vec<Option<Ran>>,
     /// Steps of the stage at which frames leave.
     left: u64,
     looked: Option<Time>,
+    turn: usize,
     read_at: Time,
     tree: KernelTree,
 }
@@ -45,6 +56,7 @@ impl Gatherer {
             before: vec![None; shared.stages().len()],
             left: 0,
             looked: None,
+            turn: 0,
             read_at: Time::ZERO,
             tree: KernelTree::default(),
         }
@@ -56,20 +68,27 @@ impl Gatherer {
         let Some(before) = self.looked.replace(now) else {
             return;
         };
-        let since = now.since(before);
-        let weight = weight(since);
-        for stage in shared.stages() {
+        self.turn = (self.turn + 1) % TURNS;
+        for stage in shared.stages().filter(|stage| stage % TURNS == self.turn) {
             let process = self.process(shared, stage, coordinates);
-            let ran = process.and_then(|pid| Some((pid, self.ran(shared, stage, pid)?)));
+            let ran = process.and_then(|pid| {
+                let ran = self.ran(shared, stage, pid)?;
+                Some(Ran { pid, ran, at: now })
+            });
             let before = std::mem::replace(&mut self.before[stage], ran);
-            if let (Some((pid, ran)), Some((same, before))) = (ran, before)
-                && pid == same
+            if let (Some(now), Some(before)) = (ran, before)
+                && now.pid == before.pid
             {
-                note(shared, stage, Nanos(ran.0.saturating_sub(before.0)), since, weight);
+                note(
+                    shared,
+                    stage,
+                    Nanos(now.ran.0.saturating_sub(before.ran.0)),
+                    now.at.since(before.at),
+                );
             }
         }
         if coordinates {
-            self.look_at_frames(shared, since, weight);
+            self.look_at_frames(shared, now.since(before));
         }
         if now >= self.read_at {
             self.read_at = now + READ_EVERY;
@@ -94,12 +113,12 @@ impl Gatherer {
         }
     }
 
-    fn look_at_frames(&mut self, shared: &Shared, since: Nanos, weight: f64) {
+    fn look_at_frames(&mut self, shared: &Shared, since: Nanos) {
         let left = shared.layout.steps(&shared.region, shared.last_stage());
         let frames = left.saturating_sub(std::mem::replace(&mut self.left, left));
         // A worker that has just become the coordinator has not counted before.
         if frames < left || left == 0 {
-            average(shared.desk_word(Word::Fps), frames as f64 / since.as_secs_f64(), weight);
+            average(shared.desk_word(Word::Fps), frames as f64 / since.as_secs_f64(), since);
         }
     }
 
@@ -107,7 +126,7 @@ impl Gatherer {
         let core = shared.core(self.core);
         shared.set_clock_of(self.core, cpufreq::current(&self.tree, core));
         for stage in shared.stages() {
-            if let Some((pid @ 1.., _)) = self.before[stage] {
+            if let Some(Ran { pid: pid @ 1.., .. }) = self.before[stage] {
                 let bytes = resident_bytes(pid).unwrap_or(0);
                 shared.measured(stage, Measured::Memory).store(bytes, Relaxed);
             }
@@ -116,20 +135,16 @@ impl Gatherer {
 }
 
 /// Notes that a stage's process has run for `ran`, `since` the last look.
-fn note(shared: &Shared, stage: usize, ran: Nanos, since: Nanos, weight: f64) {
+fn note(shared: &Shared, stage: usize, ran: Nanos, since: Nanos) {
     shared.measured(stage, Measured::Cpu).fetch_add(ran.0, Relaxed);
     let share = ran.as_secs_f64() / since.as_secs_f64();
-    average(shared.measured(stage, Measured::Load), share, weight);
+    average(shared.measured(stage, Measured::Load), share, since);
 }
 
-/// How much of an average a value of so long is.
-fn weight(since: Nanos) -> f64 {
-    -(-since.as_secs_f64() / AVERAGED.as_secs_f64()).exp_m1()
-}
-
-/// Moves the double in `word` towards `value`. One process writes it at a time; two that do, around a move, lose one
-/// value.
-fn average(word: &AtomicU64, value: f64, weight: f64) {
+/// Moves the double in `word` towards `value` by as much as `since` is worth. One process writes it at a time; two that
+/// do, around a move, lose one value.
+fn average(word: &AtomicU64, value: f64, since: Nanos) {
+    let weight = -(-since.as_secs_f64() / AVERAGED.as_secs_f64()).exp_m1();
     let average = f64::from_bits(word.load(Relaxed));
     word.store((average + weight * (value - average)).to_bits(), Relaxed);
 }

@@ -1,0 +1,70 @@
+//! What the policy saw and answered while a radio played, for `punctual replay`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use punctual_loop::EventLog;
+use punctual_runtime::linux::pipeline::mapping::MappingLog;
+use punctual_runtime::linux::pipeline::{Panel, Pipeline};
+
+use crate::commands::replay::LogFile;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// How often decisions are fetched: the pipeline keeps the last 64, of 0.64 s at the shortest period.
+const FETCH: Duration = Duration::from_millis(200);
+/// Decisions that are kept, the first ones: of a day at the usual period.
+const DECISIONS_MAX: usize = 24 * 3600 * 10;
+
+/// Fetches decisions, until it is asked for them.
+pub struct Recorder {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<MappingLog>,
+    output: Output,
+}
+
+impl Recorder {
+    /// Begins to record the decisions of a pipeline for `output`.
+    pub fn start(pipeline: &Pipeline, output: Output) -> Recorder {
+        let ends = Arc::new(AtomicBool::new(false));
+        let (panel, told) = (pipeline.panel(), Arc::clone(&ends));
+        let log = MappingLog {
+            ground: pipeline.ground().clone(),
+            decisions: Vec::new(),
+            lost: 0,
+        };
+        let thread = std::thread::spawn(move || record(&panel, log, &told));
+        Recorder { ends, thread, output }
+    }
+
+    /// Writes what was recorded.
+    ///
+    /// # Errors
+    /// [`Failure`] where the file cannot be written.
+    pub fn write(self) -> Result<(), Failure> {
+        self.ends.store(true, Ordering::Release);
+        let panicked = || Failure::Internal("the thread that records decisions panicked".into());
+        let log = self.thread.join().map_err(|_| panicked())?;
+        self.output.json(&LogFile::of(EventLog::of_pipeline(log)))
+    }
+}
+
+fn record(panel: &Panel, mut log: MappingLog, ends: &AtomicBool) -> MappingLog {
+    let mut from = 0;
+    loop {
+        // Asked before: what is decided until then is fetched below.
+        let last = ends.load(Ordering::Acquire);
+        let (fetched, next) = panel.decisions(from);
+        let room = DECISIONS_MAX - log.decisions.len();
+        let kept = fetched.len().min(room);
+        log.lost += next - from - kept as u64;
+        log.decisions.extend(fetched.into_iter().take(room));
+        from = next;
+        if last {
+            return log;
+        }
+        std::thread::sleep(FETCH);
+    }
+}
