@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::Policy;
 use punctual_allocation::mapping::MappingPolicy;
+use punctual_pipeline::WhenFull;
 use punctual_runtime::linux::pipeline::Mechanism;
 use punctual_scenario::{Fault, Governor};
 use punctual_units::CoreId;
@@ -278,6 +279,10 @@ pub struct Radio {
     /// Frames of each queue
     #[arg(long, default_value_t = 14)]
     pub slots: u32,
+    /// What becomes of samples that come while the first queue is full, where the input is a pipe: wait (the pipe's
+    /// writer waits), drop-oldest, drop-late
+    #[arg(long, default_value = "wait", value_parser = when_full)]
+    pub when_full: WhenFull,
     /// Cores of the stages, such as 0,2-3, or auto
     #[arg(long, default_value = "auto", value_parser = core_list)]
     pub cores: CoreList,
@@ -317,9 +322,21 @@ pub struct Radio {
     /// Write the report as JSON; without FILE to standard output, and the text to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
+    /// No live view
+    #[arg(long)]
+    pub plain: bool,
     /// End with 1 where a frame is lost, twice or late, or the sound differs from that of one thread
     #[arg(long)]
     pub check: bool,
+}
+
+fn when_full(text: &str) -> Result<WhenFull, String> {
+    match text {
+        "wait" => Ok(WhenFull::Wait),
+        "drop-oldest" => Ok(WhenFull::DropOldest),
+        "drop-late" => Ok(WhenFull::DropLate),
+        _ => Err("give wait, drop-oldest or drop-late".into()),
+    }
 }
 
 /// Cores; none: auto.

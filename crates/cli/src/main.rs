@@ -21,6 +21,7 @@ mod size;
 mod stages;
 mod summary;
 mod tasks;
+mod terminal;
 mod trace;
 mod verdict;
 mod view;

@@ -6,32 +6,22 @@
 //! Ctrl-C leaves at once with exit code 130. What a run has changed on the machine is put back in either case: by the
 //! run itself, or by its guardian process.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use punctual_runtime::report::Progress;
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 use crate::plain::Plain;
+use crate::terminal::{Live, STOPPING, Stop, TICK, say};
 use crate::view::{self, News, ViewState};
 
 /// News that may wait to be shown: a minute of a loop that steps every 10 ms. What does not fit is not shown.
 const NEWS_MAX: usize = 6000;
-/// How often keys and signals are looked at, and the most that news wait to be shown.
-const TICK: Duration = Duration::from_millis(50);
-/// Between two frames: a picture 10 times a second looks alive and costs little.
-const FRAME: Duration = Duration::from_millis(100);
-/// What a shell reports for a program ended by Ctrl-C.
-const EXIT_INTERRUPTED: i32 = 130;
 
 /// Shows one run after another until it is dropped.
 #[derive(Debug)]
@@ -56,23 +46,18 @@ impl Watcher {
     /// [`Failure::Input`] where the terminal cannot be used, [`Failure::Internal`] where signals cannot be heard.
     pub fn start(plain: bool) -> Result<Watcher, Failure> {
         let live = !plain && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-        let signals =
-            Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::Internal(format!("signals: {error}")))?;
-        let panicked = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
+        let heard = Stop::listen(stop.clone())?;
         let screen = if live {
-            live_screen(panicked.clone())?
+            Screen::Live(Live::take()?)
         } else {
             Screen::Plain(Plain::default())
         };
         let (news, inbox) = sync_channel(NEWS_MAX);
-        let stop = Arc::new(AtomicBool::new(false));
         let display = Display {
             screen,
             state: ViewState::default(),
-            signals,
-            stop: stop.clone(),
-            panicked,
-            drawn: None,
+            stop: heard,
         };
         let thread = std::thread::Builder::new()
             .name("display".into())
@@ -131,19 +116,14 @@ impl Drop for Watcher {
 }
 
 enum Screen {
-    Live(DefaultTerminal),
+    Live(Live),
     Plain(Plain),
 }
 
 struct Display {
     screen: Screen,
     state: ViewState,
-    signals: Signals,
-    stop: Arc<AtomicBool>,
-    /// A thread has panicked, and its message is on the terminal that was given back.
-    panicked: Arc<AtomicBool>,
-    /// When the last frame was drawn.
-    drawn: Option<Instant>,
+    stop: Stop,
 }
 
 impl Display {
@@ -163,7 +143,7 @@ impl Display {
         if let Screen::Plain(plain) = &mut self.screen {
             say(plain.flush());
         }
-        self.leave();
+        leave(&self.screen);
     }
 
     fn take(&mut self, notice: Notice) {
@@ -187,79 +167,29 @@ impl Display {
     }
 
     fn hear(&mut self) {
-        let signals = self.signals.pending().count();
-        let (mut stop, mut interrupts) = (false, signals);
-        if matches!(self.screen, Screen::Live(_)) {
-            while event::poll(Duration::ZERO).unwrap_or(false) {
-                match event::read() {
-                    Ok(Event::Key(key)) if is_interrupt(&key) => interrupts += 1,
-                    Ok(Event::Key(key)) if key.kind == KeyEventKind::Press && key.code == KeyCode::Char('q') => {
-                        stop = true
-                    }
-                    Ok(_) => {}
-                    Err(_) => break,
-                }
-            }
-        }
-        for _ in 0..interrupts {
-            if self.stop.swap(true, Ordering::AcqRel) {
-                self.leave();
-                std::process::exit(EXIT_INTERRUPTED);
-            }
-        }
-        if stop {
-            self.stop.store(true, Ordering::Release);
-        }
-        if self.stop.load(Ordering::Acquire) && !self.state.stopping {
+        let keys = match &mut self.screen {
+            Screen::Live(live) => live.keys(),
+            Screen::Plain(_) => Vec::new(),
+        };
+        let screen = &self.screen;
+        if self.stop.hear(&keys, || leave(screen)) && !self.state.stopping {
             self.state.stopping = true;
             if matches!(self.screen, Screen::Plain(_)) {
-                say(Some(
-                    "stopping in order; Ctrl-C again leaves at once without a report".into(),
-                ));
+                say(Some(STOPPING.into()));
             }
         }
     }
 
     fn draw(&mut self) {
-        let Screen::Live(terminal) = &mut self.screen else {
-            return;
-        };
-        let fresh = self.drawn.is_some_and(|drawn| drawn.elapsed() < FRAME);
-        if fresh || self.panicked.load(Ordering::Acquire) {
-            return;
-        }
-        // A terminal that fails now (closed, say) must not end the run.
-        let _ = terminal.draw(|frame| view::draw(frame, &self.state));
-        self.drawn = Some(Instant::now());
-    }
-
-    fn leave(&self) {
-        // A panic has given the terminal back already; once more would move the cursor over its message.
-        if matches!(self.screen, Screen::Live(_)) && !self.panicked.load(Ordering::Acquire) {
-            ratatui::restore();
+        if let Screen::Live(live) = &mut self.screen {
+            live.draw(|frame| view::draw(frame, &self.state));
         }
     }
 }
 
-/// Takes the terminal. Our panic hook comes before ratatui's, which then runs first and gives the terminal back.
-fn live_screen(panicked: Arc<AtomicBool>) -> Result<Screen, Failure> {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        panicked.store(true, Ordering::Release);
-        usual(panic);
-    }));
-    let cannot = |error| Failure::input([format!("the terminal cannot be drawn on: {error}; use --plain")]);
-    Ok(Screen::Live(ratatui::try_init().map_err(cannot)?))
-}
-
-fn is_interrupt(key: &KeyEvent) -> bool {
-    key.kind == KeyEventKind::Press && key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
-}
-
-/// A closed standard error is no reason to end a run.
-fn say(line: Option<String>) {
-    if let Some(line) = line {
-        let _ = writeln!(std::io::stderr(), "{line}");
+fn leave(screen: &Screen) {
+    if let Screen::Live(live) = screen {
+        live.leave();
     }
 }
 
@@ -276,7 +206,7 @@ mod tests {
             watcher.see(Progress::Started(&fixture::header())),
             ControlFlow::Continue(())
         );
-        signal_hook::low_level::raise(SIGTERM).unwrap();
+        signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
         while !watcher.stopped() {
             std::thread::yield_now();
         }

@@ -3,7 +3,8 @@
 
 #![cfg(target_os = "linux")]
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -46,11 +47,12 @@ fn stages_that_move_and_die_lose_no_frame() {
 
 #[test]
 fn what_cannot_be_played_is_told() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["/nowhere.cu8"], "/nowhere.cu8"),
         (&["--cores", "4000"], "this process may not use core 4000"),
         (&["--cores", "x"], "give auto, or a list"),
         (&["--rate", "-1"], "--rate"),
+        (&["--when-full", "drop-late"], "a recording that is a file waits"),
         (&["--gains", "1,2", "--bands", "3"], "2 gains for 3 bands"),
         (&["--slots", "0"], "needs 1"),
         (&["--frame", "7"], "a multiple of 10"),
@@ -147,4 +149,147 @@ fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
     assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
     let output = beside.pipeline(&["kill", "sum"]);
     assert_eq!(output.status.code(), Some(2), "it has ended: {output:?}");
+}
+
+/// The radio on a pipe or file of its own, with its report in a file.
+struct Piped {
+    folder: tempfile::TempDir,
+    radio: Kept,
+}
+
+impl Piped {
+    fn start(arguments: &[&str], input: Stdio) -> Piped {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command
+            .args(["radio", "--json"])
+            .arg(folder.path().join("report.json"))
+            .args(arguments)
+            .env(recovery::FOLDER, folder.path())
+            .current_dir(folder.path())
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        // As a shell does: the terminal's signals go to all of the group.
+        command.process_group(0);
+        let radio = punctual_testing::start(&mut command, Duration::from_secs(100)).unwrap();
+        Piped { folder, radio }
+    }
+
+    /// Waits until stages play.
+    fn wait_for_sound(&self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command
+            .args(["pipeline", "list", "--json"])
+            .env(recovery::FOLDER, self.folder.path());
+        let begun = Instant::now();
+        loop {
+            let listed: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+            let stages = listed[0]["stages"].as_array().cloned().unwrap_or_default();
+            let sink = stages.iter().find(|stage| stage["name"] == "sink");
+            if sink.is_some_and(|sink| sink["steps"].as_u64() > Some(20)) {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "the radio does not play");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal_group(&self, signal: i32) {
+        // SAFETY: plain numbers; the group is the child's.
+        assert_eq!(unsafe { libc::kill(-(self.radio.id() as i32), signal) }, 0);
+    }
+
+    /// Its report, once it has ended by itself with exit code 0.
+    fn report(&mut self) -> Value {
+        let mut errors = String::new();
+        self.radio.stderr().unwrap().read_to_string(&mut errors).unwrap();
+        assert!(self.radio.wait().unwrap().success(), "{errors}");
+        let text = std::fs::read(self.folder.path().join("report.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+}
+
+/// No frame was lost or came twice, and each that was offered is accounted for.
+fn check_account(report: &Value) {
+    let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("{key}: {report}"));
+    assert_eq!((number("frames_lost"), number("frames_duplicated")), (0, 0), "{report}");
+    let accounted = number("frames_delivered") + number("frames_dropped") + number("frames_under_way");
+    assert_eq!(number("frames_offered"), accounted, "{report}");
+}
+
+#[test]
+fn ctrl_c_ends_the_radio_in_order() {
+    let arguments = ["--migrate-every", "5ms", "--kill-every", "50ms", "--wav", "sound.wav"];
+    let mut piped = Piped::start(&arguments, Stdio::null());
+    piped.wait_for_sound();
+    piped.signal_group(libc::SIGINT);
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(report["ended_by"], "user", "{report}");
+    assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
+    let sound = punctual_radio::sound::read(&piped.folder.path().join("sound.wav")).unwrap();
+    let frames = report["frames_delivered"].as_u64().unwrap() as usize;
+    assert_eq!(sound.len(), frames * 25, "the header tells the length");
+}
+
+#[test]
+fn an_input_that_is_silent_does_not_keep_the_radio_from_its_end() {
+    let mut piped = Piped::start(&["-"], Stdio::piped());
+    let mut input = piped.radio.stdin().unwrap();
+    input.write_all(&[127; 100 * 500]).unwrap();
+    piped.wait_for_sound();
+    piped.signal_group(libc::SIGTERM);
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(report["ended_by"], "user", "{report}");
+    drop(input);
+}
+
+#[test]
+fn an_input_that_stalls_is_played_on_afterwards() {
+    let mut piped = Piped::start(&["-"], Stdio::piped());
+    let mut input = piped.radio.stdin().unwrap();
+    input.write_all(&[127; 100 * 500]).unwrap();
+    piped.wait_for_sound();
+    // Longer than what is under way plays, and a machine that is slower makes it no shorter.
+    std::thread::sleep(Duration::from_secs(1));
+    input.write_all(&[127; 100 * 500]).unwrap();
+    drop(input);
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(
+        (&report["frames_delivered"], &report["ended_by"]),
+        (&200.into(), &"input".into())
+    );
+    assert!(report["input_stalls"].as_u64() >= Some(1), "{report}");
+}
+
+#[test]
+fn a_reader_of_the_sound_that_goes_away_ends_the_radio() {
+    let mut piped = Piped::start(&["-", "--wav", "-"], Stdio::piped());
+    let mut input = piped.radio.stdin().unwrap();
+    let feeding = std::thread::spawn(move || while input.write_all(&[127; 5000]).is_ok() {});
+    let mut some = vec![0; 10_000];
+    piped.radio.stdout().unwrap().read_exact(&mut some).unwrap();
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(report["ended_by"], "reader", "{report}");
+    assert_eq!(&some[..4], b"RIFF");
+    feeding.join().unwrap();
+}
+
+#[test]
+fn a_live_input_may_have_its_oldest_frames_dropped() {
+    let mut piped = Piped::start(&["-", "--when-full", "drop-oldest", "--frames", "5000"], Stdio::piped());
+    let mut input = piped.radio.stdin().unwrap();
+    let feeding = std::thread::spawn(move || while input.write_all(&[127; 5000]).is_ok() {});
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(report["frames_offered"], 5000, "{report}");
+    assert!(
+        report["frames_dropped"].as_u64() > Some(100),
+        "it comes faster than it is played: {report}"
+    );
+    feeding.join().unwrap();
 }

@@ -419,6 +419,17 @@ impl Layout {
         (made.saturating_sub(self.committed(region, stage).taken(port)), ended)
     }
 
+    /// What comes with the next frame of an input, where one waits: for the process that has the stage.
+    ///
+    /// # Panics
+    /// Where there is no such stage or input.
+    pub fn next(&self, region: &Region, stage: usize, port: usize) -> Option<Head> {
+        let input = &self.stages[stage].inputs[port];
+        let taken = self.committed(region, stage).taken(port);
+        let (made, _) = self.committed(region, input.from.0).made(input.from.1);
+        (taken < made).then(|| input.ring.read_head(region, taken))
+    }
+
     /// Where one of the two places of a stage's state begins.
     pub(crate) fn state(&self, stage: usize, place: u64) -> usize {
         let StageAt {

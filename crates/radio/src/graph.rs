@@ -46,13 +46,17 @@ pub fn graph(options: &Options) -> Result<Graph, RadioError> {
         frame_bytes,
         full: WhenFull::Wait,
     };
-    let (received, complex) = (edge(options.frame * IQ_BYTES), edge(options.frame * COMPLEX_BYTES));
+    let first = EdgeSpec {
+        full: options.full,
+        ..edge(options.frame * IQ_BYTES)
+    };
+    let complex = edge(options.frame * COMPLEX_BYTES);
     let sound = edge(options.sound() * SOUND_BYTES);
     let mut graph = Graph::builder("radio")
         .stage(StageSpec::new(SOURCE).makes(&[1]).state(COUNTERS).pinned())
         .stage(filter(LOW_PASS, 2 * CHANNEL_TAPS))
         .stage(filter(DEMODULATOR, AUDIO_TAPS))
-        .edge((SOURCE, 0), (LOW_PASS, 0), received)
+        .edge((SOURCE, 0), (LOW_PASS, 0), first)
         .edge((LOW_PASS, 0), (DEMODULATOR, 0), complex);
     for number in 0..bands {
         let name = band_name(number);

@@ -1,5 +1,6 @@
 //! What a receiver can be told, and what follows from it.
 
+use punctual_pipeline::WhenFull;
 use thiserror::Error;
 
 /// Complex samples per second of a recording.
@@ -44,6 +45,8 @@ pub struct Options {
     pub emphasis: f64,
     /// Frames between two stages.
     pub slots: u32,
+    /// What becomes of frames that come while the first queue is full. All other stages wait.
+    pub full: WhenFull,
 }
 
 impl Default for Options {
@@ -54,6 +57,7 @@ impl Default for Options {
             gains: vec![0.0; 4],
             emphasis: 50.0,
             slots: 14,
+            full: WhenFull::Wait,
         }
     }
 }

@@ -19,6 +19,11 @@ const SPEC: hound::WavSpec = hound::WavSpec {
 /// Longest sound file that is read, in samples: an hour.
 const SAMPLES_MAX: u32 = 3600 * AUDIO_RATE;
 
+/// Longest sound file that is written, in samples: its header has 32 bits for the bytes. 23 h 51 min.
+const FILE_MAX: u32 = u32::MAX / 2 - 1024;
+/// The header of a file tells its length so far as often, in samples: what a kill leaves can be played.
+const HEADER_EVERY: u32 = AUDIO_RATE;
+
 /// A sound file or pipe that fails.
 #[derive(Debug, Error)]
 pub enum SoundError {
@@ -30,6 +35,9 @@ pub enum SoundError {
         /// What the library or system says.
         why: hound::Error,
     },
+    /// A sound file that has become as long as one can be.
+    #[error("{}: is full: a WAV file holds 23 h 51 min; write to the standard output (-) and cut there", .0.display())]
+    Full(PathBuf),
     /// A sound file of another kind.
     #[error(
         "{}: {channels} channels of {bits} bits at {rate} Hz; needed is mono, 16 bits, {AUDIO_RATE} Hz, of an hour at most",
@@ -45,6 +53,16 @@ pub enum SoundError {
         /// Samples per second.
         rate: u32,
     },
+}
+
+impl SoundError {
+    /// Whether no process reads the pipe any more.
+    pub fn is_gone(&self) -> bool {
+        let SoundError::File { why, .. } = self else {
+            return false;
+        };
+        matches!(why, hound::Error::IoError(why) if why.kind() == io::ErrorKind::BrokenPipe)
+    }
 }
 
 /// A sample of full scale 1 in 16 bits: rounded, and cut off beyond full scale.
@@ -118,10 +136,17 @@ impl Sound {
     /// [`SoundError::File`], for example of a full disk, or where no process reads the pipe any more.
     pub fn write(&mut self, sound: &[f32]) -> Result<(), SoundError> {
         match self {
-            Sound::File(path, writer) => sound
-                .iter()
-                .try_for_each(|&sample| writer.write_sample(quantized(sample)))
-                .map_err(failed(path)),
+            Sound::File(path, writer) => {
+                let before = writer.len();
+                if sound.len() > (FILE_MAX - before) as usize {
+                    return Err(SoundError::Full(path.clone()));
+                }
+                let mut written = { sound.iter() }.try_for_each(|&sample| writer.write_sample(quantized(sample)));
+                if writer.len() / HEADER_EVERY > before / HEADER_EVERY {
+                    written = written.and_then(|()| writer.flush());
+                }
+                written.map_err(failed(path))
+            }
             Sound::Pipe(pipe, bytes) => {
                 bytes.clear();
                 bytes.extend(sound.iter().flat_map(|&sample| quantized(sample).to_le_bytes()));

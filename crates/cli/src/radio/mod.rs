@@ -1,9 +1,15 @@
 //! `punctual radio`: an FM receiver as a pipeline of processes, whose stages move, die and start again while it plays.
 
 mod decisions;
+mod display;
+mod meddler;
+mod pipes;
 mod plan;
 mod report;
 mod session;
+mod shown;
+mod sink;
+mod view;
 
 use std::io::Write;
 use std::path::Path;
@@ -17,6 +23,7 @@ use crate::failure::Failure;
 use crate::output::{Output, apart};
 
 use decisions::Recorder;
+use display::Display;
 use plan::Plan;
 use report::Report;
 
@@ -47,7 +54,9 @@ pub fn radio(arguments: &Radio) -> Result<(), Failure> {
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let record = Output::prepare_some(arguments.record.as_ref())?;
     let recorder = record.map(|output| Recorder::start(&pipeline, output));
-    let heard = session::play(&plan, pipeline)?;
+    let mut display = Display::start(arguments)?;
+    let heard = session::play(&plan, pipeline, &display)?;
+    display.leave();
     let report = Report::new(&plan, &heard)?;
     if let Some(json) = json {
         json.json(&report)?;

@@ -2,13 +2,16 @@
 
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use punctual_pipeline::Graph;
+use punctual_pipeline::{Graph, WhenFull};
 use punctual_radio::{IQ_BYTES, IQ_RATE, Options, Recording};
 use punctual_runtime::linux::pipeline::Mechanism;
 use punctual_units::{CoreId, Nanos};
 
+use super::pipes::{Incoming, Tap, Tapped};
 use crate::args::Radio;
 use crate::builtin;
 use crate::failure::Failure;
@@ -17,7 +20,7 @@ use crate::failure::Failure;
 const RECORDING: &str = "data/fm/station.cu8.zst";
 const SOUND: &str = "data/fm/reference.wav";
 /// Frames per second, at most.
-const RATE_MAX: f64 = 100_000.0;
+pub const RATE_MAX: f64 = 100_000.0;
 
 /// What a run is to do.
 #[derive(Clone, Debug)]
@@ -57,10 +60,11 @@ impl Plan {
             gains,
             slots: arguments.slots,
             frame: arguments.frame,
+            full: arguments.when_full,
             ..Options::default()
         };
         radio.check().map_err(|why| Failure::input([why.to_string()]))?;
-        let real = f64::from(IQ_RATE) / radio.frame as f64;
+        let real = 1.0 / real_period(&radio).as_secs_f64();
         let rate = match arguments.rate.as_str() {
             "real" => Some(real),
             "max" => None,
@@ -72,11 +76,9 @@ impl Plan {
                 }
             },
         };
-        let named = arguments.recording.clone();
-        Ok(Plan {
-            // The shipped recording's sound is known.
+        let plan = Plan {
             reference: arguments.reference.clone(),
-            recording: named,
+            recording: arguments.recording.clone(),
             radio,
             period: rate.map(|rate| Nanos::from_secs_f64(1.0 / rate)),
             cores: arguments.cores.clone().0,
@@ -88,7 +90,17 @@ impl Plan {
             wav: arguments.wav.clone(),
             frames: arguments.frames,
             seed: arguments.seed,
-        })
+        };
+        if plan.radio.full != WhenFull::Wait && !plan.is_live() {
+            let why = "a recording that is a file waits, and loses nothing: leave the option out, or give a pipe";
+            return Err(wrong("--when-full", why.into()));
+        }
+        Ok(plan)
+    }
+
+    /// The time between two frames as they were received.
+    pub fn real_period(&self) -> Nanos {
+        real_period(&self.radio)
     }
 
     /// Whether stages can be moved at all, where they are to be.
@@ -110,29 +122,43 @@ impl Plan {
         stages.map(|stage| usize::from(stage.name == "demodulator")).collect()
     }
 
-    /// Opens the recording.
+    /// Opens the recording, which breaks off when the user wants the end.
     ///
     /// # Errors
     /// [`Failure::Input`] where it cannot be read.
-    pub fn open(&self) -> Result<Recording, Failure> {
-        let recording = match &self.recording {
+    pub fn open(&self, stop: &Arc<AtomicBool>, tap: &Arc<Tap<u8>>) -> Result<Recording, Failure> {
+        let reader: Box<dyn Read + Send> = match self.recording.as_deref() {
+            Some(path) if !is_packed(path) => {
+                let incoming = Incoming::open(path, stop);
+                Box::new(incoming.map_err(|why| Failure::input([format!("{}: {why}", path.display())]))?)
+            }
+            packed => Box::new(Cursor::new(self.unpacked(packed)?)),
+        };
+        let limit = self
+            .frames
+            .map_or(u64::MAX, |frames| frames.saturating_mul(self.frame_bytes()));
+        let reader = Tapped {
+            reader: reader.take(limit),
+            tap: Arc::clone(tap),
+            stop: Arc::clone(stop),
+        };
+        Ok(Recording::from_reader(&self.name(), Box::new(reader)))
+    }
+
+    /// Bytes of a frame as received.
+    pub fn frame_bytes(&self) -> u64 {
+        (self.radio.frame * IQ_BYTES) as u64
+    }
+
+    /// All of a packed recording, so that unpacking it keeps no frame waiting.
+    fn unpacked(&self, path: Option<&Path>) -> Result<Vec<u8>, Failure> {
+        let recording = match path {
             Some(path) => Recording::open(path),
             None if Path::new(RECORDING).is_file() => Recording::open(Path::new(RECORDING)),
             None => Ok(Recording::from_reader(Path::new(RECORDING), packed())),
         };
         let mut recording = recording.map_err(|why| Failure::input([why.to_string()]))?;
-        let Some(plain) = self.plain(&mut recording)? else {
-            return Ok(recording);
-        };
-        Ok(Recording::from_reader(&self.name(), Box::new(Cursor::new(plain))))
-    }
-
-    /// All of a file, plain, so that unpacking it keeps no frame waiting; a pipe is read as it comes.
-    fn plain(&self, recording: &mut Recording) -> Result<Option<Vec<u8>>, Failure> {
-        if self.is_pipe() {
-            return Ok(None);
-        }
-        let limit = self.frames.map(|frames| frames as usize * self.radio.frame * IQ_BYTES);
+        let limit = self.frames.map(|frames| (frames * self.frame_bytes()) as usize);
         let mut plain = Limited {
             bytes: Vec::new(),
             limit,
@@ -143,11 +169,25 @@ impl Plan {
             other => drop(other.map_err(|why| Failure::input([why.to_string()]))?),
         }
         plain.bytes.truncate(limit.unwrap_or(usize::MAX));
-        Ok(Some(plain.bytes))
+        Ok(plain.bytes)
     }
 
-    pub fn is_pipe(&self) -> bool {
-        self.recording.as_deref() == Some(Path::new("-"))
+    /// Whether it comes from a pipe or a device, which cannot be read again, and may be silent for a while.
+    pub fn is_live(&self) -> bool {
+        let path = self.recording.as_deref();
+        let path = path.map(|path| {
+            if path == Path::new("-") {
+                Path::new("/dev/stdin")
+            } else {
+                path
+            }
+        });
+        path.is_some_and(|path| path.metadata().is_ok_and(|found| !found.is_file()))
+    }
+
+    /// Whether it can be read again.
+    pub fn can_be_read_again(&self) -> bool {
+        self.recording.as_deref() != Some(Path::new("-")) && !self.is_live()
     }
 
     /// What is played, for reports.
@@ -166,6 +206,14 @@ impl Plan {
             _ => Ok(None),
         }
     }
+}
+
+fn real_period(radio: &Options) -> Nanos {
+    Nanos::from_secs_f64(radio.frame as f64 / f64::from(IQ_RATE))
+}
+
+fn is_packed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "zst")
 }
 
 /// The shipped recording, unpacked as it is read.

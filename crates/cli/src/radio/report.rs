@@ -1,13 +1,15 @@
 //! What a run of the radio tells.
 
 use std::fmt;
+use std::sync::Arc;
 
 use punctual_radio::sound::Fingerprint;
-use punctual_radio::{IQ_BYTES, Quality, quality, receive};
-use punctual_runtime::linux::pipeline::{Cause, Handover};
+use punctual_radio::{Quality, Receiver, quality};
+use punctual_runtime::linux::pipeline::{Cause, Handover, QueueNow};
 use punctual_units::percentile;
 use serde::Serialize;
 
+use super::pipes::Tap;
 use super::plan::Plan;
 use super::session::Heard;
 use crate::failure::Failure;
@@ -22,7 +24,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    fn of(values: &[f64]) -> Option<Spans> {
+    pub fn of(values: &[f64]) -> Option<Spans> {
         let at = |share| percentile(values.iter().copied(), share).unwrap_or(0.0);
         (!values.is_empty()).then(|| Spans {
             n: values.len(),
@@ -52,9 +54,17 @@ pub struct Report {
     pub frames_offered: u64,
     pub frames_delivered: u64,
     pub frames_lost: u64,
+    /// Because the first queue was full, or they were late: only of a live input, and only where that is asked for.
+    pub frames_dropped: u64,
+    /// In queues at the end.
+    pub frames_under_way: u64,
     pub frames_duplicated: u64,
     pub frames_late: u64,
     pub frames_excused: u64,
+    /// Times that a live input was silent when a frame was due.
+    pub input_stalls: u64,
+    /// What ended the run: `input` (its end), `user`, or `reader` (the reader of the sound has gone).
+    pub ended_by: &'static str,
     pub seconds: f64,
     pub frames_per_s: f64,
     pub migrations: u64,
@@ -79,7 +89,9 @@ impl Report {
     /// # Errors
     /// [`Failure`] where the recording or the true sound cannot be read.
     pub fn new(plan: &Plan, heard: &Heard) -> Result<Report, Failure> {
-        let delivered = &heard.delivered;
+        let (delivered, counts) = (&heard.delivered, &heard.delivered.counts);
+        let (dropped, under_way) = (dropped(&heard.queues), under_way(&heard.queues));
+        let accounted = counts.frames - counts.duplicated + dropped + under_way;
         let quality = match plan.true_sound()? {
             Some(sound) => judged(&delivered.sound, &sound)?,
             None => None,
@@ -99,23 +111,31 @@ impl Report {
         Ok(Report {
             recording: plan.name().display().to_string(),
             frames_offered: heard.offered,
-            frames_delivered: delivered.frames,
-            frames_lost: heard.offered.saturating_sub(delivered.frames - delivered.duplicated),
-            frames_duplicated: delivered.duplicated,
-            frames_late: delivered.late,
-            frames_excused: delivered.excused,
+            frames_delivered: counts.frames,
+            frames_lost: heard.offered.saturating_sub(accounted),
+            frames_dropped: dropped,
+            frames_under_way: under_way,
+            frames_duplicated: counts.duplicated,
+            frames_late: counts.late,
+            frames_excused: counts.excused,
+            input_stalls: counts.stalls,
+            ended_by: match heard {
+                Heard { stopped: true, .. } => "user",
+                _ if delivered.reader_gone => "reader",
+                _ => "input",
+            },
             seconds: heard.seconds,
-            frames_per_s: delivered.frames as f64 / heard.seconds,
+            frames_per_s: counts.frames as f64 / heard.seconds,
             migrations: heard.migrations,
             kills: heard.kills,
             upgrades: heard.upgrades,
             blackout_us: spans(Cause::Moved),
             restart_us: spans(Cause::Died),
-            queue_least: delivered.queue_least,
+            queue_least: counts.queue_least,
             cores: heard.cores.iter().map(|core| core.0).collect(),
             stages: stages.collect(),
             audio_sha256: delivered.fingerprint.digits(),
-            audio_sha256_one_thread: one_thread(plan)?,
+            audio_sha256_one_thread: one_thread(plan, heard.offered)?,
             correlation: quality.map(|it| it.correlation),
             snr_db: quality.map(|it| it.snr_db),
             refused: heard.refused.clone(),
@@ -149,25 +169,67 @@ fn judged(sound: &[f32], reference: &[f32]) -> Result<Option<Quality>, Failure> 
     quality(sound, reference).map(Some).or(Ok(None))
 }
 
-fn fingerprint(sound: &[f32]) -> String {
-    let mut fingerprint = Fingerprint::default();
-    fingerprint.add(sound);
-    fingerprint.digits()
+/// Frames that queues have dropped.
+pub fn dropped(queues: &[QueueNow]) -> u64 {
+    queues.iter().map(|queue| queue.dropped).sum()
 }
 
-/// What the sound is where the same stages run in one thread.
-fn one_thread(plan: &Plan) -> Result<Option<String>, Failure> {
-    if plan.is_pipe() {
+/// Frames on the way from the first stage to the last one: each stage makes one of one, so any way tells.
+pub fn under_way(queues: &[QueueNow]) -> u64 {
+    let (mut at, mut frames) = (0, 0);
+    // A graph has no cycle.
+    while let Some(queue) = queues.iter().find(|queue| queue.from == at) {
+        frames += queue.waiting;
+        at = queue.to;
+    }
+    frames
+}
+
+/// The fingerprint of the sound of so many frames, where the same stages run in one thread; a frame at a time, because
+/// a recording may be longer than memory.
+fn one_thread(plan: &Plan, frames: u64) -> Result<Option<String>, Failure> {
+    if !plan.can_be_read_again() {
         return Ok(None);
     }
     let failed = |why: String| Failure::input([why]);
-    let mut bytes = Vec::new();
-    plan.open()?
-        .copy_to(&mut bytes)
-        .map_err(|why| failed(why.to_string()))?;
-    let samples: Vec<[u8; IQ_BYTES]> = bytes.as_chunks().0.to_vec();
-    let sound = receive(&samples, &plan.radio).map_err(|why| failed(why.to_string()))?;
-    Ok(Some(fingerprint(&sound)))
+    let mut recording = plan.open(&Arc::default(), &Arc::new(Tap::new(0)))?;
+    let mut receiver = Receiver::new(&plan.radio).map_err(|why| failed(why.to_string()))?;
+    let (mut fingerprint, mut sound) = (Fingerprint::default(), Vec::new());
+    let mut frame = vec![0; plan.frame_bytes() as usize];
+    for _ in 0..frames {
+        let read = recording.read(&mut frame).map_err(|why| failed(why.to_string()))?;
+        sound.clear();
+        receiver.frame(frame[..read].as_chunks().0, &mut sound);
+        fingerprint.add(&sound);
+    }
+    Ok(Some(fingerprint.digits()))
+}
+
+impl Report {
+    /// What is to be said of the input and of the end, where that is not the usual.
+    fn write_input(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (offered, delivered) = (self.frames_offered, self.frames_delivered);
+        let (dropped, under_way) = (self.frames_dropped, self.frames_under_way);
+        match self.ended_by {
+            "user" => writeln!(f, "ended by the user")?,
+            "reader" => writeln!(f, "ended because the reader of the sound has gone")?,
+            _ => {}
+        }
+        if dropped > 0 || under_way > 0 {
+            writeln!(
+                f,
+                "{offered} offered = {delivered} delivered + {dropped} dropped + {under_way} under way"
+            )?;
+        }
+        if self.input_stalls > 0 {
+            writeln!(
+                f,
+                "the input was silent {} times when a frame was due",
+                self.input_stalls
+            )?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Report {
@@ -187,8 +249,10 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "lost {frames_lost}, twice {frames_duplicated}, late {frames_late} ({frames_excused} of them by gaps of the machine)"
+            "lost {frames_lost}, twice {frames_duplicated}, late {frames_late} ({frames_excused} of them by gaps of \
+             the machine)"
         )?;
+        self.write_input(f)?;
         if let Some(least) = self.queue_least {
             writeln!(f, "the last queue held {least} frames at least when one was due")?;
         }

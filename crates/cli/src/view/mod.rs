@@ -16,6 +16,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Paragraph};
 
+pub use panels::panel;
 pub use state::{News, ViewState};
 
 /// The least size at which curves can be read.

@@ -295,7 +295,7 @@ pub fn figures(frame: &mut Frame, area: Rect, state: &ViewState) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-pub(super) fn panel(title: Line<'_>) -> Block<'_> {
+pub fn panel(title: Line<'_>) -> Block<'_> {
     Block::new()
         .borders(Borders::ALL)
         .border_set(border::ROUNDED)

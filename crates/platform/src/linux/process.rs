@@ -106,6 +106,15 @@ pub fn die_with(parent: i32) {
     }
 }
 
+/// Has this process, and what it starts, pass over Ctrl-C and SIGTERM: a terminal or a service manager sends them to
+/// all processes of a program, and the first one ends the others in order. They end with it in any case: [`die_with`].
+pub fn leave_signals_to_parent() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: no handler is set; a process that ignores a signal goes on.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
 /// A child of this process; in the child `None`.
 ///
 /// # Safety

@@ -33,7 +33,7 @@ pub struct SourceState {
 
 impl<S: FnMut(u64) -> Head> Source<S> {
     /// Reads `recording`, of which nothing has been read, in the frames of `options`. `stamp` gets the number of each
-    /// frame, from 0, before it is read: it may wait, and answers when the frame was captured and is due.
+    /// frame, from 0, once it is read: it may wait, and answers when the frame was captured and is due.
     pub fn new(recording: Recording, options: &Options, stamp: S) -> Source<S> {
         Source {
             recording,
@@ -77,7 +77,6 @@ impl<S: FnMut(u64) -> Head> Stage for Source<S> {
     }
 
     fn step(&mut self, state: &mut SourceState, frames: &mut Frames<'_>) -> Result<(), Failure> {
-        let head = (self.stamp)(state.frames);
         let room = &mut frames.output(0)[..self.bytes];
         let read = match (self.read(state, room), &mut self.complain) {
             (Ok(read), _) => read,
@@ -91,6 +90,7 @@ impl<S: FnMut(u64) -> Head> Stage for Source<S> {
             frames.end();
             return Ok(());
         }
+        let head = (self.stamp)(state.frames);
         self.position += read as u64;
         state.bytes += read as u64;
         state.frames += 1;

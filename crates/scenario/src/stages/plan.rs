@@ -209,3 +209,88 @@ pub(super) fn body(spec: &StagesSpec, name: &str) -> Option<Box<dyn AnyStage>> {
         Does::Library(path) => Some(Box::new(open(path).ok()?)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_pipeline::{EdgeSpec, WhenFull};
+
+    use super::*;
+    use crate::stages::{EdgeNeeds, StageNeeds};
+
+    fn stage(name: &str, does: Does) -> StageNeeds {
+        StageNeeds {
+            name: name.into(),
+            does,
+            takes: None,
+            makes: None,
+            state_bytes: None,
+            save_every: 1,
+            migratable: None,
+            core: None,
+            period: None,
+            deadline: None,
+            restart: false,
+            goal: None,
+        }
+    }
+
+    /// A program, as many copies, a program in the middle, a program.
+    fn chain(copies: usize) -> StagesSpec {
+        let program = || Does::Program(vec!["cat".into()]);
+        let mut stages = vec![stage("first", program())];
+        stages.extend((0..copies).map(|number| stage(&format!("copy-{number}"), Does::Kind("copy".into()))));
+        stages.extend([stage("middle", program()), stage("last", program())]);
+        let edges = stages.windows(2).map(|pair| EdgeNeeds {
+            from: (pair[0].name.clone(), 0),
+            to: (pair[1].name.clone(), 0),
+            edge: EdgeSpec {
+                slots: 4,
+                frame_bytes: 8,
+                full: WhenFull::Wait,
+            },
+        });
+        let edges = edges.collect();
+        StagesSpec {
+            stages,
+            edges,
+            ..StagesSpec::default()
+        }
+    }
+
+    #[test]
+    fn a_program_in_the_middle_is_two_stages_of_the_graph() {
+        let plan = StagePlan::new("x", &chain(1)).unwrap();
+        let names: Vec<&str> = plan.graph.stages().iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(names, ["first", "copy-0", "middle", "middle:out", "last"]);
+        let ends = plan.graph.links().iter().map(|link| (link.from.0, link.to.0));
+        assert_eq!(ends.collect::<Vec<_>>(), [(0, 1), (1, 2), (3, 4)]);
+    }
+
+    #[test]
+    fn stages_are_dealt_out_to_all_cores_in_their_order() {
+        for (copies, count) in [(1, 1), (1, 4), (4, 2), (5, 3), (8, 8)] {
+            let spec = chain(copies);
+            let cores: Vec<CoreId> = (0..count).map(|core| CoreId(10 + core)).collect();
+            let placement = StagePlan::new("x", &spec).unwrap().placement(&spec, &cores).unwrap();
+            let dealt = &placement[1..=copies];
+            assert!(dealt.is_sorted(), "{placement:?}");
+            let on = |core: usize| dealt.iter().filter(|it| **it == core).count();
+            let counts: Vec<usize> = (0..cores.len()).map(on).collect();
+            let most = counts.iter().max().unwrap();
+            assert!(*most <= copies.div_ceil(cores.len()), "{counts:?} for {copies} stages");
+        }
+    }
+
+    #[test]
+    fn a_named_core_is_kept_or_refused_by_its_key() {
+        let mut spec = chain(2);
+        spec.stages[2].core = Some(CoreId(11));
+        let plan = StagePlan::new("x", &spec).unwrap();
+        let place = |cores: &[u32]| {
+            let cores: Vec<CoreId> = cores.iter().copied().map(CoreId).collect();
+            plan.placement(&spec, &cores)
+        };
+        assert_eq!(place(&[11, 12]).unwrap()[2], 0);
+        assert_eq!(place(&[12, 13]).unwrap_err().key, "stage[2].core");
+    }
+}

@@ -41,6 +41,8 @@ pub struct Handover {
     pub copy: Nanos,
     /// The time in which no process could carry out steps: `wake` and `copy`.
     pub blackout: Nanos,
+    /// When the new process could go on.
+    pub at: Time,
 }
 
 impl Shared {
@@ -68,16 +70,21 @@ impl Shared {
             woke.0.saturating_sub(from.0),
             now.0.saturating_sub(woke.0),
             now.0.saturating_sub(from.0),
+            now.0,
         ]);
     }
 
     /// Notes that the owner has done, at a checkpoint and since `began`, what it was asked to besides.
     pub(super) fn log_besides(&self, stage: usize, slot: u8, began: Time) {
-        let span = self.now().0.saturating_sub(began.0);
-        self.log_entry([stage as u64 | u64::from(slot) << 16 | 1 << 32, 0, 0, span, 0, span]);
+        let now = self.now().0;
+        let (what, span) = (
+            stage as u64 | u64::from(slot) << 16 | 1 << 32,
+            now.saturating_sub(began.0),
+        );
+        self.log_entry([what, 0, 0, span, 0, span, now]);
     }
 
-    fn log_entry(&self, values: [u64; 6]) {
+    fn log_entry(&self, values: [u64; 7]) {
         let log = self.layout.log(&self.region);
         let number = log[0].fetch_add(1, Ordering::AcqRel) as usize;
         let places = (log.len() - FIRST) / ENTRY;
@@ -116,6 +123,7 @@ impl Shared {
                 wake: Nanos(word(3)),
                 copy: Nanos(word(4)),
                 blackout: Nanos(word(5)),
+                at: Time(word(6)),
             });
         }
         (fetched, count)

@@ -35,7 +35,7 @@ use punctual_pipeline::{Control, Graph, LayoutError, TakeError, TardinessFigures
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cores;
-use punctual_platform::linux::process::die_with;
+use punctual_platform::linux::process::{die_with, leave_signals_to_parent};
 use punctual_units::{CoreId, Nanos};
 
 pub use punctual_allocation::mapping;
@@ -44,7 +44,7 @@ pub use c_stage::{CStage, CStageError};
 pub use coordinator::{CoordinatorNow, SettingError};
 pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
-pub use panel::{Mechanism, MoveError, Panel, StageNow};
+pub use panel::{Mechanism, MoveError, Panel, QueueNow, StageNow};
 pub use pinned::Pinned;
 pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes, RESTARTS_MAX};
 #[doc(hidden)]
@@ -305,6 +305,7 @@ fn serve_if_told(graph: &Graph, options: &PipelineOptions, bodies: &Bodies) -> R
         return Ok(());
     };
     let tag = told().unwrap_or_default();
+    leave_signals_to_parent();
     // Programs that a stage starts are none of this pipeline.
     // SAFETY: a process of a pipeline has one thread here: the caller starts none before.
     unsafe {

@@ -89,7 +89,7 @@ pub enum MoveError {
 }
 
 /// A stage now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageNow {
     /// Its name.
     pub name: String,
@@ -107,6 +107,21 @@ pub struct StageNow {
     pub hung: u64,
     /// How often it was replaced by a process of another program, as far as that program goes on.
     pub version: u16,
+}
+
+/// A queue now: an edge of the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueNow {
+    /// The number of the stage that makes its frames.
+    pub from: usize,
+    /// The number of the stage that takes them.
+    pub to: usize,
+    /// Frames that wait.
+    pub waiting: u64,
+    /// Frames that it holds at most.
+    pub slots: u32,
+    /// Frames that were dropped because it was full, or because they were late.
+    pub dropped: u64,
 }
 
 /// A running pipeline, to be asked and told.
@@ -158,6 +173,23 @@ impl Panel {
             }
         };
         self.shared.stages().map(now).collect()
+    }
+
+    /// All queues, in the order of the graph's edges. Each is looked at by itself, while frames go on.
+    pub fn queues(&self) -> Vec<QueueNow> {
+        let (layout, region) = (&self.shared.layout, &self.shared.region);
+        let links = self.shared.graph.links().iter();
+        let now = links.map(|link| {
+            let (to, port) = link.to;
+            QueueNow {
+                from: link.from.0,
+                to,
+                waiting: layout.waiting(region, to, port).0,
+                slots: link.edge.slots,
+                dropped: layout.dropped(region, to, port),
+            }
+        });
+        now.collect()
     }
 
     /// Hand-overs and restarts since the last call, or since the beginning.

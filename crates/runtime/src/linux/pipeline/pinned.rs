@@ -1,6 +1,6 @@
 //! A stage that stays in the caller's process.
 
-use punctual_pipeline::{AnyStage, Failure, Runner, Turn};
+use punctual_pipeline::{AnyStage, Failure, Head, Runner, Turn};
 use punctual_units::{Nanos, Time};
 
 use super::PipelineError;
@@ -122,6 +122,15 @@ impl Pinned {
     /// Where there is no such input.
     pub fn waiting(&self, port: usize) -> u64 {
         self.shared.layout.waiting(&self.shared.region, self.stage, port).0
+    }
+
+    /// What comes with the next frame of an input, where one waits there. A stage whose edge drops frames may take
+    /// another one.
+    ///
+    /// # Panics
+    /// Where there is no such input.
+    pub fn next(&self, port: usize) -> Option<Head> {
+        self.shared.layout.next(&self.shared.region, self.stage, port)
     }
 
     /// Whether no more frames will come to an input than those that wait there.

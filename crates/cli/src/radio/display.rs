@@ -1,0 +1,217 @@
+//! The thread that draws the live view and hears keys and signals while a radio plays.
+//!
+//! The radio never waits for it: pictures go through a queue of one place, and a picture that finds it full is not
+//! shown. The thread has no real-time priority.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+
+use punctual_units::Nanos;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::meddler::Wish;
+use super::plan::{Plan, RATE_MAX};
+use super::shown::Shown;
+use super::view;
+use crate::args::Radio;
+use crate::failure::Failure;
+use crate::terminal::{self, Live, STOPPING, Stop, TICK, say};
+
+/// Keys that wait until the radio looks.
+const ASKED_MAX: usize = 16;
+/// The slowest rate that keys give, in frames per second.
+const RATE_MIN: f64 = 1.0;
+
+/// What a key asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asked {
+    Stage(Wish),
+    Rate(Rate),
+}
+
+/// How a key changes the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    Real,
+    Twice,
+    Half,
+}
+
+impl Rate {
+    /// The time between two frames after such a change of `period`.
+    pub fn of(self, plan: &Plan, period: Option<Nanos>) -> Nanos {
+        let real = plan.real_period().as_secs_f64();
+        let now = period.map_or(real, Nanos::as_secs_f64);
+        let changed = match self {
+            Rate::Real => real,
+            Rate::Twice => now / 2.0,
+            Rate::Half => now * 2.0,
+        };
+        Nanos::from_secs_f64(changed.clamp(1.0 / RATE_MAX, 1.0 / RATE_MIN))
+    }
+}
+
+enum Notice {
+    Show(Box<Shown>),
+    /// The terminal is to be given back, which the channel is told.
+    Leave(SyncSender<()>),
+}
+
+/// Hears the user, and draws where there is a terminal.
+pub struct Display {
+    /// The user wants the end.
+    pub stop: Arc<AtomicBool>,
+    /// Whether there is a live view.
+    pub live: bool,
+    notices: SyncSender<Notice>,
+    asked: Receiver<Asked>,
+}
+
+impl Display {
+    /// # Errors
+    /// [`Failure`] where signals cannot be heard, or the terminal cannot be used.
+    pub fn start(arguments: &Radio) -> Result<Display, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let heard = Stop::listen(Arc::clone(&stop))?;
+        let live = is_wanted(arguments).then(Live::take).transpose()?;
+        let (notices, inbox) = sync_channel(1);
+        let (asks, asked) = sync_channel(ASKED_MAX);
+        let display = Display {
+            stop,
+            live: live.is_some(),
+            notices,
+            asked,
+        };
+        let screen = Screen {
+            live,
+            stop: heard,
+            asks,
+            shown: Shown::default(),
+            chosen: 0,
+            told: false,
+        };
+        let thread = std::thread::Builder::new().name("display".into());
+        let thread = thread.spawn(move || screen.show(&inbox));
+        thread.map_err(|error| Failure::Internal(format!("no thread for the display: {error}")))?;
+        Ok(display)
+    }
+
+    /// Shows this, unless the terminal is busy with what came before.
+    pub fn show(&self, shown: Shown) {
+        let _ = self.notices.try_send(Notice::Show(Box::new(shown)));
+    }
+
+    /// What keys have asked for.
+    pub fn asked(&self) -> Option<Asked> {
+        self.asked.try_recv().ok()
+    }
+
+    /// Gives the terminal back, so that what follows (a report, an error) can be read. Signals are heard on.
+    pub fn leave(&mut self) {
+        let (told, left) = sync_channel(1);
+        if self.notices.send(Notice::Leave(told)).is_ok() {
+            // Where the thread has panicked, the panic has given the terminal back.
+            let _ = left.recv();
+        }
+    }
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A live view needs a terminal to draw on and to hear keys from, besides what the sound goes to and comes from.
+fn is_wanted(arguments: &Radio) -> bool {
+    let is_standard = |path: &Option<std::path::PathBuf>| path.as_deref() == Some(Path::new("-"));
+    let output_taken = is_standard(&arguments.wav) || is_standard(&arguments.json);
+    let seen = match output_taken {
+        true => std::io::stderr().is_terminal() && !is_standard(&arguments.json),
+        false => std::io::stdout().is_terminal(),
+    };
+    let heard = std::io::stdin().is_terminal() || is_standard(&arguments.recording);
+    !arguments.plain && seen && heard && terminal::is_there()
+}
+
+struct Screen {
+    live: Option<Live>,
+    stop: Stop,
+    asks: SyncSender<Asked>,
+    shown: Shown,
+    /// The number of the stage that keys are about.
+    chosen: usize,
+    /// The user knows that the radio is stopping.
+    told: bool,
+}
+
+impl Screen {
+    fn show(mut self, inbox: &Receiver<Notice>) {
+        loop {
+            match inbox.recv_timeout(TICK) {
+                Ok(Notice::Show(shown)) => self.shown = *shown,
+                Ok(Notice::Leave(told)) => {
+                    self.leave();
+                    let _ = told.try_send(());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.hear();
+            if let Some(live) = &mut self.live {
+                live.draw(|frame| view::draw(frame, &self.shown, self.chosen, self.told));
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(live) = self.live.take() {
+            live.leave();
+        }
+    }
+
+    fn hear(&mut self) {
+        let keys = self.live.as_mut().map(Live::keys).unwrap_or_default();
+        let live = &self.live;
+        let stops = self.stop.hear(&keys, || live.iter().for_each(Live::leave));
+        if stops && !self.told && self.live.is_none() {
+            say(Some(STOPPING.into()));
+        }
+        self.told |= stops;
+        for key in keys {
+            self.chosen = chosen(self.chosen, self.shown.stages.len(), &key);
+            if let Some(asked) = self.meant(&key) {
+                // One too many is passed over.
+                let _ = self.asks.try_send(asked);
+            }
+        }
+    }
+
+    fn meant(&self, key: &KeyEvent) -> Option<Asked> {
+        let name = self.shown.stages.get(self.chosen)?.name.clone();
+        if !key.modifiers.difference(KeyModifiers::SHIFT).is_empty() {
+            return None;
+        }
+        Some(match key.code {
+            KeyCode::Char('m') => Asked::Stage(Wish::Move(name)),
+            KeyCode::Char('u') => Asked::Stage(Wish::Upgrade(name)),
+            KeyCode::Char('k') => Asked::Stage(Wish::Kill(name)),
+            KeyCode::Char('r') => Asked::Rate(Rate::Real),
+            KeyCode::Char('+' | '=') => Asked::Rate(Rate::Twice),
+            KeyCode::Char('-') => Asked::Rate(Rate::Half),
+            _ => return None,
+        })
+    }
+}
+
+/// The stage that is chosen after a key.
+fn chosen(now: usize, stages: usize, key: &KeyEvent) -> usize {
+    match key.code {
+        KeyCode::Down | KeyCode::Tab => (now + 1) % stages.max(1),
+        KeyCode::Up | KeyCode::BackTab => (now + stages.saturating_sub(1)) % stages.max(1),
+        _ => now,
+    }
+}
