@@ -13,14 +13,14 @@ use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread;
 use punctual_radio::stages::Source;
 use punctual_radio::{SINK, SOURCE, Spectrum};
-use punctual_runtime::linux::pipeline::{Handover, Pipeline, QueueNow, StageNow, Supervisor};
+use punctual_runtime::linux::pipeline::{Handover, Pipeline, QueueNow, StageNow, StageStatistics, Supervisor};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::display::{Asked, Display};
 use super::meddler::Meddler;
 use super::plan::Plan;
 use super::shown::Observer;
-use super::sink::{self, Delivered, LEAD, Player, Wires};
+use super::sink::{self, Delivered, LEAD, Pace, Player, Wires};
 use crate::failure::Failure;
 use crate::terminal::FRAME;
 
@@ -39,7 +39,10 @@ pub struct Heard {
     pub migrations: u64,
     pub kills: u64,
     pub upgrades: u64,
+    /// Moves that the policy has had made.
+    pub policy_moves: u64,
     pub stages: Vec<StageNow>,
+    pub measured: Vec<StageStatistics>,
     pub cores: Vec<CoreId>,
     pub seconds: f64,
     /// The user has ended it.
@@ -85,9 +88,14 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         while let Some(asked) = display.asked() {
             match asked {
                 Asked::Stage(wish) => meddler.wish(wish),
-                Asked::Rate(rate) => wires.pace.set(Some(rate.of(plan, wires.pace.period()))),
+                Asked::Rate(rate) => {
+                    let period = rate.of(plan, wires.pace.period());
+                    // Where it is out of range, the rate stays.
+                    let _ = supervisor.set_rate(1.0 / period.as_secs_f64());
+                }
             }
         }
+        follow(supervisor, &wires.pace);
         if display.live && observer.last().elapsed() >= FRAME {
             display.show(observer.look(supervisor, &meddler, &wires));
         }
@@ -96,6 +104,8 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     let seconds = begin.elapsed().as_secs_f64();
     meddler.fetch(supervisor);
     let (stages, queues) = (supervisor.stages(), supervisor.queues());
+    let measured = supervisor.statistics().stages;
+    let policy_moves = supervisor.coordinator().map_or(0, |coordinator| coordinator.moves);
     // Where a stage cannot go on, the source's thread ends, too.
     let stopped = wires.stop.swap(true, Ordering::AcqRel);
     pipeline.end().map_err(|why| failed(why.to_string()))?;
@@ -114,13 +124,23 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         migrations: meddler.migrations,
         kills: meddler.kills,
         upgrades: meddler.upgrades,
+        policy_moves,
         stages,
+        measured,
         cores,
         seconds,
         stopped: stopped && !delivered.reader_gone,
         delivered,
         refused,
     })
+}
+
+/// Plays at the rate that is asked for: by a key, or by another process (`punctual pipeline set rate`).
+fn follow(supervisor: &Supervisor, pace: &Pace) {
+    let asked = supervisor.rate().map(|rate| Nanos::from_secs_f64(1.0 / rate));
+    if asked.is_some() && asked != pace.period() {
+        pace.set(asked);
+    }
 }
 
 /// Waits until processes that may have a stage next are there, for a while.
