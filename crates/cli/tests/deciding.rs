@@ -90,6 +90,12 @@ fn settings_change_while_it_plays() {
             |stage: &&Value| stage["load"].as_f64().unwrap() > 0.0 && stage["memory_bytes"].as_u64() > Some(0);
         radio["policy"] == "balance" && stages.iter().filter(measured).count() >= 7
     });
+    // What the machine has not is told, and the policy is asked all the same.
+    let (code, told, _) = set("policy", "table");
+    assert!(
+        code == Some(0) && told.starts_with("policy: table\nrefused: setting clocks"),
+        "{told}"
+    );
     // It began with 200 a second, and follows.
     eventually(&|radio| radio["rate_asked"] == 400.0 && radio["rate"].as_f64() > Some(300.0));
     let refused = [

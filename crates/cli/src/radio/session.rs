@@ -64,7 +64,8 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     if plan.migrate_every.is_some() || plan.kill_every.is_some() {
         prepare(supervisor, plan.kill_every.is_some());
     }
-    let (probes, refused) = probes(&cores);
+    let (probes, mut refused) = probes(&cores);
+    refused.extend(supervisor.lacks().map(|refusal| refusal.to_string()));
 
     let begin = Instant::now();
     let feeding = feed(plan, &pipeline, &wires)?;
