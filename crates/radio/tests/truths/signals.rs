@@ -166,13 +166,13 @@ fn sixteen_bits_round_and_cut_off() {
 fn a_carrier_is_one_line_of_the_input() {
     let mut spectrum = InputSpectrum::new(256);
     let carrier = |at: usize| {
-        let angle = std::f64::consts::TAU * 0.125 * at as f64;
+        let angle = std::f64::consts::TAU * (260.0 / 2048.0) * at as f64;
         [angle.cos(), angle.sin()].map(|part| (127.5 + 127.0 * part).round() as u8)
     };
     let input: Vec<[u8; 2]> = (0..InputSpectrum::SAMPLES).map(carrier).collect();
     let mut powers = Vec::new();
     spectrum.measure(&input, &mut powers);
-    // An eighth of the rate above the station is 5/8 of the way from the lowest line to the highest.
+    // The middle of a line: (1024 + 260) / 8 is 160.5.
     assert!(powers[160].abs() < 0.5, "{}", powers[160]);
     assert!(
         powers
