@@ -76,7 +76,12 @@ fn settings_change_while_it_plays() {
     };
     eventually(&|radio| radio["coordinator"].is_number() && radio["rate"].as_f64().is_some_and(|rate| rate > 1.0));
     let set = |key: &str, value: &str| ran(folder.path(), &["pipeline", "set", key, value]);
-    for (key, value) in [("policy", "balance"), ("hold", "1s"), ("period", "50ms")] {
+    for (key, value) in [
+        ("policy", "balance"),
+        ("hold", "1s"),
+        ("period", "50ms"),
+        ("rate", "400"),
+    ] {
         assert_eq!(set(key, value), (Some(0), format!("{key}: {value}\n"), String::new()));
     }
     eventually(&|radio| {
@@ -85,6 +90,14 @@ fn settings_change_while_it_plays() {
             |stage: &&Value| stage["load"].as_f64().unwrap() > 0.0 && stage["memory_bytes"].as_u64() > Some(0);
         radio["policy"] == "balance" && stages.iter().filter(measured).count() >= 7
     });
+    // What the machine has not is told, and the policy is asked all the same.
+    let (code, told, _) = set("policy", "table");
+    assert!(
+        code == Some(0) && told.starts_with("policy: table\nrefused: setting clocks"),
+        "{told}"
+    );
+    // It began with 200 a second, and follows.
+    eventually(&|radio| radio["rate_asked"] == 400.0 && radio["rate"].as_f64() > Some(300.0));
     let refused = [
         ("policy", "magic", "policy: \"magic\": give one of none, balance"),
         ("rate", "-3", "give 0.001 to 1000000"),

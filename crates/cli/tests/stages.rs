@@ -221,6 +221,24 @@ fn what_cannot_run_is_told_with_its_line() {
     assert!(told.contains("no task has a deadline"), "{told}");
 }
 
+/// A named pipe that no program writes or reads does not keep a run from its end.
+#[test]
+fn a_named_pipe_may_wait_for_ever() {
+    let folder = folder_with(&[("from", "abc")]);
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let short = PIPES.replace("duration = \"100s\"", "duration = \"1s\"");
+    for (from, to) in [
+        ("file = \"from\"", "file = \"pipe\""),
+        ("file = \"to\"", "file = \"pipe\""),
+    ] {
+        fs::write(folder.path().join("x.toml"), short.replace(from, to)).unwrap();
+        let begun = Instant::now();
+        told(punctual(folder.path(), &["run", "x.toml"]));
+        assert!(begun.elapsed() < BOUND / 2);
+    }
+}
+
 #[test]
 fn a_program_that_fails_is_named() {
     let folder = folder_with(&[("from", "abc")]);

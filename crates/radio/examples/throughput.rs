@@ -1,8 +1,10 @@
 //! When do processes pay? Frames a second of the radio in one thread, and in processes on two cores, at full speed.
 //!
-//! `cargo run -p punctual-radio --example throughput [-- FRAME]` with FRAME in IQ samples, 250 (1 ms) by default. The
-//! channel filter, about half of the work, has one core, and all other stages the other. The best of several rounds
-//! counts, because other programs only take time away.
+//! `cargo run -p punctual-radio --example throughput [-- FRAME [ordinary]]` with FRAME in IQ samples, 250 (1 ms) by
+//! default. The channel filter, about half of the work, has one core, and all other stages the other. The best of
+//! several rounds counts, because other programs only take time away. The thread and the processes run under
+//! `SCHED_FIFO` where that is allowed, as those of `punctual radio` do, or as ordinary ones: these are stopped by each
+//! process that they wake, so that few frames are done at a time.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -22,6 +24,7 @@ mod linux {
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use punctual_os::linux::thread::real_time;
     use punctual_pipeline::{Failure, Graph, Head, erase};
     use punctual_radio::stages::{Sink, Source};
     use punctual_radio::{Options, Recording, SINK, SOURCE, graph, receive, stage};
@@ -32,11 +35,16 @@ mod linux {
     const ROUNDS: usize = 3;
     /// Of the recording, in each round.
     const TIMES: usize = 5;
+    const PRIORITY: u8 = 10;
     /// The longest that the processes of a pipeline take to start.
     const PATIENCE: Duration = Duration::from_secs(10);
 
     pub fn main() -> Result<(), Box<dyn Error>> {
         let frame = std::env::args().nth(1).map_or(Ok(250), |frame| frame.parse())?;
+        // Threads that this one starts inherit it.
+        if priority().is_some() && real_time(PRIORITY).is_err() {
+            eprintln!("SCHED_FIFO is not allowed here (ulimit -r): ordinary processes");
+        }
         let options = Options {
             frame,
             ..Options::default()
@@ -64,11 +72,16 @@ mod linux {
         Ok(())
     }
 
+    fn priority() -> Option<u8> {
+        std::env::args().nth(2).is_none().then_some(PRIORITY)
+    }
+
     fn start(graph: &Graph, options: &Options) -> Result<Pipeline, Box<dyn Error>> {
         let options = options.clone();
         let core = |name: &str| usize::from(name != "low-pass");
         let run = PipelineOptions {
             placement: graph.stages().iter().map(|spec| core(&spec.name)).collect(),
+            priority: priority(),
             ..PipelineOptions::default()
         };
         let bodies = Arc::new(move |name: &str| stage(name, &options).ok());

@@ -120,7 +120,9 @@ fn set(panel: &Panel, key: &str, value: &str) -> Result<String, Failure> {
         _ => return Err(wrong("there is no such setting: policy, rate, hold, period".into())),
     };
     set.map_err(|why| Failure::input([why.to_string()]))?;
-    Ok(format!("{key}: {value}\n"))
+    let lacks = if key == "policy" { panel.lacks() } else { None };
+    let lacks = lacks.map_or(String::new(), |refusal| format!("refused: {refusal}\n"));
+    Ok(format!("{key}: {value}\n{lacks}"))
 }
 
 #[derive(Debug, Serialize)]

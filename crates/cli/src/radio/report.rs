@@ -44,6 +44,10 @@ pub struct Stage {
     pub steps: u64,
     /// Mean time of a step.
     pub step_us: f64,
+    /// Time that its processes ran, for each step: what being woken takes with it. `None` of a pinned one.
+    pub cpu_us: Option<f64>,
+    /// Memory of its process, pages that it shares included; 0 of a pinned one.
+    pub memory_bytes: u64,
     pub restarts: u64,
 }
 
@@ -68,6 +72,8 @@ pub struct Report {
     pub seconds: f64,
     pub frames_per_s: f64,
     pub migrations: u64,
+    /// Moves that the policy has had made.
+    pub policy_moves: u64,
     pub kills: u64,
     pub upgrades: u64,
     /// From the instant at which the old process stopped until the new one could go on.
@@ -101,11 +107,13 @@ impl Report {
             let spans: Vec<f64> = its.map(|it: &Handover| it.blackout.as_micros_f64()).collect();
             Spans::of(&spans)
         };
-        let stages = heard.stages.iter().map(|stage| Stage {
+        let stages = heard.stages.iter().zip(&heard.measured).map(|(stage, measured)| Stage {
             name: stage.name.clone(),
             core: stage.core.map(|core| core.0),
             steps: stage.steps,
             step_us: stage.busy.as_micros_f64() / (stage.steps.max(1)) as f64,
+            cpu_us: (stage.core.is_some()).then(|| measured.ran.as_micros_f64() / (stage.steps.max(1)) as f64),
+            memory_bytes: measured.memory_bytes,
             restarts: stage.restarts,
         });
         Ok(Report {
@@ -127,6 +135,7 @@ impl Report {
             seconds: heard.seconds,
             frames_per_s: counts.frames as f64 / heard.seconds,
             migrations: heard.migrations,
+            policy_moves: heard.policy_moves,
             kills: heard.kills,
             upgrades: heard.upgrades,
             blackout_us: spans(Cause::Moved),
@@ -263,8 +272,8 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "{} moves, {} kills, {} upgrades",
-            self.migrations, self.kills, self.upgrades
+            "{} moves, {} kills, {} upgrades; the policy made {} moves",
+            self.migrations, self.kills, self.upgrades, self.policy_moves
         )?;
         for (what, spans) in [
             ("blackout of a move", &self.blackout_us),
@@ -284,8 +293,8 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "\n{:<12} {:>5} {:>9} {:>9} {:>9}",
-            "stage", "core", "steps", "us/step", "restarts"
+            "\n{:<12} {:>5} {:>9} {:>9} {:>9} {:>7} {:>9}",
+            "stage", "core", "steps", "us/step", "CPU us", "MiB", "restarts"
         )?;
         for stage in &self.stages {
             let core = stage.core.map_or("-".into(), |core| core.to_string());
@@ -296,7 +305,12 @@ impl fmt::Display for Report {
                 restarts,
                 ..
             } = stage;
-            writeln!(f, "{name:<12} {core:>5} {steps:>9} {step_us:>9.1} {restarts:>9}")?;
+            let cpu = stage.cpu_us.map_or("-".into(), |us| format!("{us:.1}"));
+            let mib = stage.memory_bytes as f64 / f64::from(1 << 20);
+            writeln!(
+                f,
+                "{name:<12} {core:>5} {steps:>9} {step_us:>9.1} {cpu:>9} {mib:>7.1} {restarts:>9}"
+            )?;
         }
         self.refused
             .iter()

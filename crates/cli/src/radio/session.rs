@@ -13,7 +13,7 @@ use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread;
 use punctual_radio::stages::Source;
 use punctual_radio::{SINK, SOURCE, Spectrum};
-use punctual_runtime::linux::pipeline::{Handover, Pipeline, QueueNow, StageNow, Supervisor};
+use punctual_runtime::linux::pipeline::{Handover, Pipeline, QueueNow, StageNow, StageStatistics, Supervisor};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::display::{Asked, Display};
@@ -21,7 +21,7 @@ use super::meddler::Meddler;
 use super::plan::Plan;
 use super::seen::Seen;
 use super::shown::Observer;
-use super::sink::{self, Delivered, LEAD, Player, Wires};
+use super::sink::{self, Delivered, LEAD, Pace, Player, Wires};
 use crate::failure::Failure;
 use crate::terminal::FRAME;
 
@@ -39,7 +39,10 @@ pub struct Heard {
     pub migrations: u64,
     pub kills: u64,
     pub upgrades: u64,
+    /// Moves that the policy has had made.
+    pub policy_moves: u64,
     pub stages: Vec<StageNow>,
+    pub measured: Vec<StageStatistics>,
     pub cores: Vec<CoreId>,
     /// For a page, where one is asked for.
     pub seen: Option<Seen>,
@@ -63,7 +66,8 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     if plan.migrate_every.is_some() || plan.kill_every.is_some() {
         prepare(supervisor, plan.kill_every.is_some());
     }
-    let (probes, refused) = probes(&cores);
+    let (probes, mut refused) = probes(&cores);
+    refused.extend(supervisor.lacks().map(|refusal| refusal.to_string()));
 
     let begin = Instant::now();
     let feeding = feed(plan, &pipeline, &wires)?;
@@ -94,9 +98,14 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         while let Some(asked) = display.asked() {
             match asked {
                 Asked::Stage(wish) => meddler.wish(wish),
-                Asked::Rate(rate) => wires.pace.set(Some(rate.of(plan, wires.pace.period()))),
+                Asked::Rate(rate) => {
+                    let period = rate.of(plan, wires.pace.period());
+                    // Where it is out of range, the rate stays.
+                    let _ = supervisor.set_rate(1.0 / period.as_secs_f64());
+                }
             }
         }
+        follow(supervisor, &wires.pace);
         if display.live && observer.last().elapsed() >= FRAME {
             display.show(observer.look(supervisor, &meddler, &wires));
         }
@@ -105,6 +114,8 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     let seconds = begin.elapsed().as_secs_f64();
     meddler.fetch(supervisor);
     let (stages, queues) = (supervisor.stages(), supervisor.queues());
+    let measured = supervisor.statistics().stages;
+    let policy_moves = supervisor.coordinator().map_or(0, |coordinator| coordinator.moves);
     // Where a stage cannot go on, the source's thread ends, too.
     wires.stop.store(true, Ordering::Release);
     pipeline.end().map_err(|why| failed(why.to_string()))?;
@@ -123,7 +134,9 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         migrations: meddler.migrations,
         kills: meddler.kills,
         upgrades: meddler.upgrades,
+        policy_moves,
         stages,
+        measured,
         cores,
         seen,
         seconds,
@@ -131,6 +144,14 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         delivered,
         refused,
     })
+}
+
+/// Plays at the rate that is asked for: by a key, or by another process (`punctual pipeline set rate`).
+fn follow(supervisor: &Supervisor, pace: &Pace) {
+    let asked = supervisor.rate().map(|rate| Nanos::from_secs_f64(1.0 / rate));
+    if asked.is_some() && asked != pace.period() {
+        pace.set(asked);
+    }
 }
 
 /// Waits until processes that may have a stage next are there, for a while.

@@ -137,6 +137,7 @@ impl Stages {
         };
         Ok(match &stage.does {
             Does::Program(command) => Some(Peer::Program(command.clone())),
+            Does::File(file) if may_wait(file) => Some(copying(file, reads)),
             Does::File(file) if reads => Some(Peer::To(
                 write(&file.path).map_err(|why| failed(file, why.to_string()))?,
             )),
@@ -184,6 +185,24 @@ impl Stages {
 
 /// A thread that carries out a stage, with the stage's name.
 type StageThread = (String, JoinHandle<Result<(), Failure>>);
+
+/// Whether opening, reading or writing the file may take until another program does its part: a named pipe, a device.
+fn may_wait(file: &FileEnd) -> bool {
+    // A program's own standard input would be another one.
+    let there = file.path.metadata().is_ok_and(|it| !it.is_file());
+    there && file.path != Path::new("/dev/stdin")
+}
+
+/// A program in place of such a file: it can be killed while it waits.
+fn copying(file: &FileEnd, reads: bool) -> Peer {
+    let path = file.path.display().to_string();
+    let command: &[&str] = match reads {
+        true => &["sh", "-c", "exec cat > \"$0\""],
+        false => &["cat", "--"],
+    };
+    let words = command.iter().map(|word| word.to_string());
+    Peer::Program(words.chain([path]).collect())
+}
 
 /// Opens a file to be read; packed ones are unpacked.
 fn read(file: &FileEnd) -> io::Result<Box<dyn Read + Send>> {

@@ -19,6 +19,7 @@ use punctual_allocation::mapping::{
     Seen,
 };
 use punctual_pipeline::{Control, Phase};
+use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cpufreq;
 use punctual_platform::linux::thermal::CoreThermometers;
@@ -318,6 +319,30 @@ impl Panel {
     /// The policy that decides where stages run.
     pub fn policy(&self) -> MappingPolicy {
         self.shared().policy()
+    }
+
+    /// What the policy would need and this machine has not, and what it does instead.
+    pub fn lacks(&self) -> Option<Refusal> {
+        let shared = self.shared();
+        let cores = (0..shared.cores()).map(|number| shared.core(number));
+        let refusal = |what: &str, why: &str, remedy: &str| Refusal {
+            what: what.into(),
+            why: why.into(),
+            remedy: remedy.into(),
+        };
+        match shared.policy() {
+            MappingPolicy::Thermal if CoreThermometers::open(&KernelTree::default(), cores).is_none() => Some(refusal(
+                "metering the temperature of each core (policy thermal)",
+                "not every core has a sensor with the label \"Core N\" under /sys/class/hwmon",
+                "loads are levelled instead, as by balance; virtual machines have no such sensors",
+            )),
+            MappingPolicy::Table | MappingPolicy::TableOff => Some(refusal(
+                "setting clocks (policy table)",
+                "no clock is set beneath a pipeline on Linux",
+                "the table is made for the highest clock alone",
+            )),
+            _ => None,
+        }
     }
 
     /// Has another policy decide, from the next period on.
