@@ -552,6 +552,7 @@ mod tests {
             steps: 100,
             step_us: 1.5,
             restarts: 1,
+            ..Stage::default()
         });
         let spans = Spans {
             n: 7,

@@ -36,7 +36,7 @@ impl Spans {
 }
 
 /// A stage at the end.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Stage {
     pub name: String,
     /// `None`: it is pinned to the process of the command.
