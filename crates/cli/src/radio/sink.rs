@@ -223,7 +223,8 @@ impl Player<'_> {
                 if self.sink.is_last(0) || !self.sink.runs() {
                     return Awaited::End;
                 }
-                late |= self.due.is_some();
+                // At the end that the user wants, frames are played before they are due.
+                late |= self.due.is_some() && !self.wires.stopped();
                 self.sink.wait(heard, None);
                 continue;
             };
