@@ -117,14 +117,14 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     let measured = supervisor.statistics().stages;
     let policy_moves = supervisor.coordinator().map_or(0, |coordinator| coordinator.moves);
     // Where a stage cannot go on, the source's thread ends, too.
-    wires.stop.store(true, Ordering::Release);
+    let in_order = wires.stop.swap(true, Ordering::AcqRel);
     pipeline.end().map_err(|why| failed(why.to_string()))?;
     let joined = |thread: &str| failed(format!("the {thread}'s thread panicked"));
     let (offered, broken_off) = feeding.join().map_err(|_| joined("source"))?.map_err(failed)?;
     let delivered = playing.join().map_err(|_| joined("sink"))??;
     let stopped = display.stop.load(Ordering::Acquire);
     // What was read before has been heard to its end.
-    if let Some(why) = broken_off.filter(|_| !stopped) {
+    if let Some(why) = broken_off.filter(|_| !in_order) {
         return Err(failed(why));
     }
     Ok(Heard {
